@@ -24,8 +24,8 @@ const MAX_INTERIM: usize = 32;
 /// How a response begins.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// With a header block.
-    Begun(Begun),
+    /// With a header block. Boxed, because it is moved through several futures.
+    Begun(Box<Begun>),
     /// The worker has written it to the client itself.
     Sent(Sent),
     /// The upstream has changed to a protocol that the client has offered.
@@ -138,7 +138,8 @@ impl Beginning {
             return self.interim(head).map(Next::Interim);
         }
         let Self { length, named, explanations, .. } = std::mem::take(self);
-        Ok(Next::Answer(Answer::Begun(Begun { head, rest, length, explanations, named })))
+        let begun = Begun { head, rest, length, explanations, named };
+        Ok(Next::Answer(Answer::Begun(Box::new(begun))))
     }
 
     fn interim(&mut self, mut head: CgiHead) -> Result<ResponseHead, NoAnswer> {

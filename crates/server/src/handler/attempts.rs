@@ -109,7 +109,7 @@ impl Call<'_> {
                 let failure = Failure::from(why).of(turn.host().address());
                 return (Err(failure.into()), offer);
             }
-            let (host, request) = (turn.host().address(), &*self.log_name);
+            let (host, request) = (turn.host().address(), &**self.log_name());
             tracing::info!(%host, request, "sent to another host: {why}");
         }
     }
@@ -165,17 +165,18 @@ impl Call<'_> {
         let storm_ends = Instant::now() + STORM;
         loop {
             let gone_before = application.connections_lost();
-            let (message, log_name) = (Rc::clone(&message), Rc::clone(&self.log_name));
+            let (message, log_name) = (Rc::clone(&message), Rc::clone(self.log_name()));
             // A copy of the descriptor, because `unless_gone` borrows the responder while the connection is made.
             let socket = responder.lender().and_then(|lender| lender.socket());
             let socket = socket.and_then(|socket| socket.try_clone_to_owned().ok());
             let client = socket.as_ref().map(AsFd::as_fd);
             let begun = application.begin(message, over, client, log_name);
             let exchange = unless_gone(responder, begun).await?.map_err(Failed::Silent)?;
-            let mut exchange = Exchange::Application(exchange);
+            let mut exchange = Exchange::Application(Box::new(exchange));
             let why = match answer::read(&exchange, self.context.request, responder).await? {
                 Ok(mut answer) => {
-                    if let Answer::Begun(Begun { head, rest, .. }) = &mut answer {
+                    if let Answer::Begun(begun) = &mut answer {
+                        let Begun { head, rest, .. } = &mut **begun;
                         announce::look_for_frames(application, &mut exchange, claim, head, rest);
                     }
                     return Ok((exchange, answer));

@@ -66,7 +66,7 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 pub(super) struct Denial {
     exchange: Exchange,
-    begun: Begun,
+    begun: Box<Begun>,
 }
 
 impl Denial {
@@ -139,7 +139,7 @@ async fn ask_in_time(context: &Context<'_>, authorizer: &Authorizer) -> Result<V
         return Err(Failure::bad_gateway(why).of(&exchange.who()));
     }
     end(&exchange, begun.rest.len()).await.map_err(|failure| failure.of(&exchange.who()))?;
-    Ok(Verdict::Granted(variables(head, &call.log_name)))
+    Ok(Verdict::Granted(variables(head, call.log_name())))
 }
 
 /// Waits for the end of a response whose head gives access.

@@ -59,10 +59,6 @@ pub(crate) struct Plan {
 
 /// Who answers.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly every request is for a site, and needs no allocation for it"
-)]
 enum Who {
     Site(Planned),
     /// The server itself answers a request that concerns no resource (`OPTIONS *`).
@@ -87,7 +83,8 @@ enum Count {
 struct Planned {
     site: Rc<Site>,
     answer: Answer,
-    effects: Effects,
+    /// Boxed, because they are moved through several futures.
+    effects: Box<Effects>,
     /// The field as the client has sent it, if the application sees another value (`compress/etag.rs`).
     if_none_match: Option<HeaderValue>,
     /// The user whose password the client has shown; empty: none was asked for.
@@ -100,7 +97,7 @@ struct Planned {
 
 impl Planned {
     /// An answer that no route counts.
-    fn new(site: Rc<Site>, answer: Answer, effects: Effects, user: Vec<u8>) -> Self {
+    fn new(site: Rc<Site>, answer: Answer, effects: Box<Effects>, user: Vec<u8>) -> Self {
         let (if_none_match, denial, _under_way) = (None, RefCell::default(), Vec::new());
         Self { site, answer, effects, if_none_match, user, denial, _under_way }
     }
@@ -140,7 +137,7 @@ impl Service for Services {
             match self.sites.of(request) {
                 Ok(site) => {
                     if let Some(answer) = self.before_rules(&site, request) {
-                        let (effects, user) = (Effects::default(), Vec::new());
+                        let (effects, user) = (Box::default(), Vec::new());
                         let planned = Planned::new(site, answer, effects, user);
                         return Plan { who: Who::Site(planned), explained };
                     }
@@ -278,8 +275,8 @@ impl Services {
                 translate_tags(&mut request.headers, request.version)
             }
         };
-        let new = Planned::new(site, answer, effects, Vec::new());
-        let mut planned = Planned { if_none_match, _under_way: under_way, ..new };
+        let mut planned = Planned::new(site, answer, effects, Vec::new());
+        (planned.if_none_match, planned._under_way) = (if_none_match, under_way);
         if planned.asks_for_password() && !matches!(planned.answer, Answer::TooOften { .. }) {
             // On the heap, because few requests come here.
             Box::pin(planned.authenticate(self, request, None)).await;
@@ -309,7 +306,7 @@ impl Services {
             }
             Err(bad) => {
                 let answer = Answer::refused(StatusCode::BAD_REQUEST, bad.0.to_owned());
-                let (effects, user) = (Effects::default(), Vec::new());
+                let (effects, user) = (Box::default(), Vec::new());
                 Planned::new(Rc::clone(site), answer, effects, user)
             }
         };

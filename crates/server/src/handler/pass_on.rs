@@ -24,126 +24,189 @@ use crate::cut::Cut;
 use crate::layer::Layer;
 use crate::observe::explain::Remark;
 use crate::responder::Responder;
-use crate::response::ResponseHead;
+use crate::response::{CgiHead, ResponseHead};
+use crate::segment::Segment;
 use crate::site::sendable::{Denied, Sendable};
+use crate::static_files::Entry;
 use crate::upstream::{Application, Exchange};
+
+/// What the body is made of.
+enum Source {
+    /// The application's own body, with files where `X-ZeroCopy` announces them.
+    Own(Option<ZeroCopy>),
+    /// What the head names. Boxed, because few heads name anything.
+    Named(Box<Named>),
+}
+
+/// What a head names instead of a body.
+#[expect(clippy::large_enum_variant, reason = "it is always in a box")]
+enum Named {
+    File(Entry),
+    /// The response of another application, to which a URI leads.
+    Led(led::Way),
+    /// The response of another application, at one of several URLs.
+    Urls,
+    Ranges(Vec<Segment>),
+}
+
+/// Why a response is not sent.
+enum Unsendable {
+    Named(Denied),
+    /// An `X-ZeroCopy` that is wrong.
+    Announced(&'static str),
+}
+
+impl From<Denied> for Unsendable {
+    fn from(denied: Denied) -> Self {
+        Self::Named(denied)
+    }
+}
+
+impl From<Named> for Source {
+    fn from(named: Named) -> Self {
+        Self::Named(Box::new(named))
+    }
+}
 
 impl Call<'_> {
     /// Sends the response, or what it names instead, in the way that it asks for.
     pub(super) async fn pass_on(
         &self,
         exchange: Exchange,
-        begun: Begun,
+        begun: Box<Begun>,
         responder: &mut dyn Responder,
     ) -> Result<Outcome, Cut> {
         explain(responder, &exchange, &begun);
-        let request = self.context.request;
-        if request.is_led {
-            // What led the request here has been obeyed. The fields of a store may be those of its users.
-            return self.relay(exchange, begun, None, false, responder).await;
-        }
-        let companions = Companions::of(&begun.head);
+        // What led a request here has been obeyed. The fields of a store may be those of its users.
+        let is_led = self.context.request.is_led;
+        let companions = if is_led { Companions::default() } else { Companions::of(&begun.head) };
         if let Some(report) = responder.report() {
             companions.notes().for_each(|note| report.note(note));
         }
-        let is_unbuffered = companions.is_unbuffered;
-        if !companions.change_response() {
-            return self.pass_on_as_it_is(exchange, begun, is_unbuffered, responder).await;
+        if companions.change_response() {
+            // Boxed, because few responses need it.
+            return Box::pin(self.pass_on_changed(exchange, begun, companions, responder)).await;
         }
+        self.pass_on_as_it_is(exchange, begun, companions.is_unbuffered, responder).await
+    }
+
+    /// Sends the response with another head, or slower.
+    async fn pass_on_changed(
+        &self,
+        exchange: Exchange,
+        begun: Box<Begun>,
+        companions: Companions,
+        responder: &mut dyn Responder,
+    ) -> Result<Outcome, Cut> {
         // The table of `sendoff explain` is not paced.
         let rate = companions.rate.filter(|_| responder.report().is_none());
         let mut with_charset = Layer::new(responder, false, |head| companions.change(head));
         let mut paced;
         let responder: &mut dyn Responder = match rate {
             Some(rate) => {
-                paced = Paced::new(&mut with_charset, &request.method, rate);
+                paced = Paced::new(&mut with_charset, &self.context.request.method, rate);
                 &mut paced
             }
             None => &mut with_charset,
         };
-        // On the heap, because few responses come here.
-        Box::pin(self.pass_on_as_it_is(exchange, begun, is_unbuffered, responder)).await
+        self.pass_on_as_it_is(exchange, begun, companions.is_unbuffered, responder).await
     }
 
     async fn pass_on_as_it_is(
         &self,
         exchange: Exchange,
-        mut begun: Begun,
+        mut begun: Box<Begun>,
         is_unbuffered: bool,
         responder: &mut dyn Responder,
     ) -> Result<Outcome, Cut> {
-        let sendable = &self.context.site.sendable;
-        let said = self.context.effects.name_files;
-        if said == Some(false) {
-            return self.relay(exchange, begun, None, is_unbuffered, responder).await;
-        }
-        let may_name = said.unwrap_or_else(|| may_name_files(&exchange, sendable));
-        let name = named::named(&begun.head);
-        if let Some(named::Name::Uri(_, uri)) = &name {
-            match led::by_uri(&self.context, &begun.head, uri) {
-                Ok(None) => {}
-                Ok(Some(way)) => {
-                    exchange.drain();
-                    return Box::pin(led::follow(&self.context, begun.head, &way, responder)).await;
-                }
-                Err(denied) => return Ok(self.refuse(exchange, denied)),
+        match self.source(&exchange, &mut begun) {
+            Ok(Source::Own(zero_copy)) => {
+                let body = self.begin_body(*begun, zero_copy, is_unbuffered, responder)?;
+                relay::pass_body(&self.context, responder, exchange, body).await?;
+                Ok(Outcome::Sent)
             }
+            Ok(Source::Named(named)) => {
+                exchange.drain();
+                Box::pin(self.send_named(begun.head, *named, responder)).await
+            }
+            Err(Unsendable::Named(Denied { status, why })) => {
+                let (who, request) = (exchange.who(), &**self.log_name());
+                exchange.drain();
+                tracing::error!(request, "{who} named a file, answered with {status}: {why}");
+                Ok(Outcome::refused(status, []))
+            }
+            Err(Unsendable::Announced(bad)) => {
+                let (who, request) = (exchange.who(), &**self.log_name());
+                tracing::error!(request, "{who}: answered with 502: it sent {bad}");
+                Ok(Outcome::refused(StatusCode::BAD_GATEWAY, []))
+            }
+        }
+    }
+
+    /// Decides what the body is made of.
+    ///
+    /// # Errors
+    /// What the head names may not be sent, or is no name.
+    fn source(&self, exchange: &Exchange, begun: &mut Begun) -> Result<Source, Unsendable> {
+        let site = self.context.site;
+        let sendable = &site.sendable;
+        let said = self.context.effects.name_files;
+        if self.context.request.is_led || said == Some(false) {
+            return Ok(Source::Own(None));
+        }
+        let may_name = said.unwrap_or_else(|| may_name_files(exchange, sendable));
+        let head = &begun.head;
+        let name = named::named(head);
+        if let Some(named::Name::Uri(_, uri)) = &name
+            && let Some(way) = led::by_uri(&self.context, head, uri)?
+        {
+            return Ok(Named::Led(way).into());
         }
         let opened = begun.named.take();
-        match name.filter(|_| may_name).map(|name| named::file(sendable, &name, opened)) {
-            None => {}
-            Some(Ok(entry)) => {
-                exchange.drain();
-                return named::respond(&self.context, begun.head, entry, responder).await;
-            }
-            Some(Err(denied)) => return Ok(self.refuse(exchange, denied)),
+        if let Some(name) = name.filter(|_| may_name) {
+            return Ok(Named::File(named::file(sendable, &name, opened)?).into());
         }
-        if reproxy::urls(&begun.head).is_some() && (may_name || self.context.site.may_lead()) {
-            exchange.drain();
-            return Box::pin(reproxy::respond(self, begun.head, responder)).await;
+        if reproxy::urls(head).is_some() && (may_name || site.may_lead()) {
+            return Ok(Named::Urls.into());
         }
-        if let Some(value) = ranges::ranges(&begun.head).filter(|_| may_name) {
-            return match ranges::open(sendable, value) {
-                Ok(segments) => {
-                    exchange.drain();
-                    ranges::respond(begun.head, segments, responder).await?;
-                    Ok(Outcome::Sent)
-                }
-                Err(denied) => Ok(self.refuse(exchange, denied)),
-            };
+        if let Some(value) = ranges::ranges(head).filter(|_| may_name) {
+            return Ok(Named::Ranges(ranges::open(sendable, value)?).into());
         }
         let may_mix = match exchange {
             // Our own workers hand files over; for them `X-ZeroCopy` is an ordinary field, unless the operator wants it.
             Exchange::Worker(_) => said.unwrap_or_else(|| sendable.is_set_up()),
             Exchange::Application(_) | Exchange::Gateway(_) => may_name,
         };
-        match may_mix.then(|| ZeroCopy::announced(&begun.head)).flatten().transpose() {
-            Ok(zero_copy) => self.relay(exchange, begun, zero_copy, is_unbuffered, responder).await,
-            Err(bad) => {
-                let request = &*self.log_name;
-                tracing::error!(request, "{}: answered with 502: it sent {bad}", exchange.who());
-                Ok(Outcome::refused(StatusCode::BAD_GATEWAY, []))
+        let zero_copy = may_mix.then(|| ZeroCopy::announced(head)).flatten().transpose();
+        zero_copy.map(Source::Own).map_err(Unsendable::Announced)
+    }
+
+    /// Answers with what a head names. The application is free.
+    async fn send_named(
+        &self,
+        head: CgiHead,
+        named: Named,
+        responder: &mut dyn Responder,
+    ) -> Result<Outcome, Cut> {
+        match named {
+            Named::File(entry) => named::respond(&self.context, head, entry, responder).await,
+            Named::Led(way) => led::follow(&self.context, head, &way, responder).await,
+            Named::Urls => reproxy::respond(self, head, responder).await,
+            Named::Ranges(segments) => {
+                ranges::respond(head, segments, responder).await?;
+                Ok(Outcome::Sent)
             }
         }
     }
 
-    /// Answers with an error page because what was named may not be sent.
-    fn refuse(&self, exchange: Exchange, denied: Denied) -> Outcome {
-        let (who, request, Denied { status, why }) = (exchange.who(), &*self.log_name, denied);
-        exchange.drain();
-        tracing::error!(request, "{who} named a file, answered with {status}: {why}");
-        Outcome::refused(status, [])
-    }
-
-    /// Passes the response on, piece by piece, while the client takes it.
-    async fn relay(
+    /// Queues the head of the application's own response, and returns the state in which its body begins.
+    fn begin_body(
         &self,
-        exchange: Exchange,
         begun: Begun,
         zero_copy: Option<ZeroCopy>,
         is_unbuffered: bool,
         responder: &mut dyn Responder,
-    ) -> Result<Outcome, Cut> {
+    ) -> Result<Body, Cut> {
         let Begun { head, rest, length, .. } = begun;
         // The length that a worker announces is 0 for a response without a body (HEAD), not that of GET's body.
         let has_body =
@@ -163,9 +226,7 @@ impl Call<'_> {
         });
         responder.begin(head)?;
         let zero_copy = zero_copy.filter(|_| has_body);
-        let body = Body { rest, surplus: false, zero_copy, is_unbuffered };
-        relay::pass_body(&self.context, responder, exchange, body).await?;
-        Ok(Outcome::Sent)
+        Ok(Body { rest, surplus: false, zero_copy, is_unbuffered })
     }
 }
 

@@ -65,7 +65,7 @@ pub(super) async fn respond(
     own: CgiHead,
     responder: &mut dyn Responder,
 ) -> Result<Outcome, Cut> {
-    let shown = &*call.log_name;
+    let shown = &**call.log_name();
     let value = urls(&own).cloned().unwrap_or_default();
     let expected = own.values(EXPECTED_SIZE).next().and_then(|size| number(size));
     let named = value.split(u8::is_ascii_whitespace).filter(|url| !url.is_empty());
@@ -172,7 +172,7 @@ async fn ask(
     target: &Target,
     expected: Option<u64>,
     responder: &mut dyn Responder,
-) -> Result<Result<(Exchange, Begun), Failure>, Cut> {
+) -> Result<Result<(Exchange, Box<Begun>), Failure>, Cut> {
     let context = Context { request: &target.request, effects: &target.effects, ..call.context };
     let gateway = &context.services.gateways[context.site.number][target.led.application];
     let passed = Passed { application: target.led.application, prefix: target.led.prefix };
@@ -214,7 +214,7 @@ async fn pass_on(
     own: CgiHead,
     target: &Target,
     exchange: Exchange,
-    begun: Begun,
+    begun: Box<Begun>,
     responder: &mut dyn Responder,
 ) -> Result<Outcome, Cut> {
     responder.notes().upstream = Some(exchange.who());

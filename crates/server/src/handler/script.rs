@@ -1,5 +1,6 @@
 //! Scripts: sends a request to a worker or a FastCGI application, and the response to the client.
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ const MAX_TRIES: usize = 8;
 /// A request to an upstream.
 pub(super) struct Call<'a> {
     pub(super) context: Context<'a>,
-    pub(super) log_name: Rc<str>,
+    log_name: OnceCell<Rc<str>>,
     /// When the answering worker got the request.
     since: Instant,
 }
@@ -127,7 +128,12 @@ pub(super) async fn respond(
 
 impl<'a> Call<'a> {
     pub(super) fn new(context: Context<'a>) -> Self {
-        Self { context, log_name: context.request.shown().into(), since: Instant::now() }
+        Self { context, log_name: OnceCell::new(), since: Instant::now() }
+    }
+
+    /// The request's name in the log.
+    pub(super) fn log_name(&self) -> &Rc<str> {
+        self.log_name.get_or_init(|| self.context.request.shown().into())
     }
 }
 
@@ -179,7 +185,7 @@ impl Call<'_> {
                 ticket.describe(Arc::clone(request), self.since);
             }
             let socket = responder.lender().and_then(|lender| lender.socket());
-            let log_name = Rc::clone(&self.log_name);
+            let log_name = Rc::clone(self.log_name());
             let exchange = match link.begin(ticket, message, socket, log_name) {
                 Ok(exchange) => Exchange::Worker(exchange),
                 Err(error) if error.kind() == UpstreamErrorKind::Died => continue,
@@ -213,7 +219,7 @@ impl Call<'_> {
         if !is_untouched(responder) {
             return Err(Cut::application(why));
         }
-        let (request, code) = (&*self.log_name, status.as_u16());
+        let (request, code) = (&**self.log_name(), status.as_u16());
         tracing::error!(request, "answered with {code}: {why}");
         // A process that is late but alive still has the client's socket.
         if was_lent && status == StatusCode::GATEWAY_TIMEOUT {

@@ -148,12 +148,12 @@ impl Site {
         &self,
         around: Around<'_>,
         request: &mut Request,
-    ) -> (Answer, Effects) {
+    ) -> (Answer, Box<Effects>) {
         if let Some(file) = self.maintenance.as_deref().filter(|file| exists(file)) {
             let why = format!("{} is there (maintenance)", file.display());
             let status = StatusCode::SERVICE_UNAVAILABLE;
             let refused = Route::Refused { status, why: Some(why.into()) };
-            return (Answer::Route(refused), Effects::default());
+            return (Answer::Route(refused), Box::default());
         }
         self.decide_for(around, request, None).await
     }
@@ -164,7 +164,7 @@ impl Site {
         around: Around<'_>,
         request: &mut Request,
         failure: Failure<'_>,
-    ) -> (Answer, Effects) {
+    ) -> (Answer, Box<Effects>) {
         self.decide_for(around, request, Some(failure)).await
     }
 
@@ -173,8 +173,8 @@ impl Site {
         around: Around<'_>,
         request: &mut Request,
         failure: Option<Failure<'_>>,
-    ) -> (Answer, Effects) {
-        let mut effects = Effects::default();
+    ) -> (Answer, Box<Effects>) {
+        let mut effects = Box::<Effects>::default();
         effects.lua.is_explained = around.is_explained;
         for _ in 0..MAX_RUNS {
             let applied = match self.before_routes(around.asks, request, &mut effects).await {
@@ -192,7 +192,7 @@ impl Site {
                 // The page of an error has no target of its own.
                 Applied::Restart if failure.is_some() => break,
                 Applied::Restart => {
-                    effects = Effects { lua: effects.lua, ..Effects::default() };
+                    *effects = Effects { lua: effects.lua, ..Effects::default() };
                     continue;
                 }
             };

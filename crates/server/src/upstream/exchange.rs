@@ -12,9 +12,9 @@ pub enum Exchange {
     /// With a worker of the pool.
     Worker(WorkerExchange),
     /// With a FastCGI application that was started elsewhere.
-    Application(FastcgiExchange),
+    Application(Box<FastcgiExchange>),
     /// With an application that speaks HTTP, SCGI or AJP.
-    Gateway(GatewayExchange),
+    Gateway(Box<GatewayExchange>),
 }
 
 impl Exchange {

@@ -128,7 +128,7 @@ pub(super) async fn ask(
         if !may_go_on || call.context.request.body.is_spent() {
             return Ok(Err(Failure::from(why).of(&who())));
         }
-        let (host, request) = (turn.host().address(), &*call.log_name);
+        let (host, request) = (turn.host().address(), &**call.log_name());
         tracing::info!(%host, request, "sent to another host: {why}");
     }
 }
@@ -153,7 +153,7 @@ async fn ask_host(
             Err(why) => return Ok(Err(NoAnswer::Silent(why))),
         };
         let is_kept = exchange.is_kept();
-        let exchange = Exchange::Gateway(exchange);
+        let exchange = Exchange::Gateway(Box::new(exchange));
         let no_answer = match answer::read(&exchange, context.request, responder).await? {
             Ok(answer) => return Ok(Ok((exchange, answer))),
             Err(no_answer) => no_answer,

@@ -44,8 +44,7 @@ pub struct GatewayExchange {
     is_kept: bool,
     patience: Patience,
     began: Instant,
-    /// On the heap, because most exchanges are of another kind, and smaller.
-    driver: Box<RefCell<Driver>>,
+    driver: RefCell<Driver>,
 }
 
 /// Until it is dropped, the host counts as busy with the request.
@@ -98,7 +97,8 @@ impl GatewayExchange {
         let is_kept = kept.is_some();
         let stream = match kept {
             Some(stream) => stream,
-            None => host.connect(client).await?,
+            // On the heap, because most requests find a kept connection.
+            None => Box::pin(host.connect(client)).await?,
         };
         let reader = Reader::new(&request);
         let driver = Driver {
@@ -118,7 +118,7 @@ impl GatewayExchange {
             is_kept,
             patience,
             began: Instant::now(),
-            driver: Box::new(RefCell::new(driver)),
+            driver: RefCell::new(driver),
         })
     }
 
