@@ -12,9 +12,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::address::Address;
@@ -26,6 +28,11 @@ const NEXT: &str = "purges.next";
 
 /// Bytes of a file that is replaced by one with at most half of them: some 10,000 purges.
 const MOST: u64 = 1 << 20;
+
+/// How long a front waits for the lock, which another has while it writes a line.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// The time between two looks at the lock.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A line of the file.
 #[derive(Debug, Serialize, Deserialize)]
@@ -205,10 +212,22 @@ impl Past {
 struct Lock(File);
 
 impl Lock {
+    /// Waits for the lock. The event loop stands still meanwhile, so that a front that was stopped while it had the lock is not waited for.
     fn of(file: &File) -> io::Result<Self> {
         let file = file.try_clone()?;
-        rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
-        Ok(Self(file))
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Self(file)),
+                Err(Errno::INTR) => {}
+                Err(Errno::WOULDBLOCK) if Instant::now() < end => thread::sleep(PAUSE),
+                Err(Errno::WOULDBLOCK) => {
+                    let why = format!("another server has had {NAME} locked for {PATIENCE:?}");
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 }
 
@@ -259,13 +278,22 @@ mod tests {
         assert!(two.news().unwrap().is_empty(), "it was read at the start");
         let before = SystemTime::UNIX_EPOCH;
         assert!(past.concerns(&address("/1"), before) && !past.concerns(&address("/2"), before));
-        assert!(
-            !past.concerns(&address("/1"), SystemTime::now() + std::time::Duration::from_secs(1))
-        );
+        assert!(!past.concerns(&address("/1"), SystemTime::now() + Duration::from_secs(1)));
         assert!(two.note(&page("/2")).unwrap().is_empty());
         assert_eq!(one.note(&page("/3")).unwrap(), [page("/2")]);
         assert_eq!(two.news().unwrap(), [page("/3")]);
         assert!(one.news().unwrap().is_empty() && two.news().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_front_that_stopped_with_the_lock_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut one, _) = Journal::open(folder.path()).unwrap();
+        let (two, _) = Journal::open(folder.path()).unwrap();
+        let lock = Lock::of(&two.file).unwrap();
+        assert_eq!(one.note(&page("/")).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        drop(lock);
+        assert!(one.note(&page("/")).unwrap().is_empty());
     }
 
     #[test]
