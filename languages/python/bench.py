@@ -4,7 +4,7 @@
 - nginx and gunicorn,
 - nginx and uWSGI.
 
-Wants Debian's nginx-light, gunicorn, uwsgi-plugin-python3, python3-flask and wrk, `cargo build --release`, root, and a quiet
+Wants Debian's nginx-light, gunicorn, uwsgi-plugin-python3, python3-flask and wrk, `make dist`, root, and a quiet
 machine. Usage: /usr/bin/python3 languages/python/bench.py BIN, where BIN is the folder with sendoff-python, installed into
 a virtual environment of Debian's Python with --system-site-packages.
 """
@@ -131,7 +131,7 @@ def stacks(folder, programs):
         path.write_text(NGINX.format(folder=folder, socket=f"{name}.sock", port=port, attach=attach))
         return ["nginx", "-c", str(path)]
 
-    sendoff = [REPOSITORY / "target/release/sendoff", "serve", folder, "--listen", f"127.0.0.1:{ports[0]}"]
+    sendoff = [REPOSITORY / "target/dist/sendoff", "serve", folder, "--listen", f"127.0.0.1:{ports[0]}"]
     sendoff += ["--threads", "2", "--user", "www-data", "--fastcgi", f"/=unix:{folder}/sendoff.sock"]
     ours = [programs / "sendoff-python", "app", "--bind", f"unix:{folder}/sendoff.sock"]
     ours += ["--workers", str(WORKERS), "--user", "www-data"]
