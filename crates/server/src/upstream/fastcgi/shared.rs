@@ -204,38 +204,31 @@ impl Sharing {
             if !self.is_on() {
                 return Ok(None);
             }
-            match self.choose(&here, request.has_body(), over, failure.is_none()) {
-                Choice::Line(line) => break line,
-                Choice::New(place) => {
-                    if let Some(failure) = failure {
-                        return Err(failure);
-                    }
-                    match self.make(&here, place).await {
-                        Ok(Some(line)) => break line,
-                        Ok(None) => {}
-                        // The request may still share an existing connection.
-                        Err(error) => failure = Some(error),
-                    }
-                    continue;
-                }
-                Choice::Wait => {
-                    if let Some(failure) = failure {
-                        return Err(failure);
-                    }
-                    // One with a permit has waited for that already.
+            let choice = self.choose(&here, request.has_body(), over, failure.is_none());
+            match (choice, failure.take()) {
+                (Choice::Line(line), _) => break line,
+                (_, Some(failure)) => return Err(failure),
+                (Choice::New(place), None) => match self.make(&here, place).await {
+                    Ok(Some(line)) => break line,
+                    Ok(None) => {}
+                    // The request may still share an existing connection.
+                    Err(error) => failure = Some(error),
+                },
+                (Choice::Wait, None) => {
+                    // A request with a permit has waited in this queue already.
                     let _waits = if permit.is_none() { Some(self.waits()?) } else { None };
                     let end = *deadline.get_or_insert_with(|| Instant::now() + self.limits.wait);
                     let changed = timeout_at(end, here.changed.notified()).await;
                     changed.map_err(|_| self.connections.timed_out())?;
+                    // All who wait learn of it: the next attempt would end in the same way.
+                    if here.failures.get() != failures
+                        && here.connecting.get() == 0
+                        && here.lines.borrow().is_empty()
+                        && let Some(failure) = &*here.failure.borrow()
+                    {
+                        return Err(failure.clone());
+                    }
                 }
-            }
-            // All who wait learn of it: the next attempt would end in the same way.
-            if here.failures.get() != failures
-                && here.connecting.get() == 0
-                && here.lines.borrow().is_empty()
-                && let Some(failure) = &*here.failure.borrow()
-            {
-                return Err(failure.clone());
             }
         };
         let admitted = Admitted::new(&self.busy, permit);
@@ -261,7 +254,7 @@ impl Sharing {
     /// Counts a request that begins to wait.
     ///
     /// # Errors
-    /// As many wait already as may.
+    /// The queue of waiting requests is full.
     fn waits(&self) -> Result<Waits<'_>, UpstreamError> {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let waits = Waits(&self.waiting);
@@ -342,7 +335,7 @@ impl Sharing {
         Ok(Some(line))
     }
 
-    /// Connects. One that `is_extra` and fails is not tried again at once, because requests can do without it.
+    /// Connects. After an extra connection has failed no other is tried for a while: requests share those that are open.
     async fn connect(
         &self,
         place: Option<Place<Kept>>,
@@ -436,7 +429,7 @@ mod tests {
     use crate::request::Body;
     use crate::upstream::cgi::RequestMessageBuilder;
 
-    /// Connections to an application that takes `connections`, shares them, and is not there; up to `waiting` requests may wait.
+    /// Shared connections, up to `connections`, to an address where nothing listens. Up to `waiting` requests may wait.
     fn sharing(connections: usize, waiting: usize) -> (Arc<Sharing>, Rc<Here>) {
         let limits = QueueLimits { requests: waiting, wait: Duration::from_secs(9) };
         let address = Address::Unix("/does/not/exist".into());
@@ -457,7 +450,10 @@ mod tests {
         let body = Body::Memory("x".into());
         let request = Rc::new(RequestMessageBuilder::new().streamed(&body));
         let failed = sharing.begin(&request, Over::Any, &Rc::from("POST /")).await.err();
-        assert_eq!(failed.expect("nobody is there").kind(), UpstreamErrorKind::Unreachable);
+        assert_eq!(
+            failed.expect("nothing listens at the address").kind(),
+            UpstreamErrorKind::Unreachable
+        );
     }
 
     #[tokio::test(start_paused = true)]
