@@ -153,7 +153,7 @@ async fn ask_host(
             Err(why) => return Ok(Err(NoAnswer::Silent(why))),
         };
         let is_kept = exchange.is_kept();
-        let exchange = Exchange::Gateway(Box::new(exchange));
+        let exchange = Exchange::Gateway(exchange);
         let no_answer = match answer::read(&exchange, context.request, responder).await? {
             Ok(answer) => return Ok(Ok((exchange, answer))),
             Err(no_answer) => no_answer,

@@ -79,7 +79,8 @@ enum Step {
 }
 
 impl GatewayExchange {
-    /// Gives a host of an application a request, which `client` has sent. It goes over a kept connection only if it is `repeatable`: it
+    /// Gives a host of an application a request, which `client` has sent. The exchange is made on the heap, since it is moved through
+    /// several futures. The request goes over a kept connection only if it is `repeatable`: it
     /// may then have to be sent again.
     ///
     /// # Errors
@@ -91,7 +92,7 @@ impl GatewayExchange {
         client: &Request,
         repeatable: bool,
         patience: Patience,
-    ) -> Result<Self, UpstreamError> {
+    ) -> Result<Box<Self>, UpstreamError> {
         let place = host.enter().await?;
         let kept = host.kept(repeatable, request.kind).await;
         let is_kept = kept.is_some();
@@ -111,7 +112,7 @@ impl GatewayExchange {
             received: BytesMut::new(),
             was_heard: false,
         };
-        Ok(Self {
+        Ok(Box::new(Self {
             gateway: Arc::clone(gateway),
             host: Arc::clone(host),
             stay: Stay { _place: place, _turn: None },
@@ -119,7 +120,7 @@ impl GatewayExchange {
             patience,
             began: Instant::now(),
             driver: RefCell::new(driver),
-        })
+        }))
     }
 
     /// The application.
