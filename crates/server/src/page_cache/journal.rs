@@ -219,7 +219,6 @@ impl Lock {
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(Self(file)),
-                Err(Errno::INTR) => {}
                 Err(Errno::WOULDBLOCK) if Instant::now() < end => thread::sleep(PAUSE),
                 Err(Errno::WOULDBLOCK) => {
                     let why = format!("another server has had {NAME} locked for {PATIENCE:?}");
