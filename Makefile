@@ -108,11 +108,12 @@ install-extension:
 uninstall-extension:
 	tools/extension uninstall
 
-# What every commit must pass; under 10 minutes once it has been built.
+# What every commit must pass; under 10 minutes once it has been built. It goes on after a failure, and lists all failures at
+# its end.
 test: check
 	tools/install test
 	cargo build --release --bin sendoff --bin sendoff-php --bin sendoff-lua
-	cargo test --release --workspace
+	tools/cargo-test --release --workspace
 
 # Long runs against crashes, slow clients and real applications; CONTRIBUTING.md says when. It goes on after a failure, and
 # lists all failures at its end.

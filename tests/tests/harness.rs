@@ -1,6 +1,8 @@
 //! The reference stack and the harness themselves.
 
-use sendoff_tests::{Pair, Request, Site, pattern};
+use std::process::Command;
+
+use sendoff_tests::{Pair, Request, Site, pattern, repository};
 
 #[test]
 fn stock_serves_what_debian_serves() {
@@ -16,4 +18,35 @@ fn stock_serves_what_debian_serves() {
 fn a_difference_is_found() {
     let site = Site::with("index.php", "<?php echo 'port ', $_SERVER['SERVER_PORT'];");
     Pair::start(&site, &[]).same_page("/");
+}
+
+/// `make test` and `make test-heavy` end with this list.
+#[test]
+fn tests_that_fail_are_listed_at_the_end_and_the_others_run() {
+    let site = Site::new();
+    let package = "[package]\nname = 'many'\nversion = '0.1.0'\nedition = '2024'\n[workspace]\n";
+    let failing = "#[test] fn bad() { panic!() } #[test] fn good() {}
+        mod m { #[test] fn worse() { panic!(\"\\nfailures:\\n    another\") } }";
+    for (path, text) in [
+        ("Cargo.toml", package),
+        ("src/lib.rs", "#[test] fn unit() { panic!() }"),
+        ("tests/a.rs", failing),
+        ("tests/b.rs", "#[test] fn dies() { std::process::abort() }"),
+        ("tests/c.rs", "#[test] fn good() { std::fs::write(\"ran\", \"\").unwrap() }"),
+    ] {
+        site.write(path, text);
+    }
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(repository::root().join("tools/cargo-test"));
+        command.args(arguments).current_dir(site.root()).env("CARGO_TARGET_DIR", site.path("made"));
+        let done = command.output().expect("a shell");
+        (done.status.code(), String::from_utf8(done.stdout).expect("text"))
+    };
+    let (status, said) = run(&["--offline"]);
+    let list = said.split("\nTests that have failed:\n").nth(1).unwrap_or(&said);
+    let expected = "  tests/a.rs: bad\n  tests/a.rs: m::worse\n  tests/b.rs: ended without a result\n  unit tests of many: unit\n";
+    assert_eq!((status, list), (Some(101), expected));
+    assert!(site.path("ran").exists(), "{said}");
+    let (status, said) = run(&["--offline", "--test", "c"]);
+    assert!(status == Some(0) && !said.contains("failed:"), "{said}");
 }
