@@ -5,8 +5,26 @@ use rustix::net::sockopt;
 use rustix::process::{
     Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pidfd_getfd, pidfd_open,
 };
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+
+/// The groups of a process that runs as `user` with `group` as its own: that one, and those which the machine has put the
+/// user in. The kernel shows them in this order.
+///
+/// # Panics
+/// If `getent` cannot be run, or prints something else.
+pub fn groups(user: &str, group: &str) -> BTreeSet<u32> {
+    let output = Command::new("getent").arg("group").output().unwrap();
+    let of = |line: &str| {
+        // name:password:id:members
+        let fields: Vec<_> = line.split(':').collect();
+        let is_in = fields[0] == group || fields[3].split(',').any(|member| member == user);
+        is_in.then(|| fields[2].parse().unwrap())
+    };
+    String::from_utf8(output.stdout).unwrap().lines().filter_map(of).collect()
+}
 
 /// The children of a process, of all its threads.
 pub fn children(pid: u32) -> Vec<u32> {

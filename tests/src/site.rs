@@ -23,6 +23,8 @@ impl Site {
     #[allow(clippy::new_without_default, reason = "it makes a folder: nothing to do silently")]
     pub fn new() -> Self {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
+        // Servers of other users read it, also where the user of the tests gives nothing to others.
+        rustix::process::umask(Mode::from_raw_mode(0o022));
         let name = format!(
             "sendoff-test-{}-{}",
             std::process::id(),

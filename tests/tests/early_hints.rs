@@ -180,7 +180,7 @@ fn hints_are_not_counted_in_the_access_log_and_not_explained() {
         (text == format!("200 {framing}\n200 5\n")).then_some(())
     });
     let report = server.explain("/a.php", &[]).unwrap();
-    assert!(report.contains("200") && !report.contains("103"), "{report}");
+    assert!(report.contains("200 OK, 5 bytes") && !report.contains("103 Early"), "{report}");
 }
 
 /// A FastCGI application that answers one request with `first`, waits to be told, and sends `second`.

@@ -203,7 +203,8 @@ fn only_who_has_the_secret_is_told() {
     // A restarted front still has the secret.
     let front = server.front();
     sendoff_tests::processes::signal(front, rustix::process::Signal::KILL);
-    let again = || server.explain("/x.php?case=made", &[]).is_ok_and(|table| table.contains("11"));
+    let again =
+        || server.explain("/x.php?case=made", &[]).is_ok_and(|table| table.contains("11 bytes"));
     assert!(sendoff_tests::wait::until(sendoff_tests::LIMIT, again), "{}", server.log());
     drop(server);
     assert!(!file.exists(), "the secret goes with the server");

@@ -137,7 +137,9 @@ fn processes_run_as_the_user_of_their_pool_as_root() {
         [[site]]\nroot = 'root'\nfastcgi = {{ '/one' = 'pool:one', '/two' = 'pool:two' }}\n"
     );
     let server = run(&site, &text);
-    assert!(server.page("/one/identity").starts_with("uid 65534 gid 33 groups 1 "));
+    let groups = processes::groups("nobody", "www-data").len();
+    let identity = server.page("/one/identity");
+    assert!(identity.starts_with(&format!("uid 65534 gid 33 groups {groups} ")), "{identity}");
     assert!(server.page("/two/identity").starts_with("uid 33 gid 33 "));
     let pid = server.page("/one/pid");
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

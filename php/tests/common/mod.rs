@@ -24,6 +24,8 @@ impl TempDir {
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        // Workers of other users read it, also where the user of the tests gives nothing to others.
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         let path = std::env::temp_dir().join(format!("sendoff-php-{}-{n}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Self(path)

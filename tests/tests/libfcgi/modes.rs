@@ -84,7 +84,7 @@ fn what_is_explained() {
         // It says so at the end of its first response.
         server.get("/made?n=1");
         let table = server.explain("/made?n=100000", &[]).unwrap();
-        assert!(table.contains("100000") && table.contains(expected), "{table}");
+        assert!(table.contains("200 OK, 100000 bytes") && table.contains(expected), "{table}");
     }
 }
 
