@@ -14,7 +14,7 @@ BUILT = target/$(PROFILE)
 GENERATED = $(BUILT)/generated
 
 .PHONY: help install uninstall serve build dist deb libfcgi examples gem header config install-extension uninstall-extension test test-deb \
-	test-heavy test-trixie phpt bench check fmt ktls java
+	test-heavy test-trixie phpt bench figures check fmt ktls java
 
 # This list.
 help:
@@ -146,6 +146,10 @@ bench: dist
 	tools/install bench
 	cargo build --release --bin sendoff-bench
 	target/release/sendoff-bench --sendoff $(BUILT)/sendoff
+
+# The tables of README.md, docs/tuning.md and the example site, from bench/figures.json.
+figures:
+	cargo test --release --package sendoff-bench renew -- --ignored
 
 # Formatting and lints.
 check:

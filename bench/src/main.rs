@@ -1,6 +1,7 @@
 //! Measures sendoff against the servers people run today; see `--help`.
 
 mod cpu;
+mod figures;
 mod http;
 mod load;
 mod measure;
@@ -52,6 +53,9 @@ struct Options {
     /// Write the report to this file, too
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Write the medians that the README, docs/tuning.md and the example site publish to this file: bench/figures.json, for `make figures`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["thesis", "proxy", "strace", "profile"])]
+    save: Option<PathBuf>,
     /// Keep-alive connections of the client
     #[arg(long, default_value_t = 32)]
     connections: usize,
@@ -229,15 +233,21 @@ fn run(options: &Options) -> Result<bool> {
     let header = report::header(&versions, plan);
     ensure!(!contestants.is_empty(), "no server to measure\n{header}");
 
+    let names: Vec<String> = contestants.iter().map(|c| c.name.clone()).collect();
+    let mut measured = Vec::new();
     let (body, flawless) = if options.strace || options.profile {
         (trace_all(options, plan, &workloads, &contestants, dir.path())?, true)
     } else {
-        measure_all(plan, &workloads, &contestants)
+        measured = measure_all(plan, &workloads, &contestants);
+        report_all(&names, &measured)
     };
     let report = format!("# Benchmark\n\n{header}\n{body}");
     print!("{report}");
     if let Some(path) = &options.out {
         fs::write(path, &report).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if let Some(path) = &options.save {
+        figures::save(path, &names, &measured, plan, &versions)?;
     }
     Ok(flawless)
 }
@@ -246,20 +256,24 @@ fn measure_all(
     plan: Plan,
     workloads: &[&'static Workload],
     contestants: &[Contestant],
-) -> (String, bool) {
+) -> Vec<Measured> {
     let mut measured: Vec<Measured> = Vec::new();
     for workload in workloads {
         eprintln!("measuring {}", workload.name);
         measured.push(measure::measure(workload, contestants, plan));
     }
-    let names: Vec<String> = contestants.iter().map(|c| c.name.clone()).collect();
+    measured
+}
+
+/// The tables, and whether no run failed.
+fn report_all(names: &[String], measured: &[Measured]) -> (String, bool) {
     let mut sections: Vec<String> =
-        (1..names.len()).map(|index| report::table(&names, index, &measured)).collect();
+        (1..names.len()).map(|index| report::table(names, index, measured)).collect();
     if sections.is_empty() {
-        sections.push(report::single(&names, &measured));
+        sections.push(report::single(names, measured));
     }
-    sections.push(report::client_table(&names, &measured));
-    let failures = report::failures(&names, &measured);
+    sections.push(report::client_table(names, measured));
+    let failures = report::failures(names, measured);
     let flawless = failures.is_empty();
     if !flawless {
         sections.push(failures);

@@ -7,8 +7,8 @@ use std::fmt::Write;
 use std::fs;
 use std::thread::available_parallelism;
 
-/// What a reader needs in order to judge, or reproduce, the numbers.
-pub(crate) fn header(versions: &[(String, String)], plan: Plan) -> String {
+/// The kernel, the processors, and how TCP paces what it sends.
+pub(crate) fn machine() -> String {
     let proc = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpu_info = proc("/proc/cpuinfo");
     let model = cpu_info
@@ -17,14 +17,19 @@ pub(crate) fn header(versions: &[(String, String)], plan: Plan) -> String {
         .map_or("unknown", |(_, model)| model);
     let cores = available_parallelism().map_or(0, usize::from);
     let kernel = proc("/proc/sys/kernel/osrelease");
-    let load = proc("/proc/loadavg");
-    let load = load.split_ascii_whitespace().next().unwrap_or("unknown");
     let congestion = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
     let congestion = congestion.as_deref().map_or("unknown", str::trim);
+    format!("Linux {}, {cores} cores ({model}), TCP {congestion}", kernel.trim())
+}
+
+/// What a reader needs in order to judge, or reproduce, the numbers.
+pub(crate) fn header(versions: &[(String, String)], plan: Plan) -> String {
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split_ascii_whitespace().next().unwrap_or("unknown");
     let command: Vec<String> = std::env::args().collect();
     let mut text = format!(
-        "Machine: Linux {}, {cores} cores ({model}), TCP {congestion}, load {load} at the start. The client shares them with the servers.\n",
-        kernel.trim()
+        "Machine: {}, load {load} at the start. The client shares them with the servers.\n",
+        machine()
     );
     for (name, version) in versions {
         let _infallible = writeln!(text, "{name}: {version}");

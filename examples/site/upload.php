@@ -34,8 +34,8 @@ if ($_SERVER['REQUEST_METHOD'] === 'POST') {
     }
 }
 ?>
-<p>A worker of php-fpm behind a web server that passes uploads on as they come is occupied for as long as the client takes to
-send. Sendoff receives the file whole before it takes a worker, so a slow upload holds none. This page keeps nothing of it.</p>
+<p>A web server that passes an upload on as it arrives occupies a PHP worker for as long as the client takes to send. Sendoff, like
+nginx by default, receives the whole file before it takes a worker, so a slow upload occupies none. This page keeps nothing of it.</p>
 <form method="post" enctype="multipart/form-data" action="/upload.php">
 <label for="file">A file, up to <?= htmlspecialchars(ini_get('upload_max_filesize')) ?></label>
 <input type="file" id="file" name="file" required>

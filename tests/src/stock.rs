@@ -165,6 +165,12 @@ http {{
         Client::connect(self.addr).ask(request)
     }
 
+    /// The processes of both.
+    pub fn processes(&self) -> Vec<u32> {
+        let main = self.children.iter().map(Child::id);
+        main.flat_map(|pid| [vec![pid], processes::descendants(pid)].concat()).collect()
+    }
+
     /// What nginx and php-fpm have logged.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()

@@ -4,11 +4,14 @@
 use bytes::BytesMut;
 use sendoff_fastcgi::record::{BeginRequest, Header, Kind};
 use sendoff_fastcgi::{Decoder, Part};
-use sendoff_tests::{Request, Server, Site, dies_with_us, pattern, static_library, wait};
+use sendoff_tests::{
+    Client, LIMIT, Request, Server, Site, Stock, dies_with_us, pattern, processes, static_library,
+    wait,
+};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
@@ -91,13 +94,61 @@ fn it_answers_and_keeps_its_record() {
     assert!(record.contains("<td>/</td>"), "{record}");
 }
 
+/// The page about downloads says so: behind nginx no PHP worker waits for slow clients either, but nginx has a temporary file
+/// for each of them. Here all of them share one copy in memory.
+#[test]
+fn slow_downloads_have_a_temporary_file_each_in_nginx_and_one_copy_here() {
+    const CLIENTS: u64 = 8;
+    let site = Site::new();
+    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/site"), &site, "");
+    let ours = Server::start(site.root(), &["--workers", "4"]);
+    let stock = Stock::start(site.root(), &[]);
+    let all = [vec![ours.pid()], processes::descendants(ours.pid())].concat();
+    let held = [(ours.addr(), all), (stock.addr(), stock.processes())].map(|(addr, pids)| {
+        // The first request makes the file.
+        Client::connect(addr).ask(&Request::get("/download.php?how=readfile")).expect(200);
+        let before = temporary_bytes(&pids);
+        let slow: Vec<_> = (0..CLIENTS)
+            .map(|_| {
+                let mut client = Client::connect_narrow(addr, 4096);
+                client.send(Request::get("/download.php?how=readfile").bytes());
+                assert_eq!(client.head().unwrap().status, 200);
+                client
+            })
+            .collect();
+        // Four workers for nine clients: each gets its turn while the others wait for their bytes.
+        Client::connect(addr).ask(&Request::get("/responses.php")).expect(200);
+        let held = || temporary_bytes(&pids).saturating_sub(before);
+        if addr == stock.addr() {
+            wait::until(LIMIT, || held() > CLIENTS << 21);
+        }
+        let held = held();
+        drop(slow);
+        held
+    });
+    eprintln!("bytes in temporary files: {held:?}");
+    assert!(held[0] <= 5 << 20 && held[1] > CLIENTS << 21, "{held:?}");
+}
+
+/// Room that open files without a name take.
+fn temporary_bytes(pids: &[u32]) -> u64 {
+    let open = |pid: &u32| fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
+    let files = pids.iter().flat_map(open).filter_map(|entry| entry.ok()?.path().metadata().ok());
+    files.filter(|file| file.is_file() && file.nlink() == 0).map(|file| file.blocks() * 512).sum()
+}
+
 /// Pages show what `sendoff explain` said when they were written. The files in it are those that it names today; how generated text is
 /// divided, and who answered, differs from machine to machine.
 fn what_pages_say_about_themselves_is_true(site: &Site, server: &Server) {
     let files = |table: &str| {
         let rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "));
         let files = rows.filter(|row| row.contains(" file, "));
-        files.map(|row| row.split(" /tmp/").next().unwrap().to_owned()).collect::<Vec<_>>()
+        // The download is in the machine's folder for temporary files.
+        let named = |row: String| match row.split_once("/sendoff-site-download-") {
+            Some((before, _)) => before.rsplit_once(' ').unwrap().0.to_owned(),
+            None => row,
+        };
+        files.map(named).collect::<Vec<_>>()
     };
     for (name, target, expected) in [
         ("index", "/", 3),

@@ -75,23 +75,24 @@ function page_listing(string $file): string
     return htmlspecialchars(implode('', file($file)));
 }
 
-/** A table of measured times, each as [what, nginx + php-fpm, Sendoff], with bars. */
+/** A table of measured times with bars: what is sent => the workload of the benchmark. */
 function page_figures(string $caption, array $rows): void
 {
+    $figures = require __DIR__ . '/figures.php';
+    $rows = array_map(fn ($what, $workload) => [$what, ...$figures[$workload]], array_keys($rows), $rows);
     $most = max(array_map(fn ($row) => max($row[1], $row[2]), $rows));
     $bar = fn (int $time) => sprintf('<span class="bar" style="width: %.1f%%"></span>', 100 * $time / $most);
     ?>
 <table class="figures">
 <caption><?= htmlspecialchars($caption) ?></caption>
-<thead><tr><th scope="col">What is sent</th><th scope="col">nginx + php-fpm</th><th scope="col">Sendoff</th></tr></thead>
+<thead><tr><th scope="col">What is sent</th><th scope="col">nginx + php-fpm, tuned</th><th scope="col">Sendoff</th></tr></thead>
 <tbody>
 <?php foreach ($rows as [$what, $theirs, $ours]): ?>
 <tr><th scope="row"><?= htmlspecialchars($what) ?></th><td><?= number_format($theirs), $bar($theirs) ?></td><td><?= number_format($ours), $bar($ours) ?></td></tr>
 <?php endforeach ?>
 </tbody>
 </table>
-<p class="source">Medians of three rounds on one machine with 2 cores: Linux 6.18, TCP BBR, nginx 1.22 and PHP 8.2 as Debian 12 has them,
-opcache on; ±15 %. <code>make bench</code> measures it on yours.</p>
+<p class="source"><?= htmlspecialchars($figures['conditions']) ?> ±15 %. <code>make bench</code> measures it on your machine.</p>
 <?php
 }
 
