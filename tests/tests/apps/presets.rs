@@ -1,7 +1,7 @@
 //! The presets on skeletons of the layouts of their applications: what the vendor's rules deny is denied, front controllers and
 //! assets answer.
 
-use sendoff_tests::{Server, Site};
+use sendoff_tests::{Fpm, Request, Response, Server, Site, Stock};
 
 /// A script that says its name and what it was asked for.
 const SCRIPT: &str =
@@ -128,6 +128,94 @@ fn ways(path: &str) -> Vec<String> {
     // The index file of a folder.
     ways.extend(path.rfind('/').map(|slash| path[..=slash].to_owned()));
     ways
+}
+
+/// The vendor's rules for a network with sites in folders.
+const NETWORK: &str = r"index index.php;
+location ~* /(?:uploads|files)/.*\.php$ { deny all; }
+if (!-e $request_filename) {
+	rewrite /wp-admin$ $scheme://$host$request_uri/ permanent;
+	rewrite ^(/[^/]+)?(/wp-.*) $2 last;
+	rewrite ^(/[^/]+)?(/.*\.php) $2 last;
+}
+location / { try_files $uri $uri/ /index.php?$args; }
+location ~ \.php$ { include /etc/nginx/snippets/fastcgi-php.conf; fastcgi_pass {php}; }
+";
+
+/// A network of sites in folders, which is one installation, and a second installation in a folder of its own.
+#[test]
+fn wordpress_with_sites_in_folders_as_behind_nginx() {
+    let site = Site::new();
+    let seen = "<?php echo json_encode([substr(__FILE__, strlen($_SERVER['DOCUMENT_ROOT'])), $_SERVER['SCRIPT_NAME'], $_SERVER['REQUEST_URI'], $_GET]);";
+    for file in [
+        "index.php",
+        "wp-login.php",
+        "wp-admin/index.php",
+        "wp-admin/network/index.php",
+        "wp-content/uploads/sites/2/evil.php",
+        "own/index.php",
+        "own/wp-login.php",
+        "own/wp-admin/index.php",
+    ] {
+        site.write(file, seen);
+    }
+    for file in [
+        "wp-admin/a.css",
+        "wp-includes/js/a.js",
+        "wp-content/uploads/sites/2/a.png",
+        "own/wp-includes/b.js",
+    ] {
+        site.write(file, format!("file /{file}"));
+    }
+    let fpm = Fpm::start_with(site.root(), "", &[]);
+    let nginx = Stock::nginx(site.root(), "", &NETWORK.replace("{php}", &fpm.address()));
+    let route =
+        "[[site.route]]\npath = '/wp-login.php'\nquery = { action = 'register' }\ndeny = true\n";
+    let text = format!(
+        "listen = '127.0.0.1:0'\nthreads = 1\n[[pool]]\nworkers = 1\n[[site]]\nroot = 'root'\napp = 'wordpress'\n{route}"
+    );
+    let config = site.write_at(site.outside("sendoff.toml"), text);
+    let ours = Server::try_run(&config, site.root(), 1).unwrap_or_else(|e| panic!("{}", e.stderr));
+    let path = |response: &Response| {
+        let location = response.header("location").unwrap_or_default();
+        let absolute = location.split_once("://").and_then(|(_, rest)| rest.split_once('/'));
+        absolute.map_or(location.to_owned(), |(_, path)| format!("/{path}"))
+    };
+    for target in [
+        "/",
+        "/site1/",
+        "/site1/2026/hello-world/",
+        "/site1/wp-admin",
+        "/site1/wp-admin/",
+        "/site1/wp-admin/?page=x",
+        "/site1/wp-admin/network/",
+        "/site1/wp-admin/a.css",
+        "/site1/wp-admin/none.css",
+        "/site1/wp-login.php",
+        "/site1/wp-login.php?action=lostpassword",
+        "/site1/wp-includes/js/a.js",
+        "/site1/wp-json/wp/v2/posts",
+        "/site1/wp-content/uploads/sites/2/a.png",
+        "/site1/wp-content/uploads/sites/2/evil.php",
+        "/wp-admin",
+        "/wp-admin/",
+        "/own/",
+        "/own/wp-admin",
+        "/own/wp-admin/",
+        "/own/wp-login.php",
+        "/own/wp-includes/b.js",
+    ] {
+        let request = Request::get(target);
+        let (our, their) = (ours.ask(&request), nginx.ask(&request));
+        assert_eq!((our.status(), path(&our)), (their.status(), path(&their)), "{target}");
+        if our.status() == 200 {
+            assert_eq!(our.text(), their.text(), "{target}");
+        }
+    }
+    // Rules of the site hold for each of its sites.
+    for target in ["/wp-login.php?action=register", "/site1/wp-login.php?action=register"] {
+        assert_eq!(ours.get(target).status(), 403, "{target}");
+    }
 }
 
 #[test]
