@@ -7,12 +7,15 @@ use std::process::Command;
 
 use sendoff_tests::{Site, binary, repository, sendoff};
 
-/// What a machine has that the page begins with: a network, and a MariaDB that its package has started. `apt-get` says what it would do.
+/// What a machine has that the page begins with: a network, and a MariaDB that its package has started. `apt-get` says what it would
+/// do on a machine that has nothing but Sendoff's package; `systemctl` does what the unit says.
 const MACHINE: &str = r#"set -eu
 ip link set lo up
 mount -t tmpfs none /run
 mkdir /run/mysqld /run/etc /run/work
 mount -t overlay -o "lowerdir=/etc,upperdir=/run/etc,workdir=/run/work" none /etc
+mkdir /run/lib /run/lib-work
+mount -t overlay -o "lowerdir=/var/lib/wordpress,upperdir=/run/lib,workdir=/run/lib-work" none /var/lib/wordpress
 PATH="$HERE/bin:$PATH"
 mariadb-install-db --no-defaults --user=root --datadir="$HERE/data" --auth-root-authentication-method=socket >"$HERE/log" 2>&1
 mariadbd --no-defaults --user=root --datadir="$HERE/data" --skip-networking --socket=/run/mysqld/mysqld.sock >>"$HERE/log" 2>&1 &
@@ -21,12 +24,21 @@ mariadb-admin --no-defaults --socket=/run/mysqld/mysqld.sock --wait=30 ping
 
 /// What the user of the browser does.
 const VISITOR: &str = r##"<?php
-function ask($target, $form = null) {
+$cookies = [];
+function ask($target, $form = null, $type = 'application/x-www-form-urlencoded') {
+    global $cookies;
+    $fields = ['Cookie: ' . implode('; ', array_map(fn ($name, $value) => "$name=$value", array_keys($cookies), $cookies))];
     $options = ['ignore_errors' => true, 'follow_location' => 0, 'method' => $form ? 'POST' : 'GET'];
     if ($form) {
-        $options += ['header' => 'Content-Type: application/x-www-form-urlencoded', 'content' => http_build_query($form)];
+        $fields[] = "Content-Type: $type";
+        $options['content'] = is_array($form) ? http_build_query($form) : $form;
     }
+    $options['header'] = $fields;
     $page = file_get_contents('http://localhost' . $target, false, stream_context_create(['http' => $options]));
+    foreach (preg_grep('/^Set-Cookie:/i', $http_response_header) as $line) {
+        [$name, $value] = explode('=', explode(';', trim(substr($line, 11)))[0], 2);
+        $cookies[$name] = $value;
+    }
     return [(int) substr($http_response_header[0], 9, 3), $page, $http_response_header];
 }
 [$status, , $fields] = ask('/');
@@ -43,6 +55,20 @@ echo "post $status ", strpos($page, 'Welcome to WordPress') !== false ? 'welcome
 preg_match('#http://localhost(/wp-[^"\']*\.css[^"\']*)#', $page, $style);
 echo "style ", ask($style[1])[0], "\n";
 echo "secret ", ask('/wp-config.php')[1], "\n";
+
+// A plugin: an archive with one file.
+[$name, $text] = ['hi/hi.php', '<?php /* Plugin Name: Hi */'];
+$about = pack('vvvvvVVVvv', 20, 0, 0, 0, 33, crc32($text), strlen($text), strlen($text), strlen($name), 0);
+$file = "PK\x03\x04$about$name$text";
+$list = "PK\x01\x02" . pack('v', 20) . $about . pack('vvvVV', 0, 0, 0, 0, 0) . $name;
+$archive = $file . $list . "PK\x05\x06" . pack('vvvvVVv', 0, 0, 1, 1, strlen($list), strlen($file), 0);
+ask('/wp-login.php');
+ask('/wp-login.php', ['log' => 'ann', 'pwd' => 'correct horse', 'wp-submit' => 'Log In', 'testcookie' => '1']);
+[, $page] = ask('/wp-admin/plugin-install.php?tab=upload');
+preg_match('#name="_wpnonce" value="(\w+)"#', $page, $nonce);
+$form = "--x\r\nContent-Disposition: form-data; name=\"_wpnonce\"\r\n\r\n{$nonce[1]}\r\n--x\r\nContent-Disposition: form-data; name=\"pluginzip\"; filename=\"hi.zip\"\r\nContent-Type: application/zip\r\n\r\n$archive\r\n--x--\r\n";
+[$status, $page] = ask('/wp-admin/update.php?action=upload-plugin', $form, 'multipart/form-data; boundary=x');
+echo "plugin $status ", strpos($page, 'Plugin installed successfully') !== false ? 'installed' : $page, "\n";
 "##;
 
 /// The blocks of a page in a language.
@@ -99,14 +125,25 @@ fn keys_in_the_tables_about_other_servers_exist() {
 fn the_commands_of_the_page_make_a_blog_as_root() {
     let commands = blocks("first-site.md", "sh");
     let (last, others) = commands.split_last().unwrap();
-    assert!(commands.len() <= 5 && last == "sendoff run", "{commands:?}");
+    assert!(commands.len() <= 5 && last == "systemctl restart sendoff", "{commands:?}");
     let site = Site::new();
     let here = site.outside("machine");
     fs::create_dir_all(here.join("bin")).unwrap();
     std::os::unix::fs::symlink(binary(), here.join("bin/sendoff")).unwrap();
-    let apt = site
-        .write_at(here.join("bin/apt-get"), "#!/bin/sh\nexec /usr/bin/apt-get --simulate \"$@\"\n");
-    fs::set_permissions(apt, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let file = |name: &str| fs::read_to_string(repository::root().join(name)).unwrap();
+    let unit = file("packaging/sendoff.service");
+    let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/")).unwrap();
+    for (name, text) in [
+        ("apt-get", "exec /usr/bin/apt-get --simulate -o Dir::State::status=\"$HERE/status\" \"$@\" >\"$HERE/installed\"".to_owned()),
+        ("systemctl", format!("[ \"$*\" = 'restart sendoff' ] && exec {start} 2>\"$HERE/events\"")),
+    ] {
+        let program = site.write_at(here.join("bin").join(name), format!("#!/bin/sh\n{text}\n"));
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(program, mode).unwrap();
+    }
+    assert!(file("crates/sendoff/Cargo.toml").contains("\nprovides = \"httpd\"\n"));
+    let package = "Package: sendoff\nStatus: install ok installed\nMaintainer: x\nArchitecture: amd64\nVersion: 1\nProvides: httpd\nDescription: x\n\n";
+    site.write_at(here.join("status"), package);
     site.write_at(here.join("visitor.php"), VISITOR);
     let script = format!(
         "{MACHINE}mkfifo \"$HERE/ready\"\n{}\n{last} >\"$HERE/ready\" &\nread -r line <\"$HERE/ready\"\nphp \"$HERE/visitor.php\"\n",
@@ -121,6 +158,15 @@ fn the_commands_of_the_page_make_a_blog_as_root() {
         .unwrap();
     let text = String::from_utf8_lossy(&done.stdout).into_owned();
     let said = text.split_once("first ").map_or("", |(_, rest)| rest);
-    let expected = "302 Location: http://localhost/wp-admin/install.php\ninstalled 200 Success!\nhome 200 pretty\npost 200 welcome\nstyle 200\nsecret \n";
+    let expected = "302 Location: http://localhost/wp-admin/install.php\ninstalled 200 Success!\nhome 200 pretty\npost 200 welcome\nstyle 200\nsecret \nplugin 200 installed\n";
     assert_eq!(said, expected, "{text}\n{}", String::from_utf8_lossy(&done.stderr));
+    let events = fs::read_to_string(here.join("events")).unwrap();
+    // WordPress itself warns that it finds no network.
+    let own = |line: &&str| line.contains(" WARN ") || line.contains(" ERROR ");
+    let warned: Vec<_> = events.lines().filter(own).filter(|l| !l.contains(" PHP ")).collect();
+    assert!(warned.is_empty(), "{warned:?}");
+    // Apache's service would take the port.
+    let installed = fs::read_to_string(here.join("installed")).unwrap();
+    let apache = installed.lines().find(|line| line.starts_with("Inst apache2 "));
+    assert!(apache.is_none() && installed.contains("Inst wordpress "), "{apache:?}");
 }
