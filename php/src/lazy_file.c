@@ -293,7 +293,7 @@ static void why_not_held(void)
 		LAZY_BECAUSE("too many held files");
 		break;
 	case EAGAIN:
-		LAZY_BECAUSE("no lease: EAGAIN (somebody has it open for writing)");
+		LAZY_BECAUSE("no lease: EAGAIN (a process has it open for writing)");
 		break;
 	case EACCES:
 		LAZY_BECAUSE("no lease: EACCES (not the owner, no CAP_LEASE): give the file to the user of "

@@ -33,7 +33,7 @@ const SETTLING: Duration = Duration::from_millis(100);
 /// How long a stuck worker may take to log its backtrace and end. One that is stopped never does.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// As what [`Master::run`] returned: it forks, so it may return in several processes.
+/// The process in which [`Master::run`] has returned: it forks, so it may return in several.
 #[derive(Debug)]
 pub(crate) enum Role {
     /// The master, when all is over.

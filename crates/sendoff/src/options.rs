@@ -38,16 +38,16 @@ pub(crate) enum Command {
     Explain(Explain),
     /// Show what a running server does.
     Status(StatusOf),
-    /// Have a running server forget pages that it keeps: one, those whose addresses begin alike, or all. An answer that an application
-    /// has begun before is not kept, either.
+    /// Remove pages from the page cache of a running server: one page, all pages below an address, or all. A page that an application
+    /// is still making at that moment does not get into the cache.
     Purge(Purge),
     /// Have a running server read its configuration again, as by SIGHUP. The command ends when the new configuration is in
-    /// use; if it is bad, nothing changes.
+    /// use; if the configuration has an error, nothing changes.
     Reload(Control),
     /// Have a running server open its logs again after they were renamed, as by SIGUSR1.
     Reopen(Control),
-    /// Have the program that now lies where a running server was started from take its place: the new server gets the listeners, then
-    /// the old one finishes open responses and ends. If the new one does not become ready, nothing changes.
+    /// Replace a running server by the program file that is installed now, at the path that the server was started from. The new server
+    /// takes over the listeners; the old one finishes its open responses and ends. If the new server does not become ready, nothing changes.
     Upgrade(Control),
     /// End a running server, as by SIGTERM: open responses may finish.
     Stop(Stop),

@@ -143,7 +143,7 @@ impl Drop for Successor {
 }
 
 impl Successor {
-    /// Starts the program that now lies where this one was found, with the arguments of this one.
+    /// Starts the program file that is now at the path of this program, with the same arguments.
     ///
     /// # Errors
     /// The system refuses.

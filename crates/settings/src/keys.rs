@@ -36,95 +36,100 @@ section! {
     /// What holds for the whole server. These keys stand before the first section.
     Top "the top level"
 
-    /// Further files, with `*` and `?` in their names; their sections count as if they stood here.
+    /// Further files, with `*` and `?` in their names. Their sections count as if they stood here.
     include: List<FilePath>,
         example "\"/etc/sendoff/sites/*.toml\"", also "import" "IncludeOptional";
-    /// Addresses of the sites that name none. `8080` is every address of the machine. Behind an address, `tls` says that
-    /// clients speak TLS there, `proxy_protocol` that connections begin with a header of the PROXY protocol.
+    /// Addresses of the sites that name none. `8080` is port 8080 of every address of the machine. `tls` behind an address: clients
+    /// speak TLS there. `proxy_protocol` behind it: connections begin with a header of the PROXY protocol.
     listen: List<Listen> = List::of([Listen::tcp(std::net::Ipv4Addr::LOCALHOST.into(), 8080)]),
         example "[\"80\", \"443 tls\"]", also "Listen" "bind" "port" "address";
-    /// The user that the server and PHP run as, if root starts them.
+    /// The user that the server and PHP run as if root starts the server.
     user: Free, unless "the owner of the first site's root",
         example "\"www-data\"", also "User" "username" "run_as";
     /// Event loops that speak HTTP.
     threads: Number<1, 63>, unless "one per core",
         example "4", also "worker_processes";
-    /// Which events are logged: `error`, `warn`, `info`, `debug`; `SENDOFF_LOG` in the environment comes first.
+    /// The lowest level of events that are logged: `error`, `warn`, `info` or `debug`. The environment variable `SENDOFF_LOG` overrides
+    /// it.
     log: Free = Free("info".to_owned()),
         example "\"warn\"", also "error_log" "ErrorLog" "log_level" "LogLevel";
     /// Where requests are logged; `-` is standard output, `off` nowhere.
     access_log: LogPath, unless "nowhere",
         example "\"/var/log/sendoff/access.log\"", also "CustomLog";
-    /// How a line of the access log looks: `combined`, `json`, or a text with variables.
+    /// The format of a line of the access log: `combined`, `json`, or a text with variables.
     access_log_format: LineFormat = LineFormat("combined".to_owned()),
         example "\"$remote_addr $request $status $request_time\"", also "log_format" "LogFormat";
-    /// Whether each request has an id: `REQUEST_ID` for scripts, `$request_id` in the access log.
+    /// Whether each request gets an id: `REQUEST_ID` for scripts, `$request_id` in the access log.
     request_id: bool = false,
         example "true";
-    /// Proxies whose word about the client is taken (`X-Forwarded-For` and the like, `Forwarded`, PROXY protocol).
+    /// Proxies that the server believes about the client's address (`X-Forwarded-For` and the like, `Forwarded`, PROXY protocol).
     trusted_proxies: List<Client>, unless "none",
         example "[\"10.0.0.0/8\", \"::1\"]", also "set_real_ip_from" "RemoteIPTrustedProxy" "trust_proxy";
     /// Whether every process that connects to a UNIX socket is a trusted proxy.
     trust_unix: bool = false,
         example "true";
-    /// The request field in which trusted proxies name the client; with `X-Forwarded-For` go -Proto, -Host and -Port.
+    /// The request field in which trusted proxies name the client. With `X-Forwarded-For`, the fields -Proto, -Host and -Port are read
+    /// as well.
     proxy_field: ProxyField = ProxyField::XForwardedFor,
         example "\"Forwarded\"", also "real_ip_header" "RemoteIPHeader";
     /// The largest request body, unless a route says otherwise.
     max_body: Size = Size(1 << 30),
         example "\"64M\"", also "client_max_body_size" "LimitRequestBody" "max_body_size";
-    /// How long a request head may take.
+    /// Time limit for receiving a request head.
     head_timeout: PositiveTime = PositiveTime(seconds(30)),
         example "\"10s\"", also "client_header_timeout" "read_header";
-    /// How long a client may pause within a request body.
+    /// The longest pause that a client may make within a request body.
     body_timeout: PositiveTime = PositiveTime(seconds(60)),
         example "\"60s\"", also "client_body_timeout" "read_body";
-    /// How long a connection may wait for a request.
+    /// Time after which a connection without a request is closed.
     idle_timeout: PositiveTime = PositiveTime(seconds(75)),
         example "\"15s\"", also "keepalive_timeout" "KeepAliveTimeout" "idle";
-    /// How long a client may take nothing of its response.
+    /// The longest time in which a client may read nothing of its response.
     send_timeout: PositiveTime = PositiveTime(seconds(60)),
         example "\"60s\"", also "write";
-    /// Connections at a time. When there are as many, those that have been idle for longest are closed; if none is idle, new ones wait.
+    /// The largest number of connections at a time. At the limit, the connections that have been idle for longest are closed; if none
+    /// is idle, new connections wait.
     max_connections: Number<1, 10_000_000>, unless "half of the open files that the server may have",
         example "20000", also "worker_connections" "MaxRequestWorkers" "MaxClients" "maxconn" "server.max-connections";
-    /// Connections of one client at a time; further ones are closed at once. A client is an IPv4 address, or the network of 64 bits of
-    /// an IPv6 address. Trusted proxies may have any number; behind the PROXY protocol the address that it names counts.
+    /// The largest number of connections of one client at a time; further connections are closed at once. A client is an IPv4 address
+    /// or a /64 network of IPv6. Trusted proxies have no limit; behind the PROXY protocol, the address in its header counts.
     max_connections_per_client: Number<1, 10_000_000>, unless "half of all; any number from addresses of this machine",
         example "100", also "limit_conn" "limit_conn_zone" "max_conn_per_ip" "MaxConnPerIP";
-    /// Bytes per second that a client must send of a request body: each byte buys time, and `body_timeout` is what a client begins with and the
-    /// most that it can have. 0: any rate will do. (A head has `head_timeout` in all.)
+    /// The lowest rate in bytes per second at which a client may send a request body. A client starts with
+    /// `body_timeout` of time left; each byte adds time, but never to more than `body_timeout`. 0: no lowest rate. (The head has
+    /// `head_timeout` in all.)
     min_body_rate: Size = Size(sendoff_config::Limits::RATE),
         example "\"1K\"", also "RequestReadTimeout" "MinRate";
-    /// The same for what a client takes of its response, with `send_timeout`. A client that is slow but faster than this is never cut.
+    /// The same for the rate at which a client reads its response, with `send_timeout`. A client that is slow but faster than this is
+    /// never cut.
     min_send_rate: Size = Size(sendoff_config::Limits::RATE),
         example "\"1K\"", also "min_read_rate";
-    /// Memory for what waits for clients. When it is used up, the connection that holds most of it is cut.
+    /// Memory for response bytes that wait for clients. When it is used up, the connection that holds most of it is cut.
     max_queued: Size, unless "an eighth of the machine's memory",
         example "\"256M\"";
-    /// How long the server goes on as before, after the signal that ends it, while routes with `ready` say that it is about to leave.
+    /// Time in which the server still answers as before after it was told to end, while routes with `ready` already answer 503.
     drain_delay: Time = Time(seconds(0)),
         example "\"10s\"", also "shutdown_delay" "preStop";
-    /// Time from then until it has ended; open responses may finish until then.
+    /// Time limit for open responses after `drain_delay`; then the server ends.
     shutdown_timeout: Time = Time(seconds(30)),
         example "\"2m\"", also "process_control_timeout" "worker_shutdown_timeout" "GracefulShutdownTimeout" "grace_period";
-    /// The folder where the server keeps what outlives it: certificates that it made or obtained, and their keys.
+    /// The folder for what the server keeps across restarts: certificates that it made or obtained, and their keys.
     state: FilePath, unless "`/var/lib/sendoff`; without root `~/.local/state/sendoff`",
         example "\"/var/lib/sendoff\"", also "storage" "data_dir";
-    /// The folder of kept pages (`page_cache`). The server makes it, and the front alone may enter it.
+    /// The folder of the page cache (`page_cache`). The server makes it, and only the front can enter it.
     page_cache_folder: FilePath, unless "`/var/cache/sendoff`; without root `~/.cache/sendoff`",
         example "\"/var/cache/sendoff\"", also "fastcgi_cache_path" "proxy_cache_path" "CacheRoot";
-    /// How much room kept pages may take there.
+    /// The largest size of the page cache.
     page_cache_size: Size = Size(1 << 30),
         example "\"256M\"", also "max_size";
-    /// With `tls = "auto"`, the authority that certificates come from: the URL of its ACME directory, `letsencrypt`, or `staging` for
-    /// that of Let's Encrypt for trials.
+    /// The certificate authority for `tls = "auto"`: the URL of its ACME directory, `letsencrypt`, or `staging` for Let's Encrypt's
+    /// test authority.
     acme_directory: AcmeDirectory = AcmeDirectory::lets_encrypt(),
         example "\"staging\"", also "acme_ca" "MDCertificateAuthority" "acme_server";
-    /// Where the authority may write to.
+    /// The e-mail address that the authority may write to.
     acme_email: Email, unless "nowhere",
         example "\"admin@example.org\"", also "email" "MDContactEmail" "acme_contact";
-    /// The roots, in PEM, that the certificate of the authority's own server leads to.
+    /// The root certificates, in PEM, for the TLS connection to the authority.
     acme_roots: FilePath, unless "those of the system",
         example "\"/etc/sendoff/authority.pem\"", also "acme_ca_root";
     /// The sites.
@@ -142,7 +147,7 @@ section! {
     /// A site: the hosts it answers for, its folder, and what applies to its requests.
     Site "[[site]]"
 
-    /// The hosts that the site answers for. A site without hosts answers for all that no other site has.
+    /// The hosts that the site answers for. A site without hosts answers for every host that no other site names.
     hosts: List<HostName>, unless "every other host",
         example "[\"example.org\", \"*.example.org\"]", also "host" "server_name" "ServerName" "ServerAlias" "names" "domain" "domains";
     /// The folder with its files and scripts.
@@ -151,14 +156,14 @@ section! {
     /// Its addresses, as in the top level.
     listen: List<Listen>, unless "those of the top level",
         example "\"[::]:8080\"", also "Listen" "bind" "port" "address";
-    /// Its certificate: files, `auto`, or `self-signed`. The site is then reached at its addresses with `tls`; if it has none, at port
-    /// 443 of every address.
+    /// The site's certificate: files, `auto`, or `self-signed`. The site is then reached at its addresses with `tls`, or, if it has
+    /// none, at port 443 of every address.
     tls: Short<Tls>, unless "no TLS",
         example "{ certificate = \"fullchain.pem\", key = \"privkey.pem\" }", also "ssl" "TLS";
-    /// Whether requests in the clear are redirected to https.
+    /// Whether requests without TLS are redirected to https.
     https_redirect: bool, unless "true with `tls`",
         example "false", also "force_https" "redirect_https";
-    /// For how long browsers come by https alone (`Strict-Transport-Security`).
+    /// Time in which browsers use only https for this site (`Strict-Transport-Security`).
     hsts: Hsts, unless "nothing is said",
         example "\"365d, includeSubDomains\"", also "strict_transport_security";
     /// Its name in logs.
@@ -168,20 +173,20 @@ section! {
     /// first.
     app: App,
         example "\"wordpress\"", also "application" "preset";
-    /// Names of the files that stand for their folder, in order.
+    /// Names of index files, in order: the first that exists in a folder answers for the folder.
     index: List<FileName> = List::of(["index.php", "index.html"].map(|name| FileName(name.to_owned()))),
         example "[\"index.html\"]", also "DirectoryIndex";
     /// Which script answers for paths that lead nowhere. There may be one for the site, one per folder, the nearest
     /// `index.php` above the path, or none. With `htaccess = true` the default is "off": the files say it.
     front_controller: FrontController = FrontController::Script(UrlPath("/index.php".to_owned())),
         example "{ \"/\" = \"/index.php\", \"/shop\" = \"/shop/index.php\" }", also "FallbackResource" "fallback";
-    /// Folders outside the root that stand at a path of the site.
+    /// Folders outside the root that are served at a path of the site.
     alias: Map<Prefix, FilePath>, unless "none",
         example "{ \"/javascript\" = \"/usr/share/javascript\" }", also "Alias" "aliases";
     /// Where symbolic links may lead: nowhere outside the root, to what belongs to the owner of the link, anywhere.
     symlinks: Symlinks = Symlinks::Owner,
         example "\"inside\"", also "disable_symlinks" "FollowSymLinks" "follow_symlinks";
-    /// Folders outside the root that symbolic links may lead to in any case.
+    /// Folders outside the root into which symbolic links may always lead.
     follow_symlinks_into: List<FilePath>, unless "none",
         example "\"/usr/share/php\"";
     /// The pool that runs its PHP scripts.
@@ -194,26 +199,26 @@ section! {
     /// script itself, as in folders of uploads (operate.md, "Folders that scripts may write to").
     scripts_in_writable_folders: bool = true,
         example "false";
-    /// Names (`composer.json`) or endings (`*.sql`) that are served although such files are refused usually.
+    /// Names (`composer.json`) or endings (`*.sql`) of files that are normally refused and that this site serves.
     serve: List<FileName>, unless "none",
         example "[\"composer.json\"]", also "allow_files" "expose";
-    /// Media types by ending, on top of the built-in ones.
+    /// Media types by file name ending, in addition to the built-in ones.
     media_types: Map<Ending, MimeType>, unless "the built-in ones",
         example "{ mjs = \"text/javascript\" }", also "types" "AddType" "mime_types" "mime";
-    /// Whether responses are compressed for clients that accept it: all, none, or those that are static files.
+    /// Whether responses are compressed for clients that accept it: all, none, or only static files.
     compress: Compress = Compress::Off,
         example "true", also "gzip" "encode" "brotli" "zstd" "compression" "gzip_static" "precompressed" "SetOutputFilter";
-    /// The codings that may be used; of those that a client accepts equally, the first is chosen.
+    /// The content codings that may be used. Among codings that a client accepts equally, the first in this list is chosen.
     compress_with: List<Coding> = List::of([Coding::Zstd, Coding::Brotli, Coding::Gzip]),
         example "[\"gzip\"]", also "codings" "encodings";
     /// Media types that are compressed; `text/*` stands for all of text.
     compress_types: List<MimeType>, unless "text, scripts, JSON, XML, SVG, WebAssembly, fonts that are not compressed already",
         example "[\"text/*\", \"application/json\"]", also "gzip_types" "brotli_types" "AddOutputFilterByType";
-    /// Shorter bodies are not compressed.
+    /// The length from which bodies are compressed.
     compress_min_length: Size = Size(sendoff_config::Compression::MIN_LENGTH),
         example "\"256\"", also "gzip_min_length" "minimum_length";
-    /// Whether responses over TLS to requests that carry credentials and that another site has caused are compressed, too: the
-    /// BREACH attack needs such responses.
+    /// Whether to compress responses over TLS to requests that carry credentials and come from a page of another site. The BREACH
+    /// attack needs such responses.
     compress_cross_site: bool = false,
         example "true";
     /// Pages of the site for error statuses; the status stays. Routes and `.htaccess` files hold for them: a page that they deny
@@ -226,20 +231,21 @@ section! {
     /// What scripts see as `SERVER_SOFTWARE`.
     server_software: Free, unless "`Sendoff/` and the version",
         example "\"Apache\"";
-    /// Where its requests are logged, in place of the server's log; `-` is standard output, `off` nowhere. Sites may share a file.
+    /// The file for this site's requests, instead of the server's access log; `-` is standard output, `off` nowhere. Sites may share a
+    /// file.
     access_log: LogPath, unless "where the server's are",
         example "\"/var/log/sendoff/shop.log\"", also "CustomLog";
-    /// How their lines look.
+    /// The format of its lines.
     access_log_format: LineFormat, unless "that of the top level",
         example "\"json\"", also "log_format" "LogFormat";
     /// Whether `.htaccess` files are obeyed.
     htaccess: bool = false,
         example "true", also "AllowOverride" "allow_override";
-    /// FastCGI applications, each with the files or the folder that it answers for: by their address, or `pool:NAME` for the program
-    /// of a pool.
+    /// FastCGI applications: the files or the folder that each one answers for, and its address, or `pool:NAME` for the program of a
+    /// pool.
     fastcgi: Map<Matching, AppAddress>, unless "none",
         example "{ \".php\" = \"unix:/run/php/php8.2-fpm.sock\" }", also "fastcgi_pass" "php_fastcgi" "ProxyPassMatch";
-    /// How long a FastCGI application may be silent while it has a request.
+    /// The longest time in which a FastCGI application may send nothing while it has a request.
     fastcgi_timeout: PositiveTime = PositiveTime(seconds(60)),
         example "\"5m\"", also "fastcgi_read_timeout" "ProxyTimeout";
     /// Folders outside the root whose files applications may name in `X-Sendfile`.
@@ -248,7 +254,7 @@ section! {
     /// What the beginnings of URIs in `X-Accel-Redirect` stand for.
     accel: Map<UrlPath, FilePath>, unless "files beneath the root",
         example "{ \"/protected\" = \"/var/lib/files\" }", also "internal" "x_accel";
-    /// How responses leave the workers.
+    /// The way in which responses leave the workers.
     delivery: Delivery = Delivery::Auto,
         example "\"file\"";
     /// Lua scripts that run before the routes are tried; each may change the request or answer it (lua.md).
@@ -271,7 +277,7 @@ section! {
     /// Condition: these folders and everything beneath them.
     prefix: List<Prefix>,
         example "\"/admin\"", also "prefixes" "folder" "directory" "Directory";
-    /// Condition: paths that end so, in small or capital letters.
+    /// Condition: paths with one of these endings, in small or capital letters.
     extension: List<Ending>,
         example "[\"png\", \"webp\"]", also "extensions" "ext" "suffix" "ending";
     /// Condition: paths in which the expression (PCRE2) matches. Its groups are `$1` to `$9` in the texts of the route.
@@ -290,7 +296,7 @@ section! {
     rewrite: Replacement,
         example "\"/index.php?p=$1\"", also "RewriteRule" "uri";
     /// Rule: paths that are tried in order; the first that exists becomes the path. A path with a slash at its end must be a folder.
-    /// The last is taken without a look at the file system, or is a status such as `=404`.
+    /// The last path is used without a check, or is a status such as `=404`.
     try_files: List<Candidate>,
         example "[\"$path\", \"$path/\", \"/index.php\"]", also "try" "try_file";
     /// Rule: changes of request fields: `+NAME` adds, `?NAME` sets where it is missing, `false` removes.
@@ -305,16 +311,16 @@ section! {
     /// Rule: Lua scripts that run when the head of the response is known; each may change it.
     lua_response: List<FilePath>,
         example "\"/etc/sendoff/head.lua\"", also "attract_response_start_to" "header_filter_by_lua_file";
-    /// Rule: what caches are told, unless the application says so itself.
+    /// Rule: the `Cache-Control` of responses, unless the application sets it itself.
     cache: Caching,
         example "\"365d, immutable\"", also "expires" "cache_control" "ExpiresDefault" "Expires";
-    /// Rule: whether pages of applications are kept for other requests: as long as the application says (`http`), a time for those of
-    /// which it says nothing, or not at all (`off`). `stale 1h`: old pages may be sent that long while they are made anew or
-    /// when that fails. `cookies`: requests with cookies get the same pages (page-cache.md).
+    /// Rule: whether pages of applications go into the page cache: for the time that the application gives (`http`), for this time if
+    /// it gives none, or not at all (`off`). `stale 1h`: an old page may be sent for that long while a new one is made or cannot be
+    /// made. `cookies`: requests with cookies get cached pages too (page-cache.md).
     page_cache: Keep,
         example "\"10m, stale 1h\"", also "fastcgi_cache" "fastcgi_cache_valid" "proxy_cache" "proxy_cache_valid" "CacheEnable";
-    /// Rule: whether kept pages may be forgotten by requests with the method `PURGE`; with `allow_from`, so that not every client can
-    /// make the application work (page-cache.md).
+    /// Rule: whether requests with the method `PURGE` may remove pages from the page cache. Combine it with `allow_from`: each removed
+    /// page costs the application work (page-cache.md).
     purge: bool, unless "as earlier routes say, or they may not",
         example "true", also "fastcgi_cache_purge" "proxy_cache_purge" "cache_purge";
     /// Rule: whether responses are compressed, as for the site.
@@ -326,37 +332,38 @@ section! {
     /// Rule: the largest request body.
     max_body: Size,
         example "\"512M\"", also "client_max_body_size" "LimitRequestBody" "max_body_size";
-    /// Rule: whether `proxy` and FastCGI applications get the request body while it arrives, and not when it is complete (gateway.md).
+    /// Rule: whether `proxy` and FastCGI applications get the request body while it arrives, instead of when it is complete
+    /// (gateway.md).
     stream_body: bool, unless "false",
         example "true", also "proxy_request_buffering" "fastcgi_request_buffering" "request_buffers";
-    /// Rule: how long a script may send nothing; 0: for ever.
+    /// Rule: the longest time in which a script may send nothing; 0: no limit.
     request_timeout: Time,
         example "\"10m\"", also "fastcgi_read_timeout" "timeout" "max_execution_time";
-    /// Rule: how often one client may ask, and, behind `burst=`, how many times at once. A client is an IPv4 address, or the network of
-    /// 64 bits of an IPv6 address. What is more gets 429 with `Retry-After`.
+    /// Rule: the largest number of requests per time of one client and, behind `burst=`, of requests at once. A client is an IPv4
+    /// address or a /64 network of IPv6. Further requests get 429 with `Retry-After`.
     rate: Frequency,
         example "\"10/s burst=20\"", also "limit_req" "rate_limit" "limit_req_zone" "throttle";
-    /// Rule: requests of one client that may be under way at a time. What is more gets 429 with `Retry-After`.
+    /// Rule: the largest number of requests of one client that are in flight. Further requests get 429 with `Retry-After`.
     concurrency: Number<1, 1_000_000>,
         example "10", also "limit_concurrency" "max_concurrent";
-    /// Rule: whether the request is logged, where the site's requests are.
+    /// Rule: whether the request appears in the site's access log.
     access_log: bool, unless "the site's log has it",
         example "false";
-    /// Rule: a name and a password are asked for.
+    /// Rule: the client must send a name and a password.
     auth: Inline<Auth>,
         example "{ users = \"/etc/sendoff/admins\", realm = \"Administration\" }", also "auth_basic" "basic_auth" "basicauth" "AuthType";
-    /// Rule: a FastCGI application is asked whether the client may have what it asks for, by its address or as a table
-    /// (fastcgi.md, "Authorizers").
+    /// Rule: a FastCGI application decides whether the client may make the request. The value is its address, or a table (fastcgi.md,
+    /// "Authorizers").
     authorize: Short<Authorize>,
         example "\"unix:/run/authorizer.sock\"", also "authorizer" "auth_request" "forward_auth" "FastCgiAccessAuthorizer" "FcgidAccessChecker" "external_auth";
     /// Rule: static files pass through a FastCGI application, which gets each as the data of a filter; its response goes to the client
     /// (fastcgi.md, "Filters").
     filter: AppAddress,
         example "\"unix:/run/filter.sock\"", also "SetOutputFilter" "ExtFilterDefine" "FastCgiFilter";
-    /// Rule: only these networks may ask.
+    /// Rule: only clients from these networks may make the request.
     allow_from: List<Client>,
         example "[\"10.0.0.0/8\"]", also "allow" "Require" "remote_ip" "Allow";
-    /// Rule: these networks may not ask; the longest network that contains the address decides.
+    /// Rule: clients from these networks may not make the request; the longest network that contains the address decides.
     deny_from: List<Client>,
         example "[\"10.66.0.0/16\"]", also "Deny";
     /// Rule: whether applications may name files and URLs in response fields such as `X-Sendfile` (named-files.md).
@@ -401,7 +408,7 @@ section! {
     /// it.
     status_page: Yes,
         example "true", also "server_status" "mod_status" "dashboard";
-    /// Handler: `ready`, and 503 from the signal that ends the server on (`drain_delay`), for load balancers.
+    /// Handler: answers `ready`, and 503 as soon as the server was told to end (`drain_delay`), for load balancers.
     ready: Yes,
         example "true", also "health" "healthz" "readiness";
     /// The status of `redirect` (302 without it), `respond` (200) or `deny` (403).
@@ -446,41 +453,42 @@ section! {
     /// the name of an upstream (upstreams.md).
     to: ProxyUrl,
         example "\"http://unix:/run/app.sock\"", also "url" "address" "server" "dial";
-    /// With HTTP, the `Host` field of requests: `client` for the host that the client asked, `upstream` for that of `to`, or a text.
+    /// With HTTP, the `Host` field of requests: `client` for the host that the client named, `upstream` for the host of `to`, or a
+    /// text.
     host: ProxyHost = ProxyHost::Client,
         example "\"upstream\"", also "ProxyPreserveHost" "header_up";
     /// Which fields tell the application about the client; `off`: it gets what the client has sent of them.
     forwarded: ForwardedFields = ForwardedFields::XForwarded,
         example "\"Forwarded\"", also "ProxyAddHeaders";
-    /// How long a connection may take to be made.
+    /// Time limit for making a connection.
     connect_timeout: PositiveTime = PositiveTime(seconds(5)),
         example "\"2s\"", also "proxy_connect_timeout" "scgi_connect_timeout" "dial_timeout" "connectiontimeout";
-    /// How long the first byte of the response may take.
+    /// Time limit for the first byte of the response.
     first_byte_timeout: PositiveTime, unless "as `timeout`",
         example "\"5m\"", also "response_header_timeout";
-    /// How long the application may neither send anything nor take anything of the request.
+    /// The longest time in which the application may neither send nor read anything.
     timeout: PositiveTime = PositiveTime(seconds(60)),
         example "\"2m\"", also "proxy_read_timeout" "proxy_send_timeout" "scgi_read_timeout" "read_timeout" "ProxyTimeout";
-    /// How long a response may take in all.
+    /// Time limit for the whole response.
     total_timeout: PositiveTime, unless "as long as it likes",
         example "\"10m\"";
-    /// How long nothing may pass in either direction of a WebSocket, or after another change of the protocol.
+    /// The longest time without a byte in either direction of a WebSocket or of another upgraded connection.
     tunnel_timeout: PositiveTime = PositiveTime(seconds(3600)),
         example "\"1d\"", also "stream_timeout";
     /// With HTTP, whether clients may change to another protocol, such as WebSocket.
     upgrade: bool = true,
         example "false";
-    /// With https, the name that the certificate of the application must have.
+    /// With https, the name that the application's certificate must have.
     tls_name: HostText, unless "the host of `to`",
         example "\"app.internal\"", also "proxy_ssl_name" "tls_server_name";
-    /// With https, the roots in PEM that its certificate must lead to.
+    /// With https, the root certificates in PEM that the application's certificate must lead to.
     roots: FilePath, unless "those of the system",
         example "\"/etc/sendoff/internal-ca.pem\"", also "proxy_ssl_trusted_certificate" "SSLProxyCACertificateFile" "tls_trusted_ca_certs";
-    /// With https, whether its certificate is checked.
+    /// With https, whether the application's certificate is checked.
     verify: bool = true,
         example "false", also "proxy_ssl_verify" "SSLProxyVerify";
-    /// Whether a connection begins with a header of the PROXY protocol (version 2), which names the client. Connections are then not
-    /// kept.
+    /// Whether each connection begins with a header of the PROXY protocol (version 2), which names the client. Such connections are not
+    /// reused.
     proxy_protocol: bool = false,
         example "true", also "ProxyProtocol" "send-proxy-v2";
     /// With AJP, the secret of its connector.
@@ -530,9 +538,9 @@ section! {
     /// split at spaces; no shell reads it.
     command: Command, unless "PHP",
         example "[\"sendoff-python\", \"shop.wsgi:application\"]", also "program" "exec" "ExecStart" "bin-path";
-    /// The PHP script that boots the application once in each worker, and takes its requests by `sendoff_handle_request()`
-    /// (worker-mode.md). It answers what leads to no file, and its own path. Other scripts run as usual, in a pool like this one
-    /// whose workers are started on demand.
+    /// The PHP script that boots the application once in each worker and takes its requests by `sendoff_handle_request()`
+    /// (worker-mode.md). It answers for its own path and for paths that lead to no file. Other scripts run as usual, in a pool like
+    /// this one whose workers are started on demand.
     php_worker: FilePath, unless "none",
         example "\"/srv/shop/public/index.php\"", also "worker" "worker_script";
     /// With `php_worker`, folders: when a source file below them changes, the workers boot again. For developers.
@@ -544,36 +552,36 @@ section! {
     /// The group that its scripts run as, in place of the login group of its user; the user's other groups stay.
     group: Free, unless "the login group of its user",
         example "\"www-data\"", also "Group";
-    /// Requests that scripts work on at the same time; `auto`: as many as would wait otherwise; `ondemand`: as `auto`, and
-    /// an idle pool has no process. With `command`, the number of its processes, 1 if it is not given.
+    /// The number of workers, which is the number of scripts that run at the same time. `auto`: as many as requests need. `ondemand`:
+    /// as `auto`, and an idle pool has no process. With `command`, the number of its processes (default 1).
     workers: Count = Count::Auto,
         example "16", also "pm.max_children" "max_children" "processes";
-    /// With `command`, the requests that one of its processes serves at a time, such as its threads: no more connections are made than all
-    /// processes take.
+    /// With `command`, the number of requests that one process serves at a time, such as its threads. The server makes no more
+    /// connections than all processes together take.
     requests_per_process: Number<1, 10000>, unless "found out",
         example "4", also "threads" "concurrency";
-    /// With `workers = "auto"`, workers that are kept while no request comes.
+    /// With `workers = "auto"`, the smallest number of workers, kept while no request comes.
     min_workers: Number<1, 1024>, unless "2 per core",
         example "4", also "pm.min_spare_servers" "min_spare_servers" "pm.start_servers";
-    /// With `auto` and `ondemand`, workers that there may be.
+    /// With `auto` and `ondemand`, the largest number of workers.
     max_workers: Number<1, 1024>, unless "one per 128 MiB of the machine's memory, at most 256",
         example "50";
-    /// Time after which `auto` and `ondemand` end workers that had no request.
+    /// With `auto` and `ondemand`, time after which a worker without requests ends.
     worker_idle_timeout: PositiveTime = PositiveTime(seconds(30)),
         example "\"10s\"", also "pm.process_idle_timeout" "process_idle_timeout" "idle_timeout";
     /// Settings on top of php.ini, in its syntax. Scripts may change them where PHP allows it.
     php_ini: IniSettings = IniSettings::none(),
         example "{ memory_limit = \"256M\" }", also "ini";
-    /// Settings on top of those, with values that are taken as they are. Scripts may change them where PHP allows it.
+    /// Further settings, with values that are taken literally. Scripts may change them where PHP allows it.
     php_value: IniSettings = IniSettings::none(),
         example "{ date.timezone = \"Europe/Berlin\" }", also "php_flag" "php_values";
     /// As `php_value`, for settings that scripts and `.user.ini` files cannot change.
     php_admin_value: IniSettings = IniSettings::none(),
         example "{ open_basedir = \"/var/www:/tmp\" }", also "php_admin_flag" "php_admin_values";
-    /// Environment variables of scripts. Beside `USER` and `HOME` they see no others.
+    /// Environment variables of scripts. Apart from these, scripts see only `USER` and `HOME`.
     env: Map<ParamName, Raw>, unless "none",
         example "{ APP_ENV = \"production\" }", also "environment" "environ";
-    /// Permissions that files made by scripts do not get, in octal.
+    /// Permissions that are withheld from files that scripts make, in octal.
     umask: Umask, unless "that of the server",
         example "\"027\"";
     /// The folder that is `/` for scripts.
@@ -582,66 +590,67 @@ section! {
     /// The working folder of workers between requests, inside `chroot`.
     chdir: FilePath = FilePath("/".into()),
         example "\"/var/www\"", also "cwd" "working_directory";
-    /// The memory of its own that a worker may have; PHP's `memory_limit` counts only what scripts allocate.
+    /// The largest amount of private memory of a worker. (PHP's `memory_limit` counts only what scripts allocate.)
     memory_limit: Size, unless "any",
         example "\"1G\"", also "rlimit_as" "RLimitMEM";
-    /// Requests that may wait for a worker, or for a process of the program; what is more gets 503 with `Retry-After`.
+    /// The largest number of requests that wait for a worker, or for a process of the program; further requests get 503 with
+    /// `Retry-After`.
     max_waiting: Number<0, 1_000_000> = Number(sendoff_config::PoolConfig::MAX_WAITING),
         example "100", also "queue";
-    /// The descriptors (files, connections, pipes) that a worker may have open.
+    /// The largest number of descriptors (files, connections, pipes) that a worker may have open.
     max_open_files: Number<64, 1048576>, unless "as many as the server",
         example "1024", also "rlimit_nofile";
-    /// The processes and threads that the user of the pool may have; a script that would start one more is refused. The kernel counts all
-    /// of that user, whatever started them.
+    /// The largest number of processes and threads of the pool's user; a script that would start one more is refused. The kernel counts
+    /// all processes of that user, whatever started them.
     max_processes: Number<1, 4194304>, unless "as many as the server",
         example "200", also "rlimit_nproc" "RLimitNPROC";
-    /// The core file of a worker that crashes.
+    /// The largest size of the core file of a worker that crashes.
     max_core: Size, unless "the limit of the server",
         example "\"0\"", also "rlimit_core";
-    /// The memory of all processes of the pool together, with what they have started. The kernel ends a process if it cannot free
-    /// enough; the log says so, and another one starts. (`memory_limit` is for each worker.) This key and the next two take a control group
-    /// that the server may divide (security.md).
+    /// The largest amount of memory of all processes of the pool together, including processes that they started. The kernel ends a
+    /// process if it cannot free enough; the log says so, and another one starts. (`memory_limit` is for each worker.) This key and the
+    /// next two need a control group that the server may divide (security.md).
     total_memory: Size, unless "any",
         example "\"2G\"", also "memory_max" "MemoryMax" "memory.max" "MemoryLimit";
-    /// The processors that all processes of the pool together keep busy: a number, or a share of the machine's.
+    /// The number of processors that all processes of the pool together may keep busy, or a share of the machine's.
     total_cpu: Processors, unless "all",
         example "\"1.5\"", also "cpu_max" "cpu.max" "CPUQuota";
-    /// The processes and threads of the pool, its master included; a script that would start one more is refused.
+    /// The largest number of processes and threads of the pool, including its master; a script that would start one more is refused.
     total_processes: Number<2, 4194304>, unless "any",
         example "200", also "pids_max" "pids.max" "TasksMax";
-    /// Whether scripts do without programs that change their user, such as `sudo` and most forms of `sendmail`, and can send signals to
-    /// nothing but themselves and what they have started (security.md).
+    /// Whether scripts are denied programs that change their user, such as `sudo` and most forms of `sendmail`, and signals to other
+    /// processes than themselves and those they started (security.md).
     no_new_privileges: bool = false,
         example "true", also "no_new_privs" "NoNewPrivileges";
-    /// Where scripts are logged that run for long, each with its backtrace.
+    /// The file for backtraces of slow scripts.
     slow_log: FilePath, unless "nowhere",
         example "\"/var/log/sendoff/slow.log\"", also "slowlog";
-    /// How long a script runs before it is in the slow log.
+    /// The running time after which a script gets into the slow log.
     slow_after: PositiveTime = PositiveTime(seconds(5)),
         example "\"2s\"", also "request_slowlog_timeout";
     /// The path that is answered with php-fpm's status page, without a worker, on every site whose scripts the pool runs; `?full`,
     /// `?json`, `?xml`, `?html` and `?openmetrics` as there. The site's routes and `.htaccess` files say who may see it.
     status_path: UrlPath, unless "none",
         example "\"/fpm-status\"", also "pm.status_path";
-    /// The path that is answered with `ping_response`, without a worker and also while all are busy.
+    /// A path that is answered with `ping_response` by the server itself, even while all workers are busy.
     ping_path: UrlPath, unless "none",
         example "\"/fpm-ping\"", also "ping.path";
-    /// What `ping_path` is answered with.
+    /// The answer of `ping_path`.
     ping_response: Free = Free("pong".to_owned()),
         example "\"ok\"", also "ping.response";
-    /// Requests after which a worker is replaced; 0: never.
+    /// The number of requests after which a worker is replaced; 0: never.
     max_requests: Number<0, { u64::MAX }> = Number(0),
         example "1000", also "pm.max_requests";
-    /// With `php_worker`, the memory of PHP at which a worker is replaced, when its request has ended.
+    /// With `php_worker`, the amount of PHP's memory above which a worker is replaced after its request.
     max_memory: Size, unless "any",
         example "\"256M\"";
-    /// With `php_worker`, the age at which a worker is replaced, when its request has ended.
+    /// With `php_worker`, the age after which a worker is replaced, between two requests.
     max_age: PositiveTime, unless "any",
         example "\"1h\"";
-    /// How long a script may send nothing before it counts as stuck; 0: for ever.
+    /// The longest time in which a script may send nothing; then it counts as stuck. 0: no limit.
     request_timeout: Time = Time(seconds(300)),
         example "\"2m\"", also "request_terminate_timeout" "timeout";
-    /// What keeps a file as the script read it until it is sent: a lease on it, or a copy.
+    /// How a file is kept as the script read it until it is sent: by a lease on it, or by a copy.
     snapshot: Snapshot = Snapshot::Lease,
         example "\"copy\"";
 }
@@ -658,7 +667,7 @@ section! {
     /// say. `weight=N` behind a host is its share of requests, 1 if it is not given; a `spare` one gets requests while no other is up.
     hosts: List<Backend>,
         example "[\"app1:9000 weight=2\", \"app2:9000\"]", also "server" "servers" "to" "BalancerMember";
-    /// Connections to each host at a time: as many as it has processes.
+    /// The largest number of connections to each host: the number of its processes.
     connections: Number<1, 65535>, unless "what the host says, or is found to take",
         example "16", also "max_conns" "keepalive" "max";
     /// Failures in a row after which a host is taken for down.
@@ -667,10 +676,10 @@ section! {
     /// The time until a host that is down gets another request; it doubles with each further failure, up to a minute.
     retry_after: PositiveTime = PositiveTime(seconds(1)),
         example "\"5s\"", also "fail_timeout" "fail_duration" "retry";
-    /// The time in which a host that has come back gets its whole share of requests.
+    /// Time in which the share of a host that has come back grows to its full size.
     slow_start: Time = Time(seconds(10)),
         example "\"0s\"", also "slowstart";
-    /// How often each host is connected to, to see whether it is there.
+    /// Interval at which the server connects to each host to see whether it is up.
     probe: PositiveTime, unless "only requests tell",
         example "\"5s\"", also "check" "health_check" "health_interval";
 }

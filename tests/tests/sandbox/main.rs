@@ -150,7 +150,7 @@ fn the_front_has_no_privileges_and_a_user_of_its_own() {
     assert!(real == effective && real == saved, "{users:?}");
     assert!(real != 0 && real != of_scripts && files == of_scripts, "{users:?} {of_scripts}");
     let said = server.command(&["status"]).unwrap();
-    let expected = format!("front        user {real}, files of user {files}, confined");
+    let expected = format!("front        user {real}, opens files as user {files}, confined");
     assert!(said.contains(&expected), "{said}");
 }
 

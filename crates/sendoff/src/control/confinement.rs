@@ -50,7 +50,7 @@ impl fmt::Display for Confinement {
         let Self { user, files_of, .. } = self;
         write!(f, "user {user}")?;
         if files_of != user {
-            write!(f, ", files of user {files_of}")?;
+            write!(f, ", opens files as user {files_of}")?;
         }
         let parts = [
             (self.no_new_privileges, "new privileges"),
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn what_is_not_confined_is_named() {
         let shown = |status: &str, files| Confinement::parse(status, files).unwrap().to_string();
-        assert_eq!(shown(STATUS, true), "user 61184, files of user 33, confined");
+        assert_eq!(shown(STATUS, true), "user 61184, opens files as user 33, confined");
         let open = STATUS.replace("CapPrm:\t0", "CapPrm:\t8").replace("Seccomp:\t2", "Seccomp:\t0");
         assert_eq!(
             shown(&open.replace("33", "61184"), false),

@@ -29,7 +29,7 @@ const WORTH_WAITING: Duration = Duration::from_millis(500);
 /// The pause after which a front is told again that has not taken its messages.
 const TELL_AGAIN: Duration = Duration::from_millis(100);
 
-/// As what [`Master::run`] returned: it forks, so it returns in several processes.
+/// The process in which [`Master::run`] has returned: it forks, so it returns in several.
 #[derive(Debug)]
 pub(super) enum Role<'a> {
     /// The master, when all is over.

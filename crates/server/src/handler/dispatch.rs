@@ -660,7 +660,7 @@ async fn handle(
         }
         Answer::StatusPage => Box::pin(status_page::respond(context, responder)).await,
         Answer::TooOften { limit, retry_after } => {
-            let what = "a client asks more than a route allows: answered with 429";
+            let what = "a client sends more requests than its route allows: answered with 429";
             limit.refuses(&request.peer, &named(&what, Some(request)));
             let after = [("Retry-After", Bytes::from(retry_after.to_string()))];
             Ok(Outcome::refused(StatusCode::TOO_MANY_REQUESTS, after))

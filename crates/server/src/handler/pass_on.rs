@@ -77,7 +77,7 @@ impl Call<'_> {
         responder: &mut dyn Responder,
     ) -> Result<Outcome, Cut> {
         explain(responder, &exchange, &begun);
-        // What led a request here has been obeyed. The fields of a store may be those of its users.
+        // The fields of the response that named this URL were obeyed already. The fields of an object store may come from its users.
         let is_led = self.context.request.is_led;
         let companions = if is_led { Companions::default() } else { Companions::of(&begun.head) };
         if let Some(report) = responder.report() {

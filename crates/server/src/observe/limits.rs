@@ -80,8 +80,8 @@ impl Limit {
         COUNTS[self as usize].fetch_add(times, Ordering::Relaxed);
     }
 
-    /// Counts that a client has met the limit, and logs `what` about it: at most once per [`LOG_PAUSE`], with the number of clients since then of
-    /// whom nothing was logged.
+    /// Counts that a client has met the limit, and logs `what` about it: at most one line per [`LOG_PAUSE`], with the number of refusals
+    /// since the last line that were only counted.
     pub(crate) fn refuses(self, client: &dyn fmt::Display, what: &str) {
         self.reached();
         let (now, at) = (START.elapsed().as_secs(), self as usize);

@@ -16,7 +16,7 @@ const REMEMBERED: Duration = Duration::from_secs(30);
 /// Keys that are remembered so.
 const MOST_REMEMBERED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
-/// What a request does whose page is not there.
+/// A cache miss: make the page, or wait for the request that already makes it.
 #[derive(Debug)]
 pub(crate) enum Flight {
     /// It makes the page. Others wait until this value is dropped.

@@ -89,7 +89,7 @@ pub(crate) struct Recorder<'r, 'o> {
     is_current: bool,
     status: Option<StatusCode>,
     generated: u64,
-    /// Those of a response without a client.
+    /// Notes for the log when no client waits for the response.
     notes: Notes,
 }
 

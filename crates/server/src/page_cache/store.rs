@@ -40,7 +40,7 @@ const FEW: usize = 4;
 /// Letters and digits in the name of a file that gets a new name.
 const RANDOM_LETTERS: usize = 16;
 
-/// After this time a file is written, or nobody writes it any more.
+/// A file that is unfinished after this time has no writer any more: it may be removed.
 const WRITTEN_BY_NOW: Duration = Duration::from_secs(60);
 
 /// The pages that a front keeps.
@@ -189,7 +189,7 @@ impl PageCache {
         self.is_loaded.load(Ordering::Relaxed)
     }
 
-    /// What is asked of the application from now on shows what all purges so far have asked for.
+    /// The point in time of a request to the application: its answer takes all purges so far into account.
     pub(crate) fn begun(&self) -> Begun {
         let mut inner = self.lock();
         let gone = inner.hear();
@@ -241,8 +241,8 @@ impl PageCache {
         pages.max_by_key(|page| page.made()).cloned()
     }
 
-    /// What a request does whose page is not there. It waits for requests that get the same form of the page, as far as a page with this
-    /// key tells which request fields matter.
+    /// A cache miss: the request makes the page, or waits for the request that already makes the same form of it. Which request fields
+    /// make a form is known from earlier pages with this key.
     pub(crate) fn fly(&self, key: &Key, fields: &HeaderMap) -> Flight {
         let known = self.lock().pages.peek(&key.hash()).and_then(|pages| {
             let newest = pages.iter().max_by_key(|page| page.made())?;

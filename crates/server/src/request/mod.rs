@@ -124,7 +124,7 @@ impl Request {
     }
 }
 
-/// The request line as log lines name a request: with its id, if it has one. Of what cannot be understood nothing but its line is known.
+/// The request line as log lines name a request: with its id, if it has one. A request that was not understood has only its line.
 pub(crate) fn named(line: &impl fmt::Display, request: Option<&Request>) -> String {
     match request.and_then(|request| request.id.as_deref()) {
         Some(id) => format!("{line} [{id}]"),

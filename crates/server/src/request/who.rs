@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use super::Endpoint;
 
-/// What counts as one client: an IPv4 address, or the network of an IPv6 address, whose owner has 2^64 of them. UNIX sockets have none.
+/// What counts as one client: an IPv4 address, or the /64 network of an IPv6 address, because its owner has all 2^64 addresses in it.
+/// Clients on UNIX sockets have no address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Who {
     V4([u8; 4]),

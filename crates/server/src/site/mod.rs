@@ -353,7 +353,7 @@ fn user_of_scripts(config: &Config, site: &sendoff_config::Site) -> io::Result<W
     }
 }
 
-/// Not by access(2), which asks for the real user: files are those of another one.
+/// By stat(2), because access(2) checks the real user id, and files are opened with the effective one.
 fn exists(file: &Path) -> bool {
     rustix::fs::stat(file).is_ok()
 }

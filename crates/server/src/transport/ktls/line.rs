@@ -102,7 +102,7 @@ impl Line {
         more: bool,
         send: impl FnOnce(&mut Tcp) -> io::Result<usize>,
     ) -> io::Result<usize> {
-        // One more for what a record before held, one for the rest.
+        // Two more than whole records: the end of a record that was begun before, and the rest at the end.
         let records = self.records.saturating_add(len as u64 / RECORD + 2);
         if records >= self.keys.limit {
             return Err(io::Error::other("the connection's keys are used up"));

@@ -23,7 +23,7 @@ pub(super) struct Outgoing {
     pub(super) id: u16,
     /// The record being sent, once the request's own are.
     chunk: Option<Vec<u8>>,
-    /// Sent of the request's records or of the chunk.
+    /// Bytes sent of the current buffer: the request's records, then the chunk.
     at: usize,
     /// Where the next piece of the body begins.
     body_at: u64,

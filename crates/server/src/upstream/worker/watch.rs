@@ -27,8 +27,8 @@ pub(super) struct Watch {
     spoke: bool,
     /// The client's socket, as long as the worker may write to it: such output does not pass the front.
     client: Option<Rc<OwnedFd>>,
-    /// What the kernel had been given for the client at the last look; the first look, a system call that most requests
-    /// end before, always finds more.
+    /// Bytes that the kernel had accepted for the client at the last look. `None` before the first look, which always counts as
+    /// progress; a look is a system call, and most requests end before the first one.
     written: Option<u64>,
     /// The deadline has passed. It passes once.
     expired: bool,

@@ -1,4 +1,4 @@
-//! The requests that share a connection, without the connection: what goes out for them, and whose what comes in is.
+//! The requests that share a connection, without the connection itself: bytes to send, and which request received records belong to.
 //!
 //! ```text
 //!  Free ── begin ──▶ Open(Live) ── END_REQUEST, its STDIN was sent ──────────────▶ Free
@@ -96,7 +96,7 @@ struct Open {
     serial: u64,
     stage: Stage,
     outgoing: Outgoing,
-    /// Where in all that was gathered it begins.
+    /// Offset of its first byte in all bytes gathered for the connection.
     begins_at: Option<u64>,
     /// It has a body that is not sent yet.
     has_body: bool,
