@@ -140,7 +140,7 @@ impl Pebble {
 
     fn management(&self, path: &str) -> Option<String> {
         let done = Command::new("curl")
-            .args(["-sSf", "--max-time", "10", "--cacert"])
+            .args(["-q", "--noproxy", "*", "-sSf", "--max-time", "10", "--cacert"])
             .arg(self.folder.join("roots.pem"))
             .arg(format!("https://{}{path}", self.management))
             .stderr(Stdio::null())

@@ -63,7 +63,7 @@ impl Scenario {
     fn curl(&self, server: &Server, host: &str, path: &str) -> Output {
         let addr = server.tls_addr().unwrap();
         Command::new("curl")
-            .args(["-sS", "--max-time", "20", "--cacert"])
+            .args(["-q", "--noproxy", "*", "-sS", "--max-time", "20", "--cacert"])
             .arg(self.pebble.signer())
             .args(["--resolve", &format!("{host}:{}:{}", addr.port(), addr.ip())])
             .arg(format!("https://{host}:{}{path}", addr.port()))

@@ -128,7 +128,7 @@ fn curl_decodes_what_it_gets() {
             let url = format!("http://{}{target}", server.addr());
             let field = format!("Accept-Encoding: {coding}");
             let curl = Command::new("curl")
-                .args(["-sS", "--fail", "--compressed", "-H", &field, &url])
+                .args(["-q", "--noproxy", "*", "-sS", "--fail", "--compressed", "-H", &field, &url])
                 .output()
                 .unwrap();
             assert!(curl.status.success(), "{}", String::from_utf8_lossy(&curl.stderr));

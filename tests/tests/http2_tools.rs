@@ -27,7 +27,16 @@ fn curl() {
     let server = Server::start(site.root(), &["--max-body", "5000000"]);
     let url = |path: &str| format!("http://{}{path}", server.clear_addr());
     let curl = |arguments: &[&str]| {
-        let always = ["--silent", "--show-error", "--max-time", "30", "--http2-prior-knowledge"];
+        let always = [
+            "-q",
+            "--noproxy",
+            "*",
+            "--silent",
+            "--show-error",
+            "--max-time",
+            "30",
+            "--http2-prior-knowledge",
+        ];
         let done = run("curl", &[&always[..], arguments].concat());
         assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
         done.stdout
@@ -59,7 +68,8 @@ fn curl_over_tls() {
     let server = Server::start(site.root(), &["--tls-listen", "127.0.0.1:0"]);
     let url = |path: &str| format!("https://{}{path}", server.tls_addr().unwrap());
     let curl = |arguments: &[&str]| {
-        let always = ["--silent", "--show-error", "--max-time", "30", "--insecure"];
+        let always =
+            ["-q", "--noproxy", "*", "--silent", "--show-error", "--max-time", "30", "--insecure"];
         let done = run("curl", &[&always[..], arguments].concat());
         assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
         done.stdout

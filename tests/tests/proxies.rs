@@ -68,7 +68,16 @@ impl HaProxy {
     /// Asks from 127.0.0.5.
     fn get(&self, target: &str) -> Vec<u8> {
         let done = Command::new("curl")
-            .args(["--silent", "--show-error", "--fail", "--max-time", "30"])
+            .args([
+                "-q",
+                "--noproxy",
+                "*",
+                "--silent",
+                "--show-error",
+                "--fail",
+                "--max-time",
+                "30",
+            ])
             .args(["--interface", "127.0.0.5"])
             .arg(format!("http://{}{target}", self.addr))
             .output()
@@ -268,7 +277,17 @@ fn nginx_in_front_passes_the_client_on() {
     );
     let nginx = Stock::nginx(site.root(), "", &pass);
     let done = Command::new("curl")
-        .args(["--silent", "--fail", "--max-time", "30", "--interface", "127.0.0.5"])
+        .args([
+            "-q",
+            "--noproxy",
+            "*",
+            "--silent",
+            "--fail",
+            "--max-time",
+            "30",
+            "--interface",
+            "127.0.0.5",
+        ])
         .args(["-H", "X-Forwarded-For: 127.0.0.1", "-H", "X-Forwarded-Host: evil.example"])
         .args([
             "-H",

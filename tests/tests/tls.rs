@@ -67,7 +67,7 @@ impl Secured {
     fn curl(&self, server: &Server, host: &str, page: &str, options: &[&str]) -> Output {
         let addr = server.tls_addr().unwrap();
         Command::new("curl")
-            .args(["-sS", "--max-time", "20", "--cacert"])
+            .args(["-q", "--noproxy", "*", "-sS", "--max-time", "20", "--cacert"])
             .arg(self.trusted())
             .args(["--resolve", &format!("{host}:{}:127.0.0.1", addr.port())])
             .args(options)

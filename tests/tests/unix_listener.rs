@@ -25,7 +25,17 @@ fn socket(site: &Site) -> PathBuf {
 
 fn curl(socket: &Path, target: &str, options: &[&str]) -> Vec<u8> {
     let done = Command::new("curl")
-        .args(["--silent", "--show-error", "--fail", "--max-time", "30", "--unix-socket"])
+        .args([
+            "-q",
+            "--noproxy",
+            "*",
+            "--silent",
+            "--show-error",
+            "--fail",
+            "--max-time",
+            "30",
+            "--unix-socket",
+        ])
         .arg(socket)
         .arg(format!("http://example.test{target}"))
         .args(options)

@@ -63,7 +63,7 @@ impl Scenario {
         let mut said = String::new();
         let trusted = wait::until(LIMIT, || {
             let output = Command::new("curl")
-                .args(["-sS", "--max-time", "20", "--cacert"])
+                .args(["-q", "--noproxy", "*", "-sS", "--max-time", "20", "--cacert"])
                 .arg(self.authority.signer())
                 .args(["--resolve", &format!("a.test:{}:127.0.0.1", addr.port())])
                 .arg(format!("https://a.test:{}/a.txt", addr.port()))
