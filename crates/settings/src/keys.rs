@@ -416,7 +416,8 @@ section! {
     /// Users with passwords (basic authentication). Write it as one value: `auth = { users = "..." }`.
     Auth "auth"
 
-    /// A file of lines `NAME:HASH`, as `htpasswd` writes them (bcrypt, apr1, sha).
+    /// A file of lines `NAME:HASH`, as `htpasswd` writes them (bcrypt, SHA-512 and SHA-256 crypt, apr1, sha). Users with other
+    /// hashes are refused, and the log and `sendoff check` name each kind.
     users: FilePath,
         example "\"/etc/sendoff/admins\"", also "auth_basic_user_file" "AuthUserFile" "file";
     /// What the client shows its user.
