@@ -38,7 +38,7 @@ use effects::{Answer, Effects, Failure};
 use htaccess::{Htaccess, HtaccessShare};
 use pool_page::PoolPage;
 use root::Release;
-use router::{Route, Router};
+use router::{Route, Router, Upstream};
 use rules::{Applied, Folders, Rules};
 pub(crate) use rules::{Led, Rewrites};
 use sendable::Sendable;
@@ -257,6 +257,11 @@ impl Site {
         if self.rules.is_empty() {
             return answer;
         }
+        if self.reads_parameters(&answer)
+            && let Some(refused) = self.protected_behind_parameters(asks, request, effects).await
+        {
+            return refused;
+        }
         let asked = &request.path[..];
         let last: Cow<'_, [u8]> = match &answer {
             Answer::Route(Route::Script(script)) => Cow::Borrowed(&script.name),
@@ -274,6 +279,45 @@ impl Site {
         let refused = self.rules.protect(self.folders(asks), request, effects).await;
         request.path = path;
         refused.unwrap_or(answer)
+    }
+
+    /// Whether an application answers that may be a servlet container: it drops the parameters of a path (`/manager;x`) before it looks at
+    /// the path. PHP and other scripts that are files see the path as the routes do.
+    fn reads_parameters(&self, answer: &Answer) -> bool {
+        match answer {
+            Answer::Proxy { .. } => true,
+            Answer::Route(Route::Script(script)) => {
+                matches!(script.upstream, Upstream::Application(_))
+                    && !self.router.is_script(&script.name)
+            }
+            _ => false,
+        }
+    }
+
+    /// The answer of routes that protect a path which the application may read in the request's.
+    async fn protected_behind_parameters(
+        &self,
+        asks: Option<&dyn Asks>,
+        request: &mut Request,
+        effects: &mut Effects,
+    ) -> Option<Answer> {
+        let read = match request.read_without_parameters(effects.is_rewritten) {
+            Ok(read) => read,
+            Err(bad) => {
+                let why = format!("without its parameters (;), {}", bad.0);
+                return Some(Answer::refused(StatusCode::BAD_REQUEST, why));
+            }
+        };
+        for path in read {
+            let asked = std::mem::replace(&mut request.path, path);
+            // On the heap, because few paths have parameters.
+            let refused = Box::pin(self.rules.protect(self.folders(asks), request, effects)).await;
+            request.path = asked;
+            if refused.is_some() {
+                return refused;
+            }
+        }
+        None
     }
 
     /// Who answers a request that no route answers. `user`: the client has shown this user's password. `failure`: the request is for
