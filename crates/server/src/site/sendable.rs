@@ -73,7 +73,14 @@ impl Sendable {
     /// One of the folders cannot be opened.
     pub(crate) fn open(site: &sendoff_config::Site) -> io::Result<Self> {
         let sendoff_config::Site { root, symlinks, follow, sendfile_from, accel, .. } = site;
-        let in_folder = |folder: &Path| Folder::open(folder, *symlinks, follow);
+        // A link may be an upload, unpacked from an archive, and its owner the one that also owns the application's secrets: so the owner
+        // of a link counts for nothing here, unlike for files that clients ask for.
+        let symlinks = match symlinks {
+            Symlinks::Any => Symlinks::Any,
+            Symlinks::Owner | Symlinks::Inside => Symlinks::Inside,
+        };
+        let follow = [&follow[..], sendfile_from].concat();
+        let in_folder = |folder: &Path| Folder::open(folder, symlinks, &follow);
         let mut prefixes = Vec::new();
         for Accel { prefix, folder } in accel {
             prefixes.push((prefix.as_bytes().to_vec(), in_folder(folder)?));
