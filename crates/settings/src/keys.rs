@@ -362,8 +362,8 @@ section! {
     /// Rule: whether applications may name files and URLs in response fields such as `X-Sendfile` (named-files.md).
     name_files: bool, unless "PHP and FastCGI applications may; with `proxy`, if the site has `sendfile_from`",
         example "false";
-    /// Rule, with `proxy`: clients get 404. Only other applications of the site lead requests here, by `X-Accel-Redirect` and
-    /// `X-Reproxy-URL` (named-files.md).
+    /// Rule: clients get 404. Only applications of the site lead requests here, to files by `X-Sendfile` and `X-Accel-Redirect`, to a
+    /// `proxy` by `X-Accel-Redirect` and `X-Reproxy-URL` (named-files.md).
     internal: Yes,
         example "true";
     /// Handler: the file at the path is sent. What looks like a script is refused.

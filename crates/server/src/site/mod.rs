@@ -6,6 +6,7 @@ pub(crate) mod field_change;
 mod htaccess;
 mod matching;
 mod mounts;
+pub(crate) mod naming;
 mod opened;
 pub(crate) mod pool_page;
 pub(crate) mod protect;

@@ -218,22 +218,15 @@ impl<'a, 'c> Routes<'a, 'c> {
             &["php"],
             section.broken,
         );
-        self.belongs(
-            "internal",
-            section.internal.as_ref().map(|at| at.place),
-            handler,
-            &["proxy"],
-            section.broken,
-        );
-        if let (Some(internal), Some(authorize)) = (&section.internal, &section.authorize) {
+        if let (Some(internal), Some((name, _))) = (&section.internal, given.first())
+            && !["proxy", "static"].contains(name)
+        {
             self.context
                 .problems
-                .error(
-                    authorize.place,
-                    "no client asks for an internal route, so authorize has no meaning here",
-                )
-                .other(internal.place, "only applications lead requests here")
-                .help("write authorize in the routes that lead to those applications");
+                .error(internal.place, format!("internal has no meaning beside {name}"))
+                .help(format!(
+                    "applications lead requests to files (internal alone) and to proxy: remove {name}"
+                ));
         }
         self.belongs(
             "only_files",
