@@ -52,7 +52,7 @@ pub use route::{
 };
 pub use site::{
     Accel, Address, Alias, Attachment, Controller, Delivery, Direct, ErrorPage, FrontController,
-    Host, Matching, Site, SiteWorker, Symlinks,
+    Host, Htaccess, Matching, Site, SiteWorker, Symlinks,
 };
 pub use tls::{Certificate, ClientCertificates, Tls, TlsVersion};
 pub use upstream::{Upstream, UpstreamAddress, UpstreamHost};

@@ -9,10 +9,10 @@ use crate::words::{
     AcmeDirectory, App, AppAddress, Backend, Caching, Candidate, CertificateFrom, Client,
     ClientCertificates, Coding, Command, Compress, Count, Delivery, Destination, Email, Ending,
     Expression, FieldName, FieldTest, FileName, FilePath, ForwardedFields, Free, Frequency,
-    FrontController, HeaderOp, HeaderText, HostName, HostText, Hsts, IniSettings, Keep, LineFormat,
-    Listen, LogPath, Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, Processors,
-    ProxyField, ProxyHost, ProxyUrl, QueryName, Raw, Replacement, Size, Snapshot, Status, Symlinks,
-    Template, Time, TlsVersion, Umask, UrlPath,
+    FrontController, HeaderOp, HeaderText, HostName, HostText, Hsts, Htaccess, IniSettings, Keep,
+    LineFormat, Listen, LogPath, Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix,
+    Processors, ProxyField, ProxyHost, ProxyUrl, QueryName, Raw, Replacement, Size, Snapshot,
+    Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath,
 };
 
 const fn seconds(number: u64) -> Duration {
@@ -172,7 +172,8 @@ section! {
     index: List<FileName> = List::of(["index.php", "index.html"].map(|name| FileName(name.to_owned()))),
         example "[\"index.html\"]", also "DirectoryIndex";
     /// Which script answers for paths that lead nowhere. There may be one for the site, one per folder, the nearest
-    /// `index.php` above the path, or none. With `htaccess = true` the default is "off": the files say it.
+    /// `index.php` above the path, or none. With `htaccess = true` the default is "off": the files say it. Else the default gives way to
+    /// files that say it.
     front_controller: FrontController = FrontController::Script(UrlPath("/index.php".to_owned())),
         example "{ \"/\" = \"/index.php\", \"/shop\" = \"/shop/index.php\" }", also "FallbackResource" "fallback";
     /// Folders outside the root that stand at a path of the site.
@@ -232,8 +233,9 @@ section! {
     /// How their lines look.
     access_log_format: LineFormat, unless "that of the top level",
         example "\"json\"", also "log_format" "LogFormat";
-    /// Whether `.htaccess` files are obeyed.
-    htaccess: bool = false,
+    /// Whether `.htaccess` files are obeyed. "auto": where one lies on the way to what a request asks for, and elsewhere the site's own
+    /// rules hold alone. `true`: they say everything, as in Apache, also that nothing answers for a path that leads nowhere (htaccess.md).
+    htaccess: Htaccess = Htaccess::Auto,
         example "true", also "AllowOverride" "allow_override";
     /// FastCGI applications, each with the files or the folder that it answers for: by their address, or `pool:NAME` for the program
     /// of a pool.

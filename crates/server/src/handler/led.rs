@@ -55,7 +55,7 @@ pub(super) fn by_uri(
     uri: &Bytes,
 ) -> Result<Option<Way>, Denied> {
     let may_lead = context.site.may_lead();
-    if !may_lead && !(may_name && naming.has_guards()) {
+    if !(may_lead || may_name && naming.has_guards()) {
         return Ok(None);
     }
     let mut request = request_for(context.request, head, uri).map_err(|bad| Denied {

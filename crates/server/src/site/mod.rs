@@ -120,7 +120,7 @@ impl Site {
             rules: Rules::compile(&site.routes).map_err(io::Error::other)?,
             sendable: Sendable::open(site)?,
             delivery: site.delivery,
-            htaccess: site.htaccess.then(|| Htaccess::new(software.clone(), htaccess)),
+            htaccess: Htaccess::new(site.htaccess, software.clone(), htaccess),
             software,
             line: Line::default(),
             compression: site.compression.clone(),
@@ -187,6 +187,7 @@ impl Site {
             };
             let answer = match applied {
                 Applied::Answer(answer) => {
+                    let answer = self.turned_away(request, &answer).unwrap_or(answer);
                     self.protected(around.asks, request, None, answer, &mut effects).await
                 }
                 Applied::Open => self.answer(around, request, &mut effects, None, failure).await,
@@ -333,15 +334,16 @@ impl Site {
     ) -> Answer {
         let mut own = [self.router.worker_pool(), self.router.pool()].into_iter().flatten();
         let page = own.find_map(|pool| PoolPage::at(&request.path, pool, around.pools));
-        let answer = match (&self.htaccess, page) {
-            (Some(files), _) => {
+        let answer = match (self.files_for(request), page) {
+            (Ok(files), _) => {
                 let seen = (!self.rules.is_empty()).then(|| request.path.clone());
                 let answer = files.apply(&self.router, request, effects, user, failure);
                 self.protected(around.asks, request, seen.as_deref(), answer, effects).await
             }
-            (None, Some(page)) => return Answer::PoolPage(page),
-            (None, None) => {
-                let answer = Answer::Route(self.router.route(&request.path));
+            (Err(_), Some(page)) => return Answer::PoolPage(page),
+            (Err(route), None) => {
+                let answer =
+                    Answer::Route(route.unwrap_or_else(|| self.router.route(&request.path)));
                 return self.protected(around.asks, request, None, answer, effects).await;
             }
         };
@@ -350,6 +352,40 @@ impl Site {
             Some(page) if !answer.turns_away() => Answer::PoolPage(page),
             _ => answer,
         }
+    }
+
+    /// What `.htaccess` files say against the file or script to which a route has led the request.
+    fn turned_away(&self, request: &mut Request, answer: &Answer) -> Option<Answer> {
+        let files = self.htaccess.as_ref()?;
+        let path = match answer {
+            Answer::Route(Route::File(_)) if request.path.ends_with(b"/") => {
+                self.router.index_of(&request.path)?
+            }
+            Answer::Route(Route::File(_)) => request.path.clone(),
+            Answer::Route(Route::Script(script)) => {
+                self.router.path_of(&script.filename).filter(|path| self.router.is_file(path))?
+            }
+            _ => return None,
+        };
+        files.turn_away(&self.router, request, &path)
+    }
+
+    /// The `.htaccess` files that concern a request, or the route of its path, if that was found out on the way.
+    fn files_for(&self, request: &Request) -> Result<&Htaccess, Option<Route>> {
+        let files = self.htaccess.as_ref().ok_or(None)?;
+        let path = &request.path[..];
+        if self.router.is_beneath_prefix(path) || self.router.hides(path) {
+            return Err(None);
+        }
+        if files.concern(&self.router, path) {
+            return Ok(files);
+        }
+        let route = self.router.route(path);
+        // The path may be that of a folder, whose own file was not looked for.
+        if matches!(route, Route::Folder) && files.concern(&self.router, &[path, b"/"].concat()) {
+            return Ok(files);
+        }
+        Err(Some(route))
     }
 
     /// Changes the head of a response as `.htaccess` files say.
