@@ -46,6 +46,20 @@ fn what_is_not_obeyed_is_named_with_its_consequence() {
 }
 
 #[test]
+fn files_below_the_root_are_read_and_those_that_are_ignored_are_named() {
+    let site = Site::with("index.php", "");
+    site.write("data/.htaccess", "Require all denied\n");
+    site.write("more/.htaccess", "<Files x>\nDeny from all\n</Files>\n");
+    site.write("types/.htaccess", "AddType text/x .x\n");
+    let said = check(&site, "");
+    assert!(said.contains(", 3 .htaccess files: fine\n"), "{said}");
+    let ignored = check(&site, "htaccess = false");
+    let part =
+        "data/.htaccess, and 1 more files: about access, and ignored because of htaccess = false";
+    assert!(ignored.contains(part), "{ignored}");
+}
+
+#[test]
 fn a_root_with_many_folders_is_walked_soon() {
     let site = Site::with("index.php", "");
     for number in 0..500 {

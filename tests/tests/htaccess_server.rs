@@ -55,6 +55,96 @@ fn a_changed_file_counts_at_once() {
     server.await_log("private/.htaccess");
 }
 
+/// A server with what a configuration says behind `[[site]]` and `root`.
+fn run(site: &Site, keys: &str) -> Server {
+    let text = format!("listen = '127.0.0.1:0'\nthreads = 1\n[[site]]\nroot = 'root'\n{keys}");
+    let config = site.write_at(site.outside("sendoff.toml"), text);
+    Server::try_run(&config, site.root(), 2).unwrap_or_else(|failed| panic!("{}", failed.stderr))
+}
+
+#[test]
+fn files_count_wherever_they_lie() {
+    let site = Site::with("index.php", "<?php echo 'front';");
+    site.write("a.txt", "text");
+    site.write("data/.htaccess", "Require all denied\n");
+    site.write("data/users.db", "secret");
+    site.write("data/in/deep.txt", "secret");
+    site.write("data/run.php", "<?php echo 'secret';");
+    site.write("open/b.txt", "text");
+    site.write_at(site.outside("lib/c.txt"), "text");
+    site.write_at(site.outside("lib/shut/.htaccess"), "Require all denied\n");
+    site.write_at(site.outside("lib/shut/d.txt"), "secret");
+    let alias = format!("/lib={}", site.outside("lib").display());
+    let alias_key = "alias = { '/lib' = 'lib' }\n";
+    let route = "[[site.route]]\nextension = ['db', 'txt']\nstatic = true\ncache = '1h'\n";
+    for server in [
+        Server::start(site.root(), &["--alias", &alias]),
+        run(&site, alias_key),
+        run(&site, &format!("{alias_key}{route}")),
+        run(&site, &format!("{alias_key}front_controller = '/index.php'\n")),
+    ] {
+        for shut in [
+            "/data/users.db",
+            "/data//users.db",
+            "/open/../data/users.db",
+            "/data/in/deep.txt",
+            "/data/run.php",
+            "/data/",
+            "/data",
+            "/lib/shut/d.txt",
+        ] {
+            let response = server.get(shut);
+            assert_eq!(response.status(), 403, "{shut}: {}", response.text());
+        }
+        for (open, text) in [
+            ("/a.txt", "text"),
+            ("/open/b.txt", "text"),
+            ("/lib/c.txt", "text"),
+            ("/", "front"),
+            ("/blog/2026", "front"),
+        ] {
+            assert_eq!(server.page(open), text, "{open}");
+        }
+        for round in 0..5 {
+            site.write("open/.htaccess", "Require all denied\n");
+            assert_eq!(server.get("/open/b.txt").status(), 403, "{round}");
+            std::fs::remove_file(site.path("open/.htaccess")).unwrap();
+            assert_eq!(server.get("/open/b.txt").status(), 200, "{round}");
+        }
+        // A folder of this name was not there when it was asked for.
+        assert_eq!(server.page("/new/e.dat"), "front");
+        site.write("new/.htaccess", "Require all denied\n");
+        site.write("new/e.dat", "secret");
+        server.get("/new/e.dat").expect(403);
+        std::fs::remove_dir_all(site.path("new")).unwrap();
+    }
+    let ignored = run(&site, "htaccess = false\n");
+    assert_eq!(ignored.page("/data/users.db"), "secret");
+}
+
+#[test]
+fn the_front_controller_yields_to_files_that_say_what_answers_and_to_no_others() {
+    let site = Site::with("index.php", "<?php echo 'front of ', $_SERVER['REQUEST_URI'];");
+    site.write("shop/index.php", "<?php echo 'shop';");
+    let server = Server::start(site.root(), &[]);
+    for silent in ["", "# nothing but a comment\n", "Options -Indexes\n", "RewriteEngine On\n"] {
+        site.write(".htaccess", silent);
+        assert_eq!(server.page("/blog/1"), "front of /blog/1", "{silent}");
+        assert_eq!(server.page("/shop/"), "shop", "{silent}");
+    }
+    let rules = "RewriteEngine On\nRewriteRule ^old$ /shop/ [L]\n";
+    site.write(".htaccess", rules);
+    assert_eq!(server.page("/old"), "shop");
+    server.get("/blog/1").expect(404);
+    server.await_log("front_controller = \"/index.php\" would let it answer");
+    let given = Server::start(site.root(), &["--front-controller", "/index.php"]);
+    assert_eq!(given.page("/blog/1"), "front of /blog/1");
+    assert_eq!(given.page("/old"), "shop");
+    // With `htaccess = true` the files say everything, as in Apache.
+    site.write(".htaccess", "# nothing but a comment\n");
+    Server::start(site.root(), &["--htaccess"]).get("/blog/1").expect(404);
+}
+
 #[test]
 fn what_is_not_understood_refuses_and_is_named() {
     let site = Site::with("a/x.txt", "text");

@@ -1,6 +1,8 @@
 //! Files that applications name: `X-Sendfile`, `X-Accel-Redirect`, `X-ZeroCopy`.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
+use std::os::unix::fs::MetadataExt;
+
 use sendoff_tests::{Broken, Fpm, Lighttpd, Request, Response, Server, Site, pattern};
 
 /// Servers with workers and with php-fpm, both with `options`.
@@ -110,6 +112,103 @@ fn what_was_not_allowed_is_not_sent() {
         }
         server.await_log(&format!("--sendfile-from {}", site.outside("secret").display()));
         assert!(ask(server, "X-Other", "x").text().contains("this is not sent"));
+    });
+}
+
+/// nginx answers 403 for what a location denies, and 401 where it asks for a password, whoever has named it.
+#[test]
+fn routes_hold_for_what_applications_name() {
+    let site = site(BY_NAME);
+    site.write("shut/s.txt", "secret");
+    site.write("inner/i.txt", "for applications");
+    site.write("locked/l.txt", "locked");
+    site.write("mixed.php", "<?php header('X-ZeroCopy: chunked');
+        $name = $_GET['name']; printf(\"%x;file\\r\\n%s\\r\\n0\\r\\n\\r\\n\", strlen($name), $name);");
+    let users = site.write_at(site.outside("users"), "ann:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\n");
+    let routes = format!(
+        "[[site.route]]\nprefix = '/inner'\ninternal = true\n\
+         [[site.route]]\nprefix = ['/shut', '/inner', '/protected/shut']\ndeny = true\n\
+         [[site.route]]\nprefix = '/files'\nauth = {{ users = '{}' }}\n\
+         [[site.route]]\nprefix = '/locked'\nallow_from = '192.0.2.1'\n",
+        users.display()
+    );
+    site.write_at(site.outside("private/shut/s.txt"), "secret");
+    let root = site.root().display().to_string();
+    let private = site.outside("private").display().to_string();
+    let fpm = Fpm::start(site.root(), "");
+    let php = fpm.php().replace(".php=", "");
+    for more in [String::new(), format!("fastcgi = {{ '.php' = '{php}' }}\n")] {
+        let text = format!(
+            "listen = '127.0.0.1:0'\nthreads = 1\n[[site]]\nroot = 'root'\naccel = {{ '/protected' = '{private}' }}\n{more}{routes}"
+        );
+        let config = site.write_at(site.outside("sendoff.toml"), text);
+        let server =
+            Server::try_run(&config, site.root(), 2).unwrap_or_else(|f| panic!("{}", f.stderr));
+        for (field, value, status) in [
+            ("X-Accel-Redirect", "/shut/s.txt".to_owned(), 403),
+            ("X-Accel-Redirect", "//shut/./s.txt".to_owned(), 403),
+            ("X-Accel-Redirect", "/sh%2575t/s.txt".to_owned(), 404),
+            ("X-LiteSpeed-Location", "/%73hut/s.txt?x=1".to_owned(), 403),
+            ("X-Accel-Redirect", "/protected/shut/s.txt".to_owned(), 403),
+            ("X-Accel-Redirect", "/protected/c%20d.txt".to_owned(), 200),
+            ("X-Sendfile", format!("{root}/shut/s.txt"), 403),
+            ("X-Sendfile", format!("{root}//shut/s.txt"), 403),
+            ("X-Sendfile2", format!("{root}/shut/s.txt 0-"), 403),
+            ("X-Accel-Redirect", "/inner/i.txt".to_owned(), 200),
+            ("X-Sendfile", format!("{root}/inner/i.txt"), 200),
+            ("X-Accel-Redirect", "/locked/l.txt".to_owned(), 403),
+            ("X-Accel-Redirect", "/files/a.bin".to_owned(), 401),
+            ("X-Sendfile", format!("{root}/files/a.bin"), 401),
+        ] {
+            let response = ask(&server, field, &value);
+            assert_eq!(response.status(), status, "{field}: {value}: {}", response.text());
+            assert!(!response.text().contains("secret"));
+            if status == 401 {
+                assert!(response.header("WWW-Authenticate").is_some());
+                let right = Request::get(&target(field, &value))
+                    .header("Authorization", "Basic YW5uOm9wZW4gc2VzYW1l");
+                assert_eq!(server.ask(&right).expect(200), pattern(1, 300_000));
+            }
+        }
+        server.await_log("a route with internal = true in place of deny");
+        server.get("/inner/i.txt").expect(404);
+        server.get("/shut/s.txt").expect(403);
+    }
+}
+
+/// Who may make links in a folder, as an archive does that is unpacked there, has no say about what lies elsewhere.
+#[test]
+fn links_lead_out_of_no_folder() {
+    let site = site(BY_NAME);
+    let private = site.outside("private");
+    let secret = site.outside("secret/s.txt");
+    // Link and file have one owner: a client may ask for the one in the root.
+    let owner = secret.metadata().unwrap();
+    for link in [private.join("out"), site.path("out.txt")] {
+        std::os::unix::fs::symlink(&secret, &link).unwrap();
+        std::os::unix::fs::lchown(&link, Some(owner.uid()), Some(owner.gid())).unwrap();
+    }
+    std::os::unix::fs::symlink("c d.txt", private.join("in")).unwrap();
+    std::os::unix::fs::symlink(private.join("c d.txt"), site.path("in.txt")).unwrap();
+    let accel = format!("/protected={}", private.display());
+    let options = ["--sendfile-from", private.to_str().unwrap(), "--accel", &accel];
+    both(&site, &options, |server| {
+        server.get("/out.txt").expect(200);
+        for (field, value, status) in [
+            ("X-Sendfile", private.join("out").display().to_string(), 403),
+            ("X-Sendfile", site.path("out.txt").display().to_string(), 403),
+            ("X-Accel-Redirect", "/protected/out".to_owned(), 403),
+            ("X-Accel-Redirect", "/out.txt".to_owned(), 403),
+            ("X-Sendfile", private.join("in").display().to_string(), 200),
+            ("X-Accel-Redirect", "/protected/in".to_owned(), 200),
+            // The operator lets everything in that folder be named.
+            ("X-Accel-Redirect", "/in.txt".to_owned(), 200),
+        ] {
+            let response = ask(server, field, &value);
+            assert_eq!(response.status(), status, "{field}: {value}");
+            assert!(!response.text().contains("secret"));
+        }
+        server.await_log("--follow-symlinks-into");
     });
 }
 

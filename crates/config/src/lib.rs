@@ -18,6 +18,7 @@ mod error;
 mod front;
 mod group;
 mod listen_address;
+mod password;
 mod path;
 pub mod php_ini;
 mod pool;
@@ -38,6 +39,7 @@ pub use config::{Config, ListenAddress, Listener, SocketAccess};
 pub use error::Error;
 pub use front::{FrontConfig, Limits, MAX_THREADS, PageStore, Timeouts};
 pub use group::GroupLimits;
+pub use password::{PasswordHash, PasswordLine, UnusableHash, password_lines, unusable_hashes};
 pub use php_ini::PHP_VERSION;
 pub use pool::{Bounds, PoolConfig, Program, SlowLog, Snapshot, WorkerScript, Workers};
 pub use proxies::{ProxyFields, TrustedProxies};
@@ -50,7 +52,7 @@ pub use route::{
 };
 pub use site::{
     Accel, Address, Alias, Attachment, Controller, Delivery, Direct, ErrorPage, FrontController,
-    Host, Matching, Site, SiteWorker, Symlinks,
+    Host, Htaccess, Matching, Site, SiteWorker, Symlinks,
 };
 pub use tls::{Certificate, ClientCertificates, Tls, TlsVersion};
 pub use upstream::{Upstream, UpstreamAddress, UpstreamHost};

@@ -69,7 +69,7 @@ pub struct Site {
     /// `SERVER_SOFTWARE`; `None`: the server's name and version.
     pub server_software: Option<String>,
     /// Whether `.htaccess` files are obeyed.
-    pub htaccess: bool,
+    pub htaccess: Htaccess,
     /// Where its requests are logged.
     pub access_log: SiteLog,
     /// The number of the pool that runs its scripts, in `Config::pools`; `None`: FastCGI applications answer for all of them.
@@ -128,7 +128,7 @@ impl Site {
             error_pages: Vec::new(),
             maintenance: None,
             server_software: None,
-            htaccess: false,
+            htaccess: Htaccess::Ignored,
             access_log: SiteLog::Server,
             pool: None,
             worker: None,
@@ -141,6 +141,20 @@ impl Site {
             channel: true,
         }
     }
+}
+
+/// Whether `.htaccess` files are obeyed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Htaccess {
+    /// They are not looked at.
+    Ignored,
+    /// They are, and answer for everything, as in Apache.
+    Obeyed,
+    /// They are where one lies on the way to what a request asks for. Elsewhere the site answers as if there were none.
+    WhereFound {
+        /// The front controller is the default one: it gives way to files that say what answers for paths that lead nowhere.
+        yields: bool,
+    },
 }
 
 /// A host that a site answers for.

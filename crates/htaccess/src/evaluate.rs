@@ -9,7 +9,7 @@ use crate::handler::{handler, has_handler};
 use crate::limits;
 use crate::media::{self, Media};
 use crate::merged::Merged;
-use crate::outcome::{Answer, ErrorDocument, Handler, Outcome, Target};
+use crate::outcome::{Answer, ErrorDocument, Handler, Outcome, Says, Target};
 use crate::reason::{DependsOn, Reason};
 use crate::request::{Kind, Request, Site};
 use crate::response::ResponseRules;
@@ -78,6 +78,7 @@ fn outcome(mut answer: Answer, effects: Effects, mut reasons: Vec<Reason>) -> Ou
         max_body: effects.max_body,
         php: effects.php,
         error_documents: effects.error_documents,
+        says: effects.says,
         depends_on: DependsOn::default(),
         reasons,
     }
@@ -186,6 +187,7 @@ struct Effects {
     max_body: Option<u64>,
     php: Vec<crate::PhpSetting>,
     error_documents: Vec<(u16, ErrorDocument)>,
+    says: Says,
 }
 
 impl Effects {
@@ -198,7 +200,15 @@ impl Effects {
         };
         let (request_fields, php, error_documents) = (Vec::new(), Vec::new(), Vec::new());
         let max_body = None;
-        Self { pass, response, request_fields, max_body, php, error_documents }
+        Self {
+            pass,
+            response,
+            request_fields,
+            max_body,
+            php,
+            error_documents,
+            says: Says::default(),
+        }
     }
 
     fn of(context: &Context<'_>, pass: Pass, merged: &Merged<'_>) -> Self {
@@ -230,6 +240,7 @@ impl Effects {
             max_body: merged.max_body,
             php: merged.php.clone(),
             error_documents,
+            says: merged.says(),
             response,
             pass,
         }

@@ -72,6 +72,12 @@ impl File {
         Some(Reason { file: self.name.to_string(), line: remark.line, text: remark.text.clone() })
     }
 
+    /// Whether the file is about access: whoever does not obey it may show what it protects. A file that cannot be read may be.
+    #[must_use]
+    pub fn protects(&self) -> bool {
+        self.broken.is_some() || self.scope.protects()
+    }
+
     /// Bytes that the file takes, about.
     #[must_use]
     pub fn weight(&self) -> usize {

@@ -46,7 +46,7 @@ pub use file::File;
 pub use files::Files;
 pub use head::{Head, HeadAction, HeadChange};
 pub use limits::FILE as MAX_FILE;
-pub use outcome::{Answer, ErrorDocument, Handler, Outcome, PhpSetting, Target};
+pub use outcome::{Answer, ErrorDocument, Handler, Outcome, PhpSetting, Says, Target};
 pub use problem::{Remark, Severity};
 pub use reason::{DependsOn, Reason};
 pub use request::{Failed, Fields, Found, Identity, Kind, Look, Request, Site};

@@ -10,7 +10,7 @@ use crate::expression::Evaluation;
 use crate::file::File;
 use crate::header::HeaderRule;
 use crate::media;
-use crate::outcome::PhpSetting;
+use crate::outcome::{PhpSetting, Says};
 use crate::reason::Reason;
 use crate::redirect::Redirect;
 use crate::rewrite::{Options, Rule, Rules};
@@ -291,6 +291,15 @@ impl<'a> Merged<'a> {
         }
         pass.depend_on(fields);
         Ok(verdict)
+    }
+
+    /// What the rules say about folders and about paths that lead nowhere.
+    pub(crate) fn says(&self) -> Says {
+        let has_page = |(status, document): &(u16, Option<_>)| *status == 404 && document.is_some();
+        let rewrites = self.rewrite.engine && !self.rewrite.rules.is_empty();
+        let missing =
+            rewrites || self.fallback.is_some() || self.error_documents.iter().any(has_page);
+        Says { missing, folders: rewrites || self.index.is_some() || self.slash.is_some() }
     }
 
     /// Whether a setting of PHP is off.

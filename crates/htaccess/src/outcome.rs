@@ -20,6 +20,8 @@ pub struct Outcome {
     pub php: Vec<PhpSetting>,
     /// What the client gets with an error status that the server itself answers with.
     pub error_documents: Vec<(u16, ErrorDocument)>,
+    /// What the files leave to the server.
+    pub says: Says,
     /// What the outcome depends on, beside the method, the target, the host and the files.
     pub depends_on: DependsOn,
     /// Which rules decided, in order.
@@ -60,6 +62,15 @@ impl Outcome {
     pub fn error_document(&self, status: u16) -> Option<&ErrorDocument> {
         self.error_documents.iter().find(|(code, _)| *code == status).map(|(_, document)| document)
     }
+}
+
+/// What the files leave to the server, which may have rules of its own for that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Says {
+    /// They say what answers for paths that lead nowhere: they rewrite, or name a fallback or a page for 404.
+    pub missing: bool,
+    /// They say what answers for folders: by an index file or the slash behind the folder's name.
+    pub folders: bool,
 }
 
 /// What to answer.

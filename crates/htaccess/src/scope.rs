@@ -52,6 +52,22 @@ pub(crate) struct Scope {
     pub(crate) sections: Vec<Section>,
 }
 
+impl Scope {
+    /// Whether a directive is about access.
+    pub(crate) fn protects(&self) -> bool {
+        let rules = self.rewrite.as_ref().map_or(&[][..], |config| &config.rules);
+        self.require.is_some()
+            || self.hosts.is_some()
+            || self.require_tls.is_some()
+            || !self.refusals.is_empty()
+            || self.handler.is_some()
+            || self.php.iter().any(|setting| setting.name == b"engine")
+            || self.redirects.iter().any(|redirect| redirect.status >= 400)
+            || rules.iter().any(|rule| rule.refuses())
+            || self.sections.iter().any(|section| section.scope.protects())
+    }
+}
+
 /// A section and the requests that it is for.
 #[derive(Debug)]
 pub(crate) struct Section {

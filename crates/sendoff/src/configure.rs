@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use sendoff_config::{Accel, Attachment};
 use sendoff_settings::keys::{Auth, Pool, Route, Site, Tls, Top};
 use sendoff_settings::words::{
-    AppAddress, CertificateFrom, Compress, Count, FilePath, Free, FrontController, IniSettings,
-    Listen, LogPath, Matching, PositiveTime, Prefix, Size, Time, UrlPath,
+    AppAddress, CertificateFrom, Compress, Count, FilePath, Free, FrontController, Htaccess,
+    IniSettings, Listen, LogPath, Matching, PositiveTime, Prefix, Size, Time, UrlPath,
 };
 use sendoff_settings::{At, Inline, List, Map, Number, Place, Scope, Sections, Short, Word, Yes};
 
@@ -136,9 +136,11 @@ fn project_of(script: &Path) -> Result<FilePath, Failure> {
 fn site(serve: &Serve) -> Result<Site, Failure> {
     let mut site = Site::empty(Place::Option("serve"));
     let root = file("ROOT", &serve.root)?;
-    let has_htaccess = || root.value.0.join(".htaccess").is_file();
-    let htaccess = serve.htaccess || !serve.no_htaccess && has_htaccess();
-    site.htaccess = At::option("--htaccess", htaccess);
+    if serve.htaccess {
+        site.htaccess = At::option("--htaccess", Htaccess::On);
+    } else if serve.no_htaccess {
+        site.htaccess = At::option("--no-htaccess", Htaccess::Off);
+    }
     site.root = Some(root);
     site.tls = tls(serve)?;
     // Both are there to be tried.

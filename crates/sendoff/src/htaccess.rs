@@ -1,4 +1,5 @@
-//! What `sendoff check` says about `.htaccess` files: those of each site that obeys them are read as the server would read them.
+//! What `sendoff check` says about `.htaccess` files: those of each site that obeys them are read as the server would read them, and
+//! of the other sites those are counted that would protect something.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,7 +8,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use sendoff_config::Config;
+use sendoff_config::{Config, Htaccess};
 use sendoff_htaccess::{File, MAX_FILE};
 use sendoff_server::static_files::open_regular;
 
@@ -34,24 +35,32 @@ pub(crate) struct Report {
     started: Instant,
     /// Why not all was read.
     stopped: Option<String>,
+    /// Of the sites that ignore them: the first file that is about access, and how many there are.
+    ignored: Option<(PathBuf, usize)>,
 }
 
 impl Report {
     /// Reads the files of the sites that obey them.
     pub(crate) fn of(config: &Config) -> Self {
-        let sites = config.sites.iter().filter(|site| site.htaccess);
-        let aliases = sites.clone().flat_map(|site| &site.aliases);
-        let folders = sites.map(|site| &site.root).chain(aliases.map(|alias| &alias.folder));
-        let folders: BTreeSet<&Path> = folders.map(PathBuf::as_path).collect();
         let started = Instant::now();
-        let (lines, left_out, stopped) = (Vec::new(), 0, None);
-        let mut report = Self { lines, left_out, files: 0, folders: 0, started, stopped };
-        for folder in &folders {
-            // A folder beneath another one has been walked with it.
-            let is_within = |other: &&Path| other != folder && folder.starts_with(other);
-            if !folders.iter().any(is_within) {
-                report.walk(folder);
+        let (lines, left_out, stopped, ignored) = (Vec::new(), 0, None, None);
+        let mut report = Self { lines, left_out, files: 0, folders: 0, started, stopped, ignored };
+        let obeyed = folders_of(config, |obeys| obeys != Htaccess::Ignored);
+        obeyed.iter().for_each(|folder| report.walk(folder, Self::read));
+        for folder in folders_of(config, |obeys| obeys == Htaccess::Ignored) {
+            if !obeyed.iter().any(|other| folder.starts_with(other)) {
+                report.walk(folder, Self::read_ignored);
             }
+        }
+        if let Some((first, count)) = report.ignored.take() {
+            let others = match count - 1 {
+                0 => String::new(),
+                others => format!(", and {others} more files"),
+            };
+            report.line(format!(
+                "{}{others}: about access, and ignored because of htaccess = false: do the site's routes protect the same?",
+                first.display()
+            ));
         }
         report
     }
@@ -61,14 +70,14 @@ impl Report {
         self.files
     }
 
-    fn walk(&mut self, root: &Path) {
+    fn walk(&mut self, root: &Path, read: fn(&mut Self, &Path)) {
         let mut waiting = vec![(root.to_owned(), 0)];
         while let Some((folder, depth)) = waiting.pop() {
             if self.is_enough(&folder) {
                 return;
             }
             self.folders += 1;
-            self.read(&folder.join(".htaccess"));
+            read(self, &folder.join(".htaccess"));
             let mut inner = match folders_in(&folder) {
                 Ok(inner) => inner,
                 Err(error) => {
@@ -98,16 +107,16 @@ impl Report {
         true
     }
 
+    fn read_ignored(&mut self, path: &Path) {
+        if parsed(path).is_some_and(|file| file.protects()) {
+            let (_, count) = self.ignored.get_or_insert_with(|| (path.to_owned(), 0));
+            *count += 1;
+        }
+    }
+
     fn read(&mut self, path: &Path) {
-        let mut bytes = Vec::new();
-        let read = open_regular(rustix::fs::CWD, path)
-            .and_then(|(file, _)| file.take(MAX_FILE as u64 + 1).read_to_end(&mut bytes));
         let name = path.display().to_string();
-        let file = match read {
-            Ok(_) => File::parse(&bytes, &name),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => File::unreadable(&name, &format!("it cannot be read: {error}")),
-        };
+        let Some(file) = parsed(path) else { return };
         self.files += 1;
         for remark in file.remarks() {
             let place = match remark.line {
@@ -140,6 +149,30 @@ impl fmt::Display for Report {
         }
         Ok(())
     }
+}
+
+/// A file as the server would read it; `None`: there is none.
+fn parsed(path: &Path) -> Option<File> {
+    let mut bytes = Vec::new();
+    let read = open_regular(rustix::fs::CWD, path)
+        .and_then(|(file, _)| file.take(MAX_FILE as u64 + 1).read_to_end(&mut bytes));
+    let name = path.display().to_string();
+    match read {
+        Ok(_) => Some(File::parse(&bytes, &name)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => Some(File::unreadable(&name, &format!("it cannot be read: {error}"))),
+    }
+}
+
+/// The folders of the sites that treat the files so; none is beneath another.
+fn folders_of(config: &Config, is_meant: impl Fn(Htaccess) -> bool) -> BTreeSet<&Path> {
+    let sites = config.sites.iter().filter(|site| is_meant(site.htaccess));
+    let aliases = sites.clone().flat_map(|site| &site.aliases);
+    let folders = sites.map(|site| &site.root).chain(aliases.map(|alias| &alias.folder));
+    let folders: BTreeSet<&Path> = folders.map(PathBuf::as_path).collect();
+    let is_within = |folder: &&Path, other: &&Path| other != folder && folder.starts_with(other);
+    let outermost = |folder: &&Path| !folders.iter().any(|other| is_within(folder, other));
+    folders.iter().copied().filter(outermost).collect()
 }
 
 /// The folders in a folder. Symbolic links are not followed: they could lead in circles.

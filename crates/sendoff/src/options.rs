@@ -306,7 +306,7 @@ pub(crate) struct Serve {
     /// What scripts see as SERVER_SOFTWARE.
     #[arg(long, value_name = "TEXT", value_parser = word::<Free>)]
     pub(crate) server_software: Option<Free>,
-    /// Obey .htaccess files [default: if there is one in ROOT]
+    /// Let .htaccess files say everything, as in Apache [default: obey them where one lies]
     #[arg(long, overrides_with = "no_htaccess")]
     pub(crate) htaccess: bool,
     /// Do not obey .htaccess files.

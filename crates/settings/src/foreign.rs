@@ -120,7 +120,7 @@ const TABLE: &[(&[&str], &str)] = &[
     ),
     (
         &["if", "map", "geo", "rewritecond", "rewriteengine"],
-        "conditions are keys of [[site.route]]: match, header, query, method; .htaccess files work with htaccess = true",
+        "conditions are keys of [[site.route]]: match, header, query, method; .htaccess files hold where they lie",
     ),
     (&["satisfy"], "of a route every rule holds: allow_from and auth in one route ask for both"),
     (&["security.limit_extensions"], "php_only of [[site]] names the scripts that run"),

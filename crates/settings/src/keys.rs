@@ -9,10 +9,10 @@ use crate::words::{
     AcmeDirectory, App, AppAddress, Backend, Caching, Candidate, CertificateFrom, Client,
     ClientCertificates, Coding, Command, Compress, Count, Delivery, Destination, Email, Ending,
     Expression, FieldName, FieldTest, FileName, FilePath, ForwardedFields, Free, Frequency,
-    FrontController, HeaderOp, HeaderText, HostName, HostText, Hsts, IniSettings, Keep, LineFormat,
-    Listen, LogPath, Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix, Processors,
-    ProxyField, ProxyHost, ProxyUrl, QueryName, Raw, Replacement, Size, Snapshot, Status, Symlinks,
-    Template, Time, TlsVersion, Umask, UrlPath,
+    FrontController, HeaderOp, HeaderText, HostName, HostText, Hsts, Htaccess, IniSettings, Keep,
+    LineFormat, Listen, LogPath, Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix,
+    Processors, ProxyField, ProxyHost, ProxyUrl, QueryName, Raw, Replacement, Size, Snapshot,
+    Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath,
 };
 
 const fn seconds(number: u64) -> Duration {
@@ -177,7 +177,8 @@ section! {
     index: List<FileName> = List::of(["index.php", "index.html"].map(|name| FileName(name.to_owned()))),
         example "[\"index.html\"]", also "DirectoryIndex";
     /// Which script answers for paths that lead nowhere. There may be one for the site, one per folder, the nearest
-    /// `index.php` above the path, or none. With `htaccess = true` the default is "off": the files say it.
+    /// `index.php` above the path, or none. With `htaccess = true` the default is "off": the files say it. Else the default gives way to
+    /// files that say it.
     front_controller: FrontController = FrontController::Script(UrlPath("/index.php".to_owned())),
         example "{ \"/\" = \"/index.php\", \"/shop\" = \"/shop/index.php\" }", also "FallbackResource" "fallback";
     /// Folders outside the root that are served at a path of the site.
@@ -238,8 +239,9 @@ section! {
     /// The format of its lines.
     access_log_format: LineFormat, unless "that of the top level",
         example "\"json\"", also "log_format" "LogFormat";
-    /// Whether `.htaccess` files are obeyed.
-    htaccess: bool = false,
+    /// Whether `.htaccess` files are obeyed. "auto": where one lies on the way to what a request asks for, and elsewhere the site's own
+    /// rules hold alone. `true`: they say everything, as in Apache, also that nothing answers for a path that leads nowhere (htaccess.md).
+    htaccess: Htaccess = Htaccess::Auto,
         example "true", also "AllowOverride" "allow_override";
     /// FastCGI applications: the files or the folder that each one answers for, and its address, or `pool:NAME` for the program of a
     /// pool.
@@ -369,8 +371,8 @@ section! {
     /// Rule: whether applications may name files and URLs in response fields such as `X-Sendfile` (named-files.md).
     name_files: bool, unless "PHP and FastCGI applications may; with `proxy`, if the site has `sendfile_from`",
         example "false";
-    /// Rule, with `proxy`: clients get 404. Only other applications of the site lead requests here, by `X-Accel-Redirect` and
-    /// `X-Reproxy-URL` (named-files.md).
+    /// Rule: clients get 404. Only applications of the site lead requests here, to files by `X-Sendfile` and `X-Accel-Redirect`, to a
+    /// `proxy` by `X-Accel-Redirect` and `X-Reproxy-URL` (named-files.md).
     internal: Yes,
         example "true";
     /// Handler: the file at the path is sent. What looks like a script is refused.
@@ -423,7 +425,8 @@ section! {
     /// Users with passwords (basic authentication). Write it as one value: `auth = { users = "..." }`.
     Auth "auth"
 
-    /// A file of lines `NAME:HASH`, as `htpasswd` writes them (bcrypt, apr1, sha).
+    /// A file of lines `NAME:HASH`, as `htpasswd` writes them (bcrypt, SHA-512 and SHA-256 crypt, apr1, sha). Users with other
+    /// hashes are refused, and the log and `sendoff check` name each kind.
     users: FilePath,
         example "\"/etc/sendoff/admins\"", also "auth_basic_user_file" "AuthUserFile" "file";
     /// What the client shows its user.

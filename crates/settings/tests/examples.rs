@@ -20,7 +20,7 @@ impl Machine for Complete {
         Ok(match path {
             path if path == Path::new(CONFIG) => self.config.clone(),
             path if path.extension().is_some_and(|ending| ending == "toml") => String::new(),
-            _ => "ada:$2y$05$abc\n".to_owned(),
+            _ => "ada:$2y$05$zG6GKXi4lRaCysT0o/VgZOkfK.r.fpi96s..rGbo2uC.jAuaVdt3u\n".to_owned(),
         })
     }
 
@@ -30,7 +30,6 @@ impl Machine for Complete {
 
     fn kind(&self, path: &Path) -> io::Result<Kind> {
         match path.extension() {
-            _ if path.ends_with(".htaccess") => Err(io::ErrorKind::NotFound.into()),
             Some(ending) if ending == "php" || ending == "pem" => Ok(Kind::File),
             _ => Ok(Kind::Folder),
         }

@@ -45,6 +45,13 @@ pub(crate) struct Options {
     pub(crate) merge_base: bool,
 }
 
+impl Rule {
+    /// Whether it refuses what it matches.
+    pub(crate) fn refuses(&self) -> bool {
+        self.flags.status.is_some_and(|status| status >= 400)
+    }
+}
+
 /// A `RewriteRule` and its conditions.
 #[derive(Debug)]
 pub(crate) struct Rule {

@@ -15,11 +15,6 @@ const DIGITS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmn
 /// Which bytes of the digest stand together in the encoding.
 const TRIPLES: [[usize; 3]; 5] = [[0, 6, 12], [1, 7, 13], [2, 8, 14], [3, 9, 15], [4, 10, 5]];
 
-/// Whether `hash` is of this kind.
-pub(super) fn is_apr1(hash: &str) -> bool {
-    hash.starts_with(MARK)
-}
-
 /// The hash of a password with the salt of another hash; `None` if that is not of this kind.
 pub(super) fn hash_like(hash: &str, password: &[u8]) -> Option<String> {
     let (salt, _) = hash.strip_prefix(MARK)?.split_once('$')?;

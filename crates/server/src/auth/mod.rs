@@ -24,8 +24,10 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use lru::LruCache;
 use rustix::fs::CWD;
+use sendoff_config::unusable_hashes;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
@@ -168,11 +170,23 @@ impl Auth {
         if bytes.len() as u64 > MAX_FILE {
             return Err(io::Error::other(format!("it has more than {MAX_FILE} bytes")));
         }
+        for (why, line, count) in unusable_hashes(&bytes) {
+            let (file, help) = (path.display(), why.help());
+            tracing::warn!(
+                "{file}:{line}: {why}: users with such hashes ({count}) are refused; {help}"
+            );
+        }
         let passwords = Arc::new(Passwords::parse(&bytes));
         let file = File { version, passwords };
         locked(&self.files).put(path.to_owned(), file.clone());
         Ok(file)
     }
+}
+
+/// The value of `WWW-Authenticate` that asks for a name and a password.
+pub(crate) fn challenge(realm: &str) -> Bytes {
+    let realm = realm.replace(['\\', '"'], "");
+    format!("Basic realm=\"{realm}\", charset=\"UTF-8\"").into()
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

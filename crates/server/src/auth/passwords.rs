@@ -1,83 +1,86 @@
 //! Password files as `htpasswd` writes them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hint::black_box;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use sendoff_config::{PasswordHash, PasswordLine, password_lines};
 use sha_crypt::{PasswordVerifier, ShaCrypt};
 use sha1::{Digest, Sha1};
 
 use super::apr1;
 
-/// bcrypt's cost: 2 to the power of it in rounds; 14 takes about a second.
-const MAX_COST: u32 = 14;
-
-/// Rounds of SHA-256 and SHA-512 crypt: about half a second.
-const MAX_ROUNDS: u32 = 500_000;
+/// A hash of a kind that the server checks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Hash {
+    kind: PasswordHash,
+    text: String,
+}
 
 /// The users of a file and the hashes of their passwords.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct Passwords(HashMap<Vec<u8>, String>);
+pub(super) struct Passwords {
+    /// `None`: no password matches the hash.
+    users: HashMap<Vec<u8>, Option<Hash>>,
+    /// One hash of each kind and cost that the file has.
+    samples: BTreeMap<PasswordHash, Hash>,
+}
 
 impl Passwords {
-    /// Lines `NAME:HASH`; comments and lines without a colon are skipped, and so is what follows a second colon.
+    /// Lines `NAME:HASH`; comments and lines without a colon are skipped, and so is what follows a second colon. Of two lines with one
+    /// name the first counts, as in Apache and nginx.
     pub(super) fn parse(file: &[u8]) -> Self {
-        let lines = file.split(|&b| b == b'\n').map(<[u8]>::trim_ascii);
-        let entries = lines.filter(|line| !line.starts_with(b"#")).filter_map(|line| {
-            let mut parts = line.split(|&b| b == b':');
-            let (name, hash) = (parts.next()?, parts.next()?);
-            Some((name.to_vec(), str::from_utf8(hash).ok()?.to_owned()))
-        });
-        Self(entries.collect())
-    }
-
-    /// Whether this is the user's password. For a name that is not in the file the same work is done, so that the time does not tell
-    /// which names exist. It takes up to a tenth of a second, which is what bcrypt is for.
-    pub(super) fn verify(&self, user: &[u8], password: &[u8]) -> bool {
-        match self.0.get(user) {
-            Some(hash) => matches(hash, password),
-            None => {
-                if let Some(hash) = self.0.values().next() {
-                    black_box(matches(hash, password));
-                }
-                false
+        let mut passwords = Self::default();
+        for (_, line) in password_lines(file) {
+            let PasswordLine::User { name, hash } = line else { continue };
+            let kind = PasswordHash::of(hash).ok();
+            let hash = kind.map(|kind| Hash { kind, text: hash.to_owned() });
+            if let Some(hash) = &hash {
+                passwords.samples.entry(hash.kind).or_insert_with(|| hash.clone());
             }
+            passwords.users.entry(name.to_vec()).or_insert(hash);
         }
+        passwords
     }
-}
 
-/// bcrypt (`$2y$`), Apache's MD5 (`$apr1$`), SHA-256 and SHA-512 crypt (`$5$`, `$6$`) and SHA-1 (`{SHA}`). Others, plain text among
-/// them, match nothing.
-fn matches(hash: &str, password: &[u8]) -> bool {
-    if is_too_costly(hash) {
+    /// Whether this is the user's password. Each attempt that fails takes the same work, so the time does not tell which names exist: a
+    /// hash of each kind and cost that the file has, whoever the user is. It takes up to a second, which is what bcrypt is for.
+    pub(super) fn verify(&self, user: &[u8], password: &[u8]) -> bool {
+        let own = self.own(user);
+        if own.is_some_and(|hash| matches(hash, password)) {
+            return true;
+        }
+        for hash in self.others(own) {
+            black_box(matches(hash, password));
+        }
         false
-    } else if hash.starts_with("$2") {
-        bcrypt::verify(password, hash).unwrap_or(false)
-    } else if apr1::is_apr1(hash) {
-        apr1::hash_like(hash, password).is_some_and(|own| is_equal(own.as_bytes(), hash.as_bytes()))
-    } else if let Some(encoded) = hash.strip_prefix("{SHA}") {
-        let own = STANDARD.encode(Sha1::digest(password));
-        is_equal(own.as_bytes(), encoded.as_bytes())
-    } else {
-        (hash.starts_with("$5$") || hash.starts_with("$6$"))
-            && ShaCrypt::default().verify_password(password, hash).is_ok()
+    }
+
+    fn own(&self, user: &[u8]) -> Option<&Hash> {
+        self.users.get(user)?.as_ref()
+    }
+
+    /// What an attempt computes, beside the user's own hash.
+    fn others(&self, own: Option<&Hash>) -> impl Iterator<Item = &Hash> {
+        let own = own.map(|own| own.kind);
+        self.samples.values().filter(move |sample| Some(sample.kind) != own)
     }
 }
 
-/// Whether a hash says that it takes seconds to compute. Others wait meanwhile.
-fn is_too_costly(hash: &str) -> bool {
-    let number = |text: Option<&str>| text.and_then(|text| text.parse::<u32>().ok());
-    let mut parts = hash.split('$').skip(1);
-    match parts.next() {
-        Some(kind) if kind.starts_with('2') => {
-            number(parts.next()).is_none_or(|cost| cost > MAX_COST)
+fn matches(hash: &Hash, password: &[u8]) -> bool {
+    let text = &*hash.text;
+    match hash.kind {
+        PasswordHash::Bcrypt { .. } => bcrypt::verify(password, text).unwrap_or(false),
+        PasswordHash::Apr1 => apr1::hash_like(text, password)
+            .is_some_and(|own| is_equal(own.as_bytes(), text.as_bytes())),
+        PasswordHash::Sha1 => {
+            let own = ["{SHA}", &STANDARD.encode(Sha1::digest(password))].concat();
+            is_equal(own.as_bytes(), text.as_bytes())
         }
-        Some("5" | "6") => {
-            let rounds = parts.next().and_then(|part| part.strip_prefix("rounds="));
-            rounds.is_some_and(|rounds| number(Some(rounds)).is_none_or(|n| n > MAX_ROUNDS))
+        PasswordHash::Sha256Crypt { .. } | PasswordHash::Sha512Crypt { .. } => {
+            ShaCrypt::default().verify_password(password, text).is_ok()
         }
-        _ => false,
     }
 }
 
@@ -131,5 +134,29 @@ mod tests {
             assert!(!passwords.verify(user.as_bytes(), b""), "{user}");
         }
         assert!(!Passwords::default().verify(b"x", b"x"));
+    }
+
+    #[test]
+    fn an_attempt_that_fails_takes_the_same_work_for_each_name() {
+        for file in [FILE, &[b"first:{PLAIN}x\nsecond:$2y$05$\n", FILE].concat()] {
+            let passwords = Passwords::parse(file);
+            let work = |user: &str| {
+                let own = passwords.own(user.as_bytes());
+                let mut kinds: Vec<_> =
+                    own.into_iter().chain(passwords.others(own)).map(|hash| hash.kind).collect();
+                kinds.sort_unstable();
+                kinds
+            };
+            assert_eq!(work("nobody").len(), 5);
+            for user in ["bcrypt", "apr1", "sha256", "sha512", "sha1", "plain", "broken", ""] {
+                assert_eq!(work(user), work("nobody"), "{user}");
+            }
+        }
+    }
+
+    #[test]
+    fn of_two_lines_with_one_name_the_first_counts() {
+        let lines = b"ann:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\nann:{PLAIN}x\n";
+        assert!(Passwords::parse(lines).verify(b"ann", b"open sesame"));
     }
 }

@@ -21,7 +21,7 @@ use super::error::{Outcome, Refused};
 use super::services::Services;
 use super::subrequest::Asker;
 use super::{error, explain, file, kept, lua, metrics, pool_page, proxy, respond, status_page};
-use crate::auth::Access;
+use crate::auth::{Access, challenge};
 use crate::clients::OneRequest;
 use crate::compress::{Compressed, Maker, Policy, translate_tags};
 use crate::cut::Cut;
@@ -545,9 +545,7 @@ impl Planned {
                 let why = if field.is_some() { "a wrong name or password" } else { "no password" };
                 let (request, client) = (request.shown(), &request.peer);
                 tracing::warn!(request, %client, "answered with 401: {why}");
-                let realm = realm.replace(['\\', '"'], "");
-                let challenge = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"").into();
-                self.answer = Answer::Unauthorized { challenge };
+                self.answer = Answer::Unauthorized { challenge: challenge(realm) };
             }
             Ok(Access::TooMany) => {
                 Limit::Passwords.reached();

@@ -18,8 +18,8 @@ use crate::layer::Layer;
 use crate::request::{BadPath, Body, CONDITIONS, NOT_IN_PATH, Request, decode_path};
 use crate::responder::Responder;
 use crate::response::{CgiHead, Field, ResponseHead};
-use crate::site::effects::{Answer, Effects};
-use crate::site::router::Route;
+use crate::site::effects::Effects;
+use crate::site::naming::Naming;
 use crate::site::sendable::Denied;
 use crate::site::{Led, Rewrites};
 
@@ -42,37 +42,37 @@ pub(super) struct Way {
     led: Led,
 }
 
-/// Where an application leads the request by a URI; `None`: to no other application, so the URI names a file.
+/// Where an application leads the request by a URI; `None`: to no other application, so the URI names a file, if the application
+/// `may_name` files.
 ///
 /// # Errors
-/// The URI is no path, or the route refuses the client.
+/// The URI is no path, or a route denies it, or the client.
 pub(super) fn by_uri(
     context: &Context<'_>,
+    naming: &Naming<'_>,
+    may_name: bool,
     head: &CgiHead,
     uri: &Bytes,
 ) -> Result<Option<Way>, Denied> {
-    if !context.site.may_lead() {
+    let may_lead = context.site.may_lead();
+    if !(may_lead || may_name && naming.has_guards()) {
         return Ok(None);
     }
     let mut request = request_for(context.request, head, uri).map_err(|bad| Denied {
         status: StatusCode::FORBIDDEN,
         why: format!("{}: {}", uri.escape_ascii(), bad.0),
     })?;
+    let named = request.clone();
     let mut effects = Effects::default();
-    match context.site.lead(&mut request, &mut effects, |_, _: Rewrites| true) {
-        Ok(led) => Ok(led.map(|led| Way { request, effects, led })),
-        Err(answer) => Err(denied(answer, uri)),
-    }
-}
-
-/// Why a route refuses a request that an application has led to it.
-pub(super) fn denied(answer: Answer, name: &[u8]) -> Denied {
-    let (status, why) = match answer {
-        Answer::Route(Route::Refused { status, why }) => (status, why),
-        _ => (StatusCode::FORBIDDEN, None),
+    let led = match may_lead {
+        true => context.site.lead(&mut request, &mut effects, |_, _: Rewrites| true),
+        false => Ok(None),
     };
-    let why = why.as_deref().unwrap_or("the route refuses it");
-    Denied { status, why: format!("{}: {why}", name.escape_ascii()) }
+    let led = led.map_err(|answer| Denied::of(answer, uri))?;
+    if led.is_some() || may_name {
+        naming.may_lead(&named)?;
+    }
+    Ok(led.map(|led| Way { request, effects, led }))
 }
 
 /// The request for what a head names. Like nginx, it is for GET, unless the client has asked for HEAD, and has no body.

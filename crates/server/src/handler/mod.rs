@@ -36,5 +36,6 @@ pub(crate) mod sizes;
 mod status;
 mod status_page;
 mod subrequest;
+mod wanted;
 mod words;
 mod zero_copy;

@@ -1,6 +1,7 @@
 //! `X-Sendfile`, `X-Accel-Redirect` and `X-LiteSpeed-Location`: an application names a file, and the front sends the file instead of the application's body.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
@@ -12,7 +13,8 @@ use crate::cut::Cut;
 use crate::responder::{self, Responder};
 use crate::response::{CgiHead, ResponseHead, append_fields};
 use crate::segment::Segment;
-use crate::site::sendable::{Denied, Sendable};
+use crate::site::naming::Naming;
+use crate::site::sendable::{ByPath, Denied};
 use crate::static_files::{self, Entry};
 
 /// Fields of the application that are replaced by those of the file.
@@ -45,18 +47,18 @@ pub(super) fn named(head: &CgiHead) -> Option<Name<'_>> {
 
 /// The file that a response head names: the file that the worker has opened, else the file that has the name now.
 pub(super) fn file(
-    sendable: &Sendable,
+    naming: &Naming<'_>,
     name: &Name<'_>,
     opened: Option<OwnedFd>,
 ) -> Result<Entry, Denied> {
     let (is_path, value, found) = match name {
-        Name::Path(_, path) => (true, path, sendable.by_path(path)),
-        Name::Uri(_, uri) => (false, uri, sendable.by_uri(uri)),
+        Name::Path(_, path) => (true, path, naming.by_path(path)),
+        Name::Uri(_, uri) => (false, uri, naming.by_uri(uri)),
     };
-    match opened {
-        Some(opened) => sendable.opened(is_path, value, opened, found),
-        None => found,
-    }
+    let Some(opened) = opened else { return found };
+    // Of a URI the routes have seen the path.
+    let may_leave = |place: &Path| if is_path { naming.may_send(place) } else { Ok(()) };
+    naming.site().sendable.opened(is_path, value, opened, found, may_leave)
 }
 
 /// Answers with a file that an application has named.

@@ -18,6 +18,7 @@ use super::error::Outcome;
 use super::paced::Paced;
 use super::relay::{self, Body};
 use super::script::Call;
+use super::wanted::{NotShown, show};
 use super::zero_copy::{self, ZeroCopy};
 use super::{led, named, ranges, reproxy};
 use crate::cut::Cut;
@@ -26,6 +27,7 @@ use crate::observe::explain::Remark;
 use crate::responder::Responder;
 use crate::response::{CgiHead, ResponseHead};
 use crate::segment::Segment;
+use crate::site::naming::Naming;
 use crate::site::sendable::{Denied, Sendable};
 use crate::static_files::Entry;
 use crate::upstream::{Application, Exchange};
@@ -119,7 +121,22 @@ impl Call<'_> {
         is_unbuffered: bool,
         responder: &mut dyn Responder,
     ) -> Result<Outcome, Cut> {
-        match self.source(&exchange, &mut begun) {
+        let naming = Naming::new(self.context.site, self.context.request);
+        let mut source = self.source(&exchange, &mut begun, &naming);
+        let wanted = naming.into_wanted();
+        if source.is_ok() && !wanted.is_empty() {
+            // On the heap, because few names are asked for a password.
+            if let Err(refused) = Box::pin(show(&self.context, &wanted)).await {
+                match refused {
+                    NotShown::Password(refused) => {
+                        exchange.drain();
+                        return Ok(refused);
+                    }
+                    NotShown::Access(denied) => source = Err(denied.into()),
+                }
+            }
+        }
+        match source {
             Ok(Source::Own(zero_copy)) => {
                 let body = self.begin_body(*begun, zero_copy, is_unbuffered, responder)?;
                 relay::pass_body(&self.context, responder, exchange, body).await?;
@@ -147,7 +164,12 @@ impl Call<'_> {
     ///
     /// # Errors
     /// What the head names may not be sent, or is no name.
-    fn source(&self, exchange: &Exchange, begun: &mut Begun) -> Result<Source, Unsendable> {
+    fn source(
+        &self,
+        exchange: &Exchange,
+        begun: &mut Begun,
+        naming: &Naming<'_>,
+    ) -> Result<Source, Unsendable> {
         let site = self.context.site;
         let sendable = &site.sendable;
         let said = self.context.effects.name_files;
@@ -158,19 +180,19 @@ impl Call<'_> {
         let head = &begun.head;
         let name = named::named(head);
         if let Some(named::Name::Uri(_, uri)) = &name
-            && let Some(way) = led::by_uri(&self.context, head, uri)?
+            && let Some(way) = led::by_uri(&self.context, naming, may_name, head, uri)?
         {
             return Ok(Named::Led(way).into());
         }
         let opened = begun.named.take();
         if let Some(name) = name.filter(|_| may_name) {
-            return Ok(Named::File(named::file(sendable, &name, opened)?).into());
+            return Ok(Named::File(named::file(naming, &name, opened)?).into());
         }
         if reproxy::urls(head).is_some() && (may_name || site.may_lead()) {
             return Ok(Named::Urls.into());
         }
         if let Some(value) = ranges::ranges(head).filter(|_| may_name) {
-            return Ok(Named::Ranges(ranges::open(sendable, value)?).into());
+            return Ok(Named::Ranges(ranges::open(naming, value)?).into());
         }
         let may_mix = match exchange {
             // Our own workers hand files over; for them `X-ZeroCopy` is an ordinary field, unless the operator wants it.

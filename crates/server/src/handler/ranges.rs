@@ -12,7 +12,7 @@ use crate::cut::Cut;
 use crate::responder::{self, Responder};
 use crate::response::{CgiHead, ResponseHead};
 use crate::segment::Segment;
-use crate::site::sendable::{Denied, Sendable};
+use crate::site::sendable::{ByPath, Denied};
 
 const FIELD: &[u8] = b"x-sendfile2";
 
@@ -22,7 +22,7 @@ pub(super) fn ranges(head: &CgiHead) -> Option<&Bytes> {
 }
 
 /// Opens the files that the field names; returns the ranges as segments.
-pub(super) fn open(sendable: &Sendable, value: &[u8]) -> Result<Vec<Segment>, Denied> {
+pub(super) fn open(files: &impl ByPath, value: &[u8]) -> Result<Vec<Segment>, Denied> {
     let mut segments = Vec::new();
     for piece in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
         if piece.is_empty() {
@@ -35,7 +35,7 @@ pub(super) fn open(sendable: &Sendable, value: &[u8]) -> Result<Vec<Segment>, De
         let space = piece.iter().position(|&byte| byte == b' ').ok_or_else(|| bad("no range"))?;
         let path: Vec<u8> = percent_decode(&piece[..space]).collect();
         let (first, last) = parse(&piece[space..]).ok_or_else(|| bad("a range that is none"))?;
-        let entry = sendable.by_path(&path)?;
+        let entry = files.by_path(&path)?;
         let end = match last {
             Some(last) => last.checked_add(1).filter(|&end| end <= entry.size),
             None => Some(entry.size),
@@ -74,6 +74,7 @@ pub(super) async fn respond(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::site::sendable::Sendable;
 
     fn text(sendable: &Sendable, value: &str) -> Result<String, u16> {
         let segments = open(sendable, value.as_bytes()).map_err(|denied| denied.status.as_u16())?;

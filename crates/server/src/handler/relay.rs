@@ -14,7 +14,7 @@ use crate::observe::explain::Remark;
 use crate::observe::mode::Mode;
 use crate::responder::{Fit, Responder, Room, flush, unless_gone};
 use crate::segment::Segment;
-use crate::site::sendable::Sendable;
+use crate::site::naming::Naming;
 use crate::upstream::{Event, Exchange, UpstreamErrorKind};
 
 /// The state of a body when the relay begins.
@@ -38,7 +38,7 @@ pub(super) async fn pass_body(
     let mut relay = Relay {
         responder,
         exchange: &exchange,
-        sendable: &context.site.sendable,
+        naming: Naming::within_body(context.site, context.request),
         zero_copy: body.zero_copy,
         surplus: body.surplus,
         is_unbuffered: body.is_unbuffered,
@@ -75,7 +75,7 @@ pub(super) async fn pass_body(
 struct Relay<'a> {
     responder: &'a mut dyn Responder,
     exchange: &'a Exchange,
-    sendable: &'a Sendable,
+    naming: Naming<'a>,
     zero_copy: Option<ZeroCopy>,
     /// The application has sent more than its announced length.
     surplus: bool,
@@ -99,7 +99,7 @@ impl Relay<'_> {
         match (&mut self.zero_copy, segment) {
             (Some(places), Segment::Bytes(mut bytes)) => {
                 while let Some(piece) = places
-                    .next(&mut bytes, self.sendable)
+                    .next(&mut bytes, &self.naming)
                     .map_err(|denied| Cut::application(denied.why))?
                 {
                     if let Some(report) = self.responder.report() {

@@ -123,7 +123,7 @@ fn target(context: &Context<'_>, own: &CgiHead, url: &[u8]) -> Result<Target, De
         Ok(None) => Err(denied(&format!(
             "no route with internal = true and proxy = \"{origin}\" concerns its path"
         ))),
-        Err(answer) => Err(led::denied(answer, url)),
+        Err(answer) => Err(Denied::of(answer, url)),
     }
 }
 

@@ -20,7 +20,7 @@ use http::{HeaderMap, Method, Version};
 pub use body::{Body, BodyStore, NOT_STORED, not_stored};
 pub use id::new_id;
 pub use origin::{Endpoint, Origin, Scheme, TlsFacts};
-pub use path::{BadPath, NOT_IN_PATH, decode_path, normalise};
+pub use path::{BadPath, NOT_IN_PATH, decode_path, normalise, without_parameters};
 pub use stream::BodyStream;
 pub(crate) use stream::{Arrived, BodyReader, BodyWriter};
 pub(crate) use who::Who;
@@ -88,6 +88,28 @@ impl Request {
     #[must_use]
     pub fn is_about_server(&self) -> bool {
         self.uri == "*"
+    }
+
+    /// Other paths that an application may read in the request: servlet containers drop the parameters of segments, those as they were
+    /// sent, and others those of the decoded path. `is_rewritten`: the path as it was sent does not reach the application.
+    ///
+    /// # Errors
+    /// Such a path climbs above the root.
+    pub(crate) fn read_without_parameters(
+        &self,
+        is_rewritten: bool,
+    ) -> Result<Vec<Vec<u8>>, BadPath> {
+        let sent = self.uri.split(|&byte| byte == b'?').next().unwrap_or_default();
+        let mut paths = Vec::new();
+        if self.path.contains(&b';') {
+            paths.push(normalise(&without_parameters(&self.path))?);
+        }
+        if sent.contains(&b';') && !is_rewritten {
+            paths.push(decode_path(&without_parameters(sent))?);
+        }
+        paths.retain(|path| *path != self.path);
+        paths.dedup();
+        Ok(paths)
     }
 
     /// Begins the request again: path and query are those of `uri`, whatever rules have made of them.

@@ -71,6 +71,20 @@ pub fn normalise(decoded: &[u8]) -> Result<Vec<u8>, BadPath> {
     Ok(out)
 }
 
+/// The path as servlet containers map it: without the parameters of its segments, which begin with a semicolon (RFC 3986 §3.3).
+#[must_use]
+pub fn without_parameters(path: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(path.len());
+    for (number, segment) in path.split(|&byte| byte == b'/').enumerate() {
+        if number > 0 {
+            out.push(b'/');
+        }
+        let name = segment.split(|&byte| byte == b';').next().unwrap_or_default();
+        out.extend_from_slice(name);
+    }
+    out
+}
+
 fn check_escapes(path: &[u8]) -> Result<(), BadPath> {
     for (at, _) in path.iter().enumerate().filter(|(_, b)| **b == b'%') {
         let digits = path.get(at + 1..at + 3);
@@ -105,6 +119,20 @@ mod tests {
             ("/caf%C3%A9", "/café"),
         ] {
             assert_eq!(decode_path(sent.as_bytes()), Ok(expected.as_bytes().to_vec()), "{sent}");
+        }
+    }
+
+    #[test]
+    fn parameters_end_with_their_segment() {
+        for (path, expected) in [
+            ("/manager;/s.txt", "/manager/s.txt"),
+            ("/;/manager", "//manager"),
+            ("/a.jsp;jsessionid=1;b=2", "/a.jsp"),
+            ("/a;b=/c;d/", "/a/c/"),
+            ("/x/..;/y", "/x/../y"),
+            ("/a", "/a"),
+        ] {
+            assert_eq!(without_parameters(path.as_bytes()), expected.as_bytes(), "{path}");
         }
     }
 

@@ -71,6 +71,22 @@ pub(crate) struct Effects {
     pub(crate) htaccess: Option<Rc<Decision>>,
 }
 
+/// What a client must show before it gets what an application has named for it.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    /// Whose password it must show.
+    pub(crate) auth: Option<Rc<BasicAuth>>,
+    /// Who is asked whether it may have it.
+    pub(crate) authorizers: Vec<Rc<Authorizer>>,
+}
+
+impl Wanted {
+    /// Whether nothing is wanted.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.auth.is_none() && self.authorizers.is_empty()
+    }
+}
+
 /// What authorizers have said about a request.
 #[derive(Debug, Default)]
 pub(crate) struct Authorized {

@@ -6,6 +6,7 @@ pub(crate) mod field_change;
 mod htaccess;
 mod matching;
 mod mounts;
+pub(crate) mod naming;
 mod opened;
 pub(crate) mod pool_page;
 pub(crate) mod protect;
@@ -38,7 +39,7 @@ use effects::{Answer, Effects, Failure};
 use htaccess::{Htaccess, HtaccessShare};
 use pool_page::PoolPage;
 use root::Release;
-use router::{Route, Router};
+use router::{Route, Router, Upstream};
 use rules::{Applied, Folders, Rules};
 pub(crate) use rules::{Led, Rewrites};
 use sendable::Sendable;
@@ -119,7 +120,7 @@ impl Site {
             rules: Rules::compile(&site.routes).map_err(io::Error::other)?,
             sendable: Sendable::open(site)?,
             delivery: site.delivery,
-            htaccess: site.htaccess.then(|| Htaccess::new(software.clone(), htaccess)),
+            htaccess: Htaccess::new(site.htaccess, software.clone(), htaccess),
             software,
             line: Line::default(),
             compression: site.compression.clone(),
@@ -186,6 +187,7 @@ impl Site {
             };
             let answer = match applied {
                 Applied::Answer(answer) => {
+                    let answer = self.turned_away(request, &answer).unwrap_or(answer);
                     self.protected(around.asks, request, None, answer, &mut effects).await
                 }
                 Applied::Open => self.answer(around, request, &mut effects, None, failure).await,
@@ -257,6 +259,11 @@ impl Site {
         if self.rules.is_empty() {
             return answer;
         }
+        if self.reads_parameters(&answer)
+            && let Some(refused) = self.protected_behind_parameters(asks, request, effects).await
+        {
+            return refused;
+        }
         let asked = &request.path[..];
         let last: Cow<'_, [u8]> = match &answer {
             Answer::Route(Route::Script(script)) => Cow::Borrowed(&script.name),
@@ -276,6 +283,45 @@ impl Site {
         refused.unwrap_or(answer)
     }
 
+    /// Whether an application answers that may be a servlet container: it drops the parameters of a path (`/manager;x`) before it looks at
+    /// the path. PHP and other scripts that are files see the path as the routes do.
+    fn reads_parameters(&self, answer: &Answer) -> bool {
+        match answer {
+            Answer::Proxy { .. } => true,
+            Answer::Route(Route::Script(script)) => {
+                matches!(script.upstream, Upstream::Application(_))
+                    && !self.router.is_script(&script.name)
+            }
+            _ => false,
+        }
+    }
+
+    /// The answer of routes that protect a path which the application may read in the request's.
+    async fn protected_behind_parameters(
+        &self,
+        asks: Option<&dyn Asks>,
+        request: &mut Request,
+        effects: &mut Effects,
+    ) -> Option<Answer> {
+        let read = match request.read_without_parameters(effects.is_rewritten) {
+            Ok(read) => read,
+            Err(bad) => {
+                let why = format!("without its parameters (;), {}", bad.0);
+                return Some(Answer::refused(StatusCode::BAD_REQUEST, why));
+            }
+        };
+        for path in read {
+            let asked = std::mem::replace(&mut request.path, path);
+            // On the heap, because few paths have parameters.
+            let refused = Box::pin(self.rules.protect(self.folders(asks), request, effects)).await;
+            request.path = asked;
+            if refused.is_some() {
+                return refused;
+            }
+        }
+        None
+    }
+
     /// Who answers a request that no route answers. `user`: the client has shown this user's password. `failure`: the request is for
     /// the page of this error.
     pub(crate) async fn answer(
@@ -288,15 +334,16 @@ impl Site {
     ) -> Answer {
         let mut own = [self.router.worker_pool(), self.router.pool()].into_iter().flatten();
         let page = own.find_map(|pool| PoolPage::at(&request.path, pool, around.pools));
-        let answer = match (&self.htaccess, page) {
-            (Some(files), _) => {
+        let answer = match (self.files_for(request), page) {
+            (Ok(files), _) => {
                 let seen = (!self.rules.is_empty()).then(|| request.path.clone());
                 let answer = files.apply(&self.router, request, effects, user, failure);
                 self.protected(around.asks, request, seen.as_deref(), answer, effects).await
             }
-            (None, Some(page)) => return Answer::PoolPage(page),
-            (None, None) => {
-                let answer = Answer::Route(self.router.route(&request.path));
+            (Err(_), Some(page)) => return Answer::PoolPage(page),
+            (Err(route), None) => {
+                let answer =
+                    Answer::Route(route.unwrap_or_else(|| self.router.route(&request.path)));
                 return self.protected(around.asks, request, None, answer, effects).await;
             }
         };
@@ -305,6 +352,40 @@ impl Site {
             Some(page) if !answer.turns_away() => Answer::PoolPage(page),
             _ => answer,
         }
+    }
+
+    /// What `.htaccess` files say against the file or script to which a route has led the request.
+    fn turned_away(&self, request: &mut Request, answer: &Answer) -> Option<Answer> {
+        let files = self.htaccess.as_ref()?;
+        let path = match answer {
+            Answer::Route(Route::File(_)) if request.path.ends_with(b"/") => {
+                self.router.index_of(&request.path)?
+            }
+            Answer::Route(Route::File(_)) => request.path.clone(),
+            Answer::Route(Route::Script(script)) => {
+                self.router.path_of(&script.filename).filter(|path| self.router.is_file(path))?
+            }
+            _ => return None,
+        };
+        files.turn_away(&self.router, request, &path)
+    }
+
+    /// The `.htaccess` files that concern a request, or the route of its path, if that was found out on the way.
+    fn files_for(&self, request: &Request) -> Result<&Htaccess, Option<Route>> {
+        let files = self.htaccess.as_ref().ok_or(None)?;
+        let path = &request.path[..];
+        if self.router.is_beneath_prefix(path) || self.router.hides(path) {
+            return Err(None);
+        }
+        if files.concern(&self.router, path) {
+            return Ok(files);
+        }
+        let route = self.router.route(path);
+        // The path may be that of a folder, whose own file was not looked for.
+        if matches!(route, Route::Folder) && files.concern(&self.router, &[path, b"/"].concat()) {
+            return Ok(files);
+        }
+        Err(Some(route))
     }
 
     /// Changes the head of a response as `.htaccess` files say.

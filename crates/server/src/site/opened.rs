@@ -23,12 +23,14 @@ const DELETED: &[u8] = b" (deleted)";
 
 impl Sendable {
     /// Decides between the open file and `by_name`, the file that has the name now. `is_path`: the name is a path and not a URI.
+    /// `may_leave`: what the routes say about the place at which the file was opened.
     pub(crate) fn opened(
         &self,
         is_path: bool,
         name: &[u8],
         opened: OwnedFd,
         by_name: Result<Entry, Denied>,
+        may_leave: impl FnOnce(&Path) -> Result<(), Denied>,
     ) -> Result<Entry, Denied> {
         let path = is_path.then(|| Path::new(OsStr::from_bytes(name)));
         match by_name {
@@ -51,6 +53,7 @@ impl Sendable {
                 place.display()
             )));
         }
+        may_leave(&place)?;
         Entry::of_descriptor(opened, place.as_os_str().as_bytes())
             .map_err(|refusal| Denied::refused(&shown, refusal))
     }

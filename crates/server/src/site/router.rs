@@ -363,6 +363,16 @@ impl Router {
         Some(self.application(prefix, &path[prefix.len()..], *number))
     }
 
+    /// Whether the path is refused for its name alone.
+    pub(super) fn hides(&self, path: &[u8]) -> bool {
+        self.exceptions.hidden(path).is_some()
+    }
+
+    /// Whether a FastCGI application answers for the path, whatever lies there.
+    pub(super) fn is_beneath_prefix(&self, path: &[u8]) -> bool {
+        self.prefixes.iter().any(|(prefix, _)| contains(prefix, path))
+    }
+
     fn runs(&self, path: &[u8]) -> Option<Upstream> {
         let mut endings = self.endings.iter();
         endings.find(|(ending, _)| path.ends_with(ending)).map(|(_, upstream)| *upstream)

@@ -14,7 +14,7 @@ use sendoff_config::{
 };
 use sendoff_lua::Phase;
 
-use super::effects::{Answer, Effects};
+use super::effects::{Answer, Effects, Wanted};
 use super::field_change::{Action, FieldChange, FieldChanges};
 use super::matching::{Conditions, Matched, may_ask};
 use super::pool_page::PoolPage;
@@ -264,9 +264,56 @@ pub(crate) struct Led {
 }
 
 impl Rules {
-    /// Whether one of the routes is internal.
+    /// Whether a route may refuse what an application names, or want something of the client for it.
+    pub(super) fn guard(&self) -> bool {
+        self.0.iter().any(|route| {
+            matches!(route.handler, Some(OneHandler::Deny { .. }))
+                || route.auth.is_some()
+                || route.authorize.is_some()
+                || route.clients.is_some()
+        })
+    }
+
+    /// What the routes say about a request that an application has led here, or about the file that it has named: as for a client, up to
+    /// the route that would answer. Scripts are not run.
+    ///
+    /// # Errors
+    /// The answer: a route denies it.
+    pub(super) fn named(
+        &self,
+        router: &Router,
+        request: &Request,
+        wanted: &mut Wanted,
+    ) -> Result<(), Answer> {
+        for route in &self.0 {
+            let Some(matched) = route.matched(request)? else { continue };
+            if let Some(refused) = route.turned_away(request) {
+                return Err(refused);
+            }
+            if let Some(auth) = &route.auth {
+                wanted.auth = Some(Rc::clone(auth));
+            }
+            if let Some(authorizer) = &route.authorize
+                && !wanted.authorizers.contains(authorizer)
+            {
+                wanted.authorizers.push(Rc::clone(authorizer));
+            }
+            if let Some(OneHandler::Deny { status }) = route.handler {
+                return Err(Answer::refused(status, format!("{} denies it", route.origin)));
+            }
+            // The routes that follow are about another path, or not asked for a client either.
+            let answers = route.handler.is_some() || route.is_internal;
+            if answers || route.leads_elsewhere(router, request, &matched.groups) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether one of the routes is internal and passes requests on.
     pub(super) fn have_internal(&self) -> bool {
-        self.0.iter().any(|route| route.is_internal)
+        let leads = |route: &OneRoute| matches!(route.handler, Some(OneHandler::Proxy { .. }));
+        self.0.iter().any(|route| route.is_internal && leads(route))
     }
 
     /// The first internal route that concerns a request which an application has led here, applied to it. `None`: there is none.

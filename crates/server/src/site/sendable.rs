@@ -9,7 +9,7 @@ use http::StatusCode;
 use sendoff_config::{Accel, Symlinks};
 
 use super::protect::is_source;
-use crate::request::decode_path;
+use crate::request::{decode_path, normalise};
 use crate::static_files::{Entry, Refusal, Root, canonical, refuses};
 
 /// The files that applications may name.
@@ -73,7 +73,14 @@ impl Sendable {
     /// One of the folders cannot be opened.
     pub(crate) fn open(site: &sendoff_config::Site) -> io::Result<Self> {
         let sendoff_config::Site { root, symlinks, follow, sendfile_from, accel, .. } = site;
-        let in_folder = |folder: &Path| Folder::open(folder, *symlinks, follow);
+        // A link may be an upload, unpacked from an archive, and its owner the one that also owns the application's secrets: so the owner
+        // of a link counts for nothing here, unlike for files that clients ask for.
+        let symlinks = match symlinks {
+            Symlinks::Any => Symlinks::Any,
+            Symlinks::Owner | Symlinks::Inside => Symlinks::Inside,
+        };
+        let follow = [&follow[..], sendfile_from].concat();
+        let in_folder = |folder: &Path| Folder::open(folder, symlinks, &follow);
         let mut prefixes = Vec::new();
         for Accel { prefix, folder } in accel {
             prefixes.push((prefix.as_bytes().to_vec(), in_folder(folder)?));
@@ -90,31 +97,17 @@ impl Sendable {
         !self.folders.is_empty()
     }
 
-    /// Opens the file with this absolute path.
-    pub(crate) fn by_path(&self, path: &[u8]) -> Result<Entry, Denied> {
-        let path = Path::new(std::ffi::OsStr::from_bytes(path));
-        let name = path.display();
-        if !path.is_absolute() {
-            return Err(Denied::forbidden(format!("{name} is no absolute path")));
-        }
-        // The application may know the folder by another name: the canonical path is looked up, too.
-        let found = self.beneath(path, &name);
-        found.or_else(|| self.beneath(&path.canonicalize().ok()?, &name)).unwrap_or_else(|| {
-            let folder = path.parent().unwrap_or(path).display();
-            Err(Denied::forbidden(format!(
-                "{name} is outside of what may be sent; --sendfile-from {folder}, or sendfile_from of the site, would allow it"
-            )))
-        })
-    }
-
-    /// Opens a path that begins with one of the folders or with the root; `None` if it does not.
-    fn beneath(&self, path: &Path, name: &dyn fmt::Display) -> Option<Result<Entry, Denied>> {
-        for folder in &self.folders {
-            if let Some(rest) = folder.beneath(path) {
-                return Some(open(&folder.root, rest, name));
+    /// Where a file with this absolute path stands in the site, if clients may ask for it there; `None`: it is in a folder that the
+    /// operator has named, or in no folder of the site.
+    pub(crate) fn site_path(&self, path: &Path) -> Option<Vec<u8>> {
+        let path_in = |path: &Path| {
+            if self.folders.iter().any(|folder| folder.beneath(path).is_some()) {
+                return Some(None);
             }
-        }
-        self.root.beneath(path).map(|rest| self.in_root(rest, name))
+            let rest = self.root.beneath(path)?;
+            Some(normalise(&[b"/", rest].concat()).ok())
+        };
+        path_in(path).or_else(|| path_in(&path.canonicalize().ok()?)).flatten()
     }
 
     /// Opens the file that a URI stands for.
@@ -136,6 +129,16 @@ impl Sendable {
         })
     }
 
+    /// Opens a path that begins with one of the folders or with the root; `None` if it does not.
+    fn beneath(&self, path: &Path, name: &dyn fmt::Display) -> Option<Result<Entry, Denied>> {
+        for folder in &self.folders {
+            if let Some(rest) = folder.beneath(path) {
+                return Some(open(&folder.root, rest, name));
+            }
+        }
+        self.root.beneath(path).map(|rest| self.in_root(rest, name))
+    }
+
     /// Opens a file beneath the root. Hidden files and scripts are refused, as for clients, unless an option names their folder.
     fn in_root(&self, path: &[u8], name: &dyn fmt::Display) -> Result<Entry, Denied> {
         if is_private(path) {
@@ -144,6 +147,33 @@ impl Sendable {
             )));
         }
         open(&self.root.root, path, name)
+    }
+}
+
+/// Opens files that applications name by their absolute paths.
+pub(crate) trait ByPath {
+    /// Opens the file with this absolute path.
+    ///
+    /// # Errors
+    /// It may not be sent, or cannot be opened.
+    fn by_path(&self, path: &[u8]) -> Result<Entry, Denied>;
+}
+
+impl ByPath for Sendable {
+    fn by_path(&self, path: &[u8]) -> Result<Entry, Denied> {
+        let path = Path::new(std::ffi::OsStr::from_bytes(path));
+        let name = path.display();
+        if !path.is_absolute() {
+            return Err(Denied::forbidden(format!("{name} is no absolute path")));
+        }
+        // The application may know the folder by another name: the canonical path is looked up, too.
+        let found = self.beneath(path, &name);
+        found.or_else(|| self.beneath(&path.canonicalize().ok()?, &name)).unwrap_or_else(|| {
+            let folder = path.parent().unwrap_or(path).display();
+            Err(Denied::forbidden(format!(
+                "{name} is outside of what may be sent; --sendfile-from {folder}, or sendfile_from of the site, would allow it"
+            )))
+        })
     }
 }
 

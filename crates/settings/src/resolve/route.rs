@@ -2,7 +2,8 @@
 
 use sendoff_config::{
     Address, Attachment, Authorizer, BasicAuth, Cache, Clients, Conditions, FieldCondition,
-    Handler, HeaderRule, Matching, Network, Proxy, ProxyAddress, Route, Rules,
+    Handler, HeaderRule, Matching, Network, PasswordLine, Proxy, ProxyAddress, Route, Rules,
+    password_lines, unusable_hashes,
 };
 
 use super::context::{Context, unusable};
@@ -152,27 +153,23 @@ impl<'a, 'c> Routes<'a, 'c> {
 
     /// Warns of lines that no password can match.
     fn users_are_hashed(&mut self, text: &str, place: Place) {
-        let lines = || {
-            text.lines()
-                .enumerate()
-                .filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))
-        };
-        if lines().next().is_none() {
-            self.context
-                .problems
-                .warning(place, "this file names no user, so every request is refused");
+        let problems = &mut self.context.problems;
+        if password_lines(text.as_bytes()).next().is_none() {
+            problems.warning(place, "this file names no user, so every request is refused");
         }
-        let known = ["$2y$", "$2b$", "$2a$", "$apr1$", "{SHA}"];
-        let is_hashed = |line: &str| {
-            line.split_once(':')
-                .is_some_and(|(_, hash)| known.iter().any(|start| hash.starts_with(start)))
-        };
-        if let Some((number, _)) = lines().find(|(_, line)| !is_hashed(line)) {
-            let says = format!("line {} of this file is not NAME:HASH", number + 1);
-            self.context
-                .problems
-                .warning(place, says)
-                .help("hashes are those of `htpasswd`: bcrypt (-B), apr1 (-m), sha (-s)");
+        let mut lines = password_lines(text.as_bytes());
+        if let Some((number, _)) = lines.find(|(_, line)| *line == PasswordLine::NoUser) {
+            problems
+                .warning(place, format!("line {number} of this file is not NAME:HASH"))
+                .help("`htpasswd -B FILE NAME` adds such lines");
+        }
+        for (why, number, count) in unusable_hashes(text.as_bytes()) {
+            let others = match count - 1 {
+                0 => String::new(),
+                others => format!(" (and {others} more)"),
+            };
+            let says = format!("line {number} of this file{others} refuses its user: {why}");
+            problems.warning(place, says).help(why.help());
         }
     }
 
@@ -221,22 +218,15 @@ impl<'a, 'c> Routes<'a, 'c> {
             &["php"],
             section.broken,
         );
-        self.belongs(
-            "internal",
-            section.internal.as_ref().map(|at| at.place),
-            handler,
-            &["proxy"],
-            section.broken,
-        );
-        if let (Some(internal), Some(authorize)) = (&section.internal, &section.authorize) {
+        if let (Some(internal), Some((name, _))) = (&section.internal, given.first())
+            && !["proxy", "static"].contains(name)
+        {
             self.context
                 .problems
-                .error(
-                    authorize.place,
-                    "no client asks for an internal route, so authorize has no meaning here",
-                )
-                .other(internal.place, "only applications lead requests here")
-                .help("write authorize in the routes that lead to those applications");
+                .error(internal.place, format!("internal has no meaning beside {name}"))
+                .help(format!(
+                    "applications lead requests to files (internal alone) and to proxy: remove {name}"
+                ));
         }
         self.belongs(
             "only_files",

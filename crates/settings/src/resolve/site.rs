@@ -15,7 +15,7 @@ use crate::keys;
 use crate::machine::Kind;
 use crate::place::{At, Place};
 use crate::value::{List, Map, Word};
-use crate::words::{FilePath, FrontController, HostName, Matching, Prefix, UrlPath};
+use crate::words::{FilePath, FrontController, HostName, Htaccess, Matching, Prefix, UrlPath};
 
 impl Context<'_> {
     /// Resolves a site; `None`: without a folder there is none.
@@ -55,7 +55,7 @@ impl Context<'_> {
         let delivery = section.delivery.value.into();
         // `.htaccess` files say themselves what answers for paths that lead nowhere.
         let is_given = section.front_controller.place != Place::Default;
-        let controller = if section.htaccess.value && !is_given {
+        let controller = if section.htaccess.value == Htaccess::On && !is_given {
             Resolved::Off
         } else {
             front_controller(&section.front_controller.value)
@@ -88,13 +88,17 @@ impl Context<'_> {
             }),
             maintenance: section.maintenance.as_ref().map(|path| path.value.0.clone()),
             server_software: section.server_software.as_ref().map(|text| text.value.0.clone()),
-            htaccess: section.htaccess.value,
+            htaccess: match section.htaccess.value {
+                Htaccess::Off => sendoff_config::Htaccess::Ignored,
+                Htaccess::Auto => sendoff_config::Htaccess::WhereFound { yields: !is_given },
+                Htaccess::On => sendoff_config::Htaccess::Obeyed,
+            },
             access_log: self.access_log(section, top),
             pool: pool.filter(|_| !replaced),
             worker: worker.filter(|_| !replaced).map(|(pool, file)| SiteWorker {
                 pool,
                 file,
-                is_controller: !is_given && !section.htaccess.value,
+                is_controller: !is_given && section.htaccess.value != Htaccess::On,
             }),
             fastcgi: attached,
             fastcgi_timeout: section.fastcgi_timeout.value.0,
@@ -107,7 +111,6 @@ impl Context<'_> {
             root_link,
         };
         self.scripts_exist(section, &site);
-        self.htaccess_is_obeyed(section, &site);
         Some(site)
     }
 
@@ -131,18 +134,6 @@ impl Context<'_> {
                 SiteLog::Off
             }
             (None, None) => SiteLog::Off,
-        }
-    }
-
-    /// Warns of a site that has `.htaccess` files, which may protect something, and does not say what to do with them.
-    fn htaccess_is_obeyed(&mut self, section: &keys::Site, site: &Site) {
-        let file = site.root.join(".htaccess");
-        let is_said = section.htaccess.place != Place::Default;
-        if !is_said && self.machine.kind(&file).is_ok_and(|kind| kind == Kind::File) {
-            let says = format!("{} is not obeyed", file.display());
-            self.problems.warning(section.place, says).help(
-                "what it protects is served: write htaccess = true, or htaccess = false if the site's routes do the same",
-            );
         }
     }
 

@@ -214,6 +214,47 @@ impl Value for Compress {
     }
 }
 
+/// Whether `.htaccess` files are obeyed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Htaccess {
+    /// No.
+    Off,
+    /// Where one lies.
+    Auto,
+    /// They answer for everything, as in Apache.
+    On,
+}
+
+impl Value for Htaccess {
+    fn kind() -> String {
+        "true, false or \"auto\"".to_owned()
+    }
+
+    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+        match item.value {
+            DeValue::Boolean(true) => Some(Self::On),
+            DeValue::Boolean(false) => Some(Self::Off),
+            DeValue::String(text) if text == "auto" => Some(Self::Auto),
+            _ => {
+                reader.expected(item, &<Self as Value>::kind());
+                None
+            }
+        }
+    }
+
+    fn toml(&self) -> Option<Toml> {
+        Some(match self {
+            Self::Off => Toml::Boolean(false),
+            Self::Auto => Toml::String("auto".to_owned()),
+            Self::On => Toml::Boolean(true),
+        })
+    }
+
+    fn schema() -> Json {
+        json!({"enum": [true, false, "auto"]})
+    }
+}
+
 resolved!(Coding { Zstd, Brotli, Gzip });
 resolved!(Compress { Off, Static, All });
 resolved!(Symlinks { Inside, Owner, Any });

@@ -15,7 +15,8 @@ mod tls;
 
 pub use address::{AppAddress, Backend, Client, HostName, Listen, ListenPlace, SocketAccess};
 pub use choice::{
-    App, ClientCertificates, Coding, Compress, Delivery, ProxyField, Snapshot, Symlinks, TlsVersion,
+    App, ClientCertificates, Coding, Compress, Delivery, Htaccess, ProxyField, Snapshot, Symlinks,
+    TlsVersion,
 };
 pub use command::Command;
 pub use keep::Keep;

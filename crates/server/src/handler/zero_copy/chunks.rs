@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::part::{MAX_NAME, broken, take};
 use crate::segment::Segment;
-use crate::site::sendable::{Denied, Sendable};
+use crate::site::sendable::{ByPath, Denied};
 
 /// The longest line before a chunk, in bytes: a size, an extension and two offsets.
 const MAX_LINE: usize = 80;
@@ -58,7 +58,7 @@ impl Chunks {
     pub(super) fn next(
         &mut self,
         data: &mut Bytes,
-        sendable: &Sendable,
+        files: &impl ByPath,
     ) -> Result<Option<Segment>, Denied> {
         while !data.is_empty() {
             match &mut self.state {
@@ -82,7 +82,7 @@ impl Chunks {
                     if *left == 0 {
                         let range = *range;
                         self.state = State::ChunkEnd;
-                        let segment = file(sendable, &std::mem::take(&mut self.part), range)?;
+                        let segment = file(files, &std::mem::take(&mut self.part), range)?;
                         if segment.is_some() {
                             return Ok(segment);
                         }
@@ -181,8 +181,8 @@ fn range(text: &str) -> Option<Range> {
 }
 
 /// A range of the file with this name; `None` if it is empty.
-fn file(sendable: &Sendable, name: &[u8], range: Range) -> Result<Option<Segment>, Denied> {
-    let entry = sendable.by_path(name)?;
+fn file(files: &impl ByPath, name: &[u8], range: Range) -> Result<Option<Segment>, Denied> {
+    let entry = files.by_path(name)?;
     let end = match range.last {
         Some(last) => last.checked_add(1).filter(|&end| end <= entry.size),
         None => Some(entry.size),
@@ -195,6 +195,7 @@ fn file(sendable: &Sendable, name: &[u8], range: Range) -> Result<Option<Segment
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::site::sendable::Sendable;
     use crate::site::sendable::tests::site;
 
     fn read(sendable: &Sendable, body: &[u8], piece: usize) -> Result<(String, bool), u16> {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::observe::explain::Remark;
 use crate::response::CgiHead;
 use crate::segment::Segment;
-use crate::site::sendable::{Denied, Sendable};
+use crate::site::sendable::{ByPath, Denied};
 use chunks::Chunks;
 use places::Places;
 
@@ -40,11 +40,11 @@ impl ZeroCopy {
     pub(super) fn next(
         &mut self,
         data: &mut Bytes,
-        sendable: &Sendable,
+        files: &impl ByPath,
     ) -> Result<Option<Segment>, Denied> {
         match self {
-            Self::Places(places) => places.next(data, sendable),
-            Self::Chunks(chunks) => chunks.next(data, sendable),
+            Self::Places(places) => places.next(data, files),
+            Self::Chunks(chunks) => chunks.next(data, files),
         }
     }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::part::{MAX_NAME, broken, take};
 use crate::segment::Segment;
-use crate::site::sendable::{Denied, Sendable};
+use crate::site::sendable::{ByPath, Denied};
 
 /// The places of file names in a body.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Places {
     pub(super) fn next(
         &mut self,
         data: &mut Bytes,
-        sendable: &Sendable,
+        files: &impl ByPath,
     ) -> Result<Option<Segment>, Denied> {
         while !data.is_empty() {
             let (offset, length) = self.names.front().copied().unwrap_or((u64::MAX, 0));
@@ -55,7 +55,7 @@ impl Places {
             self.name.extend_from_slice(&piece);
             if self.name.len() as u64 == length {
                 self.names.pop_front();
-                let entry = sendable.by_path(&std::mem::take(&mut self.name))?;
+                let entry = files.by_path(&std::mem::take(&mut self.name))?;
                 if entry.size > 0 {
                     return Ok(Some(entry.segment(0, entry.size)));
                 }

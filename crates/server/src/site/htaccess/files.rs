@@ -70,6 +70,33 @@ impl<'a> SiteFiles<'a> {
         (!self.unwatched.get()).then(|| self.watches.into_inner())
     }
 
+    /// Whether a `.htaccess` file lies in one of the folders that a path of the site leads through, as far as there are folders.
+    pub(super) fn are_on_the_way(&self, path: &[u8]) -> bool {
+        let (length, mut here) = match self.router.alias(path) {
+            Some((length, folder)) => (length, folder.to_vec()),
+            None => (0, self.router.root_bytes().to_vec()),
+        };
+        let mut names = path[length..].split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+        loop {
+            if self.has_rules(&[&here, &b"/"[..], NAME].concat()) {
+                return true;
+            }
+            let Some(name) = names.next() else { return false };
+            here.push(b'/');
+            here.extend_from_slice(name);
+            if self.look(&here).is_none_or(|found| found.kind != apache::Kind::Folder) {
+                return false;
+            }
+        }
+    }
+
+    /// Whether there is a file with rules. One that cannot be looked at may be there.
+    fn has_rules(&self, path: &[u8]) -> bool {
+        let place = self.place(path);
+        self.watch(&place);
+        !matches!(place.stat(AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT | Errno::NOTDIR))
+    }
+
     fn place<'p>(&'p self, path: &'p [u8]) -> Place<'p> {
         match self.router.root_of(path) {
             Some((root, path)) => Place { root: Some(root), path },
@@ -163,11 +190,10 @@ impl Look for SiteFiles<'_> {
 impl Files for SiteFiles<'_> {
     fn rules(&self, folder: &[u8]) -> Option<Arc<apache::File>> {
         let path = [folder, b"/", NAME].concat();
-        let place = self.place(&path);
-        self.watch(&place);
-        if matches!(place.stat(AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT | Errno::NOTDIR)) {
+        if !self.has_rules(&path) {
             return None;
         }
+        let place = self.place(&path);
         let watch = place.root.as_ref().and_then(|root| self.watcher.file(root, place.path));
         match watch {
             Some(watch) => self.note(watch),

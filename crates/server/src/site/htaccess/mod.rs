@@ -7,6 +7,7 @@ mod compiled;
 mod fields;
 mod files;
 mod outcomes;
+mod presence;
 mod watcher;
 
 use std::cell::Cell;
@@ -17,17 +18,19 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use sendoff_config::Htaccess as Setting;
 use sendoff_htaccess as apache;
 use sendoff_htaccess::{Failed, Identity, Target};
 
 use super::decision::{Decision, User};
 use super::effects::{Answer, Effects, Failure};
-use super::router::{Route, Router};
+use super::router::{Route, Router, Script};
 use crate::request::{Request, Scheme, protocol};
 use crate::response::{Field, ResponseHead};
 use fields::{Fields, port, socket_address};
 use files::SiteFiles;
 use outcomes::{LookedAt, Outcomes};
+use presence::Presence;
 use watcher::Watcher;
 
 /// What the sites of one event loop share.
@@ -35,14 +38,15 @@ use watcher::Watcher;
 pub(crate) struct HtaccessShare {
     watcher: Watcher,
     outcomes: Outcomes,
+    presence: Presence,
     sites: Cell<u64>,
 }
 
 impl HtaccessShare {
     /// Nothing is known yet.
     pub(super) fn new() -> Rc<Self> {
-        let (watcher, outcomes) = (Watcher::new(), Outcomes::new());
-        Rc::new(Self { watcher, outcomes, sites: Cell::new(0) })
+        let (watcher, outcomes, presence) = (Watcher::new(), Outcomes::new(), Presence::new());
+        Rc::new(Self { watcher, outcomes, presence, sites: Cell::new(0) })
     }
 }
 
@@ -51,16 +55,47 @@ impl HtaccessShare {
 pub(super) struct Htaccess {
     /// Differs from that of every other site, and of the same site with other folders.
     number: u64,
+    obeyed: Obeyed,
     software: Bytes,
     share: Rc<HtaccessShare>,
 }
 
+/// When a site obeys the files.
+#[derive(Debug)]
+enum Obeyed {
+    /// They answer for everything.
+    Always,
+    /// Where one lies on the way. What they say nothing about is the site's.
+    WhereFound {
+        /// The front controller gives way to files that say what answers for paths that lead nowhere.
+        yields: bool,
+        /// The operator was told that it does.
+        is_told: Cell<bool>,
+    },
+}
+
 impl Htaccess {
-    /// For a site that obeys the files.
-    pub(super) fn new(software: Bytes, share: &Rc<HtaccessShare>) -> Self {
+    /// For a site that obeys the files; `None`: it does not.
+    pub(super) fn new(obeys: Setting, software: Bytes, share: &Rc<HtaccessShare>) -> Option<Self> {
+        let obeyed = match obeys {
+            Setting::Ignored => return None,
+            Setting::Obeyed => Obeyed::Always,
+            Setting::WhereFound { yields } => {
+                Obeyed::WhereFound { yields, is_told: Cell::new(false) }
+            }
+        };
         let number = share.sites.get();
         share.sites.set(number + 1);
-        Self { number, software, share: Rc::clone(share) }
+        Some(Self { number, obeyed, software, share: Rc::clone(share) })
+    }
+
+    /// Whether the files have a say about a path.
+    pub(super) fn concern(&self, router: &Router, path: &[u8]) -> bool {
+        let HtaccessShare { presence, watcher, .. } = &*self.share;
+        match self.obeyed {
+            Obeyed::Always => true,
+            Obeyed::WhereFound { .. } => presence.is_any(self.number, router, watcher, path),
+        }
     }
 
     /// Applies the files on the way to the request's path.
@@ -74,8 +109,10 @@ impl Htaccess {
     ) -> Answer {
         let mut decision = self.decision(router, request, user.clone(), failure);
         let mut answer = self.answer(router, request, effects, &decision);
-        if let (apache::Answer::Missing(_), Answer::Route(Route::Script(script))) =
-            (&decision.outcome().answer, &answer)
+        if let Answer::Route(Route::Script(script)) = &answer
+            && !is_served(&decision.outcome().answer, script)
+            // A worker script may lie outside of the site's folders.
+            && router.path_of(&script.filename).is_some()
         {
             // The rules of its own folder hold for the front controller, and not those of the folder with nothing at the path.
             decision = self.decision_at(router, request, user, &script.name);
@@ -96,6 +133,27 @@ impl Htaccess {
         }
         effects.htaccess = Some(decision);
         answer
+    }
+
+    /// The answer of the files to a request that a route has led to what stands at `path`: whether they refuse it, or ask for a password.
+    pub(super) fn turn_away(
+        &self,
+        router: &Router,
+        request: &mut Request,
+        path: &[u8],
+    ) -> Option<Answer> {
+        if !self.concern(router, path) {
+            return None;
+        }
+        let decision = self.decision_at(router, request, None, path);
+        let turns_away = match &decision.outcome().answer {
+            apache::Answer::Refuse { .. } | apache::Answer::Authenticate { .. } => true,
+            // PHP is off in the folder.
+            apache::Answer::Serve(target) => target.handler == apache::Handler::Source,
+            _ => false,
+        };
+        let asked = request.clone();
+        turns_away.then(|| self.answer(router, &mut { asked }, &mut Effects::default(), &decision))
     }
 
     /// Changes the head of a response as the rules say.
@@ -215,6 +273,9 @@ impl Htaccess {
             let reasons = outcome.reasons.iter().map(ToString::to_string);
             reasons.collect::<Vec<_>>().join("; ")
         };
+        if let Some(route) = self.of_site(router, request, outcome) {
+            return Answer::Route(route);
+        }
         match &outcome.answer {
             apache::Answer::Serve(target) => {
                 rewrite(request, target);
@@ -263,6 +324,48 @@ impl Htaccess {
         }
     }
 
+    /// What the site itself answers, where the files say nothing about it.
+    fn of_site(
+        &self,
+        router: &Router,
+        request: &Request,
+        outcome: &apache::Outcome,
+    ) -> Option<Route> {
+        let Obeyed::WhereFound { yields, is_told } = &self.obeyed else { return None };
+        let path = &request.path[..];
+        match &outcome.answer {
+            apache::Answer::Missing(target) if outcome.says.missing && *yields => {
+                let route = router.missing_at(&target.path);
+                let Route::Script(script) = &route else { return Some(route) };
+                if !is_told.replace(true) {
+                    tracing::info!(
+                        "{}: .htaccess files say what answers for paths that lead nowhere, so {} is not asked for them; front_controller = {:?} would let it answer",
+                        String::from_utf8_lossy(router.root_bytes()),
+                        String::from_utf8_lossy(&script.name),
+                        String::from_utf8_lossy(&script.name),
+                    );
+                }
+                Some(Route::NOT_FOUND)
+            }
+            // A folder without an index file may be that of a front controller.
+            apache::Answer::Refuse { status: 403 } | apache::Answer::List(_)
+                if outcome.reasons.is_empty() && !outcome.says.folders && path.ends_with(b"/") =>
+            {
+                let route = router.route(path);
+                matches!(route, Route::Script(_)).then_some(route)
+            }
+            // The script that has booted the application stands for its folder, whatever the index file is.
+            apache::Answer::Serve(target)
+                if !outcome.says.folders && path.ends_with(b"/") && target.path != path =>
+            {
+                let route = router.route(path);
+                let boots = matches!(&route, Route::Script(script) if script.name != target.path);
+                boots.then_some(route)
+            }
+            _ => None,
+        }
+    }
+
     /// What the files say about a request for the script at this path.
     fn decision_at(
         &self,
@@ -276,6 +379,12 @@ impl Htaccess {
         request.path = path;
         decision
     }
+}
+
+/// Whether the rules were those for this script.
+fn is_served(answer: &apache::Answer, script: &Script) -> bool {
+    let apache::Answer::Serve(target) = answer else { return false };
+    target.path.strip_suffix(&target.path_info[..]) == Some(&script.name)
 }
 
 fn rewrite(request: &mut Request, target: &Target) {

@@ -82,7 +82,7 @@ impl Hasher for Hashed {
 }
 
 /// The time, to some milliseconds: reading the exact time costs more than it is worth here.
-fn now() -> Duration {
+pub(super) fn now() -> Duration {
     clock_gettime(ClockId::MonotonicCoarse).try_into().unwrap_or_default()
 }
 
