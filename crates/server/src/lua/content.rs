@@ -1,7 +1,9 @@
 //! Files that scripts name. A script may name every file that the front's user may read, as in lighttpd.
 
 use std::cell::RefCell;
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -27,6 +29,16 @@ impl Files {
         let shown = || path.escape_ascii().to_string();
         let Some(beneath) = path.strip_prefix(b"/") else {
             return Err(format!("{} is no absolute path", shown()));
+        };
+        let resolved;
+        let beneath = if is_roundabout(beneath) {
+            // Links count, so the text alone does not say where such a path leads.
+            let found = std::fs::canonicalize(OsStr::from_bytes(path));
+            let found = found.map_err(|error| format!("{} cannot be opened: {error}", shown()))?;
+            resolved = found.into_os_string().into_vec();
+            &resolved[1..]
+        } else {
+            beneath
         };
         match self.0.borrow_mut().lookup(beneath) {
             Ok(Found::File(entry)) => Ok(entry),
@@ -60,4 +72,9 @@ impl Files {
         }
         (segments, None)
     }
+}
+
+/// Whether a path has parts that are not names.
+fn is_roundabout(path: &[u8]) -> bool {
+    path.split(|&byte| byte == b'/').any(|part| matches!(part, b"" | b"." | b".."))
 }
