@@ -96,6 +96,19 @@ fn responses_are_those_of_wsgiref() {
 }
 
 #[test]
+fn requests_and_responses_pass_the_checks_of_the_standard_library() {
+    let python = Python::start("conformance:validated", &["--workers", "1"]);
+    let server = python.front(&[]);
+    assert_eq!(server.page("/hello"), "hello");
+    assert_eq!(server.ask(&Request::new("HEAD", "/length?n=1000")).status(), 200);
+    for body in ["", "a=b"] {
+        let post = Request::post("/echo?way=length", "text/plain", body);
+        assert_eq!(server.ask(&post).text(), body, "{}", server.log());
+    }
+    assert!(!server.log().contains("AssertionError"), "{}", server.log());
+}
+
+#[test]
 fn parts_that_frameworks_reach() {
     let output = Command::new(server::programs().join("python"))
         .args(["-c", include_str!("python/units.py")])

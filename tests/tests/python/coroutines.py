@@ -66,6 +66,8 @@ async def on_made(scope, query, receive, send):
 
 
 async def on_echo(scope, query, receive, send):
+    names = [name for name, _ in scope["headers"]]
+    assert len(names) == len(set(names)), names
     parts = []
     while True:
         message = await receive()
