@@ -422,14 +422,28 @@ fn a_script_protects_where_a_request_is_led() {
         "lighty.r.req_env['FROM_LUA'] = 'yes' lighty.r.req_header['X-Lua'] = 'set'",
     );
     site.write("p.php", "<?php echo $_SERVER['FROM_LUA'], $_SERVER['HTTP_X_LUA'];");
+    site.write_at(site.outside("beside.txt"), "beside the root");
+    site.write_at(
+        site.outside("choose.lua"),
+        "lighty.r.req_attr['physical.path'] = lighty.r.req_attr['physical.doc-root'] .. lighty.r.req_attr['uri.query']",
+    );
     let server = one(
         &site,
-        "[[site.route]]\nprefix = '/private'\nlua = 'deny.lua'\n[[site.route]]\npath = '/p.php'\nlua = 'env.lua'\n\
+        "[[site.route]]\npath = '/choose'\nlua = 'choose.lua'\n\
+         [[site.route]]\nprefix = '/private'\nlua = 'deny.lua'\n[[site.route]]\npath = '/p.php'\nlua = 'env.lua'\n\
          [[site.route]]\npath = '/open'\nrewrite = '/private/secret.txt'\n",
     );
     server.get("/private/secret.txt").expect(403);
     server.get("/open").expect(403);
     assert_eq!(server.page("/p.php"), "yesset");
+    // However it is written, beneath the root or by way of what lies beside it.
+    let root = site.root().file_name().unwrap().to_str().unwrap();
+    for path in ["/private/secret.txt", "/x/../private/secret.txt", "/./private/./secret.txt"] {
+        server.get(&format!("/choose?{path}")).expect(403);
+    }
+    server.get(&format!("/choose?/../{root}/private/secret.txt")).expect(403);
+    server.get(&format!("/choose?/../x/../{root}/x/../private/secret.txt")).expect(403);
+    assert_eq!(server.page("/choose?/../beside.txt"), "beside the root");
 }
 
 #[test]

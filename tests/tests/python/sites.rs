@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use sendoff_tests::{
-    LIMIT, Progress, Request, Response, Server, Site, pattern, processes, wait,
-};
+use sendoff_tests::{LIMIT, Progress, Request, Response, Server, Site, pattern, processes, wait};
 
 use crate::server::{Python, Reference, starlette};
 use crate::{APPLICATION, MB, facts, from_files, from_files_with, made};

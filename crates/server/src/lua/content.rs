@@ -1,9 +1,8 @@
 //! Files that scripts name. A script may name every file that the front's user may read, as in lighttpd.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
-use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -26,19 +25,10 @@ impl Files {
 
     /// The regular file with this absolute path.
     pub(super) fn open(&self, path: &[u8]) -> Result<Rc<Entry>, String> {
+        let path = without_dots(path);
         let shown = || path.escape_ascii().to_string();
         let Some(beneath) = path.strip_prefix(b"/") else {
             return Err(format!("{} is no absolute path", shown()));
-        };
-        let resolved;
-        let beneath = if is_roundabout(beneath) {
-            // Links count, so the text alone does not say where such a path leads.
-            let found = std::fs::canonicalize(OsStr::from_bytes(path));
-            let found = found.map_err(|error| format!("{} cannot be opened: {error}", shown()))?;
-            resolved = found.into_os_string().into_vec();
-            &resolved[1..]
-        } else {
-            beneath
         };
         match self.0.borrow_mut().lookup(beneath) {
             Ok(Found::File(entry)) => Ok(entry),
@@ -74,7 +64,49 @@ impl Files {
     }
 }
 
-/// Whether a path has parts that are not names.
-fn is_roundabout(path: &[u8]) -> bool {
-    path.split(|&byte| byte == b'/').any(|part| matches!(part, b"" | b"." | b".."))
+/// A path in the file system without `.` and `..`, by its text alone: so what rules say of a path holds for the file that is opened.
+pub(crate) fn without_dots(path: &[u8]) -> Cow<'_, [u8]> {
+    let is_dots = |part: &[u8]| matches!(part, b"." | b"..");
+    let parts = || path.split(|&byte| byte == b'/');
+    if !path.starts_with(b"/") || !parts().any(is_dots) {
+        return Cow::Borrowed(path);
+    }
+    let mut names = Vec::new();
+    for part in parts() {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(names.pop()),
+            name => names.push(name),
+        }
+    }
+    let is_folder = parts().next_back().is_some_and(|part| part.is_empty() || is_dots(part));
+    let mut plain = names.into_iter().flat_map(|name| [b"/", name].concat()).collect::<Vec<_>>();
+    if is_folder || plain.is_empty() {
+        plain.push(b'/');
+    }
+    Cow::Owned(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dots_lead_where_their_text_says() {
+        for (path, plain) in [
+            ("/a/b", "/a/b"),
+            ("/a//b/", "/a//b/"),
+            ("/a/../b", "/b"),
+            ("/a/./b", "/a/b"),
+            ("/../../a", "/a"),
+            ("/a/b/..", "/a/"),
+            ("/a/.", "/a/"),
+            ("/..", "/"),
+            ("/a/../b/", "/b/"),
+            ("/a/...", "/a/..."),
+            ("a/../b", "a/../b"),
+        ] {
+            assert_eq!(without_dots(path.as_bytes()), plain.as_bytes(), "{path}");
+        }
+    }
 }
