@@ -156,7 +156,7 @@ pub(crate) fn add_machine(
             current.note_place(lua)?;
             current.with_running(|running| {
                 running.decided = Some(Outcome::File(path.clone()));
-                running.media_type = kind.as_ref().map(|kind| kind.clone().into());
+                running.media_type.clone_from(&kind);
                 running.exchange.content = None;
                 Ok(())
             })
