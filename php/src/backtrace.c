@@ -174,9 +174,29 @@ static void write_text(size_t from)
 	php_ignore_value(write(STDERR_FILENO, text + from, text_len - from));
 }
 
+/* The worker whose handlers these are. */
+static pid_t worker;
+
+/*
+ * A child that a script has started has the worker's handlers until it runs its program. In a child
+ * they do what the signal does without a handler. Async-signal-safe.
+ */
+bool sendoff_is_child(int signo)
+{
+	if (!worker || getpid() == worker) {
+		return false;
+	}
+	signal(signo, SIG_DFL);
+	/* Delivered when the handler returns. */
+	kill(getpid(), signo);
+	return true;
+}
+
 static void on_stuck(int signo, siginfo_t *info, void *context)
 {
-	(void)signo;
+	if (sendoff_is_child(signo)) {
+		return;
+	}
 	(void)info;
 	text_len = 0;
 	/* Between requests no script is running. */
@@ -194,6 +214,7 @@ static void on_stuck(int signo, siginfo_t *info, void *context)
 void sendoff_backtrace_on(int signo)
 {
 	struct sigaction action = {0};
+	worker = getpid();
 	sigfillset(&action.sa_mask);
 	action.sa_flags = SA_SIGINFO;
 	action.sa_sigaction = on_stuck;
@@ -244,6 +265,9 @@ static void append_extension(void)
  */
 static void on_crash(int signo, siginfo_t *info, void *context)
 {
+	if (sendoff_is_child(signo)) {
+		return;
+	}
 	text_len = 0;
 	if (sendoff_php_worker) {
 		APPEND("sendoff-php: worker ");

@@ -172,6 +172,9 @@ void sendoff_user_ini_shutdown(void);
 
 /* backtrace.c: signal handlers for a worker that is stuck and for a process that crashes. */
 void sendoff_backtrace_on(int signo);
+/* For handlers: whether this process is a child of the worker, in which the signal takes effect
+ * when the handler returns. */
+bool sendoff_is_child(int signo);
 void sendoff_crashes_on(void);
 void sendoff_crashes_off(void);
 

@@ -205,7 +205,9 @@ int sendoff_php_startup(const sendoff_php_start *start)
 
 static void on_sigterm(int signo)
 {
-	(void)signo;
+	if (sendoff_is_child(signo)) {
+		return;
+	}
 	sendoff_stop(sendoff_php_worker);
 }
 

@@ -143,12 +143,76 @@ fn answers_are_those_of_lighttpd() {
         ),
         Route("globals", "x = (x or 0) + 1 lighty.content = { tostring(x) } return 200"),
         Route("send", "return lighty.stat('ROOT/big.txt')['http-response-send-file']"),
+        Route(
+            "send200",
+            "local r = lighty.stat('ROOT/a.txt')['http-response-send-file'] return 200",
+        ),
+        Route(
+            "send404",
+            "local r = lighty.stat('ROOT/a.txt')['http-response-send-file'] return 404",
+        ),
+        Route(
+            "send_content",
+            "local r = lighty.stat('ROOT/a.txt')['http-response-send-file'] lighty.content = { 'text ', tostring(r) } return r",
+        ),
+        Route(
+            "send_content_404",
+            "local r = lighty.stat('ROOT/a.txt')['http-response-send-file'] lighty.content = { 'text' } return 404",
+        ),
+        Route(
+            "content_send",
+            "lighty.content = { 'text' } local r = lighty.stat('ROOT/a.txt')['http-response-send-file'] return r",
+        ),
+        Route(
+            "send_body",
+            "local r = lighty.stat('ROOT/a.txt')['http-response-send-file'] lighty.r.resp_body.set({ 'body' }) return 200",
+        ),
+        Route(
+            "send_more",
+            "local r = lighty.stat('ROOT/a.txt')['http-response-send-file'] lighty.r.resp_body.add({ 'body' }) return 200",
+        ),
+        Route(
+            "body_send",
+            "lighty.r.resp_body.set({ 'body' }) local r = lighty.stat('ROOT/a.txt')['http-response-send-file'] return r",
+        ),
+        Route(
+            "dots",
+            "lighty.env['physical.path'] = lighty.env['physical.doc-root'] .. '/response/../a.txt'",
+        ),
+        Route(
+            "dots2",
+            "lighty.env['physical.path'] = lighty.env['physical.doc-root'] .. '/.//./a.txt'",
+        ),
+        Route("stage", "lighty.content = { tostring(lighty.env['request.stage']) } return 200"),
+        Route(
+            "caught",
+            "local t = {} \n\
+             local function try(f, ...) \n\
+                 local ok, e = pcall(f, ...) \n\
+                 t[#t + 1] = type(e) .. ' ' .. tostring(tostring(e):match(':(%d+): ')) \n\
+             end \n\
+             try(function() string.rep() end) \n\
+             try(function() lighty.stat({}) end) \n\
+             try(function() error('own') end) \n\
+             try(function() error({}) end) \n\
+             try(function() lighty.r.req_item.nope = 1 end) \n\
+             try(function() return lighty.r.req_item.nope end) \n\
+             try(function() lighty.r.req_attr.nope = 'x' end) \n\
+             try(function() lighty.c.hexenc({}) end) \n\
+             try(function() local x = nil; x.y = 1 end) \n\
+             try(coroutine.wrap(function() lighty.stat({}) end)) \n\
+             lighty.content = { table.concat(t, '\\n') } return 200",
+        ),
         Route("post", "lighty.content = { tostring(lighty.r.req_body.len) } return 200"),
         Route(
             "stat",
             "local s, d = lighty.stat('ROOT/a.txt'), lighty.stat('ROOT') lighty.content = { tostring(s.is_file), tostring(d.is_dir), tostring(s.st_size), tostring(s.st_mtime), tostring(s.st_ino), tostring(s['content-type']), tostring(lighty.stat('/none')) } return 200",
         ),
         Before("old", "lighty.env['request.uri'] = '/text?x' return lighty.RESTART_REQUEST"),
+        Before(
+            "before_old",
+            "lighty.env['request.uri'] = '/attributes?x' return lighty.RESTART_REQUEST",
+        ),
         Before("path", "lighty.env['uri.path'] = '/a.txt'"),
         Before("loop", "return lighty.RESTART_REQUEST"),
         Before(
@@ -203,6 +267,19 @@ fn answers_are_those_of_lighttpd() {
         "/response/a.txt",
         "/response/none",
         "/a.txt",
+        "/send200",
+        "/send404",
+        "/send_content",
+        "/send_content_404",
+        "/content_send",
+        "/send_body",
+        "/send_more",
+        "/body_send",
+        "/dots",
+        "/dots2",
+        "/stage",
+        "/caught",
+        "/before_old?y",
     ] {
         compare(&server, &lighttpd, &Request::get(path), &mut differing);
     }
@@ -345,14 +422,28 @@ fn a_script_protects_where_a_request_is_led() {
         "lighty.r.req_env['FROM_LUA'] = 'yes' lighty.r.req_header['X-Lua'] = 'set'",
     );
     site.write("p.php", "<?php echo $_SERVER['FROM_LUA'], $_SERVER['HTTP_X_LUA'];");
+    site.write_at(site.outside("beside.txt"), "beside the root");
+    site.write_at(
+        site.outside("choose.lua"),
+        "lighty.r.req_attr['physical.path'] = lighty.r.req_attr['physical.doc-root'] .. lighty.r.req_attr['uri.query']",
+    );
     let server = one(
         &site,
-        "[[site.route]]\nprefix = '/private'\nlua = 'deny.lua'\n[[site.route]]\npath = '/p.php'\nlua = 'env.lua'\n\
+        "[[site.route]]\npath = '/choose'\nlua = 'choose.lua'\n\
+         [[site.route]]\nprefix = '/private'\nlua = 'deny.lua'\n[[site.route]]\npath = '/p.php'\nlua = 'env.lua'\n\
          [[site.route]]\npath = '/open'\nrewrite = '/private/secret.txt'\n",
     );
     server.get("/private/secret.txt").expect(403);
     server.get("/open").expect(403);
     assert_eq!(server.page("/p.php"), "yesset");
+    // However it is written, beneath the root or by way of what lies beside it.
+    let root = site.root().file_name().unwrap().to_str().unwrap();
+    for path in ["/private/secret.txt", "/x/../private/secret.txt", "/./private/./secret.txt"] {
+        server.get(&format!("/choose?{path}")).expect(403);
+    }
+    server.get(&format!("/choose?/../{root}/private/secret.txt")).expect(403);
+    server.get(&format!("/choose?/../x/../{root}/x/../private/secret.txt")).expect(403);
+    assert_eq!(server.page("/choose?/../beside.txt"), "beside the root");
 }
 
 #[test]

@@ -51,6 +51,16 @@ const RESPONSES: &[(&str, &str)] = &[
         "header-callback",
         "<?php header_register_callback(function () { header('X-Callback: 1'); }); echo 'x';",
     ),
+    (
+        "type-twice",
+        "<?php header('Content-Type: text/plain'); header('Content-Type: text/css', false); header('content-type: text/csv', false); echo 'x';",
+    ),
+    ("type-and-default", "<?php header('Content-Type: text/plain', false); echo 'x';"),
+    ("name-underscore", "<?php header('X_Y: 1'); header('X-Next: 1'); echo 'x';"),
+    ("value-tab", "<?php header(\"X-Y: a\\tb\"); header('X-Next: 1'); echo 'x';"),
+    ("status-line-late", "<?php header('X-A: 1'); header('http/1.1 404 Not Found'); echo 'x';"),
+    ("status-glued", "<?php header('Status:404 Not Found'); echo 'x';"),
+    ("location-twice", "<?php header('Location: /a'); header('Location: /b', false); echo 'x';"),
     ("content-length", "<?php header('Content-Length: 5'); echo 'exact';"),
     ("content-length-zero", "<?php header('Content-Length: 0');"),
     ("fatal", "<?php echo 'before'; undefined_function(); echo 'never';"),
@@ -125,6 +135,35 @@ const RESPONSES: &[(&str, &str)] = &[
     ("exec", "<?php echo shell_exec('echo from a shell');"),
     ("default-timezone", "<?php echo date_default_timezone_get(), setlocale(LC_ALL, 0);"),
 ];
+
+/// nginx passes such lines on, `NoColon` with an empty value. With white space in the name both answer with 502.
+#[test]
+fn a_line_that_is_no_header_field_is_dropped_and_logged() {
+    let site = Site::new();
+    let lines = ["NoColon", "X@Y: 1", "X-N\u{e9}: 1", "X-Y: a\u{1}b"];
+    for (number, line) in lines.iter().chain(&["X Y: 1", ": 1"]).enumerate() {
+        let script = format!(
+            "<?php header(\"{line}\"); header('X-Next: 1'); echo str_repeat('x', (int)$_GET['n']);"
+        );
+        site.write(&format!("{number}.php"), script);
+    }
+    let server = Server::start(site.root(), &[]);
+    for (number, line) in lines.iter().enumerate() {
+        // The second response is large enough to be written to the client's socket by the worker.
+        for n in [1, 100_000] {
+            let page = server.get(&format!("/{number}.php?n={n}"));
+            assert_eq!(page.expect(200).len(), n, "{line:?}");
+            assert_eq!(page.header("X-Next"), Some("1"), "{line:?}");
+            let name = line.split(':').next().unwrap();
+            assert_eq!(page.header(name), None, "{line:?}");
+        }
+        let shown = line.as_bytes().escape_ascii();
+        server.await_log(&format!("a line that is no header field, which is dropped: {shown}"));
+    }
+    for number in lines.len()..lines.len() + 2 {
+        assert_eq!(server.get(&format!("/{number}.php?n=1")).status(), 502);
+    }
+}
 
 fn answers_as_stock(buffering: &str) {
     let site = Site::with("value.inc", "<?php return \"a value\\n\";");

@@ -96,6 +96,19 @@ fn responses_are_those_of_wsgiref() {
 }
 
 #[test]
+fn requests_and_responses_pass_the_checks_of_the_standard_library() {
+    let python = Python::start("conformance:validated", &["--workers", "1"]);
+    let server = python.front(&[]);
+    assert_eq!(server.page("/hello"), "hello");
+    assert_eq!(server.ask(&Request::new("HEAD", "/length?n=1000")).status(), 200);
+    for body in ["", "a=b"] {
+        let post = Request::post("/echo?way=length", "text/plain", body);
+        assert_eq!(server.ask(&post).text(), body, "{}", server.log());
+    }
+    assert!(!server.log().contains("AssertionError"), "{}", server.log());
+}
+
+#[test]
 fn parts_that_frameworks_reach() {
     let output = Command::new(server::programs().join("python"))
         .args(["-c", include_str!("python/units.py")])
@@ -600,7 +613,7 @@ fn asgi_applications_share_an_event_loop() {
     }
     assert_eq!(server.get("/late_path?name=a").expect(200), [b"first ", &file[..]].concat());
     assert_eq!(server.page("/fail_after"), "whole");
-    server.await_log("LookupError: after the end");
+    python.await_log("LookupError: after the end");
     let mut client = server.connect();
     client.send(Request::get("/gone").bytes());
     client.head().unwrap();
@@ -610,7 +623,56 @@ fn asgi_applications_share_an_event_loop() {
     python.signal(Signal::TERM);
     assert!(wait::until(LIMIT, || stopped.exists()), "{}", python.log());
     let (status, log) = python.end();
-    assert!(status.success() && !log.contains("Traceback"), "{log}");
+    // That of what went on behind its response.
+    assert!(status.success() && log.matches("Traceback").count() == 1, "{log}");
+}
+
+/// The client has its response, and its connection and the thread are free, while the application works on.
+#[test]
+fn what_an_asgi_application_does_behind_its_response_holds_nothing_up() {
+    let site = Site::new();
+    site.write_at(site.outside("coroutines.py"), COROUTINES_PY);
+    let python = Python::start_in(site, COROUTINES, &["--workers", "1", "--threads", "1"]);
+    let server = python.front(&[]);
+    let exists = |name: &str| python.site.outside(name).exists();
+    for n in [1, 100_000] {
+        let target = format!("/behind?n={n}&until=go&note=ended{n}");
+        assert_eq!(server.page(&target), "whole".repeat(n));
+        assert!(!exists(&format!("ended{n}")));
+    }
+    python.site.write_at(python.site.outside("go"), "");
+    for name in ["ended1", "ended100000"] {
+        assert!(wait::until(LIMIT, || exists(name)), "{}", python.log());
+    }
+    // A process that is told to end waits for it.
+    assert_eq!(server.page("/behind?n=1&until=stop&note=last"), "whole");
+    python.signal(Signal::TERM);
+    python.site.write_at(python.site.outside("stop"), "");
+    let (status, log) = python.end();
+    assert!(status.success() && log.contains("ended behind: last"), "{log}");
+}
+
+/// An application with one thread could answer nobody else if it did not learn that its client has left.
+#[test]
+fn asgi_applications_learn_that_their_client_has_left() {
+    let site = Site::new();
+    site.write_at(site.outside("coroutines.py"), COROUTINES_PY);
+    let python = Python::start_in(site, COROUTINES, &["--workers", "1", "--threads", "1"]);
+    let server = python.front(&[]);
+    let ways = ["/listens?", "/listens?n=1&", "/listens?n=1000000&", "/streams?"];
+    for (number, way) in ways.into_iter().enumerate() {
+        let await_note = |name: String| {
+            let noted = wait::until(LIMIT, || python.site.outside(&name).exists());
+            assert!(noted, "{way}: {name}: {}", python.log());
+        };
+        let mut client = server.connect();
+        client.send(Request::get(&format!("{way}note=left{number}")).bytes());
+        await_note(format!("left{number} begun"));
+        drop(client);
+        await_note(format!("left{number}"));
+        assert_eq!(server.page("/hello"), "hello");
+    }
+    assert!(!python.log().contains("Traceback"), "{}", python.log());
 }
 
 /// What is loaded before the fork has no event loop; each process starts and ends the application in its own.

@@ -180,12 +180,35 @@ fn a_file_may_change_while_it_is_sent() {
     assert!(server.get("/files/large.bin").expect(200) == new);
 }
 
+/// `each` of an open file begins where it stands, which is what Puma sends.
+#[test]
+fn an_open_file_is_sent_from_where_it_stands() {
+    let site = Site::new();
+    let content = pattern(4, 300_000);
+    site.write("seeked", &content);
+    let application = Application::start(&site, &test_application(), &[]);
+    let puma = Puma::start(&site, &test_application(), |_| {});
+    let server = front(&site, &application, &[]);
+    for page in ["seeked", "seeked-length"] {
+        for from in [0, 1, 100_000, 299_999, 300_000, 400_000] {
+            let target = format!("/{page}/{from}");
+            let ours = server.get(&target);
+            assert!(ours.expect(200) == &content[from.min(content.len())..], "{target}");
+            let theirs = Client::connect(puma.addr()).ask(&Request::get(&target));
+            assert!(theirs.expect(200) == ours.body, "{target}");
+        }
+    }
+    let explained = server.explain("/seeked/100000", &[]).unwrap();
+    assert!(explained.contains("200000  file, sendfile"), "{explained}");
+}
+
 #[test]
 fn bodies_of_rack_3_and_chunked_ones() {
     let (_site, _application, server) = started(&[]);
     let arrays = server.get("/arrays");
     assert_eq!(arrays.head.all("X-Many").collect::<Vec<_>>(), ["one", "two"]);
     assert_eq!(server.page("/streaming"), "first second");
+    assert_eq!(server.page("/hijack"), "first second");
     for size in SIZES {
         let plain = server.get(&format!("/array/{size}"));
         assert!(server.get(&format!("/chunked/{size}")).expect(200) == plain.body, "{size}");

@@ -117,3 +117,44 @@ fn a_worker_that_is_let_go_owes_its_last_client_nothing() {
         }
     }
 }
+
+/// Ends children of a worker at once. They die by the signal, and the worker notices nothing.
+const CHILDREN: &str = r#"<?php
+$children = $signals = [];
+for ($i = 0; $i < 30; $i++) {
+    $children[$i] = proc_open(['/bin/sleep', '5'], [], $pipes);
+    proc_terminate($children[$i], (int)($_GET['signal'] ?? 15));
+}
+foreach ($children as $child) {
+    do {
+        $state = proc_get_status($child);
+    } while ($state['running']);
+    $signals[] = $state['termsig'];
+}
+echo implode(',', array_unique($signals));"#;
+
+#[test]
+fn signals_to_children_that_have_just_been_started_are_the_childrens() {
+    let site = site();
+    site.write("children.php", CHILDREN);
+    site.write(
+        "worker.php",
+        "<?php while (sendoff_handle_request(function () { include 'children.php'; })) {}",
+    );
+    let script = site.path("worker.php");
+    let in_worker_mode = ["--workers", "1", "--php-worker", script.to_str().unwrap()];
+    for options in [&["--workers", "1"][..], &in_worker_mode] {
+        let server = Server::start(site.root(), options);
+        let page = if options.len() > 2 { "/" } else { "/children.php" };
+        server.page(page);
+        let before = server.workers();
+        // SIGTERM; what ends a stuck script; what crashes end with.
+        for signal in [15, 34, 11, 6] {
+            let target = format!("{page}?signal={signal}");
+            assert_eq!(server.page(&target), signal.to_string());
+        }
+        assert_eq!(server.workers(), before, "{options:?}");
+        let log = server.log();
+        assert!(!log.contains("is ended") && !log.contains("crashes"), "{log}");
+    }
+}

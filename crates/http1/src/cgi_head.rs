@@ -1,13 +1,16 @@
 use std::fmt;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderName, StatusCode};
 
 /// The largest CGI header block that is accepted, in bytes: room for a few dozen cookies.
 pub const MAX_HEAD: usize = 64 * 1024;
 
 /// The most fields of a response head.
 pub(crate) const MAX_FIELDS: usize = 256;
+
+/// Bytes of a line that the log shows.
+const MAX_SHOWN: usize = 100;
 
 /// Fields of most heads.
 const FEW_FIELDS: usize = 16;
@@ -77,19 +80,27 @@ pub struct CgiHead {
     pub content_length: Option<u64>,
     /// Why `Content-Length` was dropped: it is not a number of bytes, or two of them differ. Worth a line in the log.
     pub dropped: Option<&'static str>,
+    /// The first line that is no field, and was dropped. Worth a line in the log.
+    pub bad_line: Option<String>,
 }
 
 impl CgiHead {
-    /// Parses a complete header block.
+    /// Parses a complete header block. A line that is no field is dropped. If white space or a control character stands where its
+    /// name should be, the block is refused as in nginx: it may be something else than a header block.
     ///
     /// # Errors
     /// The block breaks the grammar.
     pub fn parse(block: &Bytes) -> Result<Self, BadHead> {
         let mut room = FieldRoom::of(block);
-        let fields = match httparse::parse_headers(block, room.as_mut()) {
-            Ok(httparse::Status::Complete((_, fields))) => fields,
+        let good;
+        let (fields, bad_line) = match httparse::parse_headers(block, room.as_mut()) {
+            Ok(httparse::Status::Complete((_, fields))) => (fields, None),
             Ok(httparse::Status::Partial) => return Err(BadHead("an incomplete header block")),
-            Err(_) => return Err(BadHead("an invalid header field")),
+            Err(_) => {
+                let bad_line;
+                (good, bad_line) = good_fields(block)?;
+                (&good[..], bad_line)
+            }
         };
         let mut head = Self {
             status: StatusCode::OK,
@@ -98,6 +109,7 @@ impl CgiHead {
             fields: Vec::with_capacity(fields.len()),
             content_length: None,
             dropped: None,
+            bad_line,
         };
         let mut has_location = false;
         for field in fields {
@@ -111,7 +123,7 @@ impl CgiHead {
                 // PHP writes this for a response without a type.
             } else if !HOP_BY_HOP.iter().any(|hop| name.eq_ignore_ascii_case(hop)) {
                 has_location |= name.eq_ignore_ascii_case("location");
-                head.fields.push((block.slice_ref(name.as_bytes()), block.slice_ref(field.value)));
+                head.push(block.slice_ref(name.as_bytes()), block.slice_ref(field.value));
             }
         }
         if has_location && !head.has_status {
@@ -137,6 +149,7 @@ impl CgiHead {
             fields: kept,
             content_length: None,
             dropped: None,
+            bad_line: None,
         };
         for (name, value) in fields {
             if name.eq_ignore_ascii_case(b"content-length") {
@@ -148,10 +161,22 @@ impl CgiHead {
                     length.ok_or(BadHead("a Content-Length that is not a number of bytes"))?;
                 head.content_length = Some(length);
             } else if !HOP_BY_HOP.iter().any(|hop| name.eq_ignore_ascii_case(hop.as_bytes())) {
-                head.fields.push((name, value));
+                head.push(name, value);
             }
         }
         Ok(head)
+    }
+
+    /// Adds a field. A response has one media type (RFC 9110 §8.3): the last one that the application has named, as in nginx and Apache.
+    pub(crate) fn push(&mut self, name: Bytes, value: Bytes) {
+        let is_type = |name: &[u8]| name.eq_ignore_ascii_case(b"content-type");
+        if is_type(&name)
+            && let Some((_, earlier)) = self.fields.iter_mut().find(|(name, _)| is_type(name))
+        {
+            *earlier = value;
+        } else {
+            self.fields.push((name, value));
+        }
     }
 
     /// Drops an invalid or contradictory Content-Length instead of refusing the response: the response can be framed without it.
@@ -184,6 +209,44 @@ impl CgiHead {
         let named = self.fields.iter().filter(move |(field, _)| field.eq_ignore_ascii_case(name));
         named.map(|(_, value)| value)
     }
+}
+
+/// The fields of a block in which not every line is one, and the first line that is none.
+fn good_fields(block: &[u8]) -> Result<(Vec<httparse::Header<'_>>, Option<String>), BadHead> {
+    let (mut fields, mut bad_line) = (Vec::new(), None);
+    for line in block.split(|&byte| byte == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() {
+            break;
+        }
+        let colon = memchr::memchr(b':', line);
+        let name = &line[..colon.unwrap_or(line.len())];
+        let is_status_line = line.starts_with(b"HTTP/");
+        let has_gap = name.is_empty() || name.iter().any(|&byte| byte <= b' ' || byte == 0x7f);
+        if has_gap && !is_status_line {
+            return Err(BadHead("an invalid header field"));
+        }
+        let value = colon.map(|colon| line[colon + 1..].trim_ascii());
+        let is_plain = |byte: &u8| *byte == b'\t' || !byte.is_ascii_control();
+        let value = value.filter(|value| value.iter().all(is_plain));
+        let name = std::str::from_utf8(name).ok().filter(|name| is_token(name));
+        match name.zip(value).filter(|_| !is_status_line) {
+            Some((name, value)) if fields.len() < MAX_FIELDS => {
+                fields.push(httparse::Header { name, value });
+            }
+            Some(_) => return Err(BadHead("too many header fields")),
+            None => {
+                let shown = || line[..line.len().min(MAX_SHOWN)].escape_ascii().to_string();
+                bad_line.get_or_insert_with(shown);
+            }
+        }
+    }
+    Ok((fields, bad_line))
+}
+
+/// Whether it may be the name of a field (RFC 9110 §5.1).
+fn is_token(name: &str) -> bool {
+    HeaderName::from_bytes(name.as_bytes()).is_ok()
 }
 
 fn parse_status(block: &Bytes, value: &[u8]) -> Result<(StatusCode, Option<Bytes>), BadHead> {
@@ -257,6 +320,40 @@ mod tests {
         let names: Vec<_> = head.unwrap().fields;
         let expected = [("Set-Cookie", "a"), ("X-b", "c"), ("Set-Cookie", "d")];
         assert_eq!(names, expected.map(|(name, value)| (Bytes::from(name), Bytes::from(value))));
+    }
+
+    #[test]
+    fn a_line_that_is_no_field_is_dropped() {
+        for bad in ["NoColon", "N\u{e9}: x", "A@b: x", "A: x\u{1}y", "A: x\ry", "HTTP/1.1 200 OK"] {
+            let block = Bytes::from(format!("X: 1\r\n{bad}\r\nStatus: 404\r\nY:\t2 \n\r\n"));
+            let head = CgiHead::parse(&block).unwrap();
+            assert_eq!(head.status, 404, "{bad:?}");
+            let expected = [("X", "1"), ("Y", "2")];
+            let expected = expected.map(|(name, value)| (Bytes::from(name), Bytes::from(value)));
+            assert_eq!(head.fields, expected, "{bad:?}");
+            let shown = bad.as_bytes().escape_ascii().to_string();
+            assert_eq!(head.bad_line, Some(shown));
+        }
+        for other in ["", "X: 1\r\n"] {
+            for bad in [": x", " folded", "Bad Name: x", "Bad : x", "<p>Hello <b>", "A\u{1}: x"] {
+                let block = Bytes::from(format!("{other}{bad}\r\n\r\n"));
+                assert!(CgiHead::parse(&block).is_err(), "{block:?}");
+            }
+        }
+        let many = Bytes::from(format!("NoColon\n{}\n", "A: b\n".repeat(MAX_FIELDS + 1)));
+        assert!(CgiHead::parse(&many).is_err());
+        assert_eq!(parse("A: b\r\n\r\n").unwrap().bad_line, None);
+    }
+
+    #[test]
+    fn the_last_media_type_counts() {
+        let head = parse("Content-type: a/a\r\nX: 1\r\nContent-Type: b/b\r\n\r\n").unwrap();
+        let expected = [("Content-type", "b/b"), ("X", "1")];
+        let expected = expected.map(|(name, value)| (Bytes::from(name), Bytes::from(value)));
+        assert_eq!(head.fields, expected);
+        let fields = vec![(Bytes::from("Content-Type"), Bytes::from("a/a")); 2];
+        let head = CgiHead::of_fields(StatusCode::OK, None, fields).unwrap();
+        assert_eq!(head.fields.len(), 1);
     }
 
     #[test]

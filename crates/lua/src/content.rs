@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use mlua::{Error, Integer, Lua, LuaString, Result, Table, Value};
 
-use crate::current::{Current, Functions, integer, text_or_nil};
-use crate::exchange::{Exchange, Piece};
+use crate::current::{Current, Functions, Running, integer, text_or_nil};
+use crate::exchange::{Exchange, Outcome, Piece};
 
 /// Pieces that one body may have.
 const MAX_PIECES: usize = 4096;
@@ -50,9 +50,16 @@ fn change(lua: &Lua, current: &Current, value: Value, is_set: bool) -> Result<bo
         },
     };
     current.note_place(lua)?;
-    current.with(|exchange| {
+    current.with_running(|running| {
+        let Running { exchange, decided, .. } = running;
         if let Some(message) = message {
             exchange.log(&message);
+        }
+        // A file that the script has chosen is the whole body, until another one takes its place.
+        match decided {
+            Some(Outcome::File(_)) if is_set => *decided = None,
+            Some(Outcome::File(_)) => return Ok(true),
+            _ => {}
         }
         let content = exchange.content.get_or_insert_default();
         if is_set {

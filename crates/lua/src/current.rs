@@ -25,6 +25,8 @@ pub(crate) struct Running {
     pub(crate) exchange: Box<Exchange>,
     /// What a function has decided, whatever the script returns.
     pub(crate) decided: Option<Outcome>,
+    /// The media type of a file that was chosen, also if something else takes the place of the file.
+    pub(crate) media_type: Option<Bytes>,
 }
 
 impl Current {

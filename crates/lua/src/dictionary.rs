@@ -79,7 +79,8 @@ impl Dictionary {
         })
     }
 
-    /// Adds to an integer, which begins as 0 and then expires at `until`. Returns the sum; `None`: the value is no integer.
+    /// Adds to an integer, which begins as 0 and then expires at `until`. Stops at the least and the largest integer: a limit that
+    /// a counter has passed stays passed. Returns the sum; `None`: the value is no integer.
     pub fn increase(
         &self,
         key: &[u8],
@@ -89,7 +90,7 @@ impl Dictionary {
     ) -> Option<i64> {
         self.with(|entries| match entries.current(key, now) {
             Some(Entry { value: Stored::Integer(value), .. }) => {
-                *value = value.wrapping_add(by);
+                *value = value.saturating_add(by);
                 Some(*value)
             }
             Some(_) => None,

@@ -44,9 +44,18 @@ fn stored(value: &Value) -> Result<Stored> {
     })
 }
 
-/// When what is stored now for this many seconds expires.
-fn until(now: Duration, seconds: Option<f64>) -> Option<Duration> {
-    now.checked_add(Duration::try_from_secs_f64(seconds?).ok()?)
+/// When what is stored now for this many seconds expires: never without them, at once if there are none.
+fn until(now: Duration, seconds: Option<f64>) -> Result<Option<Duration>> {
+    match seconds {
+        None => Ok(None),
+        Some(seconds) if seconds.is_nan() => {
+            Err(mlua::Error::runtime("the time to keep it is not a number"))
+        }
+        // What is too long for a duration is for ever.
+        Some(seconds) => Ok(Duration::try_from_secs_f64(seconds.max(0.0))
+            .ok()
+            .and_then(|seconds| now.checked_add(seconds))),
+    }
 }
 
 fn shared(lua: &Lua, current: &Rc<Current>, machine: &Rc<dyn Machine>) -> Result<Table> {
@@ -71,23 +80,22 @@ fn shared(lua: &Lua, current: &Rc<Current>, machine: &Rc<dyn Machine>) -> Result
                 exchange.shared.remove(&key(&name));
                 return Ok(true);
             }
-            let until = until(m.now(), seconds);
+            let until = until(m.now(), seconds)?;
             Ok(exchange.shared.set(&key(&name), stored(&value)?, until))
         })
     })?;
     let m = of();
     functions.add("add", move |_, current, (name, value, seconds): Entry| {
         let (value, now) = (stored(&value)?, m.now());
-        current
-            .with(|exchange| Ok(exchange.shared.add(&key(&name), value, until(now, seconds), now)))
+        let until = until(now, seconds)?;
+        current.with(|exchange| Ok(exchange.shared.add(&key(&name), value, until, now)))
     })?;
     let m = of();
     type Sum = (LuaString, Option<i64>, Option<f64>);
     functions.add("incr", move |_, current, (name, by, seconds): Sum| {
         let (by, now) = (by.unwrap_or(1), m.now());
-        current.with(|exchange| {
-            Ok(exchange.shared.increase(&key(&name), by, until(now, seconds), now))
-        })
+        let until = until(now, seconds)?;
+        current.with(|exchange| Ok(exchange.shared.increase(&key(&name), by, until, now)))
     })?;
     functions.add("delete", |_, current, name: LuaString| {
         current.with(|exchange| {

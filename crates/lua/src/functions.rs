@@ -151,10 +151,13 @@ pub(crate) fn add_machine(
         let Some(path) = path.filter(|path| !path.as_bytes().is_empty()) else { return Ok(None) };
         let Some(stat) = m.stat(&path.as_bytes()) else { return Ok(None) };
         let (path, current) = (path.as_bytes().to_vec(), Rc::clone(&current));
+        let kind = stat.content_type.clone();
         let send = Box::new(move |lua: &Lua| {
             current.note_place(lua)?;
             current.with_running(|running| {
                 running.decided = Some(Outcome::File(path.clone()));
+                running.media_type.clone_from(&kind);
+                running.exchange.content = None;
                 Ok(())
             })
         });
@@ -196,7 +199,8 @@ impl Found {
             b"etag" => text_or_nil(lua, stat.etag.as_ref()),
             b"http-response-send-file" => {
                 (self.send)(lua)?;
-                Ok(Value::Integer(0))
+                // As in lighttpd: scripts return it.
+                Ok(Value::Integer(200))
             }
             b"is_file" => is(0o100_000),
             b"is_dir" => is(0o040_000),

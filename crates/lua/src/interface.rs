@@ -21,7 +21,7 @@ type Get = (bool, LuaString);
 const MAX_VARIABLES: usize = 256;
 
 /// The attributes, in the order in which `pairs` gives them.
-const ATTRIBUTES: [&str; 20] = [
+const ATTRIBUTES: [&str; 21] = [
     "physical.path",
     "physical.rel-path",
     "physical.doc-root",
@@ -42,6 +42,7 @@ const ATTRIBUTES: [&str; 20] = [
     "request.server-port",
     "request.protocol",
     "request.server-name",
+    "request.stage",
 ];
 
 /// Adds the functions behind `lighty.r`.
@@ -259,6 +260,8 @@ fn attribute(exchange: &Exchange, key: &[u8]) -> Option<Vec<u8>> {
         b"request.server-port" => text(request.local.map_or(0, |local| local.port()).to_string()),
         b"request.protocol" => text(request.protocol.to_owned()),
         b"request.server-name" => Some(request.server_name.to_vec()),
+        // What lighttpd 1.4.69 says in each phase in which scripts run.
+        b"request.stage" => text("handle-req".to_owned()),
         _ => None,
     }
 }
@@ -293,7 +296,8 @@ fn set_attribute(exchange: &mut Exchange, key: &[u8], value: Option<&[u8]>) -> R
         | b"request.server-addr"
         | b"request.server-port"
         | b"request.protocol"
-        | b"request.server-name" => {}
+        | b"request.server-name"
+        | b"request.stage" => {}
         _ => {
             let key = key.escape_ascii();
             return Err(Error::runtime(format!("couldn't store '{key}' in r.req_attr[]")));

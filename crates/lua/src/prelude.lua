@@ -40,12 +40,16 @@ local function shield(real)
 	return shown
 end
 
--- An error that ends the run is not caught.
+-- An error that ends the run is not caught. Those of functions that are not written in Lua become strings.
 local function settle(ok, ...)
-	if not ok and rust.is_fatal((...)) then
-		error((...), 0)
+	if ok then
+		return ok, ...
 	end
-	return ok, ...
+	local value = (...)
+	if rust.is_fatal(value) then
+		error(value, 0)
+	end
+	return false, rust.caught(value)
 end
 
 local globals = {

@@ -14,7 +14,7 @@ use sendoff_sys::lua_table;
 
 use crate::budget::{Budget, Limits};
 use crate::current::{Current, Functions, Running};
-use crate::exchange::{Exchange, Outcome, Phase};
+use crate::exchange::{Exchange, Outcome, Phase, Piece};
 use crate::machine::Machine;
 use crate::script::Script;
 use crate::wait::{Counted, Reply, Step, Waiting};
@@ -174,7 +174,8 @@ impl Runtime {
         self.budget.begin();
         let _watch = self.watched.run(&self.check);
         let is_explained = exchange.is_explained;
-        self.current.begin(Running { exchange: Box::new(exchange), decided: None });
+        let exchange = Box::new(exchange);
+        self.current.begin(Running { exchange, decided: None, media_type: None });
         let run = if script.may_wait { &self.start } else { &self.run };
         let ran = run.call((&script.main, is_explained));
         self.step(script, 0, ran)
@@ -269,9 +270,14 @@ impl Runtime {
     }
 
     fn decide(&self, script: &Script, running: Running, status: &Value) -> Step {
-        let Running { mut exchange, decided: chosen } = running;
+        let Running { mut exchange, decided: chosen, media_type } = running;
         let phase = exchange.phase;
         let outcome = match (status, chosen) {
+            // With another status than its own the file is a body as any other.
+            (Value::Integer(status @ 201..=999), Some(Outcome::File(path))) => {
+                exchange.content = Some(vec![Piece::File { path, offset: 0, len: None }]);
+                Outcome::Answer(u16::try_from(*status).unwrap_or(500))
+            }
             (_, Some(chosen)) => chosen,
             (Value::Nil, None) => Outcome::GoOn,
             (status, None) => match self.lua.coerce_integer(status.clone()) {
@@ -287,6 +293,11 @@ impl Runtime {
                 }
             },
         };
+        if let (Outcome::Answer(_), Some(kind)) = (&outcome, media_type)
+            && exchange.field(b"content-type").is_none()
+        {
+            exchange.set_field(b"Content-Type", kind);
+        }
         if phase != Phase::Response && matches!(outcome, Outcome::GoOn | Outcome::Restart) {
             exchange.content = None;
         }
@@ -322,6 +333,8 @@ impl Runtime {
                 exchange.log(&message);
             }
             exchange.content = Some(pieces);
+            // In place of a file that the script has chosen.
+            running.decided = None;
         }
         Ok(())
     }
@@ -383,6 +396,27 @@ fn is_out_of_memory(error: &Error) -> bool {
     }
 }
 
+/// An error as a script gets it that catches it: the message, and in front of it the place, as Lua's own functions do.
+fn caught(error: &Error) -> String {
+    let message = message_of(error);
+    let message = message.split("\nstack traceback:").next().unwrap_or_default();
+    match caller_in(error).filter(|place| !message.starts_with(place)) {
+        Some(place) => format!("{place}: {message}"),
+        None => message.to_owned(),
+    }
+}
+
+/// Where the trace of an error first leads to a script.
+fn caller_in(error: &Error) -> Option<&str> {
+    let Error::CallbackError { traceback, .. } = error else { return None };
+    let levels = traceback.lines().map(str::trim_start);
+    let mut places = levels.filter_map(|level| Some(level.split_once(": in ")?.0));
+    places.find(|place| {
+        let line = place.rsplit_once(':').filter(|(file, _)| *file != PRELUDE);
+        line.is_some_and(|(_, line)| line.parse::<u32>().is_ok())
+    })
+}
+
 /// The first place of the script in the trace of an error.
 fn place_in(error: &Error, name: &str) -> Option<String> {
     let trace = match error {
@@ -408,6 +442,10 @@ fn inner(lua: &Lua, current: &Rc<Current>, machine: &Rc<dyn Machine>) -> Result<
             let _ = current.budget.out_of_memory();
         }
         Ok(current.budget.spent().is_some())
+    })?;
+    rust.add("caught", |lua, _, value: Value| match value {
+        Value::Error(error) => lua.create_string(caught(&error)).map(Value::String),
+        value => Ok(value),
     })?;
     rust.add("charge", |_, current, steps: i64| {
         current.budget.charge(u64::try_from(steps).unwrap_or(0))

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, sendmsg};
+use rustix::process::{Pid, getpid};
 use sendoff_fastcgi::handover::{MAX_FDS_PER_MESSAGE, Record};
 use sendoff_fastcgi::record::{HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT};
 use sendoff_link::worker::Queue;
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     /// `fork::generation()` of the process that the links belong to; `None` if a forked child may take over.
     generation: Option<u32>,
+    /// The process that made this.
+    maker: Pid,
 }
 
 type Locked<'a> = MutexGuard<'a, State>;
@@ -46,6 +49,7 @@ impl Shared {
             state: Mutex::default(),
             stopping: AtomicBool::new(false),
             generation: Some(fork::generation()),
+            maker: getpid(),
         }
     }
 
@@ -60,9 +64,10 @@ impl Shared {
     }
 
     /// Takes no further request; requests that the front has already written are still read. Async-signal-safe. Has no
-    /// effect in a forked child, which shares the sockets.
+    /// effect in a child, which shares the sockets. A signal may reach a child before the C library's handlers for forks run, so
+    /// that `is_forked` does not know of it yet; a child of `vfork(2)` even has this memory.
     pub(crate) fn stop(&self) {
-        if !self.is_forked() {
+        if self.generation.is_none() || self.maker == getpid() {
             self.stopping.store(true, Ordering::Relaxed);
             for link in &self.links {
                 // It fails only on a link whose other end has gone, which ends accept too.

@@ -353,3 +353,24 @@ fn a_front_that_has_hung_up_takes_the_socket_back() {
         assert!(http_10 || if begin { seen.ends_with(b"x\r\n") } else { seen.is_empty() });
     }
 }
+
+/// A web server that has closed its half still takes the answer; one that has closed the connection does not.
+#[test]
+fn a_connection_that_has_been_closed_is_told_from_a_half_of_it() {
+    let roles = Roles { responder: true, authorizer: false, filter: false };
+    let (mut front, mut links, _guard) = sockets(1);
+    let mut worker = Worker::on_connection(links.remove(0), roles);
+    front.links[0].send(&request(1, &[("REQUEST_METHOD", "GET")], b""));
+    assert!(worker.accept_on_connection().unwrap());
+    assert_eq!(worker.read(&mut [0]).unwrap(), 0);
+    assert!(!worker.aborted());
+    front.links[0].socket.shutdown(std::net::Shutdown::Write).unwrap();
+    for _ in 0..2 {
+        assert!(!worker.aborted());
+        worker.write(b"A: b\r\n\r\n").unwrap();
+        worker.flush().unwrap();
+    }
+    drop(front);
+    assert!(worker.aborted());
+    assert_eq!(worker.write(b"x"), Err(Gone));
+}

@@ -7,6 +7,7 @@ requests of a process are open at a time.
 """
 
 import asyncio
+import concurrent.futures
 import http
 import os
 import queue
@@ -25,7 +26,10 @@ from .wsgi import PROMISED, Response, complete, content_length, report
 BODY_PIECE = 64 * 1024
 
 # How often a thread whose application is silent looks whether its client has gone, in seconds.
-LOOK_INTERVAL = 1.0
+LOOK_INTERVAL = 0.5
+
+# How long an application that waits for `http.disconnect` may take to end its task before send() raises, in seconds.
+DISCONNECT_PATIENCE = 1.0
 
 # How long the application's startup and shutdown may take, in seconds.
 LIFESPAN_LIMIT = 60.0
@@ -33,11 +37,12 @@ LIFESPAN_LIMIT = 60.0
 # Exit status of a process whose event loop has ended.
 LOOP_ENDED = 5
 
-_ASGI = {"version": "3.0", "spec_version": "2.4"}
+# With 2.4 Starlette would wait for send() to fail, and a stream that has nothing to send would never end. uvicorn says 2.3, too.
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 
 class Disconnected(OSError):
-    """The client has gone: what send() raises, as the specification wants."""
+    """The client has gone: what send() raises."""
 
 
 class LifespanFailed(Exception):
@@ -59,16 +64,18 @@ class Exchange:
         self.head = None
         # The application has said that nothing follows.
         self.ended = False
-        # All of the response has been given to libsendoff.
+        # All of the response has left: the thread does nothing more for it, but the application may go on.
         self.complete = False
+        # receive() waits for the client to leave.
+        self.is_listening = False
         # Set when the response is complete or the client has gone: what receive() waits for behind the body.
         self.over = asyncio.Event()
 
     # In the thread that has the connection.
 
     def work(self):
-        """Does what the coroutine asks for, until it has ended."""
-        while True:
+        """Does what the coroutine asks for, until the response is complete or the coroutine has ended."""
+        while not self.complete:
             try:
                 order = self.orders.get(timeout=LOOK_INTERVAL)
             except queue.Empty:
@@ -81,10 +88,25 @@ class Exchange:
             call, arguments, answer = order
             try:
                 result = call(*arguments)
+                if self.complete:
+                    # The client need not wait for what the application does then.
+                    self.thread.finish()
             except BaseException as error:
                 self.loop.call_soon_threadsafe(_fail, answer, error)
             else:
                 self.loop.call_soon_threadsafe(_answer, answer, result)
+        self._refuse()
+
+    def _refuse(self):
+        """Answers what has been asked for too late."""
+        while True:
+            try:
+                order = self.orders.get_nowait()
+            except queue.Empty:
+                return
+            if order is not None:
+                error = ConnectionResetError("the response has ended")
+                self.loop.call_soon_threadsafe(_fail, order[2], error)
 
     def _read(self):
         wanted = BODY_PIECE if self.left is None else min(BODY_PIECE, self.left)
@@ -137,6 +159,9 @@ class Exchange:
     async def _ask(self, call, *arguments):
         answer = self.loop.create_future()
         self.orders.put((call, arguments, answer))
+        if self.complete:
+            # Also if the thread has just left.
+            self._refuse()
         return await answer
 
     def _order_for(self, piece, sender):
@@ -151,23 +176,31 @@ class Exchange:
 
     async def receive(self):
         """The application's `receive`."""
-        if not self.body_ended and not self.response.gone:
+        if not self.body_ended and not self.response.gone and not self.ended:
             try:
                 data = await self._ask(self._read)
             except OSError:
-                self.response.gone = True
+                self.response.gone = not self.complete
                 return {"type": "http.disconnect"}
             self.body_ended = not data or self.left == 0
             return {"type": "http.request", "body": data, "more_body": not self.body_ended}
         if not self.response.gone:
+            self.is_listening = True
             await self.over.wait()
         return {"type": "http.disconnect"}
+
+    async def _disconnected(self):
+        """Raises what send() raises when the client has gone. An application that listens may end its task by itself."""
+        self.over.set()
+        if self.is_listening:
+            await asyncio.sleep(DISCONNECT_PATIENCE)
+        raise Disconnected("the client has gone")
 
     async def send(self, message):
         """The application's `send`."""
         kind = message["type"]
         if self.response.gone:
-            raise Disconnected("the client has gone")
+            await self._disconnected()
         if kind == "http.response.start":
             if self.head is not None:
                 raise RuntimeError("http.response.start was sent twice")
@@ -191,8 +224,7 @@ class Exchange:
         except BrokenPipeError:
             if not self.response.gone:
                 raise
-            self.over.set()
-            raise Disconnected("the client has gone") from None
+            await self._disconnected()
         if self.ended:
             self.over.set()
 
@@ -210,6 +242,8 @@ class AsgiHandler:
 
     def __init__(self, application):
         self.application = application
+        # What goes on behind complete responses: a future for each.
+        self.behind = set()
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self._run_loop, name="sendoff-loop", daemon=True).start()
         # What startup has stored for all requests.
@@ -257,8 +291,11 @@ class AsgiHandler:
         if message is not None and message["type"] == "lifespan.startup.failed":
             raise LifespanFailed(message.get("message", ""))
 
-    def close(self):
-        """Tells the application that the process ends."""
+    def close(self, patience):
+        """Waits for what goes on behind responses, so many seconds, and tells the application that the process ends."""
+        left = concurrent.futures.wait(tuple(self.behind), patience).not_done
+        if left:
+            log(f"{len(left)} tasks that go on behind their responses have not ended")
 
         async def stop():
             await self.messages.put({"type": "lifespan.shutdown"})
@@ -281,18 +318,29 @@ class AsgiHandler:
         ended = asyncio.run_coroutine_threadsafe(exchange.answer(self.application, scope), self.loop)
         ended.add_done_callback(lambda _: exchange.orders.put(None))
         exchange.work()
+        if exchange.complete:
+            errors.end()
+            self.behind.add(ended)
+            ended.add_done_callback(self._ended)
+            return
         error = ended.result()
-        if error is None and not exchange.complete:
+        if error is None:
             error = RuntimeError("the application has ended without a complete response")
-        if error is not None and not exchange.response.gone:
+        if not exchange.response.gone:
             report(errors, error)
         errors.end()
-        if exchange.complete:
-            thread.finish()
-        elif exchange.response.gone:
+        if exchange.response.gone:
             thread.cut()
         else:
             exchange.response.fail()
+
+    def _ended(self, future):
+        """An application has ended behind a complete response."""
+        self.behind.discard(future)
+        error = future.result()
+        if error is not None:
+            lines = traceback.format_exception(type(error), error, error.__traceback__)
+            log(f"the application has failed behind its response:\n{''.join(lines).rstrip()}")
 
 
 def _answer(future, result):

@@ -159,5 +159,5 @@ class Process:
                 os._exit(STUCK)
         close = getattr(handler, "close", None)
         if close is not None:
-            close()
+            close(max(0.0, deadline - time.monotonic()))
         return 0

@@ -231,6 +231,20 @@ static int add(PyObject *environ, PyObject *name, const sendoff_param *param)
 	return result;
 }
 
+/*
+ * Web servers give these fields of the client as CGI's own variables, and again as fields. PEP 3333
+ * wants the first alone.
+ */
+static int is_given_twice(const sendoff_param *param)
+{
+	static const char type[] = "HTTP_CONTENT_TYPE", length[] = "HTTP_CONTENT_LENGTH";
+
+	return (param->name_len == sizeof(type) - 1 &&
+			memcmp(param->name, type, sizeof(type) - 1) == 0) ||
+		   (param->name_len == sizeof(length) - 1 &&
+			memcmp(param->name, length, sizeof(length) - 1) == 0);
+}
+
 static PyObject *thread_environ(PyObject *object, PyObject *base)
 {
 	Thread *self = self_of(object);
@@ -243,6 +257,9 @@ static PyObject *thread_environ(PyObject *object, PyObject *base)
 	}
 	params = sendoff_params(self->worker, &count);
 	for (size_t i = 0; i < count; i++) {
+		if (is_given_twice(&params[i])) {
+			continue;
+		}
 		if (add(environ, name_of(self, i, &params[i]), &params[i]) != 0) {
 			Py_DECREF(environ);
 			return NULL;

@@ -107,6 +107,14 @@ def page(env, path, rest)
     File.write("#{FOLDER}/wrong-size", 'x' * 20_000)
     [200, plain.merge('Content-Length' => '9'), Named.new("#{FOLDER}/wrong-size", 'from each')]
   when 'streaming' then [200, plain, ->(stream) { stream.write('first ') && stream << 'second' and stream.close }]
+  when 'hijack'
+    # Written by another thread, behind the return of the callable.
+    writer = ->(io) { Thread.new { io.write('first ') && io << 'second' and io.flush.close } }
+    [200, plain.merge('rack.hijack' => writer), Noted.new([])]
+  when 'seeked', 'seeked-length'
+    file = File.open("#{FOLDER}/seeked", 'rb').tap { |opened| opened.seek(rest.to_i) }
+    left = [file.size - file.pos, 0].max.to_s
+    [200, path == 'seeked' ? plain : plain.merge('Content-Length' => left), file]
   when 'wait' then [200, plain, Noted.new(['first ']) { |block| block.call(File.read("#{FOLDER}/go")) }]
   when 'endless' then [200, plain, Noted.new([], 'endless') { |block| loop { block.call('x' * 10_000) } }]
   when 'finished'

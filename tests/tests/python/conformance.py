@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from urllib.parse import parse_qs
+from wsgiref.validate import validator
 
 try:
     from sendoff import _sendoff
@@ -453,3 +454,8 @@ class Passing:
         self.file = file
         self.read = file.read
         self.close = file.close
+
+
+def validated(environ, start_response):
+    """The same application behind the checks of the standard library."""
+    return validator(application)(environ, start_response)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from urllib.parse import parse_qs
 
 from conformance import shrink
@@ -65,6 +66,8 @@ async def on_made(scope, query, receive, send):
 
 
 async def on_echo(scope, query, receive, send):
+    names = [name for name, _ in scope["headers"]]
+    assert len(names) == len(set(names)), names
     parts = []
     while True:
         message = await receive()
@@ -105,6 +108,54 @@ async def on_gone(scope, query, receive, send):
         assert (await ended)["type"] == "http.disconnect"
     with open(os.path.join(FOLDER, "gone"), "w") as file:
         file.write("gone")
+
+
+async def on_behind(scope, query, receive, send):
+    """Goes on behind its response until there is a file."""
+    await start(send)
+    await body(send, b"whole" * int(query["n"]))
+    while not os.path.exists(os.path.join(FOLDER, query["until"])):
+        await asyncio.sleep(0.01)
+    note(query["note"])
+    print("ended behind:", query["note"], file=sys.stderr, flush=True)
+
+
+async def on_listens(scope, query, receive, send):
+    """Sends nothing more, and waits for its client to leave."""
+    assert (await receive())["type"] == "http.request"
+    note(query["note"] + " begun")
+    await start(send)
+    try:
+        await body(send, b"x" * int(query.get("n", 0)), True)
+    except OSError:
+        pass
+    assert (await receive())["type"] == "http.disconnect"
+    note(query["note"])
+
+
+async def on_streams(scope, query, receive, send):
+    """Sends on after its client has left, while it listens: as Starlette's streams do."""
+    await start(send)
+
+    async def stream():
+        while True:
+            await body(send, b"x", True)
+            await asyncio.sleep(0.01)
+
+    assert (await receive())["type"] == "http.request"
+    note(query["note"] + " begun")
+    task = asyncio.ensure_future(stream())
+    assert (await receive())["type"] == "http.disconnect"
+    assert task.cancel()
+    try:
+        await task
+    except asyncio.CancelledError:
+        note(query["note"])
+
+
+def note(name):
+    with open(os.path.join(FOLDER, name), "w") as file:
+        file.write(name)
 
 
 async def on_fail_first(scope, query, receive, send):

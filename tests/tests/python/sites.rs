@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use sendoff_tests::{Progress, Request, Response, Server, Site, pattern, processes};
+use sendoff_tests::{LIMIT, Progress, Request, Response, Server, Site, pattern, processes, wait};
 
 use crate::server::{Python, Reference, starlette};
 use crate::{APPLICATION, MB, facts, from_files, from_files_with, made};
@@ -270,7 +270,14 @@ fn a_site_on_fastapi_is_the_same_as_in_uvicorn() {
     }
     let request = Request::get("/task").header("Range", "bytes=1000-150000");
     assert!(server.ask(&request).expect(206) == &pattern(8, 300_000)[1000..150_001]);
-    assert_eq!(server.page("/done"), "1");
+    // It runs behind the response.
+    assert!(wait::until(LIMIT, || server.page("/done") == "1"));
+    let mut client = server.connect();
+    client.send(Request::get("/events").bytes());
+    client.head().unwrap();
+    drop(client);
+    let ended = python.site.outside("events ended");
+    assert!(wait::until(LIMIT, || ended.exists()), "{}", python.log());
     let request = Request::get("/shrinks").header("Range", "bytes=1000-280000");
     assert!(server.connect().try_ask(&request).is_err());
     assert!(!python.log().contains("Traceback"), "{}", python.log());

@@ -43,6 +43,20 @@ async def tasks_done():
     return done
 
 
+@application.get("/events")
+async def events():
+    """Server-sent events: one, and then none until the client leaves."""
+
+    async def event():
+        try:
+            yield "data: first\n\n"
+            await asyncio.Event().wait()
+        finally:
+            open(os.path.join(FOLDER, "events ended"), "w").close()
+
+    return StreamingResponse(event(), media_type="text/event-stream")
+
+
 class Own(FileResponse):
     """A file that the application opens in its own way."""
 

@@ -181,6 +181,7 @@ impl Parsed {
             fields: Vec::with_capacity(fields.len()),
             content_length: None,
             dropped: None,
+            bad_line: None,
         };
         let framing = None;
         let mut parsed =
@@ -219,7 +220,7 @@ impl Parsed {
                 || named.iter().any(|name| name.eq_ignore_ascii_case(field.name.as_bytes()));
             if !is_for_us {
                 let (name, value) = (field.name.as_bytes(), field.value);
-                self.head.fields.push((block.slice_ref(name), block.slice_ref(value)));
+                self.head.push(block.slice_ref(name), block.slice_ref(value));
             }
         }
         Ok(())

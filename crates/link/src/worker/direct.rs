@@ -96,7 +96,9 @@ impl<F> Offer<F> {
         }
         let head = CgiHead::parse(&Bytes::copy_from_slice(&queued[..end])).ok()?;
         let is_interim = head.status.is_informational();
-        if is_interim || head.fields.iter().any(|(name, _)| needs_front(name)) {
+        // The front logs what is dropped.
+        let is_bad = head.bad_line.is_some();
+        if is_interim || is_bad || head.fields.iter().any(|(name, _)| needs_front(name)) {
             return None;
         }
         let client = Client::decode(&self.client).ok()?;

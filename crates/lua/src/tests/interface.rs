@@ -141,6 +141,19 @@ fn the_dictionary_forgets_in_time() {
     assert_eq!(sandbox.value("sendoff.shared.get('k')"), "nil");
     assert_eq!(sandbox.value("sendoff.shared.add('k', true)"), "true");
     assert_eq!(sandbox.value("sendoff.shared.get('k')"), "true");
+    for seconds in ["0", "-1", "-math.huge"] {
+        sandbox.value(&format!("sendoff.shared.set('gone', 'v', {seconds})"));
+        assert_eq!(sandbox.value("sendoff.shared.get('gone')"), "nil", "{seconds}");
+        let twice = format!(
+            "sendoff.shared.incr('gone', 5, {seconds}) + sendoff.shared.incr('gone', 5, {seconds})"
+        );
+        assert_eq!(sandbox.value(&twice), "10", "{seconds}");
+    }
+    assert!(sandbox.failure("sendoff.shared.set('t', 1, 0/0)").contains("not a number"));
+    sandbox.value("sendoff.shared.set('much', math.maxinteger, math.huge)");
+    assert_eq!(sandbox.value("sendoff.shared.incr('much')"), i64::MAX.to_string());
+    sandbox.value("sendoff.shared.set('little', math.mininteger, 1e300)");
+    assert_eq!(sandbox.value("sendoff.shared.incr('little', -1)"), i64::MIN.to_string());
     sandbox.run("lighty.status['c'] = lighty.status['c'] + 1");
     assert_eq!(sandbox.value("lighty.status['c']"), "1");
     assert!(sandbox.failure("sendoff.shared.set('t', {})").contains("a table cannot be shared"));
@@ -220,5 +233,24 @@ fn the_place_of_an_answer_is_noted_if_it_is_explained() {
             let (exchange, _) = sandbox.runtime.run(&sandbox.compile(source), exchange);
             assert_eq!(exchange.place.as_deref(), place.filter(|_| is_explained), "{source}");
         }
+    }
+}
+
+#[test]
+fn errors_that_are_caught_are_strings() {
+    let sandbox = Sandbox::new();
+    let caught = |call: &str| {
+        sandbox
+            .value(&format!("(function() local ok, e = {call} return type(e) .. ' ' .. e end)()"))
+    };
+    for call in [
+        "pcall(function() lighty.stat({}) end)",
+        "xpcall(function() lighty.stat({}) end, function(e) return e end)",
+        "coroutine.resume(coroutine.create(function() lighty.stat({}) end))",
+        "pcall(coroutine.wrap(function() lighty.stat({}) end))",
+        "pcall(function() sendoff.json.decode('{') end)",
+    ] {
+        let value = caught(call);
+        assert!(value.starts_with("string /scripts/test.lua:1: "), "{call}: {value}");
     }
 }

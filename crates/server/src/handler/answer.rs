@@ -127,6 +127,11 @@ impl Beginning {
                 let (request, who) = (request.shown(), exchange.who());
                 tracing::warn!(request, "{who}: it sent {dropped}, which is dropped");
             }
+            if let Some(line) = &head.bad_line {
+                let (request, who) = (request.shown(), exchange.who());
+                let what = "a line that is no header field, which is dropped";
+                tracing::warn!(request, "{who}: it sent {what}: {line}");
+            }
             return self.headed(head, rest);
         }
     }

@@ -1,5 +1,6 @@
 //! Files that scripts name. A script may name every file that the front's user may read, as in lighttpd.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io;
 use std::path::Path;
@@ -24,6 +25,7 @@ impl Files {
 
     /// The regular file with this absolute path.
     pub(super) fn open(&self, path: &[u8]) -> Result<Rc<Entry>, String> {
+        let path = without_dots(path);
         let shown = || path.escape_ascii().to_string();
         let Some(beneath) = path.strip_prefix(b"/") else {
             return Err(format!("{} is no absolute path", shown()));
@@ -59,5 +61,52 @@ impl Files {
             }
         }
         (segments, None)
+    }
+}
+
+/// A path in the file system without `.` and `..`, by its text alone: so what rules say of a path holds for the file that is opened.
+pub(crate) fn without_dots(path: &[u8]) -> Cow<'_, [u8]> {
+    let is_dots = |part: &[u8]| matches!(part, b"." | b"..");
+    let parts = || path.split(|&byte| byte == b'/');
+    if !path.starts_with(b"/") || !parts().any(is_dots) {
+        return Cow::Borrowed(path);
+    }
+    let mut names = Vec::new();
+    for part in parts() {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(names.pop()),
+            name => names.push(name),
+        }
+    }
+    let is_folder = parts().next_back().is_some_and(|part| part.is_empty() || is_dots(part));
+    let mut plain = names.into_iter().flat_map(|name| [b"/", name].concat()).collect::<Vec<_>>();
+    if is_folder || plain.is_empty() {
+        plain.push(b'/');
+    }
+    Cow::Owned(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dots_lead_where_their_text_says() {
+        for (path, plain) in [
+            ("/a/b", "/a/b"),
+            ("/a//b/", "/a//b/"),
+            ("/a/../b", "/b"),
+            ("/a/./b", "/a/b"),
+            ("/../../a", "/a"),
+            ("/a/b/..", "/a/"),
+            ("/a/.", "/a/"),
+            ("/..", "/"),
+            ("/a/../b/", "/b/"),
+            ("/a/...", "/a/..."),
+            ("a/../b", "a/../b"),
+        ] {
+            assert_eq!(without_dots(path.as_bytes()), plain.as_bytes(), "{path}");
+        }
     }
 }

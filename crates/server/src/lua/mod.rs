@@ -15,4 +15,5 @@ mod view;
 
 pub use answer::ScriptAnswer;
 pub use ask::{Asked, Asks};
+pub(crate) use content::without_dots;
 pub use scripts::{Call, Dictionaries, Next, ScriptShare, SiteScripts, Traces};

@@ -45,7 +45,7 @@ pub(super) fn lend(
         server_name: authority.clone(),
         authority,
         target: request.uri.clone(),
-        original_target: request.uri.clone(),
+        original_target: request.target.clone(),
         path: request.path.clone(),
         query: request.query.clone(),
         remote: address(&request.peer),

@@ -20,7 +20,7 @@ use super::matching::{Conditions, Matched, may_ask};
 use super::pool_page::PoolPage;
 use super::router::{Route, Router, Upstream};
 use super::text::{Groups, Text, Use, shared_field};
-use crate::lua::{Asks, Call, Next, SiteScripts};
+use crate::lua::{Asks, Call, Next, SiteScripts, without_dots};
 use crate::rates::RouteId;
 use crate::request::{Request, normalise};
 use crate::response::Field;
@@ -470,20 +470,22 @@ impl OneRoute {
         // On the heap, because most routes have no scripts.
         match Box::pin(scripts.run(&self.lua, call, folders.asks)).await {
             Next::GoOn { physical: None, .. } => Applied::Open,
-            Next::GoOn { physical: Some(file), .. } => match folders.router.path_of(&file) {
-                None => scripts.file(&file, None).into(),
-                Some(path) => match normalise(&path) {
-                    Ok(path) => {
-                        effects.is_rewritten |= path != request.path;
-                        request.path = path;
-                        Applied::Open
-                    }
-                    Err(bad) => {
-                        let why = format!("{}: {}", self.origin, bad.0);
-                        Applied::Answer(Answer::refused(StatusCode::BAD_REQUEST, why))
-                    }
-                },
-            },
+            Next::GoOn { physical: Some(file), .. } => {
+                match folders.router.path_of(&without_dots(&file)) {
+                    None => scripts.file(&file, None).into(),
+                    Some(path) => match normalise(&path) {
+                        Ok(path) => {
+                            effects.is_rewritten |= path != request.path;
+                            request.path = path;
+                            Applied::Open
+                        }
+                        Err(bad) => {
+                            let why = format!("{}: {}", self.origin, bad.0);
+                            Applied::Answer(Answer::refused(StatusCode::BAD_REQUEST, why))
+                        }
+                    },
+                }
+            }
             decided => decided.into(),
         }
     }

@@ -157,6 +157,22 @@ impl Worker {
             || request.is_aborted()
             || self.shared.lock().lost
             || self.look_for_abort().is_err()
+            || self.peer_has_gone()
+    }
+
+    /// The web server has closed the connection, and not only its half: it takes no answer any more. A UNIX socket says so; a TCP
+    /// socket only when something has been written to it.
+    fn peer_has_gone(&mut self) -> bool {
+        let Some(at) = self.requests.link().filter(|_| self.input_ended) else { return false };
+        let mut polled = [PollFd::new(&self.shared.links[at], PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if !matches!(poll(&mut polled, Some(&now)), Ok(1)) {
+            return false;
+        }
+        let mut state = self.shared.lock();
+        state.lost = true;
+        state.discard_queue();
+        true
     }
 
     /// No output is taken: there is no request, or its response has ended, or the client has gone.

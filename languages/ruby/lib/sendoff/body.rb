@@ -48,6 +48,33 @@ module Sendoff
       end
     end
 
+    # The same for an application that has taken the response over: any of its threads may write, until one closes the stream.
+    class Hijacked < Stream
+      def initialize(connection, input)
+        super
+        @lock = Mutex.new
+        @ended = ConditionVariable.new
+      end
+
+      def write(text)
+        @lock.synchronize { super }
+      end
+
+      def close_write
+        @lock.synchronize do
+          @closed = true
+          @ended.broadcast
+        end
+      end
+
+      alias close close_write
+
+      # Returns when the stream is closed.
+      def join
+        @lock.synchronize { @ended.wait(@lock) until @closed }
+      end
+    end
+
     # Takes the chunked coding off a body whose application has put it on (Rack::Chunked): the web server puts it on itself.
     class Unchunked
       def initialize(body)
@@ -90,6 +117,16 @@ module Sendoff
         return false unless connection.write(piece) && (!flush || connection.flush)
       end
       true
+    end
+
+    # Partial hijacking: what the application says in the field `rack.hijack`.
+    def send_hijacked(connection, application, input)
+      stream = Hijacked.new(connection, input)
+      application.call(stream)
+      stream.join
+      true
+    ensure
+      stream&.close
     end
 
     def send_stream(connection, body, input)

@@ -33,6 +33,7 @@ module Sendoff
       if BAD_NAME.match?(name) then :bad
       elsif name.casecmp?('content-length') then :length
       elsif name.casecmp?('transfer-encoding') then :coding
+      elsif name.casecmp?('rack.hijack') then :hijack
       elsif NOT_PASSED_ON.match?(name) then :not_passed_on
       else :field
       end
@@ -58,7 +59,10 @@ module Sendoff
     # Sends it and closes the body; the connection ends the response. False: it is not whole, and the connection has to be cut.
     def send
       read_headers
-      @bodyless ? send_head : send_body
+      if @bodyless then send_head
+      elsif @hijack then send_head && Body.send_hijacked(@connection, @hijack, @env['rack.input'])
+      else send_body
+      end
     ensure
       close
     end
@@ -69,6 +73,7 @@ module Sendoff
       @status = Integer(@status)
       @lines = String.new
       @length = nil
+      @hijack = nil
       @headers.each { |name, value| field(name.to_s, value) }
       @bodyless = @env['REQUEST_METHOD'] == 'HEAD' || @status < 200 || @status == 204 || @status == 304
     end
@@ -81,6 +86,7 @@ module Sendoff
         @length = Integer(value.to_s, 10, exception: false)
       when :coding
         @body = Body::Unchunked.new(@body) if value.to_s.casecmp?('chunked')
+      when :hijack then @hijack = value
       when :bad
         raise Invalid, "the name of a header field: #{name.inspect}"
       end
@@ -130,7 +136,15 @@ module Sendoff
     # its end).
     def file_part
       path = @body.to_path if @body.respond_to?(:to_path)
-      path ? [path, @length, 0, nil] : range_part
+      return range_part unless path
+
+      start = position
+      [path, @length && (start + @length), start, nil]
+    end
+
+    # Where an open file begins: `each` would read from there.
+    def position
+      @body.is_a?(::File) && !@body.closed? ? @body.pos : 0
     end
 
     # Rack::Files answers a request for one range with an object that has no to_path.
