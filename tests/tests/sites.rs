@@ -450,3 +450,106 @@ deny = true
         assert_eq!(server.get(target).status(), status, "{target}");
     }
 }
+
+/// A rule about a parameter or a cookie holds in every form in which PHP reads it.
+#[test]
+fn parameters_and_cookies_are_denied_in_every_form() {
+    let site = Site::with("page.php", READS);
+    let server = reading(&site);
+    for query in [
+        "a_b=c",
+        "a_b=%63",
+        "a_b=%43&a_b=c",
+        "+a_b=c",
+        "a_b%00=c",
+        "a_b%00x=c",
+        "a_b[]=c",
+        "a_b[x][y]=c",
+        "a_b%5Bx%5D=c",
+        "a.b=c",
+        "a[b=c",
+        "a+b=c",
+        "x=1&%61.b=c",
+        "a_b=x&a_b=c",
+        "a_b=c&a_b=x",
+        "x=1;a_b=c",
+    ] {
+        let answer = server.get(&format!("/page.php?{query}"));
+        assert_eq!(answer.header("X-Query"), Some("yes"), "{query}");
+    }
+    for query in ["a_b=d", "b=c", "ab=c", "a_b", "A_b=c", "xa_b=c", ""] {
+        let answer = server.get(&format!("/page.php?{query}"));
+        assert_eq!(answer.header("X-Query"), None, "{query}");
+    }
+}
+
+/// Random queries and cookies: what the script finds, the rule has found.
+#[test]
+fn rules_find_what_php_reads() {
+    let site = Site::with("page.php", READS);
+    let server = reading(&site);
+    let pieces = [
+        "a", "_", "b", ".", "+", "%20", "%2e", "[", "]", "%5B", "%5d", "=", "%3d", "&", ";", "c",
+        "%63", "%00", "x", "%61", "a_b", "a_b=c", "=c", "[]", "[x]", "a.b", "%", "%0", "&&",
+    ];
+    let in_cookies = [" ", "\t", ",", "; "];
+    let mut state = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64 | 1;
+    let seed = state;
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 33) as usize % below
+    };
+    let mut client = server.connect();
+    let (mut queries, mut cookies) = (0, 0);
+    for _ in 0..6000 {
+        let count = 1 + random(8);
+        let mut query: String = (0..count).map(|_| pieces[random(pieces.len())]).collect();
+        if random(2) == 0 {
+            query += ["=c", "=%63", "[x]=c", "&a_b=c", "&a[b=c&"][random(5)];
+        }
+        let cookie: String = (0..count)
+            .map(|_| {
+                let number = random(pieces.len() + in_cookies.len());
+                pieces.get(number).or_else(|| in_cookies.get(number - pieces.len())).unwrap()
+            })
+            .copied()
+            .collect();
+        let request = Request::get(&format!("/page.php?{query}")).header("Cookie", cookie.trim());
+        let answer = client.ask(&request);
+        let text = answer.text();
+        for (what, field, count) in
+            [("query", "X-Query", &mut queries), ("cookie", "X-Cookie", &mut cookies)]
+        {
+            if text.contains(what) {
+                *count += 1;
+                let case = format!("seed {seed}: ?{query} Cookie: {cookie:?}");
+                assert_eq!(answer.header(field), Some("yes"), "{case}");
+            }
+        }
+    }
+    assert!(queries > 50 && cookies > 10, "{queries} queries and {cookies} cookies had it");
+}
+
+/// Says where PHP finds the value `c` of `a_b`.
+const READS: &str = "<?php
+function has($value) { return is_array($value) ? array_filter($value, 'has') !== [] : $value === 'c'; }
+foreach (['query' => $_GET, 'cookie' => $_COOKIE] as $what => $from) {
+    if (has($from['a_b'] ?? null)) echo $what, ' ';
+}";
+
+fn reading(site: &Site) -> Server {
+    run(
+        site,
+        "[[site]]
+root = 'root'
+[[site.route]]
+query = { a_b = '^c$' }
+response_headers = { X-Query = 'yes' }
+[[site.route]]
+header = { Cookie = '(?:^|; )a_b=c(?:;|$)' }
+response_headers = { X-Cookie = 'yes' }
+",
+    )
+}

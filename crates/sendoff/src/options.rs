@@ -107,8 +107,11 @@ pub(crate) struct Control {
     /// The server that listens there, by address or port [default: the only one that runs].
     #[arg(long, value_name = "ADDR|PORT")]
     pub(crate) listen: Option<String>,
+    /// The server that was started with this configuration file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// The server's control socket.
-    #[arg(long, value_name = "PATH", conflicts_with = "listen")]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["listen", "config"])]
     pub(crate) socket: Option<PathBuf>,
 }
 
@@ -129,7 +132,7 @@ pub(crate) struct Purge {
     #[command(flatten)]
     pub(crate) control: Control,
     /// The address of the page, as `https://example.org/blog/`; with `*` at its end, the beginning of addresses. Pages of http and of
-    /// https are meant, at all ports.
+    /// https are meant, at all ports. If several servers run, its port says which.
     #[arg(value_name = "URL", required_unless_present = "all", conflicts_with = "all")]
     pub(crate) url: Option<String>,
     /// Forget all pages.

@@ -22,6 +22,14 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// The absolute path of the file, if it is one.
+    pub(crate) fn file(&self) -> Option<PathBuf> {
+        match self {
+            Self::CommandLine(_) => None,
+            Self::File(path) => Some(path.canonicalize().unwrap_or_else(|_| path.clone())),
+        }
+    }
+
     /// Resolves the configuration. Also returns what the operator should know although it can be used.
     ///
     /// # Errors

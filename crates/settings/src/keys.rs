@@ -291,7 +291,8 @@ section! {
     /// Condition: request fields. An expression for the value, with `!` in front for all others; `true`: it is there.
     header: Map<FieldName, FieldTest>,
         example "{ Cookie = 'session=' }", also "headers" "field";
-    /// Condition: parameters of the query string, as for `header`.
+    /// Condition: parameters of the query string, as for `header`. Names and values are compared as PHP reads them (`?+a.b%00=%63` is `c` for
+    /// `a_b`, `a[]` is an element of `a`), and as others do. Of several values one is enough; with `!` also that the parameter is missing.
     query: Map<QueryName, FieldTest>,
         example "{ v = true }", also "args" "params_get" "query_string";
     /// Rule: the new path and, behind `?`, the new query; without `?` the query stays.

@@ -2,11 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
-use sendoff_tests::{Fpm, Site};
+use sendoff_tests::{Fpm, LIMIT, Request, Site, wait};
 
 use crate::{Kept, is_hit, status};
 
@@ -30,7 +30,7 @@ fn is_not_kept(kept: &Kept, target: &str) {
     for _ in 0..2 {
         let mut client = kept.server.connect();
         // Whether the client notices depends on the protocol of the application.
-        let answer = client.try_ask(&sendoff_tests::Request::get(target));
+        let answer = client.try_ask(&Request::get(target));
         if let Ok(answer) = answer {
             assert!(!is_hit(&answer), "{target}: {}", status(&answer));
         }
@@ -93,7 +93,7 @@ fn keeps(scheme: &str, answer: &str) -> bool {
     if !status(&first).ends_with("stored") {
         return false;
     }
-    let second = sendoff_tests::wait::for_some("the second answer", || {
+    let second = wait::for_some("the second answer", || {
         Some(kept.get("/page")).filter(|page| is_hit(page) || count.load(Ordering::SeqCst) > 8)
     });
     is_hit(&second)
@@ -116,4 +116,72 @@ fn a_response_without_an_end_of_its_own_is_not_kept() {
     ] {
         assert_eq!(keeps(scheme, answer), is_kept, "{scheme} {answer:?}");
     }
+}
+
+/// Sends 7 MiB to each client, and the rest when the value is dropped.
+fn slow_application() -> (SocketAddr, mpsc::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (release, held) = mpsc::channel();
+    let held = Arc::new(Mutex::new(held));
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let held = Arc::clone(&held);
+            thread::spawn(move || {
+                let mut request = [0; 65536];
+                let len = stream.read(&mut request).unwrap_or_default();
+                let is_large = request[..len].starts_with(b"GET /large");
+                let framing = if is_large {
+                    format!("Content-Length: {}\r\n\r\n", BEGINNING + 2 * MIB)
+                } else {
+                    format!("Transfer-Encoding: chunked\r\n\r\n{BEGINNING:x}\r\n")
+                };
+                let _ = write!(stream, "HTTP/1.1 200 OK\r\n{framing}");
+                let _ = stream.write_all(&vec![b'x'; BEGINNING]);
+                // It is an error as soon as the other end is gone.
+                let _ = held.lock().unwrap().recv();
+                let rest = if is_large { vec![b'x'; 2 * MIB] } else { b"\r\n0\r\n\r\n".to_vec() };
+                let _ = stream.write_all(&rest);
+            });
+        }
+    });
+    (addr, release)
+}
+
+const MIB: usize = 1 << 20;
+const BEGINNING: usize = 7 * MIB;
+
+/// A page that is being made lies on disk, and one that is too large nowhere.
+#[test]
+fn pages_that_are_being_made_are_not_in_memory() {
+    let (addr, release) = slow_application();
+    let lines = format!("[[site.route]]\nproxy = 'http://{addr}'\n");
+    let kept = Kept::with_route(Site::new(), "10m", &lines);
+    let memory = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", kept.server.front()));
+        let status = status.unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() / 1024
+    };
+    let before = memory();
+    let clients: Vec<_> = (0..16)
+        .map(|number| {
+            let mut client = kept.server.connect();
+            let page = if number < 8 { "slow" } else { "large" };
+            client.send(Request::get(&format!("/{page}/{number}")).bytes());
+            let head = client.head().unwrap();
+            let told =
+                if number < 8 { "sendoff; fwd=uri-miss; stored" } else { "sendoff; fwd=uri-miss" };
+            assert_eq!(head.header("Cache-Status"), Some(told));
+            client.read(BEGINNING - MIB);
+            client
+        })
+        .collect();
+    let is_small = || memory() < before + 32;
+    assert!(wait::until(LIMIT, is_small), "{before} MiB became {} MiB", memory());
+    drop(release);
+    drop(clients);
+    let slow = kept.get_kept("/slow/x");
+    assert!(slow.body == vec![b'x'; BEGINNING]);
 }

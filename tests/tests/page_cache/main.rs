@@ -356,6 +356,28 @@ fn pages_survive_a_restart_but_not_damage() {
     assert_ne!(ask(&kept.server, targets[1]).text(), pages[1]);
 }
 
+/// PHP makes the names of cookies into names of variables, so WordPress knows its cookies in many forms.
+#[test]
+fn cookies_of_users_are_known_as_php_reads_them() {
+    let site = Site::with("page.php", PAGE);
+    let kept = Kept::with_lines(site, "app = 'wordpress'", "10m, cookies");
+    let ask = |cookie: &str| kept.server.ask(&Request::get("/page.php").header("Cookie", cookie));
+    for cookie in [
+        "comment_author_x=1",
+        "comment.author_x=1",
+        "comment author_x=1",
+        "comment_author[x=1",
+        "comment_author",
+        "a=b;\twp-postpass_x=1",
+        "a=b; wordpress.logged.in_x=1",
+        "woocommerce.cart.hash[]=1",
+    ] {
+        assert_eq!(ask(cookie).header("Cache-Status"), None, "{cookie}");
+    }
+    assert_eq!(kept.bodies().len(), 0);
+    assert!(status(&ask("a=comment_author")).ends_with("stored"));
+}
+
 /// Rules of later routes come after those of earlier ones.
 #[test]
 fn a_route_takes_requests_out() {

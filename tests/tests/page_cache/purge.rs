@@ -150,3 +150,40 @@ fn what_a_request_may_have_changed_is_forgotten() {
     let hit = kept.get("/page.php?c");
     assert_eq!((hit.text(), is_hit(&hit)), (three, true), "{}", status(&hit));
 }
+
+/// The URL says which of several servers keeps the page; so does the configuration file.
+#[test]
+fn the_server_is_found_by_the_url_and_by_its_configuration() {
+    let site = Site::with("page.php", PAGE);
+    let start = |name: &str| {
+        let text = format!(
+            "listen = '127.0.0.1:0'\nthreads = 1\npage_cache_folder = '{name}'\n[[pool]]\nworkers = 3\n\
+             [[site]]\nroot = 'root'\n[[site.route]]\npage_cache = '10m'\n"
+        );
+        let config = site.write_at(site.outside(&format!("{name}.toml")), text);
+        let server = sendoff_tests::Server::try_run(&config, site.root(), 3);
+        (server.unwrap_or_else(|failed| panic!("{}", failed.stderr)), config)
+    };
+    let servers = [start("one"), start("two")];
+    let command = |arguments: &[&str]| sendoff_tests::sendoff(site.root(), arguments);
+    for (server, config) in &servers {
+        let keep = || {
+            let is_kept = || is_hit(&server.get("/page.php"));
+            assert!(wait::until(LIMIT, is_kept));
+        };
+        keep();
+        let url = format!("http://example.test:{}/page.php", server.addr().port());
+        assert_eq!(command(&["purge", &url]).unwrap(), "1 kept page is forgotten\n");
+        keep();
+        let config = config.to_str().unwrap();
+        let url = "http://example.test/page.php";
+        let purged = command(&["purge", "--config", config, url]);
+        assert_eq!(purged.unwrap(), "1 kept page is forgotten\n");
+        let status = command(&["status", "--config", config]).unwrap();
+        assert!(status.contains(&format!("process {},", server.pid())), "{status}");
+    }
+    let unclear = command(&["purge", "http://example.test/page.php"]).unwrap_err();
+    assert!(unclear.contains("choose one by --listen or --config"), "{unclear}");
+    let other = command(&["status", "--config", "/nowhere.toml"]).unwrap_err();
+    assert!(other.contains("was started with /nowhere.toml"), "{other}");
+}

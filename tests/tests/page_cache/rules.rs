@@ -24,6 +24,26 @@ const RULES: &[Rule] = &[
     ("head[]=Expires:+Fri,+01+Jan+2100+00:00:00+GMT", &[], &[], true),
     ("head[]=Expires:+Fri,+01+Jan+2021+00:00:00+GMT", &[], &[], false),
     ("head[]=Expires:+0", &[], &[], false),
+    ("head[]=Expires:+Thursday,+18-Aug-50+02:01:18+GMT", &[], &[], true),
+    ("head[]=Expires:+Thu,+18++Aug++2050+02:01:18+GMT", &[], &[], false),
+    // How old it is (§4.2.3).
+    ("head[]=Cache-Control:+max-age=60&head[]=Age:+70,+0", &[], &[], false),
+    ("head[]=Cache-Control:+max-age=60&head[]=Age:+0,+70", &[], &[], true),
+    (
+        "head[]=Cache-Control:+max-age=60&head[]=Date:+Thu,+19+Nov+1981+08:52:00+GMT",
+        &[],
+        &[],
+        false,
+    ),
+    // What is for caches like this one (RFC 9213).
+    ("head[]=Cache-Control:+no-store&head[]=CDN-Cache-Control:+max-age=60", &[], &[], true),
+    ("head[]=Cache-Control:+max-age=60&head[]=CDN-Cache-Control:+private", &[], &[], false),
+    (
+        "head[]=Cache-Control:+no-store&head[]=CDN-Cache-Control:+max-age=60,+%26%26",
+        &[],
+        &[],
+        false,
+    ),
     (
         "head[]=Expires:+Fri,+01+Jan+2021+00:00:00+GMT&head[]=Cache-Control:+max-age=60",
         &[],
@@ -228,4 +248,54 @@ fn a_killed_server_leaves_no_wrong_page() {
         site = own;
     }
     assert!(hits > 0, "no page has survived");
+}
+
+/// Sends 9 MiB, or the part of them that is asked for.
+const LARGE: &str = r"<?php
+$size = 9 << 20;
+$all = fn(int $first, int $count) => substr(str_repeat('0123456789abcdef', ($count >> 4) + 2), $first % 16, $count);
+header('Cache-Control: max-age=600');
+if (preg_match('/^bytes=(\d+)-(\d+)$/', $_SERVER['HTTP_RANGE'] ?? '', $part)) {
+    http_response_code(206);
+    header(sprintf('Content-Range: bytes %d-%d/%d', $part[1], $part[2], $size));
+    echo $all((int) $part[1], $part[2] - $part[1] + 1);
+} else {
+    header('Content-Length: ' . $size);
+    echo $all(0, $size);
+}";
+
+/// A download that is not kept is resumed by the application that can do that.
+#[test]
+fn ranges_of_what_is_not_kept_are_the_applications() {
+    let kept = Kept::with(Site::with("page.php", LARGE), "10m");
+    let part =
+        || kept.server.ask(&Request::get("/page.php").header("Range", "bytes=9000005-9000008"));
+    for _ in 0..2 {
+        let part = part();
+        assert_eq!((part.status(), part.body.len()), (206, 4));
+        assert_eq!(part.text(), "5678");
+        assert_eq!(part.header("Content-Range"), Some("bytes 9000005-9000008/9437184"));
+        assert_eq!(status(&part), "sendoff; fwd=uri-miss");
+        let whole = kept.get("/page.php");
+        assert_eq!((whole.status(), whole.body.len()), (200, 9 << 20));
+        assert_eq!(status(&whole), "sendoff; fwd=uri-miss");
+    }
+}
+
+/// What an application says in a 304 is for the client, too, and may be that the page is not for others.
+#[test]
+fn a_page_that_may_no_longer_be_kept_is_forgotten() {
+    let script = "<?php header('ETag: \"t\"');
+        if (isset($_SERVER['HTTP_IF_NONE_MATCH'])) {
+            header('Cache-Control: private'); header('X-Said: private'); http_response_code(304); exit;
+        }
+        header('Cache-Control: max-age=1'); echo 'page';";
+    let kept = Kept::with(Site::with("page.php", script), "http");
+    kept.get("/page.php");
+    let valid = wait::for_some("a question", || {
+        Some(kept.get("/page.php")).filter(|page| page.header("X-Said").is_some())
+    });
+    assert_eq!((valid.status(), &*valid.text()), (200, "page"));
+    assert_eq!(valid.header("Cache-Control"), Some("private"));
+    assert!(wait::until(LIMIT, || kept.bodies().is_empty()));
 }

@@ -31,7 +31,7 @@ const OTHER_USERS: &str = "ask as the user that has started it, or name its sock
 pub(crate) fn run(command: &Command, which: &Control, json: bool) -> Result<(), Failure> {
     let socket = match &which.socket {
         Some(path) => path.clone(),
-        None => find(which.listen.as_deref())?,
+        None => find(&Wanted::by(which, command))?,
     };
     let answer = ask(&socket, command).map_err(|error| {
         Failure::System(format!("no sendoff server answers at {}: {error}", socket.display()))
@@ -113,6 +113,7 @@ struct Found {
     socket: PathBuf,
     /// Where it listens, for people; `None`: it has not answered.
     listeners: Option<String>,
+    is_at_port: bool,
 }
 
 impl fmt::Display for Found {
@@ -128,8 +129,50 @@ impl fmt::Display for Found {
     }
 }
 
-/// The control socket of the server that listens at an address or a port; without either, of the only server that runs.
-fn find(listen: Option<&str>) -> Result<PathBuf, Failure> {
+/// Which server a command is for.
+struct Wanted<'a> {
+    listen: Option<&'a str>,
+    config: Option<PathBuf>,
+    /// Of several servers, one that listens here, if there is one: the port of the page that is to be forgotten.
+    port: Option<u16>,
+}
+
+impl<'a> Wanted<'a> {
+    fn by(which: &'a Control, command: &Command) -> Self {
+        let config = which.config.as_ref();
+        let config = config.map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+        let port = match command {
+            Command::Purge(Some(url)) => port_of(url),
+            _ => None,
+        };
+        Self { listen: which.listen.as_deref(), config, port }
+    }
+
+    fn is_met_by(&self, report: &Report) -> bool {
+        self.listen.is_none_or(|listen| listens(report, listen))
+            && (self.config.is_none() || self.config == report.config)
+    }
+
+    fn says(&self) -> Option<String> {
+        let listens = self.listen.map(|listen| format!("listens on {listen}"));
+        let reads = self.config.as_ref().map(|path| format!("was started with {}", path.display()));
+        let both = [listens, reads].into_iter().flatten().collect::<Vec<_>>();
+        (!both.is_empty()).then(|| both.join(" and "))
+    }
+}
+
+/// The port that an URL names, or that of its scheme.
+fn port_of(url: &str) -> Option<u16> {
+    let (scheme, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    match authority.rsplit_once(':') {
+        Some((_, port)) if !port.ends_with(']') => port.parse().ok(),
+        _ => Some(if scheme.eq_ignore_ascii_case("https") { 443 } else { 80 }),
+    }
+}
+
+/// The control socket of the server that is wanted; of the only one that runs if nothing says which.
+fn find(wanted: &Wanted<'_>) -> Result<PathBuf, Failure> {
     let mut asked = Vec::new();
     for folder in runtime_folder::candidates() {
         if !runtime_folder::is_ours(&folder) {
@@ -150,35 +193,40 @@ fn find(listen: Option<&str>) -> Result<PathBuf, Failure> {
         let left = deadline.saturating_duration_since(Instant::now()).max(SHORTEST_WAIT);
         match sent.and_then(|stream| receive(stream, Some(left))) {
             Ok(Some(Answer::Status(report))) => {
-                if listen.is_none_or(|listen| listens(&report, listen)) {
-                    found.push(Found { socket, listeners: Some(report.listeners.join(", ")) });
+                if wanted.is_met_by(&report) {
+                    let is_at_port =
+                        wanted.port.is_some_and(|port| listens(&report, &port.to_string()));
+                    let listeners = Some(report.listeners.join(", "));
+                    found.push(Found { socket, listeners, is_at_port });
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                found.push(Found { socket, listeners: None });
+                found.push(Found { socket, listeners: None, is_at_port: false });
             }
             // Sockets of servers that were killed do not answer, and those of servers that end do not for long.
             Ok(_) | Err(_) => {}
         }
     }
-    if listen.is_some() && found.iter().any(|found| found.listeners.is_some()) {
+    let says = wanted.says();
+    if says.is_some() && found.iter().any(|found| found.listeners.is_some()) {
         found.retain(|found| found.listeners.is_some());
+    }
+    if found.iter().any(|found| found.is_at_port) {
+        found.retain(|found| found.is_at_port);
     }
     let all = || found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let nothing = "no sendoff server of this user";
-    let says = match (&*found, listen) {
-        ([Found { socket, listeners: Some(_) }], _) => return Ok(socket.clone()),
+    let says = match (&*found, says) {
+        ([Found { socket, listeners: Some(_), .. }], _) => return Ok(socket.clone()),
         ([], None) => format!("{nothing} runs on this machine: {OTHER_USERS}"),
-        ([], Some(listen)) => {
-            format!("{nothing} listens on {listen} on this machine: {OTHER_USERS}")
-        }
-        (silent, listen) if silent.iter().all(|found| found.listeners.is_none()) => {
-            let does =
-                listen.map_or("answers".to_owned(), |at| format!("says that it listens on {at}"));
+        ([], Some(says)) => format!("{nothing} {says} on this machine: {OTHER_USERS}"),
+        (silent, says) if silent.iter().all(|found| found.listeners.is_none()) => {
+            let does = says.map_or("answers".to_owned(), |says| format!("says that it {says}"));
             format!("{nothing} {does} on this machine; there is {}", all())
         }
         _ => {
-            let says = format!("several servers run, choose one by --listen: {}", all());
+            let says =
+                format!("several servers run, choose one by --listen or --config: {}", all());
             return Err(Failure::Input(says));
         }
     };

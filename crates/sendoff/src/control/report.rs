@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use sendoff_acme::CertificateReport;
@@ -32,6 +33,9 @@ pub(crate) struct Report {
     /// Seconds.
     pub(crate) uptime: u64,
     pub(crate) listeners: Vec<String>,
+    /// The configuration file; `None`: the options of `sendoff serve`.
+    #[serde(default)]
+    pub(crate) config: Option<PathBuf>,
     /// Requests that belong to no site, because they could not be understood.
     pub(crate) refused: u64,
     pub(crate) sites: Vec<SiteReport>,

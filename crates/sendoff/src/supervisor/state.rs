@@ -184,6 +184,7 @@ impl Supervisor {
             confinement: self.front.pid().and_then(Confinement::of),
             uptime: self.started.elapsed().as_secs(),
             listeners: self.addresses.iter().map(ToString::to_string).collect(),
+            config: self.source.file(),
             refused: 0,
             sites: self.config.sites.iter().map(site).collect(),
             connections: None,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, COOKIE, UPGRADE};
+use http::header::{AUTHORIZATION, COOKIE, RANGE, UPGRADE};
 use http::{Method, StatusCode};
 use sendoff_config::{Keeping, PageCache};
 use tokio::time::timeout;
@@ -234,7 +234,18 @@ impl<'a> Wish<'a> {
                 }
             }
         };
+        if old.is_none() && self.context.request.headers.contains_key(RANGE) {
+            return self.pass_on(responder).await;
+        }
         self.make(Missing { old: old.as_ref(), begun, ticket }, responder).await
+    }
+
+    /// Has the application answer a request for a part: it may be one of a page that is too large to be kept, and the application may
+    /// be able to begin in its middle.
+    async fn pass_on(&self, responder: &mut dyn Responder) -> Result<Outcome, Cut> {
+        let tell = |head: &mut ResponseHead| head.field("Cache-Status", "sendoff; fwd=uri-miss");
+        let mut told = Layer::new(responder, false, tell);
+        self.maker.respond(&self.context, &mut told).await
     }
 
     /// Sends a page. Returns false if its body is gone.
@@ -244,17 +255,33 @@ impl<'a> Wish<'a> {
         told: &str,
         responder: &mut dyn Responder,
     ) -> Result<bool, Cut> {
+        let Some(answer) = self.answer(page, told) else { return Ok(false) };
+        self.deliver(answer, responder).await?;
+        Ok(true)
+    }
+
+    /// What a client gets of a page; `None`: its body is gone.
+    fn answer(&self, page: &Arc<Page>, told: &str) -> Option<(ResponseHead, Option<Segment>)> {
         let (cache, now) = (&self.context.services.page_cache, SystemTime::now());
-        let (mut head, body) = match page.answer(cache.folder(), &self.context.request.headers, now)
-        {
-            Ok(answer) => answer,
+        match page.answer(cache.folder(), &self.context.request.headers, now) {
+            Ok((mut head, body)) => {
+                let ttl = page.seconds_left(now);
+                head.field("Cache-Status", format!("sendoff; {told}; ttl={ttl}"));
+                Some((head, body))
+            }
             Err(error) => {
                 tracing::debug!(%error, "a kept page is gone");
                 cache.forget(page);
-                return Ok(false);
+                None
             }
-        };
-        head.field("Cache-Status", format!("sendoff; {told}; ttl={}", page.seconds_left(now)));
+        }
+    }
+
+    async fn deliver(
+        &self,
+        (head, body): (ResponseHead, Option<Segment>),
+        responder: &mut dyn Responder,
+    ) -> Result<(), Cut> {
         if let Some(report) = responder.report() {
             report.answered_by("the page cache".to_owned());
             report.remark(Remark {
@@ -264,8 +291,7 @@ impl<'a> Wish<'a> {
             });
         }
         let body = body.filter(|_| self.context.request.method != Method::HEAD);
-        responder::respond(responder, head, body.into_iter().collect::<Vec<Segment>>()).await?;
-        Ok(true)
+        responder::respond(responder, head, body.into_iter().collect::<Vec<Segment>>()).await
     }
 
     /// Makes a page anew whose old form the client has got.
@@ -273,7 +299,9 @@ impl<'a> Wish<'a> {
         let missing = Missing { old: Some(old), begun, ticket: Some(ticket) };
         match self.ask(missing, "fwd=stale", None).await {
             Ok((Ended::StillValid(said, ticket), _)) => {
-                self.renewed(old, begun, &said, ticket);
+                if let (_, false) = self.renewed(old, begun, &said, ticket) {
+                    self.context.services.page_cache.drop_page(old);
+                }
             }
             Ok((Ended::OtherPage(ticket), _)) => {
                 let whole = Missing { old: None, begun, ticket };
@@ -303,9 +331,14 @@ impl<'a> Wish<'a> {
         }
         match (ended, old) {
             (Ended::StillValid(said, ticket), Some(old)) => {
-                let page =
-                    self.renewed(old, begun, &said, ticket).unwrap_or_else(|| Arc::clone(old));
-                if self.send(&page, "hit; fwd=stale; fwd-status=304", responder).await? {
+                let (page, is_kept) = self.renewed(old, begun, &said, ticket);
+                let answer = self.answer(&page, "hit; fwd=stale; fwd-status=304");
+                if !is_kept {
+                    // The answer has the body open.
+                    self.context.services.page_cache.drop_page(old);
+                }
+                if let Some(answer) = answer {
+                    self.deliver(answer, responder).await?;
                     return Ok(Outcome::Sent);
                 }
             }
@@ -346,19 +379,19 @@ impl<'a> Wish<'a> {
         Ok((recorder.into_ended(), outcome))
     }
 
-    /// The old page with a new time, if it may be kept: the application says that it is still valid.
+    /// The old page with a new time, because the application says that it is still valid; true: it is kept.
     fn renewed(
         &self,
         old: &Page,
         begun: Begun,
         said: &ResponseHead,
         ticket: Option<Ticket>,
-    ) -> Option<Arc<Page>> {
+    ) -> (Arc<Page>, bool) {
         let cache = &self.context.services.page_cache;
-        let renewed = cache.renew(old, begun, &self.keeping, self.context.request, said);
+        let (renewed, is_kept) = cache.renew(old, begun, &self.keeping, said);
         if let Some(mut ticket) = ticket {
-            ticket.ends(renewed.is_some());
+            ticket.ends(is_kept);
         }
-        renewed
+        (renewed, is_kept)
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! [`key`] says which requests get the same page, [`freshness`] for how long, [`page`] what a kept page is and how it lies on disk,
 //! [`store`] where the pages are, [`flights`] that one request makes a page while others wait for it, [`recorder`] how a page is kept
-//! while a client gets it, [`purge`] which pages are forgotten before their time is over, and [`journal`] how other fronts hear of that. The
+//! while a client gets it, [`recording`] where its body is meanwhile, [`purge`] which pages are forgotten before their time is over, and [`journal`] how other fronts hear of that. The
 //! handler is `handler/kept.rs`.
 
 mod address;
@@ -20,6 +20,7 @@ mod key;
 mod page;
 mod purge;
 mod recorder;
+mod recording;
 mod store;
 
 pub(crate) use flights::{Flight, Ticket};
@@ -30,5 +31,5 @@ pub use purge::Purge;
 pub(crate) use recorder::{Ended, Order, Recorder};
 pub(crate) use store::PageCache;
 
-/// Bytes that one page may have: it is in memory until it is complete.
+/// Bytes that one page may have. A larger one is more likely a download, which would push out many pages.
 const LARGEST: usize = 8 << 20;

@@ -70,11 +70,12 @@ mod latin1 {
     }
 }
 
-/// A page that is to be kept when it is complete.
+/// A page whose time is new, because the application says that it is still valid.
 #[derive(Debug)]
-pub(super) struct Made {
-    pub(super) facts: Facts,
-    pub(super) body: Vec<u8>,
+pub(super) enum Renewed {
+    Kept(Page),
+    /// The application says, too, that it may not be kept.
+    ForOne(Page),
 }
 
 /// Whether a page may be used.
@@ -197,29 +198,31 @@ impl Page {
         }
     }
 
-    /// The page after the application has said, with this head of a response 304, that it is still valid (RFC 9111 §4.3.4);
-    /// `None`: it may not be kept.
+    /// The page after the application has said, with this head of a response 304, that it is still valid (RFC 9111 §4.3.4).
     pub(super) fn still_valid(
         &self,
         keeping: &Keeping,
-        request: &Request,
         said: &ResponseHead,
         now: SystemTime,
-    ) -> Option<Self> {
+    ) -> Renewed {
         let mut head = self.stored_head();
         let is_new = |name: &[u8]| said.fields.iter().any(|new| new.is(name));
         // The page is as old as the answer that it is still valid.
-        head.fields.retain(|field| !field.is("Age") && !is_new(field.name()));
+        let is_age = |field: &Field| field.is("Age") || field.is("Date");
+        head.fields.retain(|field| !is_age(field) && !is_new(field.name()));
         head.fields.extend(said.fields.iter().cloned());
         head.accel_expires.clone_from(&said.accel_expires);
-        let times = freshness::judge(keeping, request, &head, now)?;
-        // For which requests the page is under the new names is not known.
-        if !freshness::varies_with(&head).iter().eq(self.facts.vary.iter().map(|(name, _)| name)) {
-            return None;
+        let times = freshness::judge(keeping, &head, now);
+        let mut facts = Facts { made: now, fields: texts(&head), ..self.facts.clone() };
+        // For which requests the page is under new names is not known.
+        let varies = self.facts.vary.iter().map(|(name, _)| name);
+        match times.filter(|_| freshness::varies_with(&head).iter().eq(varies)) {
+            Some(times) => {
+                facts.times = times;
+                Renewed::Kept(Self { facts })
+            }
+            None => Renewed::ForOne(Self { facts }),
         }
-        let mut facts = Facts { made: now, times, ..self.facts.clone() };
-        facts.fields = texts(&head);
-        Some(Self { facts })
     }
 
     /// Whether its facts may be those of a page that this server has made.
@@ -257,8 +260,7 @@ impl Page {
     ) -> io::Result<(ResponseHead, Option<Segment>)> {
         let mut head = self.stored_head();
         let age = now.duration_since(self.facts.made).unwrap_or_default();
-        let before = self.value("Age").and_then(|age| std::str::from_utf8(age).ok()?.parse().ok());
-        let age = age.saturating_add(Duration::from_secs(before.unwrap_or(0)));
+        let age = age.saturating_add(freshness::age(&head, self.facts.made));
         head.fields.retain(|field| !field.is("Age"));
         head.field("Age", age.as_secs().to_string());
         if head.status == StatusCode::OK && is_current(&head, fields) {

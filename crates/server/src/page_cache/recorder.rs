@@ -11,8 +11,9 @@ use super::LARGEST;
 use super::flights::Ticket;
 use super::freshness::judge;
 use super::key::Key;
-use super::page::{Made, Page, facts, is_current};
+use super::page::{Page, facts, is_current};
 use super::purge::Begun;
+use super::recording::Recording;
 use super::store::PageCache;
 use crate::cut::Cut;
 use crate::delivery::Progress;
@@ -63,7 +64,7 @@ enum State {
     Waiting,
     /// The client gets the response, which is kept if it becomes whole, with this announced length, and the application ends it well.
     Passing {
-        kept: Option<Box<Made>>,
+        kept: Option<Box<Recording>>,
         length: Option<u64>,
         ending: ResponseEnd,
     },
@@ -140,23 +141,26 @@ impl<'r, 'o> Recorder<'r, 'o> {
     }
 
     fn keep(&mut self, segment: &Segment) {
-        let State::Passing { kept, .. } = &mut self.state else { return };
-        let Some(made) = kept else { return };
-        if segment.len() > (LARGEST - made.body.len()) as u64 {
+        let State::Passing { kept: Some(recording), .. } = &mut self.state else { return };
+        if segment.len() > LARGEST as u64 - recording.len() {
             return self.give_up();
         }
-        match segment {
-            Segment::Bytes(bytes) => made.body.extend_from_slice(bytes),
+        let kept = match segment {
+            Segment::Bytes(bytes) => recording.push(bytes),
             Segment::File(file) => {
                 let mut file = file.clone();
-                while file.len > 0 {
-                    match file.read(READ) {
-                        Ok(bytes) => made.body.extend_from_slice(&bytes),
-                        // The client's response is cut by whoever sends it.
-                        Err(_) => return self.give_up(),
-                    }
+                let mut kept = Ok(());
+                while file.len > 0 && kept.is_ok() {
+                    // After an error the client's response is cut by whoever sends it.
+                    kept = file.read(READ).and_then(|bytes| recording.push(&bytes));
                 }
+                kept
             }
+        };
+        if let Err(error) = kept {
+            let request = self.order.request.shown();
+            tracing::debug!(request, %error, "a page is not kept");
+            self.give_up();
         }
     }
 
@@ -179,13 +183,15 @@ impl Responder for Recorder<'_, '_> {
             self.state = State::Swallowing(instead);
             return Ok(());
         }
-        let Order { key, keeping, request, told, .. } = self.order;
+        let Order { cache, limit, key, keeping, request, told, .. } = self.order;
         let now = SystemTime::now();
         // A response to HEAD has no body that could be kept.
-        let judged = judge(keeping, request, &head, now).filter(|_| request.method == Method::GET);
+        let may_keep = request.method == Method::GET
+            && head.length.is_none_or(|length| length <= LARGEST as u64);
+        let judged = may_keep.then(|| judge(keeping, &head, now)).flatten();
         let kept = judged.map(|times| {
             let facts = facts(key, request, &head, times, now);
-            Box::new(Made { facts, body: Vec::new() })
+            Box::new(Recording::new(cache, facts, limit))
         });
         let is_kept = kept.is_some();
         let stored = if is_kept { "; stored" } else { "" };
@@ -224,18 +230,17 @@ impl Responder for Recorder<'_, '_> {
             None => 0,
         };
         if let State::Passing { kept, length, ending } = &mut self.state
-            && let Some(made) = kept.take()
+            && let Some(recording) = kept.take()
         {
             // A client that needs no body does not notice what is missing.
-            let has_all = length.map(|length| length == made.body.len() as u64);
+            let has_all = length.map(|length| length == recording.len());
             let is_whole = match ending {
                 ResponseEnd::Complete => has_all.unwrap_or(true),
                 ResponseEnd::Closed => has_all.unwrap_or(false),
                 ResponseEnd::Failed => false,
             };
             if missing == 0 && is_whole {
-                let Order { cache, begun, limit, .. } = self.order;
-                cache.keep_soon(*made, begun, limit, self.ticket.take());
+                recording.finish(self.order.begun, self.ticket.take());
             } else {
                 self.give_up();
             }

@@ -14,15 +14,15 @@ use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
 use lru::LruCache;
+use rustix::fs::{FlockOperation, flock};
 use sendoff_config::{Keeping, PageStore};
 use tempfile::{Builder, NamedTempFile};
 
 use super::flights::{Flight, Flights, Ticket};
 use super::journal::{Journal, Past};
 use super::key::{Hash, Key};
-use super::page::{Facts, Made, Page, open};
+use super::page::{Facts, Page, Renewed, open};
 use super::purge::{Begun, Purge, Purges};
-use crate::request::Request;
 use crate::response::ResponseHead;
 
 /// Pages with the same key that may be kept beside each other, because they vary with request fields.
@@ -30,9 +30,6 @@ const MOST_VARIANTS: usize = 32;
 
 /// Bytes of a file with facts: more than a response head may have.
 const MOST_FACTS: u64 = 1 << 20;
-
-/// Bytes of bodies that may wait to be written. A disk that does not keep up must not fill the memory.
-const MOST_UNWRITTEN: u64 = 256 << 20;
 
 /// Pages whose files are removed at once.
 const FEW: usize = 4;
@@ -43,12 +40,22 @@ const RANDOM_LETTERS: usize = 16;
 /// A file that is unfinished after this time has no writer any more: it may be removed.
 const WRITTEN_BY_NOW: Duration = Duration::from_secs(60);
 
+/// Bytes of all pages that are being made.
+#[derive(Debug, Default)]
+pub(super) struct Unfinished {
+    /// In memory or in files.
+    pub(super) all: AtomicU64,
+    /// Handed over, but not written yet.
+    pub(super) unwritten: AtomicU64,
+}
+
 /// The pages that a front keeps.
 #[derive(Debug)]
 pub(crate) struct PageCache {
     folder: PathBuf,
     is_loaded: AtomicBool,
-    unwritten: AtomicU64,
+    /// Pages that are being made.
+    pub(super) unfinished: Unfinished,
     flights: Arc<Flights>,
     inner: Mutex<Inner>,
 }
@@ -150,7 +157,7 @@ impl PageCache {
         Arc::new(Self {
             folder: config.folder.clone(),
             is_loaded: AtomicBool::new(false),
-            unwritten: AtomicU64::new(0),
+            unfinished: Unfinished::default(),
             flights: Flights::new(),
             inner,
         })
@@ -251,54 +258,47 @@ impl PageCache {
         self.flights.of(known.unwrap_or_else(|| key.hash()))
     }
 
-    /// Keeps a page, on a thread that may wait for the disk. Requests that wait for `ticket` wait for that.
-    pub(super) fn keep_soon(
-        self: &Arc<Self>,
-        made: Made,
+    /// Keeps a page whose body is written.
+    pub(super) fn keep(
+        &self,
+        mut facts: Facts,
+        body: NamedTempFile,
         begun: Begun,
         limit: u64,
-        ticket: Option<Ticket>,
-    ) {
-        let (cache, len) = (Arc::clone(self), made.body.len() as u64);
-        if self.unwritten.fetch_add(len, Ordering::Relaxed) > MOST_UNWRITTEN {
-            self.unwritten.fetch_sub(len, Ordering::Relaxed);
-            return self.ends(Err(io::Error::other("the disk is too slow")), ticket);
-        }
-        drop(tokio::task::spawn_blocking(move || {
-            cache.keep(made, begun, limit, ticket);
-            cache.unwritten.fetch_sub(len, Ordering::Relaxed);
-        }));
+    ) -> io::Result<()> {
+        // Open, and so locked, until it is a page's.
+        let (_open, path) = body.keep()?;
+        facts.body = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        self.put(Page::new(facts), begun, limit)
     }
 
-    fn keep(&self, made: Made, begun: Begun, limit: u64, ticket: Option<Ticket>) {
-        let Made { mut facts, body } = made;
-        facts.len = body.len() as u64;
-        facts.crc = crc32fast::hash(&body);
-        let kept = self.write_body(&body).and_then(|name| {
-            facts.body = name;
-            self.put(Page::new(facts), begun, limit)
-        });
-        self.ends(kept, ticket);
-    }
-
-    /// Keeps a page for longer, because the application says that it is still valid.
+    /// The page with a new time, because the application says that it is still valid; true: it is kept for longer.
     pub(crate) fn renew(
         &self,
         page: &Page,
         begun: Begun,
         keeping: &Keeping,
-        request: &Request,
         said: &ResponseHead,
-    ) -> Option<Arc<Page>> {
-        let renewed = page.still_valid(keeping, request, said, SystemTime::now())?;
-        let renewed = Arc::new(renewed);
-        for gone in self.insert(Arc::clone(&renewed), begun) {
-            self.remove(&gone);
+    ) -> (Arc<Page>, bool) {
+        match page.still_valid(keeping, said, SystemTime::now()) {
+            Renewed::Kept(renewed) => {
+                let renewed = Arc::new(renewed);
+                for gone in self.insert(Arc::clone(&renewed), begun) {
+                    self.remove(&gone);
+                }
+                (renewed, true)
+            }
+            Renewed::ForOne(renewed) => (Arc::new(renewed), false),
         }
-        Some(renewed)
     }
 
-    fn ends(&self, kept: io::Result<()>, ticket: Option<Ticket>) {
+    /// Forgets a page that may no longer be kept.
+    pub(crate) fn drop_page(&self, page: &Page) {
+        self.forget(page);
+        self.remove(page);
+    }
+
+    pub(super) fn ends(&self, kept: io::Result<()>, ticket: Option<Ticket>) {
         if let Err(error) = &kept {
             let folder = self.folder.display();
             tracing::warn!(%error, %folder, "a page could not be kept");
@@ -308,13 +308,11 @@ impl PageCache {
         }
     }
 
-    /// Writes a body under a name that no other page has.
-    fn write_body(&self, body: &[u8]) -> io::Result<String> {
-        let mut file = self.new_file(".body")?;
-        file.write_all(body)?;
-        let (_, path) = file.keep()?;
-        let name = path.file_name().unwrap_or_default();
-        Ok(name.to_string_lossy().into_owned())
+    /// A file for a body, with a name that no other page has. Its lock tells another front that it is still being written.
+    pub(super) fn new_body(&self) -> io::Result<NamedTempFile> {
+        let file = self.new_file(".body")?;
+        flock(file.as_file(), FlockOperation::NonBlockingLockExclusive)?;
+        Ok(file)
     }
 
     /// A file with a random name, which is removed unless it is kept.
@@ -373,8 +371,9 @@ impl PageCache {
         gone
     }
 
-    /// Takes the least recently used pages out until the others fit.
+    /// Takes the least recently used pages out until the others fit, beside those that are being made.
     fn make_room(&self, limit: u64) -> Vec<Arc<Page>> {
+        let limit = limit.saturating_sub(self.unfinished.all.load(Ordering::Relaxed));
         let mut inner = self.lock();
         let mut gone = Vec::new();
         while inner.bytes > limit
@@ -434,7 +433,7 @@ impl PageCache {
             // It may belong to a page that is being written now.
             let modified = fs::metadata(&path).and_then(|file| file.modified());
             let age = modified.ok().and_then(|modified| modified.elapsed().ok());
-            if age.is_some_and(|age| age > WRITTEN_BY_NOW) {
+            if age.is_some_and(|age| age > WRITTEN_BY_NOW) && !is_being_written(&path) {
                 let _ = fs::remove_file(path);
             }
         }
@@ -501,6 +500,12 @@ fn is_damage(error: &io::Error) -> bool {
     error.raw_os_error().is_none() || error.kind() == io::ErrorKind::NotFound
 }
 
+/// Whether a front is writing this body.
+fn is_being_written(path: &Path) -> bool {
+    let lock = |(file, _)| flock(file, FlockOperation::NonBlockingLockShared);
+    matches!(open(path).map(lock), Ok(Err(_)))
+}
+
 /// Whether a file of this name has facts: the hexadecimal digits of a hash.
 fn is_facts(name: &str) -> bool {
     name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -542,10 +547,13 @@ mod tests {
             let mut head = ResponseHead::new(StatusCode::OK, None);
             head.field("Vary", vary);
             let now = SystemTime::now();
-            let times = judge(&KEEPING, &request, &head, now).unwrap();
-            let facts = facts(key, &request, &head, times, now);
+            let times = judge(&KEEPING, &head, now).unwrap();
+            let mut facts = facts(key, &request, &head, times, now);
             let begun = self.cache.begun();
-            self.cache.keep(Made { facts, body: b"body".to_vec() }, begun, limit, None);
+            let mut file = self.cache.new_body().unwrap();
+            file.write_all(b"body").unwrap();
+            (facts.len, facts.crc) = (4, crc32fast::hash(b"body"));
+            self.cache.keep(facts, file, begun, limit).unwrap();
         }
 
         fn bytes(&self) -> u64 {
@@ -599,6 +607,17 @@ mod tests {
         }
         assert!(store.bytes() <= limit, "{}", store.bytes());
         assert!(store.bytes() > limit / 2, "{}", store.bytes());
+    }
+
+    #[test]
+    fn what_a_front_is_writing_is_left_alone() {
+        let store = Store::new();
+        let (written, left) = (store.cache.new_body().unwrap(), store.folder.path().join("x.body"));
+        let old = SystemTime::now() - 2 * WRITTEN_BY_NOW;
+        File::create(&left).unwrap().set_modified(old).unwrap();
+        written.as_file().set_modified(old).unwrap();
+        assert_eq!(store.read_again(), 0);
+        assert!(written.path().exists() && !left.exists());
     }
 
     #[test]

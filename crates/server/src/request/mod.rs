@@ -8,6 +8,7 @@ mod path;
 pub mod proxy_protocol;
 pub(crate) mod received;
 mod stream;
+pub(crate) mod variables;
 mod who;
 
 use std::fmt;

@@ -1,12 +1,13 @@
 //! The conditions of routes.
 
+use http::header::COOKIE;
 use http::{HeaderMap, HeaderName, Method};
 use pcre2::bytes::{Regex, RegexBuilder};
-use percent_encoding::percent_decode;
 use sendoff_config::{Clients, FieldCondition, Network};
 
 use super::protect::has_ending;
 use super::text::Groups;
+use crate::request::variables::{self, ParameterName};
 use crate::request::{Endpoint, Request};
 
 /// Steps that one match may take, so that no path keeps the event loop busy. PCRE2's own limit is 10,000,000, which is a tenth of
@@ -36,30 +37,97 @@ pub(super) struct Conditions {
     expression: Option<Regex>,
     methods: Vec<String>,
     headers: Vec<Field>,
-    query: Vec<Field>,
+    query: Vec<Parameter>,
+}
+
+/// A condition about a request field.
+#[derive(Debug)]
+struct Field {
+    name: Option<HeaderName>,
+    test: Test,
+}
+
+/// A condition about a parameter of the query.
+#[derive(Debug)]
+struct Parameter {
+    name: ParameterName,
+    test: Test,
 }
 
 #[derive(Debug)]
-struct Field {
-    name: String,
+struct Test {
+    /// `None`: any value.
     value: Option<Regex>,
     negated: bool,
 }
 
-impl Field {
+impl Test {
     fn compile(condition: &FieldCondition) -> Result<Self, String> {
         let value = condition.value.as_deref().map(compile).transpose()?;
-        Ok(Self { name: condition.name.clone(), value, negated: condition.negated })
+        Ok(Self { value, negated: condition.negated })
     }
 
-    /// Whether one of the values meets the condition.
-    fn holds<'v>(&self, values: impl Iterator<Item = &'v [u8]>) -> Result<bool, TooHard> {
-        for value in values {
-            if self.value.as_ref().map_or(Ok(true), |expression| is_match(expression, value))? {
-                return Ok(!self.negated);
+    fn is_met_by(&self, value: &[u8]) -> Result<bool, TooHard> {
+        self.value.as_ref().map_or(Ok(true), |expression| is_match(expression, value))
+    }
+}
+
+impl Field {
+    fn compile(condition: &FieldCondition) -> Result<Self, String> {
+        let name = HeaderName::from_bytes(condition.name.as_bytes()).ok();
+        Ok(Self { name, test: Test::compile(condition)? })
+    }
+
+    /// Whether one of the values meets the condition. That may also be the cookies as PHP reads them: `wp.x` is its `wp_x`.
+    fn holds(&self, headers: &HeaderMap) -> Result<bool, TooHard> {
+        let Some(name) = &self.name else { return Ok(self.test.negated) };
+        let values = || headers.get_all(name).iter().map(http::HeaderValue::as_bytes);
+        for value in values() {
+            if self.test.is_met_by(value)? {
+                return Ok(!self.test.negated);
             }
         }
-        Ok(self.negated)
+        let is_met = *name == COOKIE
+            && headers.contains_key(COOKIE)
+            && self.test.is_met_by(&variables::cookies(values()))?;
+        Ok(is_met != self.test.negated)
+    }
+}
+
+impl Parameter {
+    fn compile(condition: &FieldCondition) -> Result<Self, String> {
+        Ok(Self { name: ParameterName::new(&condition.name), test: Test::compile(condition)? })
+    }
+
+    /// Whether the condition holds for one of the values, or, if it is negated, whether the parameter is missing or one of its values is
+    /// another: applications differ in which of several they take.
+    fn holds(&self, query: &[u8]) -> Result<bool, TooHard> {
+        if self.test.negated { self.misses(query) } else { self.meets(query) }
+    }
+
+    fn meets(&self, query: &[u8]) -> Result<bool, TooHard> {
+        for value in self.name.any_values(query) {
+            if self.test.is_met_by(&value)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn misses(&self, query: &[u8]) -> Result<bool, TooHard> {
+        let mut is_missing = true;
+        for value in self.name.values(query) {
+            is_missing = false;
+            let is_met = match value {
+                Some(value) => self.test.is_met_by(&value)?,
+                // An array is no value that an expression is about.
+                None => self.test.value.is_none(),
+            };
+            if !is_met {
+                return Ok(true);
+            }
+        }
+        Ok(is_missing)
     }
 }
 
@@ -74,17 +142,14 @@ pub(super) struct Matched {
 impl Conditions {
     pub(super) fn compile(config: &sendoff_config::Conditions) -> Result<Self, String> {
         let bytes = |texts: &[String]| texts.iter().map(|text| text.clone().into_bytes()).collect();
-        let fields = |conditions: &[FieldCondition]| {
-            conditions.iter().map(Field::compile).collect::<Result<_, _>>()
-        };
         Ok(Self {
             paths: bytes(&config.paths),
             prefixes: bytes(&config.prefixes),
             extensions: bytes(&config.extensions),
             expression: config.expression.as_deref().map(compile).transpose()?,
             methods: config.methods.clone(),
-            headers: fields(&config.headers)?,
-            query: fields(&config.query)?,
+            headers: config.headers.iter().map(Field::compile).collect::<Result<_, _>>()?,
+            query: config.query.iter().map(Parameter::compile).collect::<Result<_, _>>()?,
         })
     }
 
@@ -109,13 +174,13 @@ impl Conditions {
             return Ok(None);
         }
         for field in &self.headers {
-            if !field.holds(values(&request.headers, &field.name))? {
+            if !field.holds(&request.headers)? {
                 return Ok(None);
             }
         }
         for parameter in &self.query {
             let query = request.query.as_deref().unwrap_or_default();
-            if !parameter.holds(parameters(query, parameter.name.as_bytes()))? {
+            if !parameter.holds(query)? {
                 return Ok(None);
             }
         }
@@ -134,21 +199,6 @@ pub(super) fn contains(folder: &[u8], path: &[u8]) -> bool {
 
 fn is_method(name: &str, method: &Method) -> bool {
     name == method.as_str() || (name == "GET" && method == Method::HEAD)
-}
-
-fn values<'m>(headers: &'m HeaderMap, name: &str) -> impl Iterator<Item = &'m [u8]> {
-    let name = HeaderName::from_bytes(name.as_bytes()).ok();
-    let all = name.map(|name| headers.get_all(name).into_iter());
-    all.into_iter().flatten().map(http::HeaderValue::as_bytes)
-}
-
-/// The values of a parameter, as they stand in the query string. Names are compared decoded, as PHP reads them.
-fn parameters<'q>(query: &'q [u8], name: &[u8]) -> impl Iterator<Item = &'q [u8]> {
-    query.split(|&b| b == b'&').filter_map(move |pair| {
-        let end = pair.iter().position(|&b| b == b'=').unwrap_or(pair.len());
-        let is_named = percent_decode(&pair[..end]).eq(name.iter().copied());
-        is_named.then(|| pair.get(end + 1..).unwrap_or_default())
-    })
 }
 
 fn is_match(expression: &Regex, subject: &[u8]) -> Result<bool, TooHard> {
@@ -233,11 +283,45 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_found_by_their_whole_name() {
-        let found = |query: &'static str| -> Vec<_> {
-            parameters(query.as_bytes(), b"a").map(|value| str::from_utf8(value).unwrap()).collect()
+    fn of_several_values_one_is_enough() {
+        let holds = |value: Option<&str>, negated, query: &str| {
+            let condition =
+                FieldCondition { name: "a".into(), value: value.map(str::to_owned), negated };
+            Parameter::compile(&condition).unwrap().holds(query.as_bytes()).unwrap()
         };
-        assert_eq!(found("a=1&ab=2&a&xa=3&a=&%61=4"), ["1", "", "", "4"]);
-        assert!(found("").is_empty());
+        for (query, is_one, is_other, is_there) in [
+            ("a=1", true, false, true),
+            ("a=%31", true, false, true),
+            ("+a=1", true, false, true),
+            ("a=1&a=2", true, true, true),
+            ("a=2&a=1", true, true, true),
+            ("a[]=1", true, true, true),
+            ("a=2", false, true, true),
+            ("a", false, true, true),
+            ("b=1", false, true, false),
+            ("", false, true, false),
+        ] {
+            assert_eq!(holds(Some("^1$"), false, query), is_one, "{query}");
+            assert_eq!(holds(Some("^1$"), true, query), is_other, "{query}");
+            assert_eq!(holds(None, false, query), is_there, "{query}");
+            assert_eq!(holds(None, true, query), !is_there, "{query}");
+        }
+    }
+
+    #[test]
+    fn cookies_are_compared_as_sent_and_as_php_reads_them() {
+        let holds = |value: &str, negated, cookies: &[&'static str]| {
+            let condition =
+                FieldCondition { name: "Cookie".into(), value: Some(value.into()), negated };
+            let fields = cookies.iter().map(|text| (COOKIE, text.parse().unwrap()));
+            Field::compile(&condition).unwrap().holds(&fields.collect()).unwrap()
+        };
+        for cookies in [&["a_b=1"][..], &["a.b=1"], &["x=y;\ta[b=1"], &["a b"], &["x=y", "a.b=1"]] {
+            assert!(holds("(?:^|; )a_b=", false, cookies), "{cookies:?}");
+            assert!(!holds("(?:^|; )a_b=", true, cookies), "{cookies:?}");
+        }
+        assert!(holds("a[.]b=%41", false, &["a.b=%41"]));
+        assert!(holds("x=y; a=1", false, &["x=y", "a=1"]));
+        assert!(holds("^$", true, &[]) && !holds("^$", false, &[]));
     }
 }

@@ -1,0 +1,262 @@
+//! The body of a page while the page is made: its last bytes in memory, the others in a file that is its page's if it becomes whole.
+//!
+//! The event loop hands pieces over; one job at a time writes those of a page, on a thread that may wait for the disk.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tempfile::NamedTempFile;
+
+use super::LARGEST;
+use super::flights::Ticket;
+use super::page::Facts;
+use super::purge::Begun;
+use super::store::PageCache;
+
+/// Bytes that a page collects in memory before they are written.
+const PIECE: usize = 128 * 1024;
+
+/// Bytes that may wait to be written. A disk that does not keep up must not fill the memory.
+const MOST_UNWRITTEN: u64 = 64 << 20;
+
+/// Pages that are being made may have this part of the bytes of all pages.
+const PART: u64 = 4;
+
+/// Bytes that are counted as long as this lives.
+#[derive(Debug)]
+struct Counted {
+    cache: Arc<PageCache>,
+    bytes: u64,
+}
+
+impl Counted {
+    /// Returns false if pages that are being made would have too many bytes.
+    fn add(&mut self, bytes: u64, limit: u64) -> bool {
+        let most = (limit / PART).max(limit.min(LARGEST as u64));
+        self.bytes += bytes;
+        self.cache.unfinished.all.fetch_add(bytes, Ordering::Relaxed) + bytes <= most
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.cache.unfinished.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A page that is being made.
+pub(super) struct Recording {
+    facts: Facts,
+    /// Bytes that all pages may have.
+    limit: u64,
+    counted: Counted,
+    /// What has not been handed over.
+    memory: Vec<u8>,
+    writer: Option<Arc<Writer>>,
+}
+
+impl Recording {
+    pub(super) fn new(cache: &Arc<PageCache>, facts: Facts, limit: u64) -> Self {
+        let counted = Counted { cache: Arc::clone(cache), bytes: 0 };
+        Self { facts, limit, counted, memory: Vec::new(), writer: None }
+    }
+
+    /// Bytes so far.
+    pub(super) fn len(&self) -> u64 {
+        self.counted.bytes
+    }
+
+    /// Adds bytes.
+    ///
+    /// # Errors
+    /// The page cannot be kept.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if !self.counted.add(bytes.len() as u64, self.limit) {
+            return Err(io::Error::other("too many pages are being made"));
+        }
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min(PIECE - self.memory.len()));
+            self.memory.extend_from_slice(now);
+            rest = later;
+            if self.memory.len() == PIECE {
+                let piece = std::mem::take(&mut self.memory);
+                self.writer().hand_over(piece)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The page is whole: it is kept when all of it is written. Requests that wait for `ticket` wait for that.
+    pub(super) fn finish(mut self, begun: Begun, ticket: Option<Ticket>) {
+        let (piece, writer) = (std::mem::take(&mut self.memory), Arc::clone(self.writer()));
+        let Self { facts, limit, counted, .. } = &mut self;
+        let counted = Counted {
+            cache: Arc::clone(&counted.cache),
+            bytes: std::mem::take(&mut counted.bytes),
+        };
+        let end = End { facts: facts.clone(), limit: *limit, counted, begun, ticket };
+        writer.finish(piece, Box::new(end));
+    }
+
+    fn writer(&mut self) -> &Arc<Writer> {
+        self.writer.get_or_insert_with(|| Writer::new(&self.counted.cache))
+    }
+}
+
+impl Drop for Recording {
+    /// Without [`finish`](Self::finish) what is not written yet need not be.
+    fn drop(&mut self) {
+        if let Some(writer) = &self.writer {
+            writer.give_up();
+        }
+    }
+}
+
+/// What is to be done when a body is written.
+#[derive(Debug)]
+struct End {
+    facts: Facts,
+    limit: u64,
+    counted: Counted,
+    begun: Begun,
+    ticket: Option<Ticket>,
+}
+
+/// Writes one body.
+#[derive(Debug)]
+struct Writer {
+    cache: Arc<PageCache>,
+    queue: Mutex<Queue>,
+    /// Used by one job at a time.
+    file: Mutex<BodyFile>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    pieces: VecDeque<Vec<u8>>,
+    end: Option<Box<End>>,
+    /// A job works on it.
+    has_job: bool,
+}
+
+/// A body on disk, as far as it is written.
+#[derive(Debug, Default)]
+struct BodyFile {
+    file: Option<NamedTempFile>,
+    crc: crc32fast::Hasher,
+    len: u64,
+    error: Option<io::Error>,
+}
+
+impl Writer {
+    fn new(cache: &Arc<PageCache>) -> Arc<Self> {
+        let (queue, file) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { cache: Arc::clone(cache), queue, file })
+    }
+
+    fn hand_over(self: &Arc<Self>, piece: Vec<u8>) -> io::Result<()> {
+        let len = piece.len() as u64;
+        let unwritten = &self.cache.unfinished.unwritten;
+        if unwritten.fetch_add(len, Ordering::Relaxed) > MOST_UNWRITTEN {
+            unwritten.fetch_sub(len, Ordering::Relaxed);
+            return Err(io::Error::other("the disk is too slow"));
+        }
+        let mut queue = lock(&self.queue);
+        queue.pieces.push_back(piece);
+        self.start(queue);
+        Ok(())
+    }
+
+    fn finish(self: &Arc<Self>, piece: Vec<u8>, end: Box<End>) {
+        self.cache.unfinished.unwritten.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        let mut queue = lock(&self.queue);
+        queue.pieces.push_back(piece);
+        queue.end = Some(end);
+        self.start(queue);
+    }
+
+    fn give_up(&self) {
+        let mut queue = lock(&self.queue);
+        if queue.end.is_none() {
+            queue.pieces.drain(..).for_each(|piece| self.is_done(&piece));
+        }
+    }
+
+    fn start(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>) {
+        if !std::mem::replace(&mut queue.has_job, true) {
+            let writer = Arc::clone(self);
+            drop(tokio::task::spawn_blocking(move || writer.write_all()));
+        }
+    }
+
+    /// Writes what has been handed over.
+    fn write_all(&self) {
+        let mut file = lock(&self.file);
+        loop {
+            let mut queue = lock(&self.queue);
+            let Some(piece) = queue.pieces.pop_front() else {
+                queue.has_job = false;
+                let end = queue.end.take();
+                drop(queue);
+                if let Some(end) = end {
+                    self.end(std::mem::take(&mut file), *end);
+                }
+                return;
+            };
+            drop(queue);
+            file.write(&self.cache, &piece);
+            self.is_done(&piece);
+        }
+    }
+
+    fn is_done(&self, piece: &[u8]) {
+        self.cache.unfinished.unwritten.fetch_sub(piece.len() as u64, Ordering::Relaxed);
+    }
+
+    fn end(&self, file: BodyFile, end: End) {
+        let End { facts, limit, counted, begun, ticket } = end;
+        let kept = file.into_parts(facts).and_then(|(facts, file)| {
+            drop(counted);
+            self.cache.keep(facts, file, begun, limit)
+        });
+        self.cache.ends(kept, ticket);
+    }
+}
+
+impl BodyFile {
+    /// Appends bytes. After a failure nothing is written any more.
+    fn write(&mut self, cache: &PageCache, bytes: &[u8]) {
+        if self.error.is_none() {
+            self.error = self.append(cache, bytes).err();
+        }
+    }
+
+    fn append(&mut self, cache: &PageCache, bytes: &[u8]) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(cache.new_body()?),
+        };
+        file.write_all(bytes)?;
+        self.crc.update(bytes);
+        self.len += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// The facts with what is known of the body, and its file.
+    fn into_parts(self, mut facts: Facts) -> io::Result<(Facts, NamedTempFile)> {
+        let Self { file, crc, len, error } = self;
+        if let Some(error) = error {
+            return Err(error);
+        }
+        let file = file.ok_or_else(|| io::Error::other("nothing was written"))?;
+        (facts.len, facts.crc) = (len, crc.finalize());
+        Ok((facts, file))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
