@@ -20,6 +20,7 @@ use super::error::Outcome;
 use super::script::Call;
 use super::status::Failure;
 use crate::cut::Cut;
+use crate::observe::repeated;
 use crate::responder::{Responder, unless_gone};
 use crate::response::{CgiHead, ResponseHead};
 use crate::upstream::hosts::Tried;
@@ -129,7 +130,11 @@ pub(super) async fn ask(
             return Ok(Err(Failure::from(why).of(&who())));
         }
         let (host, request) = (turn.host().address(), &**call.log_name());
-        tracing::info!(%host, request, "sent to another host: {why}");
+        if !why.is_outage()
+            || repeated::is_first(&format!("sent to another host than {host}: {why}"))
+        {
+            tracing::info!(%host, request, "sent to another host: {why}");
+        }
     }
 }
 
