@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, wait};
 use sendoff_config::{Config, PoolConfig, SlowLog};
 use sendoff_pool::{MAX_MESSAGE, ToMaster};
 use sendoff_sandbox::MemoryWatch;
-use sendoff_sys::master::{SIGNALS, poll_until};
+use sendoff_sys::master::{SIGNALS, Supervisor, poll_until};
 use sendoff_sys::process::{Forked, SignalFd, fork};
 
 use crate::engine::stuck_signal;
@@ -56,6 +56,7 @@ pub(crate) struct Master<'a> {
     pool: &'a PoolConfig,
     socket: OwnedFd,
     signals: SignalFd,
+    supervisor: Supervisor,
     /// Where workers ask the front for the state of the pool: the front's end, kept for the next front, and theirs.
     status: (OwnedFd, OwnedFd),
     /// As many as there should be workers, or more while some are about to end.
@@ -94,6 +95,7 @@ impl<'a> Master<'a> {
             pool,
             socket,
             signals,
+            supervisor: Supervisor::of_this_process(),
             status,
             slots,
             leaving,
@@ -134,7 +136,7 @@ impl<'a> Master<'a> {
         });
     }
 
-    /// Keeps workers until SIGTERM, or until the front has closed the pool socket.
+    /// Keeps workers until SIGTERM that is not the end of the supervisor, or until the front has closed the pool socket.
     ///
     /// # Errors
     /// The system refuses to wait.
@@ -157,6 +159,8 @@ impl<'a> Master<'a> {
             match self.wait_until(deadline)? {
                 Wake::Reap => self.reap(),
                 Wake::FrontGone => return self.drain(false).map(|()| Role::Master),
+                // The front finishes its requests, for which it needs workers, and then closes the pool socket.
+                Wake::Terminate if self.supervisor.has_just_died() => {}
                 Wake::Terminate => return self.drain(true).map(|()| Role::Master),
                 Wake::Time => {}
             }
@@ -166,7 +170,8 @@ impl<'a> Master<'a> {
     /// Whether the pool has no worker and should have none. The supervisor then starts another master when the front wants
     /// workers again. Every message of the front has been read: a later one stays in the socket, for the supervisor.
     fn is_idle(&mut self) -> bool {
-        self.target == 0 && self.workers().next().is_none()
+        // No supervisor would start the next master.
+        self.target == 0 && self.workers().next().is_none() && !self.supervisor.is_gone()
     }
 
     /// Every worker that was not reaped.

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, getpid, setpgid};
 use sendoff_config::{Config, PoolConfig, Program};
 use sendoff_pool::{MAX_MESSAGE, OUT_OF_MEMORY, ProgramState, ToMaster};
 use sendoff_sandbox::MemoryWatch;
-use sendoff_sys::master::{SIGNALS, poll_until};
+use sendoff_sys::master::{SIGNALS, Supervisor, poll_until};
 use sendoff_sys::process::{Forked, SignalFd, fork};
 
 use super::output::{Log, Output, Reading, Stream};
@@ -74,6 +74,7 @@ pub(super) struct Master<'a> {
     /// Leads to the front.
     socket: OwnedFd,
     signals: SignalFd,
+    supervisor: Supervisor,
     slots: Vec<Slot>,
     outputs: Vec<Output>,
     log: Log<'a>,
@@ -107,6 +108,7 @@ impl<'a> Master<'a> {
             listener,
             socket,
             signals: SignalFd::new(&SIGNALS)?,
+            supervisor: Supervisor::of_this_process(),
             slots: (0..pool.processes()).map(|_| Slot::new()).collect(),
             outputs: Vec::new(),
             log: Log::new(&pool.name),
@@ -117,7 +119,7 @@ impl<'a> Master<'a> {
         })
     }
 
-    /// Keeps processes until SIGTERM, or until the front has closed the pool socket.
+    /// Keeps processes until SIGTERM that is not the end of the supervisor, or until the front has closed the pool socket.
     ///
     /// # Errors
     /// The system refuses to wait.
@@ -136,6 +138,8 @@ impl<'a> Master<'a> {
             self.reap();
             let told = match wake {
                 Wake::Other => continue,
+                // The front finishes its requests, for which it needs processes, and then closes the pool socket.
+                Wake::Terminate if self.supervisor.has_just_died() => continue,
                 Wake::FrontGone => 0,
                 Wake::Terminate => 1,
             };

@@ -76,6 +76,11 @@ impl Program {
         }
     }
 
+    /// There is no master any more that would start a process.
+    pub fn set_abandoned(&self) {
+        self.said.send_modify(|said| said.state.down = Some("has lost its master".to_owned()));
+    }
+
     /// The ids of its processes, and why none runs.
     #[must_use]
     pub fn state(&self) -> ProgramState {
