@@ -114,7 +114,7 @@ impl<'a> Master<'a> {
     fn announce_status(&self) {
         // A front that is gone needs none; the next one says when it starts.
         if let Err(error) = pool::announce_status(self.socket.as_fd(), self.status.0.as_fd())
-            && error.kind() != io::ErrorKind::BrokenPipe
+            && !pool::has_front_ended(&error)
         {
             log(format_args!("fpm_get_status() will return false: {error}"));
         }
@@ -197,7 +197,7 @@ impl<'a> Master<'a> {
                 Ok(Some(start)) => return Some(start),
                 Err(error) => {
                     // Without a front none is needed; the socket says next that there is none.
-                    if error.kind() != io::ErrorKind::BrokenPipe {
+                    if !pool::has_front_ended(&error) {
                         log(format_args!("cannot start a worker: {error}"));
                     }
                     self.slots[i].back_off();
