@@ -204,6 +204,10 @@ impl Call<'_> {
             if !may_repeat || !is_untouched(responder) || (!is_unread && !is_only_host) {
                 return Err(Failed::Silent(why));
             }
+            // What has ended one process of a pool would end the next.
+            if application.is_program() && why.retry() == Retry::Unsafe {
+                return Err(Failed::Silent(why));
+            }
             if is_unread {
                 continue;
             }
