@@ -63,6 +63,8 @@ pub(crate) struct Master<'a> {
     slots: Vec<Slot>,
     /// Workers whose front is gone, still at work on its requests. They have no slot: others work for the new front.
     leaving: Vec<Worker>,
+    /// A worker has finished a request since the master started, so PHP can work.
+    has_served: bool,
     target: usize,
     /// Tells which workers were ended for want of memory.
     memory: MemoryWatch,
@@ -98,6 +100,7 @@ impl<'a> Master<'a> {
             supervisor: Supervisor::of_this_process(),
             status,
             slots,
+            has_served: false,
             leaving,
             target,
             memory,
@@ -300,7 +303,9 @@ impl<'a> Master<'a> {
                 }
                 Some(ToMaster::Replace { pid, request }) => self.replace(pid, &request),
                 Some(ToMaster::Trace { pid }) => self.trace(pid),
-                Some(ToMaster::Workers(_)) | None => {
+                // It knows by itself whether a worker has served.
+                Some(ToMaster::Workers(_) | ToMaster::Served { .. } | ToMaster::DiedAtWork)
+                | None => {
                     log("the front has sent a message that makes no sense");
                 }
             }
@@ -379,7 +384,12 @@ impl<'a> Master<'a> {
             let has_not_booted =
                 workers.any(|worker| worker.pid == pid && worker.has_failed_to_boot(signal));
             let has_crashed = signal.is_some_and(|signal| CRASHES.contains(&signal));
-            let delay = self.slots.iter_mut().find_map(|slot| slot.reaped(pid, has_crashed));
+            self.has_served = self.has_served || self.workers().any(Worker::has_served);
+            let none_has_served = !self.has_served;
+            let delay = self
+                .slots
+                .iter_mut()
+                .find_map(|slot| slot.reaped(pid, has_crashed, none_has_served));
             if has_not_booted {
                 let delay = delay.unwrap_or_default();
                 log(format_args!("its script has not booted: the next one starts in {delay:?}"));
