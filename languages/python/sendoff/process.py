@@ -27,6 +27,8 @@ HELD_FILES = 256
 
 # What a worker tells its master.
 READY = b"R"
+# It has been given its first request.
+WORKS = b"W"
 
 # Exit statuses.
 NO_APPLICATION = 3
@@ -41,6 +43,7 @@ class Process:
         self.options = options
         self.listener = listener
         self.tell = tell
+        self.has_told = False
         self.application = application
         self.stopping = False
         self.handled = 0
@@ -118,6 +121,7 @@ class Process:
                     time.sleep(ACCEPT_PAUSE)
                     continue
                 if came:
+                    self.say_that_it_works()
                     handler.handle(thread)
                     self.count()
         except BaseException:
@@ -128,6 +132,16 @@ class Process:
         finally:
             thread.close()
             self.wake_up()
+
+    def say_that_it_works(self):
+        if self.has_told:
+            return
+        # Two threads may say it at once, which does no harm.
+        self.has_told = True
+        try:
+            os.write(self.tell, WORKS)
+        except OSError:
+            pass  # The master has another generation and does not listen.
 
     def count(self):
         # Two threads that count at once may lose one, which does no harm.
