@@ -69,7 +69,7 @@ class Process:
             thread = threading.Thread(target=self.serve, args=(handler,), name="sendoff", daemon=True)
             thread.start()
             self.threads.append(thread)
-        os.write(self.tell, READY)
+        self.say(READY)
         if self.options.reload:
             Watcher(self.ask_for_reload).start()
         while not self.stopping and any(thread.is_alive() for thread in self.threads):
@@ -138,10 +138,13 @@ class Process:
             return
         # Two threads may say it at once, which does no harm.
         self.has_told = True
+        self.say(WORKS)
+
+    def say(self, what):
         try:
-            os.write(self.tell, WORKS)
+            os.write(self.tell, what)
         except OSError:
-            pass  # The master has another generation and does not listen.
+            pass  # The master has another generation by now and does not listen.
 
     def count(self):
         # Two threads that count at once may lose one, which does no harm.
