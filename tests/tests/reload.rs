@@ -92,7 +92,8 @@ fn what_php_says_at_its_start_is_in_the_answer() {
         let mut lines = said.lines();
         assert_eq!(lines.next(), Some("reloaded, with new workers in 1 pool"));
         let warning = lines.next().unwrap();
-        let of_pool = warning.starts_with("    pool default: PHP Startup: Unable to load dynamic library");
+        let of_pool =
+            warning.starts_with("    pool default: PHP Startup: Unable to load dynamic library");
         assert!(of_pool && warning.contains("nosuch.so"), "{said}");
         assert_eq!((lines.next(), server.page("/ok.php").as_str()), (None, "ok"));
     }
