@@ -323,7 +323,7 @@ fn a_client_that_leaves_ends_the_exchange() {
     let server = pass_on(&site, &app.url(), "");
     let mut client = server.connect();
     client.send(Request::get("/").bytes());
-    assert!(wait::until(sendoff_tests::LIMIT, || app.seen().len() == 1));
+    assert!(wait::until(LIMIT, || app.seen().len() == 1));
     drop(client);
     ended.recv_timeout(LIMIT).unwrap();
 }

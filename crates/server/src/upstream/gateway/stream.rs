@@ -295,7 +295,7 @@ mod tests {
     ) -> (io::Result<usize>, bool) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let plain = Plain::connect(&Address::Tcp(address.into())).await.unwrap();
+        let plain = Plain::connect(&Address::Tcp(address)).await.unwrap();
         let Plain::Tcp(tcp) = plain else { panic!("no TCP") };
         let (accepted, _) = listener.accept().unwrap();
         let tcp = tcp.into_std().unwrap();
