@@ -39,6 +39,7 @@ struct CStartup {
     worker_script: *const c_char,
     max_memory: u64,
     max_age: u64,
+    said: c_int,
 }
 
 unsafe extern "C" {
@@ -65,6 +66,8 @@ pub(crate) struct Startup<'a> {
     pub(crate) environment: &'a [CString],
     /// What URIs in `X-Accel-Redirect` stand for, longest prefix first: workers open what the front will look for.
     pub(crate) accel: &'a [Accel],
+    /// Where PHP's messages go beside the log.
+    pub(crate) said: Option<&'a OwnedFd>,
 }
 
 /// PHP, started.
@@ -133,6 +136,7 @@ impl Engine {
             worker_script: script.as_ref().map_or(std::ptr::null(), |path| path.as_ptr()),
             max_memory: worker.and_then(|worker| worker.max_memory).unwrap_or_default(),
             max_age: worker.and_then(|worker| worker.max_age).map_or(0, |age| age.as_secs().max(1)),
+            said: startup.said.map_or(-1, AsRawFd::as_raw_fd),
         };
         // SAFETY: the strings and the arrays live through the call, which copies what it keeps.
         let result = unsafe { sendoff_php_startup(&raw const start) };

@@ -42,6 +42,9 @@ struct Inherited {
     /// The socket on which the front learns of workers (inherited descriptor).
     #[arg(long, value_name = "N")]
     pool_fd: RawFd,
+    /// The file for what PHP says at its start, which the supervisor reads (inherited descriptor).
+    #[arg(long, value_name = "N")]
+    said_fd: Option<RawFd>,
     /// The folder of the pool's control group, if it has one (inherited descriptor).
     #[arg(long, value_name = "N")]
     group_fd: Option<RawFd>,
@@ -82,8 +85,11 @@ fn run(inherited: &Inherited) -> Result<(), Failure> {
     title::set(&format!("sendoff: php master, pool {}", pool.name));
     start::check(pool)?;
     let environment = start::environment(pool)?;
-    let startup = Startup { ini_dir: &ini_dir, pool, environment: &environment, accel };
+    let said_file = inherited.said_fd.map(|number| take("--said-fd", number)).transpose()?;
+    let said = said_file.as_ref();
+    let startup = Startup { ini_dir: &ini_dir, pool, environment: &environment, accel, said };
     let engine = Engine::start(&startup).ok_or(Failure::Php)?;
+    drop(said_file);
     let role = Master::new(&config, pool, socket, MemoryWatch::new(group))
         .and_then(Master::run)
         .map_err(Failure::system("cannot keep workers"))?;

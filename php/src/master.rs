@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, wait};
 use sendoff_config::{Config, PoolConfig, SlowLog};
 use sendoff_pool::{MAX_MESSAGE, ToMaster};
 use sendoff_sandbox::MemoryWatch;
-use sendoff_sys::master::{SIGNALS, poll_until};
+use sendoff_sys::master::{SIGNALS, Supervisor, poll_until};
 use sendoff_sys::process::{Forked, SignalFd, fork};
 
 use crate::engine::stuck_signal;
@@ -56,12 +56,15 @@ pub(crate) struct Master<'a> {
     pool: &'a PoolConfig,
     socket: OwnedFd,
     signals: SignalFd,
+    supervisor: Supervisor,
     /// Where workers ask the front for the state of the pool: the front's end, kept for the next front, and theirs.
     status: (OwnedFd, OwnedFd),
     /// As many as there should be workers, or more while some are about to end.
     slots: Vec<Slot>,
     /// Workers whose front is gone, still at work on its requests. They have no slot: others work for the new front.
     leaving: Vec<Worker>,
+    /// A worker has finished a request since the master started, so PHP can work.
+    has_served: bool,
     target: usize,
     /// Tells which workers were ended for want of memory.
     memory: MemoryWatch,
@@ -94,8 +97,10 @@ impl<'a> Master<'a> {
             pool,
             socket,
             signals,
+            supervisor: Supervisor::of_this_process(),
             status,
             slots,
+            has_served: false,
             leaving,
             target,
             memory,
@@ -112,7 +117,7 @@ impl<'a> Master<'a> {
     fn announce_status(&self) {
         // A front that is gone needs none; the next one says when it starts.
         if let Err(error) = pool::announce_status(self.socket.as_fd(), self.status.0.as_fd())
-            && error.kind() != io::ErrorKind::BrokenPipe
+            && !pool::has_front_ended(&error)
         {
             log(format_args!("fpm_get_status() will return false: {error}"));
         }
@@ -134,7 +139,7 @@ impl<'a> Master<'a> {
         });
     }
 
-    /// Keeps workers until SIGTERM, or until the front has closed the pool socket.
+    /// Keeps workers until SIGTERM that is not the end of the supervisor, or until the front has closed the pool socket.
     ///
     /// # Errors
     /// The system refuses to wait.
@@ -157,6 +162,8 @@ impl<'a> Master<'a> {
             match self.wait_until(deadline)? {
                 Wake::Reap => self.reap(),
                 Wake::FrontGone => return self.drain(false).map(|()| Role::Master),
+                // The front finishes its requests, for which it needs workers, and then closes the pool socket.
+                Wake::Terminate if self.supervisor.has_just_died() => {}
                 Wake::Terminate => return self.drain(true).map(|()| Role::Master),
                 Wake::Time => {}
             }
@@ -166,7 +173,8 @@ impl<'a> Master<'a> {
     /// Whether the pool has no worker and should have none. The supervisor then starts another master when the front wants
     /// workers again. Every message of the front has been read: a later one stays in the socket, for the supervisor.
     fn is_idle(&mut self) -> bool {
-        self.target == 0 && self.workers().next().is_none()
+        // No supervisor would start the next master.
+        self.target == 0 && self.workers().next().is_none() && !self.supervisor.is_gone()
     }
 
     /// Every worker that was not reaped.
@@ -192,7 +200,7 @@ impl<'a> Master<'a> {
                 Ok(Some(start)) => return Some(start),
                 Err(error) => {
                     // Without a front none is needed; the socket says next that there is none.
-                    if error.kind() != io::ErrorKind::BrokenPipe {
+                    if !pool::has_front_ended(&error) {
                         log(format_args!("cannot start a worker: {error}"));
                     }
                     self.slots[i].back_off();
@@ -295,7 +303,9 @@ impl<'a> Master<'a> {
                 }
                 Some(ToMaster::Replace { pid, request }) => self.replace(pid, &request),
                 Some(ToMaster::Trace { pid }) => self.trace(pid),
-                Some(ToMaster::Workers(_)) | None => {
+                // It knows by itself whether a worker has served.
+                Some(ToMaster::Workers(_) | ToMaster::Served { .. } | ToMaster::DiedAtWork)
+                | None => {
                     log("the front has sent a message that makes no sense");
                 }
             }
@@ -374,7 +384,12 @@ impl<'a> Master<'a> {
             let has_not_booted =
                 workers.any(|worker| worker.pid == pid && worker.has_failed_to_boot(signal));
             let has_crashed = signal.is_some_and(|signal| CRASHES.contains(&signal));
-            let delay = self.slots.iter_mut().find_map(|slot| slot.reaped(pid, has_crashed));
+            self.has_served = self.has_served || self.workers().any(Worker::has_served);
+            let none_has_served = !self.has_served;
+            let delay = self
+                .slots
+                .iter_mut()
+                .find_map(|slot| slot.reaped(pid, has_crashed, none_has_served));
             if has_not_booted {
                 let delay = delay.unwrap_or_default();
                 log(format_args!("its script has not booted: the next one starts in {delay:?}"));

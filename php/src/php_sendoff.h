@@ -68,6 +68,8 @@ typedef struct {
 	/* With a worker script, bytes of PHP's memory and seconds after which a worker ends; 0: any. */
 	uint64_t max_memory;
 	uint64_t max_age;
+	/* A descriptor to which PHP's messages are written, too, a line each; -1: none. Not kept. */
+	int said;
 } sendoff_php_start;
 
 /*

@@ -88,6 +88,11 @@ pub(crate) fn announce_out_of_memory(pool: BorrowedFd<'_>) -> io::Result<()> {
     send_with(pool, &OUT_OF_MEMORY, &[])
 }
 
+/// Whether a message was not sent because the front has ended. One that has left messages of the master unread has reset the socket.
+pub(crate) fn has_front_ended(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}
+
 fn send_with(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = vec![MaybeUninit::uninit(); SendAncillaryMessage::ScmRights(fds).size()];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -95,4 +100,27 @@ fn send_with(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> 
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     sendmsg(socket, &[IoSlice::new(message)], &mut control, flags)?;
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_front_that_has_ended_is_told_from_one_that_is_behind() {
+        for unread in [0, 1] {
+            let (ours, front) = file_sockets().unwrap();
+            (0..unread).for_each(|_| announce_failure(ours.as_fd()).unwrap());
+            drop(front);
+            // The first error is that of the reset, if there is one.
+            for _ in 0..2 {
+                let error = announce_failure(ours.as_fd()).unwrap_err();
+                assert!(has_front_ended(&error), "{error}");
+            }
+        }
+        let (ours, _front) = file_sockets().unwrap();
+        let full = (0..10_000).find_map(|_| announce_failure(ours.as_fd()).err()).unwrap();
+        assert!(!has_front_ended(&full), "{full}");
+    }
 }

@@ -62,10 +62,28 @@ static void remove_process_functions(void)
 	zend_hash_str_del(CG(function_table), "chroot", sizeof("chroot") - 1);
 }
 
+/* Where the messages of PHP's start go, apart from the log. */
+static int said = -1;
+static void (*handle_error)(int, zend_string *, const uint32_t, zend_string *);
+
+static void tell_error(int type, zend_string *file, const uint32_t line, zend_string *message)
+{
+	if (said >= 0) {
+		/* The supervisor takes each line for a message. A file in memory is written to at once. */
+		dprintf(said, "%.*s\n", (int)strcspn(ZSTR_VAL(message), "\r\n"), ZSTR_VAL(message));
+	}
+	handle_error(type, file, line, message);
+}
+
 /* php_module_startup() takes one module from a SAPI; Sendoff has two. */
 static int register_extensions(void)
 {
 	zend_module_entry *const ours[] = {&sendoff_sapi_entry, &sendoff_module_entry};
+	/* The engine has been started, and extensions are loaded next. */
+	if (said >= 0) {
+		handle_error = zend_error_cb;
+		zend_error_cb = tell_error;
+	}
 	if (php_register_internal_extensions() == FAILURE) {
 		return FAILURE;
 	}
@@ -185,9 +203,14 @@ int sendoff_php_startup(const sendoff_php_start *start)
 	}
 	/* Never freed: PHP reads it again when it reports its configuration. */
 	sendoff_sapi_module.ini_entries = php_ini_builder_finish(&entries);
+	said = start->said;
 	if (sendoff_sapi_module.startup(&sendoff_sapi_module) == FAILURE) {
 		return -1;
 	}
+	if (handle_error && zend_error_cb == tell_error) {
+		zend_error_cb = handle_error;
+	}
+	said = -1;
 	if (!sendoff_settings_check(start)) {
 		return -1;
 	}

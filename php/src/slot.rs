@@ -112,7 +112,7 @@ impl Worker {
     }
 
     /// Whether it has finished a request.
-    fn has_served(&mut self) -> bool {
+    pub(crate) fn has_served(&mut self) -> bool {
         self.first_request();
         self.has_served
     }
@@ -236,12 +236,17 @@ impl Slot {
     }
 
     /// A process has ended. If it is the worker of this place, the next one starts at once; or later, if this one could not
-    /// start or crashed before it had finished a request. Returns that delay.
-    pub(crate) fn reaped(&mut self, pid: Pid, has_crashed: bool) -> Option<Duration> {
+    /// start, or crashed in its first request although `none_has_served`: no worker has finished one. Returns that delay.
+    pub(crate) fn reaped(
+        &mut self,
+        pid: Pid,
+        has_crashed: bool,
+        none_has_served: bool,
+    ) -> Option<Duration> {
         let worker = self.worker().filter(|worker| worker.pid == pid)?;
         let has_worked = !worker.boots()
             && (worker.first_request().is_some() || worker.since.elapsed() >= SHORT_LIFE);
-        if has_worked && (!has_crashed || worker.has_served()) {
+        if has_worked && !(has_crashed && none_has_served) {
             *self = Self::new();
             return None;
         }

@@ -120,3 +120,22 @@ fn a_worker_that_crashes_after_a_good_request_is_replaced_at_once() {
     assert!(said.contains("posix.so in GET /bad.php\n  #0 posix_kill()"), "{said}");
     assert!(!said.contains("first request"), "{said}");
 }
+
+/// A page that crashes and is asked for again and again meets new workers only.
+#[test]
+fn workers_that_crash_in_their_first_request_are_replaced_at_once_if_one_was_good() {
+    let dir = TempDir::new();
+    fs::write(dir.path().join("good.php"), "<?php echo 'good';").unwrap();
+    fs::write(dir.path().join("bad.php"), "<?php posix_kill(getmypid(), 11);").unwrap();
+    let master = Master::start_pool(pool(), Stdio::piped());
+    let mut worker = master.worker();
+    assert_eq!(worker.link().ask(&Request::new(&dir.file("good.php"))).body(), "good");
+    for _ in 0..8 {
+        worker.link().send(&Request::new(&dir.file("bad.php")));
+        assert!(worker.link().response().is_none());
+        worker = master.worker();
+    }
+    drop(worker);
+    let said = master.end();
+    assert!(!said.contains("the next one starts in"), "{said}");
+}

@@ -180,6 +180,7 @@ fn wrong_ids_lengths_and_kinds_are_502() {
         record(1, &[0, 1, 0, 0, 0, 0, 0, 0]),
         record(4, b"\x01\x01AB"),
         record(5, b"x"),
+        stdout(b"Content-Length: 2\r\nContent-Length: 3\r\n\r\nok"),
         vec![0xff; 100_000],
     ] {
         hostile.expect_status(vec![nonsense], Then::Silence, 502);

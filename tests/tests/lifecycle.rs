@@ -122,6 +122,53 @@ fn nobody_outlives_a_killed_supervisor() {
     assert_eq!(status.code(), None);
 }
 
+/// Their workers go on until the front has ended.
+#[test]
+fn requests_under_way_and_those_that_wait_outlive_a_killed_supervisor() {
+    let site = Site::waiting();
+    let pipe = site.fifo("pipe");
+    let server = Server::start(site.root(), &["--workers", "1", "--threads", "1"]);
+    let mut at_work = server.connect();
+    at_work.send(Request::get("/wait.php").bytes());
+    let head = at_work.head().unwrap();
+    assert_eq!(at_work.chunk(), b"first ");
+    let mut waiting = server.connect();
+    waiting.send(Request::get("/ok.php").bytes());
+    let status = || server.command(&["status"]).unwrap();
+    assert!(wait::until(LIMIT, || status().contains("1 waiting")), "{}", status());
+    server.signal(Signal::KILL);
+    assert!(wait::until(LIMIT, || refuses(&server)), "the front takes no new connections");
+    pipe.release();
+    assert_eq!(at_work.body_of(head, "GET").unwrap().body, b"last");
+    assert_eq!(waiting.response("GET").text(), "ok");
+    let (_, log) = server.await_end();
+    assert!(!log.contains(" ERROR "), "{log}");
+}
+
+/// A pool without a process has nobody who would start one.
+#[test]
+fn a_request_that_no_worker_will_take_is_refused_when_the_supervisor_was_killed() {
+    let site = Site::waiting();
+    let pipe = site.fifo("pipe");
+    let server = Server::start(site.root(), &["--workers", "1", "--threads", "1"]);
+    let mut at_work = server.connect();
+    at_work.send(Request::get("/wait.php").bytes());
+    at_work.head().unwrap();
+    let mut waiting = server.connect();
+    waiting.send(Request::get("/ok.php").bytes());
+    let status = || server.command(&["status"]).unwrap();
+    assert!(wait::until(LIMIT, || status().contains("1 waiting")), "{}", status());
+    let master = processes::children(server.pid());
+    let master = master.into_iter().find(|pid| *pid != server.front()).unwrap();
+    server.signal(Signal::KILL);
+    assert!(wait::until(LIMIT, || refuses(&server)), "the front takes no new connections");
+    processes::signal(master, Signal::KILL);
+    let refused = waiting.response("GET");
+    assert_eq!((refused.status(), refused.header("Retry-After").is_some()), (503, true));
+    drop(pipe);
+    server.await_end();
+}
+
 #[test]
 fn a_killed_front_is_replaced() {
     let site = Site::waiting();

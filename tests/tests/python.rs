@@ -501,6 +501,20 @@ fn workers_that_die_or_have_done_their_share_are_replaced() {
     python.await_log("was ended by SIGKILL");
 }
 
+/// A process that has been given a request could work, so the next one starts at once.
+#[test]
+fn a_page_that_ends_its_process_makes_no_other_page_wait() {
+    let python = Python::start(APPLICATION, &["--workers", "1", "--threads", "1"]);
+    let server = python.front(&[]);
+    for _ in 0..4 {
+        let fatal = Request::post("/fail_process", "text/plain", "");
+        assert_eq!(server.ask(&fatal).status(), 502);
+        server.page("/pid");
+    }
+    python.await_log("has ended with status 9");
+    assert!(!python.log().contains("the next worker starts in"), "{}", python.log());
+}
+
 const VERSION: &str = "def application(environ, start_response):
     start_response('200 OK', [('Content-Type', 'text/plain')])
     return [b'version 1']

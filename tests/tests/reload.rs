@@ -73,6 +73,34 @@ fn ask_until(
     }
 }
 
+/// PHP starts all the same, as php-fpm does. So the answer to the reload says it.
+#[test]
+fn what_php_says_at_its_start_is_in_the_answer() {
+    let site = Site::waiting();
+    let file = |setting: &str| {
+        let text = format!(
+            "listen = '127.0.0.1:0'\n[[pool]]\nworkers = 1\nphp_ini = {{ {setting} }}
+            [[site]]\nroot = 'root'\n"
+        );
+        site.write_at(site.outside("sendoff.toml"), text)
+    };
+    let server = Server::try_run(&file("precision = 10"), site.root(), 1).unwrap();
+    let log = site.outside("php.log").display().to_string();
+    for more in [String::new(), format!(", error_log = '{log}'")] {
+        file(&format!("extension = 'nosuch.so'{more}"));
+        let said = reload(&server);
+        let mut lines = said.lines();
+        assert_eq!(lines.next(), Some("reloaded, with new workers in 1 pool"));
+        let warning = lines.next().unwrap();
+        let of_pool =
+            warning.starts_with("    pool default: PHP Startup: Unable to load dynamic library");
+        assert!(of_pool && warning.contains("nosuch.so"), "{said}");
+        assert_eq!((lines.next(), server.page("/ok.php").as_str()), (None, "ok"));
+    }
+    file("precision = 11");
+    assert_eq!(reload(&server), "reloaded, with new workers in 1 pool\n");
+}
+
 #[test]
 fn fifty_reloads_under_load_lose_no_request_and_close_no_connection() {
     let mut reloaded = Reloaded::new();

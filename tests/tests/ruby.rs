@@ -378,6 +378,18 @@ fn workers_that_die_are_replaced() {
     server.page("/pid").parse::<u32>().unwrap();
 }
 
+/// A process that has been given a request could work, so the next one starts at once.
+#[test]
+fn a_page_that_ends_its_process_makes_no_other_page_wait() {
+    let (_site, application, server) = started(&["workers=1", "threads=1"]);
+    for _ in 0..4 {
+        assert_eq!(server.ask(&Request::post("/exit", "text/plain", "")).status(), 502);
+        server.page("/pid");
+    }
+    application.await_log("exit 9), another one starts");
+    assert!(!application.log().contains("another one starts in"), "{}", application.log());
+}
+
 #[test]
 fn sigterm_lets_requests_end() {
     for workers in ["workers=0", "workers=2"] {

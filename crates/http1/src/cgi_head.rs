@@ -78,7 +78,7 @@ pub struct CgiHead {
     pub fields: Vec<(Bytes, Bytes)>,
     /// `Content-Length`, which is not among the fields; `None` also if it was dropped.
     pub content_length: Option<u64>,
-    /// Why `Content-Length` was dropped: it is not a number of bytes, or two of them differ. Worth a line in the log.
+    /// Why `Content-Length` was dropped: it is not a number of bytes. Worth a line in the log.
     pub dropped: Option<&'static str>,
     /// The first line that is no field, and was dropped. Worth a line in the log.
     pub bad_line: Option<String>,
@@ -89,7 +89,7 @@ impl CgiHead {
     /// name should be, the block is refused as in nginx: it may be something else than a header block.
     ///
     /// # Errors
-    /// The block breaks the grammar.
+    /// The block breaks the grammar, or two `Content-Length` fields differ.
     pub fn parse(block: &Bytes) -> Result<Self, BadHead> {
         let mut room = FieldRoom::of(block);
         let good;
@@ -111,14 +111,14 @@ impl CgiHead {
             dropped: None,
             bad_line,
         };
-        let mut has_location = false;
+        let (mut has_location, mut length) = (false, None);
         for field in fields {
             let name = field.name;
             if name.eq_ignore_ascii_case("status") {
                 (head.status, head.reason) = parse_status(block, field.value)?;
                 head.has_status = true;
             } else if name.eq_ignore_ascii_case("content-length") {
-                head.note_length(field.value);
+                head.note_length(field.value, length.replace(field.value))?;
             } else if name.eq_ignore_ascii_case("content-type") && field.value.is_empty() {
                 // PHP writes this for a response without a type.
             } else if !HOP_BY_HOP.iter().any(|hop| name.eq_ignore_ascii_case(hop)) {
@@ -179,18 +179,20 @@ impl CgiHead {
         }
     }
 
-    /// Drops an invalid or contradictory Content-Length instead of refusing the response: the response can be framed without it.
-    fn note_length(&mut self, value: &[u8]) {
-        match parse_length(value) {
-            None => self.dropped = Some("a Content-Length that is not a number of bytes"),
-            length if self.content_length.is_none_or(|other| length == Some(other)) => {
-                self.content_length = length;
-            }
-            Some(_) => self.dropped = Some("two different Content-Length fields"),
+    /// Drops an invalid Content-Length instead of refusing the response: the response can be framed without it. Of two that differ it is
+    /// not known which one is meant, nor where the application believes that its response ends (RFC 9112 §6.3).
+    fn note_length(&mut self, value: &[u8], other: Option<&[u8]>) -> Result<(), BadHead> {
+        let length = parse_length(value);
+        if other.is_some_and(|other| {
+            other != value && (length.is_none() || parse_length(other) != length)
+        }) {
+            return Err(BadHead("two different Content-Length fields"));
         }
-        if self.dropped.is_some() {
-            self.content_length = None;
+        self.content_length = length;
+        if length.is_none() {
+            self.dropped = Some("a Content-Length that is not a number of bytes");
         }
+        Ok(())
     }
 
     /// The fields that the client gets, in their order: those of `common` that the application has not set, and its own.
@@ -369,14 +371,19 @@ mod tests {
 
     #[test]
     fn lengths_must_be_numbers_and_agree() {
-        for good in ["12", "012", "12\r\nContent-Length: 12"] {
+        for good in ["12", "012", "12\r\nContent-Length: 12", "12\r\nContent-Length: 012"] {
             let block = Bytes::from(format!("Content-Length: {good}\r\n\r\n"));
             let head = CgiHead::parse(&block).unwrap();
             assert_eq!((head.content_length, head.dropped), (Some(12), None), "{good:?}");
         }
-        let two = ["1\r\nContent-Length: 2", "1\r\nContent-Length: x", "x\r\nContent-Length: 1"];
-        for bad in ["-1", "+1", "1 2", "1, 1", "1.0", "", "99999999999999999999"].iter().chain(&two)
-        {
+        for two in ["1\r\nContent-Length: 2", "1\r\nContent-Length: x", "x\r\nContent-Length: 1"] {
+            let block = Bytes::from(format!("Content-Length: {two}\r\n\r\n"));
+            assert_eq!(
+                CgiHead::parse(&block).unwrap_err().0,
+                "two different Content-Length fields"
+            );
+        }
+        for bad in ["-1", "+1", "1 2", "1, 1", "1.0", "", "99999999999999999999"] {
             let block = Bytes::from(format!("Content-Length: {bad}\r\nA: b\r\n\r\n"));
             let head = CgiHead::parse(&block).unwrap();
             assert_eq!((head.content_length, head.fields.len()), (None, 1), "{bad:?}");

@@ -7,6 +7,8 @@
 //! | 2 | u32 | keep this many workers |
 //! | 3 | u32, text | the process with this id is stuck: replace it; the text names its request |
 //! | 4 | u32 | the process with this id is slow: its backtrace belongs in the slow log |
+//! | 5 | u32 | the process with this id has answered a request (programs) |
+//! | 6 | | a process has ended a connection at work on a request (programs) |
 //!
 //! Numbers are big-endian, times nanoseconds of `CLOCK_MONOTONIC`. The other direction is not here: it goes with
 //! `SCM_RIGHTS` and is read by `sendoff_server::upstream`. The PHP master announces each worker with its descriptors, and, at its
@@ -28,8 +30,10 @@ const FRONT_STARTED: u8 = 1;
 const WORKERS: u8 = 2;
 const REPLACE: u8 = 3;
 const TRACE: u8 = 4;
+const SERVED: u8 = 5;
+const DIED_AT_WORK: u8 = 6;
 
-/// A message to the PHP master.
+/// A message to the master of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToMaster<'a> {
     /// A front has started. The first message of each front.
@@ -51,6 +55,13 @@ pub enum ToMaster<'a> {
         /// Its process id.
         pid: u32,
     },
+    /// A process of a program, or one that it has started, has answered a request.
+    Served {
+        /// Its process id.
+        pid: u32,
+    },
+    /// A process of a program has closed a connection after it read a request, and before it answered.
+    DiedAtWork,
 }
 
 impl<'a> ToMaster<'a> {
@@ -64,6 +75,8 @@ impl<'a> ToMaster<'a> {
             Self::Workers(count) => (WORKERS, count, ""),
             Self::Replace { pid, request } => (REPLACE, pid, &**request),
             Self::Trace { pid } => (TRACE, pid, ""),
+            Self::Served { pid } => (SERVED, pid, ""),
+            Self::DiedAtWork => return vec![DIED_AT_WORK],
         };
         let mut message = vec![kind];
         message.extend(number.to_be_bytes());
@@ -84,6 +97,8 @@ impl<'a> ToMaster<'a> {
             }
             WORKERS if content.len() == 4 => Some(Self::Workers(number()?)),
             TRACE if content.len() == 4 => Some(Self::Trace { pid: number()? }),
+            SERVED if content.len() == 4 => Some(Self::Served { pid: number()? }),
+            DIED_AT_WORK if content.is_empty() => Some(Self::DiedAtWork),
             REPLACE => {
                 let request = String::from_utf8_lossy(content.get(4..)?);
                 let is_bad = |c: char| c.is_control();
@@ -165,6 +180,8 @@ mod tests {
             replace("GET /a"),
             replace(""),
             ToMaster::Trace { pid: 4711 },
+            ToMaster::Served { pid: 4711 },
+            ToMaster::DiedAtWork,
         ] {
             assert_eq!(ToMaster::decode(&message.encode()), Some(message.clone()));
         }
@@ -191,7 +208,9 @@ mod tests {
             &[3, 0, 0, 0],
             &[4, 0, 0, 0],
             &[4, 0, 0, 0, 1, 0],
-            &[5, 0, 0, 0, 1],
+            &[5, 0, 0, 0],
+            &[6, 0],
+            &[7, 0, 0, 0, 1],
         ] {
             assert_eq!(ToMaster::decode(bad), None, "{bad:?}");
         }

@@ -25,6 +25,8 @@ const CONFIG: &str = "--config-fd";
 const LISTENERS: &str = "--listeners";
 const POOLS: &str = "--pool-fds";
 const KEYS: &str = "--keys-fd";
+/// The option with the file for what PHP says at its start.
+const SAID: &str = "--said-fd";
 
 /// Descriptors that a child inherits: the option that names them, and for each event loop a list. They are open in the child
 /// under the same numbers. The supervisor keeps them for the next child.
@@ -198,6 +200,17 @@ impl Recipe {
             takes_orders: false,
             keeps_stdout: false,
         })
+    }
+
+    /// A PHP master writes what PHP says at its start into this file, too, until [it is forgotten](Self::forget_said).
+    pub(crate) fn telling(mut self, said: OwnedFd) -> Self {
+        self.inherited.push(Inherited::one(SAID, said));
+        self
+    }
+
+    /// The next child tells only the log.
+    pub(crate) fn forget_said(&mut self) {
+        self.inherited.retain(|inherited| inherited.option != SAID);
     }
 
     /// The credentials that the next front will have.

@@ -7,7 +7,9 @@ use std::time::Instant;
 use rustix::event::{PollFd, Timespec, poll};
 use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::process::{Gid, Resource, Rlimit, Signal, Uid, chdir, chroot, setrlimit, umask};
+use rustix::process::{
+    Gid, Pid, Resource, Rlimit, Signal, Uid, chdir, chroot, getppid, setrlimit, umask,
+};
 use rustix::thread::CapabilitySet;
 
 use crate::process::become_user;
@@ -23,6 +25,35 @@ pub const SIGNALS: [Signal; 7] = [
     Signal::USR1,
     Signal::USR2,
 ];
+
+/// The process that started a master, the supervisor. When it dies, the master gets SIGTERM by the kernel (`PR_SET_PDEATHSIG`), and so does
+/// the front, which finishes its requests: it needs the master's processes up to its own end.
+#[derive(Debug)]
+pub struct Supervisor {
+    pid: Option<Pid>,
+    is_gone: bool,
+}
+
+impl Supervisor {
+    /// The parent of this process.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        Self { pid: getppid(), is_gone: false }
+    }
+
+    /// To be asked when SIGTERM has come: true, once, if the supervisor has died, so that the signal tells only of that.
+    pub fn has_just_died(&mut self) -> bool {
+        let was_gone = self.is_gone;
+        self.is_gone = was_gone || getppid() != self.pid;
+        self.is_gone && !was_gone
+    }
+
+    /// Whether that was so before.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+}
 
 /// Polls until something is ready or the time has come; either may be early.
 ///

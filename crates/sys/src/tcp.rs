@@ -30,6 +30,14 @@ pub fn written(socket: BorrowedFd<'_>) -> io::Result<u64> {
     Err(io::ErrorKind::WouldBlock.into())
 }
 
+/// Bytes that were written and that the other end has not acknowledged, also after the connection has ended (`SIOCOUTQ`, `tcp(7)`).
+///
+/// # Errors
+/// The kernel has no answer.
+pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    outq(socket)
+}
+
 /// Bytes that the other end has acknowledged since the connection was made.
 ///
 /// # Errors

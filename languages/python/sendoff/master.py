@@ -15,7 +15,7 @@ import traceback
 
 from . import _sendoff, load
 from .log import log
-from .process import NO_APPLICATION, READY, STUCK, Process
+from .process import NO_APPLICATION, READY, STUCK, WORKS, Process
 
 SIGNALS = (
     signal.SIGTERM,
@@ -25,7 +25,8 @@ SIGNALS = (
     signal.SIGCHLD,
 )
 
-# A worker that lives for less than this, in seconds, has failed: the next one is started after a pause, which doubles.
+# A worker that lives for less than this, in seconds, and gets no request has failed: the next one is started after a pause, which
+# doubles. One that a request has ended is replaced at once, so that a bad page does not slow down the others.
 SHORT_LIFE = 5.0
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
@@ -39,16 +40,23 @@ class Worker:
 
     def __init__(self, pid, ear):
         self.pid = pid
-        # Where it says that it is ready; None once it has said it, or cannot.
+        # Where it says that it is ready, and that it works; None once it has said both, or cannot.
         self.ear = ear
         self.ready = False
+        self.works = False
         self.born = time.monotonic()
 
     def hear(self):
         """Reads what the worker has said."""
-        self.ready = os.read(self.ear, 1) == READY
-        os.close(self.ear)
-        self.ear = None
+        try:
+            said = os.read(self.ear, 2)
+        except BlockingIOError:
+            return
+        self.ready = self.ready or READY in said
+        self.works = WORKS in said
+        if self.works or not said:
+            os.close(self.ear)
+            self.ear = None
 
 
 class Master:
@@ -117,6 +125,7 @@ class Master:
 
     def fork(self):
         ear, mouth = os.pipe()
+        os.set_blocking(ear, False)
         master = os.getpid()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -191,6 +200,8 @@ class Master:
 
     def ended(self, worker, code):
         if worker.ear is not None:
+            worker.hear()
+        if worker.ear is not None:
             os.close(worker.ear)
         if self.stopping:
             return
@@ -200,8 +211,9 @@ class Master:
             log(f"worker {worker.pid} was ended by {signal.Signals(-code).name}")
         elif code not in (0, STUCK):
             log(f"worker {worker.pid} has ended with status {code}")
-        if code != 0 and time.monotonic() - worker.born < SHORT_LIFE:
+        if code != 0 and not worker.works and time.monotonic() - worker.born < SHORT_LIFE:
             self.start_later()
+            log(f"the next worker starts in {self.pause:g} s")
         else:
             self.pause = 0.0
 

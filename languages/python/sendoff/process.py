@@ -27,6 +27,8 @@ HELD_FILES = 256
 
 # What a worker tells its master.
 READY = b"R"
+# It has been given its first request.
+WORKS = b"W"
 
 # Exit statuses.
 NO_APPLICATION = 3
@@ -41,6 +43,7 @@ class Process:
         self.options = options
         self.listener = listener
         self.tell = tell
+        self.has_told = False
         self.application = application
         self.stopping = False
         self.handled = 0
@@ -66,7 +69,7 @@ class Process:
             thread = threading.Thread(target=self.serve, args=(handler,), name="sendoff", daemon=True)
             thread.start()
             self.threads.append(thread)
-        os.write(self.tell, READY)
+        self.say(READY)
         if self.options.reload:
             Watcher(self.ask_for_reload).start()
         while not self.stopping and any(thread.is_alive() for thread in self.threads):
@@ -118,6 +121,7 @@ class Process:
                     time.sleep(ACCEPT_PAUSE)
                     continue
                 if came:
+                    self.say_that_it_works()
                     handler.handle(thread)
                     self.count()
         except BaseException:
@@ -128,6 +132,19 @@ class Process:
         finally:
             thread.close()
             self.wake_up()
+
+    def say_that_it_works(self):
+        if self.has_told:
+            return
+        # Two threads may say it at once, which does no harm.
+        self.has_told = True
+        self.say(WORKS)
+
+    def say(self, what):
+        try:
+            os.write(self.tell, what)
+        except OSError:
+            pass  # The master has another generation by now and does not listen.
 
     def count(self):
         # Two threads that count at once may lose one, which does no harm.

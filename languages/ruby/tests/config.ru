@@ -102,6 +102,7 @@ def page(env, path, rest)
     [200, plain.merge('Content-Length' => '10'), Noted.new(['begun'], 'length-raise') { raise 'in the middle' }]
   when 'bad-header' then [200, { 'X-Bad' => "a\r\nX-Forged: 1" }, ['body']]
   when 'kill' then Thread.current.kill
+  when 'exit' then exit!(9)
   when 'gone' then [200, plain, Named.new("#{FOLDER}/gone", 'from each')]
   when 'wrong-size'
     File.write("#{FOLDER}/wrong-size", 'x' * 20_000)

@@ -218,6 +218,23 @@ fn the_other_protocols_have_several_hosts_too() {
 }
 
 #[test]
+fn an_outage_is_a_few_lines_of_the_log() {
+    let site = Site::new();
+    let hosts = [nowhere(), nowhere()];
+    let server = balance(&site, "http", &hosts, "", "");
+    let mut client = server.connect();
+    for number in 0..100 {
+        let request =
+            if number % 2 == 0 { Request::get("/") } else { Request::post("/", "a/b", "x") };
+        assert_eq!(client.ask(&request).status(), 502);
+    }
+    let log = server.log();
+    let lines = log.lines().filter(|line| hosts.iter().any(|host| line.contains(host)));
+    // Each is down, and each is the first and the last that a request tries.
+    assert!((2..=8).contains(&lines.count()), "{log}");
+}
+
+#[test]
 fn hosts_behind_tls_have_the_name_of_the_application() {
     let (site, behind) = (Site::new(), Site::with("a.txt", "over TLS"));
     let authority = Authority::new();

@@ -11,6 +11,7 @@ use sendoff_tests::LIMIT;
 pub(crate) struct Responder {
     addr: SocketAddr,
     connections: Arc<AtomicUsize>,
+    closed: Arc<AtomicUsize>,
     seen: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
@@ -29,9 +30,11 @@ impl Responder {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
+        let closed = Arc::new(AtomicUsize::new(0));
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (script, counted, noted) =
             (Arc::new(script), Arc::clone(&connections), Arc::clone(&seen));
+        let ended = Arc::clone(&closed);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { return };
@@ -39,12 +42,14 @@ impl Responder {
                 stream.set_read_timeout(Some(LIMIT)).unwrap();
                 let number = counted.fetch_add(1, Ordering::SeqCst);
                 let (script, seen) = (Arc::clone(&script), Arc::clone(&noted));
+                let ended = Arc::clone(&ended);
                 std::thread::spawn(move || {
                     script(&mut Peer { stream, received: Vec::new(), number, seen });
+                    ended.fetch_add(1, Ordering::SeqCst);
                 });
             }
         });
-        Self { addr, connections, seen }
+        Self { addr, connections, closed, seen }
     }
 
     /// One that answers every request on a connection with these bytes.
@@ -70,6 +75,11 @@ impl Responder {
     /// Connections so far.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
+    }
+
+    /// Connections among them that it has closed.
+    pub(crate) fn closed(&self) -> usize {
+        self.closed.load(Ordering::SeqCst)
     }
 
     /// The requests that have been read.

@@ -73,6 +73,7 @@ fn broken_responses_are_refused_or_cut() {
         ("garbage", true),
         ("Status: 200\r\nX-A: b", true),
         ("X A: b\r\n\r\n", true),
+        ("Content-Length: 2\r\nContent-Length: 3\r\n\r\nok", true),
         ("Content-Length: 10\r\n\r\nshort", false),
     ] {
         let app = Responder::start(move |peer| {

@@ -258,6 +258,10 @@ def on_fail_exit(environ, start_response):
     sys.exit("the application wants to end")
 
 
+def on_fail_process(environ, start_response):
+    os._exit(9)
+
+
 def on_fail_closing(environ, start_response):
     def blocks():
         raise LookupError("at the first block")

@@ -1,5 +1,6 @@
 //! The master of a pool with a program: starts its processes, replaces those that end, ends with the front or on SIGTERM.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io::{self, IoSlice};
@@ -11,11 +12,11 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, Signal, getpid, setpgid};
+use rustix::process::{Pid, Signal, getpgid, getpid, setpgid};
 use sendoff_config::{Config, PoolConfig, Program};
 use sendoff_pool::{MAX_MESSAGE, OUT_OF_MEMORY, ProgramState, ToMaster};
 use sendoff_sandbox::MemoryWatch;
-use sendoff_sys::master::{SIGNALS, poll_until};
+use sendoff_sys::master::{SIGNALS, Supervisor, poll_until};
 use sendoff_sys::process::{Forked, SignalFd, fork};
 
 use super::output::{Log, Output, Reading, Stream};
@@ -25,6 +26,9 @@ use super::socket::PoolListener;
 
 /// Requests wait for a process that will be started within this time; otherwise they are refused.
 const WORTH_WAITING: Duration = Duration::from_millis(500);
+
+/// How long before or after the end of a process the front may say that a request has ended one.
+const SAME_MOMENT: Duration = Duration::from_secs(1);
 
 /// The pause after which a front is told again that has not taken its messages.
 const TELL_AGAIN: Duration = Duration::from_millis(100);
@@ -74,11 +78,16 @@ pub(super) struct Master<'a> {
     /// Leads to the front.
     socket: OwnedFd,
     signals: SignalFd,
+    supervisor: Supervisor,
     slots: Vec<Slot>,
     outputs: Vec<Output>,
     log: Log<'a>,
     /// Tells which processes were ended for want of memory.
     memory: MemoryWatch,
+    /// A process has answered a request since the master started, so the program can do its work.
+    has_served: bool,
+    /// When the front said that a request has ended a process. Each excuses one end.
+    ended_by_request: VecDeque<Instant>,
     /// How the last process ended that did.
     last_end: Option<String>,
     /// What the front was told last; `None`: it must be told.
@@ -107,17 +116,20 @@ impl<'a> Master<'a> {
             listener,
             socket,
             signals: SignalFd::new(&SIGNALS)?,
+            supervisor: Supervisor::of_this_process(),
             slots: (0..pool.processes()).map(|_| Slot::new()).collect(),
             outputs: Vec::new(),
             log: Log::new(&pool.name),
             memory,
+            has_served: false,
+            ended_by_request: VecDeque::new(),
             last_end: None,
             told: None,
             tell_at: None,
         })
     }
 
-    /// Keeps processes until SIGTERM, or until the front has closed the pool socket.
+    /// Keeps processes until SIGTERM that is not the end of the supervisor, or until the front has closed the pool socket.
     ///
     /// # Errors
     /// The system refuses to wait.
@@ -136,6 +148,8 @@ impl<'a> Master<'a> {
             self.reap();
             let told = match wake {
                 Wake::Other => continue,
+                // The front finishes its requests, for which it needs processes, and then closes the pool socket.
+                Wake::Terminate if self.supervisor.has_just_died() => continue,
                 Wake::FrontGone => 0,
                 Wake::Terminate => 1,
             };
@@ -246,7 +260,7 @@ impl<'a> Master<'a> {
         Ok(wake)
     }
 
-    /// A new front must be told how the processes are.
+    /// A new front must be told how the processes are; any front says which of them work.
     fn take_messages(&mut self) {
         let mut message = [0; MAX_MESSAGE];
         while let Ok((received @ 1.., _)) =
@@ -254,8 +268,32 @@ impl<'a> Master<'a> {
         {
             match ToMaster::decode(&message[..received]) {
                 Some(ToMaster::FrontStarted { .. }) => self.told = None,
+                Some(ToMaster::Served { pid }) => self.note_answer(pid),
+                Some(ToMaster::DiedAtWork) => self.note_death_at_work(),
                 _ => tracing::error!("the front has sent a message that makes no sense"),
             }
+        }
+    }
+
+    /// A process, or one of its process group, has answered a request.
+    fn note_answer(&mut self, pid: u32) {
+        self.has_served = true;
+        // It may have ended since.
+        let group = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let group = group.and_then(|pid| getpgid(Some(pid)).ok());
+        if let Some(slot) =
+            self.slots.iter_mut().find(|slot| group.is_some() && slot.pid() == group)
+        {
+            slot.note_answer();
+        }
+    }
+
+    /// A request has ended a process that could take it. If the master knows of its end already, the next one starts at once.
+    fn note_death_at_work(&mut self) {
+        if self.has_served && !self.slots.iter_mut().any(Slot::excuse) {
+            self.ended_by_request.push_back(Instant::now());
+            let surplus = self.ended_by_request.len().saturating_sub(self.slots.len());
+            self.ended_by_request.drain(..surplus);
         }
     }
 
@@ -270,7 +308,12 @@ impl<'a> Master<'a> {
     /// Takes note of the processes that have ended.
     fn reap(&mut self) {
         for number in 0..self.slots.len() {
-            let Some((pid, ended, pause)) = self.slots[number].reap() else { continue };
+            let Some((pid, ended, mut pause)) = self.slots[number].reap() else { continue };
+            self.ended_by_request.retain(|at| at.elapsed() < SAME_MOMENT);
+            if !pause.is_zero() && self.ended_by_request.pop_front().is_some() {
+                self.slots[number].excuse();
+                pause = Duration::ZERO;
+            }
             self.end_outputs(pid);
             self.report(pid, ended, pause);
         }

@@ -10,9 +10,9 @@ use rustix::process::{
     waitid, waitpid,
 };
 
-/// A process that ends sooner, other than with status 0, could not do its work: the next one starts after a pause.
+/// A process that ends sooner, other than with status 0, and without an answer, could not do its work: the next one starts after a pause.
 const SHORT_LIFE: Duration = Duration::from_secs(5);
-/// The same for a process that ends with status 0, as after a number of requests.
+/// The same for a process that ends with status 0.
 const SHORT_TURN: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ pub(super) struct Slot {
 #[derive(Debug, Clone, Copy)]
 enum State {
     Empty { start_at: Instant },
-    Running { pid: Pid, since: Instant },
+    Running { pid: Pid, since: Instant, has_served: bool },
 }
 
 /// How a process has ended.
@@ -73,13 +73,13 @@ impl Slot {
     }
 
     pub(super) fn run(&mut self, pid: Pid) {
-        self.state = State::Running { pid, since: Instant::now() };
+        self.state = State::Running { pid, since: Instant::now(), has_served: false };
     }
 
     /// Looks whether the process has ended, and ends those that it has started in its process group: they would go on taking
     /// connections. Returns the process, how it ended, and the pause until the next start.
     pub(super) fn reap(&mut self) -> Option<(Pid, Ended, Duration)> {
-        let State::Running { pid, since } = self.state else { return None };
+        let State::Running { pid, since, has_served } = self.state else { return None };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         // Until it is reaped, no other process group can have its number.
         waitid(WaitId::Pid(pid), options).ok()??;
@@ -87,7 +87,7 @@ impl Slot {
         let (_, status) = waitpid(Some(pid), WaitOptions::NOHANG).ok()??;
         let ended = Ended(status);
         let enough = if ended.is_success() { SHORT_TURN } else { SHORT_LIFE };
-        let pause = if since.elapsed() < enough {
+        let pause = if !has_served && since.elapsed() < enough {
             let pause = self.pause;
             self.back_off();
             pause
@@ -96,6 +96,24 @@ impl Slot {
             Duration::ZERO
         };
         Some((pid, ended, pause))
+    }
+
+    /// The process has answered a request.
+    pub(super) fn note_answer(&mut self) {
+        if let State::Running { has_served, .. } = &mut self.state {
+            *has_served = true;
+        }
+    }
+
+    /// The next process need not wait: the last one could do its work, which a request has ended. Returns false if there is no pause.
+    pub(super) fn excuse(&mut self) -> bool {
+        let now = Instant::now();
+        let is_waiting = self.start_at().is_some_and(|at| at > now);
+        if is_waiting {
+            self.state = State::Empty { start_at: now };
+            self.pause = (self.pause / 2).max(FIRST_PAUSE);
+        }
+        is_waiting
     }
 
     /// The next process starts after a pause, which doubles each time.

@@ -7,9 +7,11 @@ use std::fs::File;
 use std::future::pending;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::time::Duration;
 
+use rustix::fs::MemfdFlags;
 use sendoff_config::php_ini::{self, Contents};
 use sendoff_config::{Accel, Config, Listener, LogTarget};
 use tokio::sync::oneshot;
@@ -35,6 +37,22 @@ struct NewMaster {
     master: kept::Kept,
     /// The front's end of its pool socket.
     front: OwnedFd,
+    /// What PHP has said at its start, and of which pool that is.
+    said: Option<(File, String)>,
+}
+
+/// Bytes of what PHP says at its start that the answer to a reload has; the log has all.
+const MOST_SAID: usize = 2048;
+
+impl NewMaster {
+    /// An indented line for each message of PHP.
+    fn said(&self) -> String {
+        let Some((file, pool)) = &self.said else { return String::new() };
+        let mut text = [0; MOST_SAID];
+        let len = file.read_at(&mut text, 0).unwrap_or(0);
+        let text = String::from_utf8_lossy(&text[..len]);
+        text.lines().map(|line| format!("\n    pool {pool}: {line}")).collect()
+    }
 }
 
 /// A reload that the front has been told of.
@@ -150,11 +168,17 @@ impl Reloads {
     }
 }
 
+/// A file in memory.
+fn said_file() -> io::Result<File> {
+    Ok(rustix::fs::memfd_create("sendoff-said", MemfdFlags::CLOEXEC)?.into())
+}
+
 impl Running {
     fn finish(self, decided: Result<(), String>, supervisor: &mut Supervisor) {
         let Self { config, sources, new, sealed, php_ini, clients, reopen, .. } = self;
         let Self { listeners, new_listeners, .. } = self;
         let started = new.len();
+        let said: String = new.iter().map(NewMaster::said).collect();
         // A front that has died since then is started with the new configuration; a front that was started again has the old one.
         let is_another = supervisor.front.pid().is_some_and(|pid| Some(pid) != self.front);
         let decided = match decided {
@@ -167,8 +191,8 @@ impl Running {
             supervisor.php_ini = php_ini;
             match started {
                 0 => "reloaded".to_owned(),
-                1 => "reloaded, with new workers in 1 pool".to_owned(),
-                _ => format!("reloaded, with new workers in {started} pools"),
+                1 => format!("reloaded, with new workers in 1 pool{said}"),
+                _ => format!("reloaded, with new workers in {started} pools{said}"),
             }
         });
         supervisor.reloaded(done, clients);
@@ -210,11 +234,19 @@ impl Supervisor {
         let groups = self.groups.of(numbers.iter().map(|number| &config.pools[*number]));
         for (number, group) in numbers.into_iter().zip(groups) {
             let (front, php) = pool_sockets().map_err(|e| format!("cannot make sockets: {e}"))?;
+            let pool = &config.pools[number];
             let recipe = Recipe::master(&config, number, sealed()?, php, group);
-            let master =
-                recipe.and_then(kept::Kept::start).map_err(|failure| failure.to_string())?;
-            let runs = if config.pools[number].program.is_none() { "PHP" } else { "program's" };
-            new.push(NewMaster { master, front, runs });
+            let mut recipe = recipe.map_err(|failure| failure.to_string())?;
+            let (mut runs, mut said) = ("program's", None);
+            if pool.program.is_none() {
+                let file = said_file().map_err(|e| format!("cannot make a file: {e}"))?;
+                let theirs = file.try_clone().map_err(|e| format!("cannot copy a file: {e}"))?;
+                recipe = recipe.telling(theirs.into());
+                (runs, said) = ("PHP", Some((file, pool.name.clone())));
+            }
+            let mut master = kept::Kept::start(recipe).map_err(|failure| failure.to_string())?;
+            master.recipe.forget_said();
+            new.push(NewMaster { master, front, runs, said });
         }
         let listeners = listener_sources(&self.config, &config);
         let wanted = config.listen.iter().zip(&listeners).filter(|(_, source)| source.is_none());

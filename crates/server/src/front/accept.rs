@@ -26,8 +26,8 @@ use crate::transport::{Failure, Tcp, Transport, settle};
 /// Pause before the next attempt when descriptors have run out and no connection is idle.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Accepts connections until the front stops. When there are `most`, or descriptors are short, those that have been idle for longest are closed; if
-/// none is idle, new ones wait in the backlog.
+/// Accepts connections until the front stops. When there are `most`, or descriptors are short, those that have been idle for longest are closed. If
+/// none is idle, new ones wait in the backlog when descriptors are short: connections at work have what they need, so it shows what is left.
 pub(super) async fn accept<S: Service + 'static>(
     listener: Rc<Listening>,
     services: Rc<Current<S>>,
@@ -35,13 +35,20 @@ pub(super) async fn accept<S: Service + 'static>(
     most: usize,
 ) {
     loop {
-        let is_full = || is_full(&lifecycle, most, &services.get().limits().limits);
-        if is_full() {
+        let room = || room(&lifecycle, most, &services.get().limits().limits);
+        if room() == Room::None {
             Limit::Connections.reached();
         }
-        while is_full() {
+        loop {
+            let room = room();
+            if room == Room::Enough {
+                break;
+            }
             if !make_room(&lifecycle) {
                 lifecycle.all().want_room();
+                if room == Room::NotForIdle {
+                    break;
+                }
             }
             tokio::select! {
                 () = lifecycle.connection_closed() => {}
@@ -87,13 +94,28 @@ fn make_room(lifecycle: &Lifecycle) -> bool {
     evicted
 }
 
-/// Whether another connection has to wait: the event loop has as many as descriptors allow, or the front as many as it may. A few are always
-/// taken, whatever else holds descriptors.
-fn is_full(lifecycle: &Lifecycle, most: usize, limits: &Limits) -> bool {
+/// Room for another connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    Enough,
+    /// Only if no connection is idle.
+    NotForIdle,
+    /// It has to wait.
+    None,
+}
+
+/// Room beside `most` connections of the event loop, those that the front may have, and what else holds descriptors. A few are always taken.
+fn room(lifecycle: &Lifecycle, most: usize, limits: &Limits) -> Room {
     let connections = lifecycle.connections();
-    connections >= most
-        || limits.connections.is_some_and(|most| lifecycle.all().count() >= most)
+    if limits.connections.is_some_and(|most| lifecycle.all().count() >= most)
         || connections >= LEAST && descriptors::level() >= Level::Tight
+    {
+        Room::None
+    } else if connections >= most {
+        Room::NotForIdle
+    } else {
+        Room::Enough
+    }
 }
 
 /// Connections that the client at the other end may have; `None`: any number. By default one client leaves half of them to others; what comes from this

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// Event loops, logs, standard streams, sockets to the supervisor, temporary files of request bodies.
+/// Event loops, logs, standard streams, sockets to the supervisor, temporary files of request bodies; an eighth of a limit that is small.
 const RESERVED: usize = 128;
 
 /// What is open for sure: standard streams, logs, sockets to the supervisor.
@@ -21,7 +21,8 @@ pub(super) const LEAST: usize = 16;
 /// Descriptors for each purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Budget {
-    /// Clients' connections, per event loop.
+    /// Clients' connections, per event loop: with as many again for what each of them needs, there is room for all. Idle ones make room
+    /// for more; if none is idle, they have what they need, and there may be more while descriptors last (`accept.rs`).
     pub(super) connections: usize,
     /// Static files that are kept open, per event loop.
     pub(super) static_files: usize,
@@ -48,12 +49,12 @@ impl fmt::Display for TooFew {
 
 impl Budget {
     /// Divides `limit` descriptors among `loops` event loops with `listeners` listeners each, where up to `workers` workers have
-    /// a link and a guard socket on every loop.
+    /// a link to every loop and a guard socket.
     ///
     /// Half of the rest is for connections, a quarter for static files, an eighth for copies of handed-over files and an eighth for
     /// their originals, spools and request bodies.
     pub(super) fn new(limit: usize, loops: usize, listeners: usize, workers: usize) -> Self {
-        let fixed = RESERVED + loops * (listeners + 2 * workers);
+        let fixed = RESERVED.min(limit / 8) + loops * listeners + workers * (loops + 1);
         let rest = limit.saturating_sub(fixed) / loops.max(1);
         Self {
             connections: (rest / 2).max(LEAST),
@@ -83,8 +84,9 @@ mod tests {
     #[test]
     fn what_is_not_needed_for_workers_is_shared() {
         let budget = Budget::new(4096, 2, 1, 32);
-        assert_eq!(budget, Budget { connections: 959, static_files: 479, snapshots: 479 });
-        assert_eq!(Budget::new(256, 1, 1, 4).snapshots, LEAST);
+        assert_eq!(budget, Budget { connections: 967, static_files: 483, snapshots: 483 });
+        let budget = Budget::new(256, 2, 1, 4);
+        assert_eq!(budget, Budget { connections: 52, static_files: 26, snapshots: 26 });
         assert_eq!(Budget::new(64, 2, 1, 32).connections, LEAST);
         let budget = Budget::new(1 << 20, 64, 3, 256);
         assert!(64 * (budget.connections + budget.static_files) < 1 << 20);

@@ -72,7 +72,7 @@ pub(super) struct NewPool {
 impl NewPool {
     /// A pool for this many event loops.
     pub(super) fn new(config: &PoolConfig, event_loops: usize, master: Master) -> Self {
-        let program = config.program.as_ref().map(|_| NewProgram::new(config));
+        let program = config.program.as_ref().map(|_| NewProgram::new(config, master.clone()));
         let config = Arc::new(config.clone());
         Self { shared: Pool::with_limits(event_loops, queue(&config)), master, config, program }
     }
@@ -94,8 +94,8 @@ pub(super) struct NewProgram {
 }
 
 impl NewProgram {
-    fn new(config: &PoolConfig) -> Self {
-        let program = Program::new(&config.name);
+    fn new(config: &PoolConfig, master: Master) -> Self {
+        let program = Program::new(&config.name, master);
         let patience = config.request_timeout.unwrap_or(Duration::MAX);
         let application = Application::of_pool(Arc::clone(&program), patience, queue(config));
         let of_each = config.program.as_ref().and_then(|program| program.requests_per_process);

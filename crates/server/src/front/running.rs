@@ -146,9 +146,9 @@ impl Running {
         let application = program.as_ref().map(|program| Arc::clone(&program.attached));
         let receives = spawn_local(async move {
             let mut answers = Tasks::default();
-            let ended = Arc::clone(&pool);
+            let (ended, abandoned) = (Arc::clone(&pool), Arc::clone(&pool));
             let out_of_memory = || ended.note_out_of_memory();
-            let result = match program {
+            let result = match &program {
                 Some(NewProgram { program, .. }) => program.receive(socket, out_of_memory).await,
                 None => {
                     let failing = Arc::clone(&pool);
@@ -163,7 +163,13 @@ impl Running {
                 }
             };
             match at_end.get() {
-                Phase::Serving => drop(lost.send(result)),
+                Phase::Serving => {
+                    abandoned.set_abandoned();
+                    if let Some(NewProgram { program, .. }) = &program {
+                        program.set_abandoned();
+                    }
+                    drop(lost.send(result));
+                }
                 Phase::Arriving | Phase::Failed => at_end.set(Phase::Failed),
                 Phase::Leaving => {}
             }

@@ -1,7 +1,8 @@
 //! Requests to FastCGI applications: to which host of an upstream, and how often.
 //!
 //! A request is sent again only if no byte of an answer has come, nothing has reached the client, and either nothing of the request
-//! was read or it may be repeated: it is idempotent (RFC 9110 §9.2.2). First over a new connection, because a process may have closed the
+//! was read or it may be repeated: it is idempotent (RFC 9110 §9.2.2), and its application was started elsewhere, where an administrator
+//! ends processes at work, as by a reload of php-fpm. First over a new connection, because a process may have closed the
 //! kept one at that moment; then to other hosts; and where there is no other, a few times to the same application.
 
 use std::os::fd::AsFd;
@@ -16,6 +17,7 @@ use super::answer::{self, Answer, Begun, NoAnswer};
 use super::direct::{self, Offer};
 use super::script::{Answered, Call, Role, Unanswered, is_untouched};
 use super::status::Failure;
+use crate::observe::repeated;
 use crate::responder::{Responder, unless_gone};
 use crate::upstream::hosts::Tried;
 use crate::upstream::{
@@ -110,7 +112,11 @@ impl Call<'_> {
                 return (Err(failure.into()), offer);
             }
             let (host, request) = (turn.host().address(), &**self.log_name());
-            tracing::info!(%host, request, "sent to another host: {why}");
+            if !why.is_outage()
+                || repeated::is_first(&format!("sent to another host than {host}: {why}"))
+            {
+                tracing::info!(%host, request, "sent to another host: {why}");
+            }
         }
     }
 
@@ -196,6 +202,10 @@ impl Call<'_> {
             over = Over::Own;
             let may_repeat = is_repeatable || needs_own;
             if !may_repeat || !is_untouched(responder) || (!is_unread && !is_only_host) {
+                return Err(Failed::Silent(why));
+            }
+            // What has ended one process of a pool would end the next.
+            if application.is_program() && why.retry() == Retry::Unsafe {
                 return Err(Failed::Silent(why));
             }
             if is_unread {

@@ -101,15 +101,10 @@ pub(super) async fn ask(context: &Context<'_>, authorizer: &Authorizer) -> (Stri
         Err(_) => {
             Limit::RequestTimeout.reached();
             let why = format!("{who}: it has not answered for {} s", limit.as_secs_f32());
-            Failure { status: StatusCode::GATEWAY_TIMEOUT, why }
+            Failure::new(StatusCode::GATEWAY_TIMEOUT, why)
         }
     };
-    let (request, code) = (request.shown(), failure.status.as_u16());
-    tracing::error!(
-        request,
-        "answered with {code}: no access without an authorizer: {}",
-        failure.why
-    );
+    failure.log(&request.shown(), "no access without an authorizer: ");
     (who, Verdict::Failed(failure.status))
 }
 

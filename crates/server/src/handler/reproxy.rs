@@ -83,7 +83,7 @@ pub(super) async fn respond(
             Ok((exchange, begun)) => {
                 return pass_on(call, own, &target, exchange, begun, responder).await;
             }
-            Err(Failure { status, why }) => {
+            Err(Failure { status, why, .. }) => {
                 tracing::warn!(request = shown, "X-Reproxy-URL {}: {why}", target.url);
                 refused.push(status);
             }
@@ -201,10 +201,9 @@ fn is_wanted(head: &CgiHead, expected: Option<u64>) -> Result<(), Failure> {
             | StatusCode::RANGE_NOT_SATISFIABLE,
             _,
         ) => Ok(()),
-        (status @ (StatusCode::NOT_FOUND | StatusCode::GONE), _) => Err(Failure {
-            status: StatusCode::NOT_FOUND,
-            why: format!("it is answered with {status}"),
-        }),
+        (status @ (StatusCode::NOT_FOUND | StatusCode::GONE), _) => {
+            Err(Failure::new(StatusCode::NOT_FOUND, format!("it is answered with {status}")))
+        }
         (status, _) => Err(Failure::bad_gateway(format!("it is answered with {status}"))),
     }
 }

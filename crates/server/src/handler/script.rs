@@ -157,7 +157,7 @@ impl Call<'_> {
             request::Body::Stream(_) => {
                 let why = "a worker gets no request body that is still arriving";
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
-                let failure = Failure { status, why: why.to_owned() };
+                let failure = Failure::new(status, why);
                 return (Err(failure.into()), offer);
             }
         };
@@ -215,12 +215,11 @@ impl Call<'_> {
         was_lent: bool,
         responder: &mut dyn Responder,
     ) -> Result<Outcome, Cut> {
-        let Failure { status, why } = failure;
         if !is_untouched(responder) {
-            return Err(Cut::application(why));
+            return Err(Cut::application(failure.why));
         }
-        let (request, code) = (&**self.log_name(), status.as_u16());
-        tracing::error!(request, "answered with {code}: {why}");
+        failure.log(self.log_name(), "");
+        let status = failure.status;
         // A process that is late but alive still has the client's socket.
         if was_lent && status == StatusCode::GATEWAY_TIMEOUT {
             responder.close_after();

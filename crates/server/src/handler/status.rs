@@ -5,6 +5,7 @@ use std::fmt;
 use http::StatusCode;
 
 use crate::observe::limits::Limit;
+use crate::observe::repeated;
 use crate::upstream::{UpstreamError, UpstreamErrorKind};
 
 /// Why the client gets an error page instead of an application's response.
@@ -13,12 +14,28 @@ pub(super) struct Failure {
     pub(super) status: StatusCode,
     /// For the log.
     pub(super) why: String,
+    /// It is not about the request: others meet it as well, so the log counts them.
+    pub(super) is_outage: bool,
 }
 
 impl Failure {
+    /// A failure of this request.
+    pub(super) fn new(status: StatusCode, why: impl Into<String>) -> Self {
+        Self { status, why: why.into(), is_outage: false }
+    }
+
+    /// Logs it, with the request that met it. `what`: what it means for the client.
+    pub(super) fn log(&self, request: &str, what: &str) {
+        let Self { status, why, is_outage } = self;
+        let line = format!("answered with {}: {what}{why}", status.as_u16());
+        if !is_outage || repeated::is_first(&line) {
+            tracing::error!(request, "{line}");
+        }
+    }
+
     /// The application died or broke the protocol.
     pub(super) fn bad_gateway(why: impl Into<String>) -> Self {
-        Self { status: StatusCode::BAD_GATEWAY, why: why.into() }
+        Self::new(StatusCode::BAD_GATEWAY, why)
     }
 
     /// Adds to the log text which process it is about.
@@ -62,6 +79,6 @@ impl From<UpstreamError> for Failure {
             | UpstreamErrorKind::Broken => StatusCode::BAD_GATEWAY,
             UpstreamErrorKind::Server => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Self { status, why: error.to_string() }
+        Self { status, why: error.to_string(), is_outage: error.is_outage() }
     }
 }

@@ -9,5 +9,6 @@ pub(crate) mod meters;
 pub(crate) mod metrics;
 pub(crate) mod mode;
 pub(crate) mod pool_page;
+pub(crate) mod repeated;
 pub mod status;
 pub(crate) mod status_page;

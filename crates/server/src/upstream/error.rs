@@ -85,6 +85,23 @@ impl UpstreamError {
         self.kind
     }
 
+    /// True if it is not about this request: the upstream takes none now, or not enough of them.
+    #[must_use]
+    pub fn is_outage(&self) -> bool {
+        match self.kind {
+            UpstreamErrorKind::QueueFull
+            | UpstreamErrorKind::WaitTimedOut
+            | UpstreamErrorKind::Overloaded
+            | UpstreamErrorKind::ConnectTimedOut
+            | UpstreamErrorKind::Unreachable => true,
+            UpstreamErrorKind::Died
+            | UpstreamErrorKind::Broken
+            | UpstreamErrorKind::Silent
+            | UpstreamErrorKind::Request(_)
+            | UpstreamErrorKind::Server => false,
+        }
+    }
+
     /// Whether the request may be given to another worker or sent over another connection.
     #[must_use]
     pub fn retry(&self) -> Retry {

@@ -27,7 +27,7 @@ pub use fastcgi::program::Program;
 pub use fastcgi::shared::Over;
 pub(crate) use gateway::tend_gateways;
 pub use gateway::{
-    Gateway, GatewayExchange, GatewayHost, GatewayRequest, Kind as GatewayKind,
+    Gateway, GatewayExchange, GatewayHost, GatewayOver, GatewayRequest, Kind as GatewayKind,
     Patience as GatewayPatience, Stream as GatewayStream,
 };
 pub use inbox::{Event, ResponseEnd};

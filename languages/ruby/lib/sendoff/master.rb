@@ -5,7 +5,8 @@ require 'io/wait'
 module Sendoff
   # Forks worker processes, replaces those that end, and stops them.
   class Master
-    # A worker that ends sooner than this, in seconds, makes the next one wait.
+    # A worker that ends sooner than this, in seconds, and gets no request makes the next one wait. One that a request has
+    # ended is replaced at once, so that a bad page does not slow down the others.
     SHORT_LIFE = 1
     PAUSES = [0, 0.1, 0.5, 1, 2, 5].freeze
     STOP_SIGNALS = %w[TERM INT QUIT].freeze
@@ -69,19 +70,23 @@ module Sendoff
 
     def start
       master = Process.pid
+      ear, mouth = IO.pipe
       child = fork do
+        ear.close
         (STOP_SIGNALS + ['CHLD']).each { |name| trap(name, 'DEFAULT') }
         @wake.close
         @waker.close
         Sendoff.end_with_parent
         exit!(0) if Process.ppid != master
-        serve
+        serve(mouth)
       end
-      @started[child] = now
+      mouth.close
+      @started[child] = [now, ear]
     end
 
-    def serve
+    def serve(mouth)
       worker = @worker.call
+      worker.at_first_request { tell(mouth) }
       STOP_SIGNALS.each { |name| trap(name) { worker.stop } }
       worker.run
       exit
@@ -89,10 +94,11 @@ module Sendoff
 
     def reap
       while (child, status = Process.wait2(-1, Process::WNOHANG))
-        started = @started.delete(child) or next
+        started, ear = @started.delete(child) || next
+        works = worked?(ear)
         next if @stopping
 
-        @failures = now - started < SHORT_LIFE ? @failures + 1 : 0
+        @failures = !works && now - started < SHORT_LIFE ? @failures + 1 : 0
         pause = PAUSES[[@failures, PAUSES.size - 1].min]
         @retry_at = now + pause if pause.positive?
         warn "sendoff: worker #{child} has ended (#{status}), another one starts" \
@@ -100,6 +106,20 @@ module Sendoff
       end
     rescue Errno::ECHILD
       nil
+    end
+
+    # In a worker: it has been given a request.
+    def tell(mouth)
+      mouth.write_nonblock('.', exception: false)
+    rescue SystemCallError
+      nil # The master has ended.
+    end
+
+    # Whether a process that has ended had been given a request.
+    def worked?(ear)
+      ear.read_nonblock(1, exception: false) == '.'
+    ensure
+      ear.close
     end
 
     def kill_late

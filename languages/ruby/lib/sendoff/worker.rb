@@ -20,6 +20,11 @@ module Sendoff
       @connections = {}
     end
 
+    # The block is called before the first request, or by a few threads before theirs.
+    def at_first_request(&block)
+      @at_first_request = block
+    end
+
     # Serves. Requests that have begun when `stop` is called are finished.
     def run
       running = Array.new(@threads) { start }
@@ -99,11 +104,17 @@ module Sendoff
 
     # Answers a request. False: the connection cannot be used any more.
     def respond(connection, parameters)
+      begins
       errors = ErrorLog.new(connection)
       whole = call(connection, parameters, errors)
     ensure
       errors.close_request
       cut(connection) unless whole
+    end
+
+    def begins
+      @at_first_request&.call
+      @at_first_request = nil
     end
 
     def call(connection, parameters, errors)

@@ -51,10 +51,9 @@ pub(super) fn head(
     if request.has_body {
         packet.field("content-length", request.body.len().to_string().as_bytes());
     }
-    packet.finish(packet_size).map_err(|_| Failure {
-        status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-        why: format!(
-            "the head does not fit into an AJP packet of {packet_size} bytes (packet_size)"
-        ),
+    packet.finish(packet_size).map_err(|_| {
+        let why = "the head does not fit into an AJP packet of";
+        let why = format!("{why} {packet_size} bytes (packet_size)");
+        Failure::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, why)
     })
 }

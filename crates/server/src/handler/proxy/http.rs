@@ -25,8 +25,7 @@ pub(super) fn head(
     let mut out = BytesMut::with_capacity(1024);
     let head = RequestEncoder::new(&mut out, &request.method, &target.whole());
     let mut head = head.map_err(|_| {
-        let why = "its target cannot be sent in HTTP/1.1".to_owned();
-        Failure { status: StatusCode::BAD_REQUEST, why }
+        Failure::new(StatusCode::BAD_REQUEST, "its target cannot be sent in HTTP/1.1")
     })?;
     // What these are made of has been parsed, so that all can be written.
     let _written = head.field(b"host", host_of(request, proxy, host));

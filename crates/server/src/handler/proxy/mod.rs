@@ -20,12 +20,13 @@ use super::error::Outcome;
 use super::script::Call;
 use super::status::Failure;
 use crate::cut::Cut;
+use crate::observe::repeated;
 use crate::responder::{Responder, unless_gone};
 use crate::response::{CgiHead, ResponseHead};
 use crate::upstream::hosts::Tried;
 use crate::upstream::{
-    Exchange, Gateway, GatewayExchange, GatewayHost, GatewayKind, GatewayPatience, GatewayRequest,
-    Retry, UpstreamError, UpstreamErrorKind,
+    Exchange, Gateway, GatewayExchange, GatewayHost, GatewayKind, GatewayOver, GatewayPatience,
+    GatewayRequest, Retry, UpstreamError, UpstreamErrorKind,
 };
 
 /// How a route passes a request on.
@@ -129,11 +130,15 @@ pub(super) async fn ask(
             return Ok(Err(Failure::from(why).of(&who())));
         }
         let (host, request) = (turn.host().address(), &**call.log_name());
-        tracing::info!(%host, request, "sent to another host: {why}");
+        if !why.is_outage()
+            || repeated::is_first(&format!("sent to another host than {host}: {why}"))
+        {
+            tracing::info!(%host, request, "sent to another host: {why}");
+        }
     }
 }
 
-/// Asks one host, again if it has closed the kept connection at that moment and the request may be repeated.
+/// Asks one host, again if it has closed the kept connection at that moment, and the request may be repeated or did not get there.
 async fn ask_host(
     context: &Context<'_>,
     gateway: &Arc<Gateway>,
@@ -142,12 +147,12 @@ async fn ask_host(
     responder: &mut dyn Responder,
 ) -> Result<Result<(Exchange, Answer), NoAnswer>, Cut> {
     let is_repeatable = is_repeatable(context);
-    let mut over_kept = is_repeatable;
+    let mut over = if is_repeatable { GatewayOver::Kept } else { GatewayOver::Fresh };
     let patience = patience(context, gateway);
     loop {
         let message = Rc::clone(message);
         let client = context.request;
-        let begun = GatewayExchange::begin(gateway, host, message, client, over_kept, patience);
+        let begun = GatewayExchange::begin(gateway, host, message, client, over, patience);
         let exchange = match unless_gone(responder, begun).await? {
             Ok(exchange) => exchange,
             Err(why) => return Ok(Err(NoAnswer::Silent(why))),
@@ -164,7 +169,7 @@ async fn ask_host(
         if !is_lost || !is_kept || context.request.body.is_spent() {
             return Ok(Err(no_answer));
         }
-        over_kept = false;
+        over = GatewayOver::New;
     }
 }
 

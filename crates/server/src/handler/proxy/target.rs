@@ -26,7 +26,7 @@ impl<'r> Target<'r> {
     pub(super) fn of(request: &'r Request) -> Result<Self, Failure> {
         if request.path.split(|&byte| byte == b'/').any(is_dots_with_parameters) {
             let why = "its path has dots before a semicolon, which servlet containers resolve";
-            return Err(Failure { status: StatusCode::BAD_REQUEST, why: why.to_owned() });
+            return Err(Failure::new(StatusCode::BAD_REQUEST, why));
         }
         let sent = request.uri.split(|&byte| byte == b'?').next().unwrap_or_default();
         // The rules' path has neither dots nor escapes left in it, so most paths need only be compared.

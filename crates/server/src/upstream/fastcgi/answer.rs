@@ -97,11 +97,11 @@ impl Answer {
         self.decoder.at_boundary()
     }
 
-    /// The application has closed the connection after it was sent this many bytes of the request. One that was idle may
-    /// have closed a kept connection before the request came; on a new one, something was read if something was sent.
-    pub(super) fn closed(&self, sent: u64) -> UpstreamError {
-        let is_kept = self.previous.is_some();
-        let is_unread = self.voice == Voice::Silent && (is_kept || sent == 0);
+    /// The application has closed the connection after it was sent this many bytes of the request, which `were_read` for certain. One
+    /// that was idle may have closed a kept connection before the request came; on a new one, something was read if something was sent.
+    pub(super) fn closed(&self, sent: u64, were_read: bool) -> UpstreamError {
+        let may_be_unread = self.previous.is_some() && !were_read;
+        let is_unread = self.voice == Voice::Silent && (may_be_unread || sent == 0);
         UpstreamError::died(if is_unread { Retry::Safe } else { Retry::Unsafe })
     }
 
@@ -320,7 +320,11 @@ mod tests {
         ] {
             let mut answer = Answer::new(2, previous, Medium::Unix, Writer::Front);
             hear(&mut answer, &[bytes], &[]).unwrap();
-            assert_eq!(answer.closed(sent).retry(), expected, "{previous:?}, {sent} bytes sent");
+            assert_eq!(
+                answer.closed(sent, false).retry(),
+                expected,
+                "{previous:?}, {sent} bytes sent"
+            );
         }
     }
 

@@ -108,6 +108,11 @@ impl Application {
         self.connections.close_old(|kept| !are_scarce && kept.parked.is_quiet());
     }
 
+    /// Whether it is the program of a pool: nothing but a request ends its processes at work, apart from the system.
+    pub(crate) fn is_program(&self) -> bool {
+        self.peer.program.is_some()
+    }
+
     /// Connections that it has closed when it should not have.
     #[must_use]
     pub fn connections_lost(&self) -> u64 {

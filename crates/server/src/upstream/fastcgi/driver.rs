@@ -21,7 +21,7 @@ use super::peer::{Connection, Kept, Last, Peer};
 use super::stream::Stream;
 use crate::segment::Segment;
 use crate::upstream::cgi::{REQUEST_ID, StreamedRequest};
-use crate::upstream::error::{UpstreamError, UpstreamErrorKind};
+use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use crate::upstream::inbox::{Event, Inbox, ResponseEnd};
 use crate::upstream::script_log::{Entry, Records, ScriptLog, Severity};
 use crate::upstream::worker::region::{BadRegion, LinkRegion};
@@ -137,6 +137,9 @@ impl Driver {
             Err(error) => {
                 if error.kind() == UpstreamErrorKind::Died {
                     peer.lost.fetch_add(1, Ordering::Relaxed);
+                    if error.retry() == Retry::Unsafe {
+                        peer.note_death_at_work();
+                    }
                 }
                 if error.kind() == UpstreamErrorKind::Broken {
                     let address = &peer.address;
@@ -151,11 +154,11 @@ impl Driver {
         if is_kept {
             self.send_at_once()?;
         }
-        let mut writable = true;
+        let (mut writable, mut is_unanswered) = (true, !is_kept);
         loop {
             let sent = writable && self.send(&mut writable)?;
             let may_read = !self.inbox.is_full();
-            let received = may_read && self.receive()?;
+            let received = may_read && self.receive(&mut is_unanswered)?;
             if received {
                 self.place.is_taken();
                 while let Some(output) =
@@ -177,7 +180,7 @@ impl Driver {
 
     /// The application has closed the connection.
     fn closed(&self) -> UpstreamError {
-        self.answer.closed(self.outgoing.sent)
+        self.answer.closed(self.outgoing.sent, self.stream.was_read())
     }
 
     /// Sends what a kept connection takes of the request, and what is lent along with it.
@@ -247,7 +250,9 @@ impl Driver {
         self.unread = unread;
     }
 
-    fn receive(&mut self) -> Result<bool, UpstreamError> {
+    /// Takes what has come. `is_unanswered`: nothing has come over the connection yet.
+    fn receive(&mut self, is_unanswered: &mut bool) -> Result<bool, UpstreamError> {
+        *is_unanswered = *is_unanswered && !self.peer.note_answer(&self.stream);
         if self.buffer.capacity() - self.buffer.len() < RECEIVE_MIN {
             self.buffer.reserve(RECEIVE);
         }

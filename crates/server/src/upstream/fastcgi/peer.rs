@@ -53,7 +53,11 @@ impl Peer {
     /// A new connection.
     pub(super) async fn connect(&self) -> io::Result<Stream> {
         match &self.program {
-            Some(program) => program.connect().await.map(Stream::Unix),
+            Some(program) => {
+                let stream = Stream::Unix(program.connect().await?);
+                stream.note_sender(true);
+                Ok(stream)
+            }
             None => Stream::connect(&self.address).await,
         }
     }
@@ -100,6 +104,22 @@ impl Peer {
         match &self.program {
             Some(program) => program.down().await,
             None => pending().await,
+        }
+    }
+
+    /// Tells the master of a program which process answers on a new connection. Returns false if nothing has come yet.
+    pub(super) fn note_answer(&self, stream: &Stream) -> bool {
+        let Some(program) = &self.program else { return true };
+        let Some(pid) = stream.sender() else { return false };
+        stream.note_sender(false);
+        program.note_answer(pid);
+        true
+    }
+
+    /// A process has ended at work on a request that it had read.
+    pub(super) fn note_death_at_work(&self) {
+        if let Some(program) = &self.program {
+            program.note_death_at_work();
         }
     }
 

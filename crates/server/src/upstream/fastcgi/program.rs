@@ -3,9 +3,10 @@
 //! The listening socket has no name in the file system: the front has a descriptor of its inode, which leads there through `/proc`
 //! (proc_pid_fd(5)). No other process can connect.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sendoff_pool::{MAX_STATE, OUT_OF_MEMORY, ProgramState};
 use tokio::net::UnixStream;
@@ -13,12 +14,19 @@ use tokio::sync::watch;
 
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use crate::upstream::packets::{Packets, is_full};
+use crate::upstream::worker::master::Master;
+
+/// The most processes that are remembered as those that have answered.
+const MOST_SERVED: usize = 1024;
 
 /// The program of a pool, shared by all event loops.
 #[derive(Debug)]
 pub struct Program {
     /// The pool's name.
     name: String,
+    master: Master,
+    /// Processes of which the master knows that they have answered a request.
+    served: Mutex<BTreeSet<u32>>,
     said: watch::Sender<Said>,
 }
 
@@ -33,8 +41,9 @@ struct Said {
 impl Program {
     /// The program of the pool with this name, of which nothing is known yet.
     #[must_use]
-    pub fn new(name: &str) -> Arc<Self> {
-        Arc::new(Self { name: name.to_owned(), said: watch::Sender::new(Said::default()) })
+    pub fn new(name: &str, master: Master) -> Arc<Self> {
+        let (name, served) = (name.to_owned(), Mutex::default());
+        Arc::new(Self { name, master, served, said: watch::Sender::new(Said::default()) })
     }
 
     /// The pool's name.
@@ -69,11 +78,41 @@ impl Program {
             match (ProgramState::decode(&message), fds.pop_front()) {
                 (Some(state), Some(socket)) => {
                     let socket = Some(Arc::new(socket));
+                    self.served().retain(|pid| state.processes.contains(pid));
                     self.said.send_replace(Said { socket, state });
                 }
                 _ => tracing::error!(pool = self.name, "a message that makes no sense was dropped"),
             }
         }
+    }
+
+    /// A process has answered a request. The master, which is told once, starts another one without a pause when that one ends.
+    pub(super) fn note_answer(&self, pid: u32) {
+        let mut served = self.served();
+        // Processes that its processes have started are not in its state.
+        if served.len() >= MOST_SERVED {
+            served.clear();
+        }
+        if served.insert(pid) && self.master.has_served(pid).is_err() {
+            // It is behind with its messages.
+            served.remove(&pid);
+        }
+    }
+
+    /// A process has ended at work on a request.
+    pub(super) fn note_death_at_work(&self) {
+        // A master that is behind with its messages starts the next process after a pause.
+        let _ = self.master.died_at_work();
+    }
+
+    fn served(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        // A panic elsewhere cannot leave the set half changed.
+        self.served.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// There is no master any more that would start a process.
+    pub fn set_abandoned(&self) {
+        self.said.send_modify(|said| said.state.down = Some("has lost its master".to_owned()));
     }
 
     /// The ids of its processes, and why none runs.

@@ -1,13 +1,17 @@
 //! A connection to a FastCGI application over TCP or a UNIX socket.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread::{self, ThreadId};
 
 use bytes::BytesMut;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::sockopt::set_socket_passcred;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
 use sendoff_config::Address;
 use tokio::io::{Interest, Ready};
 use tokio::net::{TcpStream, UnixStream};
@@ -68,6 +72,39 @@ impl Stream {
             Self::Unix(stream) => sendoff_sys::unix::unread(stream.as_fd()).ok(),
             Self::Tcp(_) => None,
         }
+    }
+
+    /// After the end of what the peer sends: true if it had read everything that was sent by then. A peer that closes a UNIX socket
+    /// before it has read everything resets the connection. False over TCP, where the kernel does not say.
+    pub(super) fn was_read(&self) -> bool {
+        let Self::Unix(stream) = self else { return false };
+        // In this order: what a close has dropped counts as read, and is a reset from then on.
+        let is_read = self.unread() == Some(0);
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        is_read && matches!(rustix::net::recv(stream.as_fd(), &mut [0; 1][..], flags), Ok((0, _)))
+    }
+
+    /// From now on the kernel notes which process sends.
+    pub(super) fn note_sender(&self, is_noted: bool) {
+        if let Self::Unix(stream) = self {
+            // Without it the master starts processes after a pause.
+            let _ = set_socket_passcred(stream, is_noted);
+        }
+    }
+
+    /// The id of the process that has sent what can be read next, if that [is noted](Self::note_sender).
+    pub(super) fn sender(&self) -> Option<u32> {
+        let Self::Unix(stream) = self else { return None };
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        recvmsg(stream, &mut [IoSliceMut::new(&mut [0])], &mut control, flags).ok()?;
+        control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmCredentials(sender) => {
+                u32::try_from(sender.pid.as_raw_nonzero().get()).ok()
+            }
+            _ => None,
+        })
     }
 
     /// From now on it is ready to be written to when the peer has read something.

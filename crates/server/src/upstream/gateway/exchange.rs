@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use tokio::time::{Instant, timeout_at};
 
 use super::application::Gateway;
-use super::host::Host;
+use super::host::{Host, Over};
 use super::reader::{Reader, Said};
 use super::request::{GatewayRequest, Outgoing};
 use super::room::Place;
@@ -40,8 +40,6 @@ pub struct GatewayExchange {
     gateway: Arc<Gateway>,
     host: Arc<Host>,
     stay: Stay,
-    /// The connection has served other requests.
-    is_kept: bool,
     patience: Patience,
     began: Instant,
     driver: RefCell<Driver>,
@@ -59,8 +57,10 @@ struct Driver {
     /// `None` when the exchange has ended.
     stream: Option<Stream>,
     outgoing: Outgoing,
-    /// Bytes of the request were written.
-    has_written: bool,
+    /// The connection has served other requests.
+    is_kept: bool,
+    /// Bytes of the request that were written.
+    written: u64,
     /// The application takes no more of the request. It may have answered all the same.
     is_deaf: bool,
     /// Bytes were written that wait in TLS.
@@ -80,8 +80,7 @@ enum Step {
 
 impl GatewayExchange {
     /// Gives a host of an application a request, which `client` has sent. The exchange is made on the heap, since it is moved through
-    /// several futures. The request goes over a kept connection only if it is `repeatable`: it
-    /// may then have to be sent again.
+    /// several futures.
     ///
     /// # Errors
     /// The host cannot be reached.
@@ -90,11 +89,11 @@ impl GatewayExchange {
         host: &Arc<Host>,
         request: Rc<GatewayRequest>,
         client: &Request,
-        repeatable: bool,
+        over: Over,
         patience: Patience,
     ) -> Result<Box<Self>, UpstreamError> {
         let place = host.enter().await?;
-        let kept = host.kept(repeatable, request.kind).await;
+        let kept = host.kept(over, request.kind).await;
         let is_kept = kept.is_some();
         let stream = match kept {
             Some(stream) => stream,
@@ -105,7 +104,8 @@ impl GatewayExchange {
         let driver = Driver {
             stream: Some(stream),
             outgoing: Outgoing::new(request)?,
-            has_written: false,
+            written: 0,
+            is_kept,
             is_deaf: false,
             must_flush: false,
             reader,
@@ -116,7 +116,6 @@ impl GatewayExchange {
             gateway: Arc::clone(gateway),
             host: Arc::clone(host),
             stay: Stay { _place: place, _turn: None },
-            is_kept,
             patience,
             began: Instant::now(),
             driver: RefCell::new(driver),
@@ -137,7 +136,7 @@ impl GatewayExchange {
     /// Whether the connection has served other requests.
     #[must_use]
     pub fn is_kept(&self) -> bool {
-        self.is_kept
+        self.driver.borrow().is_kept
     }
 
     /// The host has this exchange until its end.
@@ -261,10 +260,10 @@ impl Driver {
                     return Poll::Ready(if ends {
                         Ok(Step::Said(Said::Closed))
                     } else {
-                        Err(self.died())
+                        Err(self.died(self.was_closed_before()))
                     });
                 }
-                Poll::Ready(Err(_)) => return Poll::Ready(Err(self.died())),
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(self.died(false))),
                 // Another clock runs while the client is waited for.
                 Poll::Pending if has_sent || self.outgoing.is_starved() != was_starved => {
                     return Poll::Ready(Ok(Step::Moved));
@@ -287,7 +286,8 @@ impl Driver {
             match stream.poll_write(cx, self.outgoing.bytes()) {
                 Poll::Ready(Ok(n)) => {
                     self.outgoing.advance(n)?;
-                    (has_sent, self.must_flush, self.has_written) = (true, true, true);
+                    (has_sent, self.must_flush) = (true, true);
+                    self.written += n as u64;
                     self.outgoing.poll_more(cx)?;
                 }
                 Poll::Ready(Err(_)) => self.is_deaf = true,
@@ -304,9 +304,15 @@ impl Driver {
         Ok(has_sent)
     }
 
-    /// The application has closed the connection too early.
-    fn died(&self) -> UpstreamError {
-        let retry = if self.has_written { Retry::Unsafe } else { Retry::Safe };
+    /// The application has closed its sending direction of a kept connection before the request came.
+    fn was_closed_before(&self) -> bool {
+        let is_silent = !self.was_heard && self.is_kept;
+        is_silent && self.stream.as_ref().is_some_and(|stream| stream.is_unreceived(self.written))
+    }
+
+    /// The application has closed the connection too early. `is_unread`: it cannot have read anything of what was written.
+    fn died(&self, is_unread: bool) -> UpstreamError {
+        let retry = if self.written == 0 || is_unread { Retry::Safe } else { Retry::Unsafe };
         let why = match self.was_heard {
             true => "it closed the connection before the end of its response",
             false => "it closed the connection without a response",

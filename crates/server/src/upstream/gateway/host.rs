@@ -28,6 +28,9 @@ use crate::upstream::queue::QueueLimits;
 /// How long a connection is kept while idle: less than the 5 s after which Node.js closes it, so that few requests meet a connection that
 /// is about to be closed.
 const IDLE_TIME: Duration = Duration::from_secs(4);
+/// How long a connection may have been idle that gets a request which must not be sent twice: half of the 2 s after which gunicorn closes
+/// one, the shortest such time of those in use.
+const FRESH: Duration = Duration::from_secs(1);
 /// Connections to one host that all event loops together keep while idle.
 const MAX_IDLE: usize = 64;
 
@@ -41,6 +44,17 @@ pub struct Host {
     room: Room,
     /// Requests that it was given.
     requests: AtomicU64,
+}
+
+/// Over which connection a request goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// A kept one, if there is any: the request may be repeated if the connection closes at this moment.
+    Kept,
+    /// A kept one that is hardly about to be closed: the request must not be processed twice.
+    Fresh,
+    /// One that has served no other request.
+    New,
 }
 
 /// How the hosts of an application are asked.
@@ -121,16 +135,16 @@ impl Host {
             .await
     }
 
-    /// A kept connection for a request, if there is one and the request may go over it: it may be lost with a connection that closes at
-    /// this moment, so it must be `repeatable`. (With AJP, an application that has answered a ping on the connection has not closed it.)
-    pub(super) async fn kept(&self, repeatable: bool, kind: Kind) -> Option<Stream> {
+    /// A kept connection for a request, if there is one that it may go over. One that has been idle for less than [`FRESH`] is hardly
+    /// about to be closed; with AJP, an application that has answered a ping on the connection has not closed it.
+    pub(super) async fn kept(&self, over: Over, kind: Kind) -> Option<Stream> {
         loop {
-            match kind {
-                _ if repeatable => return self.take(),
-                Kind::Ajp { .. } => {}
-                Kind::Http { .. } | Kind::Scgi => return None,
-            }
-            let stream = self.take()?;
+            let stream = match (over, kind) {
+                (Over::New, _) => return None,
+                (Over::Kept, _) => return self.take(IDLE_TIME),
+                (Over::Fresh, Kind::Http { .. } | Kind::Scgi) => return self.take(FRESH),
+                (Over::Fresh, Kind::Ajp { .. }) => self.take(IDLE_TIME)?,
+            };
             let pinged = timeout(self.proxy().timeouts.connect, ping(stream)).await;
             if let Ok(Some(stream)) = pinged {
                 return Some(stream);
@@ -138,11 +152,13 @@ impl Host {
         }
     }
 
-    fn take(&self) -> Option<Stream> {
+    /// The connection of this event loop that was used last, if it has been idle for less than `limit`.
+    fn take(&self, limit: Duration) -> Option<Stream> {
         let thread = thread::current().id();
         let mut idle = self.idle();
         loop {
             let at = idle.iter().rposition(|one| one.thread == thread)?;
+            idle.get(at).filter(|one| one.since.elapsed() < limit)?;
             let Idle { mut stream, .. } = idle.remove(at)?;
             if stream.is_quiet() {
                 return Some(stream);

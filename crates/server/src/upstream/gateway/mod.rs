@@ -20,6 +20,6 @@ mod stream;
 pub use application::Gateway;
 pub(crate) use application::tend_gateways;
 pub use exchange::{GatewayExchange, Patience};
-pub use host::Host as GatewayHost;
+pub use host::{Host as GatewayHost, Over as GatewayOver};
 pub use request::{GatewayRequest, Kind};
 pub use stream::Stream;

@@ -207,6 +207,19 @@ impl Stream {
         }
     }
 
+    /// True if the application's machine has not received a byte of the last `written` ones, although the application has closed its
+    /// sending direction: it closed the connection before they came. Known of TCP in the clear; false if unknown.
+    ///
+    /// A close with bytes that the application has not read, all or some, is a reset and no end of what it sends. So the answer holds
+    /// after a read of 0 bytes, and not after an error.
+    pub(super) fn is_unreceived(&self, written: u64) -> bool {
+        match self {
+            Self::Plain(Plain::Tcp(stream)) => sendoff_sys::tcp::unacknowledged(stream.as_fd())
+                .is_ok_and(|unacknowledged| written > 0 && unacknowledged >= written),
+            Self::Plain(Plain::Unix(_)) | Self::Tls(_) => false,
+        }
+    }
+
     /// Whether the application has neither closed the connection nor said anything, which it has no reason to do between requests.
     pub(super) fn is_quiet(&mut self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -266,5 +279,52 @@ impl AsyncWrite for Plain {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(rustix::net::shutdown(self.as_fd(), Shutdown::Write)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// What a read finds after the application has dealt with a connection and with what was written to it.
+    async fn after(
+        deal: impl FnOnce(std::net::TcpStream, &mut dyn FnMut()),
+    ) -> (io::Result<usize>, bool) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let plain = Plain::connect(&Address::Tcp(address)).await.unwrap();
+        let Plain::Tcp(tcp) = plain else { panic!("no TCP") };
+        let (accepted, _) = listener.accept().unwrap();
+        let tcp = tcp.into_std().unwrap();
+        let mut write = || rustix::io::write(&tcp, b"a request").map(|n| assert_eq!(n, 9)).unwrap();
+        deal(accepted, &mut write);
+        let mut stream = Stream::Plain(Plain::Tcp(TcpStream::from_std(tcp).unwrap()));
+        let mut received = BytesMut::new();
+        let read = std::future::poll_fn(|cx| stream.poll_read(cx, &mut received)).await;
+        (read, stream.is_unreceived(9))
+    }
+
+    #[tokio::test]
+    async fn a_request_that_came_after_the_close_is_told_from_one_that_was_read() {
+        let closed_before = after(|accepted, write| {
+            drop(accepted);
+            write();
+        });
+        assert!(matches!(closed_before.await, (Ok(0), true)));
+        let read_before_it_closed = after(|mut accepted, write| {
+            write();
+            accepted.read_exact(&mut [0; 9]).unwrap();
+        });
+        assert!(matches!(read_before_it_closed.await, (Ok(0), false)));
+        for len in [0, 4] {
+            let read_in_part = after(|mut accepted, write| {
+                write();
+                accepted.read_exact(&mut [0; 4][..len]).unwrap();
+            });
+            assert!(matches!(read_in_part.await, (Err(_), _)));
+        }
     }
 }

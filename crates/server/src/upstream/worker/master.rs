@@ -1,4 +1,4 @@
-//! The front's side of the pool socket towards the PHP master.
+//! The front's side of the pool socket towards the master of a pool.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,7 +8,7 @@ use rustix::net::SendFlags;
 use rustix::time::{ClockId, clock_gettime};
 use sendoff_pool::ToMaster;
 
-/// The PHP master, as far as the front talks to it. One for all event loops. No call waits: a master that does not read
+/// The master of a pool, as far as the front talks to it. One for all event loops. No call waits: a master that does not read
 /// its messages must not stop an event loop.
 #[derive(Debug, Clone)]
 pub struct Master(Arc<OwnedFd>);
@@ -56,6 +56,22 @@ impl Master {
     /// As [`front_started`](Self::front_started).
     pub fn trace(&self, pid: i32) -> io::Result<()> {
         self.tell(&ToMaster::Trace { pid: pid.unsigned_abs() })
+    }
+
+    /// Says that a process of a program has answered a request.
+    ///
+    /// # Errors
+    /// As [`front_started`](Self::front_started).
+    pub(in crate::upstream) fn has_served(&self, pid: u32) -> io::Result<()> {
+        self.tell(&ToMaster::Served { pid })
+    }
+
+    /// Says that a process of a program has ended at work on a request.
+    ///
+    /// # Errors
+    /// As [`front_started`](Self::front_started).
+    pub(in crate::upstream) fn died_at_work(&self) -> io::Result<()> {
+        self.tell(&ToMaster::DiedAtWork)
     }
 
     fn tell(&self, message: &ToMaster<'_>) -> io::Result<()> {

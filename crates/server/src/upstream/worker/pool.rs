@@ -47,6 +47,8 @@ struct State {
     least_idle: usize,
     /// The worker script fails to boot, and no worker has since the last time that it did.
     cannot_start: bool,
+    /// The pool socket is closed: no worker comes any more.
+    is_abandoned: bool,
     /// What a worker has said of PHP.
     php: Option<PhpReport>,
     counts: Counts,
@@ -138,6 +140,7 @@ impl Pool {
             complete: 0,
             least_idle: 0,
             cannot_start: false,
+            is_abandoned: false,
             php: None,
             counts: Counts::default(),
         };
@@ -204,10 +207,19 @@ impl Pool {
         let mut state = self.state();
         state.cannot_start = true;
         // The senders are dropped without the lock.
-        let refused = if state.complete == 0 { state.waiting.take() } else { Vec::new() };
+        let refused = state.refused();
         drop(state);
         drop(refused);
         self.failed.notify_one();
+    }
+
+    /// There is no master any more that would start a worker. When no worker runs, requests are refused.
+    pub fn set_abandoned(&self) {
+        let mut state = self.state();
+        state.is_abandoned = true;
+        let refused = state.refused();
+        drop(state);
+        drop(refused);
     }
 
     /// Whether no worker runs because the worker script fails to boot.
@@ -227,6 +239,10 @@ impl Pool {
         state.forget(worker);
         state.idle.retain(|&idle| idle != worker);
         state.note_idle();
+        let refused = if state.is_abandoned { state.refused() } else { Vec::new() };
+        drop(state);
+        // The senders are dropped without the lock.
+        drop(refused);
     }
 
     /// How many workers take requests.
@@ -338,8 +354,8 @@ impl Pool {
                 state.note_request(worker);
                 return Ok(Ticket { pool: Arc::clone(self), worker, event_loop });
             }
-            if state.cannot_start() {
-                return Err(Self::not_started());
+            if state.complete == 0 && (state.cannot_start || state.is_abandoned) {
+                return Err(state.not_started());
             }
             if state.waiting.len() >= self.limits.requests {
                 return Err(self.queue_full());
@@ -352,14 +368,9 @@ impl Pool {
         self.news.notify_one();
         match tokio::time::timeout(self.limits.wait, granted).await {
             Ok(Ok(ticket)) => Ok(ticket),
-            Ok(Err(_)) => Err(Self::not_started()),
+            Ok(Err(_)) => Err(self.state().not_started()),
             Err(_) => Err(self.timed_out()),
         }
-    }
-
-    fn not_started() -> UpstreamError {
-        let why = "the worker script of the pool does not start; the lines of sendoff-php in the log say why";
-        UpstreamError::new(UpstreamErrorKind::Overloaded, Retry::Safe, why)
     }
 
     fn queue_full(&self) -> UpstreamError {
@@ -374,6 +385,21 @@ impl Pool {
 }
 
 impl State {
+    /// The requests that wait, if no worker will come for them. To be dropped without the lock.
+    fn refused(&mut self) -> Vec<oneshot::Sender<Ticket>> {
+        if self.complete == 0 { self.waiting.take() } else { Vec::new() }
+    }
+
+    fn not_started(&self) -> UpstreamError {
+        let why = match self.is_abandoned {
+            true => "the pool has no worker, and its master is gone",
+            false => {
+                "the worker script of the pool does not start; the lines of sendoff-php in the log say why"
+            }
+        };
+        UpstreamError::new(UpstreamErrorKind::Overloaded, Retry::Safe, why)
+    }
+
     fn cannot_start(&self) -> bool {
         self.cannot_start && self.complete == 0
     }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::requests::{Admitted, Begun, Look, RequestKey, Requests};
 use crate::upstream::cgi::StreamedRequest;
-use crate::upstream::error::{Retry, UpstreamError};
+use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use crate::upstream::fastcgi::answer::malformed;
 use crate::upstream::fastcgi::connections::{Connections, Place};
 use crate::upstream::fastcgi::driver::is_for_later;
@@ -158,6 +158,8 @@ struct Wire {
     /// Gathered, and of it written.
     out: Vec<u8>,
     written: usize,
+    /// Nothing has come yet.
+    is_unanswered: bool,
     /// The application takes nothing more; it may have answered all the same.
     is_deaf: bool,
     /// The connection has served nothing since then.
@@ -174,6 +176,7 @@ impl Carrier {
             buffer: BytesMut::new(),
             out: Vec::new(),
             written: 0,
+            is_unanswered: true,
             is_deaf: false,
             idle_since: None,
             clock: Box::pin(sleep_until(now + self.look_after())),
@@ -181,7 +184,11 @@ impl Carrier {
         let ended = self.carry(&mut wire).await;
         self.line.is_retired.set(true);
         if let Err(why) = &ended {
-            self.line.requests.borrow_mut().fail(why);
+            let mut requests = self.line.requests.borrow_mut();
+            if why.kind() == UpstreamErrorKind::Died && requests.live() > 0 {
+                self.peer.note_death_at_work();
+            }
+            requests.fail(why);
         }
         // What was given up may still have permits and files, and a client that reads slowly has the connection.
         drop(self.line.requests.take());
@@ -267,6 +274,7 @@ impl Carrier {
         }
         let room = wire.buffer.capacity() - wire.buffer.len();
         let mut descriptors = VecDeque::new();
+        wire.is_unanswered = wire.is_unanswered && !self.peer.note_answer(&self.stream);
         match self.stream.try_read(&mut wire.buffer, &mut descriptors) {
             Ok(0) => return Err(UpstreamError::died(Retry::Unsafe)),
             // That was all: the event loop says when there is more.
