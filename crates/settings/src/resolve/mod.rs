@@ -76,6 +76,7 @@ impl Context<'_> {
                 ..site
             }));
         }
+        self.addresses_are_used(top, &shared, &all_listeners, &sites);
         let listen = all_listeners.used(&mut sites);
         let account = sites.first().and_then(|first| self.account(top, &first.root));
         let access_log = top.access_log.as_ref().and_then(|log| self.log_target(log));
