@@ -102,7 +102,8 @@ impl<'a> Reader<'a> {
         };
         let marked = marked.unwrap_or_default().trim();
         if let Some((place, text)) = self.typographic(place) {
-            let says = "these quotation marks are typographic, as word processors and web pages make them";
+            let says =
+                "these quotation marks are typographic, as word processors and web pages make them";
             self.problems.error(place, says).help(format!("write \"{text}\", with straight marks"));
             return;
         }
@@ -162,7 +163,9 @@ impl<'a> Reader<'a> {
         let line = self.text.get(start..)?.lines().next()?;
         let inside = line.strip_prefix(TYPOGRAPHIC)?;
         let (text, len) = match inside.char_indices().find(|(_, c)| TYPOGRAPHIC.contains(c)) {
-            Some((end, mark)) => (&inside[..end], line.len() - inside.len() + end + mark.len_utf8()),
+            Some((end, mark)) => {
+                (&inside[..end], line.len() - inside.len() + end + mark.len_utf8())
+            }
             None => (inside.trim_end(), line.trim_end().len()),
         };
         Some((self.place(start..start + len), text.to_owned()))
@@ -284,7 +287,7 @@ fn without_quotes(marked: &str) -> (&'static str, String) {
     let is_value = bare.parse::<f64>().is_ok() || matches!(bare, "true" | "false");
     match bare {
         bare if is_value && bare != marked => {
-            ("nothing follows a value in its line", format!("write {bare}"))
+            ("a value ends with its line, without a semicolon or comma", format!("write {bare}"))
         }
         bare => ("a text stands in quotation marks", format!("write \"{bare}\"")),
     }

@@ -137,7 +137,9 @@ impl Context<'_> {
         let mut said = Vec::new();
         for number in shared {
             let is_used = sites.iter().any(|site| site.listeners.contains(number));
-            let (Some(listener), Some(place)) = (all.get(*number), all.place(*number)) else { continue };
+            let (Some(listener), Some(place)) = (all.get(*number), all.place(*number)) else {
+                continue;
+            };
             // An address may stand for one of IPv4 and one of IPv6.
             if is_used || place == Place::Default || said.contains(&place) {
                 continue;
