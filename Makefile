@@ -39,6 +39,7 @@ install: dist
 	$(BUILT)/sendoff generate $(GENERATED)
 	install -Dm755 -t $(DESTDIR)$(PREFIX)/bin $(BUILT)/sendoff $(BUILT)/sendoff-php
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(GENERATED)/*.1 packaging/sendoff-php.1
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man5 $(GENERATED)/sendoff.toml.5
 	install -Dm644 $(GENERATED)/sendoff.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sendoff
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions $(GENERATED)/_sendoff
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d $(GENERATED)/sendoff.fish
@@ -54,6 +55,7 @@ install: dist
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/sendoff $(DESTDIR)$(PREFIX)/bin/sendoff-php
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/sendoff.1 $(DESTDIR)$(PREFIX)/share/man/man1/sendoff-*.1
+	rm -f $(DESTDIR)$(PREFIX)/share/man/man5/sendoff.toml.5
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sendoff
 	rm -f $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_sendoff $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sendoff.fish
 	rm -rf $(DESTDIR)$(PREFIX)/share/sendoff

@@ -71,6 +71,22 @@ fn check_takes_the_file_without_an_option() {
     assert_eq!(sendoff(&["check", config, "--config", config]).status.code(), Some(2));
 }
 
+/// `Date` stays: a server that has a clock sends it.
+#[test]
+fn the_field_that_names_the_server_can_be_removed() {
+    let site = Site::with("index.php", "<?php echo 'here';");
+    site.write("a.txt", "static");
+    let text = format!(
+        "{TOP}[[site]]\nroot = 'root'\n[[site.route]]\nprefix = '/'\nresponse_headers = {{ Server = false }}\n"
+    );
+    let server = Server::try_run(&write(&site, &text), site.root(), 2).unwrap();
+    for target in ["/", "/a.txt", "/missing.txt"] {
+        let response = server.get(target);
+        assert_eq!(response.header("server"), None, "{target}");
+        assert!(response.header("date").is_some(), "{target}");
+    }
+}
+
 /// A message names the key if a file was read, and the option if there was none.
 #[test]
 fn an_access_log_that_cannot_be_written_is_named_where_it_was_set() {

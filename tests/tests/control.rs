@@ -45,6 +45,75 @@ fn status_shows_connections_and_what_workers_do() {
     assert_eq!(busy.body_of(head, "GET").unwrap().body, b"first last");
 }
 
+/// One worker, so that a request waits; another one's body does not come to its end.
+#[test]
+fn status_says_of_each_request_how_old_it_is_whose_and_how_far() {
+    let site = Site::waiting();
+    site.write("silent.php", "<?php file_get_contents('pipe'); echo 'done';");
+    let pipe = site.fifo("pipe");
+    let server = Server::start(site.root(), &["--threads", "2", "--workers", "1"]);
+    let ask = |request: Request| {
+        let mut client = server.connect();
+        client.send(request.bytes());
+        client
+    };
+    let mut status = String::new();
+    let mut shows = |parts: &[&str]| {
+        let shown = wait::until(LIMIT, || {
+            status = server.command(&["status"]).unwrap();
+            status.lines().any(|line| parts.iter().all(|part| line.contains(part)))
+        });
+        assert!(shown, "{parts:?} is not in\n{status}");
+    };
+    let mut first = ask(Request::get("/silent.php?a").header("Host", "shop.test"));
+    let worker = format!(" {} ", server.workers()[0]);
+    let whose = " s  127.0.0.1  default (shop.test)  GET /silent.php?a";
+    shows(&[&worker, "  running ", whose]);
+    let mut second = ask(Request::get("/ok.php").header("Host", "shop.test"));
+    shows(&["request      waiting for worker ", "  127.0.0.1  ", "GET /ok.php"]);
+    let mut third = server.connect();
+    third.send("POST /ok.php HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nx");
+    shows(&["request      reading body ", "POST /ok.php"]);
+    let json = server.command(&["status", "--json"]).unwrap();
+    for expected in [
+        "\"phase\": \"running\"",
+        "\"phase\": \"waiting\"",
+        "\"phase\": \"reading_body\"",
+        "\"client\": \"127.0.0.1\"",
+        "\"host\": \"shop.test\"",
+        "\"age\": ",
+    ] {
+        assert!(json.contains(expected), "{expected} is not in\n{json}");
+    }
+    pipe.release();
+    assert_eq!(first.response("GET").text(), "done");
+    assert_eq!(second.response("GET").text(), "ok");
+    third.send("y");
+    assert_eq!(third.response("POST").text(), "ok");
+    let none = wait::until(LIMIT, || !server.command(&["status"]).unwrap().contains("ok.php"));
+    assert!(none, "a request is listed behind its end");
+}
+
+#[test]
+fn workers_at_work_are_shown_before_idle_ones() {
+    let site = Site::waiting();
+    let pipe = site.fifo("pipe");
+    let server = Server::start(site.root(), &["--threads", "1", "--workers", "4"]);
+    let mut busy = server.connect();
+    busy.send(Request::get("/wait.php").bytes());
+    let head = busy.head().unwrap();
+    let status = server.command(&["status"]).unwrap();
+    let workers = server.workers();
+    let of_worker =
+        |line: &&str| workers.iter().any(|worker| line.contains(&format!(" {worker} ")));
+    let mut lines = status.lines().filter(|line| !line.starts_with("sendoff ")).filter(of_worker);
+    let first = lines.next().unwrap();
+    assert!(first.contains("  sending ") && first.contains("GET /wait.php"), "{status}");
+    assert!(lines.all(|line| line.ends_with("  idle")), "{status}");
+    pipe.release();
+    busy.body_of(head, "GET").unwrap();
+}
+
 #[test]
 fn status_counts_what_each_site_was_sent_also_after_a_reload() {
     let site = Site::waiting();

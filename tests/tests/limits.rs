@@ -43,6 +43,8 @@ fn a_client_that_asks_too_often_is_told_when_to_come_again() {
         // Other routes and other clients have buckets of their own.
         assert_eq!(ask(&server, "/free.txt", "192.0.2.1").text(), "free");
     }
+    server.await_log("GET /api/a.php of site default: answered with 429, because the client asks more often than `rate` allows (sendoff.toml:");
+    server.await_log("client=192.0.2.1");
     assert_eq!(ask(&server, "/api/a.php", "192.0.2.2").text(), "hello");
     assert_eq!(ask(&server, "/once.txt", "192.0.2.1").text(), "once");
     let refused = ask(&server, "/once.txt", "192.0.2.1");

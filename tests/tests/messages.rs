@@ -83,6 +83,7 @@ fn each_mistake_costs_one_line_that_says_what_where_and_what_to_do() {
         ("explain http://localhost:1/x", 1, &["port 1 ", "sendoff status"]),
         ("explain localhost:1/x", 1, &["port 1 ", "sendoff status"]),
         ("explain /x", 2, &["/x", "http://HOST:PORT/"]),
+        ("run /no/such.toml", 2, &["/no/such.toml", "No such file", "--config FILE"]),
         ("run --config /no/such.toml", 2, &["/no/such.toml", "No such file", "--config FILE"]),
     ] {
         if may_listen(line) {

@@ -17,7 +17,7 @@ fn run(site: &Site) -> Server {
     Server::try_run_with(&config, site.root(), 2, 2).unwrap()
 }
 
-/// A text in OpenMetrics, by name and labels.
+/// The values of the text format, by name and labels.
 struct Metrics(BTreeMap<String, f64>);
 
 impl Metrics {
@@ -26,9 +26,9 @@ impl Metrics {
         let response = server.ask(&asked);
         response.expect(200);
         let kind = response.header("content-type").unwrap();
-        assert!(kind.starts_with("application/openmetrics-text; version=1.0.0"), "{kind}");
+        assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8");
         let text = response.text();
-        assert!(text.ends_with("# EOF\n"), "{text}");
+        assert!(!text.contains("# EOF"), "{text}");
         let values = text.lines().filter(|line| !line.starts_with('#')).map(|line| {
             let (name, value) = line.rsplit_once(' ').unwrap();
             (name.to_owned(), value.parse().unwrap())
@@ -102,6 +102,31 @@ fn requests_and_bytes_are_counted_by_site_pool_and_mode_over_all_event_loops() {
 }
 
 #[test]
+fn a_reader_that_prefers_openmetrics_gets_it() {
+    let site = Site::with("a.txt", "static");
+    let server = run(&site);
+    let metrics = |accept: &str| {
+        let asked = Request::get("/metrics").header("Host", "metrics.test");
+        server.ask(&asked.header("Accept", accept))
+    };
+    // As Prometheus asks.
+    let open = metrics(
+        "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+    );
+    let kind = open.header("content-type").unwrap();
+    assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert!(open.text().ends_with("# EOF\n"), "{}", open.text());
+    assert!(open.text().contains("# TYPE sendoff_limits_reached counter\n"), "{}", open.text());
+    for accept in ["text/plain;version=0.0.4", "*/*"] {
+        let plain = metrics(accept);
+        let kind = plain.header("content-type").unwrap();
+        assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8", "{accept}");
+        let text = plain.text();
+        assert!(text.contains("# TYPE sendoff_limits_reached_total counter\n"), "{text}");
+    }
+}
+
+#[test]
 fn figures_survive_a_reload_and_limits_are_counted() {
     let site = Site::with("a.txt", "static");
     site.write("writes.php", "<?php readfile('held'); flush(); file_put_contents('held', 'y');");
@@ -147,7 +172,8 @@ fn every_metric_is_documented() {
         .filter_map(|line| line.strip_prefix("# TYPE "))
         .map(|line| {
             let (name, kind) = line.split_once(' ').unwrap();
-            if kind == "counter" { format!("{name}_total") } else { name.to_owned() }
+            assert!(kind != "counter" || name.ends_with("_total"), "{line}");
+            name.to_owned()
         })
         .collect();
     described.sort();

@@ -230,6 +230,7 @@ fn old_versions_and_broken_clients_are_refused_and_nobody_else_notices() {
             .refusal(&server, "b.test", &["--tls-max", "1.2"])
             .contains("alert protocol version")
     );
+    server.await_log("no TLS handshake: the client speaks TLS 1.2 at most, and the site wants 1.3");
     let clear = {
         let mut stream = TcpStream::connect(addr).unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").unwrap();
@@ -382,12 +383,95 @@ fn check_says_what_is_wrong_with_certificates() {
     let (code, said) = check(&swapped);
     assert_eq!(code, Some(2), "{said}");
     assert!(
-        said.contains("the key does not fit the certificate") && said.contains(":9:7]"),
+        said.contains("the key does not fit the certificate") && said.contains(":9:"),
         "{said}"
     );
     let (code, said) = check(&one);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("the certificate is for a.test, not for www.a.test"), "{said}");
+}
+
+/// Files that would keep the server from starting, or clients from connecting.
+#[test]
+fn check_reads_every_file_of_tls() {
+    let secured = Secured::new();
+    let one = secured.issue(&["a.test"]);
+    let folder = secured.site.outside("keys");
+    let write = |name: &str, bytes: &[u8]| secured.site.write_at(folder.join(name), bytes);
+    let openssl = |line: &str| {
+        let made = Command::new("openssl").args(line.split(' ')).current_dir(&folder).output();
+        let made = made.unwrap();
+        assert!(made.status.success(), "{line}: {}", text(&made.stderr));
+    };
+    // An authority with two certificates, and what it says about the first.
+    openssl("req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 9 -subj /CN=ca");
+    for (name, serial) in [("first", "0x01"), ("second", "0x02")] {
+        openssl(&format!(
+            "req -x509 -newkey rsa:2048 -nodes -keyout {name}.key -out {name}.pem -days 9 -subj /CN=a.test -addext subjectAltName=DNS:a.test -CA ca.pem -CAkey ca.key -set_serial {serial}"
+        ));
+    }
+    write("index", b"V\t491231235959Z\t\t01\tunknown\t/CN=a.test\n");
+    openssl(
+        "ocsp -index index -CA ca.pem -rsigner ca.pem -rkey ca.key -issuer ca.pem -cert first.pem -respout of-first -ndays 9 -noverify",
+    );
+    openssl(
+        "req -x509 -newkey rsa:1024 -nodes -keyout small.key -out small.pem -days 9 -subj /CN=a.test",
+    );
+    let (empty, key) = (write("empty", b""), one.key.display().to_string());
+    let empty = empty.display().to_string();
+    let named = |name: &str| folder.join(name).display().to_string();
+    let files = |name: &str| {
+        let (chain, key) = (format!("{name}.pem"), format!("{name}.key"));
+        format!("certificate = '{}', key = '{}'", named(&chain), named(&key))
+    };
+    for (keys, status, says) in [
+        (
+            format!("{}, client_issuers = '{key}'", tls(&one)),
+            2,
+            vec![&*key, "this is a private key, not a certificate"],
+        ),
+        (
+            format!("{}, client_issuers = '{empty}'", tls(&one)),
+            2,
+            vec![&*empty, "no certificate in PEM"],
+        ),
+        (
+            format!("certificate = 'self-signed', client_issuers = '{key}'"),
+            2,
+            vec!["this is a private key"],
+        ),
+        (
+            format!("{}, ocsp = '{key}'", tls(&one)),
+            2,
+            vec![&*key, "expected a response of an OCSP responder", "this is PEM"],
+        ),
+        (format!("{}, ocsp = '{empty}'", tls(&one)), 2, vec!["the file is empty"]),
+        (
+            format!("{}, ocsp = '{}'", files("second"), named("of-first")),
+            2,
+            vec!["of-first", "this OCSP response is about another certificate"],
+        ),
+        (format!("{}, ocsp = '{}'", files("first"), named("of-first")), 0, vec![]),
+        (
+            files("small"),
+            2,
+            vec!["small.key", "the key is too small: RSA of 1024 bits", "2048 to 8192"],
+        ),
+    ] {
+        let config = secured.write(&[&format!("hosts = 'a.test'\ntls = {{ {keys} }}")]);
+        let checked = Command::new(sendoff_tests::binary()).arg("check").arg(&config).output();
+        let checked = checked.unwrap();
+        let said = text(&checked.stdout) + &text(&checked.stderr);
+        let said = said.replace("\n  │ ", " ");
+        assert_eq!(checked.status.code(), Some(status), "{keys}: {said}");
+        for says in says {
+            assert!(said.contains(says), "{says:?} is not in\n{said}");
+        }
+        if status != 0 {
+            let head = format!("sendoff: {}: 1 error", config.display());
+            assert!(said.contains(&head), "{head:?} is not in\n{said}");
+        }
+    }
 }
 
 /// The end of a body that has no length must be the end that the server meant.

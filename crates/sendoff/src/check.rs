@@ -2,8 +2,9 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use sendoff_settings::Place;
-use sendoff_tls::{Complaint, Vault};
+use sendoff_settings::keys::Tls;
+use sendoff_settings::{At, Place, Short};
+use sendoff_tls::{Complaint, Vault, Whose};
 
 use crate::failure::Failure;
 use crate::htaccess::Report;
@@ -18,16 +19,16 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
     if check.schema {
         return print(&sendoff_settings::schema());
     }
-    let file = check.file.as_ref().unwrap_or(&check.config);
+    let file = check.file.path();
     let resolved = Resolved::from_file(file)?;
     if check.print {
         return print(&sendoff_settings::print(&resolved.top));
     }
     let colours = io::stdout().is_terminal();
     let mut resolved = resolved;
-    for Complaint { site, says, is_error } in Vault::complaints(&resolved.config) {
+    for Complaint { site, whose, says, is_error } in Vault::complaints(&resolved.config) {
         let tls = resolved.top.site.value.0.get(site).and_then(|site| site.tls.as_ref());
-        let place = tls.map_or(Place::Default, |tls| tls.place);
+        let place = tls.map_or(Place::Default, |tls| place_of(tls, whose));
         if is_error {
             resolved.problems.error(place, says);
         } else {
@@ -36,7 +37,7 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
     }
     resolved.problems.sort();
     if resolved.problems.errors() > 0 {
-        return Err(Failure::Input(refusal(&check.config, &resolved.problems, &resolved.sources)));
+        return Err(Failure::Input(refusal(file, &resolved.problems, &resolved.sources)));
     }
     let warnings = resolved.problems.report(&resolved.sources, colours);
     let (sites, pools) = (resolved.config.sites.len(), resolved.config.pools.len());
@@ -53,6 +54,19 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
         count(routes, "route"),
         count(pools, "pool"),
     ))
+}
+
+/// Where a site names what is wrong.
+fn place_of(tls: &At<Short<Tls>>, whose: Whose) -> Place {
+    let keys = &tls.value.0;
+    let own = match whose {
+        Whose::Certificate => keys.certificate.as_ref().map(|at| at.place),
+        Whose::Key => keys.key.as_ref().map(|at| at.place),
+        Whose::Ocsp => keys.ocsp.as_ref().map(|at| at.place),
+        Whose::ClientIssuers => keys.client_issuers.as_ref().map(|at| at.place),
+        Whose::Site => None,
+    };
+    own.unwrap_or(tls.place)
 }
 
 /// Prints the configuration file that stands for a command line. The command line must be valid.

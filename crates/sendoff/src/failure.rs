@@ -17,6 +17,17 @@ pub(crate) enum Failure {
     Said(u8),
 }
 
+/// What exit statuses mean, of every command and of the server; docs/operate.md has the same table.
+pub(crate) const EXIT_STATUSES: [(u8, &str); 4] = [
+    (0, "it is done; the server has ended as it was told to"),
+    (
+        1,
+        "the system or the server refuses: no server runs, a port is taken, a reload or an upgrade has changed nothing",
+    ),
+    (2, "the command line or the configuration is wrong"),
+    (70, "parts of the server do not fit together: files of different versions, or a defect"),
+];
+
 impl Failure {
     /// For an error of the system: "what: error".
     pub(crate) fn system(what: impl Display) -> impl FnOnce(io::Error) -> Self {

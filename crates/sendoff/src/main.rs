@@ -43,7 +43,9 @@ fn main() -> ExitCode {
     let result = match options.command {
         Command::Serve(serve) if serve.print_config => check::print_config(&serve),
         Command::Serve(serve) => supervisor::run(Source::CommandLine(serve), options.take_over_fd),
-        Command::Run(run) => supervisor::run(Source::File(run.config), options.take_over_fd),
+        Command::Run(run) => {
+            supervisor::run(Source::File(run.file.path().to_owned()), options.take_over_fd)
+        }
         Command::Check(check) => check::run(&check),
         Command::Explain(explain) => explain::run(&explain),
         Command::Status(status) if status.watch => control::watch(&status.control),

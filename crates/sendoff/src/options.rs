@@ -1,7 +1,7 @@
 //! The command line.
 
 use std::os::fd::RawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -68,21 +68,34 @@ pub(crate) enum Command {
 /// Where the configuration file is if the command line names none.
 const CONFIG: &str = "/etc/sendoff/sendoff.toml";
 
+/// Which configuration file is meant.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Run {
+pub(crate) struct ConfigFile {
+    /// The configuration file (docs/config.md), as for `--config`.
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    file: Option<PathBuf>,
     /// The configuration file (docs/config.md).
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
-    pub(crate) config: PathBuf,
+    config: PathBuf,
+}
+
+impl ConfigFile {
+    /// The file, however it was named.
+    pub(crate) fn path(&self) -> &Path {
+        self.file.as_deref().unwrap_or(&self.config)
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) file: ConfigFile,
 }
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Check {
-    /// The configuration file (docs/config.md), as for `--config`.
-    #[arg(value_name = "FILE", conflicts_with = "config")]
-    pub(crate) file: Option<PathBuf>,
-    /// The configuration file (docs/config.md).
-    #[arg(long, value_name = "FILE", default_value = CONFIG)]
-    pub(crate) config: PathBuf,
+    #[command(flatten)]
+    pub(crate) file: ConfigFile,
     /// Print the configuration as one file: what it includes, and the rules of its applications, in their places.
     #[arg(long, conflicts_with = "schema")]
     pub(crate) print: bool,
@@ -240,8 +253,7 @@ pub(crate) struct Serve {
     /// What URIs that begin with PREFIX mean in X-Accel-Redirect [default: files beneath ROOT]. May be repeated.
     #[arg(long, value_name = "/PREFIX=DIR")]
     pub(crate) accel: Vec<Accel>,
-    /// Application whose vendor's rules apply: dokuwiki, laravel, symfony or wordpress.
-    #[arg(long, value_name = "NAME", value_parser = word::<App>)]
+    #[arg(long, value_name = "NAME", value_parser = word::<App>, help = about_app())]
     pub(crate) app: Option<App>,
     /// Proxy whose word about the client is taken (X-Forwarded-For and the like), as a network. May be repeated.
     #[arg(long, value_name = "CIDR", value_parser = word::<Client>)]
@@ -342,6 +354,12 @@ pub(crate) struct Serve {
     /// Time for which a client may take nothing of its response.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = positive_time)]
     pub(crate) send_timeout: Duration,
+}
+
+/// What `--app` is for, with all applications that there are rules of.
+fn about_app() -> String {
+    let (last, others) = App::CHOICES.split_last().expect("there are applications");
+    format!("Application whose vendor's rules apply: {} or {last}", others.join(", "))
 }
 
 /// A value that is written as in a file.
@@ -508,6 +526,35 @@ impl From<Snapshot> for sendoff_settings::words::Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn help_names_every_application() {
+        use clap::CommandFactory;
+        let mut command = Options::command();
+        let help = command.find_subcommand_mut("serve").unwrap().render_long_help().to_string();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        let all = about_app();
+        assert!(App::CHOICES.iter().all(|app| all.contains(app)), "{all}");
+        assert!(help.contains(&all), "{help}");
+    }
+
+    #[test]
+    fn the_file_of_a_command_needs_no_option() {
+        for command in ["run", "check"] {
+            for (arguments, expected) in
+                [(&[][..], CONFIG), (&["a.toml"], "a.toml"), (&["--config", "a.toml"], "a.toml")]
+            {
+                let line = ["sendoff", command].iter().chain(arguments);
+                let file = match Options::try_parse_from(line).unwrap().command {
+                    Command::Run(Run { file }) | Command::Check(Check { file, .. }) => file,
+                    other => panic!("{other:?}"),
+                };
+                assert_eq!(file.path(), Path::new(expected));
+            }
+            let twice = ["sendoff", command, "a.toml", "--config", "b.toml"];
+            assert!(Options::try_parse_from(twice).is_err());
+        }
+    }
 
     #[test]
     fn the_command_line_is_consistent_and_the_documented_options_are_there() {

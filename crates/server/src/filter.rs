@@ -44,12 +44,12 @@ fn set_fields(head: &mut ResponseHead, fields: &[(Bytes, Bytes)]) {
     }
 }
 
-/// Adds the common fields, in front of all others.
-pub(crate) fn common(head: &mut ResponseHead, clock: &Clock) {
+/// Adds the common fields, in front of all others. `hides_server`: a rule has removed `Server`, so the server does not add its own.
+pub(crate) fn common(head: &mut ResponseHead, clock: &Clock, hides_server: bool) {
     if !head.has("Date") {
         head.fields.insert(0, Field::new("Date", clock.date()));
     }
-    if !head.has("Server") {
+    if !hides_server && !head.has("Server") {
         head.fields.insert(0, Field::new("Server", SERVER));
     }
 }

@@ -12,6 +12,7 @@
 //! and no handler; a handler knows `responder` and no protocol.
 #![forbid(unsafe_code)]
 
+mod at_work;
 mod auth;
 mod challenges;
 mod clients;

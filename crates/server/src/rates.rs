@@ -1,5 +1,6 @@
 //! How often clients have asked lately, where a route limits that.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -18,6 +19,15 @@ const MAX_CLIENTS: NonZeroUsize = NonZeroUsize::new(65_536).expect("not zero");
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct RouteId(pub(crate) u64);
 
+impl RouteId {
+    /// The number of the route that is written there: the same on all event loops, and after a reload that leaves it where it is.
+    pub(crate) fn of(origin: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        origin.hash(&mut hasher);
+        Self(hasher.finish())
+    }
+}
+
 /// For each route and client, when its bucket will be full again. All event loops share it.
 #[derive(Debug)]
 pub(crate) struct Rates(Mutex<LruCache<(RouteId, Who), Instant>>);
@@ -29,8 +39,13 @@ impl Default for Rates {
 }
 
 impl Rates {
-    /// Takes a token for each limit that concerns a request. If one has none left, returns how long it takes until it has.
-    pub(crate) fn take(&self, limits: &[(RouteId, Rate)], client: &Endpoint) -> Option<Duration> {
+    /// Takes a token for each limit that concerns a request. If one has none left, returns its route, and how long it takes until it has; of
+    /// several, the one that takes longest.
+    pub(crate) fn take(
+        &self,
+        limits: &[(RouteId, Rate)],
+        client: &Endpoint,
+    ) -> Option<(RouteId, Duration)> {
         if limits.is_empty() {
             return None;
         }
@@ -40,9 +55,9 @@ impl Rates {
             let full = clients.get_or_insert_mut((*route, who), || now);
             let (next, wait) = take(*rate, *full, now);
             *full = next;
-            wait
+            wait.map(|wait| (*route, wait))
         });
-        waits.max()
+        waits.max_by_key(|(_, wait)| *wait)
     }
 }
 

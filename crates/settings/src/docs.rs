@@ -25,15 +25,20 @@ pub fn docs() -> String {
     text
 }
 
-fn section<T: Section>(text: &mut String) {
-    let title = match T::TITLE.chars().next() {
+/// The heading of a section's keys.
+pub(crate) fn titled<T: Section>() -> String {
+    match T::TITLE.chars().next() {
         Some('[') => format!("`{}`", T::TITLE),
         _ if ["auth", "authorize", "proxy"].contains(&T::TITLE) => {
             format!("`{}` of a route", T::TITLE)
         }
         _ if T::TITLE == "tls" => "`tls` of a site".to_owned(),
         _ => "Before the first section".to_owned(),
-    };
+    }
+}
+
+fn section<T: Section>(text: &mut String) {
+    let title = titled::<T>();
     // Writing to a string cannot fail.
     let _ = write!(text, "\n## {title}\n\n{}\n\n", sentence(T::DOC));
     text.push_str("| key | value | default | meaning | example |\n|---|---|---|---|---|\n");
@@ -49,7 +54,8 @@ fn section<T: Section>(text: &mut String) {
     }
 }
 
-fn default(key: &Key) -> String {
+/// What holds without the key; empty: nothing.
+pub(crate) fn default(key: &Key) -> String {
     match (key.default)() {
         Default::Value(value) => match inline(&value) {
             empty if empty == "{}" => "none".to_owned(),

@@ -305,7 +305,7 @@ section! {
     /// Rule: changes of request fields: `+NAME` adds, `?NAME` sets where it is missing, `false` removes.
     request_headers: Map<HeaderOp, HeaderText>,
         example "{ X-Forwarded-Proto = \"https\", Proxy = false }", also "RequestHeader" "request_header" "proxy_set_header";
-    /// Rule: changes of response fields, as for `request_headers`.
+    /// Rule: changes of response fields, as for `request_headers`. `Server = false` removes the server's own as well; `Date` stays.
     response_headers: Map<HeaderOp, HeaderText>,
         example "{ X-Frame-Options = \"SAMEORIGIN\" }", also "add_header" "Header" "response_header" "set_headers";
     /// Rule: Lua scripts that run before the handler, in order; each may change the request or answer it (lua.md).
@@ -515,7 +515,7 @@ section! {
     /// The file with the private key, in PEM. It is read before the server gives up root.
     key: FilePath,
         example "\"/etc/letsencrypt/live/example.org/privkey.pem\"", also "ssl_certificate_key" "SSLCertificateKeyFile" "private_key";
-    /// A file with a response of the issuer's OCSP responder in DER, which is sent along.
+    /// A file with a response of the issuer's OCSP responder in DER, which is sent along. It must be about this certificate.
     ocsp: FilePath,
         example "\"/etc/sendoff/example.ocsp\"", also "ssl_stapling_file";
     /// Clients show certificates of these issuers: a file in PEM.

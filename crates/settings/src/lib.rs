@@ -3,7 +3,7 @@
 //! ```text
 //!   sendoff.toml ──load──▶ Top ──resolve──▶ sendoff_config::Config
 //!   command line ────────▶  │  ──print────▶ sendoff.toml
-//!                           └── its declaration (keys.rs) ──▶ docs/config.md, JSON schema, messages
+//!                           └── its declaration (keys.rs) ──▶ docs/config.md, sendoff.toml(5), JSON schema, messages
 //! ```
 //!
 //! Every key is declared once, in `keys.rs`. The crate asks the machine only through [`Machine`], so that tests give the
@@ -15,6 +15,7 @@ mod foreign;
 pub mod keys;
 mod load;
 mod machine;
+mod manual;
 mod nested;
 mod php_settings;
 mod place;
@@ -31,6 +32,7 @@ pub mod words;
 pub use docs::docs;
 pub use load::{Loaded, load, read_text};
 pub use machine::{Chosen, Kind, Machine};
+pub use manual::manual;
 pub use nested::{Inline, Sections, Short};
 pub use place::{At, Place, Source, Sources};
 pub use presets::expand;

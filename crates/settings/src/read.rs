@@ -101,6 +101,12 @@ impl<'a> Reader<'a> {
             _ => None,
         };
         let marked = marked.unwrap_or_default().trim();
+        if let Some((place, text)) = self.typographic(place) {
+            let says =
+                "these quotation marks are typographic, as word processors and web pages make them";
+            self.problems.error(place, says).help(format!("write \"{text}\", with straight marks"));
+            return;
+        }
         if message.contains("duplicate key") && self.stands_before_its_section(place, marked) {
             return;
         }
@@ -112,7 +118,7 @@ impl<'a> Reader<'a> {
             ),
             _ if message.contains("string values must be quoted") => match marked {
                 "" => ("the value is missing", "write KEY = VALUE".to_owned()),
-                marked => ("a text stands in quotation marks", format!("write \"{marked}\"")),
+                marked => without_quotes(marked),
             },
             _ if message.contains("key with no value") => match marked {
                 "{" => (
@@ -148,6 +154,21 @@ impl<'a> Reader<'a> {
             }
         };
         self.problems.error(place, says).help(help);
+    }
+
+    /// The text in typographic quotation marks that begins at a mistake in the syntax, and what is between its marks.
+    fn typographic(&self, place: Place) -> Option<(Place, String)> {
+        let Place::File { start, .. } = place else { return None };
+        let start = start as usize;
+        let line = self.text.get(start..)?.lines().next()?;
+        let inside = line.strip_prefix(TYPOGRAPHIC)?;
+        let (text, len) = match inside.char_indices().find(|(_, c)| TYPOGRAPHIC.contains(c)) {
+            Some((end, mark)) => {
+                (&inside[..end], line.len() - inside.len() + end + mark.len_utf8())
+            }
+            None => (inside.trim_end(), line.trim_end().len()),
+        };
+        Some((self.place(start..start + len), text.to_owned()))
     }
 
     /// `[[site.route]]` above the first `[[site]]` is a mistake in that line, not in the one where the parser notices it.
@@ -253,6 +274,22 @@ impl<'a> Reader<'a> {
         problem.label("not such a section").help(format!(
             "write {title}, with two brackets on each side: there may be several of them"
         ));
+    }
+}
+
+/// Quotation marks of texts for people, in several languages; none of them is one of TOML's.
+const TYPOGRAPHIC: [char; 11] = ['“', '”', '„', '‟', '‘', '’', '‚', '‛', '«', '»', '`'];
+
+/// What is wrong with a value without quotation marks, and what to write. Of one that would be right without the semicolon behind it,
+/// as nginx has it, that is the mistake.
+fn without_quotes(marked: &str) -> (&'static str, String) {
+    let bare = marked.trim_end_matches([';', ',']).trim_end();
+    let is_value = bare.parse::<f64>().is_ok() || matches!(bare, "true" | "false");
+    match bare {
+        bare if is_value && bare != marked => {
+            ("a value ends with its line, without a semicolon or comma", format!("write {bare}"))
+        }
+        bare => ("a text stands in quotation marks", format!("write \"{bare}\"")),
     }
 }
 

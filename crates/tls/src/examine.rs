@@ -9,8 +9,11 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::objects::{oid_registry, oid2abbrev};
 use x509_parser::prelude::FromDer;
+use x509_parser::public_key::PublicKey;
 use x509_parser::time::ASN1Time;
 use x509_parser::x509::X509Name;
+
+use crate::ocsp::{self, Response};
 
 /// A certificate that ends in fewer days is worth a warning.
 const SOON: i64 = 7;
@@ -137,6 +140,72 @@ fn pem(certificate: &CertificateDer<'_>) -> String {
 fn parse<'c>(certificate: &'c CertificateDer<'_>) -> Result<X509Certificate<'c>, String> {
     let parsed = X509Certificate::from_der(certificate);
     parsed.map(|(_, parsed)| parsed).map_err(|error| format!("a certificate is broken: {error}"))
+}
+
+/// Sizes of RSA keys that are taken, in bits.
+const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
+
+/// Why no key can be used that fits this certificate: its kind, or its size. `None`: the certificate does not tell.
+pub(crate) fn unusable_key(certificate: &CertificateDer<'_>) -> Option<String> {
+    let parsed = parse(certificate).ok()?;
+    let taken = format!(
+        "RSA of {} to {} bits, ECDSA with P-256, P-384 or P-521, and Ed25519 are taken",
+        RSA_BITS.start(),
+        RSA_BITS.end()
+    );
+    let key = parsed.public_key().parsed().ok()?;
+    match key {
+        PublicKey::RSA(_) if RSA_BITS.contains(&key.key_size()) => None,
+        PublicKey::RSA(_) if key.key_size() < *RSA_BITS.start() => {
+            Some(format!("the key is too small: RSA of {} bits; {taken}", key.key_size()))
+        }
+        PublicKey::RSA(_) => {
+            Some(format!("the key is too large: RSA of {} bits; {taken}", key.key_size()))
+        }
+        PublicKey::DSA(_) => Some(format!("the key is one of DSA; {taken}")),
+        _ => Some(format!("the key is of a kind that is not known here; {taken}")),
+    }
+}
+
+/// What is wrong with a response of an OCSP responder that is sent along with a certificate, if clients can use it all the same.
+///
+/// # Errors
+/// A sentence: clients would refuse the connection because of it.
+pub(crate) fn stapled(
+    bytes: &[u8],
+    certificate: &CertificateDer<'_>,
+) -> Result<Option<String>, String> {
+    let remedy = "`openssl ocsp -respout FILE` writes one";
+    let Some(response) = ocsp::read(bytes) else {
+        let what = match bytes {
+            [] => "the file is empty",
+            bytes if bytes.starts_with(b"-----BEGIN") => "this is PEM",
+            _ => "this is something else",
+        };
+        return Err(format!(
+            "expected a response of an OCSP responder in DER, and {what}; {remedy}"
+        ));
+    };
+    let answers = match response {
+        Response::Refused(why) => {
+            return Ok(Some(format!("the OCSP responder has refused to answer: {why}")));
+        }
+        Response::Answers(answers) => answers,
+    };
+    let own = parse(certificate)?;
+    let Some(answer) = answers.iter().find(|answer| answer.serial == own.raw_serial()) else {
+        return Err("this OCSP response is about another certificate".to_owned());
+    };
+    let now = ASN1Time::now().timestamp();
+    Ok(match answer.ends {
+        _ if !answer.is_good => {
+            Some("the OCSP response says that the certificate is revoked or unknown".to_owned())
+        }
+        Some(ends) if ends < now => {
+            Some(format!("the OCSP response has expired {}", days(now - ends, "ago")))
+        }
+        _ => None,
+    })
 }
 
 /// What clients will complain about: dates, names, and a chain that does not lead to a root. `hosts`: those that the site answers

@@ -13,6 +13,7 @@ mod client;
 mod credentials;
 mod examine;
 mod obtained;
+mod ocsp;
 mod self_signed;
 mod server;
 mod vault;
@@ -23,7 +24,7 @@ pub use credentials::Credentials;
 pub use examine::{ClientCertificate, Leaf, warnings};
 pub use obtained::{Obtained, usable_pem};
 pub use server::{ACME_PROTOCOL, Tickets, server_config};
-pub use vault::{Complaint, Vault};
+pub use vault::{Complaint, Vault, Whose};
 
 #[cfg(test)]
 mod tests;

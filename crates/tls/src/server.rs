@@ -12,6 +12,7 @@ use rustls::{Error, RootCertStore, ServerConfig};
 use sendoff_config::{Tls, TlsVersion};
 
 use crate::credentials::{Credentials, certificates};
+use crate::examine::unusable_key;
 
 /// The protocol that an authority asks for when it checks a challenge (ALPN, RFC 8737 §4).
 pub const ACME_PROTOCOL: &[u8] = b"acme-tls/1";
@@ -66,11 +67,8 @@ pub fn server_config(
         .map_err(|error| error.to_string())?;
     let (builder, tickets) = match (&tls.clients, &credentials.client_issuers) {
         (Some(clients), Some(issuers)) => {
-            let mut roots = RootCertStore::empty();
-            for issuer in certificates(issuers)? {
-                roots.add(issuer).map_err(|error| format!("an issuer of clients: {error}"))?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
+            let roots = client_roots(issuers)?.into();
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
             let verifier =
                 if clients.required { verifier } else { verifier.allow_unauthenticated() };
             let verifier = verifier.build().map_err(|error| error.to_string())?;
@@ -87,6 +85,20 @@ pub fn server_config(
     config.enable_secret_extraction = true;
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(Arc::new(config))
+}
+
+/// The issuers of clients' certificates.
+///
+/// # Errors
+/// A sentence: there is none, or one cannot be used.
+pub(crate) fn client_roots(issuers: &str) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for (number, issuer) in certificates(issuers)?.into_iter().enumerate() {
+        roots.add(issuer).map_err(|error| {
+            format!("certificate {} of the file cannot be an issuer: {error}", number + 1)
+        })?;
+    }
+    Ok(roots)
 }
 
 /// What rustls needs to meet an authority that checks a challenge.
@@ -117,7 +129,10 @@ pub(crate) fn identity(credentials: &Credentials) -> Result<Arc<CertifiedKey>, S
         key.cert.iter().position(fits)
     };
     let signing = PROVIDER.key_provider.load_private_key(key);
-    let signing = signing.map_err(|error| format!("the key cannot be used: {error}"))?;
+    let signing = signing.map_err(|error| {
+        let of_kind = chain.first().and_then(unusable_key);
+        of_kind.unwrap_or_else(|| format!("the key cannot be used: {error}"))
+    })?;
     let mut certified = CertifiedKey::new(chain, signing);
     match certified.keys_match() {
         // Keys of hardware modules do not tell their public half.

@@ -11,9 +11,10 @@ use sendoff_sys::memfd;
 use serde::{Deserialize, Serialize};
 
 use crate::credentials::{Credentials, read, read_text};
+use crate::examine::stapled;
 use crate::obtained::Obtained;
 use crate::self_signed;
-use crate::server::identity;
+use crate::server::{client_roots, identity};
 
 /// The largest vault, in bytes.
 const MAX_LEN: u64 = 256 << 20;
@@ -27,11 +28,31 @@ pub struct Vault(pub Vec<Option<Credentials>>);
 pub struct Complaint {
     /// The number of the site.
     pub site: usize,
+    /// What it is about.
+    pub whose: Whose,
     /// A sentence without a full stop.
     pub says: String,
     /// Whether the credentials cannot be used; otherwise clients will complain.
     pub is_error: bool,
 }
+
+/// What is wrong: one of the files that a site names, or the whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// The file with the certificate.
+    Certificate,
+    /// The file with the key.
+    Key,
+    /// The response of the OCSP responder.
+    Ocsp,
+    /// The issuers of clients' certificates.
+    ClientIssuers,
+    /// All of them together.
+    Site,
+}
+
+/// A sentence that names the file that it is about.
+type Trouble = (Whose, String);
 
 impl Vault {
     /// Reads the credentials of every site, and checks that each key fits its certificate. Makes self-signed certificates that
@@ -54,8 +75,16 @@ impl Vault {
         let mut complaints = Vec::new();
         let from = Sources { state: &config.state, obtained: &Obtained::default() };
         for (number, site) in config.sites.iter().enumerate() {
-            if let Some(tls @ Tls { certificate: Certificate::Files { .. }, .. }) = &site.tls {
-                examined(site, tls, from, number, &mut complaints);
+            match &site.tls {
+                Some(tls @ Tls { certificate: Certificate::Files { .. }, .. }) => {
+                    examined(site, tls, from, number, &mut complaints);
+                }
+                Some(tls) => {
+                    if let Err((whose, says)) = client_issuers(tls) {
+                        complaints.push(Complaint { site: number, whose, says, is_error: true });
+                    }
+                }
+                None => {}
             }
         }
         complaints
@@ -128,13 +157,17 @@ fn examined(
     number: usize,
     complaints: &mut Vec<Complaint>,
 ) -> Option<Credentials> {
-    let mut complain = |is_error, says| complaints.push(Complaint { site: number, says, is_error });
+    let mut complain = |is_error, (whose, says)| {
+        complaints.push(Complaint { site: number, whose, says, is_error });
+    };
     let usable = credentials(site, tls, from).and_then(|credentials| {
         let warnings = match &tls.certificate {
-            Certificate::Files { chain, key, .. } => check(&credentials, chain, key, &names(site))?,
+            Certificate::Files { chain, key, ocsp } => {
+                check(&credentials, chain, key, ocsp.as_deref(), &names(site))?
+            }
             Certificate::SelfSigned => Vec::new(),
             Certificate::Acme if from.obtained.best(&names(site)).is_some() => Vec::new(),
-            Certificate::Acme => vec![NOT_YET.to_owned()],
+            Certificate::Acme => vec![(Whose::Site, NOT_YET.to_owned())],
         };
         Ok((credentials, warnings))
     });
@@ -143,8 +176,8 @@ fn examined(
             warnings.into_iter().for_each(|says| complain(false, says));
             Some(credentials)
         }
-        Err(says) => {
-            complain(true, says);
+        Err(trouble) => {
+            complain(true, trouble);
             None
         }
     }
@@ -155,38 +188,56 @@ fn check(
     credentials: &Credentials,
     chain: &Path,
     key: &Path,
+    ocsp: Option<&Path>,
     hosts: &[String],
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<Trouble>, Trouble> {
     let (chain, key) = (chain.display(), key.display());
-    let certificates = credentials.certificates().map_err(|why| format!("{chain}: {why}"))?;
-    credentials.private_key().map_err(|why| format!("{key}: {why}"))?;
-    identity(credentials).map_err(|why| format!("{chain} and {key}: {why}"))?;
-    let warnings =
-        crate::warnings(&certificates, hosts).map_err(|why| format!("{chain}: {why}"))?;
-    Ok(warnings.into_iter().map(|what| format!("{chain}: {what}")).collect())
+    let of_chain = |why| (Whose::Certificate, format!("{chain}: {why}"));
+    let certificates = credentials.certificates().map_err(of_chain)?;
+    credentials.private_key().map_err(|why| (Whose::Key, format!("{key}: {why}")))?;
+    identity(credentials).map_err(|why| (Whose::Key, format!("{key} and {chain}: {why}")))?;
+    let warnings = crate::warnings(&certificates, hosts).map_err(of_chain)?;
+    let mut warnings: Vec<_> = warnings.into_iter().map(of_chain).collect();
+    if let (Some(path), Some(bytes), Some(own)) = (ocsp, &credentials.ocsp, certificates.first()) {
+        let of_response = |why| (Whose::Ocsp, format!("{}: {why}", path.display()));
+        let warning = stapled(bytes, own).map_err(of_response)?;
+        warnings.extend(warning.map(of_response));
+    }
+    Ok(warnings)
+}
+
+/// The text of the issuers of clients' certificates, if they can be used; `None`: the site asks for none.
+fn client_issuers(tls: &Tls) -> Result<Option<String>, Trouble> {
+    let Some(clients) = &tls.clients else { return Ok(None) };
+    let trouble = |why| (Whose::ClientIssuers, why);
+    let text = read_text(&clients.issuers).map_err(trouble)?;
+    let named = |why| trouble(format!("{}: {why}", clients.issuers.display()));
+    client_roots(&text).map_err(named)?;
+    Ok(Some(text))
 }
 
 /// What is said about a site whose certificate has yet to be obtained.
 const NOT_YET: &str = "there is no certificate yet; until it has been obtained, clients get one that the server signed itself";
 
-fn credentials(site: &Site, tls: &Tls, from: Sources<'_>) -> Result<Credentials, String> {
+fn credentials(site: &Site, tls: &Tls, from: Sources<'_>) -> Result<Credentials, Trouble> {
+    let of = |whose| move |says| (whose, says);
     let mut credentials = match &tls.certificate {
         Certificate::Files { chain, key, ocsp } => Credentials {
-            chain: read_text(chain)?,
-            key: read_text(key)?,
-            ocsp: ocsp.as_deref().map(read).transpose()?,
+            chain: read_text(chain).map_err(of(Whose::Certificate))?,
+            key: read_text(key).map_err(of(Whose::Key))?,
+            ocsp: ocsp.as_deref().map(read).transpose().map_err(of(Whose::Ocsp))?,
             client_issuers: None,
         },
         Certificate::SelfSigned => {
-            self_signed::kept(&from.state.join("self-signed"), &self_signed_names(site))?
+            let folder = from.state.join("self-signed");
+            self_signed::kept(&folder, &self_signed_names(site)).map_err(of(Whose::Site))?
         }
         Certificate::Acme => match from.obtained.best(&names(site)) {
             Some((obtained, _)) => obtained.clone(),
-            None => self_signed::passing(&names(site))?,
+            None => self_signed::passing(&names(site)).map_err(of(Whose::Site))?,
         },
     };
-    let issuers = tls.clients.as_ref().map(|clients| read_text(&clients.issuers));
-    credentials.client_issuers = issuers.transpose()?;
+    credentials.client_issuers = client_issuers(tls)?;
     Ok(credentials)
 }
 

@@ -1,7 +1,7 @@
 //! What `sendoff status` shows.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use std::time::Duration;
 use sendoff_acme::CertificateReport;
 use sendoff_config::PoolConfig;
 use sendoff_server::observe::status::{
-    Encryption, HostStatus, ProgramStatus, SiteStatus, Status, UpstreamStatus, WorkerStatus,
+    Encryption, HostStatus, Phase, ProgramStatus, RequestStatus, SiteStatus, Status,
+    UpstreamStatus, WorkerStatus,
 };
 use sendoff_server::upstream::{OpcacheReport, PhpReport};
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,8 @@ pub(crate) struct Report {
     pub(crate) tls: Encryption,
     pub(crate) pools: Vec<PoolReport>,
     pub(crate) upstreams: Vec<UpstreamStatus>,
+    /// Requests that applications are to answer, or answer, the oldest first: at most 1000 of each event loop.
+    pub(crate) requests: Vec<RequestStatus>,
     /// Seconds since 1970 at which this was so.
     pub(crate) time: u64,
     /// Those that the server obtains.
@@ -109,6 +112,8 @@ pub(crate) struct WorkerReport {
     pub(crate) pid: i32,
     /// The request that it works on; `None`: none.
     pub(crate) request: Option<String>,
+    /// More about that request; `None`: nothing is known.
+    pub(crate) at_work: Option<RequestStatus>,
     /// Bytes of private memory, if they could be read.
     pub(crate) memory: Option<u64>,
 }
@@ -131,8 +136,9 @@ impl Report {
     pub(crate) fn with(mut self, front: Option<Status>) -> Self {
         let Some(front) = front else { return self };
         let Status { connections, idle_connections, tls, refused, sites, pools, .. } = front;
-        let Status { upstreams, limits, .. } = front;
+        let Status { upstreams, limits, requests, .. } = front;
         self.limits = limits;
+        self.requests = requests;
         self.tls = tls;
         self.refused = refused;
         self.upstreams = upstreams;
@@ -144,6 +150,7 @@ impl Report {
             (pool.waiting, pool.requests) = (status.waiting, status.requests);
             pool.php = status.php;
             pool.workers = status.workers.into_iter().map(WorkerReport::from).collect();
+            pool.workers.sort_by_key(by_age);
             if let (Some(program), Some(status)) = (&mut pool.program, status.program) {
                 program.status = status;
             }
@@ -153,9 +160,15 @@ impl Report {
 }
 
 impl From<WorkerStatus> for WorkerReport {
-    fn from(WorkerStatus { pid, request }: WorkerStatus) -> Self {
-        Self { pid, request, memory: private_memory(pid) }
+    fn from(WorkerStatus { pid, request, at_work }: WorkerStatus) -> Self {
+        Self { pid, request, at_work, memory: private_memory(pid) }
     }
+}
+
+/// Busy workers first, those whose requests are oldest at the top; then idle ones.
+fn by_age(worker: &WorkerReport) -> (bool, Reverse<u64>) {
+    let age = worker.at_work.as_ref().map_or(0, |request| request.age);
+    (worker.request.is_none(), Reverse(age))
 }
 
 /// Resident memory that a process shares with no file, in bytes (proc_pid_status(5)).
@@ -208,6 +221,7 @@ impl fmt::Display for Report {
             write_upstream(f, upstream)?;
         }
         Self::write_others(f, others, "upstreams")?;
+        self.write_requests(f)?;
         for certificate in &self.certificates {
             writeln!(f, "certificate  {}", Certificate(certificate, self.time))?;
         }
@@ -225,6 +239,22 @@ impl fmt::Display for Report {
 }
 
 impl Report {
+    /// The requests that are not shown with their workers: their bodies are arriving, they wait, an application has them, or their
+    /// responses are sent while the workers are free again.
+    fn write_requests(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at_work = self.pools.iter().flat_map(|pool| &pool.workers);
+        let shown: BTreeSet<u64> =
+            at_work.filter_map(|worker| Some(worker.at_work.as_ref()?.number)).collect();
+        let rest = || self.requests.iter().filter(|request| !shown.contains(&request.number));
+        for request in rest().take(MOST_SHOWN) {
+            writeln!(f, "request      {}", AtWork(request))?;
+        }
+        match rest().count().saturating_sub(MOST_SHOWN) {
+            0 => Ok(()),
+            others => writeln!(f, "             and {others} newer requests: see --json"),
+        }
+    }
+
     /// Says how many are not shown.
     fn write_others(f: &mut fmt::Formatter<'_>, others: usize, what: &str) -> fmt::Result {
         match others {
@@ -251,16 +281,45 @@ impl fmt::Display for PoolReport {
             writeln!(f, "             {}", Php(php))?;
         }
         write_group(f, group.as_ref())?;
-        let (shown, others) = busiest(workers, MOST_SHOWN, |worker| worker.request.is_some());
-        for WorkerReport { pid, request, memory } in shown {
+        let others = workers.len().saturating_sub(MOST_SHOWN);
+        for WorkerReport { pid, request, at_work, memory } in workers.iter().take(MOST_SHOWN) {
             let memory = memory.map_or_else(String::new, |m| format!("{:.1} MB", mega(m)));
-            let request = request.as_deref().unwrap_or("idle");
-            writeln!(f, "  {pid:>8}  {memory:>9}  {request}")?;
+            write!(f, "  {pid:>8}  {memory:>9}  ")?;
+            match (at_work, request) {
+                (Some(request), _) => writeln!(f, "{}", AtWork(request))?,
+                (None, Some(request)) => writeln!(f, "{request}")?,
+                (None, None) => writeln!(f, "idle")?,
+            }
         }
         match others {
             0 => Ok(()),
             _ => writeln!(f, "            and {others} other workers: see --json"),
         }
+    }
+}
+
+/// A request at work, for people: how far it is, its age, its client, its site and host, and what it asks for.
+struct AtWork<'r>(&'r RequestStatus);
+
+impl fmt::Display for AtWork<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RequestStatus { request, site, host, client, age, phase, .. } = self.0;
+        let phase = match phase {
+            Phase::ReadingBody => "reading body",
+            Phase::Waiting => "waiting for worker",
+            Phase::Running => "running",
+            Phase::Sending => "sending",
+            Phase::AfterResponse => "after response",
+        };
+        let age = match age {
+            ..60_000 => format!("{:.1} s", Duration::from_millis(*age).as_secs_f64()),
+            age => Ago(age / 1000).to_string(),
+        };
+        write!(f, "{phase} {age}  {client}  {site}")?;
+        if let Some(host) = host.as_deref().filter(|host| host != site) {
+            write!(f, " ({host})")?;
+        }
+        write!(f, "  {request}")
     }
 }
 
@@ -478,9 +537,21 @@ mod tests {
 
     #[test]
     fn a_report_reads_as_text() {
-        let worker = |pid, request: Option<&str>| WorkerReport {
+        let at_work = |number, phase, age, host: Option<&str>, worker| RequestStatus {
+            number,
+            request: format!("GET /{number}"),
+            site: "shop".to_owned(),
+            host: host.map(str::to_owned),
+            client: "192.0.2.1".to_owned(),
+            age,
+            phase,
+            worker,
+        };
+        let running = at_work(1, Phase::Running, 3210, Some("www.shop.test"), Some(11));
+        let worker = |pid, at_work: Option<&RequestStatus>| WorkerReport {
             pid,
-            request: request.map(str::to_owned),
+            request: at_work.map(|request| request.request.clone()),
+            at_work: at_work.cloned(),
             memory: Some(12_345_678),
         };
         let program = |busy, down: Option<&str>| {
@@ -518,7 +589,7 @@ mod tests {
                     name: "main".to_owned(),
                     waiting: 0,
                     requests: 1,
-                    workers: vec![worker(10, None), worker(11, Some("GET /a"))],
+                    workers: vec![worker(11, Some(&running)), worker(10, None)],
                     program: None,
                     php: Some(PhpReport {
                         version: "8.2.36".to_owned(),
@@ -570,6 +641,11 @@ mod tests {
                 name: "app".to_owned(),
                 hosts: vec![host("tcp:10.0.0.1:9000", 0, None), host("unix:/a", 3, Some(1500))],
             }],
+            requests: vec![
+                running.clone(),
+                at_work(2, Phase::ReadingBody, 90_000, Some("shop"), None),
+                at_work(3, Phase::Waiting, 40, None, None),
+            ],
             time: 1000,
             certificates: vec![
                 CertificateReport {
@@ -598,8 +674,8 @@ mod tests {
             pool         main: 2 workers, 1 busy, 0 waiting, 1 request\n\
             \u{20}            PHP 8.2.36, opcache 134.2 MB, no JIT, preloaded by /srv/preload.php, APCu 33.6 MB\n\
             \u{20}            together 123.5 of 1500.0 MB of memory, 3 of 64 processes and threads, at most 1.5 processors, 2 processes ended for want of memory\n\
+            \u{20}       11    12.3 MB  running 3.2 s  192.0.2.1  shop (www.shop.test)  GET /1\n\
             \u{20}       10    12.3 MB  idle\n\
-            \u{20}       11    12.3 MB  GET /a\n\
             pool         shop: 1 process, 1 busy, 2 waiting, 3 requests: rackup -q\n\
             \u{20}            together at most 0.5 processors, which does not hold: the log says why\n\
             \u{20}       12    12.3 MB\n\
@@ -608,6 +684,8 @@ mod tests {
             upstream     app: 2 hosts, 1 up, 20 requests\n\
             \u{20}            tcp:10.0.0.1:9000: 2 busy, 10 requests, up\n\
             \u{20}            unix:/a: 2 busy, 10 requests, down: 3 failures, to be tried in 1.5 s\n\
+            request      reading body 1 min 30 s  192.0.2.1  shop  GET /2\n\
+            request      waiting for worker 0.0 s  192.0.2.1  shop  GET /3\n\
             certificate  a.test, b.test: holds for 1 d 1 h, renewed in 1 min 1 s\n\
             certificate  c.test: none yet, next attempt in 0 s: no way\n\
             reload       running for 3 s\n\

@@ -195,6 +195,7 @@ impl Supervisor {
                 .map(|(pool, master)| PoolReport::new(pool, master.recipe.group.as_ref()))
                 .collect(),
             upstreams: Vec::new(),
+            requests: Vec::new(),
             time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             certificates,
             reloading: reloading.map(|since| since.elapsed().as_secs()),

@@ -194,8 +194,9 @@ impl<S: Service + 'static> Start<S> {
         let Some(most) = most else { return true };
         let is_welcome = self.counted.belongs_to(Who::of(client), most);
         if !is_welcome {
-            let what = format!("a client has {most} connections: further ones are closed");
-            Limit::ConnectionsPerClient.refuses(client, &what);
+            Limit::ConnectionsPerClient.refuses(client, || {
+                format!("a client has {most} connections: further ones are closed (max_connections_per_client)")
+            });
         }
         is_welcome
     }

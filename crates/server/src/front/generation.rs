@@ -110,7 +110,7 @@ impl NewProgram {
         let ProgramState { mut processes, down } = self.program.state();
         processes.sort_unstable();
         let pids = processes.into_iter().filter_map(|pid| i32::try_from(pid).ok());
-        let workers = pids.map(|pid| WorkerStatus { pid, request: None }).collect();
+        let workers = pids.map(|pid| WorkerStatus { pid, request: None, at_work: None }).collect();
         let ApplicationLoad { waiting, busy, requests } = self.application.load();
         PoolStatus {
             waiting,

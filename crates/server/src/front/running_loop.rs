@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 use sendoff_config::{FrontConfig, Listener};
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_local;
+use tokio::time::Instant;
 
 use super::accept::accept;
 use super::announce::Announce;
@@ -171,6 +172,7 @@ impl RunningLoop {
             sizes: Rc::default(),
             choices: Rc::default(),
             patience: Rc::default(),
+            at_work: Rc::default(),
             auth: Arc::clone(&generation.auth),
             clock: Rc::default(),
             logs,
@@ -290,6 +292,7 @@ impl RunningLoop {
             sizes: Rc::clone(&before.sizes),
             choices: Rc::clone(&before.choices),
             patience: Rc::clone(&before.patience),
+            at_work: Rc::clone(&before.at_work),
             auth: Arc::clone(&generation.auth),
             clock: Rc::clone(&before.clock),
             logs,
@@ -317,9 +320,11 @@ impl RunningLoop {
     }
 
     fn status(&self) -> Status {
+        let now = Instant::now();
         let worker = |link: &Rc<Link>| WorkerStatus {
             pid: link.pid(),
             request: link.request().map(|request| request.to_string()),
+            at_work: link.task().map(|task| task.status(now)),
         };
         let places = self.places.borrow();
         let pool = |pool: &LocalPool| {
@@ -368,6 +373,7 @@ impl RunningLoop {
             pools: services.pools.iter().map(pool).collect(),
             upstreams: upstreams_status(&services.attached, &services.gateways),
             limits: Limit::met(),
+            requests: services.at_work.status(),
         }
     }
 

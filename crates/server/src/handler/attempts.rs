@@ -17,6 +17,7 @@ use super::answer::{self, Answer, Begun, NoAnswer};
 use super::direct::{self, Offer};
 use super::script::{Answered, Call, Role, Unanswered, is_untouched};
 use super::status::Failure;
+use crate::at_work::Phase;
 use crate::observe::repeated;
 use crate::responder::{Responder, unless_gone};
 use crate::upstream::hosts::Tried;
@@ -72,6 +73,7 @@ impl Call<'_> {
         let is_repeatable = self.is_repeatable();
         let mut tried = Tried::default();
         loop {
+            responder.notes().is_at(Phase::Waiting);
             let turn = match unless_gone(responder, hosts.choose(&mut tried)).await {
                 Ok(Ok(turn)) => turn,
                 Ok(Err(why)) => {
@@ -178,6 +180,7 @@ impl Call<'_> {
             let client = socket.as_ref().map(AsFd::as_fd);
             let begun = application.begin(message, over, client, log_name);
             let exchange = unless_gone(responder, begun).await?.map_err(Failed::Silent)?;
+            responder.notes().is_at(Phase::Running);
             let mut exchange = Exchange::Application(Box::new(exchange));
             let why = match answer::read(&exchange, self.context.request, responder).await? {
                 Ok(mut answer) => {

@@ -21,6 +21,7 @@ use super::error::{Outcome, Refused};
 use super::services::Services;
 use super::subrequest::Asker;
 use super::{error, explain, file, kept, lua, metrics, pool_page, proxy, respond, status_page};
+use crate::at_work::{Listed, Phase};
 use crate::auth::{Access, challenge};
 use crate::clients::OneRequest;
 use crate::compress::{Compressed, Maker, Policy, translate_tags};
@@ -31,7 +32,8 @@ use crate::lua::ScriptAnswer;
 use crate::observe::explain::{FileWay, is_asked};
 use crate::observe::limits::Limit;
 use crate::observe::log_line::Line;
-use crate::request::{Body, CONDITIONS, Request, Scheme, Who as Client, named};
+use crate::rates::RouteId;
+use crate::request::{Body, CONDITIONS, Request, Scheme, Who as Client};
 use crate::responder::Responder;
 use crate::response::ResponseHead;
 use crate::service::Service;
@@ -55,6 +57,8 @@ pub(crate) struct Plan {
     who: Who,
     /// The client gets the table of `sendoff explain` instead of the response.
     explained: bool,
+    /// `None`: no application is to answer.
+    listed: Option<Listed>,
 }
 
 /// Who answers.
@@ -139,14 +143,21 @@ impl Service for Services {
                     if let Some(answer) = self.before_rules(&site, request) {
                         let (effects, user) = (Box::default(), Vec::new());
                         let planned = Planned::new(site, answer, effects, user);
-                        return Plan { who: Who::Site(planned), explained };
+                        return Plan { who: Who::Site(planned), explained, listed: None };
                     }
                     Who::Site(self.plan_for(site, request, 0, explained, Count::Counts).await)
                 }
                 Err(error) => Who::Broken(error.to_string()),
             }
         };
-        Plan { who, explained }
+        let mut plan = Plan { who, explained, listed: None };
+        if let Who::Site(Planned { site, .. }) = &plan.who
+            && Self::wants_body(&plan)
+        {
+            let name = self.config.sites.get(site.number).map_or("", |site| &*site.name);
+            plan.listed = Some(self.at_work.list(request, name));
+        }
+        plan
     }
 
     fn max_body(&self, plan: &Plan) -> u64 {
@@ -191,6 +202,10 @@ impl Service for Services {
         request: &Request,
         responder: &mut dyn Responder,
     ) -> Result<(), Cut> {
+        if let Some(listed) = &plan.listed {
+            listed.task().is(Phase::Waiting);
+            responder.notes().task = Some(Rc::clone(listed.task()));
+        }
         let planned = match &plan.who {
             Who::Site(Planned { answer: Answer::Lua(ScriptAnswer::AfterBody), site, .. }) => {
                 return Box::pin(self.answer_after_body(site, plan.explained, request, responder))
@@ -251,9 +266,10 @@ impl Services {
         let around = Around { pools: &self.config.pools, asks: Some(&asker), is_explained };
         let (mut answer, effects) = site.decide(around, request).await;
         if count == Count::Counts
-            && let Some(wait) = self.rates.take(&effects.rates, &request.peer)
+            && let Some((route, wait)) = self.rates.take(&effects.rates, &request.peer)
         {
-            answer = Answer::TooOften { limit: Limit::Rate, retry_after: wait.as_secs() + 1 };
+            let (limit, retry_after) = (Limit::Rate, wait.as_secs() + 1);
+            answer = Answer::TooOften { limit, route, retry_after };
         }
         let mut under_way = Vec::new();
         if count == Count::Counts {
@@ -263,7 +279,7 @@ impl Services {
                     Some(one) => under_way.push(one),
                     None => {
                         let limit = Limit::Concurrency;
-                        answer = Answer::TooOften { limit, retry_after: WHILE_BUSY };
+                        answer = Answer::TooOften { limit, route, retry_after: WHILE_BUSY };
                     }
                 }
             }
@@ -408,12 +424,13 @@ fn filtered<'r>(
         && effects.cache.is_none()
         && effects.htaccess.as_ref().is_none_or(|response| !response.changes_heads());
     let context = *context;
+    let hides_server = effects.response_headers.iter().any(|changes| changes.hides("Server"));
     Layer::new(responder, has_no_rules, move |head| {
         change(&context, head);
         if let Some(hsts) = site.hsts.as_ref().filter(|_| request.scheme == Scheme::Https) {
             filter::set_default(head, "Strict-Transport-Security", hsts);
         }
-        filter::common(head, &services.clock);
+        filter::common(head, &services.clock, hides_server);
     })
 }
 
@@ -431,7 +448,7 @@ fn common<'r>(
     services: &'r Services,
     responder: &'r mut dyn Responder,
 ) -> Layer<'r, impl FnMut(&mut ResponseHead)> {
-    Layer::new(responder, false, |head| filter::common(head, &services.clock))
+    Layer::new(responder, false, |head| filter::common(head, &services.clock, false))
 }
 
 impl Planned {
@@ -657,9 +674,8 @@ async fn handle(
             Ok(Outcome::Sent)
         }
         Answer::StatusPage => Box::pin(status_page::respond(context, responder)).await,
-        Answer::TooOften { limit, retry_after } => {
-            let what = "a client sends more requests than its route allows: answered with 429";
-            limit.refuses(&request.peer, &named(&what, Some(request)));
+        Answer::TooOften { limit, route, retry_after } => {
+            limit.refuses(&request.peer, || too_often(context, *limit, *route));
             let after = [("Retry-After", Bytes::from(retry_after.to_string()))];
             Ok(Outcome::refused(StatusCode::TOO_MANY_REQUESTS, after))
         }
@@ -670,6 +686,23 @@ async fn handle(
         // It has been authenticated before.
         Answer::Authenticate { .. } => Ok(Outcome::refused(StatusCode::UNAUTHORIZED, [])),
     }
+}
+
+/// What is logged of a request that met a limit of a route: an example of those of which nothing is logged.
+fn too_often(context: &Context<'_>, limit: Limit, route: RouteId) -> String {
+    let Context { services, site, request, .. } = context;
+    let config = services.config.sites.get(site.number);
+    let mut routes = config.iter().flat_map(|site| &site.routes);
+    let origin = routes.find(|one| RouteId::of(&one.origin) == route);
+    let origin = origin.map_or("a route", |route| &*route.origin);
+    let (site, request) = (config.map_or("", |site| &*site.name), request.shown());
+    let what = match limit {
+        Limit::Concurrency => "has as many requests under way as `concurrency`",
+        _ => "asks more often than `rate`",
+    };
+    format!(
+        "{request} of site {site}: answered with 429, because the client {what} allows ({origin})"
+    )
 }
 
 /// Answers with the site's page for a status, or with the server's own.

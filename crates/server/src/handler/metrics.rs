@@ -6,7 +6,8 @@ use http::StatusCode;
 use super::context::Context;
 use super::error::Outcome;
 use crate::cut::Cut;
-use crate::observe::metrics::{CONTENT_TYPE, Metrics};
+use crate::observe::exposition::Exposition;
+use crate::observe::metrics::Metrics;
 use crate::responder::{self, Responder, unless_gone};
 use crate::response::ResponseHead;
 use crate::segment::Segment;
@@ -24,8 +25,11 @@ pub(super) async fn respond(
     let Ok(text) = Metrics::new(figures, &services.gatherer).text() else {
         return Ok(Outcome::refused(StatusCode::INTERNAL_SERVER_ERROR, []));
     };
+    let format = Exposition::preferred(&context.request.headers);
+    let text = format.written(text);
     let mut head = ResponseHead::new(StatusCode::OK, Some(text.len() as u64));
-    head.field("Content-Type", CONTENT_TYPE);
+    head.field("Content-Type", format.content_type());
+    head.field("Vary", "Accept");
     head.field("Cache-Control", Bytes::from_static(b"no-store"));
     responder::respond(responder, head, [Segment::Bytes(text.into())]).await?;
     Ok(Outcome::Sent)

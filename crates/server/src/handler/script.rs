@@ -17,6 +17,7 @@ use super::parameters::parameters;
 use super::pool_page;
 use super::status::Failure;
 use super::words::accepted;
+use crate::at_work::Phase;
 use crate::cut::Cut;
 use crate::observe::mode::Mode;
 use crate::request;
@@ -100,6 +101,7 @@ pub(super) async fn respond(
         }
     };
     let notes = responder.notes();
+    notes.is_at(Phase::Sending);
     match &exchange {
         Exchange::Worker(exchange) => notes.worker = u32::try_from(exchange.worker_pid()).ok(),
         Exchange::Application(_) | Exchange::Gateway(_) => notes.upstream = Some(exchange.who()),
@@ -175,6 +177,7 @@ impl Call<'_> {
         let number = self.context.services.number;
         let described = pool_page::described(&self.context, script);
         for _ in 0..MAX_TRIES {
+            responder.notes().is_at(Phase::Waiting);
             let ticket = unless_gone(responder, pool.shared.acquire(number)).await?;
             let ticket = ticket.map_err(Failure::from)?;
             let Some(link) = pool.link(ticket.worker()) else { continue };
@@ -187,7 +190,12 @@ impl Call<'_> {
             let socket = responder.lender().and_then(|lender| lender.socket());
             let log_name = Rc::clone(self.log_name());
             let exchange = match link.begin(ticket, message, socket, log_name) {
-                Ok(exchange) => Exchange::Worker(exchange),
+                Ok(exchange) => {
+                    if let Some(task) = &responder.notes().task {
+                        link.note_task(task);
+                    }
+                    Exchange::Worker(exchange)
+                }
                 Err(error) if error.kind() == UpstreamErrorKind::Died => continue,
                 Err(error) => return Err(Failure::from(error).into()),
             };

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use super::choice::Choices;
 use super::patience::Patience;
 use super::sizes::Sizes;
+use crate::at_work::AtWork;
 use crate::auth::Auth;
 use crate::challenges::Challenges;
 use crate::clients::Requests;
@@ -51,6 +52,8 @@ pub(crate) struct Services {
     pub(crate) sizes: Rc<Sizes>,
     pub(crate) choices: Rc<Choices>,
     pub(crate) patience: Rc<Patience>,
+    /// The requests that applications are to answer.
+    pub(crate) at_work: Rc<AtWork>,
     pub(crate) auth: Arc<Auth>,
     /// How often clients have asked.
     pub(crate) rates: Arc<Rates>,

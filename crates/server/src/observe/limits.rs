@@ -82,13 +82,15 @@ impl Limit {
 
     /// Counts that a client has met the limit, and logs `what` about it: at most one line per [`LOG_PAUSE`], with the number of refusals
     /// since the last line that were only counted.
-    pub(crate) fn refuses(self, client: &dyn fmt::Display, what: &str) {
+    pub(crate) fn refuses(self, client: &dyn fmt::Display, what: impl FnOnce() -> String) {
         self.reached();
         let (now, at) = (START.elapsed().as_secs(), self as usize);
         let next = |due| (now >= due).then_some(now + LOG_PAUSE.as_secs());
-        if NEXT_LINE[at].fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok() {
-            let unlogged = UNLOGGED[at].swap(0, Ordering::Relaxed);
-            tracing::warn!(%client, unlogged, "{what}");
+        if let Ok(due) = NEXT_LINE[at].fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
+            let left_out = UNLOGGED[at].swap(0, Ordering::Relaxed);
+            let since = now.saturating_sub(due.saturating_sub(LOG_PAUSE.as_secs()));
+            let more = left_out_lines(left_out, since);
+            tracing::warn!(%client, "{}{more}", what());
         } else {
             UNLOGGED[at].fetch_add(1, Ordering::Relaxed);
         }
@@ -103,6 +105,15 @@ impl Limit {
     /// How often it was met since this process started.
     pub(crate) fn count(self) -> u64 {
         COUNTS[self as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// What a line says about those that were left out since the last one.
+fn left_out_lines(count: u64, seconds: u64) -> String {
+    match count {
+        0 => String::new(),
+        1 => format!("; 1 more such line was left out in the {seconds} s before"),
+        count => format!("; {count} more such lines were left out in the {seconds} s before"),
     }
 }
 
@@ -126,13 +137,15 @@ mod tests {
     #[test]
     fn a_flood_is_one_line_of_the_log() {
         let (limit, at) = (Limit::Concurrency, Limit::Concurrency as usize);
-        (0..1000).for_each(|_| limit.refuses(&"192.0.2.1", "refused"));
+        (0..1000).for_each(|_| limit.refuses(&"192.0.2.1", || "refused".to_owned()));
         assert_eq!(limit.count(), 1000);
         assert_eq!(UNLOGGED[at].load(Ordering::Relaxed), 999);
         assert_eq!(Limit::met().get("concurrency"), Some(&1000));
         NEXT_LINE[at].store(0, Ordering::Relaxed);
-        limit.refuses(&"192.0.2.1", "refused");
+        limit.refuses(&"192.0.2.1", || "refused".to_owned());
         assert_eq!(UNLOGGED[at].load(Ordering::Relaxed), 0);
+        let more = left_out_lines(999, 12);
+        assert_eq!(more, "; 999 more such lines were left out in the 12 s before");
     }
 
     #[test]

@@ -2,12 +2,14 @@
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use sendoff_config::{LogFormat, LogPart, Values, Variable};
 use tokio::time::Instant;
 
 use super::mode::Mode;
+use crate::at_work::{Phase, Task};
 use crate::clock::Shown;
 use crate::request::{Endpoint, Request, protocol};
 use crate::segment::Segment;
@@ -67,6 +69,8 @@ pub(crate) struct Notes {
     pub(crate) pool: Option<usize>,
     /// When a worker got it.
     pub(crate) given: Option<Instant>,
+    /// What `sendoff status` says about it; `None`: no application is to answer it.
+    pub(crate) task: Option<Rc<Task>>,
     /// How long the worker had it.
     pub(crate) served: Option<Duration>,
     /// How the body of the response came; parts of files are known from their bytes.
@@ -74,6 +78,13 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
+    /// The request is that far now.
+    pub(crate) fn is_at(&self, phase: Phase) {
+        if let Some(task) = &self.task {
+            task.is(phase);
+        }
+    }
+
     /// Notes that the worker is free again.
     pub(crate) fn worker_is_free(&mut self) {
         self.served = self.given.map(|given| given.elapsed());

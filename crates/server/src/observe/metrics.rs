@@ -1,4 +1,4 @@
-//! The metrics as text (OpenMetrics 1.0, which Prometheus reads). docs/operate.md lists them.
+//! The metrics as text in OpenMetrics 1.0, of which `exposition.rs` makes the format that the client asks for. docs/metrics.md lists them.
 
 use std::fmt;
 use std::time::UNIX_EPOCH;
@@ -13,9 +13,6 @@ use super::limits::Limit;
 use super::meters::{BOUNDS, Histogram, OTHER_STATUS, Sent};
 use super::mode::Mode;
 use super::status::PoolStatus;
-
-/// The media type of the text.
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Labels of one value: names and texts.
 type Labels<'l> = Vec<(&'static str, &'l str)>;

@@ -2,6 +2,7 @@
 
 pub(crate) mod access_log;
 pub mod explain;
+pub(crate) mod exposition;
 pub(crate) mod gather;
 pub(crate) mod limits;
 pub(crate) mod log_line;

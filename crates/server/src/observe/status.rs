@@ -1,9 +1,11 @@
 //! What the front is doing at this moment, for `sendoff status`.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::at_work::{Phase, RequestStatus};
 use crate::upstream::PhpReport;
 
 /// What the front is doing, or one of its event loops.
@@ -25,6 +27,8 @@ pub struct Status {
     pub upstreams: Vec<UpstreamStatus>,
     /// How often limits were met since the front started, by their names; those that were met.
     pub limits: BTreeMap<String, u64>,
+    /// Requests that applications are to answer, or answer: the oldest first, at most 1000 of each event loop.
+    pub requests: Vec<RequestStatus>,
 }
 
 /// What encrypts connections.
@@ -136,6 +140,8 @@ pub struct WorkerStatus {
     pub pid: i32,
     /// The request that it works on, as method and path; `None`: none, or it is a program's and not known.
     pub request: Option<String>,
+    /// More about that request; `None`: nothing is known.
+    pub at_work: Option<RequestStatus>,
 }
 
 impl Status {
@@ -150,6 +156,8 @@ impl Status {
         // The same in all loops.
         self.upstreams = other.upstreams;
         self.limits = other.limits;
+        self.requests.extend(other.requests);
+        self.requests.sort_by_key(|request| Reverse(request.age));
         let count = self.pools.len().max(other.pools.len());
         self.pools.resize_with(count, PoolStatus::default);
         for (pool, other) in self.pools.iter_mut().zip(other.pools) {
@@ -166,6 +174,7 @@ impl Status {
                     Ok(at) => {
                         let known = &mut pool.workers[at];
                         known.request = known.request.take().or(worker.request);
+                        known.at_work = known.at_work.take().or(worker.at_work);
                     }
                     Err(at) => pool.workers.insert(at, worker),
                 }
@@ -180,8 +189,10 @@ mod tests {
 
     #[test]
     fn a_worker_is_listed_once_with_the_request_that_one_loop_knows() {
-        let worker =
-            |pid, request: Option<&str>| WorkerStatus { pid, request: request.map(str::to_owned) };
+        let worker = |pid, request: Option<&str>| {
+            let request = request.map(str::to_owned);
+            WorkerStatus { pid, request, at_work: None }
+        };
         let pool = |workers| PoolStatus {
             waiting: 3,
             requests: 5,
@@ -199,6 +210,7 @@ mod tests {
             pools: vec![pool(workers)],
             upstreams: vec![UpstreamStatus { name: "app".to_owned(), hosts: Vec::new() }],
             limits: BTreeMap::from([("rate".to_owned(), 7)]),
+            requests: Vec::new(),
         };
         let mut sum = Status::default();
         sum.add(of_loop(vec![worker(9, None), worker(4, Some("GET /a"))]));
@@ -219,6 +231,7 @@ mod tests {
             pools,
             upstreams,
             limits,
+            requests: Vec::new(),
         };
         assert_eq!(sum, expected);
     }

@@ -163,8 +163,8 @@ pub(crate) enum Answer {
     StatusPage,
     /// Whether the server takes requests.
     Ready,
-    /// The client has met this limit of a route, and may ask again after this number of seconds.
-    TooOften { limit: Limit, retry_after: u64 },
+    /// The client has met this limit of this route, and may ask again after this number of seconds.
+    TooOften { limit: Limit, route: RouteId, retry_after: u64 },
     /// `.htaccess` files ask for a name and a password. With them the files are to be applied again.
     Authenticate { realm: String, users: PathBuf },
     /// The client has shown no password, or a wrong one. `challenge` is the value of `WWW-Authenticate`.

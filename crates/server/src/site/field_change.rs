@@ -69,6 +69,13 @@ impl FieldChanges {
         self.changes.is_empty()
     }
 
+    /// Whether a change removes the fields of this name.
+    pub(crate) fn hides(&self, name: &str) -> bool {
+        let removes =
+            |change: &FieldChange| change.action == Action::Remove && change.field.is(name);
+        self.changes.iter().any(removes)
+    }
+
     /// Changes a header section.
     pub(crate) fn apply(&self, fields: &mut Vec<Field>) {
         fields.reserve(self.changes.len());

@@ -1,6 +1,5 @@
 //! The routes of a site, applied to a request.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -389,8 +388,8 @@ impl OneRoute {
             max_body: rules.max_body,
             stream_body: rules.stream_body,
             request_timeout: rules.request_timeout,
-            rate: rules.rate.map(|rate| (id(origin), rate)),
-            concurrency: rules.concurrency.map(|most| (id(origin), most)),
+            rate: rules.rate.map(|rate| (RouteId::of(origin), rate)),
+            concurrency: rules.concurrency.map(|most| (RouteId::of(origin), most)),
             access_log: rules.access_log,
             auth: rules.auth.clone().map(Rc::new),
             authorize: rules.authorize.clone().map(Rc::new),
@@ -762,13 +761,6 @@ fn on_site(mut location: Vec<u8>) -> Vec<u8> {
         location.drain(1..slashes);
     }
     location
-}
-
-/// The number of the route that is written there: the same on all event loops, and after a reload that leaves it where it is.
-fn id(origin: &str) -> RouteId {
-    let mut hasher = DefaultHasher::new();
-    origin.hash(&mut hasher);
-    RouteId(hasher.finish())
 }
 
 fn status(code: u16) -> Result<StatusCode, String> {

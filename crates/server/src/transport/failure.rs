@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use super::trouble;
+
 /// Why a handshake has made no connection.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -20,7 +22,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
-            Self::Tls(error) => error.fmt(f),
+            Self::Tls(error) => f.write_str(&trouble::sentence(error)),
             Self::Plain => f.write_str("the client speaks HTTP in the clear"),
             Self::Authority => f.write_str("an authority has checked a name"),
         }

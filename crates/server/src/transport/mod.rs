@@ -12,6 +12,7 @@ pub(crate) mod handshake;
 mod ktls;
 mod tcp;
 mod tls;
+mod trouble;
 mod unix;
 
 use std::io::{self, IoSlice};

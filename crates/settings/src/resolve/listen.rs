@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use sendoff_config::{ListenAddress, Listener, Site, SocketAccess};
 
 use super::context::Context;
+use crate::keys;
 use crate::place::{At, Place};
 use crate::value::List;
 use crate::words::{self, Listen, ListenPlace};
@@ -94,6 +95,11 @@ impl Listeners {
         self.0.get(number).map(|(listener, _)| listener)
     }
 
+    /// The place in which the listener with this number was first written.
+    fn place(&self, number: usize) -> Option<Place> {
+        self.0.get(number).map(|(_, place)| *place)
+    }
+
     /// The listeners that a site has, and the sites' numbers for them.
     pub(crate) fn used(self, sites: &mut [Site]) -> Vec<Listener> {
         let mut is_used = vec![false; self.0.len()];
@@ -111,6 +117,44 @@ impl Listeners {
         }
         let listeners = self.0.into_iter().zip(is_used);
         listeners.filter(|(_, used)| *used).map(|((listener, _), _)| listener).collect()
+    }
+}
+
+impl Context<'_> {
+    /// Every address before the first section is one that the server listens on. `shared`: their numbers.
+    pub(super) fn addresses_are_used(
+        &mut self,
+        top: &keys::Top,
+        shared: &[usize],
+        all: &Listeners,
+        sites: &[Site],
+    ) {
+        let is_broken = top.broken || top.site.value.0.iter().any(|section| section.broken);
+        // Of sites that cannot be resolved it is not known where they listen.
+        if is_broken || self.problems.errors() > 0 {
+            return;
+        }
+        let mut said = Vec::new();
+        for number in shared {
+            let is_used = sites.iter().any(|site| site.listeners.contains(number));
+            let (Some(listener), Some(place)) = (all.get(*number), all.place(*number)) else {
+                continue;
+            };
+            // An address may stand for one of IPv4 and one of IPv6.
+            if is_used || place == Place::Default || said.contains(&place) {
+                continue;
+            }
+            said.push(place);
+            if listener.tls {
+                self.problems
+                    .error(place, "clients speak TLS at this address, and no site has a certificate")
+                    .help("tls of [[site]] names one: tls = \"auto\", or tls = { certificate = \"fullchain.pem\", key = \"privkey.pem\" }; tls = \"self-signed\" is enough for a try");
+            } else {
+                self.problems
+                    .warning(place, "the server does not listen on this address: every site has addresses of its own")
+                    .help("remove it, or remove listen of a site");
+            }
+        }
     }
 }
 

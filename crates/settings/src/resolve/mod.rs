@@ -7,6 +7,8 @@ mod paths;
 mod pool;
 mod program;
 mod proxy;
+mod public;
+mod redirects;
 mod route;
 mod site;
 mod tls;
@@ -42,6 +44,9 @@ pub fn resolve(
 ) -> Option<Config> {
     let mut context = Context { machine, sources, problems };
     let config = context.config(top);
+    if let Some(config) = &config {
+        context.pages_are_for_some(top, config);
+    }
     context.problems.sort();
     config.filter(|_| context.problems.errors() == 0)
 }
@@ -70,12 +75,16 @@ impl Context<'_> {
             }
             let tls = self.tls(section, &listeners, &all_listeners);
             let site = self.site(section, top, listeners, &mut pools);
+            if let Some(site) = &site {
+                self.redirects_end(section, &site.routes);
+            }
             sites.extend(site.map(|site| Site {
                 tls: tls.tls,
                 https_port: tls.https_port,
                 ..site
             }));
         }
+        self.addresses_are_used(top, &shared, &all_listeners, &sites);
         let listen = all_listeners.used(&mut sites);
         let account = sites.first().and_then(|first| self.account(top, &first.root));
         let access_log = top.access_log.as_ref().and_then(|log| self.log_target(log));

@@ -67,6 +67,7 @@ impl<'a, 'c> Routes<'a, 'c> {
             list.value.values().map(|path| path.0.text.clone()).collect::<Vec<_>>()
         };
         self.context.bodies_are_possible(section.max_body.as_ref());
+        self.date_stays(section);
         paths::of_try_files(section, self.context);
         paths::expression_can_match(section, self.context);
         let lua = self.context.scripts(section.lua.as_ref());
@@ -105,6 +106,23 @@ impl<'a, 'c> Routes<'a, 'c> {
             clients: clients(section),
             lua,
             lua_response,
+        }
+    }
+
+    /// Warns of a field that cannot be removed.
+    fn date_stays(&mut self, section: &keys::Route) {
+        let changes = section.response_headers.iter().flat_map(|map| &map.value.0);
+        for (op, text) in changes {
+            let is_date = op.value.name.eq_ignore_ascii_case("Date");
+            if is_date && matches!(text.value, HeaderText::Remove) {
+                self.context
+                    .problems
+                    .warning(
+                        op.place,
+                        "Date is not removed: a server that has a clock must send it",
+                    )
+                    .help("remove this line (RFC 9110 §6.6.1)");
+            }
         }
     }
 

@@ -19,6 +19,7 @@ use super::context::Context;
 use super::error::Outcome;
 use super::script::Call;
 use super::status::Failure;
+use crate::at_work::Phase;
 use crate::cut::Cut;
 use crate::observe::repeated;
 use crate::responder::{Responder, unless_gone};
@@ -52,7 +53,9 @@ pub(super) async fn respond(
     let failure = match message(context, gateway, passed, responder) {
         Ok(message) => match ask(&call, gateway, &Rc::new(message), responder).await? {
             Ok((exchange, answer)) => {
-                responder.notes().upstream = Some(exchange.who());
+                let notes = responder.notes();
+                notes.is_at(Phase::Sending);
+                notes.upstream = Some(exchange.who());
                 return pass_on(&call, gateway, exchange, answer, responder).await;
             }
             Err(failure) => failure,
@@ -103,6 +106,7 @@ pub(super) async fn ask(
     let is_repeatable = is_repeatable(&call.context);
     let mut tried = Tried::default();
     loop {
+        responder.notes().is_at(Phase::Waiting);
         let turn = match unless_gone(responder, gateway.hosts().choose(&mut tried)).await? {
             Ok(turn) => turn,
             Err(why) => return Ok(Err(Failure::from(why).of(&gateway.name()))),
@@ -157,6 +161,7 @@ async fn ask_host(
             Ok(exchange) => exchange,
             Err(why) => return Ok(Err(NoAnswer::Silent(why))),
         };
+        responder.notes().is_at(Phase::Running);
         let is_kept = exchange.is_kept();
         let exchange = Exchange::Gateway(exchange);
         let no_answer = match answer::read(&exchange, context.request, responder).await? {

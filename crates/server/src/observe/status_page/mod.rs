@@ -3,6 +3,7 @@
 //! What clients choose, such as the paths of requests, is only in the JSON, and the script shows it as text. The policy lets nothing run but
 //! the page's own script.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::SystemTime;
@@ -15,7 +16,7 @@ use sha2::{Digest, Sha256};
 use super::gather::{Figures, Gatherer};
 use super::meters::{BOUNDS, OTHER_STATUS, Sent, SiteMeter};
 use super::metrics::busy;
-use super::status::{PoolStatus, UpstreamStatus, WorkerStatus};
+use super::status::{PoolStatus, RequestStatus, UpstreamStatus, WorkerStatus};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -57,6 +58,8 @@ struct Shown<'f> {
     pools: Vec<PoolShown<'f>>,
     upstreams: &'f [UpstreamStatus],
     limits: &'f BTreeMap<String, u64>,
+    /// The oldest requests, also those that no worker has.
+    requests: &'f [RequestStatus],
 }
 
 #[derive(Debug, Serialize)]
@@ -107,7 +110,11 @@ impl<'f> SiteShown<'f> {
 impl<'f> PoolShown<'f> {
     fn new(name: &'f str, pool: &'f PoolStatus) -> Self {
         let PoolStatus { waiting, requests, limit_reached, slow, .. } = *pool;
-        let at_work = pool.workers.iter().filter(|worker| worker.request.is_some());
+        let mut at_work: Vec<_> =
+            pool.workers.iter().filter(|worker| worker.request.is_some()).collect();
+        let age = |worker: &WorkerStatus| worker.at_work.as_ref().map_or(0, |request| request.age);
+        at_work.sort_by_key(|worker| Reverse(age(worker)));
+        at_work.truncate(MOST_SHOWN);
         Self {
             name,
             workers: pool.workers.len(),
@@ -116,7 +123,7 @@ impl<'f> PoolShown<'f> {
             requests,
             slow,
             limit_reached,
-            at_work: at_work.take(MOST_SHOWN).collect(),
+            at_work,
         }
     }
 }
@@ -146,6 +153,7 @@ pub(crate) fn json(figures: &Figures, gatherer: &Gatherer) -> serde_json::Result
         pools: pools.map(|(pool, status)| PoolShown::new(&pool.name, status)).collect(),
         upstreams: &status.upstreams,
         limits: &status.limits,
+        requests: &status.requests[..status.requests.len().min(MOST_SHOWN)],
     })
 }
 

@@ -138,8 +138,21 @@ const show = figures => {
   table('pools', ['Pool', 'Workers', 'Busy', 'Waiting', 'Requests', 'Slow', 'Too few workers'], figures.pools.map(pool => [
     pool.name, pool.workers, pool.busy, [pool.waiting, pool.waiting ? 'bad' : ''], round(pool.requests), round(pool.slow), round(pool.limit_reached),
   ]), 'there is no pool');
-  const work = figures.pools.flatMap(pool => pool.at_work.map(one => [pool.name, one.pid, [one.request, 'long']]));
-  table('work', ['Pool', 'Process', 'Request'], work, 'no worker has a request');
+  const pools = new Map(figures.pools.flatMap(pool => pool.at_work.map(one => [one.pid, pool.name])));
+  const work = figures.requests.map(one => [
+    span(one.age / 1000), one.phase.replaceAll('_', ' '), one.client, one.site, one.host ?? '', pools.get(one.worker) ?? '', one.worker ?? '', [one.request, 'long'],
+  ]);
+  const known = new Set(figures.requests.map(one => one.number));
+  for (const pool of figures.pools) {
+    for (const one of pool.at_work.filter(one => !known.has(one.at_work?.number))) {
+      const more = one.at_work;
+      work.push([
+        more ? span(more.age / 1000) : '', more ? more.phase.replaceAll('_', ' ') : '', more?.client ?? '', more?.site ?? '', more?.host ?? '',
+        pool.name, one.pid, [one.request, 'long'],
+      ]);
+    }
+  }
+  table('work', ['Age', 'Phase', 'Client', 'Site', 'Host', 'Pool', 'Process', 'Request'], work, 'no request is at work');
   table('upstreams', ['Upstream', 'Host', 'State', 'Busy', 'Requests'], figures.upstreams.flatMap(upstream => upstream.hosts.map(host => [
     upstream.name, host.address, host.down_for === null ? 'up' : ['down', 'bad'], host.busy, round(host.requests),
   ])), 'there is no upstream');

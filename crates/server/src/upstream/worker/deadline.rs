@@ -5,7 +5,7 @@
 //! is sent any more, so a script that goes on has one deadline left. What a script does after `fastcgi_finish_request()`
 //! is not limited, as under php-fpm.
 //!
-//! A script that works on a request for `slow_log_after` is slow, whatever it sends: its backtrace goes to the pool's slow log.
+//! A script that works on a request for `slow_after` is slow, whatever it sends: its backtrace goes to the pool's slow log.
 //!
 //! A task on each event loop looks at the loop's links, a few times per deadline. Requests themselves pay with one flag per
 //! record.
@@ -56,11 +56,7 @@ pub async fn enforce(deadlines: Deadlines, pool: Arc<Pool>, links: Rc<Links>, ma
             {
                 let (worker, request) = (late.pid, &*late.request);
                 pool.note_slow();
-                tracing::warn!(
-                    worker,
-                    request,
-                    "the script has worked for {after:?} (slow_log_after)"
-                );
+                tracing::warn!(worker, request, "the script has worked for {after:?} (slow_after)");
                 // A master that is behind has more to do than this.
                 let _ = master.trace(late.pid);
             }

@@ -2,7 +2,7 @@
 //!
 //! What may come when is decided in [`sendoff_link::front`].
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use super::pool::{Pool, Ticket, WorkerId};
 use super::watch::{Late, Watch};
+use crate::at_work::Task;
 use crate::upstream::cgi::RequestMessage;
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use crate::upstream::inbox::{Event, Inbox};
@@ -104,6 +105,8 @@ pub(super) struct Work {
     ticket: Option<Ticket>,
     /// The request, for the log.
     label: Rc<str>,
+    /// The request, for the status.
+    task: OnceCell<Rc<Task>>,
     /// How long the script may send nothing, if the request has its own deadline; zero: for ever.
     deadline: Option<Duration>,
     /// When the script was last seen to do something.
@@ -113,7 +116,8 @@ pub(super) struct Work {
 impl Work {
     /// `client`: the socket that the worker may write to.
     pub(super) fn new(ticket: Option<Ticket>, label: Rc<str>, client: Option<Rc<OwnedFd>>) -> Self {
-        Self { ticket, label, deadline: None, watch: RefCell::new(Watch::new(client)) }
+        let (deadline, task) = (None, OnceCell::new());
+        Self { ticket, label, task, deadline, watch: RefCell::new(Watch::new(client)) }
     }
 }
 
@@ -135,6 +139,21 @@ impl Link {
     #[must_use]
     pub fn request(&self) -> Option<Rc<str>> {
         self.front.borrow().held().map(|work| Rc::clone(&work.label))
+    }
+
+    /// More about that request, if it was told.
+    #[must_use]
+    pub fn task(&self) -> Option<Rc<Task>> {
+        self.front.borrow().held().and_then(|work| work.task.get().cloned())
+    }
+
+    /// Tells more about the request that the worker was just given.
+    pub(crate) fn note_task(&self, task: &Rc<Task>) {
+        if let Some(work) = self.front.borrow().held() {
+            // There is one only if it was told before.
+            let _ = work.task.set(Rc::clone(task));
+        }
+        task.is_with(self.pid);
     }
 
     pub(super) fn new(socket: UnixStream, pid: i32, rules: front::Origin) -> Rc<Self> {

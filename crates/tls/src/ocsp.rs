@@ -1,0 +1,89 @@
+//! What a stored response of an OCSP responder says (RFC 6960 §4.2.1): as much as shows whether clients can use it.
+
+use x509_parser::asn1_rs::{Any, Class, FromDer, GeneralizedTime, Tag};
+
+/// A response.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Response {
+    /// The responder has given no answer, for this reason.
+    Refused(&'static str),
+    /// What it says about certificates.
+    Answers(Vec<Answer>),
+}
+
+/// What a responder says about one certificate.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// The serial number of the certificate, as it stands there.
+    pub(crate) serial: Vec<u8>,
+    /// Whether the certificate is good.
+    pub(crate) is_good: bool,
+    /// Seconds since 1970 until which this holds; `None`: it is not said.
+    pub(crate) ends: Option<i64>,
+}
+
+/// Reads a response. `None`: it is none.
+pub(crate) fn read(bytes: &[u8]) -> Option<Response> {
+    let (_, whole) = element(bytes, Tag::Sequence)?;
+    let (rest, status) = element(whole, Tag::Enumerated)?;
+    match status {
+        [0] => {}
+        [1] => return Some(Response::Refused("malformedRequest")),
+        [2] => return Some(Response::Refused("internalError")),
+        [3] => return Some(Response::Refused("tryLater")),
+        [5] => return Some(Response::Refused("sigRequired")),
+        [6] => return Some(Response::Refused("unauthorized")),
+        _ => return None,
+    }
+    let (_, bytes) = tagged(rest, 0)?;
+    let (_, bytes) = element(bytes, Tag::Sequence)?;
+    let (rest, _) = element(bytes, Tag::Oid)?;
+    let (_, basic) = element(rest, Tag::OctetString)?;
+    let (_, basic) = element(basic, Tag::Sequence)?;
+    let (_, data) = element(basic, Tag::Sequence)?;
+    let data = tagged(data, 0).map_or(data, |(rest, _version)| rest);
+    let (data, _responder) = any(data)?;
+    let (data, _produced_at) = element(data, Tag::GeneralizedTime)?;
+    let (_, mut all) = element(data, Tag::Sequence)?;
+    let mut answers = Vec::new();
+    while !all.is_empty() {
+        let (rest, one) = element(all, Tag::Sequence)?;
+        answers.push(answer(one)?);
+        all = rest;
+    }
+    Some(Response::Answers(answers))
+}
+
+fn answer(one: &[u8]) -> Option<Answer> {
+    let (rest, id) = element(one, Tag::Sequence)?;
+    let (id, _algorithm) = element(id, Tag::Sequence)?;
+    let (id, _name) = element(id, Tag::OctetString)?;
+    let (id, _key) = element(id, Tag::OctetString)?;
+    let (_, serial) = element(id, Tag::Integer)?;
+    let (rest, status) = any(rest)?;
+    let (rest, _this_update) = element(rest, Tag::GeneralizedTime)?;
+    let ends = tagged(rest, 0).and_then(|(_, time)| GeneralizedTime::from_der(time).ok());
+    Some(Answer {
+        serial: serial.to_vec(),
+        is_good: status.tag().0 == 0,
+        ends: ends.and_then(|(_, time)| Some(time.utc_datetime().ok()?.unix_timestamp())),
+    })
+}
+
+/// The rest, and the element before it.
+fn any(bytes: &[u8]) -> Option<(&[u8], Any<'_>)> {
+    Any::from_der(bytes).ok()
+}
+
+/// The rest, and the contents of the element before it, which has this tag.
+fn element(bytes: &[u8], tag: Tag) -> Option<(&[u8], &[u8])> {
+    let (rest, element) = any(bytes)?;
+    (element.class() == Class::Universal && element.tag() == tag).then_some((rest, element.data))
+}
+
+/// The rest, and the contents of the element before it, which has a tag of its context.
+fn tagged(bytes: &[u8], number: u32) -> Option<(&[u8], &[u8])> {
+    let (rest, element) = any(bytes)?;
+    let is_meant = element.class() == Class::ContextSpecific && element.tag() == Tag(number);
+    is_meant.then_some((rest, element.data))
+}
