@@ -295,10 +295,14 @@ fn targets_are_taken_apart() {
 
 #[test]
 fn methods_are_case_sensitive_tokens() {
-    let request = |method: &str| head(&format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n")).unwrap();
-    assert_eq!(request("GET").method, Method::GET);
-    assert_eq!(request("PROPFIND").method.as_str(), "PROPFIND");
-    assert_ne!(request("get").method, Method::GET);
+    let request = |method: &str| head(&format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n"));
+    assert_eq!(request("GET").unwrap().method, Method::GET);
+    for method in ["PROPFIND", "VERSION-CONTROL", "M_1"] {
+        assert_eq!(request(method).unwrap().method.as_str(), method);
+    }
+    for method in ["get", "Post", "PROPfIND"] {
+        assert!(matches!(request(method), Err(RequestError::Malformed(_))), "{method}");
+    }
 }
 
 #[test]
