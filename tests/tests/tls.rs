@@ -230,6 +230,13 @@ fn old_versions_and_broken_clients_are_refused_and_nobody_else_notices() {
             .refusal(&server, "b.test", &["--tls-max", "1.2"])
             .contains("alert protocol version")
     );
+    // A connection that was made for another site does not get around it.
+    for (version, status) in [("1.2", "421"), ("1.3", "200")] {
+        let options = ["-H", "Host: b.test", "--tls-max", version, "-o", "/dev/null"];
+        let options = [&options[..], &["-w", "%{http_code}"]].concat();
+        let other = secured.curl(&server, "a.test", "/seen.php", &options);
+        assert_eq!(text(&other.stdout), status, "{version}");
+    }
     let clear = {
         let mut stream = TcpStream::connect(addr).unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").unwrap();
