@@ -65,16 +65,25 @@ impl fmt::Debug for KernelTls {
 
 /// Makes a connection. `incoming`: what the client has sent, from its first byte on; `note` is shown the connection when the handshake has ended.
 ///
+/// `refused` gets the connection of a client that has been told why there is none.
+///
 /// # Errors
-/// There is no connection; the client has been told why, if it could be.
+/// There is no connection.
 pub(super) async fn accept<N>(
     mut tcp: Tcp,
     incoming: BytesMut,
     config: Arc<ServerConfig>,
     note: impl FnOnce(&CommonState) -> Result<N, Failure>,
+    refused: &mut Option<Tcp>,
 ) -> Result<(KernelTls, N), Failure> {
-    let handshake::Handshake { connection, incoming, plain, .. } =
-        handshake::complete(&mut tcp, incoming, config).await?;
+    let completed = handshake::complete(&mut tcp, incoming, config).await;
+    let handshake::Handshake { connection, incoming, plain, .. } = match completed {
+        Ok(handshake) => handshake,
+        Err(failure) => {
+            *refused = Some(tcp);
+            return Err(failure);
+        }
+    };
     let noted = note(&connection)?;
     let is_http2 = connection.alpn_protocol() == Some(b"h2");
     let (secrets, kernel) = connection.dangerous_into_kernel_connection().map_err(Failure::Tls)?;
