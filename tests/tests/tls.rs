@@ -319,7 +319,9 @@ fn old_certificate(secured: &Secured, authority: &Authority) -> Certificate {
     let openssl = |command: &str, files: &[(&str, &Path)]| {
         let mut openssl = Command::new("openssl");
         openssl.args(command.split(' '));
-        files.iter().for_each(|(option, file)| drop(openssl.arg(option).arg(file)));
+        for (option, file) in files {
+            openssl.arg(option).arg(file);
+        }
         let output = openssl.output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
     };
