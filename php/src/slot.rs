@@ -1,9 +1,10 @@
 //! The place of one worker: it is empty, or a worker runs in it.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::log::log;
@@ -29,6 +30,17 @@ pub(crate) struct WorkerStart {
     /// Where it asks the front for the state of the pool.
     pub(crate) status: OwnedFd,
     pub(crate) master: Pid,
+}
+
+/// Reads an event counter that the worker has, too. It may have cleared `O_NONBLOCK`, and the master waits for no worker.
+fn try_read(counter: BorrowedFd<'_>, number: &mut [u8]) -> rustix::io::Result<usize> {
+    // A counter has no position.
+    const ANYWHERE: u64 = u64::MAX;
+    match preadv2(counter, &mut [IoSliceMut::new(number)], ANYWHERE, ReadWriteFlags::NOWAIT) {
+        // Linux before 5.8.
+        Err(Errno::OPNOTSUPP | Errno::SPIPE) => rustix::io::read(counter, number),
+        read => read,
+    }
 }
 
 /// A worker process, not reaped yet.
@@ -90,7 +102,7 @@ impl Worker {
     /// The event counter, which is 0 again afterwards; `None`: nothing was added.
     fn read_counter(&self) -> Option<u64> {
         let mut number = [0; 8];
-        let is_read = rustix::io::read(&self.busy, &mut number) == Ok(number.len());
+        let is_read = try_read(self.busy.as_fd(), &mut number) == Ok(number.len());
         is_read.then(|| u64::from_ne_bytes(number))
     }
 
@@ -259,5 +271,22 @@ impl Slot {
     pub(crate) fn back_off(&mut self) {
         self.state = State::Empty { fork_at: Instant::now() + self.delay };
         self.delay = (self.delay * 2).min(LONGEST_DELAY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    #[test]
+    fn a_counter_without_o_nonblock_is_not_waited_for() {
+        let counter = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let mut number = [0; 8];
+        assert_eq!(try_read(counter.as_fd(), &mut number), Err(Errno::AGAIN));
+        rustix::io::write(&counter, &SERVED.to_ne_bytes()).unwrap();
+        assert_eq!(try_read(counter.as_fd(), &mut number), Ok(8));
+        assert_eq!(u64::from_ne_bytes(number), SERVED);
     }
 }

@@ -53,6 +53,11 @@ impl Authority {
         self.0.pem()
     }
 
+    /// Its key in PEM.
+    pub fn key_pem(&self) -> String {
+        self.0.key().serialize_pem()
+    }
+
     /// Signs a certificate for these hosts, and writes it to `NAME.pem` and `NAME.key` in a folder, which is made.
     ///
     /// # Panics
@@ -71,6 +76,12 @@ impl Authority {
         };
         Certificate { chain: file("pem", &chain), key: file("key", &key.serialize_pem()) }
     }
+}
+
+/// A client that trusts every server, without a socket.
+pub fn trusting_client(host: &'static str) -> ClientConnection {
+    let name = ServerName::try_from(host).unwrap();
+    ClientConnection::new(Arc::clone(&TRUSTING), name).unwrap()
 }
 
 /// A client's connection.

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use rustix::process::Signal;
+use rustls::AlertDescription;
 use sendoff_tests::{
     Authority, Broken, Certificate, Client, Framing, LIMIT, Request, Server, Site, dies_with_us,
-    overwrite, pattern, processes, wait,
+    overwrite, pattern, processes, trusting_client, wait,
 };
 
 /// What a script sees of the connection.
@@ -231,6 +232,13 @@ fn old_versions_and_broken_clients_are_refused_and_nobody_else_notices() {
             .contains("alert protocol version")
     );
     server.await_log("no TLS handshake: the client speaks TLS 1.2 at most, and the site wants 1.3");
+    // A connection that was made for another site does not get around it.
+    for (version, status) in [("1.2", "421"), ("1.3", "200")] {
+        let options = ["-H", "Host: b.test", "--tls-max", version, "-o", "/dev/null"];
+        let options = [&options[..], &["-w", "%{http_code}"]].concat();
+        let other = secured.curl(&server, "a.test", "/seen.php", &options);
+        assert_eq!(text(&other.stdout), status, "{version}");
+    }
     let clear = {
         let mut stream = TcpStream::connect(addr).unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").unwrap();
@@ -275,6 +283,57 @@ fn handshakes_that_stall_are_ended() {
     assert!(idle.is_closed() && !idle.is_truncated());
 }
 
+/// What a client is told that sends a request together with its end of the handshake, and more before it reads.
+fn hasty_client(addr: SocketAddr, host: &'static str) -> io::Result<rustls::Error> {
+    let mut socket = TcpStream::connect(addr).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut client = trusting_client(host);
+    client.writer().write_all(&pattern(4, 50_000))?;
+    while client.is_handshaking() || client.wants_write() {
+        if client.wants_write() {
+            client.write_tls(&mut socket)?;
+        } else {
+            client.read_tls(&mut socket)?;
+            client.process_new_packets().map_err(io::Error::other)?;
+        }
+    }
+    // The server has said something.
+    socket.peek(&mut [0])?;
+    client.writer().write_all(b"more")?;
+    client.write_tls(&mut socket)?;
+    loop {
+        if client.read_tls(&mut socket)? == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        if let Err(error) = client.process_new_packets() {
+            return Ok(error);
+        }
+    }
+}
+
+/// A client's certificate of X.509 version 1.
+fn old_certificate(secured: &Secured, authority: &Authority) -> Certificate {
+    let file = |name: &str| secured.site.outside(&format!("keys/old.{name}"));
+    let (issuer, issuer_key) = (file("issuer"), file("issuer.key"));
+    secured.site.write_at(issuer.clone(), authority.pem());
+    secured.site.write_at(issuer_key.clone(), authority.key_pem());
+    let openssl = |command: &str, files: &[(&str, &Path)]| {
+        let mut openssl = Command::new("openssl");
+        openssl.args(command.split(' '));
+        for (option, file) in files {
+            openssl.arg(option).arg(file);
+        }
+        let output = openssl.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    };
+    let (request, key, chain) = (file("csr"), file("key"), file("pem"));
+    let new = "req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=old";
+    openssl(new, &[("-keyout", &key), ("-out", &request)]);
+    let signed = [("-in", &*request), ("-CA", &issuer), ("-CAkey", &issuer_key), ("-out", &chain)];
+    openssl("x509 -req -days 1", &signed);
+    Certificate { chain, key }
+}
+
 #[test]
 fn clients_show_certificates_where_a_site_wants_them() {
     let secured = Secured::new();
@@ -304,6 +363,17 @@ fn clients_show_certificates_where_a_site_wants_them() {
         secured.refusal(&server, host, &[&["--http1.1"], options].concat())
     };
     assert!(refusal("b.test", &[]).contains("certificate required"));
+    // Also where it sends a request right behind the handshake.
+    for _ in 0..10 {
+        let refused = hasty_client(server.tls_addr().unwrap(), "b.test");
+        let alert = rustls::Error::AlertReceived(AlertDescription::CertificateRequired);
+        assert_eq!(refused.map_err(|error| error.kind()), Ok(alert));
+    }
+    // Version 1 has no extensions.
+    let old = old_certificate(&secured, &staff);
+    let old = shown(&old);
+    assert!(refusal("b.test", &old.each_ref().map(|s| &**s)).contains("alert"));
+    server.await_log("the client's certificate is of X.509 version 1");
     assert!(refusal("b.test", &stranger).contains("alert"));
     assert!(refusal("c.test", &stranger).contains("alert"));
     assert!(secured.page(&server, "c.test", &[]).ends_with("|NONE|-|-|"));

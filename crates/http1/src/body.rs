@@ -7,13 +7,19 @@ use crate::{BodyFraming, RequestError};
 const EXTENSIONS_LIMIT: usize = 16 * 1024;
 /// Bytes of all trailer fields of one body.
 const TRAILERS_LIMIT: usize = 16 * 1024;
+/// The end of each line, and of each chunk.
+const LINE_END: &[u8] = b"\r\n";
 /// Digits of a chunk size after its leading zeros: 16 fill a u64.
 const SIZE_DIGITS: usize = 16;
+
+/// Chunks up to this size, in bytes, are taken together with those that follow: to share the buffer with each byte of its own costs more
+/// than to move it.
+const SMALL_CHUNK: usize = 1024;
 
 /// What [`BodyDecoder::decode`] found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decoded {
-    /// Bytes of the body, shared with the buffer; never empty.
+    /// Bytes of the body, shared with the buffer; never empty. One chunk, or a part of it, or several small ones.
     Data(Bytes),
     /// Nothing until more bytes arrive.
     NeedMore,
@@ -96,6 +102,9 @@ impl BodyDecoder {
                     _ => return Err(RequestError::Malformed("a chunk longer than its size")),
                 },
                 State::Size => {
+                    if let Some(data) = self.take_small_chunks(buf) {
+                        return Ok(Decoded::Data(data));
+                    }
                     let Some(line) = self.line(buf, SIZE_DIGITS + self.extensions)? else {
                         return Ok(Decoded::NeedMore);
                     };
@@ -118,6 +127,27 @@ impl BodyDecoder {
                 }
             };
         }
+    }
+
+    /// Takes the small chunks at the start of `buf` that have come completely. `None`: there is none, or it is one to look at closely.
+    fn take_small_chunks(&mut self, buf: &mut BytesMut) -> Option<Bytes> {
+        let (mut read, mut written) = (0, 0);
+        while let Some((start, size)) = small_chunk(&buf[read..])
+            && let Some(left) = self.allowance.checked_sub(size as u64)
+        {
+            self.allowance = left;
+            let start = read + start;
+            buf.copy_within(start..start + size, written);
+            written += size;
+            read = start + size + LINE_END.len();
+        }
+        if written == 0 {
+            return None;
+        }
+        self.scanned = 0;
+        let data = buf.split_to(written).freeze();
+        buf.advance(read - written);
+        Some(data)
     }
 
     /// Takes a line of at most `limit` bytes, without its ending.
@@ -160,6 +190,26 @@ impl BodyDecoder {
         self.allowance = self.allowance.checked_sub(size).ok_or(RequestError::BodyTooLarge)?;
         Ok(size)
     }
+}
+
+/// Where the data of a whole small chunk at the start of `bytes` begin, and how many there are. `None`: it is something else, be it wrong.
+fn small_chunk(bytes: &[u8]) -> Option<(usize, usize)> {
+    /// Digits of [`SMALL_CHUNK`].
+    const DIGITS: usize = 3;
+    let mut size = 0;
+    for at in 0..=DIGITS {
+        match bytes.get(at)? {
+            b'\r' if at > 0 => {
+                let start = at + LINE_END.len();
+                let is_whole = bytes.get(at + 1) == Some(&b'\n')
+                    && (1..=SMALL_CHUNK).contains(&size)
+                    && bytes.get(start + size..start + size + LINE_END.len()) == Some(LINE_END);
+                return is_whole.then_some((start, size));
+            }
+            digit => size = size << 4 | usize::try_from(char::from(*digit).to_digit(16)?).ok()?,
+        }
+    }
+    None
 }
 
 /// Trailers are dropped, but must be valid fields: anything else could be the beginning of a smuggled request.

@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 
 use crate::framing::expect_continue;
 use crate::head::{Limits, MAX_FIELDS, is_passed_on, is_unique};
+use crate::request_line::check_method;
 use crate::target::is_host;
 use crate::{BodyFraming, Head, RequestError, Target};
 
@@ -34,6 +35,7 @@ impl Http2Head {
         if method == Method::CONNECT {
             return Err(RequestError::Tunnel);
         }
+        check_method(&method)?;
         if path.len() > limits.request_line {
             return Err(RequestError::TargetTooLong);
         }
@@ -215,6 +217,11 @@ mod tests {
         for path in ["", "*", "a", "?a", "http://a.example/", "/a#b"] {
             let head = Http2Head { path: path.into(), ..head(&[]) };
             assert!(matches!(refused(head), RequestError::Malformed(_)), "{path}");
+        }
+        for method in ["get", "Post", "PROPfIND"] {
+            let method = Method::from_bytes(method.as_bytes()).unwrap();
+            let head = Http2Head { method: method.clone(), ..head(&[]) };
+            assert!(matches!(refused(head), RequestError::Malformed(_)), "{method}");
         }
         let all = Http2Head { path: "*".into(), method: Method::OPTIONS, ..head(&[]) };
         assert!(all.check(Limits::default()).unwrap().target.is_asterisk());

@@ -26,11 +26,21 @@ impl RequestLine {
         };
         let method = Method::from_bytes(method)
             .map_err(|_| RequestError::Malformed("the method is not a token"))?;
+        check_method(&method)?;
         if target.is_empty() || target.iter().any(u8::is_ascii_control) {
             return Err(BAD_LINE);
         }
         Ok(Self { method, target: line.slice_ref(target), version: parse_version(version)? })
     }
+}
+
+/// Methods are case-sensitive (RFC 9110 §9.1), and none that is registered has small letters. Some applications take `post` for `POST`, which
+/// the site's rules would not; nginx refuses it, too.
+pub(crate) fn check_method(method: &Method) -> Result<(), RequestError> {
+    if method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
+        return Err(RequestError::Malformed("the method has small letters"));
+    }
+    Ok(())
 }
 
 /// The version to answer in: a recipient treats a higher minor version as the highest that it knows (RFC 9110 §6.2).

@@ -293,12 +293,49 @@ fn targets_are_taken_apart() {
     }
 }
 
+/// A body in tiny chunks costs no more than its bytes.
+#[test]
+fn small_chunks_are_taken_together() {
+    let decode = |body: &[u8], most| {
+        let mut decoder = BodyDecoder::new(BodyFraming::Chunked, most).unwrap();
+        let (mut buf, mut seen) = (BytesMut::from(body), Vec::new());
+        loop {
+            match decoder.decode(&mut buf) {
+                Ok(Decoded::Data(data)) => seen.push(data),
+                Ok(end) => return (seen, Ok(end), buf),
+                Err(error) => return (seen, Err(error), buf),
+            }
+        }
+    };
+    let tiny = b"1\r\na\r\n003\r\nbcd\r\n".repeat(1000);
+    let (seen, end, rest) = decode(&[&tiny, &b"0\r\n\r\nnext"[..]].concat(), 4000);
+    assert_eq!((seen.len(), end, &rest[..]), (1, Ok(Decoded::End), &b"next"[..]));
+    assert_eq!(seen[0], b"abcd".repeat(1000));
+    // What follows them is looked at as closely as ever.
+    let (seen, end, _) = decode(&tiny, 3999);
+    assert_eq!((seen[0].len(), end), (3997, Err(RequestError::BodyTooLarge)));
+    for wrong in ["1\r\nab\r\n", "1\ra\r\n", "g\r\n", "\r\n", "1 \r\na\r\n"] {
+        let (seen, end, _) = decode(&[&tiny, wrong.as_bytes()].concat(), 9000);
+        assert!(matches!(end, Err(RequestError::Malformed(_))), "{wrong:?}");
+        assert_eq!(seen[0], b"abcd".repeat(1000));
+    }
+    let (_, end, _) = decode(&[&tiny, &b"1\r"[..]].concat(), 9000);
+    assert_eq!(end, Ok(Decoded::NeedMore));
+    let large = [&tiny, &b"400\r\n"[..], &[b'x'; 1024], b"\r\n401\r\n", &[b'y'; 1025]].concat();
+    let (seen, ..) = decode(&large, 9000);
+    assert_eq!(seen.iter().map(|data| data.len()).collect::<Vec<_>>(), [5024, 1025]);
+}
+
 #[test]
 fn methods_are_case_sensitive_tokens() {
-    let request = |method: &str| head(&format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n")).unwrap();
-    assert_eq!(request("GET").method, Method::GET);
-    assert_eq!(request("PROPFIND").method.as_str(), "PROPFIND");
-    assert_ne!(request("get").method, Method::GET);
+    let request = |method: &str| head(&format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n"));
+    assert_eq!(request("GET").unwrap().method, Method::GET);
+    for method in ["PROPFIND", "VERSION-CONTROL", "M_1"] {
+        assert_eq!(request(method).unwrap().method.as_str(), method);
+    }
+    for method in ["get", "Post", "PROPfIND"] {
+        assert!(matches!(request(method), Err(RequestError::Malformed(_))), "{method}");
+    }
 }
 
 #[test]

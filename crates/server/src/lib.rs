@@ -28,6 +28,7 @@ mod handler;
 mod http1;
 mod http2;
 mod layer;
+mod lent;
 mod lifecycle;
 pub mod lua;
 pub mod observe;

@@ -83,10 +83,21 @@ impl Pipe {
         }
     }
 
-    /// Moves bytes of the pipe, which must not be empty, to a socket.
+    /// Puts the beginning of `bytes` into the pipe, which must be empty. Returns how many there were.
     ///
     /// # Errors
-    /// `WouldBlock`: the socket takes nothing now.
+    /// Those of `write(2)`.
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        debug_assert!(self.is_empty(), "there may be no room");
+        let len = bytes.len().min(CAPACITY);
+        self.len = retry_on_intr(|| rustix::io::write(&self.input, &bytes[..len]))?;
+        Ok(self.len)
+    }
+
+    /// Moves bytes of the pipe, which must not be empty, to a socket whose `O_NONBLOCK` no other process can clear, or to any pipe.
+    ///
+    /// # Errors
+    /// `WouldBlock`: it takes nothing now.
     pub(crate) fn drain(&mut self, socket: impl AsFd) -> io::Result<usize> {
         let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
         let moved = retry_on_intr(|| splice(&self.output, None, &socket, None, self.len, flags))?;
@@ -143,6 +154,25 @@ mod tests {
         let mut rest = Vec::new();
         source.read_to_end(&mut rest).unwrap();
         assert_eq!((&first, &rest[..]), (b"abc", &b"def"[..]));
+    }
+
+    #[test]
+    fn a_full_pipe_is_not_waited_for() {
+        let (output, input) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let mut pipe = Pipe::take().unwrap();
+        let mut moved = 0;
+        let full = loop {
+            assert_eq!(pipe.put(b"bytes").unwrap(), 5);
+            match pipe.drain(&input) {
+                Ok(n) => moved += n,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+        drop(input);
+        let mut all = Vec::new();
+        std::fs::File::from(output).read_to_end(&mut all).unwrap();
+        assert_eq!((all.len(), &all[..10]), (moved, &b"bytesbytes"[..]));
     }
 
     /// The error of a connection is told once, so it must not get lost.

@@ -24,6 +24,27 @@ pub fn receive(
     buf: &mut BytesMut,
     fds: &mut VecDeque<OwnedFd>,
 ) -> io::Result<usize> {
+    receive_with(socket, buf, fds, 0)
+}
+
+/// As [`receive`], and never waits, whatever another process that has the socket has done to its flags.
+///
+/// # Errors
+/// Those of [`receive`]; `WouldBlock`: nothing has come.
+pub fn try_receive(
+    socket: BorrowedFd<'_>,
+    buf: &mut BytesMut,
+    fds: &mut VecDeque<OwnedFd>,
+) -> io::Result<usize> {
+    receive_with(socket, buf, fds, libc::MSG_DONTWAIT)
+}
+
+fn receive_with(
+    socket: BorrowedFd<'_>,
+    buf: &mut BytesMut,
+    fds: &mut VecDeque<OwnedFd>,
+    flags: libc::c_int,
+) -> io::Result<usize> {
     let spare = buf.spare_capacity_mut();
     let mut iov = libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: spare.len() };
     let mut control = [MaybeUninit::<u64>::uninit(); CONTROL_WORDS];
@@ -33,9 +54,10 @@ pub fn receive(
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control);
+    let flags = flags | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: the message points to one writable region of `spare.len()` bytes and to a control buffer of the given
     // size; both outlive the call.
-    let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+    let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
     let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
     // SAFETY: the kernel has just filled `message`, whose control buffer is still alive.
     unsafe { take_descriptors(&message, fds) };
@@ -100,6 +122,14 @@ mod tests {
         let mut text = String::new();
         left.read_to_string(&mut text).unwrap();
         assert_eq!(text, "through");
+    }
+
+    #[test]
+    fn a_blocking_socket_is_not_waited_for() {
+        let (_a, b) = UnixStream::pair().unwrap();
+        let (mut buf, mut fds) = (BytesMut::with_capacity(8), VecDeque::new());
+        let nothing = try_receive(b.as_fd(), &mut buf, &mut fds).unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! System calls that `rustix` lacks, as safe functions on owned and borrowed descriptors, and what masters of pools do with them.
 #![allow(unsafe_code, reason = "the one crate where system calls are made by hand")]
 
+pub mod bounded;
 pub mod epoch;
 pub mod fdpass;
 pub mod fork;

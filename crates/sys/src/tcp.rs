@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use bytes::BytesMut;
+
 use crate::outq::outq;
 
 /// Start and end of `tcpi_bytes_acked` in `struct tcp_info` (`<linux/tcp.h>`, since Linux 4.1).
@@ -38,12 +40,60 @@ pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
     outq(socket)
 }
 
+/// Receives into the spare capacity of `buf` (the caller reserves it), and never waits, whatever another process that has the socket has
+/// done to its flags. Returns the bytes received; 0 means that the peer has ended, or that `buf` had no room.
+///
+/// # Errors
+/// Those of `recv(2)`; `WouldBlock`: nothing has come.
+pub fn try_receive(socket: BorrowedFd<'_>, buf: &mut BytesMut) -> io::Result<usize> {
+    let spare = buf.spare_capacity_mut();
+    let (start, len) = (spare.as_mut_ptr().cast(), spare.len());
+    // SAFETY: the kernel writes at most `len` bytes into the spare capacity, which is that long.
+    let n = unsafe { libc::recv(socket.as_raw_fd(), start, len, libc::MSG_DONTWAIT) };
+    let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: the kernel has initialised the first `n` bytes of the spare capacity.
+    unsafe { buf.set_len(buf.len() + n) };
+    Ok(n)
+}
+
+/// Whether a close of the last descriptor may have to wait for the other end (`SO_LINGER`): it waits while data or the end of this side's
+/// data are not acknowledged. False if that is over for good.
+#[must_use]
+pub fn close_may_wait(socket: BorrowedFd<'_>) -> bool {
+    /// States of `<netinet/tcp.h>`.
+    const FIN_WAIT2: u8 = 5;
+    const TIME_WAIT: u8 = 6;
+    const CLOSE: u8 = 7;
+    let mut info = [0_u8; 1];
+    // The state is the first byte.
+    info_into(socket, &mut info).is_err() || !matches!(info[0], FIN_WAIT2 | TIME_WAIT | CLOSE)
+}
+
+/// Whether this end has not ended its sending direction.
+#[must_use]
+pub fn is_open(socket: BorrowedFd<'_>) -> bool {
+    /// States of `<netinet/tcp.h>`.
+    const ESTABLISHED: u8 = 1;
+    const CLOSE_WAIT: u8 = 8;
+    let mut info = [0_u8; 1];
+    info_into(socket, &mut info).is_ok() && matches!(info[0], ESTABLISHED | CLOSE_WAIT)
+}
+
 /// Bytes that the other end has acknowledged since the connection was made.
 ///
 /// # Errors
 /// It is not a TCP socket.
 pub fn acknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut info = [0_u8; BYTES_ACKED_END];
+    let len = info_into(socket, &mut info)?;
+    match info.last_chunk() {
+        Some(raw) if len == info.len() => Ok(u64::from_ne_bytes(*raw)),
+        _ => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+/// Fills `info` with the beginning of `struct tcp_info`. Returns how much of it the kernel knows.
+fn info_into(socket: BorrowedFd<'_>, info: &mut [u8]) -> io::Result<usize> {
     let mut len = libc::socklen_t::try_from(info.len()).unwrap_or(0);
     // SAFETY: the kernel writes at most `len` bytes into `info`, which is that long.
     let result = unsafe {
@@ -55,13 +105,7 @@ pub fn acknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
             &raw mut len,
         )
     };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    match info.last_chunk() {
-        Some(raw) if len as usize == info.len() => Ok(u64::from_ne_bytes(*raw)),
-        _ => Err(io::ErrorKind::Unsupported.into()),
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(len as usize) }
 }
 
 #[cfg(test)]
@@ -107,6 +151,31 @@ mod tests {
             }
         }
         assert_eq!(written(server.as_fd()).unwrap(), total);
+    }
+
+    #[test]
+    fn a_blocking_socket_is_not_waited_for() {
+        let (server, mut client) = pair();
+        let mut buf = BytesMut::with_capacity(8);
+        let nothing = try_receive(server.as_fd(), &mut buf).unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        client.write_all(b"abc").unwrap();
+        assert_eq!(try_receive(server.as_fd(), &mut buf).unwrap(), 3);
+        drop(client);
+        assert_eq!((try_receive(server.as_fd(), &mut buf).unwrap(), &buf[..]), (0, &b"abc"[..]));
+    }
+
+    #[test]
+    fn a_close_may_wait_until_the_end_is_acknowledged() {
+        let (mut server, mut client) = pair();
+        assert!(close_may_wait(server.as_fd()));
+        server.set_nonblocking(true).unwrap();
+        while server.write(&[7; 100_000]).is_ok() {}
+        server.shutdown(Shutdown::Write).unwrap();
+        assert!(close_may_wait(server.as_fd()), "the client has not taken what was sent");
+        client.read_to_end(&mut Vec::new()).unwrap();
+        // The last acknowledgement may be on its way.
+        while close_may_wait(server.as_fd()) {}
     }
 
     #[test]

@@ -255,7 +255,8 @@ impl<S: Service + 'static> Start<S> {
             let challenge = authority.and_then(|name| service.challenge(name));
             challenge.map_or_else(|| service.tls(listener, hello.server_name), Ok)
         };
-        let accepted = handshake::accept(tcp, early, choose);
+        let mut refused = None;
+        let accepted = handshake::accept(tcp, early, choose, &mut refused);
         let accepted = tokio::select! {
             accepted = timeout(limit, accepted) => accepted,
             // It counts as idle: it has sent no request.
@@ -273,6 +274,9 @@ impl<S: Service + 'static> Start<S> {
             }
             Ok(Err(failure)) => tracing::info!(%client, "no TLS handshake: {failure}"),
             Err(_) => tracing::info!(%client, "the TLS handshake took too long"),
+        }
+        if let Some(tcp) = refused {
+            handshake::drain(tcp).await;
         }
         None
     }

@@ -6,12 +6,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::FileType;
 use sendoff_config::PoolConfig;
-use tokio::io::AsyncWriteExt;
-use tokio::net::unix::pipe;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::observe::pool_page::PoolPage;
+use crate::pipe::Pipe;
 use crate::upstream::{Packets, PhpReport, Pool};
 
 /// The first byte of a message that says what PHP has at work. Any other is a question, which comes with a pipe for the answer.
@@ -19,6 +19,9 @@ const OF_PHP: u8 = b'p';
 
 /// How long a worker may take to read an answer that is larger than a pipe. Other workers of the pool wait for it.
 const READ_LIMIT: Duration = Duration::from_millis(100);
+
+/// When a pipe that is full is tried again.
+const RETRY: Duration = Duration::from_millis(1);
 
 /// Answers the workers of a pool until the last of them, and their master, has gone. The answer goes to the pipe that comes with
 /// the question.
@@ -36,7 +39,7 @@ async fn try_answer(socket: OwnedFd, pool: &Pool, config: &PoolConfig) -> io::Re
             continue;
         }
         // What is no pipe gets no answer.
-        let Some(Ok(mut to)) = pipes.pop_front().map(pipe::Sender::from_owned_fd) else { continue };
+        let Some(to) = pipes.pop_front().filter(is_pipe) else { continue };
         pool.describe_requests();
         let page = PoolPage {
             name: &config.name,
@@ -46,7 +49,48 @@ async fn try_answer(socket: OwnedFd, pool: &Pool, config: &PoolConfig) -> io::Re
             now: SystemTime::now(),
         };
         // The worker may have given up.
-        let _ = timeout(READ_LIMIT, to.write_all(page.as_array().as_bytes())).await;
+        let _ = timeout(READ_LIMIT, say(to, page.as_array().as_bytes())).await;
     }
     Ok(())
+}
+
+fn is_pipe(descriptor: &OwnedFd) -> bool {
+    let stat = rustix::fs::fstat(descriptor);
+    stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
+}
+
+/// Writes to a pipe that the worker has, too: it may have cleared `O_NONBLOCK`, so that write(2) would wait when the pipe is full. splice(2) from
+/// another pipe does not.
+async fn say(to: OwnedFd, mut text: &[u8]) -> io::Result<()> {
+    let mut pipe = Pipe::take().ok_or(io::ErrorKind::QuotaExceeded)?;
+    while !text.is_empty() {
+        text = &text[pipe.put(text)?..];
+        while !pipe.is_empty() {
+            match pipe.drain(&to) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(RETRY).await,
+                drained => drop(drained?),
+            }
+        }
+    }
+    pipe.give_back();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    use super::*;
+
+    #[test]
+    fn a_worker_that_does_not_read_stops_no_event_loop() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            // Without O_NONBLOCK. More than it holds.
+            let (_worker, to) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+            assert!(is_pipe(&to));
+            let answer = vec![b'a'; 1 << 20];
+            assert!(timeout(READ_LIMIT, say(to, &answer)).await.is_err());
+        });
+    }
 }

@@ -18,6 +18,7 @@ use super::direct::{self, Offer};
 use super::script::{Answered, Call, Role, Unanswered, is_untouched};
 use super::status::Failure;
 use crate::at_work::Phase;
+use crate::lent::LentSocket;
 use crate::observe::repeated;
 use crate::responder::{Responder, unless_gone};
 use crate::upstream::hosts::Tried;
@@ -176,7 +177,7 @@ impl Call<'_> {
             let (message, log_name) = (Rc::clone(&message), Rc::clone(self.log_name()));
             // A copy of the descriptor, because `unless_gone` borrows the responder while the connection is made.
             let socket = responder.lender().and_then(|lender| lender.socket());
-            let socket = socket.and_then(|socket| socket.try_clone_to_owned().ok());
+            let socket = socket.and_then(|socket| LentSocket::of(socket).ok());
             let client = socket.as_ref().map(AsFd::as_fd);
             let begun = application.begin(message, over, client, log_name);
             let exchange = unless_gone(responder, begun).await?.map_err(Failed::Silent)?;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::{HeaderValue, Method, StatusCode};
 use rustls::ServerConfig;
-use sendoff_config::{Compress, FrontConfig, ProxyProtocol, TrustedProxies};
+use sendoff_config::{Compress, FrontConfig, ProxyProtocol, TlsVersion, TrustedProxies};
 use sendoff_htaccess::ErrorDocument;
 use sendoff_http1::BodyFraming;
 
@@ -33,7 +33,7 @@ use crate::observe::explain::{FileWay, is_asked};
 use crate::observe::limits::Limit;
 use crate::observe::log_line::Line;
 use crate::rates::RouteId;
-use crate::request::{Body, CONDITIONS, Request, Scheme, Who as Client};
+use crate::request::{Body, CONDITIONS, Request, Scheme, TLS_13, Who as Client, named};
 use crate::responder::Responder;
 use crate::response::ResponseHead;
 use crate::service::Service;
@@ -398,12 +398,17 @@ impl Services {
         if let Some(location) = site.by_https(request) {
             return Some(Answer::Redirect { status: StatusCode::PERMANENT_REDIRECT, location });
         }
-        // The client has shown its certificate, or none, to another site (RFC 9110 §15.5.20).
         let tls = request.tls.as_ref()?;
+        let site_tls = |site: usize| self.config.sites.get(site).and_then(|site| site.tls.as_ref());
+        // The connection was made for another site, by a version that this one refuses.
+        let wanted = site_tls(site.number).map(|tls| tls.oldest);
+        if wanted == Some(TlsVersion::Tls13) && tls.version != TLS_13 {
+            let why = "the site asks for TLS 1.3, and the connection has an older version";
+            return Some(Answer::refused(StatusCode::MISDIRECTED_REQUEST, why.to_owned()));
+        }
+        // The client has shown its certificate, or none, to another site (RFC 9110 §15.5.20).
         let shown_to = self.sites.number_of(request.listener, tls.server_name.as_deref())?;
-        let asks = |site: usize| {
-            self.config.sites.get(site).and_then(|site| site.tls.as_ref()?.clients.as_ref())
-        };
+        let asks = |site: usize| site_tls(site).and_then(|tls| tls.clients.as_ref());
         let is_misdirected = shown_to != site.number && asks(shown_to) != asks(site.number);
         is_misdirected.then(|| {
             let why = "the site asks for other client certificates than the one that the connection was made for";

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::BytesMut;
 use http::{Method, StatusCode, Version};
 use sendoff_http1::{BodyDecoder, BodyFraming, Decoded, Head, HeadDecoder, Limits, RequestError};
+use tokio::task::yield_now;
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
 use super::exchange::{Asked, Exchange, Parts, RequestLine};
@@ -24,6 +25,12 @@ use crate::transport::Transport;
 
 /// The size of one read, in bytes.
 const READ: usize = 16 * 1024;
+
+/// Bytes of a body that are read in one go; then other connections have their turn. They may be 40,000 chunks.
+const TURN: usize = 256 * 1024;
+
+/// Requests that a client has sent ahead and that are answered in one go.
+const MOST_AT_ONCE: u32 = 16;
 
 /// How long bytes that follow the last response are read and dropped. Unread bytes would make the kernel reset the connection,
 /// and the client might not see the response.
@@ -132,9 +139,18 @@ impl<T: Transport> Connection<T> {
     /// Serves the client until the connection ends, or the client turns out to speak HTTP/2. Borrows the connection: a future that owned it
     /// would have room for it twice, which is 400 bytes of each idle connection.
     pub(crate) async fn serve<S: Service>(&mut self, services: &Current<S>) -> Served {
+        let mut at_once = 0;
         loop {
-            if self.buffer.is_empty() && !self.wait_for_request().await {
-                return Served::Ended;
+            if self.buffer.is_empty() {
+                at_once = 0;
+                if !self.wait_for_request().await {
+                    return Served::Ended;
+                }
+            }
+            at_once += 1;
+            if at_once == MOST_AT_ONCE {
+                at_once = 0;
+                yield_now().await;
             }
             // Not before, so that an idle connection keeps nothing of an old configuration.
             let service = services.get();
@@ -267,6 +283,7 @@ impl<T: Transport> Connection<T> {
         let streams = wanted && service.streams_body(&plan, request, framing);
         let (mut must_ask, mut pace) = (waits, Pace::new(service.limits().timeouts.body));
         let mut rest = None;
+        let mut turn = 0;
         loop {
             match decoder.decode(&mut self.buffer)? {
                 Decoded::Data(data) => {
@@ -288,7 +305,11 @@ impl<T: Transport> Connection<T> {
                         rest = Some((decoder, writer, body));
                         break;
                     }
-                    self.read_more_body(service, &mut pace).await?;
+                    turn += self.read_more_body(service, &mut pace).await?;
+                    if turn >= TURN {
+                        turn = 0;
+                        yield_now().await;
+                    }
                 }
             }
         }
@@ -315,7 +336,7 @@ impl<T: Transport> Connection<T> {
         &mut self,
         service: &S,
         pace: &mut Pace,
-    ) -> Result<(), End> {
+    ) -> Result<usize, End> {
         self.buffer.reserve(READ);
         match timeout_at(pace.deadline(), self.read()).await {
             Ok(Ok(0)) => {
@@ -325,7 +346,7 @@ impl<T: Transport> Connection<T> {
             Ok(Ok(read)) => {
                 let limits = service.limits();
                 pace.note(read as u64, limits.limits.body_rate, limits.timeouts.body);
-                Ok(())
+                Ok(read)
             }
             Ok(Err(error)) => Err(error.into()),
             Err(_) => {

@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,19 +13,21 @@ use http::{Method, StatusCode, Version};
 use rustls::ServerConfig;
 use sendoff_config::{FrontConfig, Limits, PageStore, Timeouts, TrustedProxies};
 use sendoff_fastcgi::direct::{Rest, Sent};
+use sendoff_sys::tcp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::connection::Connection;
 use super::exchange::{Asked, Exchange, Parts, RequestLine};
 use crate::clients::Connections;
 use crate::cut::Cut;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::observe::log_line::Line;
-use crate::request::{Endpoint, Request};
+use crate::request::{Endpoint, Origin, Request, Scheme};
 use crate::responder::{Lender, Responder, flush, respond, unless_gone};
 use crate::response::ResponseHead;
 use crate::segment::{FileSegment, OpenFile, Segment};
-use crate::service::Service;
+use crate::service::{Current, Service};
 use crate::transport::Tcp;
 
 /// A service that answers nothing and keeps what it is asked to log.
@@ -357,5 +361,51 @@ fn a_client_that_leaves_is_noticed_behind_its_next_request() {
         drop(exchange);
         assert_eq!(pair.buffer, "GET /next HTTP/1.1\r\n");
         assert_eq!(pair.service.lines.take(), [(499, 0)]);
+    });
+}
+
+/// However small its chunks are, and however fast they come.
+#[test]
+fn a_large_body_leaves_turns_to_others() {
+    const CHUNK: &[u8] = b"1\r\na\r\n";
+    /// What one turn may take, and one read more.
+    const MOST: u64 = 256 * 1024 + 64 * 1024;
+    run(async {
+        let Pair { transport, peer, mut service, lifecycle, worker, mut client, .. } = pair();
+        service.limits.limits.max_body = u64::MAX;
+        client.set_nonblocking(true).unwrap();
+        client
+            .write_all(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+            .unwrap();
+        let chunks = CHUNK.repeat(10_000);
+        let mut at = 0;
+        while let Ok(n) = client.write(&chunks[at..]) {
+            at = (at + n) % chunks.len();
+        }
+        let sent = tcp::written(client.as_fd()).unwrap();
+        assert!(sent > 2 * MOST, "the sockets hold {sent} bytes");
+        let read = || {
+            let unread = rustix::io::ioctl_fionread(&worker).unwrap();
+            tcp::acknowledged(client.as_fd()).unwrap() - unread
+        };
+        let local = peer.clone();
+        let origin = Origin { listener: 0, scheme: Scheme::Http, tls: None, peer, local };
+        let services = Current::new(service);
+        let mut connection =
+            Connection::new(transport, origin, BytesMut::new(), Rc::new(lifecycle));
+        let look = async {
+            let mut before = read();
+            while before < sent {
+                tokio::task::yield_now().await;
+                let now = read();
+                assert!(now - before <= MOST, "{} bytes in one go", now - before);
+                before = now;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = look => {}
+            _ = connection.serve(&*services) => panic!("the body has not ended"),
+        }
     });
 }

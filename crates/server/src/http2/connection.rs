@@ -15,7 +15,7 @@ use super::account::Given;
 use super::link::Link;
 use super::settings;
 use super::stream;
-use super::streams::{Open, Streams};
+use super::streams::{Burden, Open, Streams};
 use crate::delivery::SendLimits;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::observe::limits::Limit;
@@ -36,9 +36,19 @@ enum Step {
     /// The client is to go: it has been idle for too long, or makes room for another, or the transport is worn, or the front stops.
     Leave,
     /// It costs more than it asks for.
-    Burden(&'static str),
+    Burden(Burden),
     /// The connection has ended, in this way.
     Ended(Result<(), Ending>),
+}
+
+/// Whether the client may stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stay {
+    Welcome,
+    /// It was told to go. Requests that it sent before it read that are answered.
+    Leaves,
+    /// It was told to go, and further requests are refused.
+    Refused,
 }
 
 /// Serves one client until the connection ends. `buffer` has what the client has sent already, beginning with the preface.
@@ -84,25 +94,32 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
     link.hold_end();
     let lifecycle = &streams.lifecycle;
     let mut stops = pin!(lifecycle.reached(Stage::Draining));
-    let mut leaves = false;
+    let mut stay = Stay::Welcome;
     loop {
         let is_idle = streams.is_idle();
         let step = tokio::select! {
             biased;
-            step = next(connection, link, streams, leaves) => step,
+            step = next(connection, link, streams, stay) => step,
             () = streams.idle(), if !is_idle => Step::Look,
-            () = lifecycle.evicted(), if is_idle && !leaves => Step::Leave,
-            () = &mut stops, if !is_idle && !leaves => Step::Leave,
-            () = sleep(LINGER), if is_idle && leaves => Step::Ended(Ok(())),
+            () = lifecycle.evicted(), if is_idle && stay == Stay::Welcome => Step::Leave,
+            () = &mut stops, if !is_idle && stay == Stay::Welcome => Step::Leave,
+            () = sleep(LINGER), if is_idle && stay != Stay::Welcome => Step::Ended(Ok(())),
         };
         match step {
             Step::Look => {}
             Step::Leave => {
                 // In two steps, so that no request that is on its way is lost (RFC 9113 §6.8).
                 connection.graceful_shutdown();
-                leaves = true;
+                stay = Stay::Leaves;
             }
-            Step::Burden(why) => {
+            Step::Burden(Burden::Leaves(why)) => {
+                Limit::Http2Abuse.reached();
+                let client = &streams.origin.peer;
+                tracing::warn!(%client, "an HTTP/2 client is told to go: {why}");
+                connection.graceful_shutdown();
+                stay = Stay::Refused;
+            }
+            Step::Burden(Burden::Ends(why)) => {
                 Limit::Http2Abuse.reached();
                 let client = &streams.origin.peer;
                 tracing::warn!(%client, "an HTTP/2 connection is ended: {why}");
@@ -117,25 +134,33 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
     }
 }
 
-/// Starts a task for each stream that comes, while the connection's frames are read and written. `leaves`: the client was told to go.
+/// Starts a task for each stream that comes, while the connection's frames are read and written.
 async fn next<T: Transport, S: Service + 'static>(
     connection: &mut Connection<Link<T>, Given>,
     link: &Link<T>,
     streams: &Rc<Streams<S>>,
-    leaves: bool,
+    stay: Stay,
 ) -> Step {
     poll_fn(|cx| {
         loop {
             // The future has no state of its own, so a new one may be polled each time.
-            let (request, response) = match pin!(connection.accept()).poll(cx) {
+            let (request, mut response) = match pin!(connection.accept()).poll(cx) {
                 Poll::Ready(Some(Ok(stream))) => stream,
                 Poll::Ready(Some(Err(error))) => {
                     return Poll::Ready(Step::Ended(Err(error.into())));
                 }
                 Poll::Ready(None) => return Poll::Ready(Step::Ended(Ok(()))),
-                Poll::Pending if !leaves && link.is_worn() => return Poll::Ready(Step::Leave),
-                Poll::Pending => return rest(link, streams, cx),
+                Poll::Pending if stay == Stay::Welcome && link.is_worn() => {
+                    return Poll::Ready(Step::Leave);
+                }
+                Poll::Pending => return rest(link, streams, stay, cx),
             };
+            if stay == Stay::Refused {
+                // The client may ask again on another connection (RFC 9113 §8.7).
+                response.send_reset(Reason::REFUSED_STREAM);
+                streams.note_refused();
+                continue;
+            }
             let was_idle = streams.is_idle();
             let open = Open::new(streams);
             // On the heap before it becomes a task: moving its kilobytes took 5 % of the time of small files.
@@ -152,6 +177,7 @@ async fn next<T: Transport, S: Service + 'static>(
 fn rest<T: Transport, S: Service>(
     link: &Link<T>,
     streams: &Streams<S>,
+    stay: Stay,
     cx: &mut Context<'_>,
 ) -> Poll<Step> {
     let sent = link.poll_send_gathered(cx);
@@ -159,8 +185,9 @@ fn rest<T: Transport, S: Service>(
         return Poll::Ready(Step::Ended(Err(error.into())));
     }
     if !link.holds_end() {
-        let burden = streams.burden(link.received());
-        return burden.map_or(Poll::Pending, |why| Poll::Ready(Step::Burden(why)));
+        let told = |burden: &Burden| stay == Stay::Refused && matches!(burden, Burden::Leaves(_));
+        let burden = streams.burden(link.received()).filter(|burden| !told(burden));
+        return burden.map_or(Poll::Pending, |burden| Poll::Ready(Step::Burden(burden)));
     }
     streams.end_input();
     let is_all_sent = sent.is_ready() && !link.is_blocked();

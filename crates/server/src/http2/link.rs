@@ -16,6 +16,9 @@ use crate::transport::Transport;
 /// The size of one read, in bytes.
 const READ: usize = 16 * 1024;
 
+/// Bytes of the client that h2 gets in one go; then other connections have their turn. They may be 100,000 frames.
+const TURN: usize = 256 * 1024;
+
 /// Bytes that are dropped at the end of a connection: what the client may have sent before it heard of the end. More is a flood.
 const MOST_DRAINED: u64 = 1 << 20;
 
@@ -34,6 +37,8 @@ struct Ends<T> {
     received: BytesMut,
     /// Bytes that the client has sent.
     total: u64,
+    /// Those of them that have come since the connection's task began its turn.
+    turn: usize,
     /// Bytes that the socket had taken when this was last looked at.
     taken: u64,
     timer: SendTimer,
@@ -65,6 +70,7 @@ impl<T: Transport> Link<T> {
             transport,
             received,
             total,
+            turn: 0,
             taken: 0,
             timer,
             gathers: false,
@@ -134,7 +140,13 @@ impl<T: Transport> Ends<T> {
     /// Reads more, if nothing is left.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.received.is_empty() {
+            if self.turn >= TURN {
+                self.turn = 0;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             let Poll::Ready(read) = self.poll_read(cx) else {
+                self.turn = 0;
                 let mut spare = std::mem::take(&mut self.received);
                 if spare.capacity() > 0 {
                     spare.clear();
@@ -142,7 +154,9 @@ impl<T: Transport> Ends<T> {
                 }
                 return Poll::Pending;
             };
-            self.total += read? as u64;
+            let read = read?;
+            self.total += read as u64;
+            self.turn += read;
         }
         Poll::Ready(Ok(self.received.len()))
     }

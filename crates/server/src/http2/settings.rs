@@ -19,8 +19,9 @@ pub(super) const STREAM_BUFFER: usize = 64 * 1024;
 /// The contents of a DATA frame that fills a TLS record together with its header of 9 bytes. A larger frame would end in a record of its own.
 pub(super) const FRAME_IN_RECORD: usize = 16 * 1024 - 9;
 
-/// Streams that a client has reset before the connection's task has seen them. More end the connection (CVE-2023-44487).
-const RESET_UNSEEN: usize = 20;
+/// Streams that a client has reset before the connection's task has seen them. More end the connection (CVE-2023-44487). A page that is left
+/// gives up all that are open.
+const RESET_UNSEEN: usize = STREAMS as usize;
 
 /// Streams that this server has reset because of what the client sent, over the life of a connection. More end it (CVE-2025-8671). Requests
 /// beyond [`STREAMS`] count, too, which a client may send before it has read the settings.

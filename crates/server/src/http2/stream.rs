@@ -89,7 +89,7 @@ pub(super) async fn serve<S: Service>(
                     }
                 }
                 if cut.fault == Fault::Client {
-                    streams.note_given_up();
+                    open.note_given_up();
                 }
             }
         }
@@ -97,7 +97,7 @@ pub(super) async fn serve<S: Service>(
             let request = request.as_ref();
             let mut exchange = Exchange::new(&open, &*service, &asked, request, response);
             match end {
-                End::Gone => streams.note_given_up(),
+                End::Gone => open.note_given_up(),
                 End::Refused { status, why } => {
                     let client = request.map_or(&streams.origin.peer, |request| &request.peer);
                     let line = named(&asked, request);

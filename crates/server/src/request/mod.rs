@@ -20,7 +20,7 @@ use http::{HeaderMap, Method, Version};
 
 pub use body::{Body, BodyStore, NOT_STORED, not_stored};
 pub use id::new_id;
-pub use origin::{Endpoint, Origin, Scheme, TlsFacts};
+pub use origin::{Endpoint, Origin, Scheme, TLS_13, TlsFacts};
 pub use path::{BadPath, NOT_IN_PATH, decode_path, normalise, without_parameters};
 pub use stream::BodyStream;
 pub(crate) use stream::{Arrived, BodyReader, BodyWriter};

@@ -62,12 +62,15 @@ impl Scheme {
     }
 }
 
+/// The name of TLS 1.3 as OpenSSL and nginx write it.
+pub const TLS_13: &str = "TLSv1.3";
+
 /// What a TLS handshake has shown.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TlsFacts {
     /// The kernel encrypts what is written to the socket; otherwise the server does.
     pub by_kernel: bool,
-    /// The version as OpenSSL and nginx write it: `TLSv1.3`.
+    /// The version as OpenSSL and nginx write it: [`TLS_13`].
     pub version: &'static str,
     /// The cipher suite, by its name in OpenSSL and nginx.
     pub cipher: &'static str,

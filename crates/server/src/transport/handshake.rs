@@ -4,16 +4,25 @@ use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use rustls::server::{Accepted, Acceptor};
 use rustls::{CipherSuite, CommonState, ProtocolVersion, ServerConfig, ServerConnection};
 use sendoff_tls::{ACME_PROTOCOL, ClientCertificate};
+use tokio::time::timeout;
 
 use super::failure::Failure;
 use super::tls::{Input, Socket, Tls};
 use super::{KernelTls, Tcp, Transport, kernel_has_tls, ktls};
-use crate::request::TlsFacts;
+use crate::request::{TLS_13, TlsFacts};
+
+/// How long the server waits for a client to read why it was refused, and what it may send meanwhile, in bytes.
+const LINGER: Duration = Duration::from_secs(2);
+const MOST_DRAINED: usize = 1 << 20;
+
+/// Bytes of one read of what is dropped.
+const DRAINED_AT_ONCE: usize = 16 * 1024;
 
 /// What the client of a port for TLS is told that speaks HTTP in the clear; nginx, too, answers with 400.
 const PLAIN_HTTP: &[u8] =
@@ -37,7 +46,7 @@ pub(crate) enum Secured {
 }
 
 /// Makes a TLS connection of a TCP connection. `early`: what the client has sent already. `choose`: the configuration for
-/// what the client says.
+/// what the client says. `refused` gets the connection of a client that was refused, for [`drain`].
 ///
 /// # Errors
 /// There is no connection; the client has been told why, if it could be.
@@ -45,8 +54,15 @@ pub(crate) async fn accept(
     mut tcp: Tcp,
     mut early: BytesMut,
     choose: impl FnOnce(Hello<'_>) -> io::Result<Arc<ServerConfig>>,
+    refused: &mut Option<Tcp>,
 ) -> Result<(Secured, TlsFacts), Failure> {
-    let (accepted, mut said) = read_hello(&mut tcp, &mut early).await?;
+    let (accepted, mut said) = match read_hello(&mut tcp, &mut early).await {
+        Ok(read) => read,
+        Err(failure) => {
+            *refused = Some(tcp);
+            return Err(failure);
+        }
+    };
     let hello = accepted.client_hello();
     let server_name: Option<Rc<str>> = hello.server_name().map(Rc::from);
     let is_authority =
@@ -56,7 +72,7 @@ pub(crate) async fn accept(
     if kernel_has_tls() && !is_authority {
         said.unsplit(early);
         let note = |connection: &CommonState| facts(connection, server_name, true);
-        let (kernel, facts) = ktls::accept(tcp, said, config, note).await?;
+        let (kernel, facts) = ktls::accept(tcp, said, config, note, refused).await?;
         return Ok((Secured::Kernel(kernel), facts));
     }
     drop(said);
@@ -65,6 +81,7 @@ pub(crate) async fn accept(
         Err((error, mut alert)) => {
             // It does not matter if it cannot be sent.
             let _ = alert.write(&mut Socket(&mut tcp));
+            *refused = Some(tcp);
             return Err(Failure::Tls(error));
         }
     };
@@ -77,6 +94,7 @@ pub(crate) async fn accept(
         receive(&mut tcp, |tcp| connection.read_tls(&mut Input { early: &mut early, tcp })).await?;
         if let Err(error) = connection.process_new_packets() {
             let _ = send(&mut connection, &mut tcp).await;
+            *refused = Some(tcp);
             return Err(Failure::Tls(error));
         }
     }
@@ -87,6 +105,26 @@ pub(crate) async fn accept(
     }
     let facts = facts(&connection, server_name, false)?;
     Ok((Secured::Server(Tls::new(tcp, connection)), facts))
+}
+
+/// Reads and drops what a refused client sends, until it closes the connection. A client of TLS 1.3 sends its request right behind its part of the
+/// handshake: unread, that would make the kernel reset the connection, and the client could not read why it was refused.
+pub(crate) async fn drain(mut tcp: Tcp) {
+    tcp.finish();
+    let read_all = async {
+        let mut buffer = BytesMut::new();
+        let mut left = MOST_DRAINED;
+        while left > 0 {
+            buffer.clear();
+            buffer.reserve(DRAINED_AT_ONCE);
+            match poll_fn(|cx| tcp.poll_read(cx, &mut buffer)).await {
+                Ok(read @ 1..) => left = left.saturating_sub(read),
+                _ => return,
+            }
+        }
+    };
+    // Nothing is owed any more, so a timeout is as good as the end.
+    let _ = timeout(LINGER, read_all).await;
 }
 
 /// Returns the client's hello, and the bytes that were read for it.
@@ -105,7 +143,6 @@ async fn read_hello(tcp: &mut Tcp, early: &mut BytesMut) -> Result<(Accepted, By
             // Records begin with a small number, methods with a letter.
             Err(_) if read.first().is_some_and(u8::is_ascii_uppercase) => {
                 let _ = tcp.try_send(&[IoSlice::new(PLAIN_HTTP)], false);
-                tcp.finish();
                 return Err(Failure::Plain);
             }
             Err((error, mut alert)) => {
@@ -166,7 +203,7 @@ fn facts(
     by_kernel: bool,
 ) -> Result<TlsFacts, Failure> {
     let version = match connection.protocol_version() {
-        Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
+        Some(ProtocolVersion::TLSv1_3) => TLS_13,
         _ => "TLSv1.2",
     };
     let suite = connection.negotiated_cipher_suite().map(|suite| suite.suite());

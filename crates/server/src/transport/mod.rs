@@ -145,9 +145,14 @@ pub(crate) trait Transport {
     fn resume(&mut self, _written: u64) {}
 }
 
-/// Sends bytes on a stream socket, without SIGPIPE.
+/// Sends bytes on a stream socket, without SIGPIPE and without waiting, whatever another process that has the socket has done to its flags.
 fn send(socket: impl AsFd, pieces: &[IoSlice<'_>], flags: SendFlags) -> io::Result<usize> {
     let mut space: [MaybeUninit<u8>; 0] = [];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    Ok(rustix::net::sendmsg(socket, pieces, &mut control, flags | SendFlags::NOSIGNAL)?)
+    Ok(rustix::net::sendmsg(
+        socket,
+        pieces,
+        &mut control,
+        flags | SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+    )?)
 }

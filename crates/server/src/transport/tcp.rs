@@ -1,10 +1,11 @@
 //! TCP in the clear.
 
+use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use rustix::io::ioctl_fionread;
@@ -14,14 +15,23 @@ use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::TcpStream;
 
 use super::{Transport, send};
+use crate::lent;
 use crate::pipe::Pipe;
+
+/// Bytes that are read from a file at a time where `sendfile` could wait.
+const AT_ONCE: usize = 64 * 1024;
+
+thread_local! {
+    /// Buffer for these reads. Each event loop is a thread.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// A client's connection over TCP.
 #[derive(Debug)]
 pub(crate) struct Tcp {
     stream: TcpStream,
     sent: u64,
-    /// The socket has been lent; the borrower, or a child process that it left behind, may still have it.
+    /// The socket has been lent; the borrower, or a child process that it left behind, may still have it (`lent.rs`).
     was_lent: bool,
 }
 
@@ -51,7 +61,12 @@ impl Tcp {
     /// # Errors
     /// `WouldBlock`: nothing has come.
     pub(super) fn try_read_buf(&self, buffer: &mut BytesMut) -> io::Result<usize> {
-        self.stream.try_read_buf(buffer)
+        if self.was_lent { self.try_receive(buffer) } else { self.stream.try_read_buf(buffer) }
+    }
+
+    /// The same for a socket that was lent.
+    fn try_receive(&self, buffer: &mut BytesMut) -> io::Result<usize> {
+        self.stream.try_io(Interest::READABLE, || tcp::try_receive(self.stream.as_fd(), buffer))
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
@@ -61,6 +76,11 @@ impl Tcp {
     /// Notes that another process has the socket from now on, or a child process of it.
     pub(super) fn note_lent(&mut self) {
         self.was_lent = true;
+    }
+
+    /// Whether another process may have the socket.
+    pub(super) fn was_lent(&self) -> bool {
+        self.was_lent
     }
 
     /// Resets the connection when its last descriptor is closed.
@@ -81,6 +101,15 @@ impl Transport for Tcp {
         cx: &mut Context<'_>,
         buffer: &mut BytesMut,
     ) -> Poll<io::Result<usize>> {
+        if self.was_lent {
+            loop {
+                ready!(self.stream.poll_read_ready(cx))?;
+                match self.try_receive(buffer) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    received => return Poll::Ready(received),
+                }
+            }
+        }
         // The future has no state of its own, so a new one may be polled each time.
         pin!(self.stream.read_buf(buffer)).poll(cx)
     }
@@ -119,6 +148,13 @@ impl Transport for Tcp {
         mut offset: u64,
         len: usize,
     ) -> io::Result<usize> {
+        if self.was_lent {
+            if !self.may_take() {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let send = |bytes: &[u8]| self.try_send(&[IoSlice::new(bytes)], false);
+            return send_copied(file, offset, len, send);
+        }
         let n = self.stream.try_io(Interest::WRITABLE, || {
             Ok(rustix::fs::sendfile(&self.stream, file, Some(&mut offset), len)?)
         })?;
@@ -127,7 +163,7 @@ impl Transport for Tcp {
     }
 
     fn is_clear(&self) -> bool {
-        true
+        !self.was_lent
     }
 
     fn try_fill(&mut self, pipe: &mut Pipe) -> io::Result<usize> {
@@ -193,6 +229,26 @@ impl Drop for Tcp {
         if self.was_lent {
             // It fails on a connection that is gone.
             let _gone = rustix::net::shutdown(&self.stream, Shutdown::Both);
+            lent::keep_from_waiting(self.stream.as_fd());
         }
     }
+}
+
+/// Reads the beginning of a range of a file and passes it to `send`, which says how much of it was taken. 0: the file ends before the range.
+///
+/// # Errors
+/// Those of `pread(2)` and `send`.
+fn send_copied(
+    file: BorrowedFd<'_>,
+    offset: u64,
+    len: usize,
+    send: impl FnOnce(&[u8]) -> io::Result<usize>,
+) -> io::Result<usize> {
+    SCRATCH.with_borrow_mut(|scratch| {
+        scratch.resize(AT_ONCE, 0);
+        match rustix::io::pread(file, &mut scratch[..len.min(AT_ONCE)], offset)? {
+            0 => Ok(0),
+            n => send(&scratch[..n]),
+        }
+    })
 }

@@ -1,6 +1,6 @@
 //! Why a handshake failed, as a sentence for the log.
 
-use rustls::{AlertDescription, CertificateError, Error, InvalidMessage, PeerIncompatible};
+use rustls::{AlertDescription, CertificateError, Error, InvalidMessage, OtherError, PeerIncompatible};
 
 /// Says why a handshake failed: completes "no TLS handshake: ...". What clients do not cause in practice is said in the words of the library.
 pub(super) fn sentence(error: &Error) -> String {
@@ -90,8 +90,16 @@ fn broken(why: InvalidMessage) -> String {
     says.to_owned()
 }
 
+/// The library has a name for this and no type that it shows.
+fn is_of_version_1(error: &OtherError) -> bool {
+    format!("{error:?}").contains("UnsupportedCertVersion")
+}
+
 fn certificate(why: &CertificateError) -> String {
     let says = match why {
+        CertificateError::Other(other) if is_of_version_1(other) => {
+            "the client's certificate is of X.509 version 1, as `openssl x509 -req` makes them without extensions: version 3 is needed"
+        }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "the client's certificate has expired"
         }

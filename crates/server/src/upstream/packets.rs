@@ -35,7 +35,7 @@ impl Packets {
     pub(crate) async fn next(&self, room: usize) -> io::Result<Option<Packet>> {
         let (mut message, mut fds) = (BytesMut::with_capacity(room), VecDeque::new());
         let received = self.0.async_io(Interest::READABLE, || {
-            sendoff_sys::fdpass::receive(self.0.as_fd(), &mut message, &mut fds)
+            sendoff_sys::fdpass::try_receive(self.0.as_fd(), &mut message, &mut fds)
         });
         let length = received.await?;
         Ok((length > 0).then_some((message, fds)))

@@ -15,12 +15,17 @@
 //! same numbers: exactly, once TCP has everything; before that, it is at least what TCP has beyond what is known, and at most what as
 //! many records can carry. A record that the borrower has left open (`MSG_MORE`) is in neither number, and would take in what is written
 //! next; so it is closed first.
+//!
+//! Who sends holds a lock (`tx_lock`), also while waiting for room in the socket, and a process that has the socket may wait. The other senders wait
+//! for the lock then, `MSG_DONTWAIT` or not. So what is sent on a socket that was lent is interrupted, and the connection ends: an honest
+//! borrower does not wait, and does not write when the front does. (Linux lets it be interrupted since 6.3.)
 
 use std::io::{self, ErrorKind};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use rustls::AlertDescription;
+use sendoff_sys::bounded::within;
 use sendoff_sys::ktls::{self, CryptoInfo};
 use sendoff_sys::tcp;
 use tokio::time::{Instant, sleep};
@@ -43,6 +48,9 @@ const RECORD: u64 = 1 << 14;
 /// The pause before TCP is asked again whether it has everything: the first one, and the longest.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const MOST_BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+
+/// How long another process may hold the lock of the sending direction. An honest one never does.
+const MOST_LOCKED: Duration = Duration::from_millis(1);
 
 /// How far the end of the sending direction has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +115,7 @@ impl Line {
         if records >= self.keys.limit {
             return Err(io::Error::other("the connection's keys are used up"));
         }
-        let sent = send(&mut self.tcp);
+        let sent = unlocked(self.tcp.was_lent(), || send(&mut self.tcp));
         self.is_whole = !more && sent.as_ref().is_ok_and(|&n| n == len);
         if let Ok(n) = sent {
             self.records += n as u64 / RECORD + 2;
@@ -134,7 +142,8 @@ impl Line {
 
     /// Bytes that a borrower has written whose first record was to have the number `first`: the least and the most.
     pub(super) fn written_since(&self, first: u64) -> io::Result<RangeInclusive<u64>> {
-        match ktls::send_record(self.tcp.socket(), APPLICATION_DATA, &[]) {
+        let close = || ktls::send_record(self.tcp.socket(), APPLICATION_DATA, &[]);
+        match unlocked(true, close) {
             // The record is closed, and waits for room in the socket.
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             closed => closed?,
@@ -200,7 +209,9 @@ impl Line {
     }
 
     fn alert(&mut self, level: u8, description: AlertDescription) -> io::Result<()> {
-        ktls::send_record(self.tcp.socket(), ALERT, &[level, description.into()])?;
+        let alert = [level, description.into()];
+        let send = || ktls::send_record(self.tcp.socket(), ALERT, &alert);
+        unlocked(self.tcp.was_lent(), send)?;
         self.alerts += ALERT_LEN;
         Ok(())
     }
@@ -218,6 +229,23 @@ impl Line {
         let next = Keys::next(&info[..len]);
         let records = next.saturating_sub(self.keys.first);
         Ok((next, self.tcp.sent() + self.alerts + records * self.keys.overhead))
+    }
+}
+
+/// Makes a call that sends on a socket, which another process may have if it was lent.
+///
+/// # Errors
+/// Those of the call; `ConnectionAborted`: another process holds the lock.
+fn unlocked<T>(was_lent: bool, send: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    if !was_lent {
+        return send();
+    }
+    match within(MOST_LOCKED, send) {
+        Err(error) if error.kind() == ErrorKind::Interrupted => Err(io::Error::new(
+            ErrorKind::ConnectionAborted,
+            "a process that was lent the client's socket does not let go of it",
+        )),
+        sent => sent,
     }
 }
 

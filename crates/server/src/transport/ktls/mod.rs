@@ -21,7 +21,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice};
 use std::ops::RangeInclusive;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -31,6 +31,7 @@ use rustls::{CommonState, Error, ServerConfig};
 
 use super::failure::Failure;
 use super::{Tcp, Transport};
+use crate::lent::LentSocket;
 use inbound::{Inbound, Received};
 use keys::Keys;
 pub(crate) use line::{Line, settle};
@@ -38,6 +39,8 @@ pub use support::kernel_has_tls;
 
 /// A client's connection over TLS by the kernel.
 pub(crate) struct KernelTls {
+    /// A borrower may write. Dropped before the line, which has the last descriptor of the socket.
+    lent: Option<Lent>,
     line: Rc<RefCell<Line>>,
     /// On the heap, as rustls' own connections are.
     inbound: Box<Inbound>,
@@ -46,13 +49,11 @@ pub(crate) struct KernelTls {
     wants_new_keys: bool,
     /// Nothing more is read: the client has ended its sending direction, or its records are broken.
     has_ended: bool,
-    /// A borrower may write.
-    lent: Option<Lent>,
 }
 
 /// A socket that has been lent.
 struct Lent {
-    socket: OwnedFd,
+    socket: LentSocket,
     /// The number of the borrower's first record.
     first: u64,
 }
@@ -65,16 +66,25 @@ impl fmt::Debug for KernelTls {
 
 /// Makes a connection. `incoming`: what the client has sent, from its first byte on; `note` is shown the connection when the handshake has ended.
 ///
+/// `refused` gets the connection of a client that has been told why there is none.
+///
 /// # Errors
-/// There is no connection; the client has been told why, if it could be.
+/// There is no connection.
 pub(super) async fn accept<N>(
     mut tcp: Tcp,
     incoming: BytesMut,
     config: Arc<ServerConfig>,
     note: impl FnOnce(&CommonState) -> Result<N, Failure>,
+    refused: &mut Option<Tcp>,
 ) -> Result<(KernelTls, N), Failure> {
-    let handshake::Handshake { connection, incoming, plain, .. } =
-        handshake::complete(&mut tcp, incoming, config).await?;
+    let completed = handshake::complete(&mut tcp, incoming, config).await;
+    let handshake::Handshake { connection, incoming, plain, .. } = match completed {
+        Ok(handshake) => handshake,
+        Err(failure) => {
+            *refused = Some(tcp);
+            return Err(failure);
+        }
+    };
     let noted = note(&connection)?;
     let is_http2 = connection.alpn_protocol() == Some(b"h2");
     let (secrets, kernel) = connection.dangerous_into_kernel_connection().map_err(Failure::Tls)?;
@@ -250,7 +260,7 @@ impl Transport for KernelTls {
         if self.lent.is_none() && !self.is_worn() {
             let mut line = self.line.borrow_mut();
             let first = line.lend()?;
-            self.lent = Some(Lent { socket: line.tcp.socket().try_clone_to_owned().ok()?, first });
+            self.lent = Some(Lent { socket: LentSocket::of(line.tcp.socket()).ok()?, first });
         }
         self.lent.as_ref().map(|lent| lent.socket.as_fd())
     }

@@ -133,7 +133,7 @@ impl Channel {
         let mut message = BytesMut::with_capacity(REGISTRATION_LEN + 1);
         let mut fds = VecDeque::new();
         let received = socket.async_io(Interest::READABLE, || {
-            sendoff_sys::fdpass::receive(socket.as_fd(), &mut message, &mut fds)
+            sendoff_sys::fdpass::try_receive(socket.as_fd(), &mut message, &mut fds)
         });
         received.await?;
         let refused = io::Error::other;

@@ -19,6 +19,7 @@ use super::connections::Place;
 use super::outgoing::Outgoing;
 use super::peer::{Connection, Kept, Last, Peer};
 use super::stream::Stream;
+use crate::lent::LentSocket;
 use crate::segment::Segment;
 use crate::upstream::cgi::{REQUEST_ID, StreamedRequest};
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
@@ -44,7 +45,7 @@ pub(super) struct Driver {
     /// The other end of this connection knows what to do with a client's socket.
     pub(super) knows_direct: bool,
     /// The client's socket, which the application has, too.
-    lent: Option<LentSocket>,
+    lent: Option<LentClient>,
     outgoing: Outgoing,
     answer: Answer,
     buffer: BytesMut,
@@ -80,7 +81,7 @@ impl Driver {
         let takes = last.map_or(Sockets::None, |last| last.hints.direct);
         let knows_direct = takes.include(request.encrypted);
         let client = client.filter(|_| knows_direct && !request.client.is_empty());
-        let lent = client.and_then(|client| LentSocket::new(client).ok());
+        let lent = client.and_then(|client| LentClient::new(client).ok());
         let id = last.map_or(REQUEST_ID, |last| next_id(last.id));
         let request = if id == REQUEST_ID && lent.is_none() {
             request
@@ -289,7 +290,7 @@ impl Driver {
             // While the client is slow, it is not the application that takes its time.
             () = tokio::time::sleep(self.peer.timeout), if may_read && !is_starved => {
                 let is_lent = self.answer.writer() == Writer::Lent;
-                let is_elsewhere = is_lent && self.lent.as_mut().is_some_and(LentSocket::has_moved);
+                let is_elsewhere = is_lent && self.lent.as_mut().is_some_and(LentClient::has_moved);
                 if is_elsewhere || self.may_be_silent.get() {
                     Ok(())
                 } else {
@@ -344,15 +345,15 @@ pub(super) fn log(peer: &Peer, request: &str, Entry { severity, text }: Entry) {
 }
 
 /// A client's socket that an application has been lent.
-struct LentSocket {
-    socket: OwnedFd,
+struct LentClient {
+    socket: LentSocket,
     /// What it had been given to send at the last look.
     written: Option<u64>,
 }
 
-impl LentSocket {
+impl LentClient {
     fn new(client: BorrowedFd<'_>) -> io::Result<Self> {
-        let socket = client.try_clone_to_owned()?;
+        let socket = LentSocket::of(client)?;
         let written = sendoff_sys::tcp::written(client).ok();
         Ok(Self { socket, written })
     }

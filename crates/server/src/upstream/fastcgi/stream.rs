@@ -60,7 +60,7 @@ impl Stream {
     ) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => stream.try_io(Interest::READABLE, || {
-                sendoff_sys::fdpass::receive(stream.as_fd(), buffer, descriptors)
+                sendoff_sys::fdpass::try_receive(stream.as_fd(), buffer, descriptors)
             }),
             Self::Tcp(stream) => stream.try_read_buf(buffer),
         }

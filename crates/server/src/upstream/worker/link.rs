@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use super::pool::{Pool, Ticket, WorkerId};
 use super::watch::{Late, Watch};
 use crate::at_work::Task;
+use crate::lent::LentSocket;
 use crate::upstream::cgi::RequestMessage;
 use crate::upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use crate::upstream::inbox::{Event, Inbox};
@@ -84,7 +85,7 @@ impl Caller for Server {
 #[derive(Debug)]
 pub(super) enum Attachment {
     /// The client's socket.
-    Client(Rc<OwnedFd>),
+    Client(Rc<LentSocket>),
     /// The file with the request body.
     Body(Rc<OwnedFd>),
 }
@@ -115,7 +116,11 @@ pub(super) struct Work {
 
 impl Work {
     /// `client`: the socket that the worker may write to.
-    pub(super) fn new(ticket: Option<Ticket>, label: Rc<str>, client: Option<Rc<OwnedFd>>) -> Self {
+    pub(super) fn new(
+        ticket: Option<Ticket>,
+        label: Rc<str>,
+        client: Option<Rc<LentSocket>>,
+    ) -> Self {
         let (deadline, task) = (None, OnceCell::new());
         Self { ticket, label, task, deadline, watch: RefCell::new(Watch::new(client)) }
     }
@@ -176,7 +181,7 @@ impl Link {
         // In the order of their records.
         let mut lent = None;
         if let Some(client) = client.filter(|_| request.lends) {
-            lent = Some(Rc::new(client.try_clone_to_owned().map_err(no_descriptor)?));
+            lent = Some(Rc::new(LentSocket::of(client).map_err(no_descriptor)?));
         }
         let body = request.body.clone().map(Attachment::Body);
         let attached = lent.clone().map(Attachment::Client).into_iter().chain(body).collect();
@@ -388,7 +393,9 @@ fn send(socket: &UnixStream, bytes: &[u8], attached: &[Attachment]) -> io::Resul
     if !descriptors.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(&descriptors));
     }
-    Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
+    // An application that has opened the link may have kept this end, too.
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)?)
 }
 
 /// One request to a worker and its response. Dropped before the last event, it gives the rest up.

@@ -179,7 +179,7 @@ impl Reader {
             // With the place that a socket has for one reader: `async_io` would join and leave a list of all that wait, each time.
             poll_fn(|cx| link.socket.poll_read_ready(cx)).await.map_err(unreadable)?;
             let received = link.socket.try_io(Interest::READABLE, || {
-                sendoff_sys::fdpass::receive(
+                sendoff_sys::fdpass::try_receive(
                     link.socket.as_fd(),
                     &mut self.buffer,
                     &mut self.descriptors,

@@ -1,10 +1,12 @@
 //! What the front sees of a script's progress. The rules stand in [`deadline`](super::deadline).
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::lent::LentSocket;
 
 /// A worker that takes long for a request.
 #[derive(Debug)]
@@ -26,7 +28,7 @@ pub(super) struct Watch {
     /// It has sent something since the last look.
     spoke: bool,
     /// The client's socket, as long as the worker may write to it: such output does not pass the front.
-    client: Option<Rc<OwnedFd>>,
+    client: Option<Rc<LentSocket>>,
     /// Bytes that the kernel had accepted for the client at the last look. `None` before the first look, which always counts as
     /// progress; a look is a system call, and most requests end before the first one.
     written: Option<u64>,
@@ -36,7 +38,7 @@ pub(super) struct Watch {
 
 impl Watch {
     /// A worker gets a request now, and the socket of its `client` if it may write to it.
-    pub(super) fn new(client: Option<Rc<OwnedFd>>) -> Self {
+    pub(super) fn new(client: Option<Rc<LentSocket>>) -> Self {
         let begun = Instant::now();
         let (slow, spoke, written, expired) = (false, false, None, false);
         Self { begun, slow, alive: begun, spoke, client, written, expired }
@@ -76,7 +78,7 @@ impl Watch {
     }
 }
 
-fn written(client: &OwnedFd) -> Option<u64> {
+fn written(client: &LentSocket) -> Option<u64> {
     sendoff_sys::tcp::written(client.as_fd()).ok()
 }
 
@@ -118,7 +120,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut socket, _) = listener.accept().unwrap();
-        let mut watch = Watch::new(Some(Rc::new(socket.try_clone().unwrap().into())));
+        let mut watch = Watch::new(Some(Rc::new(LentSocket::of(socket.as_fd()).unwrap())));
         let start = Instant::now();
         socket.write_all(b"HTTP/1.1 200 OK\r\n").unwrap();
         assert!(!watch.expires(start + LIMIT, LIMIT, false));

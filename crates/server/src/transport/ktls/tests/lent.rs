@@ -45,7 +45,7 @@ fn with_pairs<Test: Future<Output = ()>>(narrow: bool, test: impl Fn(KernelTls, 
         });
         runtime.block_on(async {
             let tcp = Tcp::new(tokio::net::TcpStream::from_std(server).unwrap());
-            let accepted = accept(tcp, BytesMut::new(), config, |_| Ok(())).await;
+            let accepted = accept(tcp, BytesMut::new(), config, |_| Ok(()), &mut None).await;
             let (connection, ()) = accepted.unwrap_or_else(|failure| panic!("{failure}"));
             test(connection, shaking.join().unwrap()).await;
         });
