@@ -26,6 +26,7 @@ if ($case === 'length') { header('Content-Length: 5000'); echo substr(text(6000)
 if ($case === 'missing') { http_response_code(404); echo text(5000); }
 if ($case === 'noise') { mt_srand(1); $n = ''; while (strlen($n) < 20000) $n .= chr(mt_rand(0, 255)); echo $n; }
 if ($case === 'json') { header('Content-Type: application/json'); echo json_encode(range(0, 3000)); }
+if ($case === 'problem') { header('Content-Type: application/problem+json'); echo json_encode(range(0, 3000)); }
 if ($case === 'image') { header('Content-Type: image/png'); echo text(50000); }
 if ($case === 'encoded') { header('Content-Encoding: gzip'); echo gzencode(text(50000)); }
 if ($case === 'fixed') { header('Cache-Control: no-transform'); echo text(50000); }
@@ -37,13 +38,18 @@ if ($case === 'match') { header('Content-Type: text/plain'); echo $_SERVER['HTTP
 ";
 
 /// Those of the script above with a body that is compressed.
-const COMPRESSED: [&str; 12] = [
+const COMPRESSED: [&str; 13] = [
     "small", "page", "large", "pieces", "flushes", "readfile", "echo", "sendfile", "length",
-    "missing", "json", "tag",
+    "missing", "json", "problem", "tag",
 ];
 
 fn text(length: usize) -> String {
     (0..).map(|n| format!("<p>line {n} of {}</p>\n", n * n % 977)).take(length / 20).collect()
+}
+
+/// Text that becomes very short.
+fn words(length: usize) -> String {
+    text(2000).repeat(1 + length / 1000)[..length].to_owned()
 }
 
 fn site() -> Site {

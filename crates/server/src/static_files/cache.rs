@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use super::refusal::{Forbidden, Refusal};
 use super::resolve::{Identity, Resolved, Root};
+use super::types;
 use crate::segment::{FileSegment, OpenFile, Segment};
 
 /// A file is kept only if its last change is at least this old: two changes within one tick of the kernel's clock (at most
@@ -161,11 +162,11 @@ impl Entry {
     }
 }
 
-fn media_type(name: &str, types: &MediaTypes) -> Bytes {
+fn media_type(name: &str, own: &MediaTypes) -> Bytes {
     let ending = name.rsplit('/').next().and_then(|last| last.rsplit_once('.')).map(|(_, end)| end);
-    let known = ending.and_then(|ending| types.get(&ending.to_ascii_lowercase()));
-    let built_in = || mime_guess::from_path(name).first_raw().unwrap_or("application/octet-stream");
-    known.cloned().unwrap_or_else(|| Bytes::from_static(built_in().as_bytes()))
+    let ending = ending.unwrap_or_default().to_ascii_lowercase();
+    let built_in = || types::of_ending(&ending).unwrap_or(types::UNKNOWN).as_bytes();
+    own.get(&ending).cloned().unwrap_or_else(|| Bytes::from_static(built_in()))
 }
 
 /// What is at a path.
