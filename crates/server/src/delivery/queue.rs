@@ -111,7 +111,8 @@ impl SendQueue {
             return Ok(());
         }
         if self.is_long() && !self.goes_with_the_last(&data) {
-            return self.push_spooled(&data);
+            self.push_spooled(&data);
+            return Ok(());
         }
         self.in_memory.add(data.len());
         self.segments.push_back(Queued::Bytes(data));
@@ -125,41 +126,39 @@ impl SendQueue {
             && matches!(self.segments.back(), Some(Queued::Bytes(last)) if last.len() > WITH_THE_LAST)
     }
 
-    fn push_spooled(&mut self, data: &[u8]) -> io::Result<()> {
+    fn push_spooled(&mut self, data: &[u8]) {
         if self.is_slow {
-            self.empty_memory()?;
+            self.empty_memory();
         }
-        self.append_to_spool(data)
+        self.append_to_spool(data);
     }
 
-    fn append_to_spool(&mut self, data: &[u8]) -> io::Result<()> {
+    fn append_to_spool(&mut self, data: &[u8]) {
         let spool = self.spool.get_or_insert_default();
         let at = spool.len();
-        spool.append(data)?;
+        spool.append(data);
         blocked::relieve();
         let more = data.len() as u64;
         match self.segments.back_mut() {
             Some(Queued::Spooled { offset, len }) if *offset + *len == at => *len += more,
             _ => self.segments.push_back(Queued::Spooled { offset: at, len: more }),
         }
-        Ok(())
     }
 
     /// Moves the bytes that wait in memory to the spool, keeping their order.
-    fn empty_memory(&mut self) -> io::Result<()> {
+    fn empty_memory(&mut self) {
         if self.in_memory.bytes() == 0 {
-            return Ok(());
+            return;
         }
         for segment in std::mem::take(&mut self.segments) {
             match segment {
                 Queued::Bytes(data) => {
-                    self.append_to_spool(&data)?;
+                    self.append_to_spool(&data);
                     self.in_memory.remove(data.len());
                 }
                 other => self.segments.push_back(other),
             }
         }
-        Ok(())
     }
 
     /// Notes that the client is slow: from the next spooled piece on, its bytes wait on disk, and leave memory to other

@@ -24,6 +24,7 @@ use super::page::{Facts, Made, Page, open};
 use super::purge::{Begun, Purge, Purges};
 use crate::request::Request;
 use crate::response::ResponseHead;
+use crate::seldom::Seldom;
 
 /// Pages with the same key that may be kept beside each other, because they vary with request fields.
 const MOST_VARIANTS: usize = 32;
@@ -50,6 +51,8 @@ pub(crate) struct PageCache {
     is_loaded: AtomicBool,
     unwritten: AtomicU64,
     flights: Arc<Flights>,
+    /// That a page could not be kept.
+    said: Seldom,
     inner: Mutex<Inner>,
 }
 
@@ -152,6 +155,7 @@ impl PageCache {
             is_loaded: AtomicBool::new(false),
             unwritten: AtomicU64::new(0),
             flights: Flights::new(),
+            said: Seldom::new(),
             inner,
         })
     }
@@ -299,7 +303,9 @@ impl PageCache {
     }
 
     fn ends(&self, kept: io::Result<()>, ticket: Option<Ticket>) {
-        if let Err(error) = &kept {
+        if let Err(error) = &kept
+            && self.said.is_due()
+        {
             let folder = self.folder.display();
             tracing::warn!(%error, %folder, "a page could not be kept");
         }
