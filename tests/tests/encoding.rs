@@ -3,8 +3,9 @@
 
 use std::io::{self, Read};
 use std::process::Command;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+use sendoff_tests::mapper::Mapper;
 use sendoff_tests::{
     Broken, Client, Request, Response, Server, Site, Stock, pattern, processes, wait,
 };
@@ -294,6 +295,33 @@ fn files_beside_are_sent_as_they_are() {
     std::os::unix::fs::symlink("/etc/hostname", site.path("style.css.br")).unwrap();
     let followed = Server::start(site.root(), &["--compress", "--symlinks", "inside"]);
     assert!(plain(&followed.ask(&asking("/style.css", "br"))) == text(60_000).as_bytes());
+}
+
+/// The times of a file do not tell of a store into a page that is dirty already.
+#[test]
+fn kept_compressed_files_are_those_of_the_present_contents() {
+    for size in [6_000, 60_000, 1_000_000] {
+        let site = site();
+        let file = site.write("mapped.css", words(size));
+        let rest = words(size).into_bytes()[4096..].to_vec();
+        let mapper = Mapper::compile(&site);
+        let mut mapping = mapper.start();
+        mapping.keep(&file);
+        let server = Server::start(site.root(), &["--compress"]);
+        let began = Instant::now();
+        for letter in ('a'..='z').cycle() {
+            mapping.write_to_kept(letter);
+            // The second is made while the file is compressed for later ones.
+            for _ in 0..4 {
+                let body = plain(&server.ask(&asking("/mapped.css", "gzip")));
+                assert!(body[..4096].iter().all(|byte| *byte == letter as u8), "{size}, {letter}");
+                assert!(body[4096..] == rest);
+            }
+            if began.elapsed() > Duration::from_secs(1) {
+                break;
+            }
+        }
+    }
 }
 
 #[test]
