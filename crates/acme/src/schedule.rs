@@ -70,6 +70,14 @@ impl Record {
         self.not_before.max(full)
     }
 
+    /// Why no attempt is made now.
+    pub(crate) fn obstacle(&self) -> String {
+        match &self.error {
+            Some(error) => format!("the last attempt failed: {error}"),
+            None => format!("its names were checked {VALIDATIONS_PER_HOUR} times within an hour"),
+        }
+    }
+
     /// The method of the next attempt, of those that there are.
     pub(crate) fn method(&self, methods: usize) -> usize {
         self.method % methods.max(1)
