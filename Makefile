@@ -23,7 +23,7 @@ help:
 
 # The demonstration site.
 serve: build
-	target/release/sendoff serve examples/site --listen $(LISTEN) --user "$$(stat -c %U examples/site)"
+	tools/serve target/release/sendoff $(LISTEN)
 
 build:
 	tools/install serve
