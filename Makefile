@@ -34,11 +34,11 @@ dist:
 	tools/install serve
 	cargo build --profile $(PROFILE) --bin sendoff --bin sendoff-php --bin sendoff-lua
 
-# The programs, the unit for systemd, manual pages, completions and log rotation; DESTDIR and PREFIX say where.
+# The programs without their symbols, which stay in target/dist, the unit for systemd, manual pages, completions and log rotation; DESTDIR and PREFIX say where.
 install: dist
 	$(BUILT)/sendoff generate $(GENERATED)
-	install -Dm755 -t $(DESTDIR)$(PREFIX)/bin $(BUILT)/sendoff $(BUILT)/sendoff-php
-	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(GENERATED)/*.1 packaging/sendoff-php.1
+	install -Dm755 -s -t $(DESTDIR)$(PREFIX)/bin $(BUILT)/sendoff $(BUILT)/sendoff-php $(BUILT)/sendoff-lua
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(GENERATED)/*.1 packaging/sendoff-php.1 packaging/sendoff-lua.1
 	install -Dm644 $(GENERATED)/sendoff.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sendoff
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions $(GENERATED)/_sendoff
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d $(GENERATED)/sendoff.fish
@@ -52,14 +52,14 @@ install: dist
 
 # Removes what `make install` has put there, but for the configuration, logs and certificates.
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/sendoff $(DESTDIR)$(PREFIX)/bin/sendoff-php
+	rm -f $(DESTDIR)$(PREFIX)/bin/sendoff $(DESTDIR)$(PREFIX)/bin/sendoff-php $(DESTDIR)$(PREFIX)/bin/sendoff-lua
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/sendoff.1 $(DESTDIR)$(PREFIX)/share/man/man1/sendoff-*.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sendoff
 	rm -f $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_sendoff $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sendoff.fish
 	rm -rf $(DESTDIR)$(PREFIX)/share/sendoff
 	rm -f $(DESTDIR)$(UNITDIR)/sendoff.service $(DESTDIR)$(SYSCONFDIR)/logrotate.d/sendoff
 
-# Debian packages in target/debian: sendoff, the extension for php-fpm, the drop-in for libfcgi0ldbl (docs/operate.md).
+# Debian packages in target/debian: sendoff, its debug symbols, the extension for php-fpm, the drop-in for libfcgi0ldbl (docs/operate.md).
 deb: dist
 	tools/install deb
 	tools/install libfcgi
