@@ -408,7 +408,7 @@ mod tests {
     /// goes on.
     #[test]
     fn a_log_that_takes_nothing_holds_up_no_request() {
-        let (reader, pipe) = std::io::pipe().unwrap();
+        let (reader, pipe) = io::pipe().unwrap();
         let pipe = File::from(std::os::fd::OwnedFd::from(pipe));
         let writer = Writer::start().unwrap();
         let log = AccessLog::new(LogFile::new(pipe), writer.sender());
