@@ -64,8 +64,7 @@ enum Concern {
 }
 
 impl Concern {
-    fn of(ends: Option<u64>, renew_at: u64, next_attempt: u64, now: u64) -> Option<Self> {
-        let waits = next_attempt > now;
+    fn of(ends: Option<u64>, renew_at: u64, waits: bool, now: u64) -> Option<Self> {
         match ends {
             Some(ends) if ends <= now => Some(Self::Expired),
             Some(_) => (waits && renew_at <= now).then_some(Self::Late),
@@ -96,7 +95,7 @@ impl Kept {
     }
 
     fn concern(&self, record: &Record, now: u64) -> Option<Concern> {
-        Concern::of(self.ends(), self.renew_at, record.next_attempt(), now)
+        Concern::of(self.ends(), self.renew_at, record.obstacle(now).is_some(), now)
     }
 
     /// Says in the log what an operator has to know: when it begins, and daily while it lasts.
@@ -120,9 +119,9 @@ impl Kept {
                 format!("the certificate is to be renewed and expires in {left:?}")
             }
         };
-        match record.next_attempt().checked_sub(now).filter(|wait| *wait > 0) {
-            Some(wait) => {
-                let (why, wait) = (record.obstacle(), Duration::from_secs(wait));
+        match record.obstacle(now) {
+            Some(why) => {
+                let wait = Duration::from_secs(record.next_attempt().saturating_sub(now));
                 tracing::error!(names, "{says}: {why}; the next attempt is in {wait:?}");
             }
             None => tracing::error!(names, "{says}; another one is asked for"),
@@ -355,17 +354,17 @@ mod tests {
 
     #[test]
     fn what_concerns_an_operator_depends_on_time() {
-        for (ends, renew_at, next_attempt, expected) in [
-            (None, 0, 0, None),
-            (None, 0, 101, Some(Concern::Missing)),
-            (Some(100), 50, 0, Some(Concern::Expired)),
-            (Some(99), 50, 200, Some(Concern::Expired)),
-            (Some(101), 50, 0, None),
-            (Some(101), 50, 101, Some(Concern::Late)),
-            (Some(300), 200, 150, None),
+        for (ends, renew_at, waits, expected) in [
+            (None, 0, false, None),
+            (None, 0, true, Some(Concern::Missing)),
+            (Some(100), 50, false, Some(Concern::Expired)),
+            (Some(99), 50, true, Some(Concern::Expired)),
+            (Some(101), 50, false, None),
+            (Some(101), 50, true, Some(Concern::Late)),
+            (Some(300), 200, true, None),
         ] {
-            let concern = Concern::of(ends, renew_at, next_attempt, 100);
-            assert_eq!(concern, expected, "{ends:?} {renew_at} {next_attempt}");
+            let concern = Concern::of(ends, renew_at, waits, 100);
+            assert_eq!(concern, expected, "{ends:?} {renew_at} {waits}");
         }
     }
 }
