@@ -23,7 +23,7 @@ help:
 
 # The demonstration site.
 serve: build
-	target/release/sendoff serve examples/site --listen $(LISTEN) --user "$$(stat -c %U examples/site)"
+	tools/serve target/release/sendoff $(LISTEN)
 
 build:
 	tools/install serve
@@ -34,11 +34,11 @@ dist:
 	tools/install serve
 	cargo build --profile $(PROFILE) --bin sendoff --bin sendoff-php --bin sendoff-lua
 
-# The programs, the unit for systemd, manual pages, completions and log rotation; DESTDIR and PREFIX say where.
+# The programs without their symbols, which stay in target/dist, the unit for systemd, manual pages, completions and log rotation; DESTDIR and PREFIX say where.
 install: dist
 	$(BUILT)/sendoff generate $(GENERATED)
-	install -Dm755 -t $(DESTDIR)$(PREFIX)/bin $(BUILT)/sendoff $(BUILT)/sendoff-php
-	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(GENERATED)/*.1 packaging/sendoff-php.1
+	install -Dm755 -s -t $(DESTDIR)$(PREFIX)/bin $(BUILT)/sendoff $(BUILT)/sendoff-php $(BUILT)/sendoff-lua
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(GENERATED)/*.1 packaging/sendoff-php.1 packaging/sendoff-lua.1
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man5 $(GENERATED)/sendoff.toml.5
 	install -Dm644 $(GENERATED)/sendoff.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sendoff
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions $(GENERATED)/_sendoff
@@ -53,7 +53,7 @@ install: dist
 
 # Removes what `make install` has put there, but for the configuration, logs and certificates.
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/sendoff $(DESTDIR)$(PREFIX)/bin/sendoff-php
+	rm -f $(DESTDIR)$(PREFIX)/bin/sendoff $(DESTDIR)$(PREFIX)/bin/sendoff-php $(DESTDIR)$(PREFIX)/bin/sendoff-lua
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/sendoff.1 $(DESTDIR)$(PREFIX)/share/man/man1/sendoff-*.1
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man5/sendoff.toml.5
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sendoff
@@ -61,7 +61,7 @@ uninstall:
 	rm -rf $(DESTDIR)$(PREFIX)/share/sendoff
 	rm -f $(DESTDIR)$(UNITDIR)/sendoff.service $(DESTDIR)$(SYSCONFDIR)/logrotate.d/sendoff
 
-# Debian packages in target/debian: sendoff, the extension for php-fpm, the drop-in for libfcgi0ldbl (docs/operate.md).
+# Debian packages in target/debian: sendoff, its debug symbols, the extension for php-fpm, the drop-in for libfcgi0ldbl (docs/operate.md).
 deb: dist
 	tools/install deb
 	tools/install libfcgi

@@ -322,3 +322,39 @@ fn without_an_authority_the_site_has_a_certificate_of_its_own() {
     assert!(wait::until(LIMIT, || !processes::runs(agent)), "{}", server.log());
     assert!(open.ask("a.test").starts_with("HTTP/1.1 200"), "the connection goes on");
 }
+
+/// An authority that is not reached, or a limit of attempts, must not be found out by a browser's complaint.
+#[test]
+fn the_log_says_of_a_certificate_that_it_has_expired_or_waits() {
+    let scenario = Scenario::new(&Authorities::default());
+    let start = || scenario.server(0, [0, 0], AUTO);
+    let server = start();
+    server.await_log("is not reached");
+    drop(server);
+    // The pause after the attempt outlives the server.
+    let server = start();
+    server.await_log("there is no certificate: the last attempt failed: ");
+    assert!(!server.log().contains("a certificate is asked for"), "{}", server.log());
+    drop(server);
+    let entries = |folder: &Path| -> Vec<PathBuf> {
+        fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path()).collect()
+    };
+    let folder = entries(&scenario.state().join("acme")).into_iter().find(|path| path.is_dir());
+    let folder = folder.unwrap();
+    let attempts = entries(&folder.join("attempts"));
+    let name = attempts[0].file_stem().unwrap().to_str().unwrap();
+    let mut params =
+        rcgen::CertificateParams::new(["a.test", "www.a.test"].map(str::to_owned)).unwrap();
+    params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+    params.not_after = rcgen::date_time_ymd(2020, 4, 1);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let pem = params.self_signed(&key).unwrap().pem() + &key.serialize_pem();
+    fs::create_dir_all(folder.join("certificates")).unwrap();
+    scenario.site.write_at(folder.join("certificates").join(format!("{name}.pem")), pem);
+    let server = start();
+    server.await_log("the certificate expired ");
+    assert!(server.log().contains("; the next attempt is in "), "{}", server.log());
+    let status = || server.command(&["status"]).unwrap();
+    assert!(wait::until(LIMIT, || status().contains("www.a.test: expired ")), "{}", status());
+    assert_eq!(server.log().matches("the certificate expired ").count(), 1, "once a day");
+}

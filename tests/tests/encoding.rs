@@ -3,8 +3,9 @@
 
 use std::io::{self, Read};
 use std::process::Command;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+use sendoff_tests::mapper::Mapper;
 use sendoff_tests::{
     Broken, Client, Request, Response, Server, Site, Stock, pattern, processes, wait,
 };
@@ -26,6 +27,7 @@ if ($case === 'length') { header('Content-Length: 5000'); echo substr(text(6000)
 if ($case === 'missing') { http_response_code(404); echo text(5000); }
 if ($case === 'noise') { mt_srand(1); $n = ''; while (strlen($n) < 20000) $n .= chr(mt_rand(0, 255)); echo $n; }
 if ($case === 'json') { header('Content-Type: application/json'); echo json_encode(range(0, 3000)); }
+if ($case === 'problem') { header('Content-Type: application/problem+json'); echo json_encode(range(0, 3000)); }
 if ($case === 'image') { header('Content-Type: image/png'); echo text(50000); }
 if ($case === 'encoded') { header('Content-Encoding: gzip'); echo gzencode(text(50000)); }
 if ($case === 'fixed') { header('Cache-Control: no-transform'); echo text(50000); }
@@ -37,13 +39,18 @@ if ($case === 'match') { header('Content-Type: text/plain'); echo $_SERVER['HTTP
 ";
 
 /// Those of the script above with a body that is compressed.
-const COMPRESSED: [&str; 12] = [
+const COMPRESSED: [&str; 13] = [
     "small", "page", "large", "pieces", "flushes", "readfile", "echo", "sendfile", "length",
-    "missing", "json", "tag",
+    "missing", "json", "problem", "tag",
 ];
 
 fn text(length: usize) -> String {
     (0..).map(|n| format!("<p>line {n} of {}</p>\n", n * n % 977)).take(length / 20).collect()
+}
+
+/// Text that becomes very short.
+fn words(length: usize) -> String {
+    text(2000).repeat(1 + length / 1000)[..length].to_owned()
 }
 
 fn site() -> Site {
@@ -289,6 +296,33 @@ fn files_beside_are_sent_as_they_are() {
     std::os::unix::fs::symlink(outside, site.path("style.css.br")).unwrap();
     let followed = Server::start(site.root(), &["--compress", "--symlinks", "inside"]);
     assert!(plain(&followed.ask(&asking("/style.css", "br"))) == text(60_000).as_bytes());
+}
+
+/// The times of a file do not tell of a store into a page that is dirty already.
+#[test]
+fn kept_compressed_files_are_those_of_the_present_contents() {
+    for size in [6_000, 60_000, 1_000_000] {
+        let site = site();
+        let file = site.write("mapped.css", words(size));
+        let rest = words(size).into_bytes()[4096..].to_vec();
+        let mapper = Mapper::compile(&site);
+        let mut mapping = mapper.start();
+        mapping.keep(&file);
+        let server = Server::start(site.root(), &["--compress"]);
+        let began = Instant::now();
+        for letter in ('a'..='z').cycle() {
+            mapping.write_to_kept(letter);
+            // The second is made while the file is compressed for later ones.
+            for _ in 0..4 {
+                let body = plain(&server.ask(&asking("/mapped.css", "gzip")));
+                assert!(body[..4096].iter().all(|byte| *byte == letter as u8), "{size}, {letter}");
+                assert!(body[4096..] == rest);
+            }
+            if began.elapsed() > Duration::from_secs(1) {
+                break;
+            }
+        }
+    }
 }
 
 #[test]

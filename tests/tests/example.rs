@@ -2,19 +2,20 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use bytes::BytesMut;
+use rustix::process::Signal;
 use sendoff_fastcgi::record::{BeginRequest, Header, Kind};
 use sendoff_fastcgi::{Decoder, Part};
 use sendoff_tests::{
-    Client, LIMIT, Request, Server, Site, Stock, dies_with_us, pattern, processes, static_library,
-    wait,
+    Client, LIMIT, Request, Server, Site, Stock, binary, dies_with_us, pattern, processes,
+    static_library, wait,
 };
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn copy(from: &Path, site: &Site, name: &str) {
     for entry in fs::read_dir(from).unwrap() {
@@ -25,6 +26,55 @@ fn copy(from: &Path, site: &Site, name: &str) {
         } else {
             site.write(&name, fs::read(entry.path()).unwrap());
         }
+    }
+}
+
+/// A clone in root's own folder is what a new user has who works as root.
+#[test]
+#[cfg_attr(not(root), ignore = "needs root: changes users")]
+fn make_serve_runs_no_script_as_root_as_root() {
+    let site = Site::new();
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let clone = site.outside("clone");
+    let mut cp = Command::new("cp");
+    fs::create_dir_all(clone.join("examples")).unwrap();
+    fs::create_dir_all(clone.join("tools")).unwrap();
+    assert!(
+        cp.arg("-R")
+            .arg(repository.join("examples/site"))
+            .arg(clone.join("examples"))
+            .status()
+            .unwrap()
+            .success()
+    );
+    fs::copy(repository.join("tools/serve"), clone.join("tools/serve")).unwrap();
+    let who = "<?php echo posix_getpwuid(posix_geteuid())['name'], ' ', __DIR__;";
+    fs::write(clone.join("examples/site/who.php"), who).unwrap();
+    assert!(
+        Command::new("chown").args(["-R", "root:root"]).arg(&clone).status().unwrap().success()
+    );
+    for mode in [0o755, 0o700] {
+        fs::set_permissions(&clone, fs::Permissions::from_mode(mode)).unwrap();
+        let mut serve = dies_with_us(&clone.join("tools/serve"), "TERM");
+        serve.arg(binary()).arg("127.0.0.1:0").env("XDG_RUNTIME_DIR", site.folder("run"));
+        let mut child = serve.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        let url = ready.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
+        let addr = url.trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
+        let said = Client::connect(addr).ask(&Request::get("/who.php")).text();
+        let (user, folder) = said.split_once(' ').unwrap();
+        assert_eq!(user, "www-data");
+        assert_eq!(
+            folder == clone.join("examples/site").to_str().unwrap(),
+            mode == 0o755,
+            "{said}"
+        );
+        processes::signal(child.id(), Signal::TERM);
+        let done = child.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(told.contains("so a copy is served"), mode == 0o700, "{told}");
+        assert_eq!(Path::new(folder).exists(), mode == 0o755, "the copy is gone");
     }
 }
 

@@ -110,7 +110,7 @@ fn each_segment_has_its_origin_and_each_copy_its_reason() {
     let table = server.explain("/x.php?case=collected", &[]).unwrap();
     assert!(table.contains("ob_gzhandler, which does not compress: the client"), "{table}");
     expect(&server, "/files/big.bin", &["300000 file, sendfile open-file cache /files/big.bin"]);
-    expect(&server, "/files/small.bin", &["5 file, from memory open-file cache"]);
+    expect(&server, "/files/small.bin", &["5 file, read open-file cache"]);
     expect(&server, "/none", &["404 Not Found", "answered by the server itself"]);
     for number in 0..130 {
         site.write(&format!("many/{number}"), pattern(number, 20_000));

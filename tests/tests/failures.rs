@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
-use sendoff_tests::{LIMIT, Request, Server, Site, dies_with_us, processes, wait};
+use sendoff_tests::{Client, LIMIT, Request, Server, Site, dies_with_us, processes, wait};
 
 const COUNT: &str = "<?php echo strlen(file_get_contents('php://input'));";
 
@@ -64,6 +64,66 @@ fn a_full_disk_costs_large_bodies_and_lines_of_logs() {
         "{}",
         log()
     );
+    // The line that the disk had no room for ends before the next.
+    let begins = |line: &str| line.matches("127.0.0.1 - - [").count();
+    assert!(log().lines().all(|line| begins(line) == 1), "{}", log());
+}
+
+const KIBIBYTES: usize = 16 * 1024;
+
+/// A generated page of 16 MiB, more than any of the small disks has room for.
+const LARGE: &str =
+    "<?php for ($i = 0; $i < 16384; $i++) echo str_repeat(chr(97 + $i % 26), 1024);";
+
+/// A client that takes nothing gets the whole page all the same once it takes something, and others are served meanwhile.
+fn a_slow_client_gets_its_page(server: &Server, wait_for: &str) {
+    let mut slow = Client::connect_narrow(server.addr(), 4096);
+    slow.send(Request::get("/large.php").bytes());
+    server.await_log(wait_for);
+    assert_eq!(server.get("/count.php").text(), "0");
+    let page = slow.response("GET").expect(200).to_vec();
+    assert_eq!(page.len(), KIBIBYTES << 10);
+    let letters = page.chunks(1024).zip((b'a'..=b'z').cycle());
+    for (number, (piece, letter)) in letters.enumerate() {
+        assert!(piece.iter().all(|byte| *byte == letter), "piece {number}");
+    }
+}
+
+const STUCK: &str = "cannot be written to a temporary file; applications wait for these clients";
+
+#[test]
+#[cfg_attr(not(root), ignore = "needs root: mounts")]
+fn pages_wait_in_their_workers_for_slow_clients_while_the_disk_is_full_as_root() {
+    let site = Site::with("count.php", COUNT);
+    site.write("large.php", LARGE);
+    let (server, _disk) = on_a_small_disk(&site);
+    // The page itself fills the disk.
+    a_slow_client_gets_its_page(&server, STUCK);
+    // What the spool took has been given back.
+    let body = vec![b'x'; 2 << 20];
+    assert_eq!(server.ask(&Request::post("/count.php", "text/plain", body)).text(), "2097152");
+    assert_eq!(server.log().matches(STUCK).count(), 1, "once in a while");
+}
+
+/// The signal that comes with `RLIMIT_FSIZE` would end the front.
+#[test]
+fn so_they_do_where_files_may_not_grow() {
+    let site = Site::with("count.php", COUNT);
+    site.write("large.php", LARGE);
+    let text = "listen = '127.0.0.1:0'\nthreads = 1\naccess_log = 'access.log'\n[[pool]]\nworkers = 2\n\
+                php_ini = { post_max_size = '100M' }\n[[site]]\nroot = 'root'\n";
+    let config = site.write_at(site.outside("sendoff.toml"), text);
+    let mut command = dies_with_us(Path::new("prlimit"), "KILL");
+    command.arg("--fsize=4194304:4194304");
+    let server = Server::try_run_by(command, &config, site.root(), 2).unwrap();
+    let front = server.front();
+    a_slow_client_gets_its_page(&server, STUCK);
+    let post = |megabytes: usize| {
+        server.ask(&Request::post("/count.php", "text/plain", vec![b'x'; megabytes << 20]))
+    };
+    assert_eq!(post(2).text(), "2097152");
+    assert_eq!(post(8).status(), 507);
+    assert_eq!(server.front(), front, "it is still the same process");
 }
 
 /// A control group whose processes may have so much memory in all. It is removed when the value is dropped.

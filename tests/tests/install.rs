@@ -11,8 +11,9 @@ use sendoff_tests::{Site, binary};
 fn make(target: &str, folder: &Path) {
     let repository = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut make = Command::new("make");
-    make.args(["--silent", "--old-file=dist", target, "PREFIX=/usr", "PROFILE=release"])
-        .current_dir(repository);
+    let built = binary().parent().unwrap().file_name().unwrap().to_owned();
+    make.args(["--silent", "--old-file=dist", target, "PREFIX=/usr"]).current_dir(repository);
+    make.arg(format!("PROFILE={}", built.display()));
     make.arg(format!("DESTDIR={}", folder.display()));
     let generated = folder.with_file_name("generated");
     succeeds(make.arg(format!("GENERATED={}", generated.display())).output().unwrap());
@@ -44,9 +45,11 @@ fn what_is_installed_runs_and_is_removed_again_but_for_the_configuration() {
         "./etc/sendoff/sendoff.toml",
         "./lib/systemd/system/sendoff.service",
         "./usr/bin/sendoff",
+        "./usr/bin/sendoff-lua",
         "./usr/bin/sendoff-php",
         "./usr/share/bash-completion/completions/sendoff",
         "./usr/share/fish/vendor_completions.d/sendoff.fish",
+        "./usr/share/man/man1/sendoff-lua.1",
         "./usr/share/man/man1/sendoff-php.1",
         "./usr/share/man/man1/sendoff-run.1",
         "./usr/share/man/man1/sendoff.1",
@@ -59,6 +62,8 @@ fn what_is_installed_runs_and_is_removed_again_but_for_the_configuration() {
     // Commands that are not for people have no pages.
     assert!(!installed.iter().any(|file| file.contains("-front") || file.contains("-generate")));
     let program = folder.join("usr/bin/sendoff");
+    let symbols = Command::new("nm").arg(&program).output().unwrap();
+    assert!(symbols.stdout.is_empty(), "it has its symbols");
     let version =
         |program: &Path| succeeds(Command::new(program).arg("--version").output().unwrap());
     assert_eq!(version(&program), version(&binary()));

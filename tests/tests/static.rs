@@ -1,7 +1,9 @@
 //! Files: types, conditions, ranges, indexes, and what must never be served.
 
+use sendoff_tests::mapper::Mapper;
 use sendoff_tests::{Client, Pair, Request, Response, Server, Site, pattern};
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::time::{Duration, Instant};
 
 #[test]
 fn sizes_and_types() {
@@ -32,6 +34,10 @@ fn sizes_and_types() {
         ("a.json", "application/json"),
         ("a.txt", "text/plain"),
         ("a.woff2", "font/woff2"),
+        ("a.woff", "font/woff"),
+        ("a.mp4", "video/mp4"),
+        ("a.m3u8", "application/vnd.apple.mpegurl"),
+        ("messages.pot", "text/plain"),
         ("a.webp", "image/webp"),
         ("a.pdf", "application/pdf"),
         ("a.unknown-kind", "application/octet-stream"),
@@ -283,6 +289,32 @@ fn files_that_change_are_served_as_they_are() {
     }
     std::fs::remove_file(site.path("a.bin")).unwrap();
     assert_eq!(client.ask(&Request::get("/a.bin")).status(), 404);
+}
+
+/// A store into a page that is dirty already changes no time, so nothing but the contents tells of it.
+#[test]
+fn stores_through_a_mapping_are_seen() {
+    for size in [1000, 4096, 30_000, 100_000] {
+        let site = Site::new();
+        let file = site.write("a.bin", vec![b'-'; size]);
+        let mapper = Mapper::compile(&site);
+        let mut mapping = mapper.start();
+        mapping.keep(&file);
+        let server = Server::start(site.root(), &[]);
+        let mut client = server.connect();
+        let began = Instant::now();
+        for letter in ('a'..='z').cycle() {
+            mapping.write_to_kept(letter);
+            let body = client.ask(&Request::get("/a.bin")).expect(200).to_vec();
+            let first = &body[..size.min(1000)];
+            assert!(first.iter().all(|byte| *byte == letter as u8), "{size} bytes, {letter}");
+            assert_eq!(body.len(), size);
+            // Long enough for the file's last change to be an old one.
+            if began.elapsed() > Duration::from_millis(300) {
+                break;
+            }
+        }
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use crate::client::Https;
 use crate::conversation::{Conversation, replaced};
 use crate::now;
-use crate::schedule::{renew_at, renew_within};
+use crate::schedule::{Record, renew_at, renew_within};
 use crate::server::{CertificateReport, Server};
 use crate::store::{Store, Version};
 use crate::trouble::{Kind, Trouble};
@@ -24,6 +24,9 @@ const ADOPT: u32 = 10;
 
 /// How long one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(10 * 60);
+
+/// How often the log repeats what is wrong with a certificate, in seconds.
+const DAY: u64 = 24 * 60 * 60;
 
 /// The pause before a folder that cannot be used is tried again.
 const FOLDER_PAUSE: Duration = Duration::from_secs(30);
@@ -49,9 +52,32 @@ pub struct Agent<S> {
     said: Option<String>,
 }
 
+/// Something about a certificate that an operator has to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Concern {
+    /// The time of the certificate is over.
+    Expired,
+    /// There is none, and no attempt is made yet.
+    Missing,
+    /// It is to be renewed, and no attempt is made yet.
+    Late,
+}
+
+impl Concern {
+    fn of(ends: Option<u64>, renew_at: u64, waits: bool, now: u64) -> Option<Self> {
+        match ends {
+            Some(ends) if ends <= now => Some(Self::Expired),
+            Some(_) => (waits && renew_at <= now).then_some(Self::Late),
+            None => waits.then_some(Self::Missing),
+        }
+    }
+}
+
 /// A certificate that is wanted, and what there is of it.
 struct Kept {
     wanted: Wanted,
+    /// What the log has said of it, and when.
+    said: Option<(Concern, u64)>,
     /// The one for all its names.
     have: Option<(Credentials, Leaf)>,
     renew_at: u64,
@@ -61,7 +87,45 @@ struct Kept {
 
 impl Kept {
     fn new(wanted: Wanted) -> Self {
-        Self { wanted, have: None, renew_at: 0, ask_at: 0 }
+        Self { wanted, said: None, have: None, renew_at: 0, ask_at: 0 }
+    }
+
+    fn ends(&self) -> Option<u64> {
+        self.have.as_ref().map(|(_, leaf)| u64::try_from(leaf.ends).unwrap_or(0))
+    }
+
+    fn concern(&self, record: &Record, now: u64) -> Option<Concern> {
+        Concern::of(self.ends(), self.renew_at, record.obstacle(now).is_some(), now)
+    }
+
+    /// Says in the log what an operator has to know: when it begins, and daily while it lasts.
+    fn warn(&mut self, record: &Record, now: u64) {
+        let concern = self.concern(record, now);
+        let is_said = |(said, at): &(Concern, u64)| Some(*said) == concern && *at + DAY > now;
+        if self.said.as_ref().is_some_and(is_said) {
+            return;
+        }
+        self.said = concern.map(|concern| (concern, now));
+        let Some(concern) = concern else { return };
+        let names = self.wanted.names.join(", ");
+        let ends = self.ends().unwrap_or(0);
+        let says = match concern {
+            Concern::Expired => {
+                format!("the certificate expired {:?} ago", Duration::from_secs(now - ends))
+            }
+            Concern::Missing => "there is no certificate".to_owned(),
+            Concern::Late => {
+                let left = Duration::from_secs(ends.saturating_sub(now));
+                format!("the certificate is to be renewed and expires in {left:?}")
+            }
+        };
+        match record.obstacle(now) {
+            Some(why) => {
+                let wait = Duration::from_secs(record.next_attempt().saturating_sub(now));
+                tracing::error!(names, "{says}: {why}; the next attempt is in {wait:?}");
+            }
+            None => tracing::error!(names, "{says}; another one is asked for"),
+        }
     }
 
     /// Takes note of what is in the folder.
@@ -244,6 +308,8 @@ impl<S: Server> Agent<S> {
         if let Err(Trouble { says, .. }) = &stored {
             let wait = Duration::from_secs(record.next_attempt().saturating_sub(now()));
             tracing::error!(names, "no certificate: {says}; the next attempt is in {wait:?}");
+            let kept = &mut self.certificates[number];
+            kept.said = kept.concern(&record, now()).map(|concern| (concern, now()));
         }
         self.answered = None;
         kept.and(cleared).map_err(folder)?;
@@ -257,17 +323,17 @@ impl<S: Server> Agent<S> {
 
     /// Tells the server about changes.
     fn report(&mut self, store: &Store) -> Result<(), String> {
-        let of = |kept: &Kept| {
+        let of = |kept: &mut Kept| {
             let record = store.record(&kept.wanted.file());
-            let ends = kept.have.as_ref().map(|(_, leaf)| u64::try_from(leaf.ends).unwrap_or(0));
+            kept.warn(&record, now());
             CertificateReport {
                 names: kept.wanted.names.clone(),
-                ends,
+                ends: kept.ends(),
                 asks: kept.renew_at.max(record.next_attempt()),
                 error: record.error,
             }
         };
-        let reports: Vec<_> = self.certificates.iter().map(of).collect();
+        let reports: Vec<_> = self.certificates.iter_mut().map(of).collect();
         if reports != self.reported {
             let told = self.server.report(&reports);
             told.map_err(|error| format!("the supervisor takes no reports: {error}"))?;
@@ -280,4 +346,25 @@ impl<S: Server> Agent<S> {
 fn late() -> Trouble {
     let says = "the authority has not come to an end in time".to_owned();
     Trouble { kind: Kind::Unreachable, says, retry_after: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_concerns_an_operator_depends_on_time() {
+        for (ends, renew_at, waits, expected) in [
+            (None, 0, false, None),
+            (None, 0, true, Some(Concern::Missing)),
+            (Some(100), 50, false, Some(Concern::Expired)),
+            (Some(99), 50, true, Some(Concern::Expired)),
+            (Some(101), 50, false, None),
+            (Some(101), 50, true, Some(Concern::Late)),
+            (Some(300), 200, true, None),
+        ] {
+            let concern = Concern::of(ends, renew_at, waits, 100);
+            assert_eq!(concern, expected, "{ends:?} {renew_at} {waits}");
+        }
+    }
 }

@@ -65,9 +65,25 @@ pub(crate) struct Pending {
 impl Record {
     /// When the next attempt may be made.
     pub(crate) fn next_attempt(&self) -> u64 {
+        self.not_before.max(self.limited_until())
+    }
+
+    fn limited_until(&self) -> u64 {
         let mut lately = self.validations.iter().rev();
-        let full = lately.nth(VALIDATIONS_PER_HOUR - 1).map_or(0, |first| first + HOUR);
-        self.not_before.max(full)
+        lately.nth(VALIDATIONS_PER_HOUR - 1).map_or(0, |first| first + HOUR)
+    }
+
+    /// Why no attempt is made at this time; `None`: one may be made, or the last one succeeded a short while ago.
+    pub(crate) fn obstacle(&self, now: u64) -> Option<String> {
+        match &self.error {
+            Some(error) if self.next_attempt() > now => {
+                Some(format!("the last attempt failed: {error}"))
+            }
+            None if self.limited_until() > now => {
+                Some(format!("its names were checked {VALIDATIONS_PER_HOUR} times within an hour"))
+            }
+            Some(_) | None => None,
+        }
     }
 
     /// The method of the next attempt, of those that there are.
@@ -206,6 +222,19 @@ mod tests {
         only.failed(&trouble(Kind::Validation), 1, NOW, 1.0);
         assert_eq!((only.method(1), only.next_attempt() - NOW), (0, 375));
         assert_eq!(only.error.as_deref(), Some("it failed"));
+    }
+
+    #[test]
+    fn an_attempt_that_waits_has_a_reason() {
+        let mut record = Record::default();
+        assert_eq!(record.obstacle(NOW), None);
+        (0..4).for_each(|_| record.validates(NOW));
+        assert!(record.obstacle(NOW).unwrap().contains("4 times"));
+        assert_eq!(record.obstacle(NOW + HOUR), None);
+        record.failed(&trouble(Kind::Refused), 1, NOW, 0.0);
+        assert!(record.obstacle(NOW).unwrap().contains("it failed"));
+        record.succeeded(&leaf(NOW, NOW + 90 * 24 * HOUR), NOW + HOUR);
+        assert_eq!(record.obstacle(NOW + HOUR), None, "a rest after a success is none");
     }
 
     #[test]

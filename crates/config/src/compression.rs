@@ -10,7 +10,7 @@ pub struct Compression {
     pub of: Compress,
     /// The codings that may be used; of those that a client accepts equally, the first is chosen.
     pub codings: Vec<Coding>,
-    /// Media types without parameters; `text/*` stands for all of text.
+    /// Media types without parameters; `text/*` stands for all of text, `*/*+json` for all that end so.
     pub types: Vec<String>,
     /// Shorter bodies are not compressed, in bytes.
     pub min_length: u64,
@@ -67,28 +67,25 @@ impl Coding {
 
 impl Compression {
     /// Media types that compress well and are not compressed already.
-    pub const TYPES: [&str; 22] = [
+    pub const TYPES: [&str; 19] = [
         "text/*",
-        "application/atom+xml",
-        "application/geo+json",
+        "*/*+json",
+        "*/*+xml",
         "application/javascript",
         "application/json",
-        "application/ld+json",
-        "application/manifest+json",
-        "application/rss+xml",
+        "application/toml",
         "application/vnd.ms-fontobject",
         "application/wasm",
         "application/x-javascript",
-        "application/xhtml+xml",
         "application/xml",
-        "application/xslt+xml",
+        "application/yaml",
         "font/otf",
         "font/ttf",
         "font/collection",
         "application/x-font-ttf",
         "image/bmp",
-        "image/svg+xml",
         "image/vnd.microsoft.icon",
+        "image/x-ms-bmp",
         "image/x-icon",
     ];
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 
@@ -56,10 +56,10 @@ pub(crate) fn start(filter: &str) {
 }
 
 /// Writes a sentence for the operator.
-#[allow(clippy::print_stderr, reason = "the last words of a process")]
 pub(crate) fn say(sentence: &impl fmt::Display) {
     let priority = if goes_to_journal(io::stderr()) { "<3>" } else { "" };
-    eprintln!("{priority}sendoff: {sentence}");
+    // Standard error may be a file on a full disk.
+    let _lost = writeln!(io::stderr(), "{priority}sendoff: {sentence}");
 }
 
 /// Whether a stream leads to systemd's journal. `JOURNAL_STREAM` says so, too, but only the supervisor looks at the environment.
@@ -112,7 +112,7 @@ mod tests {
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Lines {
+    impl Write for Lines {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }

@@ -39,6 +39,7 @@ mod rates;
 pub mod request;
 mod responder;
 pub mod response;
+mod seldom;
 mod service;
 mod site;
 pub mod static_files;

@@ -212,7 +212,7 @@ section! {
     /// The content codings that may be used. Among codings that a client accepts equally, the first in this list is chosen.
     compress_with: List<Coding> = List::of([Coding::Zstd, Coding::Brotli, Coding::Gzip]),
         example "[\"gzip\"]", also "codings" "encodings";
-    /// Media types that are compressed; `text/*` stands for all of text.
+    /// Media types that are compressed; `text/*` stands for all of text, `*/*+json` for all types that end so.
     compress_types: List<MimeType>, unless "text, scripts, JSON, XML, SVG, WebAssembly, fonts that are not compressed already",
         example "[\"text/*\", \"application/json\"]", also "gzip_types" "brotli_types" "AddOutputFilterByType";
     /// The length from which bodies are compressed.

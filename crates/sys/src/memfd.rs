@@ -97,14 +97,20 @@ pub fn sealed(
     len: u64,
     fill: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
 ) -> io::Result<OwnedFd> {
-    // Checked here, because the kernel would not only refuse a larger write, but send SIGXFSZ.
-    if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < len) {
-        return Err(Errno::FBIG.into());
-    }
+    fits(len)?;
     let file = create(name)?;
     fill(file.as_fd())?;
     fcntl_add_seals(&file, FINAL | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)
+}
+
+/// Whether a memory file may have `len` bytes. The kernel would not only refuse a larger one, but send SIGXFSZ, whose default action
+/// ends the process.
+pub(crate) fn fits(len: u64) -> rustix::io::Result<()> {
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if limit < len => Err(Errno::FBIG),
+        _ => Ok(()),
+    }
 }
 
 fn create(name: &CStr) -> rustix::io::Result<OwnedFd> {

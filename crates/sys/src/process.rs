@@ -48,6 +48,23 @@ pub fn real_time_signal(n: u8) -> Signal {
     unsafe { Signal::from_raw_unchecked(number) }
 }
 
+/// A write beyond the largest size of a file (`RLIMIT_FSIZE`) fails with `EFBIG` from now on; it would end the process. The signal is
+/// caught, not ignored, so that programs that this process executes have its default action.
+///
+/// # Errors
+/// Those of `sigaction(2)`.
+pub fn survive_large_files() -> io::Result<()> {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: zeroes are a valid `sigaction`, and `nothing` is a handler that touches nothing.
+    let set = unsafe {
+        let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
+        libc::sigaction(libc::SIGXFSZ, &raw const action, std::ptr::null_mut())
+    };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Ends the process at once: no exit handlers, no destructors. For a forked child, whose parent runs them, or a
 /// thread that must not wait for the others.
 pub fn exit_now(status: i32) -> ! {

@@ -20,6 +20,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::memfd;
+
 /// `TMPFS_MAGIC` in `<linux/magic.h>`: the file system of a memfd without huge pages.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
@@ -104,11 +106,12 @@ impl Writer {
     /// Creates memory with `header` at its start and zeros behind it. Pages cost nothing until they are used.
     ///
     /// # Errors
-    /// Those of `memfd_create(2)`, `fcntl(2)` and `mmap(2)`.
+    /// `EFBIG`: `RLIMIT_FSIZE` is smaller. Those of `memfd_create(2)`, `fcntl(2)` and `mmap(2)`.
     pub fn create(shape: Shape, header: &[u8]) -> io::Result<Self> {
         if !shape.is_consistent() || header.len() as u64 > shape.counters_at {
             return Err(Errno::INVAL.into());
         }
+        memfd::fits(shape.len())?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create("sendoff-region", flags)?;
         ftruncate(&fd, shape.len())?;

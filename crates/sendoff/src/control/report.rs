@@ -487,6 +487,10 @@ impl fmt::Display for Certificate<'_> {
         let left = |time: u64| Ago(time.saturating_sub(*now));
         write!(f, "{}: ", names.join(", "))?;
         match (ends, error) {
+            (Some(ends), why) if ends <= now => {
+                write!(f, "expired {} ago, next attempt in {}", Ago(now - ends), left(*asks))?;
+                why.as_ref().map_or(Ok(()), |why| write!(f, ": {why}"))
+            }
             (Some(ends), None) => {
                 write!(f, "holds for {}, renewed in {}", left(*ends), left(*asks))
             }

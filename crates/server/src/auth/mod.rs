@@ -20,7 +20,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -32,12 +32,15 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
 use crate::request::Endpoint;
-use crate::static_files::{Identity, open_regular};
+use crate::static_files::{Identity, SETTLED, open_regular};
 use address::Addresses;
 use passwords::Passwords;
 
 /// The largest password file, in bytes.
 const MAX_FILE: u64 = 4 << 20;
+
+/// Password files up to this size, in bytes, are read for each request that shows a password.
+const COMPARED: u64 = 64 * 1024;
 
 /// Password files that are kept.
 const MAX_FILES: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
@@ -72,9 +75,25 @@ impl Default for Line {
     }
 }
 
+/// What tells two versions of a password file apart: its contents, as nginx and Apache read them for each request, or the state of a
+/// file of more than [`COMPARED`] bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Version {
+    /// A digest.
+    Contents(u64),
+    State(Identity),
+}
+
+impl Version {
+    /// Whether another version could look the same: two changes within one tick of the kernel's clock.
+    fn is_ambiguous(&self) -> bool {
+        matches!(self, Self::State(state) if !state.is_older_than(SETTLED, SystemTime::now()))
+    }
+}
+
 #[derive(Debug, Clone)]
 struct File {
-    version: Identity,
+    version: Version,
     passwords: Arc<Passwords>,
 }
 
@@ -159,26 +178,43 @@ impl Auth {
 
     /// The current contents of a password file.
     fn file(&self, path: &Path) -> io::Result<File> {
-        let (file, version) = open_regular(CWD, path)?;
-        if let Some(file) = locked(&self.files).get(path)
-            && file.version == version
-        {
-            return Ok(file.clone());
-        }
-        let mut bytes = Vec::new();
-        file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > MAX_FILE {
-            return Err(io::Error::other(format!("it has more than {MAX_FILE} bytes")));
-        }
+        let (file, state) = open_regular(CWD, path)?;
+        let read = || {
+            let mut bytes = Vec::new();
+            file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+            if bytes.len() as u64 > MAX_FILE {
+                return Err(io::Error::other(format!("it has more than {MAX_FILE} bytes")));
+            }
+            Ok(bytes)
+        };
+        let known = |version| {
+            let mut files = locked(&self.files);
+            files.get(path).filter(|file| file.version == version).cloned()
+        };
+        let (version, bytes) = if state.size <= COMPARED {
+            let bytes = read()?;
+            let version = Version::Contents(self.hasher.hash_one(&bytes));
+            if let Some(file) = known(version) {
+                return Ok(file);
+            }
+            (version, bytes)
+        } else {
+            let version = Version::State(state);
+            if let Some(file) = known(version) {
+                return Ok(file);
+            }
+            (version, read()?)
+        };
         for (why, line, count) in unusable_hashes(&bytes) {
             let (file, help) = (path.display(), why.help());
             tracing::warn!(
                 "{file}:{line}: {why}: users with such hashes ({count}) are refused; {help}"
             );
         }
-        let passwords = Arc::new(Passwords::parse(&bytes));
-        let file = File { version, passwords };
-        locked(&self.files).put(path.to_owned(), file.clone());
+        let file = File { version, passwords: Arc::new(Passwords::parse(&bytes)) };
+        if !version.is_ambiguous() {
+            locked(&self.files).put(path.to_owned(), file.clone());
+        }
         Ok(file)
     }
 }

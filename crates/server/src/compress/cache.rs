@@ -7,10 +7,13 @@
 //!      └─────────────────────┘ the file has changed, or could not be read
 //! ```
 //!
-//! Device, inode, size and times identify a file, so a changed file is another file. Blobs are files, too. Files that are guarded
-//! by a lease are not kept, because a store through a shared mapping need not change their times.
+//! Device, inode, size and times identify a file, so a changed file is another file. Blobs are files, too. A store through a shared
+//! mapping need not change the times, so before its compressed form is sent, the file is read and its digest compared ([`Check`]): that
+//! takes a hundredth of the time of compressing it. Files that are guarded by a lease are not kept.
 
+use std::collections::hash_map::{DefaultHasher, RandomState};
 use std::fs::File;
+use std::hash::{BuildHasher, Hasher};
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,6 +22,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lru::LruCache;
+use rustix::fs::{SealFlags, fcntl_get_seals};
 use sendoff_config::Coding;
 use sendoff_sys::memfd;
 
@@ -87,20 +91,21 @@ impl Kept {
 enum Entry {
     AskedOnce,
     Making,
-    Kept(Kept),
+    Kept(Kept, Digest),
     /// Compressed it would not be shorter.
     Useless,
 }
 
 impl Entry {
     fn len(&self) -> usize {
-        if let Self::Kept(kept) = self { kept.len() } else { 0 }
+        if let Self::Kept(kept, _) = self { kept.len() } else { 0 }
     }
 }
 
 /// What is known about the compressed form of a file.
 pub(super) enum Known {
-    Kept(Kept),
+    /// To be sent if the check passes.
+    Kept(Check),
     /// The file is sent as it is.
     Useless,
     /// The caller compresses the file, and calls [`Cache::make`] with the reservation.
@@ -111,9 +116,80 @@ pub(super) enum Known {
 
 type Key = (FileState, Coding);
 
+/// A digest of a file's contents, which no other process can foretell; `None`: the file is sealed, so they stay what they are.
+type Digest = Option<u64>;
+
+/// Bytes that are read and digested before other connections get their turn: 0.1 ms.
+const CHECKED_AT_ONCE: usize = 256 * 1024;
+
+/// A comparison of a file's contents with those that were compressed.
+#[derive(Debug)]
+pub(super) struct Check {
+    cache: Arc<Cache>,
+    key: Key,
+    kept: Kept,
+    wanted: Digest,
+    hasher: DefaultHasher,
+    at: u64,
+    buffer: Vec<u8>,
+}
+
+/// How far a check is.
+pub(super) enum Checked {
+    /// The next call goes on.
+    Partly,
+    /// The file has the contents that were compressed.
+    Same(Kept),
+    /// It has others, or cannot be read. What was kept is forgotten.
+    Changed,
+}
+
+impl Check {
+    /// Compares a part of the file.
+    pub(super) fn go_on(&mut self, file: &OwnedFd) -> Checked {
+        let Some(wanted) = self.wanted else { return Checked::Same(self.kept.clone()) };
+        let end = self.key.0.size();
+        let mut turn = CHECKED_AT_ONCE;
+        while self.at < end && turn > 0 {
+            let want = usize::try_from(end - self.at).map_or(turn, |rest| rest.min(turn));
+            self.buffer.resize(want.max(self.buffer.len()), 0);
+            match rustix::io::pread(file, &mut self.buffer[..want], self.at) {
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(0) | Err(_) => return self.changed(),
+                Ok(read) => {
+                    self.hasher.write(&self.buffer[..read]);
+                    self.at += read as u64;
+                    turn -= read;
+                }
+            }
+        }
+        if self.at < end {
+            Checked::Partly
+        } else if self.hasher.finish() == wanted {
+            Checked::Same(self.kept.clone())
+        } else {
+            self.changed()
+        }
+    }
+
+    fn changed(&self) -> Checked {
+        let mut inner = self.cache.lock();
+        if let Some(Entry::Kept(_, digest)) = inner.entries.peek(&self.key)
+            && *digest == self.wanted
+        {
+            inner.put(self.key, Entry::AskedOnce);
+        }
+        Checked::Changed
+    }
+}
+
 /// The compressed files of a front. The lock is taken when a response begins and when a file has been compressed.
 #[derive(Debug)]
-pub(super) struct Cache(Mutex<Inner>);
+pub(super) struct Cache {
+    inner: Mutex<Inner>,
+    /// Makes digests.
+    digests: RandomState,
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -123,7 +199,8 @@ struct Inner {
 
 impl Default for Cache {
     fn default() -> Self {
-        Self(Mutex::new(Inner { entries: LruCache::new(MOST_FILES), bytes: 0 }))
+        let inner = Inner { entries: LruCache::new(MOST_FILES), bytes: 0 };
+        Self { inner: Mutex::new(inner), digests: RandomState::new() }
     }
 }
 
@@ -132,7 +209,15 @@ impl Cache {
         let key = (file, coding);
         let mut inner = self.lock();
         match inner.entries.get_mut(&key) {
-            Some(Entry::Kept(kept)) => Known::Kept(kept.clone()),
+            Some(Entry::Kept(kept, wanted)) => Known::Kept(Check {
+                cache: Arc::clone(self),
+                key,
+                kept: kept.clone(),
+                wanted: *wanted,
+                hasher: self.digests.build_hasher(),
+                at: 0,
+                buffer: Vec::new(),
+            }),
             Some(Entry::Useless) => Known::Useless,
             Some(Entry::Making) => Known::Nothing,
             Some(entry @ Entry::AskedOnce) => {
@@ -150,7 +235,7 @@ impl Cache {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -180,8 +265,8 @@ impl Reservation {
     /// Compresses the file. To be called on a thread that may take its time.
     pub(super) fn make(self, file: &OwnedFd) {
         let (state, coding) = self.key;
-        match made(file, state, coding) {
-            Ok(Some(kept)) => self.put(Entry::Kept(kept)),
+        match made(file, state, coding, self.cache.digests.build_hasher()) {
+            Ok(Some((kept, digest))) => self.put(Entry::Kept(kept, digest)),
             Ok(None) => self.put(Entry::Useless),
             // It has changed, or memory is full: later requests try again.
             Err(error) => tracing::debug!(%error, "a file was not compressed"),
@@ -202,8 +287,13 @@ impl Drop for Reservation {
     }
 }
 
-/// The compressed form of a file in this state; `None`: it would not be shorter.
-fn made(file: &OwnedFd, state: FileState, coding: Coding) -> io::Result<Option<Kept>> {
+/// The compressed form of a file in this state, and the digest of its contents; `None`: it would not be shorter.
+fn made(
+    file: &OwnedFd,
+    state: FileState,
+    coding: Coding,
+    mut hasher: DefaultHasher,
+) -> io::Result<Option<(Kept, Digest)>> {
     let contents = crate::delivery::copying::into_memory(file, state.size())?;
     if FileState::new(&rustix::fs::fstat(file.as_fd())?) != state {
         return Err(io::Error::other("it changed meanwhile"));
@@ -212,7 +302,10 @@ fn made(file: &OwnedFd, state: FileState, coding: Coding) -> io::Result<Option<K
     if compressed.len() >= contents.len() {
         return Ok(None);
     }
-    Kept::of(compressed).map(Some)
+    let is_sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::WRITE));
+    hasher.write(&contents);
+    let digest = (!is_sealed).then(|| hasher.finish());
+    Ok(Some((Kept::of(compressed)?, digest)))
 }
 
 #[cfg(test)]
@@ -246,7 +339,8 @@ mod tests {
         let (cache, folder) = (Arc::<Cache>::default(), tempfile::tempdir().unwrap());
         let (text, state) = file(&folder, "a", &b"all the same ".repeat(1000));
         make(&cache, state, Coding::Gzip, &text);
-        let Known::Kept(kept) = cache.look(state, Coding::Gzip) else { panic!("not kept") };
+        let Known::Kept(mut check) = cache.look(state, Coding::Gzip) else { panic!("not kept") };
+        let Checked::Same(kept) = check.go_on(&text) else { panic!("other contents") };
         assert!(kept.len() < 1000 && cache.lock().bytes == kept.len());
         assert!(matches!(cache.look(state, Coding::Zstd), Known::Nothing));
         let packed =
@@ -271,7 +365,7 @@ mod tests {
         let (cache, folder) = (Arc::<Cache>::default(), tempfile::tempdir().unwrap());
         let states: Vec<FileState> =
             (0..5).map(|n| file(&folder, &n.to_string(), b"x").1).collect();
-        let third = || Entry::Kept(Kept::Memory(vec![0; LIMIT / 3].into()));
+        let third = || Entry::Kept(Kept::Memory(vec![0; LIMIT / 3].into()), None);
         for state in &states[..3] {
             cache.lock().put((*state, Coding::Gzip), third());
         }

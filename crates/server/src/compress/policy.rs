@@ -83,11 +83,16 @@ impl<'a> Policy<'a> {
     /// Whether bodies of this media type are compressed.
     pub(crate) fn is_compressible(&self, media_type: &[u8]) -> bool {
         let essence = media_type.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
-        self.rules.types.iter().map(String::as_bytes).any(|known| match known.strip_suffix(b"*") {
-            Some(start) => {
+        self.rules.types.iter().map(String::as_bytes).any(|known| {
+            if let Some(end) = known.strip_prefix(b"*/*") {
+                // RFC 6838 §4.2.8: the suffix says what the type is made of.
+                let from = essence.len().checked_sub(end.len());
+                from.is_some_and(|from| essence[from..].eq_ignore_ascii_case(end))
+            } else if let Some(start) = known.strip_suffix(b"*") {
                 essence.get(..start.len()).is_some_and(|own| own.eq_ignore_ascii_case(start))
+            } else {
+                essence.eq_ignore_ascii_case(known)
             }
-            None => essence.eq_ignore_ascii_case(known),
         })
     }
 

@@ -11,7 +11,7 @@ use sendoff_config::Coding;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::Compressor;
-use super::cache::Known;
+use super::cache::{Check, Checked, Known};
 use super::encoder::{Effort, Encoder, compress};
 use super::input::Input;
 use super::policy::{self, Policy, Verdict};
@@ -33,12 +33,15 @@ const AT_ONCE: u64 = TURN as u64;
 /// ```text
 ///            begin()              send_now(), or the end of a long body
 ///  Waiting ──────────▶ Held ──────────────────────────────────────────────▶ Streaming ──▶ Passing, at the end
+///     │                  ├── its compressed form is kept ──▶ Checking ──▶ Passing, or as without it
 ///     └──────────────────┴── not compressed, or complete at once ──▶ Passing
 /// ```
 enum State {
     Waiting,
     /// The head is known, and waits for what follows it. It does not say yet that the body is compressed.
     Held(Box<ResponseHead>, Coding),
+    /// The body is a whole file, which is compared with the one whose compressed form is kept.
+    Checking(Box<ResponseHead>, Coding, Box<Check>),
     Streaming(Stream),
     /// Everything is passed on as it is.
     Passing,
@@ -139,7 +142,7 @@ impl<'r> Compressed<'r> {
     /// Sends a head that was held.
     fn leave_hold(&mut self) -> Result<(), Cut> {
         match std::mem::replace(&mut self.state, State::Waiting) {
-            State::Held(head, coding) if self.has_ended => self.send_held(*head, coding),
+            State::Held(head, coding) if self.has_ended => self.send_held(head, coding),
             State::Held(head, coding) => self.stream(*head, coding),
             other => {
                 self.state = other;
@@ -149,15 +152,17 @@ impl<'r> Compressed<'r> {
     }
 
     /// Sends a body that is complete before its head has left, or begins to.
-    fn send_held(&mut self, head: ResponseHead, coding: Coding) -> Result<(), Cut> {
-        let len = self.input.len();
-        if self.policy.is_too_short(len) {
-            return self.pass(head, false);
+    fn send_held(&mut self, head: Box<ResponseHead>, coding: Coding) -> Result<(), Cut> {
+        if self.policy.is_too_short(self.input.len()) {
+            return self.pass(*head, false);
         }
         if let Some((file, state)) = self.input.whole_file() {
             match self.compressor.cache.look(state, coding) {
-                Known::Kept(kept) => return self.send_whole(head, coding, kept.segment()),
-                Known::Useless => return self.pass(head, true),
+                Known::Kept(check) => {
+                    self.state = State::Checking(head, coding, Box::new(check));
+                    return self.check();
+                }
+                Known::Useless => return self.pass(*head, true),
                 Known::Nothing => {}
                 Known::Make(reservation) => {
                     let threads = Arc::clone(&self.compressor.threads);
@@ -171,7 +176,30 @@ impl<'r> Compressed<'r> {
                 }
             }
         }
-        if len > AT_ONCE {
+        self.compress(*head, coding)
+    }
+
+    /// Goes on with the comparison of a file with the one whose compressed form is kept.
+    fn check(&mut self) -> Result<(), Cut> {
+        let State::Checking(head, coding, mut check) =
+            std::mem::replace(&mut self.state, State::Waiting)
+        else {
+            return Ok(());
+        };
+        let file = self.input.whole_file().and_then(|(file, _)| file.file.descriptor());
+        match file.map_or(Checked::Changed, |file| check.go_on(&file)) {
+            Checked::Partly => {
+                self.state = State::Checking(head, coding, check);
+                Ok(())
+            }
+            Checked::Same(kept) => self.send_whole(*head, coding, kept.segment()),
+            Checked::Changed => self.compress(*head, coding),
+        }
+    }
+
+    /// Compresses a body that is complete before its head has left, or begins to.
+    fn compress(&mut self, head: ResponseHead, coding: Coding) -> Result<(), Cut> {
+        if self.input.len() > AT_ONCE {
             return self.stream(head, coding);
         }
         let mut body = Vec::new();
@@ -193,6 +221,12 @@ impl<'r> Compressed<'r> {
 
     /// Compresses what waits, as far as the client takes it and this turn goes. Returns whether there is more to do now.
     fn work(&mut self) -> Result<bool, Cut> {
+        if let State::Checking(..) = self.state {
+            self.check()?;
+            if let State::Checking(..) = self.state {
+                return Ok(true);
+            }
+        }
         let mut turn = TURN;
         while turn > 0 && self.client.room() == Room::Memory {
             let State::Streaming(stream) = &mut self.state else { return Ok(false) };
@@ -326,7 +360,7 @@ impl Responder for Compressed<'_> {
             // It has been told so with the last byte of its announced length.
             State::Passing if self.has_ended => return Ok(0),
             State::Waiting | State::Passing => return self.client.end(),
-            State::Held(..) | State::Streaming(_) => {}
+            State::Held(..) | State::Checking(..) | State::Streaming(_) => {}
         }
         if let Some(left @ 1..) = self.left {
             return Ok(left);

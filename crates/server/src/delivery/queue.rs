@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 
@@ -11,7 +12,7 @@ use super::blocked;
 use super::in_memory::{self, InMemory};
 use super::open_file::Source;
 use super::piece::{self, Piece};
-use super::segment::{FileSegment, Segment};
+use super::segment::{FileSegment, SMALL, Segment};
 use super::spool::{GATHER, Spool, Spooled};
 use crate::transport::Transport;
 
@@ -111,7 +112,8 @@ impl SendQueue {
             return Ok(());
         }
         if self.is_long() && !self.goes_with_the_last(&data) {
-            return self.push_spooled(&data);
+            self.push_spooled(&data);
+            return Ok(());
         }
         self.in_memory.add(data.len());
         self.segments.push_back(Queued::Bytes(data));
@@ -125,41 +127,39 @@ impl SendQueue {
             && matches!(self.segments.back(), Some(Queued::Bytes(last)) if last.len() > WITH_THE_LAST)
     }
 
-    fn push_spooled(&mut self, data: &[u8]) -> io::Result<()> {
+    fn push_spooled(&mut self, data: &[u8]) {
         if self.is_slow {
-            self.empty_memory()?;
+            self.empty_memory();
         }
-        self.append_to_spool(data)
+        self.append_to_spool(data);
     }
 
-    fn append_to_spool(&mut self, data: &[u8]) -> io::Result<()> {
+    fn append_to_spool(&mut self, data: &[u8]) {
         let spool = self.spool.get_or_insert_default();
         let at = spool.len();
-        spool.append(data)?;
+        spool.append(data);
         blocked::relieve();
         let more = data.len() as u64;
         match self.segments.back_mut() {
             Some(Queued::Spooled { offset, len }) if *offset + *len == at => *len += more,
             _ => self.segments.push_back(Queued::Spooled { offset: at, len: more }),
         }
-        Ok(())
     }
 
     /// Moves the bytes that wait in memory to the spool, keeping their order.
-    fn empty_memory(&mut self) -> io::Result<()> {
+    fn empty_memory(&mut self) {
         if self.in_memory.bytes() == 0 {
-            return Ok(());
+            return;
         }
         for segment in std::mem::take(&mut self.segments) {
             match segment {
                 Queued::Bytes(data) => {
-                    self.append_to_spool(&data)?;
+                    self.append_to_spool(&data);
                     self.in_memory.remove(data.len());
                 }
                 other => self.segments.push_back(other),
             }
         }
-        Ok(())
     }
 
     /// Notes that the client is slow: from the next spooled piece on, its bytes wait on disk, and leave memory to other
@@ -234,6 +234,11 @@ impl SendQueue {
                     return Ok(if all { Progress::Done } else { Progress::Blocked });
                 }
                 Some(Queued::Bytes(_)) => self.send_bytes(transport),
+                Some(Queued::File(segment)) if segment.len <= SMALL => match small(segment) {
+                    Ok(Some(file)) => send_with(transport, &[], segment, &file, more),
+                    Ok(None) => send_file(transport, segment, more, &mut self.next_read),
+                    Err(error) => Err(error),
+                },
                 Some(&Queued::Spooled { offset, len }) => {
                     self.send_spooled(transport, offset, len, more)
                 }
@@ -304,16 +309,26 @@ impl SendQueue {
         }
     }
 
+    /// Sends the pieces in memory at the front, together with a small file that follows them.
     fn send_bytes(&self, transport: &mut impl Transport) -> io::Result<usize> {
         let mut pieces = [IoSlice::new(&[]); MAX_PIECES];
         let mut count = 0;
         let mut segments = self.segments.iter();
-        while let Some(Queued::Bytes(data)) = segments.next() {
-            pieces[count] = IoSlice::new(data);
-            count += 1;
-            if count == MAX_PIECES {
-                break;
+        let next = loop {
+            match segments.next() {
+                Some(Queued::Bytes(data)) if count < MAX_PIECES => {
+                    pieces[count] = IoSlice::new(data);
+                    count += 1;
+                }
+                other => break other,
             }
+        };
+        if let Some(Queued::File(segment)) = next
+            && count < MAX_PIECES
+            && let Some(descriptor) = small(segment)?
+        {
+            let more = count + 1 < self.segments.len();
+            return send_with(transport, &pieces[..count], segment, &descriptor, more);
         }
         // A file range that follows continues the packet that these bytes begin.
         let more = count < self.segments.len();
@@ -354,13 +369,14 @@ impl SendQueue {
                 }
                 Some(
                     Queued::File(FileSegment { offset, len, .. }) | Queued::Spooled { offset, len },
-                ) if *len > n as u64 => {
-                    *offset += n as u64;
-                    *len -= n as u64;
-                    return;
+                ) => {
+                    if *len > n as u64 {
+                        *offset += n as u64;
+                        *len -= n as u64;
+                        return;
+                    }
+                    n -= usize::try_from(*len).unwrap_or(n);
                 }
-                // A file range is sent in a call of its own, so it ends exactly here.
-                Some(Queued::File(_) | Queued::Spooled { .. }) => n = 0,
                 None => return,
             }
             self.segments.pop_front();
@@ -375,6 +391,46 @@ fn flushed(transport: &mut impl Transport) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// The descriptor of a small range whose file other processes may change. Its bytes are read when they are sent.
+fn small(segment: &FileSegment) -> io::Result<Option<Arc<OwnedFd>>> {
+    if segment.len > SMALL || segment.file.is_guarded() {
+        return Ok(None);
+    }
+    Ok(match segment.file.source()? {
+        Source::Final(descriptor) => Some(descriptor),
+        Source::Leased(_) | Source::Memory(_) => None,
+    })
+}
+
+/// Reads a small range and sends it behind the pieces, fewer than [`MAX_PIECES`].
+fn send_with(
+    transport: &mut impl Transport,
+    pieces: &[IoSlice<'_>],
+    segment: &FileSegment,
+    descriptor: &OwnedFd,
+    more: bool,
+) -> io::Result<usize> {
+    if !transport.may_take() {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    let want = usize::try_from(segment.len).map_err(io::Error::other)?;
+    SCRATCH.with_borrow_mut(|scratch| {
+        if scratch.len() < want {
+            scratch.resize(MOST_READ, 0);
+        }
+        let read = rustix::io::retry_on_intr(|| {
+            rustix::io::pread(descriptor, &mut scratch[..want], segment.offset)
+        })?;
+        if read == 0 && pieces.is_empty() {
+            return Err(segment.file.became_shorter());
+        }
+        let mut all = [IoSlice::new(&[]); MAX_PIECES];
+        all[..pieces.len()].copy_from_slice(pieces);
+        all[pieces.len()] = IoSlice::new(&scratch[..read]);
+        transport.try_send(&all[..=pieces.len()], more || read < want)
+    })
 }
 
 fn send_file(
@@ -706,10 +762,10 @@ mod tests {
         let mut spool = Spool::default();
         let line = [b'x'; 1000];
         for _ in 0..GATHER / line.len() {
-            spool.append(&line).unwrap();
+            spool.append(&line);
         }
         assert!(matches!(spool.read(0), Some(Spooled::InMemory(_))), "a short spool needs no file");
-        spool.append(&line).unwrap();
+        spool.append(&line);
         match spool.read(500) {
             Some(Spooled::InFile(_, len)) => {
                 assert_eq!(len, (GATHER / line.len() * 1000 - 500) as u64);

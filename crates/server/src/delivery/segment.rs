@@ -11,6 +11,10 @@ use super::open_file::Source;
 pub use super::open_file::OpenFile;
 pub(crate) use super::snapshots::Identity as FileState;
 
+/// Up to this size, in bytes, a range of a file that changes do not matter to is read and sent in one call with what precedes it, which
+/// takes less CPU than `sendfile` (`docs/measurements.md`, "Small files and pages in memory").
+pub(crate) const SMALL: u64 = 32 * 1024;
+
 /// A piece of a response body. Moving it moves the custody of its bytes.
 #[derive(Debug, Clone)]
 pub enum Segment {
@@ -52,6 +56,11 @@ impl Segment {
                 Self::File(rest)
             }
         }
+    }
+
+    /// Whether it is a range of a file that is read when it is sent.
+    pub(crate) fn is_read(&self) -> bool {
+        matches!(self, Self::File(part) if part.len <= SMALL && !part.file.is_guarded())
     }
 
     /// Whether the segment has no bytes.

@@ -1,4 +1,7 @@
 //! The spool: bytes that a slow client has not taken yet, in an unlinked temporary file.
+//!
+//! Where the file cannot be made or grow no more, the spool counts as full, as at its limit: the worker waits for the client. What had
+//! been taken from the worker already stays in memory. A response whose client has taken everything begins with a new spool.
 
 use std::fs::File;
 use std::io;
@@ -7,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use rustix::io::Errno;
 
 use super::in_memory::Gathered;
+use crate::seldom::Seldom;
 
 /// Bytes of one response that may wait on disk. When this limit is reached the worker waits for the client.
 const SPOOL_LIMIT: u64 = 1 << 30;
@@ -23,8 +27,10 @@ pub(crate) struct Spool {
     file: Option<File>,
     /// Bytes in the file.
     written: u64,
-    /// The bytes after those in the file; at most [`GATHER`] unless no file could be created.
+    /// The bytes after those in the file; at most [`GATHER`] unless [`is_stuck`](Self::is_stuck).
     gathered: Vec<u8>,
+    /// The system refused to make the file, or to let it grow.
+    is_stuck: bool,
     counted: Gathered,
 }
 
@@ -38,11 +44,10 @@ pub(crate) enum Spooled<'a> {
 }
 
 impl Spool {
-    /// Stores `data` at the end.
-    pub(crate) fn append(&mut self, data: &[u8]) -> io::Result<()> {
-        let stored = self.store(data);
+    /// Stores `data` at the end; in memory if the file cannot grow.
+    pub(crate) fn append(&mut self, data: &[u8]) {
+        self.store(data);
         self.counted.set(self.gathered.capacity());
-        stored
     }
 
     /// Bytes of memory that it takes.
@@ -50,23 +55,17 @@ impl Spool {
         self.counted.bytes()
     }
 
-    fn store(&mut self, data: &[u8]) -> io::Result<()> {
-        if self.gathered.len() + data.len() >= GATHER {
-            if !self.has_file()? {
-                self.gather(data);
-                return Ok(());
-            }
-            let gathered = std::mem::take(&mut self.gathered);
-            self.write(&gathered)?;
+    fn store(&mut self, data: &[u8]) {
+        if !self.is_stuck && self.gathered.len() + data.len() >= GATHER {
+            let mut gathered = std::mem::take(&mut self.gathered);
+            let written = self.write(&gathered);
+            gathered.drain(..written);
             // Reuse the buffer.
             self.gathered = gathered;
-            self.gathered.clear();
         }
-        if data.len() >= GATHER {
-            return self.write(data);
-        }
-        self.gather(data);
-        Ok(())
+        let written =
+            if self.gathered.is_empty() && data.len() >= GATHER { self.write(data) } else { 0 };
+        self.gather(&data[written..]);
     }
 
     /// Each slow client has such a buffer, so it doubles up to [`GATHER`] and not beyond: a vector's own growth ended at 56 KiB.
@@ -79,24 +78,35 @@ impl Spool {
         self.gathered.extend_from_slice(data);
     }
 
-    /// Creates the file if there is none; `false` if no descriptor is left for it.
-    fn has_file(&mut self) -> io::Result<bool> {
-        if self.file.is_none() {
-            let made = tempfile::tempfile();
-            let out_of = [Errno::MFILE, Errno::NFILE].map(|error| Some(error.raw_os_error()));
-            if made.as_ref().is_err_and(|error| out_of.contains(&error.raw_os_error())) {
-                return Ok(false);
+    /// Writes bytes to the end of the file, which is made if there is none. Returns how many the system took: all of them, or it refused
+    /// more.
+    fn write(&mut self, data: &[u8]) -> usize {
+        let mut done = 0;
+        while done < data.len() && !self.is_stuck {
+            match self.write_some(&data[done..]) {
+                Ok(written) => {
+                    done += written;
+                    self.written += written as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.is_stuck = true;
+                    report(&error);
+                }
             }
-            self.file = Some(made?);
         }
-        Ok(true)
+        done
     }
 
-    fn write(&mut self, data: &[u8]) -> io::Result<()> {
-        let file = self.file.as_ref().ok_or_else(|| io::Error::other("a spool without a file"))?;
-        file.write_all_at(data, self.written)?;
-        self.written += data.len() as u64;
-        Ok(())
+    fn write_some(&mut self, data: &[u8]) -> io::Result<usize> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(tempfile::tempfile()?),
+        };
+        match file.write_at(data, self.written)? {
+            0 => Err(io::ErrorKind::WriteZero.into()),
+            written => Ok(written),
+        }
     }
 
     /// Bytes stored since the spool was created, sent or not.
@@ -116,14 +126,38 @@ impl Spool {
         }
     }
 
-    /// Whether the application must wait for the client: [`SPOOL_LIMIT`] is reached, or no file could be made.
+    /// Whether the application must wait for the client: [`SPOOL_LIMIT`] is reached, or the file cannot grow.
     pub(crate) fn is_full(&self) -> bool {
-        self.len() >= SPOOL_LIMIT || self.file.is_none() && self.gathered.len() >= GATHER
+        self.len() >= SPOOL_LIMIT || self.is_stuck()
+    }
+
+    /// Whether the file cannot grow.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.is_stuck
+    }
+}
+
+/// Says why spools cannot be written.
+fn report(error: &io::Error) {
+    static SAID: Seldom = Seldom::new();
+    // No descriptor is left: that is said where connections are accepted.
+    let is_known = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
+    if is_known.contains(&error.raw_os_error()) {
+        return;
+    }
+    if SAID.is_due() {
+        let folder = std::env::temp_dir();
+        tracing::warn!(
+            %error, folder = %folder.display(),
+            "what slow clients have not taken cannot be written to a temporary file; applications wait for these clients"
+        );
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     #[test]
@@ -131,11 +165,30 @@ mod tests {
         for size in [1, 1000, 8 * 1024, 10 * 1024, 20 * 1024, GATHER - 1] {
             let (mut spool, piece) = (Spool::default(), vec![b'x'; size]);
             for _ in 0..100 {
-                spool.append(&piece).unwrap();
+                spool.append(&piece);
                 let capacity = spool.gathered.capacity();
                 assert!(capacity <= GATHER, "{capacity} bytes for pieces of {size}");
             }
             assert_eq!(spool.len(), 100 * size as u64);
         }
+    }
+    #[test]
+    fn what_does_not_fit_on_the_disk_stays_in_memory_and_the_spool_is_full() {
+        let mut spool = Spool::default();
+        let piece: Vec<u8> = (0..64 * 1024).map(|n: u32| n.to_be_bytes()[3]).collect();
+        spool.append(&piece);
+        assert!(!spool.is_full());
+        // No descriptor of the file may write any more.
+        let path = format!("/proc/self/fd/{}", spool.file.as_ref().unwrap().as_raw_fd());
+        spool.file = Some(File::open(path).unwrap());
+        for _ in 0..3 {
+            spool.append(&piece);
+        }
+        assert!(spool.is_full() && spool.len() == 4 * piece.len() as u64);
+        assert!(
+            matches!(spool.read(0), Some(Spooled::InFile(_, len)) if len == piece.len() as u64)
+        );
+        let Some(Spooled::InMemory(rest)) = spool.read(piece.len() as u64) else { panic!() };
+        assert!(rest == piece.repeat(3));
     }
 }

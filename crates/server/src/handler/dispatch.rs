@@ -33,7 +33,7 @@ use crate::observe::explain::{FileWay, is_asked};
 use crate::observe::limits::Limit;
 use crate::observe::log_line::Line;
 use crate::rates::RouteId;
-use crate::request::{Body, CONDITIONS, Request, Scheme, TLS_13, Who as Client, named};
+use crate::request::{Body, CONDITIONS, Request, Scheme, TLS_13, Who as Client};
 use crate::responder::Responder;
 use crate::response::ResponseHead;
 use crate::service::Service;

@@ -9,7 +9,6 @@ use crate::compress;
 use crate::cut::Cut;
 use crate::responder::{self, Responder};
 use crate::response::{ResponseHead, append_fields};
-use crate::segment::Segment;
 use crate::static_files::{self, Entry};
 
 /// Answers with a file, ranges of it, or 304 if the client's copy is current.
@@ -30,17 +29,13 @@ pub(super) async fn respond(
     }
     let mut head = ResponseHead::new(response.status, response.content_length);
     append_fields(&mut head, response.headers);
-    let mut body = response.body;
     if let Some(coding) = coding {
         compress::vary(&mut head);
         if head.status != StatusCode::NOT_MODIFIED {
             head.field("Content-Encoding", coding.name());
         }
-    } else if context.compression.is_some() && head.status == StatusCode::OK && !body.is_empty() {
-        // As a file, so that its compressed form can be kept.
-        body = vec![Segment::File(entry.as_file())];
     }
-    responder::respond(responder, head, body).await?;
+    responder::respond(responder, head, response.body).await?;
     Ok(Outcome::Sent)
 }
 

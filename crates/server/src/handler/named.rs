@@ -12,7 +12,6 @@ use super::error::Outcome;
 use crate::cut::Cut;
 use crate::responder::{self, Responder};
 use crate::response::{CgiHead, ResponseHead, append_fields};
-use crate::segment::Segment;
 use crate::site::naming::Naming;
 use crate::site::sendable::{ByPath, Denied};
 use crate::static_files::{self, Entry};
@@ -91,12 +90,7 @@ pub(super) async fn respond(
     out.accel_expires = out.take("X-Accel-Expires");
     out.fields.retain(|field| !is_replaced(field.name()));
     append_fields(&mut out, response.headers);
-    let mut body = response.body;
-    if context.compression.is_some() && out.status == StatusCode::OK && !body.is_empty() {
-        // As a file, so that its compressed form can be kept.
-        body = vec![Segment::File(entry.as_file())];
-    }
-    responder::respond(responder, out, body).await?;
+    responder::respond(responder, out, response.body).await?;
     Ok(Outcome::Sent)
 }
 

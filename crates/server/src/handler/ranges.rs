@@ -42,7 +42,7 @@ pub(super) fn open(files: &impl ByPath, value: &[u8]) -> Result<Vec<Segment>, De
         };
         let end = end.filter(|&end| first <= end).ok_or_else(|| bad("not in the file"))?;
         if first < end {
-            segments.push(entry.segment(first, end - first));
+            segments.push(entry.part(first, end - first));
         }
     }
     Ok(segments)

@@ -53,7 +53,7 @@ impl Files {
                         let rest = entry.size - offset;
                         let len = len.map_or(rest, |len| len.min(rest));
                         if len > 0 {
-                            segments.push(entry.segment(offset, len));
+                            segments.push(entry.part(offset, len));
                         }
                     }
                     Err(why) => return (segments, Some(why)),

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -35,24 +35,72 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct LogFile {
     /// Locked by the thread that writes, and by no other.
-    current: Mutex<File>,
+    current: Mutex<Current>,
     /// What takes the place of the current file before the next line is written.
     next: Mutex<Option<File>>,
+}
+
+#[derive(Debug)]
+struct Current {
+    file: File,
+    /// The disk had room for a part of the last line.
+    is_torn: bool,
+}
+
+/// Lines that no file has got, and why.
+struct Lost {
+    lines: usize,
+    error: io::Error,
 }
 
 impl LogFile {
     /// A log that was opened for appending.
     pub(crate) fn new(file: File) -> Arc<Self> {
-        Arc::new(Self { current: Mutex::new(file), next: Mutex::default() })
+        let current = Mutex::new(Current { file, is_torn: false });
+        Arc::new(Self { current, next: Mutex::default() })
     }
 
-    fn write(&self, lines: &str) -> std::io::Result<()> {
+    fn write(&self, lines: &str) -> Result<(), Lost> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(next) = self.next.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            *current = next;
+        if let Some(file) = self.next.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            *current = Current { file, is_torn: false };
         }
-        current.write_all(lines.as_bytes())
+        if !lines.is_empty() {
+            current
+                .end_torn_line()
+                .map_err(|error| Lost { lines: lines.lines().count(), error })?;
+        }
+        current.write(lines.as_bytes())
     }
+}
+
+impl Current {
+    fn end_torn_line(&mut self) -> io::Result<()> {
+        if self.is_torn {
+            self.file.write_all(b"\n")?;
+            self.is_torn = false;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, mut lines: &[u8]) -> Result<(), Lost> {
+        while !lines.is_empty() {
+            match self.file.write(lines) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(0) => return Err(lost(lines, io::ErrorKind::WriteZero.into())),
+                Err(error) => return Err(lost(lines, error)),
+                Ok(written) => {
+                    self.is_torn = lines[written - 1] != b'\n';
+                    lines = &lines[written..];
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn lost(rest: &[u8], error: io::Error) -> Lost {
+    Lost { lines: rest.iter().filter(|&&byte| byte == b'\n').count(), error }
 }
 
 /// Lines for files; lines that are empty only have the next file taken.
@@ -93,7 +141,7 @@ impl Writer {
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub(crate) fn start() -> std::io::Result<Self> {
+    pub(crate) fn start() -> io::Result<Self> {
         let (batches, waiting) = sync_channel(MAX_BATCHES);
         let dropped = Arc::<Dropped>::default();
         let counted = Arc::clone(&dropped);
@@ -131,8 +179,8 @@ fn write(batches: &Receiver<Batch>, dropped: &Dropped) {
     let mut reported: Option<Instant> = None;
     for batch in batches {
         for (file, lines) in batch {
-            if let Err(error) = file.write(&lines) {
-                dropped.count(lines.lines().count());
+            if let Err(Lost { lines, error }) = file.write(&lines) {
+                dropped.count(lines);
                 // A disk that is full stays so for a while.
                 if reported.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
                     tracing::error!(%error, "an access log cannot be written, lines are lost");
@@ -360,7 +408,7 @@ mod tests {
     /// goes on.
     #[test]
     fn a_log_that_takes_nothing_holds_up_no_request() {
-        let (reader, pipe) = std::io::pipe().unwrap();
+        let (reader, pipe) = io::pipe().unwrap();
         let pipe = File::from(std::os::fd::OwnedFd::from(pipe));
         let writer = Writer::start().unwrap();
         let log = AccessLog::new(LogFile::new(pipe), writer.sender());

@@ -89,6 +89,7 @@ fn printable(text: &str) -> String {
 /// How a segment reaches the client: what the application did, and how the front sends it.
 fn mode(how: &str, segment: &Segment, way: FileWay) -> String {
     let way = match way {
+        FileWay::Sendfile if segment.is_read() => "read",
         FileWay::Sendfile => "sendfile",
         FileWay::Encrypted => "encrypted",
     };

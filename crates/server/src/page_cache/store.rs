@@ -24,6 +24,7 @@ use super::key::{Hash, Key};
 use super::page::{Facts, Page, Renewed, open};
 use super::purge::{Begun, Purge, Purges};
 use crate::response::ResponseHead;
+use crate::seldom::Seldom;
 
 /// Pages with the same key that may be kept beside each other, because they vary with request fields.
 const MOST_VARIANTS: usize = 32;
@@ -57,6 +58,8 @@ pub(crate) struct PageCache {
     /// Pages that are being made.
     pub(super) unfinished: Unfinished,
     flights: Arc<Flights>,
+    /// That a page could not be kept.
+    said: Seldom,
     inner: Mutex<Inner>,
 }
 
@@ -159,6 +162,7 @@ impl PageCache {
             is_loaded: AtomicBool::new(false),
             unfinished: Unfinished::default(),
             flights: Flights::new(),
+            said: Seldom::new(),
             inner,
         })
     }
@@ -299,7 +303,9 @@ impl PageCache {
     }
 
     pub(super) fn ends(&self, kept: io::Result<()>, ticket: Option<Ticket>) {
-        if let Err(error) = &kept {
+        if let Err(error) = &kept
+            && self.said.is_due()
+        {
             let folder = self.folder.display();
             tracing::warn!(%error, %folder, "a page could not be kept");
         }

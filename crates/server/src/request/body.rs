@@ -24,7 +24,8 @@ pub const NOT_STORED: &str = "its body cannot be stored";
 pub fn not_stored(error: &io::Error, request: &str) -> StatusCode {
     tracing::error!(request, %error, "a request body cannot be stored");
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+        // A process whose files may not grow further (`RLIMIT_FSIZE`) gets `FileTooLarge`.
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
             StatusCode::INSUFFICIENT_STORAGE
         }
         _ => StatusCode::INTERNAL_SERVER_ERROR,

@@ -12,7 +12,7 @@ use sendoff_config::{FrontController, Matching};
 use super::matching::contains;
 use super::mounts::{Mounts, Place};
 use super::protect::{Exceptions, has_ending, is_source};
-use crate::static_files::{CacheShare, Entry, Found, Kind, Refusal, Root, Writer};
+use crate::static_files::{CacheShare, Entry, Found, Kind, Refusal, Root, Writer, types};
 
 /// How many beginnings of a path are tried as a script with path info: each costs a system call.
 const MAX_SCRIPTS_IN_PATH: usize = 16;
@@ -199,7 +199,7 @@ impl Router {
     /// The media type of an ending, which is given without its dot and in small letters.
     pub(super) fn media_type(&self, ending: &str) -> Option<&[u8]> {
         let own = self.mounts.media_types().get(ending).map(|own| &own[..]);
-        own.or_else(|| mime_guess::from_ext(ending).first_raw().map(str::as_bytes))
+        own.or_else(|| types::of_ending(ending).map(str::as_bytes))
     }
 
     /// `DOCUMENT_ROOT`.

@@ -70,8 +70,7 @@ impl Sites {
         open_files: usize,
         dictionaries: &Arc<Dictionaries>,
     ) -> Self {
-        let limits = CacheLimits::default();
-        let limits = CacheLimits { entries: limits.entries.min(open_files), ..limits };
+        let limits = CacheLimits { entries: CacheLimits::default().entries.min(open_files) };
         let open = RefCell::new(vec![None; config.sites.len()]);
         let (share, htaccess) = (CacheShare::new(limits), HtaccessShare::new());
         let scripts = ScriptShare::new(Arc::clone(dictionaries), &share);

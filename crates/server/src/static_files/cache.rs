@@ -1,7 +1,6 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
@@ -10,39 +9,31 @@ use bytes::Bytes;
 
 use super::refusal::{Forbidden, Refusal};
 use super::resolve::{Identity, Resolved, Root};
-use crate::segment::{FileSegment, OpenFile, Segment};
+use super::types;
+use crate::segment::{FileSegment, OpenFile, SMALL, Segment};
 
-/// A file is kept only if its last change is at least this old: two changes within one tick of the kernel's clock (at most
-/// 10 ms) can leave the same time stamp, so the second would go unnoticed.
+/// What is derived from a file's contents is kept only if the file's last change is at least this old: two changes within one tick of
+/// the kernel's clock (at most 10 ms) can leave the same time stamp, so the second would go unnoticed.
 pub const SETTLED: Duration = Duration::from_millis(20);
-
-/// Up to this size, in bytes, contents are kept and sent from memory (`docs/measurements.md`, "Small files and pages in
-/// memory").
-pub(super) const IN_MEMORY_LIMIT: u64 = 32 * 1024;
-
-/// How many times a small file is read if it changes meanwhile.
-const READ_ATTEMPTS: u8 = 4;
 
 /// The limits of a cache.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheLimits {
     /// Paths, each with at most one open descriptor.
     pub entries: usize,
-    /// Bytes of file contents.
-    pub contents: usize,
 }
 
 impl Default for CacheLimits {
     fn default() -> Self {
-        Self { entries: 1024, contents: 16 << 20 }
+        Self { entries: 1024 }
     }
 }
 
-/// A file ready to be sent, in one state: a changed file becomes a new entry.
+/// A file ready to be sent, with what its head says of it. Its contents are read when they are sent and not before: a store through a
+/// shared mapping changes them, and no time of the file says so.
 #[derive(Debug, Clone)]
 pub struct Entry {
     file: Rc<OpenFile>,
-    contents: Option<Bytes>,
     /// Where a cache has found it.
     home: Option<Home>,
     /// Bytes.
@@ -77,7 +68,7 @@ impl Entry {
         Self { content_type: content_type.clone(), ..self.clone() }
     }
 
-    /// The whole file as a range of a file, even if its contents lie in memory.
+    /// The whole file.
     pub(crate) fn as_file(&self) -> FileSegment {
         FileSegment { file: Rc::clone(&self.file), offset: 0, len: self.size }
     }
@@ -85,14 +76,18 @@ impl Entry {
     /// `len` bytes of the file from `offset` on; the range must lie inside it.
     #[must_use]
     pub fn segment(&self, offset: u64, len: u64) -> Segment {
-        match &self.contents {
-            Some(contents) => {
-                // Contents in memory are far smaller than the address space.
-                #[expect(clippy::cast_possible_truncation, reason = "at most IN_MEMORY_LIMIT")]
-                let range = offset as usize..(offset + len) as usize;
-                Segment::Bytes(contents.slice(range))
-            }
-            None => Segment::File(FileSegment { file: Rc::clone(&self.file), offset, len }),
+        Segment::File(FileSegment { file: Rc::clone(&self.file), offset, len })
+    }
+
+    /// The same as a part of a body that may consist of thousands of files: if it is short it is read now, so that it takes no
+    /// descriptor while it waits for the client.
+    pub(crate) fn part(&self, offset: u64, len: u64) -> Segment {
+        let mut part = FileSegment { file: Rc::clone(&self.file), offset, len };
+        let short = usize::try_from(len).ok().filter(|_| len <= SMALL);
+        match short.map(|len| (len, part.read(len))) {
+            Some((len, Ok(bytes))) if bytes.len() == len => Segment::Bytes(bytes),
+            // What is missing of it is found missing when it is sent.
+            _ => self.segment(offset, len),
         }
     }
 
@@ -110,18 +105,13 @@ impl Entry {
     /// The entry of a file that another process has opened for reading; the name in `path` determines the media type.
     ///
     /// # Errors
-    /// It is not a regular file, or changes faster than it can be read.
+    /// It is not a regular file.
     pub fn of_descriptor(file: OwnedFd, path: &[u8]) -> Result<Self, Refusal> {
-        for _ in 0..READ_ATTEMPTS {
-            let identity = Identity::of_descriptor(&file)?;
-            if !identity.is_regular_file() {
-                return Err(Refusal::Forbidden(Forbidden::NoFile));
-            }
-            if let Ok(contents) = read(&file, &identity) {
-                return Ok(Self::new(path, &MediaTypes::new(), &identity, file, contents));
-            }
+        let identity = Identity::of_descriptor(&file)?;
+        if !identity.is_regular_file() {
+            return Err(Refusal::Forbidden(Forbidden::NoFile));
         }
-        Err(Refusal::Failed(io::Error::other("the file changes while it is read")))
+        Ok(Self::new(path, &MediaTypes::new(), &identity, file))
     }
 
     /// Whether `other` refers to the same file.
@@ -132,13 +122,7 @@ impl Entry {
         ours.zip(theirs).is_some_and(|(ours, theirs)| ours.is_same_file(&theirs))
     }
 
-    fn new(
-        path: &[u8],
-        types: &MediaTypes,
-        identity: &Identity,
-        file: OwnedFd,
-        contents: Option<Bytes>,
-    ) -> Self {
+    fn new(path: &[u8], types: &MediaTypes, identity: &Identity, file: OwnedFd) -> Self {
         let (seconds, nanoseconds) = identity.modified();
         // RFC 9110 §8.8.2.1: not later than the response.
         let modified = SystemTime::UNIX_EPOCH
@@ -150,7 +134,6 @@ impl Entry {
         let name = String::from_utf8_lossy(path);
         Self {
             file: OpenFile::new(file),
-            contents,
             home: None,
             size: identity.size,
             etag: etag.into(),
@@ -161,11 +144,11 @@ impl Entry {
     }
 }
 
-fn media_type(name: &str, types: &MediaTypes) -> Bytes {
+fn media_type(name: &str, own: &MediaTypes) -> Bytes {
     let ending = name.rsplit('/').next().and_then(|last| last.rsplit_once('.')).map(|(_, end)| end);
-    let known = ending.and_then(|ending| types.get(&ending.to_ascii_lowercase()));
-    let built_in = || mime_guess::from_path(name).first_raw().unwrap_or("application/octet-stream");
-    known.cloned().unwrap_or_else(|| Bytes::from_static(built_in().as_bytes()))
+    let ending = ending.unwrap_or_default().to_ascii_lowercase();
+    let built_in = || types::of_ending(&ending).unwrap_or(types::UNKNOWN).as_bytes();
+    own.get(&ending).cloned().unwrap_or_else(|| Bytes::from_static(built_in()))
 }
 
 /// What is at a path.
@@ -191,28 +174,25 @@ pub enum Kind {
 pub struct CacheShare {
     limits: CacheLimits,
     entries: Cell<usize>,
-    contents: Cell<usize>,
 }
 
 impl CacheShare {
     /// Nothing is kept yet.
     #[must_use]
     pub fn new(limits: CacheLimits) -> Rc<Self> {
-        Rc::new(Self { limits, entries: Cell::new(0), contents: Cell::new(0) })
+        Rc::new(Self { limits, entries: Cell::new(0) })
     }
 
     fn is_exceeded(&self) -> bool {
-        self.entries.get() > self.limits.entries || self.contents.get() > self.limits.contents
+        self.entries.get() > self.limits.entries
     }
 
-    fn add(&self, slot: &Slot) {
-        self.entries.set(self.entries.get() + 1);
-        self.contents.set(self.contents.get() + slot.contents());
+    fn add(&self, slots: usize) {
+        self.entries.set(self.entries.get() + slots);
     }
 
-    fn subtract(&self, slot: &Slot) {
-        self.entries.set(self.entries.get() - 1);
-        self.contents.set(self.contents.get() - slot.contents());
+    fn subtract(&self, slots: usize) {
+        self.entries.set(self.entries.get() - slots);
     }
 }
 
@@ -247,15 +227,6 @@ enum Known {
     Open(Rc<Entry>),
 }
 
-impl Slot {
-    fn contents(&self) -> usize {
-        match &self.known {
-            Known::Open(entry) => entry.contents.as_ref().map_or(0, Bytes::len),
-            _ => 0,
-        }
-    }
-}
-
 impl FileCache {
     /// An empty cache.
     #[must_use]
@@ -268,10 +239,10 @@ impl FileCache {
         self.number = number;
     }
 
-    /// What all caches that share its limits keep at present: the number of paths, and bytes of contents.
+    /// The number of paths that all caches that share its limits keep at present.
     #[must_use]
-    pub fn kept(&self) -> (usize, usize) {
-        (self.share.entries.get(), self.share.contents.get())
+    pub fn kept(&self) -> usize {
+        self.share.entries.get()
     }
 
     /// The folder.
@@ -341,19 +312,16 @@ impl FileCache {
     }
 
     fn forget(&mut self, path: &[u8]) {
-        if let Some(slot) = self.slots.remove(path) {
-            self.share.subtract(&slot);
+        if self.slots.remove(path).is_some() {
+            self.share.subtract(1);
         }
     }
 
     fn keep(&mut self, path: &[u8], identity: Identity, known: Known) {
         self.forget(path);
-        if matches!(known, Known::Open(_)) && !identity.is_older_than(SETTLED, SystemTime::now()) {
-            return;
-        }
         self.clock += 1;
         let slot = Slot { identity, known, used: self.clock };
-        self.share.add(&slot);
+        self.share.add(1);
         self.slots.insert(path.into(), slot);
         self.evict();
     }
@@ -365,20 +333,16 @@ impl FileCache {
             let mut uses: Vec<u64> = self.slots.values().map(|slot| slot.used).collect();
             let last = uses.len() / 8;
             let (_, &mut oldest, _) = uses.select_nth_unstable(last);
-            self.slots.retain(|_, slot| {
-                let stays = slot.used > oldest;
-                if !stays {
-                    self.share.subtract(slot);
-                }
-                stays
-            });
+            let before = self.slots.len();
+            self.slots.retain(|_, slot| slot.used > oldest);
+            self.share.subtract(before - self.slots.len());
         }
     }
 }
 
 impl Drop for FileCache {
     fn drop(&mut self) {
-        self.slots.values().for_each(|slot| self.share.subtract(slot));
+        self.share.subtract(self.slots.len());
     }
 }
 
@@ -388,44 +352,10 @@ enum Opened {
 }
 
 fn open(root: &Root, path: &[u8], types: &MediaTypes) -> Result<Opened, Refusal> {
-    for _ in 0..READ_ATTEMPTS {
-        let (file, identity) = match root.resolve(path)? {
-            Resolved::Directory(identity) => return Ok(Opened::Directory(identity)),
-            Resolved::File(unopened, identity) => (unopened.open()?, identity),
-        };
-        if let Ok(contents) = read(&file, &identity) {
-            let entry = Entry::new(path, types, &identity, file, contents);
-            return Ok(Opened::File(entry, identity));
+    Ok(match root.resolve(path)? {
+        Resolved::Directory(identity) => Opened::Directory(identity),
+        Resolved::File(unopened, identity) => {
+            Opened::File(Entry::new(path, types, &identity, unopened.open()?), identity)
         }
-    }
-    Err(Refusal::Failed(io::Error::other("the file changes while it is read")))
-}
-
-/// The file has changed since it was found.
-struct Changed;
-
-/// The complete contents of a small file, in the state that `identity` describes; `None` for larger files.
-fn read(file: &OwnedFd, identity: &Identity) -> Result<Option<Bytes>, Changed> {
-    let Some(size) =
-        usize::try_from(identity.size).ok().filter(|_| identity.size <= IN_MEMORY_LIMIT)
-    else {
-        return Ok(None);
-    };
-    // One more than expected, to notice a file that grew.
-    let mut contents = vec![0; size + 1];
-    let mut filled = 0;
-    while filled < contents.len() {
-        match rustix::io::pread(file, &mut contents[filled..], filled as u64) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return Err(Changed),
-        }
-    }
-    contents.truncate(filled);
-    if filled == size && Identity::of_descriptor(file).is_ok_and(|now| now == *identity) {
-        Ok(Some(contents.into()))
-    } else {
-        Err(Changed)
-    }
+    })
 }

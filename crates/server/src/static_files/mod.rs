@@ -9,6 +9,7 @@ mod owner;
 pub mod range;
 mod refusal;
 mod resolve;
+pub mod types;
 mod walk;
 mod writable;
 

@@ -1,6 +1,8 @@
 //! Why a handshake failed, as a sentence for the log.
 
-use rustls::{AlertDescription, CertificateError, Error, InvalidMessage, OtherError, PeerIncompatible};
+use rustls::{
+    AlertDescription, CertificateError, Error, InvalidMessage, OtherError, PeerIncompatible,
+};
 
 /// Says why a handshake failed: completes "no TLS handshake: ...". What clients do not cause in practice is said in the words of the library.
 pub(super) fn sentence(error: &Error) -> String {

@@ -123,8 +123,8 @@ struct Backlog {
 pub(super) enum NotStored {
     /// As many as may be wait already.
     Full,
-    /// The temporary file cannot be written.
-    Disk(io::Error),
+    /// The temporary file cannot grow.
+    NoDisk,
 }
 
 impl Backlog {
@@ -202,10 +202,13 @@ impl Inbox {
     pub(super) fn store(&self, bytes: &[u8]) -> Result<(), NotStored> {
         let mut backlog = self.backlog.borrow_mut();
         let backlog = backlog.get_or_insert_default();
+        if backlog.spool.is_stuck() {
+            return Err(NotStored::NoDisk);
+        }
         if backlog.spool.is_full() {
             return Err(NotStored::Full);
         }
-        backlog.spool.append(bytes).map_err(NotStored::Disk)?;
+        backlog.spool.append(bytes);
         self.wake_reader();
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use sendoff_config::{Config, Handler, ListenAddress, Route, Rules, Site};
+use sendoff_config::{Config, Handler, Htaccess, ListenAddress, Route, Rules, Site};
 
 use super::context::Context;
 use super::redirects::Concerns;
@@ -79,7 +79,9 @@ fn is_for_some_at(site: &Site, path: &str) -> bool {
         Concerns::of(&route.conditions, path) != Concerns::Never
             && (asks(site, &route.rules) || matches!(route.handler, Some(Handler::Deny { .. })))
     };
-    site.htaccess || !site.lua_before.is_empty() || site.routes.iter().any(decides)
+    site.htaccess == Htaccess::Obeyed
+        || !site.lua_before.is_empty()
+        || site.routes.iter().any(decides)
 }
 
 /// Whether a pool runs scripts of a site.

@@ -189,7 +189,7 @@ fn file(files: &impl ByPath, name: &[u8], range: Range) -> Result<Option<Segment
     };
     let end = end.filter(|&end| range.first <= end);
     let end = end.ok_or_else(|| broken(&format!("not in {}", name.escape_ascii())))?;
-    Ok((range.first < end).then(|| entry.segment(range.first, end - range.first)))
+    Ok((range.first < end).then(|| entry.part(range.first, end - range.first)))
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ impl Places {
                 self.names.pop_front();
                 let entry = files.by_path(&std::mem::take(&mut self.name))?;
                 if entry.size > 0 {
-                    return Ok(Some(entry.segment(0, entry.size)));
+                    return Ok(Some(entry.part(0, entry.size)));
                 }
             }
         }

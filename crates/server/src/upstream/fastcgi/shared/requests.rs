@@ -362,10 +362,10 @@ impl Requests {
                 return;
             }
             Err(NotStored::Full) => {
-                "its client is slow, and what waits for it has reached its limit".to_owned()
+                "its client is slow, and what waits for it has reached its limit"
             }
-            Err(NotStored::Disk(error)) => {
-                format!("what waits for its client cannot be stored: {error}")
+            Err(NotStored::NoDisk) => {
+                "its client is slow, and the folder for temporary files takes nothing more"
             }
         };
         let error = UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why);
