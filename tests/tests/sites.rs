@@ -493,14 +493,9 @@ fn rules_find_what_php_reads() {
         "%63", "%00", "x", "%61", "a_b", "a_b=c", "=c", "[]", "[x]", "a.b", "%", "%0", "&&",
     ];
     let in_cookies = [" ", "\t", ",", "; "];
-    let mut state = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64 | 1;
-    let seed = state;
-    let mut random = |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 33) as usize % below
-    };
+    let seed = fastrand::u64(..);
+    let mut generator = fastrand::Rng::with_seed(seed);
+    let mut random = |below: usize| generator.usize(..below);
     let mut client = server.connect();
     let (mut queries, mut cookies) = (0, 0);
     for _ in 0..6000 {

@@ -544,7 +544,7 @@ mod tests {
             for (arguments, expected) in
                 [(&[][..], CONFIG), (&["a.toml"], "a.toml"), (&["--config", "a.toml"], "a.toml")]
             {
-                let line = ["sendoff", command].iter().chain(arguments);
+                let line = ["sendoff", command].into_iter().chain(arguments.iter().copied());
                 let file = match Options::try_parse_from(line).unwrap().command {
                     Command::Run(Run { file }) | Command::Check(Check { file, .. }) => file,
                     other => panic!("{other:?}"),

@@ -573,6 +573,7 @@ mod tests {
         };
         let report = Report {
             version: "1.2".to_owned(),
+            config: None,
             pid: 7,
             front_pid: Some(8),
             confinement: None,

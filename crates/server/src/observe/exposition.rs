@@ -35,7 +35,7 @@ impl Exposition {
                     open_metrics = open_metrics.max(quality);
                 }
                 "text/plain" if is_known => {
-                    text = (3, if text.0 == 3 { text.1.max(quality) } else { quality })
+                    text = (3, if text.0 == 3 { text.1.max(quality) } else { quality });
                 }
                 "text/*" if text.0 < 2 => text = (2, quality),
                 "*/*" if text.0 < 1 => text = (1, quality),
