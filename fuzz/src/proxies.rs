@@ -3,8 +3,8 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sendoff_config::{ProxyFields, TrustedProxies};
-use sendoff_server::request::forwarded::Forwarded;
-use sendoff_server::request::proxy_protocol::{Announced, MAX_HEADER, announced};
+use sendoff_message::request::forwarded::Forwarded;
+use sendoff_message::request::proxy_protocol::{Announced, MAX_HEADER, announced};
 
 /// What two proxies add, the second of which is our peer.
 const ADDED: [(&str, &[u8], ProxyFields); 2] = [

@@ -11,7 +11,7 @@
 //! | 6 | | a process has ended a connection at work on a request (programs) |
 //!
 //! Numbers are big-endian, times nanoseconds of `CLOCK_MONOTONIC`. The other direction is not here: it goes with
-//! `SCM_RIGHTS` and is read by `sendoff_server::upstream`. The PHP master announces each worker with its descriptors, and, at its
+//! `SCM_RIGHTS` and is read by `sendoff_upstream`. The PHP master announces each worker with its descriptors, and, at its
 //! start and at that of each front, the socket on which workers ask for the state of the pool. The master of a program says
 //! how its processes are ([`ProgramState`]) at its start, at that of each front, and whenever that changes. Both say when a process was
 //! ended for want of memory ([`OUT_OF_MEMORY`]).

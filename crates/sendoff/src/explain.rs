@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use sendoff_server::observe::explain::{FIELD, SECRET_LEN};
+use sendoff_report::explain::{FIELD, SECRET_LEN};
 
 use self::secure::Secure;
 

@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 
 use rustix::process::{Resource, Rlimit, Signal};
 use sendoff_config::{Config, LogTarget};
+use sendoff_report::explain::{SECRET_LEN, Secret};
 use sendoff_server::front::Front;
-use sendoff_server::observe::explain::{SECRET_LEN, Secret};
 use sendoff_sys::process::take_inherited;
 use sendoff_sys::title;
 use sendoff_tls::Vault;

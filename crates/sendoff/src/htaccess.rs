@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use sendoff_config::{Config, Htaccess};
 use sendoff_htaccess::{File, MAX_FILE};
-use sendoff_server::static_files::open_regular;
+use sendoff_static_files::open_regular;
 
 /// Folders between a site's folder and the deepest that is looked into, as in the server.
 const MAX_DEPTH: usize = 256;

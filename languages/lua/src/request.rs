@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, Method, Version};
-use sendoff_server::request::{BadPath, Body, Endpoint, Request, Scheme, decode_path, normalise};
+use sendoff_message::request::{BadPath, Body, Endpoint, Request, Scheme, decode_path, normalise};
 
 /// What a web server asks.
 #[derive(Debug)]

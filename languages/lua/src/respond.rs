@@ -12,13 +12,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
+use sendoff_delivery::segment::Segment;
 use sendoff_lua::Phase;
-use sendoff_server::lua::{
-    Call, Dictionaries, Next, ScriptAnswer, ScriptShare, SiteScripts, Traces,
-};
-use sendoff_server::request::BodyStore;
-use sendoff_server::segment::Segment;
-use sendoff_server::static_files::{CacheLimits, CacheShare, respond_with};
+use sendoff_lua_host::{Call, Dictionaries, Next, ScriptAnswer, ScriptShare, SiteScripts, Traces};
+use sendoff_message::request::BodyStore;
+use sendoff_static_files::{CacheLimits, CacheShare, respond_with};
 use sendoff_worker::{Gone, Part, Sender, Worker};
 
 use crate::messages;
@@ -230,10 +228,7 @@ impl Response {
     }
 
     /// A file, or ranges of it. What scripts have set counts.
-    fn file(
-        found: sendoff_server::static_files::StaticResponse,
-        fields: Vec<(Bytes, Bytes)>,
-    ) -> Self {
+    fn file(found: sendoff_static_files::StaticResponse, fields: Vec<(Bytes, Bytes)>) -> Self {
         let is_set = |name: &str| {
             fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()))
         };
@@ -271,7 +266,7 @@ impl Response {
 }
 
 /// The whole body of the request.
-fn read_body(worker: &mut Worker) -> io::Result<sendoff_server::request::Body> {
+fn read_body(worker: &mut Worker) -> io::Result<sendoff_message::request::Body> {
     let mut store = BodyStore::keep();
     let mut buffer = vec![0; BODY_PIECE];
     loop {

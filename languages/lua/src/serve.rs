@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
-use sendoff_server::lua::Dictionaries;
+use sendoff_lua_host::Dictionaries;
 use sendoff_sys::process::SignalFd;
 use sendoff_worker::{Roles, Sender, Stopper, Worker, listener};
 

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use sendoff_acme::CertificateReport;
 use sendoff_config::PoolConfig;
-use sendoff_server::observe::status::{
+use sendoff_report::status::{
     Encryption, HostStatus, Phase, ProgramStatus, RequestStatus, SiteStatus, Status,
     UpstreamStatus, WorkerStatus,
 };
-use sendoff_server::upstream::{OpcacheReport, PhpReport};
+use sendoff_report::workers::{OpcacheReport, PhpReport};
 use serde::{Deserialize, Serialize};
 
 use super::confinement::Confinement;

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use sendoff_server::observe::status::Status;
+use sendoff_report::status::Status;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::state::Supervisor;

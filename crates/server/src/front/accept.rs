@@ -7,21 +7,23 @@ use std::time::Duration;
 use bytes::BytesMut;
 use rustix::io::Errno;
 use sendoff_config::Limits;
+use sendoff_exchange::clients::Connections;
+use sendoff_exchange::lifecycle::{Counted, CountedByKernel, Lifecycle, Stage};
+use sendoff_exchange::service::{Current, Service};
+use sendoff_http1_server::{Connection, Http2, Served};
+use sendoff_http2_server as http2;
+use sendoff_message::request::{Origin, Scheme, Who};
+use sendoff_report::limits::Limit;
+use sendoff_transport::descriptors;
+use sendoff_transport::descriptors::Level;
+use sendoff_transport::handshake;
+use sendoff_transport::handshake::{Hello, Secured};
+use sendoff_transport::{Failure, Tcp, Transport, settle};
 use tokio::time::timeout;
 
 use super::budget::LEAST;
 use super::listener::{Accepted, Listening};
 use super::proxy_header::take_header;
-use crate::clients::Connections;
-use crate::descriptors::{self, Level};
-use crate::http1::{Connection, Http2, Served};
-use crate::http2;
-use crate::lifecycle::{Counted, CountedByKernel, Lifecycle, Stage};
-use crate::observe::limits::Limit;
-use crate::request::{Origin, Scheme, Who};
-use crate::service::{Current, Service};
-use crate::transport::handshake::{self, Hello, Secured};
-use crate::transport::{Failure, Tcp, Transport, settle};
 
 /// Pause before the next attempt when descriptors have run out and no connection is idle.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 
-use crate::upstream::Pool;
+use sendoff_upstream_worker::pool::Pool;
 
 /// Calls `ready` when every event loop runs and the last of the first workers of each pool has arrived. A pool whose worker script
 /// fails to boot does not keep the others waiting.

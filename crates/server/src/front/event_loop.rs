@@ -7,7 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sendoff_delivery::Snapshots;
+use sendoff_exchange::lifecycle::{Lifecycle, Stage};
+use sendoff_handlers::observe::gather::Reply;
+use sendoff_report::access_log::Sender;
 use sendoff_sys::process::give_back_freed_memory;
+use sendoff_upstream_worker::register::NewLink;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_local;
@@ -16,11 +21,6 @@ use super::announce::Announce;
 use super::budget::Budget;
 use super::generation::{Generation, NewPool};
 use super::running_loop::{LoopOrder, Place, RunningLoop, Shared};
-use crate::delivery::Snapshots;
-use crate::lifecycle::{Lifecycle, Stage};
-use crate::observe::access_log::Sender;
-use crate::observe::gather::Reply;
-use crate::upstream::NewLink;
 
 /// Freed memory that the front keeps for the next responses, in bytes. Without it a relayed body of 1 MB costs one `brk` and some
 /// 25 page faults.

@@ -6,23 +6,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
+use sendoff_auth::Auth;
 use sendoff_config::{
     Address, Attachment, Config, PoolConfig, Proxy, ProxyAddress, Site, Upstream,
 };
+use sendoff_handlers::challenges::Challenges;
 use sendoff_pool::ProgramState;
+use sendoff_report::access_log::LogFile;
+use sendoff_report::status::{PoolStatus, ProgramStatus, WorkerStatus};
 use sendoff_tls::{Credentials, Tickets, Vault, server_config};
+use sendoff_upstream::queue::QueueLimits;
+use sendoff_upstream_fastcgi::application::{Application, ApplicationLoad};
+use sendoff_upstream_fastcgi::attached::hosts_of;
+use sendoff_upstream_fastcgi::attached::{Attached, attached};
+use sendoff_upstream_fastcgi::channel::Channel;
+use sendoff_upstream_fastcgi::program::Program;
+use sendoff_upstream_gateway::Gateway;
+use sendoff_upstream_worker::master::Master;
+use sendoff_upstream_worker::pool::Pool;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-
-use crate::auth::Auth;
-use crate::challenges::Challenges;
-use crate::observe::access_log::LogFile;
-use crate::observe::status::{PoolStatus, ProgramStatus, WorkerStatus};
-use crate::upstream::hosts::Hosts;
-use crate::upstream::{
-    Application, ApplicationLoad, Attached, Channel, Gateway, Master, Pool, Program, QueueLimits,
-    attached,
-};
 
 /// The protocols that clients may choose from under TLS (ALPN, RFC 7301), the preferred one first.
 const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
@@ -195,7 +198,7 @@ pub(super) fn attached_of<'c>(
                 return application;
             }
             let new = || match upstream {
-                Some(upstream) => Hosts::of_upstream(upstream, *fastcgi_timeout),
+                Some(upstream) => hosts_of(upstream, *fastcgi_timeout),
                 None => attached(Application::new(address.clone(), *fastcgi_timeout)),
             };
             Arc::clone(known.entry((address, *fastcgi_timeout, upstream)).or_insert_with(new))

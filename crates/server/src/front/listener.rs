@@ -9,10 +9,9 @@ use std::path::Path;
 use std::rc::Rc;
 
 use sendoff_config::{ListenAddress, Listener};
-
-use crate::descriptors;
-use crate::request::{Endpoint, Origin, Scheme};
-use crate::transport::{Tcp, Unix};
+use sendoff_message::request::{Endpoint, Origin, Scheme};
+use sendoff_transport::descriptors;
+use sendoff_transport::{Tcp, Unix};
 
 /// A listener whose connections one event loop accepts.
 #[derive(Debug)]

@@ -23,9 +23,21 @@ use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use rustix::process::{Resource, getrlimit};
+use sendoff_compress::Compressor;
 use sendoff_config::{Address, Attachment, Config, PoolConfig, Site};
+use sendoff_delivery::{SnapshotLimits, Snapshots};
+use sendoff_exchange::clients::Connections;
+use sendoff_exchange::lifecycle::Stage;
+pub use sendoff_handlers::observe::gather::Gatherer;
+use sendoff_page_cache::PageCache;
+use sendoff_report::access_log;
+use sendoff_report::access_log::LogFile;
+use sendoff_report::explain::Secret;
 use sendoff_sys::process::keep_freed_memory;
 use sendoff_tls::{Tickets, Vault};
+use sendoff_transport::descriptors;
+use sendoff_upstream_fastcgi::channel::Channel;
+use sendoff_upstream_worker::master::Master;
 use tokio::sync::{mpsc, watch};
 
 use announce::Announce;
@@ -35,20 +47,9 @@ use generation::{Generation, NewPool, PoolUse, attached_of, gateways, tls_of_sit
 use running::{End, LoopHandle, Means, Running};
 use running_loop::Shared;
 
-pub use crate::page_cache::Purge;
-pub use crate::transport::kernel_has_tls;
 pub use orders::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
-
-use crate::clients::Connections;
-use crate::compress::Compressor;
-use crate::delivery::{SnapshotLimits, Snapshots};
-use crate::descriptors;
-use crate::lifecycle::Stage;
-use crate::observe::access_log::{self, LogFile};
-use crate::observe::explain::Secret;
-use crate::observe::gather::Gatherer;
-use crate::page_cache::PageCache;
-use crate::upstream::{Channel, Master};
+pub use sendoff_page_cache::Purge;
+pub use sendoff_transport::kernel_has_tls;
 
 /// What a front is started with.
 #[derive(Debug)]

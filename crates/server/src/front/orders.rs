@@ -5,11 +5,10 @@ use std::future::Future;
 use std::os::fd::OwnedFd;
 
 use sendoff_config::{Config, LogTarget};
+use sendoff_page_cache::Purge;
+use sendoff_report::status::Status;
 use sendoff_tls::{Challenge, Vault};
 use tokio::sync::oneshot;
-
-use crate::observe::status::Status;
-use crate::page_cache::Purge;
 
 /// What a running front is told.
 #[derive(Debug)]

@@ -8,11 +8,12 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::FileType;
 use sendoff_config::PoolConfig;
+use sendoff_report::pool_page::PoolPage;
+use sendoff_report::workers::PhpReport;
+use sendoff_transport::pipe::Pipe;
+use sendoff_upstream::packets::Packets;
+use sendoff_upstream_worker::pool::Pool;
 use tokio::time::{sleep, timeout};
-
-use crate::observe::pool_page::PoolPage;
-use crate::pipe::Pipe;
-use crate::upstream::{Packets, PhpReport, Pool};
 
 /// The first byte of a message that says what PHP has at work. Any other is a question, which comes with a pipe for the answer.
 const OF_PHP: u8 = b'p';

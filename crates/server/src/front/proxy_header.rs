@@ -5,12 +5,11 @@ use std::rc::Rc;
 
 use bytes::{Buf, BytesMut};
 use sendoff_config::TrustedProxies;
+use sendoff_exchange::lifecycle::Lifecycle;
+use sendoff_message::request::Origin;
+use sendoff_message::request::proxy_protocol::{Announced, announced};
+use sendoff_transport::Transport;
 use tokio::time::{Duration, timeout};
-
-use crate::lifecycle::Lifecycle;
-use crate::request::Origin;
-use crate::request::proxy_protocol::{Announced, announced};
-use crate::transport::Transport;
 
 /// The size of the buffer, in bytes. A request that follows the header at once fits, too.
 const READ: usize = 16 * 1024;

@@ -11,7 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sendoff_config::{Config, LogTarget, PoolConfig};
+use sendoff_page_cache::PageCache;
+use sendoff_report::access_log;
+use sendoff_report::access_log::LogFile;
+use sendoff_report::status::Status;
 use sendoff_tls::{Tickets, Vault};
+use sendoff_upstream_fastcgi::attached::Attached;
+use sendoff_upstream_worker::master::Master;
+use sendoff_upstream_worker::register::{NewLink, receive_workers};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, spawn_blocking, spawn_local};
 use tokio::time::{Instant, sleep};
@@ -22,10 +29,6 @@ use super::generation::{
 use super::orders::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
 use super::pool_status::answer;
 use super::running_loop::{Listeners, LoopOrder};
-use crate::observe::access_log::{self, LogFile};
-use crate::observe::status::Status;
-use crate::page_cache::PageCache;
-use crate::upstream::{Attached, Master, NewLink, receive_workers};
 
 /// How long the first workers of a new pool may take to arrive.
 const WORKERS_TIMEOUT: Duration = Duration::from_secs(60);

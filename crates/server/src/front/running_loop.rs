@@ -9,7 +9,34 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use sendoff_compress::Compressor;
 use sendoff_config::{FrontConfig, Listener};
+use sendoff_delivery::Snapshots;
+use sendoff_delivery::blocked::set_most;
+use sendoff_exchange::clients::{Connections, Requests};
+use sendoff_exchange::lifecycle::Lifecycle;
+use sendoff_exchange::rates::Rates;
+use sendoff_exchange::service::Current;
+use sendoff_handlers::observe::gather::{Figures, Gatherer, Reply};
+use sendoff_handlers::observe::upstreams::upstreams_status;
+use sendoff_handlers::services::Services;
+use sendoff_lua_host::Dictionaries;
+use sendoff_page_cache::PageCache;
+use sendoff_report::access_log::{Flusher, Logs, Sender};
+use sendoff_report::explain::Secret;
+use sendoff_report::limits::Limit;
+use sendoff_report::meters::Meters;
+use sendoff_report::status::{Encryption, PoolStatus, Status, WorkerStatus};
+use sendoff_report::workers::PoolReport;
+use sendoff_site::sites::Sites;
+use sendoff_transport::kernel_has_tls;
+use sendoff_upstream_fastcgi::attached::{sweep, tend};
+use sendoff_upstream_gateway::tend_gateways;
+use sendoff_upstream_worker::claims::Claims;
+use sendoff_upstream_worker::deadline::{Deadlines, enforce};
+use sendoff_upstream_worker::link::{Link, LocalPool};
+use sendoff_upstream_worker::register::NewLink;
+use sendoff_upstream_worker::tuner::tune;
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_local;
 use tokio::time::Instant;
@@ -19,28 +46,6 @@ use super::announce::Announce;
 use super::budget::Budget;
 use super::generation::{Generation, NewPool, NewProgram, Tasks};
 use super::listener::Listening;
-use crate::clients::{Connections, Requests};
-use crate::compress::Compressor;
-use crate::delivery::Snapshots;
-use crate::delivery::blocked::set_most;
-use crate::handler::services::Services;
-use crate::lifecycle::Lifecycle;
-use crate::lua::Dictionaries;
-use crate::observe::access_log::{Flusher, Logs, Sender};
-use crate::observe::explain::Secret;
-use crate::observe::gather::{Figures, Gatherer, Reply};
-use crate::observe::limits::Limit;
-use crate::observe::meters::Meters;
-use crate::observe::status::{Encryption, PoolStatus, Status, WorkerStatus};
-use crate::page_cache::PageCache;
-use crate::rates::Rates;
-use crate::service::Current;
-use crate::site::sites::Sites;
-use crate::transport::kernel_has_tls;
-use crate::upstream::{
-    Claims, Deadlines, Link, LocalPool, NewLink, PoolReport, enforce, sweep, tend, tend_gateways,
-    tune, upstreams_status,
-};
 
 /// What a running event loop is told. The loop answers by dropping `done`.
 #[derive(Debug)]

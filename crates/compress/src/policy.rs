@@ -1,0 +1,368 @@
+//! Which responses are compressed for a request.
+
+use http::header::{AUTHORIZATION, COOKIE, REFERER};
+use http::{HeaderValue, Method, StatusCode};
+use sendoff_config::{Coding, Compress, Compression};
+use sendoff_message::request::{Request, Scheme};
+use sendoff_message::response::{Field, ResponseHead};
+
+use super::accept::Accepted;
+use super::etag;
+
+/// Digests of the body as it was before it was compressed (RFC 9530, RFC 3230, RFC 1864).
+const DIGESTS: [&str; 4] = ["Content-Digest", "Repr-Digest", "Digest", "Content-MD5"];
+
+/// Who makes the response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Maker {
+    /// The server, from a file or by itself.
+    Server,
+    /// A script or an application: the response may contain secrets beside what the client has sent.
+    Application,
+}
+
+/// What a request allows.
+#[derive(Debug)]
+pub struct Policy<'a> {
+    rules: &'a Compression,
+    of: Compress,
+    maker: Maker,
+    accepted: Accepted,
+    pub(super) is_head: bool,
+    /// Why nothing is compressed although the client would accept it.
+    withheld: Option<&'static str>,
+    /// `If-None-Match` as the client has sent it, if applications see another value.
+    asked: Option<&'a HeaderValue>,
+}
+
+/// What becomes of a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It does not depend on `Accept-Encoding`.
+    Plain,
+    /// Other requests for it get it compressed.
+    Varies,
+    /// It is compressed.
+    Compressed(Coding),
+}
+
+impl<'a> Policy<'a> {
+    /// The policy for a request; `None`: nothing is compressed. `of` says which responses are, `asked` is `If-None-Match` as the
+    /// client has sent it.
+    pub fn new(
+        rules: &'a Compression,
+        of: Compress,
+        maker: Maker,
+        request: &Request,
+        asked: Option<&'a HeaderValue>,
+    ) -> Option<Self> {
+        match of {
+            Compress::Off => return None,
+            Compress::Static if maker == Maker::Application => return None,
+            Compress::Static | Compress::All => {}
+        }
+        let withheld = (!rules.cross_site && may_be_attack(request)).then_some(
+            "the request carries credentials over TLS and may come from another site (compress_cross_site)",
+        );
+        let accepted = Accepted::of(&request.headers, request.version);
+        let is_head = request.method == Method::HEAD;
+        Some(Self { rules, of, maker, accepted, is_head, withheld, asked })
+    }
+
+    /// The same for a client that accepts everything.
+    pub fn for_everything(mut self) -> Self {
+        self.accepted = Accepted::everything();
+        self
+    }
+
+    /// The codings for this client, the best one first.
+    pub fn choices(&self) -> Vec<Coding> {
+        self.accepted.choices(&self.rules.codings)
+    }
+
+    /// Whether bodies of this media type are compressed.
+    pub fn is_compressible(&self, media_type: &[u8]) -> bool {
+        let essence = media_type.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
+        self.rules.types.iter().map(String::as_bytes).any(|known| {
+            if let Some(end) = known.strip_prefix(b"*/*") {
+                // RFC 6838 §4.2.8: the suffix says what the type is made of.
+                let from = essence.len().checked_sub(end.len());
+                from.is_some_and(|from| essence[from..].eq_ignore_ascii_case(end))
+            } else if let Some(start) = known.strip_suffix(b"*") {
+                essence.get(..start.len()).is_some_and(|own| own.eq_ignore_ascii_case(start))
+            } else {
+                essence.eq_ignore_ascii_case(known)
+            }
+        })
+    }
+
+    pub(super) fn is_too_short(&self, len: u64) -> bool {
+        len < self.rules.min_length
+    }
+
+    /// What becomes of a response with this head.
+    pub(super) fn verdict(&self, head: &ResponseHead) -> Verdict {
+        if head.status == StatusCode::NOT_MODIFIED {
+            return Verdict::Varies;
+        }
+        let is_compressible =
+            head.value("Content-Type").is_some_and(|media_type| self.is_compressible(media_type));
+        let is_encoded = head.value("Content-Encoding").is_some_and(|coding| coding != b"identity");
+        let is_part = head.status == StatusCode::PARTIAL_CONTENT || head.has("Content-Range");
+        // A part does not tell how long the whole is, which is compressed for others.
+        let is_short = !is_part && head.length.is_some_and(|len| self.is_too_short(len));
+        // A file that cannot be sent may be answered for by a script.
+        let is_other = self.of == Compress::Static && is_error(head.status);
+        let is_bodiless =
+            [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT].contains(&head.status);
+        if is_other
+            || !is_compressible
+            || is_encoded
+            || is_short
+            || is_bodiless
+            || forbids_transform(head)
+        {
+            return Verdict::Plain;
+        }
+        let is_withheld = self.withheld(head.status).is_some();
+        let coding = self.choices().first().copied().filter(|_| !is_part && !is_withheld);
+        coding.map_or(Verdict::Varies, Verdict::Compressed)
+    }
+
+    /// Why a response with this status is not compressed although the client would accept it.
+    fn withheld(&self, status: StatusCode) -> Option<&'static str> {
+        self.withheld.filter(|_| self.maker == Maker::Application || is_error(status))
+    }
+
+    /// Why a response with this head is not compressed, if that is not its own affair.
+    pub fn explanation(&self, head: &ResponseHead) -> Option<String> {
+        match self.verdict(head) {
+            Verdict::Compressed(coding) => Some(format!(
+                "compressed with {} for clients that accept it: read by the server, not sent from the file; compress = false in \
+                 the site or a route turns it off",
+                coding.name()
+            )),
+            Verdict::Varies => {
+                self.withheld(head.status).map(|why| format!("not compressed: {why}"))
+            }
+            Verdict::Plain => None,
+        }
+    }
+
+    /// Changes the head of a response that is not modified so that the client finds what it has.
+    pub(super) fn restore_tag(&self, head: &mut ResponseHead) {
+        if head.status == StatusCode::NOT_MODIFIED
+            && let Some(asked) = self.asked
+            && let Some(own) = tag(head)
+            && let Some(given) = etag::asked_for(own.value(), asked, self.accepted)
+        {
+            own.set_value(given);
+        }
+    }
+}
+
+/// Tells caches that the response depends on `Accept-Encoding`.
+pub fn vary(head: &mut ResponseHead) {
+    let says = |field: &Field| {
+        field.is("Vary")
+            && field
+                .value()
+                .split(|&b| b == b',')
+                .map(<[u8]>::trim_ascii)
+                .any(|field| field == b"*" || field.eq_ignore_ascii_case(b"Accept-Encoding"))
+    };
+    if !head.fields.iter().any(says) {
+        // A list may be spread over several fields (RFC 9110 §5.3), which leaves the application's own as it is.
+        head.field("Vary", &b"Accept-Encoding"[..]);
+    }
+}
+
+/// Turns the head of a response into that of its compressed form. The caller knows its length, if anyone does.
+pub(super) fn compressed(head: &mut ResponseHead, coding: Coding) {
+    head.length = None;
+    head.fields.retain(|field| {
+        let is = |name: &str| field.is(name);
+        !is("Accept-Ranges") && !is("Content-Encoding") && !DIGESTS.into_iter().any(is)
+    });
+    if let Some(tag) = tag(head)
+        && let Some(other) = etag::of_compressed(tag.value(), coding)
+    {
+        tag.set_value(other);
+    }
+    head.field("Content-Encoding", coding.name());
+}
+
+fn is_error(status: StatusCode) -> bool {
+    status.is_client_error() || status.is_server_error()
+}
+
+fn tag(head: &mut ResponseHead) -> Option<&mut Field> {
+    head.fields.iter_mut().find(|field| field.is("ETag"))
+}
+
+/// RFC 9111 §5.2.2.6.
+fn forbids_transform(head: &ResponseHead) -> bool {
+    head.fields.iter().any(|field| {
+        field.is("Cache-Control")
+            && field
+                .value()
+                .split(|&b| b == b',')
+                .any(|directive| directive.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
+    })
+}
+
+/// Whether another site may have caused the request in order to learn a secret of the client's page from the length of the compressed
+/// response (BREACH): it carries credentials, is encrypted, and neither `Sec-Fetch-Site` nor `Referer` says that it comes from the
+/// site itself. Browsers set the former in every request; a page cannot change it.
+fn may_be_attack(request: &Request) -> bool {
+    let headers = &request.headers;
+    let has_certificate =
+        || request.tls.as_ref().is_some_and(|shown| shown.client_certificate.is_some());
+    let has_credentials =
+        headers.contains_key(COOKIE) || headers.contains_key(AUTHORIZATION) || has_certificate();
+    if request.scheme != Scheme::Https || !has_credentials {
+        return false;
+    }
+    let is_own = match headers.get("Sec-Fetch-Site") {
+        // `none`: typed by the user.
+        Some(site) => site == "same-origin" || site == "none",
+        None => headers.get(REFERER).is_some_and(|page| is_of_this_site(page.as_bytes(), request)),
+    };
+    !is_own
+}
+
+fn is_of_this_site(page: &[u8], request: &Request) -> bool {
+    let Some(host) = &request.host else { return false };
+    let rest = page.strip_prefix(b"https://").and_then(|rest| rest.strip_prefix(&host[..]));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sendoff_message::request::sample::request;
+
+    fn head(status: u16, fields: &[(&'static str, &'static str)]) -> ResponseHead {
+        let mut head = ResponseHead::new(StatusCode::from_u16(status).unwrap(), None);
+        for (name, value) in fields {
+            head.field(name, *value);
+        }
+        head
+    }
+
+    fn fields(head: &ResponseHead) -> String {
+        head.fields.iter().map(Field::text).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn the_head_decides() {
+        let rules = Compression::default();
+        let mut request = request(Some("example.org"));
+        request.headers.insert("accept-encoding", HeaderValue::from_static("br, gzip"));
+        let policy = |of, maker| Policy::new(&rules, of, maker, &request, None);
+        assert!(policy(Compress::Off, Maker::Server).is_none());
+        assert!(policy(Compress::Static, Maker::Application).is_none());
+        let files_only = policy(Compress::Static, Maker::Server).unwrap();
+        let policy = policy(Compress::All, Maker::Server).unwrap();
+        let html = ("Content-Type", "text/html; charset=utf-8");
+        let br = Verdict::Compressed(Coding::Brotli);
+        assert_eq!(files_only.verdict(&head(200, &[html])), br);
+        assert_eq!(files_only.verdict(&head(404, &[html])), Verdict::Plain, "perhaps a script's");
+        for (status, more, expected) in [
+            (200, &[html][..], br),
+            (404, &[html], br),
+            (200, &[("content-type", "IMAGE/SVG+XML")], br),
+            (200, &[("Content-Type", "image/png")], Verdict::Plain),
+            (200, &[("Content-Type", "textile/x")], Verdict::Plain),
+            (200, &[], Verdict::Plain),
+            (200, &[html, ("Content-Encoding", "gzip")], Verdict::Plain),
+            (200, &[html, ("Content-Encoding", "identity")], br),
+            (200, &[html, ("Cache-Control", "public,  No-Transform")], Verdict::Plain),
+            (204, &[html], Verdict::Plain),
+            (206, &[html], Verdict::Varies),
+            (200, &[html, ("Content-Range", "bytes 0-1/2")], Verdict::Varies),
+            (304, &[], Verdict::Varies),
+        ] {
+            assert_eq!(policy.verdict(&head(status, more)), expected, "{status} {more:?}");
+        }
+        let mut short = head(200, &[html]);
+        short.length = Some(1023);
+        assert_eq!(policy.verdict(&short), Verdict::Plain);
+        short.length = Some(1024);
+        assert_eq!(policy.verdict(&short), br);
+        let mut part = head(206, &[html]);
+        part.length = Some(100);
+        assert_eq!(policy.verdict(&part), Verdict::Varies);
+    }
+
+    #[test]
+    fn what_describes_the_uncompressed_body_goes() {
+        let mut head = head(
+            200,
+            &[
+                ("etag", "\"x\""),
+                ("Accept-Ranges", "bytes"),
+                ("Repr-Digest", "sha-256=:x:"),
+                ("Vary", "Cookie"),
+                ("Content-MD5", "x"),
+            ],
+        );
+        head.length = Some(5000);
+        vary(&mut head);
+        vary(&mut head);
+        compressed(&mut head, Coding::Zstd);
+        assert_eq!(head.length, None);
+        assert_eq!(
+            fields(&head),
+            "etag: W/\"x+zstd\"\nVary: Cookie\nVary: Accept-Encoding\nContent-Encoding: zstd"
+        );
+        let mut known = self::head(200, &[("Vary", "Cookie, accept-encoding")]);
+        vary(&mut known);
+        let mut all = self::head(200, &[("Vary", "*")]);
+        vary(&mut all);
+        assert_eq!([known.fields.len(), all.fields.len()], [1, 1]);
+    }
+
+    #[test]
+    fn pages_with_secrets_are_not_compressed_for_other_sites() {
+        let rules = Compression::default();
+        let html = head(200, &[("Content-Type", "text/html")]);
+        let compressed = |scheme, maker, fields: &[(&'static str, &'static str)]| {
+            let mut request = request(Some("example.org"));
+            request.scheme = scheme;
+            request.headers.insert("accept-encoding", HeaderValue::from_static("gzip"));
+            for (name, value) in fields {
+                request.headers.insert(*name, HeaderValue::from_static(value));
+            }
+            let policy = Policy::new(&rules, Compress::All, maker, &request, None).unwrap();
+            policy.verdict(&html) != Verdict::Varies
+        };
+        let cookie = ("cookie", "session=1");
+        for (fields, expected) in [
+            (&[][..], true),
+            (&[cookie], false),
+            (&[("authorization", "Basic eDp5")], false),
+            (&[cookie, ("sec-fetch-site", "same-origin")], true),
+            (&[cookie, ("sec-fetch-site", "none")], true),
+            (&[cookie, ("sec-fetch-site", "same-site")], false),
+            (&[cookie, ("sec-fetch-site", "cross-site")], false),
+            (
+                &[cookie, ("sec-fetch-site", "cross-site"), ("referer", "https://example.org/")],
+                false,
+            ),
+            (&[cookie, ("referer", "https://example.org/a")], true),
+            (&[cookie, ("referer", "https://example.org")], true),
+            (&[cookie, ("referer", "https://example.org.evil/")], false),
+            (&[cookie, ("referer", "https://evil/https://example.org/")], false),
+            (&[cookie, ("referer", "http://example.org/")], false),
+        ] {
+            assert_eq!(
+                compressed(Scheme::Https, Maker::Application, fields),
+                expected,
+                "{fields:?}"
+            );
+            assert!(compressed(Scheme::Http, Maker::Application, fields), "{fields:?}");
+            assert!(compressed(Scheme::Https, Maker::Server, fields), "{fields:?}");
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! The responder that compresses.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::StatusCode;
+use sendoff_config::Coding;
+use sendoff_delivery::Progress;
+use sendoff_delivery::segment::Segment;
+use sendoff_exchange::passed_on;
+use sendoff_exchange::responder::{Fit, Lender, Responder, Room, Tunnel};
+use sendoff_message::Cut;
+use sendoff_message::response::ResponseHead;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::Compressor;
+use super::cache::{Check, Checked, Known};
+use super::encoder::{Effort, Encoder, compress};
+use super::input::Input;
+use super::policy::{self, Policy, Verdict};
+
+/// Bytes that are compressed on the event loop before other connections get their turn: a third of a millisecond at most.
+const TURN: usize = 32 * 1024;
+
+/// When this number of bytes waits, a thread beside the event loop compresses them, if one is free.
+const FOR_THREAD: usize = 128 * 1024;
+
+/// A body up to this size, in bytes, that is complete before its head has left is compressed in one go, and its length announced.
+const AT_ONCE: u64 = TURN as u64;
+
+/// ```text
+///            begin()              send_now(), or the end of a long body
+///  Waiting ──────────▶ Held ──────────────────────────────────────────────▶ Streaming ──▶ Passing, at the end
+///     │                  ├── its compressed form is kept ──▶ Checking ──▶ Passing, or as without it
+///     └──────────────────┴── not compressed, or complete at once ──▶ Passing
+/// ```
+enum State {
+    Waiting,
+    /// The head is known, and waits for what follows it. It does not say yet that the body is compressed.
+    Held(Box<ResponseHead>, Coding),
+    /// The body is a whole file, which is compared with the one whose compressed form is kept.
+    Checking(Box<ResponseHead>, Coding, Box<Check>),
+    Streaming(Stream),
+    /// Everything is passed on as it is.
+    Passing,
+}
+
+/// A body on its way through an encoder.
+enum Stream {
+    /// On the event loop.
+    Here(Box<Encoder>),
+    /// On another thread.
+    There(JoinHandle<io::Result<(Box<Encoder>, Vec<u8>)>>),
+}
+
+/// A responder that compresses what the policy says, and passes everything else on.
+pub struct Compressed<'r> {
+    client: &'r mut dyn Responder,
+    policy: &'r Policy<'r>,
+    compressor: Arc<Compressor>,
+    state: State,
+    input: Input,
+    /// Bytes that are missing of the announced length, of a body that is held or compressed.
+    left: Option<u64>,
+    /// The body is complete: its end was told, or its announced length was reached.
+    has_ended: bool,
+    status: Option<StatusCode>,
+    /// Nothing has come since other tasks had their turn, such as the one that reads what the application sends.
+    has_paused: bool,
+    /// Bytes pushed as bytes, while the body is held or compressed.
+    generated: u64,
+}
+
+impl<'r> Compressed<'r> {
+    /// A response that is compressed if `policy` says so once its head is known.
+    pub fn new(
+        client: &'r mut dyn Responder,
+        policy: &'r Policy<'r>,
+        compressor: &Arc<Compressor>,
+    ) -> Self {
+        Self {
+            client,
+            policy,
+            compressor: Arc::clone(compressor),
+            state: State::Waiting,
+            input: Input::default(),
+            left: None,
+            has_ended: false,
+            status: None,
+            has_paused: false,
+            generated: 0,
+        }
+    }
+
+    /// Sends a head that was held, and with it what has been collected, as it is.
+    fn pass(&mut self, mut head: ResponseHead, varies: bool) -> Result<(), Cut> {
+        self.state = State::Passing;
+        if varies {
+            policy::vary(&mut head);
+        }
+        self.client.begin(head)?;
+        for segment in std::mem::take(&mut self.input).into_segments() {
+            self.client.push(segment)?;
+        }
+        if self.has_ended {
+            self.client.end()?;
+        }
+        Ok(())
+    }
+
+    /// Sends a whole body that is compressed already.
+    fn send_whole(
+        &mut self,
+        mut head: ResponseHead,
+        coding: Coding,
+        body: Segment,
+    ) -> Result<(), Cut> {
+        self.state = State::Passing;
+        self.input = Input::default();
+        policy::vary(&mut head);
+        policy::compressed(&mut head, coding);
+        head.length = Some(body.len());
+        self.client.begin(head)?;
+        self.client.push(body)?;
+        self.client.end()?;
+        Ok(())
+    }
+
+    /// Sends a head that was held, and begins to compress what follows it.
+    fn stream(&mut self, mut head: ResponseHead, coding: Coding) -> Result<(), Cut> {
+        let Some(encoder) = Encoder::for_stream(coding, &self.compressor.budget)? else {
+            return self.pass(head, true);
+        };
+        policy::vary(&mut head);
+        policy::compressed(&mut head, coding);
+        self.client.begin(head)?;
+        self.state = State::Streaming(Stream::Here(Box::new(encoder)));
+        Ok(())
+    }
+
+    /// Sends a head that was held.
+    fn leave_hold(&mut self) -> Result<(), Cut> {
+        match std::mem::replace(&mut self.state, State::Waiting) {
+            State::Held(head, coding) if self.has_ended => self.send_held(head, coding),
+            State::Held(head, coding) => self.stream(*head, coding),
+            other => {
+                self.state = other;
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends a body that is complete before its head has left, or begins to.
+    fn send_held(&mut self, head: Box<ResponseHead>, coding: Coding) -> Result<(), Cut> {
+        if self.policy.is_too_short(self.input.len()) {
+            return self.pass(*head, false);
+        }
+        if let Some((file, state)) = self.input.whole_file() {
+            match self.compressor.cache.look(state, coding) {
+                Known::Kept(check) => {
+                    self.state = State::Checking(head, coding, Box::new(check));
+                    return self.check();
+                }
+                Known::Useless => return self.pass(*head, true),
+                Known::Nothing => {}
+                Known::Make(reservation) => {
+                    let threads = Arc::clone(&self.compressor.threads);
+                    let file = file.file.descriptor();
+                    if let Some((permit, file)) = threads.try_acquire_owned().ok().zip(file) {
+                        spawn_blocking(move || {
+                            reservation.make(&file);
+                            drop(permit);
+                        });
+                    }
+                }
+            }
+        }
+        self.compress(*head, coding)
+    }
+
+    /// Goes on with the comparison of a file with the one whose compressed form is kept.
+    fn check(&mut self) -> Result<(), Cut> {
+        let State::Checking(head, coding, mut check) =
+            std::mem::replace(&mut self.state, State::Waiting)
+        else {
+            return Ok(());
+        };
+        let file = self.input.whole_file().and_then(|(file, _)| file.file.descriptor());
+        match file.map_or(Checked::Changed, |file| check.go_on(&file)) {
+            Checked::Partly => {
+                self.state = State::Checking(head, coding, check);
+                Ok(())
+            }
+            Checked::Same(kept) => self.send_whole(*head, coding, kept.segment()),
+            Checked::Changed => self.compress(*head, coding),
+        }
+    }
+
+    /// Compresses a body that is complete before its head has left, or begins to.
+    fn compress(&mut self, head: ResponseHead, coding: Coding) -> Result<(), Cut> {
+        if self.input.len() > AT_ONCE {
+            return self.stream(head, coding);
+        }
+        let mut body = Vec::new();
+        let mut pieces = Vec::new();
+        while !self.input.is_empty() {
+            let piece = self.input.take(TURN)?;
+            body.extend_from_slice(&piece);
+            pieces.push(piece);
+        }
+        let compressed = compress(coding, Effort::Stream, &body)?;
+        if compressed.len() < body.len() {
+            return self.send_whole(head, coding, Segment::Bytes(compressed.into()));
+        }
+        for piece in pieces {
+            self.input.push(Segment::Bytes(piece))?;
+        }
+        self.pass(head, true)
+    }
+
+    /// Compresses what waits, as far as the client takes it and this turn goes. Returns whether there is more to do now.
+    fn work(&mut self) -> Result<bool, Cut> {
+        if let State::Checking(..) = self.state {
+            self.check()?;
+            if let State::Checking(..) = self.state {
+                return Ok(true);
+            }
+        }
+        let mut turn = TURN;
+        while turn > 0 && self.client.room() == Room::Memory {
+            let State::Streaming(stream) = &mut self.state else { return Ok(false) };
+            let Stream::Here(encoder) = stream else { return Ok(false) };
+            if self.input.is_empty() && self.has_ended {
+                self.finish()?;
+                return Ok(false);
+            }
+            if self.input.is_empty() {
+                if !std::mem::replace(&mut self.has_paused, true) {
+                    return Ok(true);
+                }
+                // The application has paused: what it has sent shall arrive.
+                let out = encoder.flush()?;
+                self.put(out)?;
+                return Ok(false);
+            }
+            if self.input.len() >= FOR_THREAD as u64 && self.move_to_thread()? {
+                return Ok(false);
+            }
+            let State::Streaming(Stream::Here(encoder)) = &mut self.state else { return Ok(false) };
+            let piece = self.input.take(turn)?;
+            turn -= piece.len();
+            let out = encoder.write(&piece)?;
+            self.put(out)?;
+        }
+        Ok(self.client.room() == Room::Memory)
+    }
+
+    /// Sends the end of the compressed body.
+    fn finish(&mut self) -> Result<(), Cut> {
+        if let State::Streaming(Stream::Here(encoder)) =
+            std::mem::replace(&mut self.state, State::Passing)
+        {
+            let out = encoder.finish()?;
+            self.put(out)?;
+            self.client.end()?;
+        }
+        Ok(())
+    }
+
+    /// Gives [`FOR_THREAD`] bytes to another thread. Returns false if none is free.
+    fn move_to_thread(&mut self) -> io::Result<bool> {
+        let Ok(permit) = Arc::clone(&self.compressor.threads).try_acquire_owned() else {
+            return Ok(false);
+        };
+        let (mut pieces, mut missing) = (Vec::new(), FOR_THREAD);
+        while missing > 0 && !self.input.is_empty() {
+            let piece = self.input.take(missing)?;
+            missing -= piece.len();
+            pieces.push(piece);
+        }
+        let State::Streaming(Stream::Here(mut encoder)) =
+            std::mem::replace(&mut self.state, State::Passing)
+        else {
+            return Ok(false);
+        };
+        self.state = State::Streaming(Stream::There(spawn_blocking(move || {
+            let _permit = permit;
+            let mut out = Vec::new();
+            for piece in pieces {
+                out.append(&mut encoder.write(&piece)?);
+            }
+            Ok((encoder, out))
+        })));
+        Ok(true)
+    }
+
+    fn put(&mut self, out: Vec<u8>) -> Result<(), Cut> {
+        if !out.is_empty() {
+            self.client.push(Segment::Bytes(Bytes::from(out)))?;
+        }
+        Ok(())
+    }
+
+    fn is_streaming(&self) -> bool {
+        matches!(self.state, State::Streaming(_))
+    }
+}
+
+impl Responder for Compressed<'_> {
+    fn interim(&mut self, head: ResponseHead) -> Result<(), Cut> {
+        self.client.interim(head)
+    }
+
+    fn begin(&mut self, mut head: ResponseHead) -> Result<(), Cut> {
+        self.policy.restore_tag(&mut head);
+        match self.policy.verdict(&head) {
+            Verdict::Plain => self.pass(head, false),
+            Verdict::Varies => self.pass(head, true),
+            Verdict::Compressed(coding) if self.policy.is_head => {
+                policy::vary(&mut head);
+                policy::compressed(&mut head, coding);
+                self.state = State::Passing;
+                self.client.begin(head)
+            }
+            Verdict::Compressed(coding) => {
+                (self.left, self.status) = (head.length, Some(head.status));
+                self.state = State::Held(Box::new(head), coding);
+                Ok(())
+            }
+        }
+    }
+
+    fn push(&mut self, mut segment: Segment) -> Result<Fit, Cut> {
+        if self.has_ended {
+            return Ok(if segment.is_empty() { Fit::Whole } else { Fit::Cut });
+        }
+        if let State::Waiting | State::Passing = self.state {
+            return self.client.push(segment);
+        }
+        if let Segment::Bytes(bytes) = &segment {
+            self.generated += bytes.len() as u64;
+        }
+        let mut fit = Fit::Whole;
+        if let Some(left) = &mut self.left {
+            if segment.len() > *left {
+                fit = Fit::Cut;
+                segment.truncate(*left);
+            }
+            *left -= segment.len();
+            self.has_ended = *left == 0;
+        }
+        self.has_paused = false;
+        self.input.push(segment)?;
+        Ok(fit)
+    }
+
+    fn end(&mut self) -> Result<u64, Cut> {
+        match &self.state {
+            // It has been told so with the last byte of its announced length.
+            State::Passing if self.has_ended => return Ok(0),
+            State::Waiting | State::Passing => return self.client.end(),
+            State::Held(..) | State::Checking(..) | State::Streaming(_) => {}
+        }
+        if let Some(left @ 1..) = self.left {
+            return Ok(left);
+        }
+        self.has_ended = true;
+        self.leave_hold()?;
+        Ok(0)
+    }
+
+    fn room(&self) -> Room {
+        if self.input.is_full() { Room::None } else { self.client.room() }
+    }
+
+    fn send_now(&mut self) -> Result<Progress, Cut> {
+        if let State::Held(..) = self.state
+            && !self.has_ended
+            && !std::mem::replace(&mut self.has_paused, true)
+        {
+            return Ok(Progress::Yield);
+        }
+        self.leave_hold()?;
+        let has_more = self.work()?;
+        let progress = self.client.send_now()?;
+        Ok(match progress {
+            Progress::Done if matches!(self.state, State::Streaming(Stream::There(_))) => {
+                Progress::Blocked
+            }
+            Progress::Done if has_more || (self.is_streaming() && !self.input.is_empty()) => {
+                Progress::Yield
+            }
+            other => other,
+        })
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
+        let State::Streaming(Stream::There(thread)) = &mut self.state else {
+            return self.client.poll_writable(cx);
+        };
+        let (encoder, out) = ready!(Pin::new(thread).poll(cx)).map_err(io::Error::other)??;
+        self.state = State::Streaming(Stream::Here(encoder));
+        Poll::Ready(self.put(out))
+    }
+
+    fn status(&self) -> Option<StatusCode> {
+        self.client.status().or(self.status)
+    }
+
+    fn generated(&self) -> u64 {
+        if self.generated > 0 { self.generated } else { self.client.generated() }
+    }
+
+    fn kept_up(&self) -> bool {
+        self.client.kept_up()
+    }
+
+    /// A worker that writes to the client itself would not compress.
+    fn lender(&mut self) -> Option<&mut dyn Lender> {
+        None
+    }
+
+    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
+        self.client.tunnel()
+    }
+
+    passed_on!();
+}

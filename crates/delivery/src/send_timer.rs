@@ -1,0 +1,98 @@
+//! The send timeout, and the least rate at which a client takes what is owed to it.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use sendoff_config::FrontConfig;
+use sendoff_report::limits::Limit;
+use sendoff_transport::pace::Pace;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::blocked::Blocked;
+
+/// How often the kernel is asked within the timeout what the client has taken. A client of a kilobyte per second leaves the socket full for minutes,
+/// so that the socket's becoming writable does not tell.
+const LOOKS: u32 = 8;
+
+/// How slowly a client may take a response.
+#[derive(Debug, Clone, Copy)]
+pub struct SendLimits {
+    /// How long it may take nothing.
+    pub pause: Duration,
+    /// Bytes per second; 0: any rate will do.
+    pub rate: u64,
+}
+
+impl SendLimits {
+    /// Those of the configuration.
+    pub fn of(config: &FrontConfig) -> Self {
+        Self { pause: config.timeouts.send, rate: config.limits.send_rate }
+    }
+}
+
+/// Runs while a client does not take all that is owed to it.
+#[derive(Debug, Default)]
+pub struct SendTimer(Option<Running>);
+
+#[derive(Debug)]
+struct Running {
+    sleep: Pin<Box<Sleep>>,
+    /// Bytes that the client had taken when this was last looked at.
+    taken: u64,
+    pace: Pace,
+    blocked: Blocked,
+}
+
+impl SendTimer {
+    /// The client takes all that it is given: the timer is not needed.
+    pub fn stop(&mut self) {
+        self.0 = None;
+    }
+
+    /// Fails when the client is too slow, or when memory is short and it holds most of it; wakes the task then. Starts the timer if it does not
+    /// run. `queued`: bytes in memory that wait for the client. `taken`: bytes that it has taken so far.
+    ///
+    /// # Errors
+    /// `TimedOut`; `OutOfMemory`.
+    pub fn check(
+        &mut self,
+        cx: &mut Context<'_>,
+        limits: SendLimits,
+        queued: usize,
+        taken: impl Fn() -> u64,
+    ) -> io::Result<()> {
+        let running = self.0.get_or_insert_with(|| Running {
+            sleep: Box::pin(sleep_until(Instant::now() + limits.pause / LOOKS)),
+            taken: taken(),
+            pace: Pace::new(limits.pause),
+            blocked: Blocked::new(),
+        });
+        running.blocked.wait(queued, cx)?;
+        while running.sleep.as_mut().poll(cx) == Poll::Ready(()) {
+            running.look(limits, taken())?;
+        }
+        Ok(())
+    }
+}
+
+impl Running {
+    fn look(&mut self, limits: SendLimits, taken: u64) -> io::Result<()> {
+        let more = taken.saturating_sub(std::mem::replace(&mut self.taken, taken));
+        if more > 0 {
+            self.pace.note(more, limits.rate, limits.pause);
+        }
+        let (now, deadline) = (Instant::now(), self.pace.deadline());
+        if deadline <= now {
+            Limit::SendTimeout.reached();
+            let why = match more {
+                0 => format!("the client took nothing for {} s", limits.pause.as_secs_f32()),
+                _ => format!("the client took less than {} bytes per second", limits.rate),
+            };
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+        }
+        self.sleep.as_mut().reset(deadline.min(now + limits.pause / LOOKS));
+        Ok(())
+    }
+}

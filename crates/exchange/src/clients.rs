@@ -1,0 +1,169 @@
+//! What each client has at a time: connections, and requests where a route limits them. All event loops share it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sendoff_message::request::RouteId;
+use sendoff_message::request::Who;
+
+/// How many of something each key has; a key without any takes no room. Counts are of 32 bits, which with a client's address makes 16 bytes.
+#[derive(Debug)]
+struct Counts<K>(Mutex<HashMap<K, u32>>);
+
+impl<K> Default for Counts<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash> Counts<K> {
+    fn all(&self) -> MutexGuard<'_, HashMap<K, u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts one more, unless there are `most`.
+    fn add(&self, key: K, most: u64) -> bool {
+        match self.all().entry(key) {
+            Entry::Occupied(count) if u64::from(*count.get()) >= most => false,
+            Entry::Vacant(_) if most == 0 => false,
+            entry => {
+                let count = entry.or_default();
+                *count = count.saturating_add(1);
+                true
+            }
+        }
+    }
+
+    fn remove(&self, key: K) {
+        if let Entry::Occupied(mut count) = self.all().entry(key) {
+            match count.get() {
+                0 | 1 => drop(count.remove()),
+                more => *count.get_mut() = more - 1,
+            }
+        }
+    }
+}
+
+/// The connections of the whole front.
+#[derive(Debug)]
+pub struct Connections {
+    /// Those that descriptors suffice for.
+    places: u64,
+    count: AtomicU64,
+    /// A connection waits to be accepted on an event loop without idle ones.
+    is_wanted: AtomicBool,
+    of_clients: Counts<Who>,
+}
+
+impl Connections {
+    /// Descriptors suffice for this number of connections.
+    pub fn new(places: u64) -> Self {
+        let (count, is_wanted) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { places, count, is_wanted, of_clients: Counts::default() }
+    }
+
+    /// Connections that descriptors suffice for.
+    pub fn places(&self) -> u64 {
+        self.places
+    }
+
+    /// Connections at present.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Asks other event loops to close an idle connection.
+    pub fn want_room(&self) {
+        self.is_wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether an event loop should close an idle connection; one is told so.
+    pub(crate) fn take_wish(&self) -> bool {
+        self.is_wanted.load(Ordering::Relaxed) && self.is_wanted.swap(false, Ordering::Relaxed)
+    }
+
+    /// Counts a connection that has been accepted.
+    pub(crate) fn begin(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts it as this client's, too; false if the client has `most`.
+    pub(crate) fn belongs_to(&self, who: Who, most: u64) -> bool {
+        self.of_clients.add(who, most)
+    }
+
+    /// A connection has ended; `None`: it was no client's.
+    pub(crate) fn end(&self, who: Option<Who>) {
+        if let Some(who) = who {
+            self.of_clients.remove(who);
+        }
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The requests under way that routes count.
+#[derive(Debug, Default)]
+pub struct Requests(Counts<(RouteId, Who)>);
+
+impl Requests {
+    /// Counts a request of a client on a route; `None`: the client has `most` there.
+    pub fn begin(self: &Arc<Self>, route: RouteId, who: Who, most: u32) -> Option<OneRequest> {
+        let key = (route, who);
+        self.0.add(key, most.into()).then(|| OneRequest { requests: Arc::clone(self), key })
+    }
+}
+
+/// A request that a route counts until this is dropped.
+#[derive(Debug)]
+pub struct OneRequest {
+    requests: Arc<Requests>,
+    key: (RouteId, Who),
+}
+
+impl Drop for OneRequest {
+    fn drop(&mut self) {
+        self.requests.0.remove(self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Who = Who::V4([192, 0, 2, 1]);
+    const OTHER: Who = Who::V6([0x20, 1, 0xd, 0xb8, 0, 0, 0, 1]);
+
+    #[test]
+    fn a_client_has_as_many_connections_as_it_may() {
+        let connections = Connections::new(4);
+        (0..4).for_each(|_| connections.begin());
+        let taken = [ONE, ONE, ONE, OTHER].map(|who| connections.belongs_to(who, 2));
+        assert_eq!((taken, connections.count()), ([true, true, false, true], 4));
+        connections.end(Some(ONE));
+        assert!(connections.belongs_to(ONE, 2) && !connections.belongs_to(ONE, 2));
+        for who in [Some(ONE), Some(ONE), Some(OTHER)] {
+            connections.end(who);
+        }
+        assert_eq!((connections.count(), connections.of_clients.all().len()), (0, 0));
+    }
+
+    #[test]
+    fn routes_count_the_requests_of_each_client() {
+        let requests = Arc::<Requests>::default();
+        let begin = |route, who| requests.begin(RouteId(route), who, 1);
+        let first = begin(1, ONE).unwrap();
+        assert!(begin(1, ONE).is_none());
+        assert!(begin(2, ONE).is_some() && begin(1, OTHER).is_some());
+        drop(first);
+        assert!(begin(1, ONE).is_some());
+        assert_eq!(requests.0.all().len(), 0);
+    }
+
+    #[test]
+    fn clients_take_little_room() {
+        assert_eq!((size_of::<(Who, u32)>(), size_of::<Option<Who>>()), (16, size_of::<Who>()));
+    }
+}

@@ -1,0 +1,100 @@
+//! How often clients have asked lately, where a route limits that.
+
+use std::num::NonZeroUsize;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use lru::LruCache;
+use sendoff_config::Rate;
+use sendoff_message::request::{Endpoint, RouteId, Who};
+use tokio::time::Instant;
+
+/// Clients that are remembered, of all routes together: some 8 MiB. Beyond that the client that has not asked for longest is
+/// forgotten, and its bucket is full when it comes back.
+const MAX_CLIENTS: NonZeroUsize = NonZeroUsize::new(65_536).expect("not zero");
+
+/// For each route and client, when its bucket will be full again. All event loops share it.
+#[derive(Debug)]
+pub struct Rates(Mutex<LruCache<(RouteId, Who), Instant>>);
+
+impl Default for Rates {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(MAX_CLIENTS)))
+    }
+}
+
+impl Rates {
+    /// Takes a token for each limit that concerns a request. If one has none left, returns its route, and how long it takes until it has; of
+    /// several, the one that takes longest.
+    pub fn take(
+        &self,
+        limits: &[(RouteId, Rate)],
+        client: &Endpoint,
+    ) -> Option<(RouteId, Duration)> {
+        if limits.is_empty() {
+            return None;
+        }
+        let (who, now) = (Who::of(client), Instant::now());
+        let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = limits.iter().filter_map(|(route, rate)| {
+            let full = clients.get_or_insert_mut((*route, who), || now);
+            let (next, wait) = take(*rate, *full, now);
+            *full = next;
+            wait.map(|wait| (*route, wait))
+        });
+        waits.max_by_key(|(_, wait)| *wait)
+    }
+}
+
+/// Takes a token out of a bucket that will be full at `full`. Returns when it will be full then, and how long there is no token
+/// if there is none. The virtual scheduling algorithm of ITU-T I.371: a time says as much as a number of tokens and when they were
+/// counted.
+fn take(
+    Rate { interval, burst }: Rate,
+    full: Instant,
+    now: Instant,
+) -> (Instant, Option<Duration>) {
+    let missing = full.saturating_duration_since(now);
+    let most = interval * (burst - 1);
+    match missing.checked_sub(most).filter(|wait| !wait.is_zero()) {
+        Some(wait) => (full, Some(wait)),
+        None => (now + missing + interval, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: Rate = Rate { interval: Duration::from_millis(100), burst: 3 };
+
+    #[test]
+    fn a_burst_passes_then_one_per_interval() {
+        let start = Instant::now();
+        let after = |ms| start + Duration::from_millis(ms);
+        let mut full = start;
+        let mut waits = |at| {
+            let (next, wait) = take(RATE, full, at);
+            full = next;
+            wait.map(|wait| wait.as_millis())
+        };
+        assert_eq!([0, 0, 0, 0].map(|ms| waits(after(ms))), [None, None, None, Some(100)]);
+        assert_eq!([90, 100, 110].map(|ms| waits(after(ms))), [Some(10), None, Some(90)]);
+        // A bucket holds no more than a burst, however long it has filled.
+        assert_eq!([9000; 4].map(|ms| waits(after(ms))), [None, None, None, Some(100)]);
+    }
+
+    #[test]
+    fn clients_and_routes_have_buckets_of_their_own() {
+        let rates = Rates::default();
+        let client = |text: &str| Endpoint::Ip(format!("{text}:5").parse().unwrap());
+        let limits = |route| [(RouteId(route), Rate { burst: 1, ..RATE })];
+        let passes = |route, text: &str| rates.take(&limits(route), &client(text)).is_none();
+        assert!(passes(1, "192.0.2.1") && !passes(1, "192.0.2.1"));
+        assert!(passes(2, "192.0.2.1") && passes(1, "192.0.2.2"));
+        // Another address of the same network is the same client.
+        assert!(passes(1, "[2001:db8::1]") && !passes(1, "[2001:db8::2]"));
+        assert!(passes(1, "[2001:db8:0:1::1]"));
+        assert_eq!(rates.take(&[], &client("192.0.2.1")), None);
+    }
+}

@@ -1,0 +1,99 @@
+//! Responses of the server itself: error pages, redirects.
+
+use bytes::Bytes;
+use http::StatusCode;
+use percent_encoding::percent_encode;
+use sendoff_delivery::segment::Segment;
+use sendoff_exchange::responder;
+use sendoff_exchange::responder::Responder;
+use sendoff_message::Cut;
+use sendoff_message::request::{NOT_IN_PATH, Request};
+use sendoff_message::response::{ResponseHead, append_fields};
+
+/// What has become of a request.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// It has been answered.
+    Sent,
+    /// It is to be answered with an error page.
+    Refused(Refused),
+}
+
+/// A status that is to be answered with an error page, and further fields of the response.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) status: StatusCode,
+    pub(super) fields: Vec<(&'static str, Bytes)>,
+}
+
+impl Outcome {
+    pub(super) fn refused(
+        status: StatusCode,
+        fields: impl IntoIterator<Item = (&'static str, Bytes)>,
+    ) -> Self {
+        Self::Refused(Refused { status, fields: fields.into_iter().collect() })
+    }
+}
+
+/// Redirects a request for a folder to its name with a slash at the end.
+pub(super) async fn redirect_to_folder(
+    request: &Request,
+    responder: &mut dyn Responder,
+) -> Result<(), Cut> {
+    let mut location = percent_encode(&request.path, NOT_IN_PATH).to_string().into_bytes();
+    location.push(b'/');
+    if let Some(query) = &request.query {
+        location.push(b'?');
+        location.extend_from_slice(query);
+    }
+    let fields = [("Location", Bytes::from(location))];
+    respond(responder, StatusCode::MOVED_PERMANENTLY, fields).await
+}
+
+/// Answers with a short page that names the status.
+pub(super) async fn respond(
+    responder: &mut dyn Responder,
+    status: StatusCode,
+    fields: impl IntoIterator<Item = (&'static str, Bytes)>,
+) -> Result<(), Cut> {
+    let reason = status.canonical_reason().unwrap_or_default();
+    let code = status.as_u16();
+    let page = format!(
+        "<!DOCTYPE html>\n<title>{code} {reason}</title>\n<h1>{code} {reason}</h1>\n<p>sendoff</p>\n"
+    );
+    let mut head = ResponseHead::new(status, Some(page.len() as u64));
+    head.by_server = true;
+    head.field("Content-Type", "text/html");
+    append_fields(&mut head, fields);
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        head.field("Retry-After", "5");
+    }
+    let body = Segment::Bytes(Bytes::from(page));
+    responder::respond(responder, head, [body]).await
+}
+
+/// Answers with a text of the operator's.
+pub(super) async fn respond_text(
+    responder: &mut dyn Responder,
+    status: StatusCode,
+    fields: impl IntoIterator<Item = (&'static str, Bytes)>,
+    text: Bytes,
+) -> Result<(), Cut> {
+    let mut head = ResponseHead::new(status, Some(text.len() as u64));
+    head.by_server = true;
+    head.field("Content-Type", "text/html; charset=iso-8859-1");
+    append_fields(&mut head, fields);
+    responder::respond(responder, head, [Segment::Bytes(text)]).await
+}
+
+/// Answers without a body.
+pub(super) async fn respond_empty(
+    responder: &mut dyn Responder,
+    status: StatusCode,
+    field: (&'static str, Bytes),
+) -> Result<(), Cut> {
+    let mut head = ResponseHead::new(status, None);
+    head.by_server = true;
+    append_fields(&mut head, [field]);
+    responder::respond(responder, head, []).await
+}

@@ -1,0 +1,71 @@
+//! One request and its response, the same for handlers whichever upstream answers.
+
+use sendoff_upstream::inbox::Event;
+use sendoff_upstream_fastcgi::application::FastcgiExchange;
+use sendoff_upstream_gateway::GatewayExchange;
+use sendoff_upstream_worker::link::WorkerExchange;
+
+/// One request and its response. Dropped before the last event, at any moment, it gives the rest up: a worker is sent
+/// `ABORT_REQUEST`, an application's connection is closed. [`Self::next`] loses nothing when its future is dropped.
+#[derive(Debug)]
+pub(crate) enum Exchange {
+    /// With a worker of the pool.
+    Worker(WorkerExchange),
+    /// With a FastCGI application that was started elsewhere.
+    Application(Box<FastcgiExchange>),
+    /// With an application that speaks HTTP, SCGI or AJP.
+    Gateway(Box<GatewayExchange>),
+}
+
+impl Exchange {
+    /// The next event, if it is there already.
+    #[must_use]
+    pub(crate) fn try_next(&self) -> Option<Event> {
+        match self {
+            Self::Worker(exchange) => exchange.inbox().take(),
+            Self::Application(exchange) => exchange.try_next(),
+            Self::Gateway(exchange) => exchange.try_next(),
+        }
+    }
+
+    /// The next event.
+    pub(crate) async fn next(&self) -> Event {
+        match self {
+            Self::Worker(exchange) => exchange.inbox().next().await,
+            Self::Application(exchange) => exchange.next().await,
+            Self::Gateway(exchange) => exchange.next().await,
+        }
+    }
+
+    /// The worker or application, for the log.
+    #[must_use]
+    pub(crate) fn who(&self) -> String {
+        match self {
+            Self::Worker(exchange) => format!("worker {}", exchange.worker_pid()),
+            Self::Application(exchange) => exchange.who(),
+            Self::Gateway(exchange) => exchange.who(),
+        }
+    }
+
+    /// Whether the upstream could have been lent the client's socket.
+    #[must_use]
+    pub(crate) fn knows_direct(&self) -> bool {
+        match self {
+            Self::Worker(_) => true,
+            Self::Application(exchange) => exchange.knows_direct(),
+            Self::Gateway(_) => false,
+        }
+    }
+
+    /// Gives a worker up that has said what cannot be true: it gets no more requests.
+    pub(crate) fn give_up(&self, why: &str) {
+        if let Self::Worker(exchange) = self {
+            exchange.give_up(why);
+        }
+    }
+
+    /// Lets the script finish, and drops the rest of its response.
+    pub(crate) fn drain(self) {
+        tokio::task::spawn_local(async move { while !self.next().await.is_last() {} });
+    }
+}

@@ -1,0 +1,46 @@
+//! Answers of Lua scripts.
+
+use sendoff_delivery::segment::Segment;
+use sendoff_exchange::responder;
+use sendoff_exchange::responder::Responder;
+use sendoff_lua_host::ScriptAnswer;
+use sendoff_message::Cut;
+use sendoff_message::response::ResponseHead;
+use sendoff_report::explain::Remark;
+
+use super::context::Context;
+use super::error::Outcome;
+use super::file;
+
+/// Answers with what a script has made. `None`: the script has not run to its end.
+pub(super) async fn respond(
+    context: &Context<'_>,
+    answer: &ScriptAnswer,
+    responder: &mut dyn Responder,
+) -> Result<Outcome, Cut> {
+    match answer {
+        ScriptAnswer::Body { status, segments, place } => {
+            explain(responder, place.as_deref());
+            let length = segments.iter().map(Segment::len).sum();
+            let head = ResponseHead::new(*status, Some(length));
+            responder::respond(responder, head, segments.iter().cloned()).await?;
+            Ok(Outcome::Sent)
+        }
+        ScriptAnswer::File { entry, place } => {
+            explain(responder, place.as_deref());
+            file::respond(context, entry, responder).await
+        }
+        // The script has run twice, and asks for the body again.
+        ScriptAnswer::AfterBody => {
+            Ok(Outcome::refused(http::StatusCode::INTERNAL_SERVER_ERROR, []))
+        }
+    }
+}
+
+/// Says in the table of `sendoff explain` where the script has made its answer.
+fn explain(responder: &mut dyn Responder, place: Option<&str>) {
+    if let Some((report, place)) = responder.report().zip(place) {
+        report.answered_by("a Lua script".to_owned());
+        report.remark(Remark { from: place.to_owned(), ..Remark::default() });
+    }
+}

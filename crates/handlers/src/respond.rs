@@ -1,0 +1,35 @@
+//! Responses that a route of the configuration makes: redirects and fixed texts.
+
+use bytes::Bytes;
+use http::StatusCode;
+use sendoff_delivery::segment::Segment;
+use sendoff_exchange::responder;
+use sendoff_exchange::responder::Responder;
+use sendoff_message::Cut;
+use sendoff_message::response::ResponseHead;
+
+/// Answers with a redirect. The body repeats where it leads, for people whose client does not follow.
+pub(super) async fn redirect(
+    status: StatusCode,
+    location: &Bytes,
+    responder: &mut dyn Responder,
+) -> Result<(), Cut> {
+    let body = [&location[..], b"\n"].concat();
+    let mut head = ResponseHead::new(status, Some(body.len() as u64));
+    head.by_server = true;
+    head.field("Location", location.clone());
+    head.field("Content-Type", "text/plain; charset=utf-8");
+    responder::respond(responder, head, [Segment::Bytes(body.into())]).await
+}
+
+/// Answers with a fixed text.
+pub(super) async fn respond(
+    status: StatusCode,
+    content_type: &Bytes,
+    body: &Bytes,
+    responder: &mut dyn Responder,
+) -> Result<(), Cut> {
+    let mut head = ResponseHead::new(status, Some(body.len() as u64));
+    head.field("Content-Type", content_type.clone());
+    responder::respond(responder, head, [Segment::Bytes(body.clone())]).await
+}

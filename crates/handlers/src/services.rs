@@ -1,0 +1,96 @@
+//! What the handlers of one event loop share.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use rustls::ServerConfig;
+use sendoff_auth::Auth;
+use sendoff_compress::Compressor;
+use sendoff_config::Config;
+use sendoff_exchange::clients::Requests;
+use sendoff_exchange::rates::Rates;
+use sendoff_message::Clock;
+use sendoff_page_cache::PageCache;
+use sendoff_report::access_log::Logs;
+use sendoff_report::at_work::AtWork;
+use sendoff_report::explain::Secret;
+use sendoff_report::meters::Meters;
+use sendoff_site::sites::Sites;
+use sendoff_upstream_fastcgi::attached::Attached;
+use sendoff_upstream_fastcgi::channel::Channel;
+use sendoff_upstream_gateway::Gateway;
+use sendoff_upstream_worker::claims::Claims;
+use sendoff_upstream_worker::link::LocalPool;
+use tokio::sync::watch;
+
+use super::choice::Choices;
+use super::patience::Patience;
+use super::sizes::Sizes;
+use crate::challenges::Challenges;
+use crate::observe::gather::Gatherer;
+
+/// The sites, the upstreams, and what was learned about scripts. A reload makes a new value, which shares what stays.
+pub struct Services {
+    /// The number of the event loop.
+    pub number: usize,
+    /// The configuration of this generation.
+    pub config: Arc<Config>,
+    /// The secret of `sendoff explain`; `None`: nothing is explained.
+    pub explain: Option<Arc<Secret>>,
+    /// Buffers and kept files of compression, which all event loops share.
+    pub compressor: Arc<Compressor>,
+    /// Kept pages, which all event loops share.
+    pub page_cache: Arc<PageCache>,
+    /// The sites of this generation.
+    pub sites: Sites,
+    /// By the number of the site; `None`: it does not speak TLS.
+    pub tls: Arc<[Option<Arc<ServerConfig>>]>,
+    /// What authorities are answered that check names.
+    pub challenges: Arc<Challenges>,
+    /// By the number of the pool.
+    pub pools: Vec<LocalPool>,
+    /// Those of each site, by the numbers of both.
+    pub attached: Arc<[Vec<Attached>]>,
+    /// Applications that speak HTTP, SCGI or AJP, of each site, by the numbers of both.
+    pub gateways: Arc<[Vec<Arc<Gateway>>]>,
+    /// Where applications on this host may open links; `None` if there is none.
+    pub channel: Option<Channel>,
+    /// Requests for which an application may open a link.
+    pub claims: Rc<Claims>,
+    /// Predicted sizes of responses, per script.
+    pub sizes: Rc<Sizes>,
+    /// Which delivery mode is quicker, per size class.
+    pub choices: Rc<Choices>,
+    /// How long an application waits for its client before it writes to a spool file.
+    pub patience: Rc<Patience>,
+    /// The requests that applications are to answer.
+    pub at_work: Rc<AtWork>,
+    /// Passwords and attempts, which all event loops share.
+    pub auth: Arc<Auth>,
+    /// How often clients have asked.
+    pub rates: Arc<Rates>,
+    /// What they have under way.
+    pub requests: Arc<Requests>,
+    /// The server is about to end.
+    pub is_leaving: Arc<AtomicBool>,
+    /// The time of day, as texts.
+    pub clock: Rc<Clock>,
+    /// The access logs.
+    pub logs: Logs,
+    /// Counters of this event loop.
+    pub meters: Meters,
+    /// Where the metrics come from.
+    pub gatherer: Gatherer,
+    /// For each pool: that this value may still ask for its workers.
+    pub _in_use: Vec<watch::Receiver<()>>,
+}
+
+impl Services {
+    /// Reads the folder of kept pages if the configuration keeps pages and that has not been done.
+    pub fn start_page_cache(&self) {
+        if self.config.keeps_pages() {
+            self.page_cache.start(self.config.front.page_cache.size);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Subrequests of Lua scripts: a request that the site answers as any other, and whose answer is collected for the script.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use http::{Method, StatusCode, Version};
+use sendoff_delivery::Progress;
+use sendoff_delivery::segment::Segment;
+use sendoff_exchange::responder::{Fit, Lender, Responder, Room, Tunnel};
+use sendoff_lua::Reply;
+use sendoff_lua_host::{Asked, Asks};
+use sendoff_message::Cut;
+use sendoff_message::request::Request;
+use sendoff_message::response::ResponseEnd;
+use sendoff_message::response::{Field, Framing, ResponseHead};
+use sendoff_report::explain::Report;
+use sendoff_report::log_line::Notes;
+use sendoff_site::Site;
+
+use super::services::Services;
+
+/// How deep scripts that answer subrequests may make some themselves.
+const MAX_DEPTH: u8 = 4;
+
+/// Bytes of an answer that a script gets.
+const MAX_ANSWER: usize = 1 << 20;
+
+/// Bytes of a file that are read at a time.
+const PIECE: usize = 64 * 1024;
+
+/// Makes the subrequests of scripts that are `depth` subrequests deep themselves.
+pub(super) struct Asker<'s> {
+    pub(super) services: &'s Services,
+    pub(super) site: &'s Rc<Site>,
+    pub(super) depth: u8,
+}
+
+impl Asks for Asker<'_> {
+    fn ask(&self, mut request: Request) -> Asked<'_> {
+        Box::pin(async move {
+            if self.depth == MAX_DEPTH {
+                return Err(format!("subrequests lie {MAX_DEPTH} deep in one another"));
+            }
+            let mut answer = Kept::new(&request.method);
+            let depth = self.depth + 1;
+            let answered = self.services.answer_script(self.site, &mut request, depth, &mut answer);
+            match answered.await {
+                Ok(()) => answer.into_reply(),
+                Err(cut) => Err(cut.to_string()),
+            }
+        })
+    }
+}
+
+/// A responder that keeps a response in memory.
+pub(super) struct Kept {
+    method: Method,
+    head: Option<ResponseHead>,
+    framing: Framing,
+    body: BytesMut,
+    notes: Notes,
+}
+
+impl Kept {
+    pub(super) fn new(method: &Method) -> Self {
+        Self {
+            method: method.clone(),
+            head: None,
+            framing: Framing::Chunked,
+            body: BytesMut::new(),
+            notes: Notes::default(),
+        }
+    }
+
+    fn into_reply(self) -> Result<Reply, String> {
+        let head = self.head.ok_or("no response came")?;
+        let fields = head.fields.into_iter().map(Field::into_parts).collect();
+        Ok(Reply { status: head.status.as_u16(), fields, body: self.body.freeze() })
+    }
+
+    fn keep(&mut self, bytes: &Bytes) -> Result<(), Cut> {
+        if self.body.len() + bytes.len() > MAX_ANSWER {
+            let why = format!("the answer has more than {MAX_ANSWER} bytes");
+            return Err(Cut::application(why));
+        }
+        self.body.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+impl Responder for Kept {
+    /// A script gets the final response.
+    fn interim(&mut self, _head: ResponseHead) -> Result<(), Cut> {
+        Ok(())
+    }
+
+    fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
+        self.framing = Framing::choose(&self.method, Version::HTTP_11, head.status, head.length);
+        self.head = Some(head);
+        Ok(())
+    }
+
+    fn push(&mut self, mut segment: Segment) -> Result<Fit, Cut> {
+        let fit = Fit::of(&mut segment, &mut self.framing);
+        match segment {
+            Segment::Bytes(bytes) => self.keep(&bytes)?,
+            Segment::File(mut file) => {
+                while file.len > 0 {
+                    let bytes = file.read(PIECE)?;
+                    self.keep(&bytes)?;
+                }
+            }
+        }
+        Ok(fit)
+    }
+
+    fn ends_so(&mut self, _ending: ResponseEnd) {}
+
+    fn end(&mut self) -> Result<u64, Cut> {
+        Ok(self.framing.missing())
+    }
+
+    fn room(&self) -> Room {
+        Room::Memory
+    }
+
+    fn send_now(&mut self) -> Result<Progress, Cut> {
+        Ok(Progress::Done)
+    }
+
+    fn poll_writable(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// The script waits until it gets an answer or gives up.
+    fn poll_gone(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+
+    fn status(&self) -> Option<StatusCode> {
+        self.head.as_ref().map(|head| head.status)
+    }
+
+    fn generated(&self) -> u64 {
+        self.body.len() as u64
+    }
+
+    fn note_slow(&mut self) {}
+
+    fn kept_up(&self) -> bool {
+        false
+    }
+
+    fn close_after(&mut self) {}
+
+    fn lender(&mut self) -> Option<&mut dyn Lender> {
+        None
+    }
+
+    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
+        None
+    }
+
+    fn notes(&mut self) -> &mut Notes {
+        &mut self.notes
+    }
+
+    fn report(&mut self) -> Option<&mut Report> {
+        None
+    }
+}

@@ -1,0 +1,514 @@
+//! One client's connection: reads requests, one after the other, and has each answered on an [`Exchange`].
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::BytesMut;
+use http::{Method, StatusCode, Version};
+use sendoff_exchange::lifecycle::Lifecycle;
+use sendoff_exchange::service::{Current, Service};
+use sendoff_http1::{BodyDecoder, BodyFraming, Decoded, Head, HeadDecoder, Limits, RequestError};
+use sendoff_message::request::{
+    Body, BodyStore, BodyStream, NOT_STORED, Origin, Request, named, not_stored, received,
+};
+use sendoff_message::{Cut, Fault};
+use sendoff_report::limits::Limit;
+use sendoff_transport::Transport;
+use sendoff_transport::pace::Pace;
+use tokio::task::yield_now;
+use tokio::time::{Duration, Instant, timeout, timeout_at};
+
+use super::exchange::{Asked, Exchange, Parts, RequestLine};
+use super::incoming::{BodyLimits, Incoming};
+
+/// The size of one read, in bytes.
+const READ: usize = 16 * 1024;
+
+/// Bytes of a body that are read in one go; then other connections have their turn. They may be 40,000 chunks.
+const TURN: usize = 256 * 1024;
+
+/// Requests that a client has sent ahead and that are answered in one go.
+const MOST_AT_ONCE: u32 = 16;
+
+/// How long bytes that follow the last response are read and dropped. Unread bytes would make the kernel reset the connection,
+/// and the client might not see the response.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Bytes of a refused request line that the access log shows.
+const MAX_SHOWN_LINE: usize = 1024;
+
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// What a client sends first that speaks HTTP/2 without having asked (RFC 9113 §3.4).
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A connection whose client turns out to speak HTTP/2. The buffer begins with the preface.
+pub struct Http2<T> {
+    /// The connection.
+    pub transport: T,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// Bytes that were read from it.
+    pub buffer: BytesMut,
+}
+
+/// How the service of a connection has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Served {
+    /// With the connection.
+    Ended,
+    /// The client speaks HTTP/2.
+    Http2,
+}
+
+/// What follows a request.
+enum Next {
+    /// Another may follow.
+    Request,
+    /// The connection is closed.
+    Close,
+    /// It was no request, but HTTP/2.
+    Http2,
+}
+
+/// A request that a handler can answer.
+struct Received<P> {
+    plan: P,
+    /// Another may follow.
+    keep_alive: bool,
+    /// The handler takes the body while it arrives.
+    rest: Option<Incoming>,
+}
+
+/// Why no handler answers a request, and the connection ends.
+enum End {
+    /// The client speaks HTTP/2.
+    Http2,
+    /// The client closed the connection between requests, or was idle for too long.
+    Quiet,
+    /// The request is answered with an error page of this status.
+    Refused { status: StatusCode, why: String },
+    /// The connection is broken.
+    Io(io::Error),
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<RequestError> for End {
+    fn from(error: RequestError) -> Self {
+        Self::Refused { status: error.status(), why: error.to_string() }
+    }
+}
+
+fn refused(status: StatusCode, why: &str) -> End {
+    End::Refused { status, why: why.to_owned() }
+}
+
+/// A client's connection.
+pub struct Connection<T> {
+    transport: T,
+    origin: Origin,
+    lifecycle: Rc<Lifecycle>,
+    /// Bytes of the client that were not parsed yet.
+    buffer: BytesMut,
+    heads: HeadDecoder,
+    /// No request has been read.
+    is_new: bool,
+    /// The client took the last response as fast as it was made.
+    kept_up: bool,
+    /// When the head of the last request began to be read.
+    began: Instant,
+}
+
+impl<T: Transport> Connection<T> {
+    /// `buffer` has what the client has sent already.
+    pub fn new(transport: T, origin: Origin, buffer: BytesMut, lifecycle: Rc<Lifecycle>) -> Self {
+        let (heads, began) = (HeadDecoder::new(Limits::default()), Instant::now());
+        let (is_new, kept_up) = (true, true);
+        Self { transport, origin, lifecycle, buffer, heads, is_new, kept_up, began }
+    }
+
+    /// Serves the client until the connection ends, or the client turns out to speak HTTP/2. Borrows the connection: a future that owned it
+    /// would have room for it twice, which is 400 bytes of each idle connection.
+    pub async fn serve<S: Service>(&mut self, services: &Current<S>) -> Served {
+        let mut at_once = 0;
+        loop {
+            if self.buffer.is_empty() {
+                at_once = 0;
+                if !self.wait_for_request().await {
+                    return Served::Ended;
+                }
+            }
+            at_once += 1;
+            if at_once == MOST_AT_ONCE {
+                at_once = 0;
+                yield_now().await;
+            }
+            // Not before, so that an idle connection keeps nothing of an old configuration.
+            let service = services.get();
+            // On the heap, because the state of an exchange takes kilobytes, which an idle connection should not hold. Made there, too:
+            // `Box::pin` would make it on the stack and copy it, which was 7 % of the time of a small file in user space.
+            let exchange = Box::write(Box::new_uninit(), self.serve_one(&*service));
+            match Box::into_pin(exchange).await {
+                Next::Request => self.is_new = false,
+                Next::Close => return Served::Ended,
+                Next::Http2 => return Served::Http2,
+            }
+        }
+    }
+
+    /// The connection for a client that speaks HTTP/2.
+    pub fn into_http2(self) -> Http2<T> {
+        let Self { transport, origin, buffer, .. } = self;
+        Http2 { transport, origin, buffer }
+    }
+
+    /// Waits for the first byte of a request, without a buffer. Returns false if the connection is to be closed instead.
+    async fn wait_for_request(&mut self) -> bool {
+        self.buffer = BytesMut::new();
+        let evicted = self.lifecycle.evicted();
+        let came = tokio::select! {
+            biased;
+            read = poll_fn(|cx| poll_first(&mut self.transport, &mut self.buffer, cx)) => {
+                return matches!(read, Ok(1..));
+            }
+            // What came before the stop is answered; the event loop may not know of it yet.
+            () = evicted => self.lifecycle.is_stopping() && self.transport.has_unread(),
+        };
+        if came {
+            self.buffer = BytesMut::with_capacity(READ);
+        }
+        came
+    }
+
+    /// Serves one request.
+    async fn serve_one<S: Service>(&mut self, service: &S) -> Next {
+        let head = match self.read_head(service).await {
+            Ok(head) => head,
+            Err(end) => {
+                let asked = self.asked_by_bad_head();
+                return self.end_early(service, end, asked, None).await;
+            }
+        };
+        let asked = Asked {
+            method: head.method.clone(),
+            version: head.version,
+            line: RequestLine::Parsed {
+                method: head.method.clone(),
+                target: head.target.raw().clone(),
+                version: head.version,
+            },
+            keep_alive: head.keep_alive,
+            began: self.began,
+        };
+        let (framing, waits) = (head.framing, head.expect_continue);
+        let proxies = Some(service.trusted_proxies()).filter(|all| self.origin.is_trusted(all));
+        let ids = service.limits().request_ids;
+        let mut request = match received::request(head, &self.origin, proxies, ids) {
+            Ok(request) => request,
+            Err(bad) => {
+                let end = refused(StatusCode::BAD_REQUEST, bad.0);
+                return self.end_early(service, end, asked, None).await;
+            }
+        };
+        match self.read_request(service, &mut request, framing, waits).await {
+            Ok(Received { plan, keep_alive, rest }) => {
+                let asked = Asked { keep_alive: asked.keep_alive && keep_alive, ..asked };
+                self.answer(service, plan, &request, rest, asked).await
+            }
+            Err(end) => self.end_early(service, end, asked, Some(&request)).await,
+        }
+    }
+
+    async fn read_head<S: Service>(&mut self, service: &S) -> Result<Head, End> {
+        self.began = Instant::now();
+        let deadline = self.began + service.limits().timeouts.head;
+        loop {
+            if self.is_new && self.buffer.starts_with(HTTP2_PREFACE) {
+                return Err(End::Http2);
+            }
+            let may_be_http2 = self.is_new && HTTP2_PREFACE.starts_with(&self.buffer);
+            if !may_be_http2 && let Some(head) = self.heads.next(&mut self.buffer)? {
+                return Ok(head);
+            }
+            self.buffer.reserve(READ / 4);
+            match timeout_at(deadline, self.read()).await {
+                Ok(Ok(0)) if self.buffer.is_empty() => return Err(End::Quiet),
+                Ok(Ok(0)) => {
+                    let why = "the connection was closed inside the request head";
+                    return Err(refused(StatusCode::BAD_REQUEST, why));
+                }
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => return Err(error.into()),
+                // A spurious wake-up: no byte has come.
+                Err(_) if self.buffer.is_empty() => return Err(End::Quiet),
+                Err(_) => {
+                    Limit::HeadTimeout.reached();
+                    let why = "the request head took too long";
+                    return Err(refused(StatusCode::REQUEST_TIMEOUT, why));
+                }
+            }
+        }
+    }
+
+    async fn read(&mut self) -> io::Result<usize> {
+        let Self { transport, buffer, .. } = self;
+        poll_fn(|cx| transport.poll_read(cx, buffer)).await
+    }
+
+    /// Chooses the handler and reads the body, or what has come of it if the handler takes it while it arrives. The connection cannot be
+    /// kept if the body is not wanted and the client still waits for `100 Continue`, as `waits` says.
+    async fn read_request<S: Service>(
+        &mut self,
+        service: &S,
+        request: &mut Request,
+        framing: BodyFraming,
+        waits: bool,
+    ) -> Result<Received<S::Plan>, End> {
+        let plan = service.plan(request).await;
+        let mut decoder = BodyDecoder::new(framing, service.max_body(&plan))?;
+        let wanted = S::wants_body(&plan);
+        if waits && !wanted && self.buffer.is_empty() {
+            return Ok(Received { plan, keep_alive: false, rest: None });
+        }
+        let mut store = if wanted { BodyStore::keep() } else { BodyStore::discard() };
+        let streams = wanted && service.streams_body(&plan, request, framing);
+        let (mut must_ask, mut pace) = (waits, Pace::new(service.limits().timeouts.body));
+        let mut rest = None;
+        let mut turn = 0;
+        loop {
+            match decoder.decode(&mut self.buffer)? {
+                Decoded::Data(data) => {
+                    store.push(&data).map_err(|error| {
+                        refused(not_stored(&error, &request.shown()), NOT_STORED)
+                    })?;
+                }
+                Decoded::End => break,
+                Decoded::NeedMore => {
+                    if std::mem::take(&mut must_ask) && self.buffer.is_empty() {
+                        self.send_interim(service, CONTINUE).await?;
+                    }
+                    if streams {
+                        let len = match framing {
+                            BodyFraming::Length(len) => Some(len),
+                            BodyFraming::Chunked | BodyFraming::None => None,
+                        };
+                        let (writer, body) = BodyStream::new(len);
+                        rest = Some((decoder, writer, body));
+                        break;
+                    }
+                    turn += self.read_more_body(service, &mut pace).await?;
+                    if turn >= TURN {
+                        turn = 0;
+                        yield_now().await;
+                    }
+                }
+            }
+        }
+        let body = store
+            .finish()
+            .map_err(|error| refused(not_stored(&error, &request.shown()), NOT_STORED))?;
+        let Some((decoder, writer, stream)) = rest else {
+            request.body = body;
+            return Ok(Received { plan, keep_alive: true, rest: None });
+        };
+        // What had come with the head is in memory.
+        if let Body::Memory(first) = body
+            && !first.is_empty()
+        {
+            writer.push(first);
+        }
+        request.body = Body::Stream(stream);
+        let limits = service.limits();
+        let limits = BodyLimits { pause: limits.timeouts.body, rate: limits.limits.body_rate };
+        Ok(Received { plan, keep_alive: true, rest: Some(Incoming::new(decoder, writer, limits)) })
+    }
+
+    async fn read_more_body<S: Service>(
+        &mut self,
+        service: &S,
+        pace: &mut Pace,
+    ) -> Result<usize, End> {
+        self.buffer.reserve(READ);
+        match timeout_at(pace.deadline(), self.read()).await {
+            Ok(Ok(0)) => {
+                let why = "the connection was closed inside the request body";
+                Err(refused(StatusCode::BAD_REQUEST, why))
+            }
+            Ok(Ok(read)) => {
+                let limits = service.limits();
+                pace.note(read as u64, limits.limits.body_rate, limits.timeouts.body);
+                Ok(read)
+            }
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => {
+                Limit::BodyTimeout.reached();
+                Err(refused(StatusCode::REQUEST_TIMEOUT, "the request body took too long"))
+            }
+        }
+    }
+
+    /// Sends an interim response (1xx).
+    async fn send_interim<S: Service>(
+        &mut self,
+        service: &S,
+        mut bytes: &'static [u8],
+    ) -> io::Result<()> {
+        let limit = service.limits().timeouts.send;
+        while !bytes.is_empty() {
+            match self.transport.try_send(&[io::IoSlice::new(bytes)], false) {
+                Ok(n) => bytes = &bytes[n..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let writable = poll_fn(|cx| self.transport.poll_writable(cx));
+                    timeout(limit, writable).await.map_err(io::Error::from)??;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn answer<S: Service>(
+        &mut self,
+        service: &S,
+        plan: S::Plan,
+        request: &Request,
+        rest: Option<Incoming>,
+        asked: Asked,
+    ) -> Next {
+        let mut exchange = self.exchange(service, asked, Some(request));
+        rest.into_iter().for_each(|rest| exchange.receive(rest));
+        let answered = service.answer(plan, request, &mut exchange).await;
+        if let Err(cut) = answered {
+            report(&exchange, &cut);
+            exchange.note_fault(cut.fault);
+            return Next::Close;
+        }
+        let keep_alive = exchange.completed();
+        drop(exchange);
+        match keep_alive {
+            Some(true) => Next::Request,
+            Some(false) => {
+                self.close().await;
+                Next::Close
+            }
+            None => Next::Close,
+        }
+    }
+
+    fn exchange<'c, S: Service>(
+        &'c mut self,
+        service: &'c S,
+        asked: Asked,
+        request: Option<&'c Request>,
+    ) -> Exchange<'c, T, S> {
+        let Self { transport, origin, lifecycle, buffer, kept_up, .. } = self;
+        let client = &origin.peer;
+        let (read_ahead, kept_up_before) = (buffer, kept_up);
+        let parts = Parts { transport, client, service, lifecycle, read_ahead, kept_up_before };
+        Exchange::new(parts, asked, request)
+    }
+
+    /// Ends the connection, after an error page if the request was refused.
+    async fn end_early<S: Service>(
+        &mut self,
+        service: &S,
+        end: End,
+        mut asked: Asked,
+        request: Option<&Request>,
+    ) -> Next {
+        let (status, why) = match end {
+            End::Quiet => return Next::Close,
+            End::Http2 => return Next::Http2,
+            End::Io(error) => {
+                let line = named(&asked.line, request);
+                tracing::info!(request = line, %error, "the client left amid its request");
+                // For its line in the access log.
+                drop(self.exchange(service, asked, request));
+                return Next::Close;
+            }
+            End::Refused { status, why } => (status, why),
+        };
+        let client = request.map_or(&self.origin.peer, |request| &request.peer);
+        let line = named(&asked.line, request);
+        tracing::info!(%client, request = line, %status, "request refused: {why}");
+        asked.keep_alive = false;
+        let mut exchange = self.exchange(service, asked, request);
+        let answered = service.refuse(status, &mut exchange).await;
+        drop(exchange);
+        if answered.is_ok() {
+            self.linger().await;
+        }
+        Next::Close
+    }
+
+    /// Method and request line of a head that cannot be parsed, as far as they can be told.
+    fn asked_by_bad_head(&self) -> Asked {
+        let bytes = self.heads.refused().map_or(&self.buffer[..], |head| &head[..]);
+        let end = bytes.iter().position(|&b| b == b'\r' || b == b'\n').unwrap_or(bytes.len());
+        let line = String::from_utf8_lossy(&bytes[..end.min(MAX_SHOWN_LINE)]).into_owned();
+        let method = if self.heads.is_head() { Method::HEAD } else { Method::GET };
+        let line = RequestLine::Raw(line);
+        let began = self.began;
+        Asked { method, version: Version::HTTP_11, line, keep_alive: false, began }
+    }
+
+    /// Closes after a complete response. Reads bytes behind the request first: unread, they would make the kernel reset the
+    /// connection and discard what the client has not received yet.
+    async fn close(&mut self) {
+        let readable = poll_fn(|cx| Poll::Ready(self.transport.poll_readable(cx).is_ready()));
+        if !self.buffer.is_empty() || readable.await {
+            self.linger().await;
+        }
+    }
+
+    async fn linger(&mut self) {
+        self.transport.finish();
+        let drain = async {
+            loop {
+                self.buffer.clear();
+                self.buffer.reserve(READ);
+                if !matches!(self.read().await, Ok(1..)) {
+                    return;
+                }
+            }
+        };
+        // Nothing is owed any more, so a timeout is as good as the end.
+        let _ = timeout(LINGER, drain).await;
+    }
+}
+
+/// Reads what a client sends after a pause. The kernel may be said to have something when it has nothing, as on every connection that
+/// was just accepted, so only bytes count; the buffer is made for them alone.
+fn poll_first(
+    transport: &mut impl Transport,
+    buffer: &mut BytesMut,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    if let Err(error) = ready!(transport.poll_readable(cx)) {
+        return Poll::Ready(Err(error));
+    }
+    *buffer = BytesMut::with_capacity(READ);
+    let read = transport.poll_read(cx, buffer);
+    if read.is_pending() {
+        *buffer = BytesMut::new();
+    }
+    read
+}
+
+/// Logs why a response was cut.
+fn report<T: Transport, S: Service>(exchange: &Exchange<'_, T, S>, cut: &Cut) {
+    let request = exchange.line();
+    match cut.fault {
+        Fault::Client => tracing::info!(request, "the response ends early: {cut}"),
+        Fault::Application | Fault::Server => {
+            tracing::error!(request, "a response was cut short: {cut}");
+        }
+    }
+}

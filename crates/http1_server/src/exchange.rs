@@ -1,0 +1,622 @@
+//! One response of an HTTP/1 connection: the responder that handlers answer to.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use http::{Method, StatusCode, Version};
+use sendoff_delivery::segment::Segment;
+use sendoff_delivery::{Progress, SendLimits, SendQueue, SendTimer};
+use sendoff_exchange::lifecycle::Lifecycle;
+use sendoff_exchange::responder::{Fit, Lender, Responder, Room, Terms, Tunnel};
+use sendoff_exchange::service::Service;
+use sendoff_fastcgi::direct::Sent;
+use sendoff_http1::HeadEncoder;
+use sendoff_message::request::{Endpoint, Request, named, protocol};
+use sendoff_message::response::ResponseEnd;
+use sendoff_message::response::{Field, Framing, ResponseHead};
+use sendoff_message::{Cut, Fault};
+use sendoff_report::explain::Report;
+use sendoff_report::log_line::{BodyBytes, Line, Notes};
+use sendoff_transport::Transport;
+use sendoff_transport::pipe::Pipe;
+use tokio::time::Instant;
+
+use super::framed::{Framed, framing_of};
+use super::incoming::{Ended, Incoming};
+
+/// Bytes of further requests that are read while a response is made, in order to notice that the client has gone. If a client
+/// has sent more, only the next write notices.
+const READ_AHEAD: usize = 16 * 1024;
+
+/// The size of one such read, in bytes.
+const READ_MORE: usize = 1024;
+
+/// The size of one read of another protocol's bytes.
+const READ_TUNNEL: usize = 16 * 1024;
+
+/// Bytes of a response head beside its fields: the status line, and what frames the body.
+const OTHER_LINES: usize = 192;
+
+/// The status in the access log if the client left before a response began; nginx logs the same.
+const CLIENT_LEFT: u16 = 499;
+
+/// And where a borrower of the socket has cut the response: only the borrower knew with which status it began.
+const BORROWER_FAILED: u16 = 502;
+
+/// The parts of a request that framing and the log need.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) method: Method,
+    pub(super) version: Version,
+    pub(super) line: RequestLine,
+    /// The client allows another request on the connection.
+    pub(super) keep_alive: bool,
+    /// When its head began to be read.
+    pub(super) began: Instant,
+}
+
+/// The request line as the client sent it, for logs.
+#[derive(Debug, Clone)]
+pub(super) enum RequestLine {
+    Parsed {
+        method: Method,
+        target: Bytes,
+        version: Version,
+    },
+    /// The first bytes of a request that cannot be parsed.
+    Raw(String),
+}
+
+impl fmt::Display for RequestLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Parsed { method, target, version } => {
+                let target = String::from_utf8_lossy(target);
+                [method.as_str(), " ", &target, " ", protocol(*version)]
+                    .into_iter()
+                    .try_for_each(|part| f.write_str(part))
+            }
+            Self::Raw(line) => f.write_str(line),
+        }
+    }
+}
+
+/// ```text
+///            begin()                      end()
+///  Waiting ────────────────────▶ Begun ──────────▶ Ended
+///   ▲ └── lend() ──▶ Lent ─────────▲
+///   │                 │ resume(), or begin() if the borrower has declined
+///   └── interim() ────┘        Waiting ── Tunnel::begin() ──▶ Tunnel
+/// ```
+#[derive(Debug, Clone, Copy)]
+enum State {
+    /// Nothing has been sent.
+    Waiting,
+    /// A borrower may write to the socket. The framing needs most care if the borrower dies: how it has framed
+    /// what it wrote is then unknown.
+    Lent(Framing),
+    /// The head is sent or queued.
+    Begun { status: StatusCode, framing: Framing, head_len: u64 },
+    /// The connection is used for another protocol.
+    Tunnel { head_len: u64 },
+    /// The end is sent or queued.
+    Ended { status: StatusCode, head_len: u64, keep_alive: bool },
+}
+
+/// What of the request body has not been read.
+enum Unread {
+    Nothing,
+    /// It is passed on as it comes.
+    Incoming(Incoming),
+    /// The rest of it will not be read.
+    Rest,
+}
+
+/// One response. Its line is written to the access log when it is dropped, however it ended.
+pub(super) struct Exchange<'c, T: Transport, S: Service> {
+    transport: &'c mut T,
+    /// The peer of the connection.
+    client: &'c Endpoint,
+    service: &'c S,
+    lifecycle: &'c Lifecycle,
+    /// Bytes that the client has sent behind this request.
+    read_ahead: &'c mut BytesMut,
+    /// Whether the client took the previous response on this connection as fast as it was made.
+    kept_up_before: &'c mut bool,
+    asked: Asked,
+    /// `None`: it was refused before it could be understood.
+    request: Option<&'c Request>,
+    queue: SendQueue,
+    state: State,
+    unread: Unread,
+    framed: Framed,
+    keep_alive: bool,
+    kept_up: bool,
+    generated: u64,
+    /// Bytes of interim responses.
+    interim_len: u64,
+    body: BodyBytes,
+    notes: Notes,
+    /// The transport's count of sent bytes when this exchange began.
+    sent_before: u64,
+    /// What the access log says where this process has begun no response: the status, and what a borrower has sent.
+    unanswered: (u16, u64),
+    timer: SendTimer,
+}
+
+/// The parts of a connection that a response borrows.
+pub(super) struct Parts<'c, T, S> {
+    pub(super) transport: &'c mut T,
+    pub(super) client: &'c Endpoint,
+    pub(super) service: &'c S,
+    pub(super) lifecycle: &'c Lifecycle,
+    pub(super) read_ahead: &'c mut BytesMut,
+    pub(super) kept_up_before: &'c mut bool,
+}
+
+impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
+    pub(super) fn new(parts: Parts<'c, T, S>, asked: Asked, request: Option<&'c Request>) -> Self {
+        let Parts { transport, client, service, lifecycle, read_ahead, kept_up_before } = parts;
+        let (sent_before, keep_alive) = (transport.sent(), asked.keep_alive);
+        Self {
+            transport,
+            client,
+            service,
+            lifecycle,
+            read_ahead,
+            kept_up_before,
+            asked,
+            request,
+            queue: SendQueue::default(),
+            state: State::Waiting,
+            unread: Unread::Nothing,
+            framed: Framed::default(),
+            keep_alive,
+            kept_up: true,
+            generated: 0,
+            interim_len: 0,
+            body: BodyBytes::default(),
+            notes: Notes::default(),
+            sent_before,
+            unanswered: (CLIENT_LEFT, 0),
+            timer: SendTimer::default(),
+        }
+    }
+
+    /// The rest of the request body is still to be read, while the response is made.
+    pub(super) fn receive(&mut self, rest: Incoming) {
+        self.unread = Unread::Incoming(rest);
+    }
+
+    /// Passes on what has come of the request body. Ready when there is no more to read; `Err`: the client has gone.
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
+        let Unread::Incoming(incoming) = &mut self.unread else { return Poll::Ready(Ok(())) };
+        let ended = ready!(incoming.poll(self.transport, self.read_ahead, cx));
+        let unread = match ended {
+            Ended::Complete => Unread::Nothing,
+            Ended::Refused(_) | Ended::Gone => Unread::Rest,
+        };
+        if let Unread::Incoming(incoming) = std::mem::replace(&mut self.unread, unread) {
+            incoming.finish(ended);
+        }
+        Poll::Ready(if ended == Ended::Gone { Err(()) } else { Ok(()) })
+    }
+
+    /// `None` if the response was not sent completely; otherwise whether another request may follow.
+    pub(super) fn completed(&self) -> Option<bool> {
+        match self.state {
+            State::Ended { keep_alive, .. } if self.queue.is_empty() => Some(keep_alive),
+            _ => None,
+        }
+    }
+
+    /// The request, for the error log.
+    pub(super) fn line(&self) -> String {
+        named(&self.asked.line, self.request)
+    }
+
+    /// Notes whose fault it is that the response ends here. The client's is taken for granted.
+    pub(super) fn note_fault(&mut self, fault: Fault) {
+        if fault != Fault::Client && matches!(self.state, State::Lent(_)) {
+            let written = self.transport.written_elsewhere().map_or(0, |written| *written.start());
+            self.unanswered = (BORROWER_FAILED, written);
+        }
+    }
+
+    fn push_raw(&mut self, bytes: Bytes) -> io::Result<()> {
+        self.generated += bytes.len() as u64;
+        self.body.copied += bytes.len() as u64;
+        self.queue.push_bytes(bytes)
+    }
+
+    /// Writes the status line and the fields of a head. What cannot be sent is left out, which is logged.
+    fn encode<'b>(&self, head: &ResponseHead, out: &'b mut BytesMut) -> HeadEncoder<'b> {
+        let of_field = |field: &Field| field.name().len() + field.value().len() + 4;
+        out.reserve(OTHER_LINES + head.fields.iter().map(of_field).sum::<usize>());
+        let mut encoder = HeadEncoder::new(out, head.status, head.reason.as_deref());
+        for field in &head.fields {
+            let (name, value) = match field {
+                Field::Line(line) => {
+                    encoder.line(line);
+                    continue;
+                }
+                Field::Own(name, value) => (name, value),
+            };
+            if encoder.field(name, value).is_err() {
+                let (request, name) = (self.line(), name.escape_ascii());
+                tracing::warn!(
+                    request,
+                    "a response field was left out, it holds control characters: {name}"
+                );
+            }
+        }
+        encoder
+    }
+
+    fn push_framed(&mut self, framing: Framing, segment: Segment) -> io::Result<()> {
+        if let Some(before) = framing.before_piece(segment.len()) {
+            self.queue.push_bytes(before)?;
+        }
+        self.queue.push(segment)?;
+        if let Some(after) = framing.after_piece() {
+            self.queue.push_bytes(after)?;
+        }
+        Ok(())
+    }
+
+    /// The client has closed its end. `Pending` if a borrower has written: the client may have got a complete response, which
+    /// the borrower has not reported yet.
+    fn gone(&self) -> Poll<()> {
+        let may_be_complete = matches!(self.state, State::Lent(_)) && !self.is_untouched();
+        if may_be_complete { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    fn log(&self) {
+        let sent = self.transport.sent() - self.sent_before;
+        let (status, sent) = match self.state {
+            State::Waiting | State::Lent(_) => self.unanswered,
+            State::Tunnel { head_len } => {
+                (StatusCode::SWITCHING_PROTOCOLS.as_u16(), sent.saturating_sub(head_len))
+            }
+            State::Begun { status, head_len, .. } | State::Ended { status, head_len, .. } => {
+                (status.as_u16(), sent.saturating_sub(head_len + self.interim_len))
+            }
+        };
+        self.service.log(&Line {
+            client: self.request.map_or(self.client, |request| &request.peer),
+            request: self.request,
+            request_line: &self.asked.line,
+            began: self.asked.began,
+            status,
+            sent,
+            body: self.body,
+            notes: &self.notes,
+        });
+    }
+}
+
+impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
+    /// Clients of HTTP/1.0 would take it for the response (RFC 9110 §15.2).
+    fn interim(&mut self, head: ResponseHead) -> Result<(), Cut> {
+        if self.asked.version == Version::HTTP_10 {
+            return Ok(());
+        }
+        // A borrower that sends a head to the front has declined the socket.
+        self.state = State::Waiting;
+        let mut out = BytesMut::new();
+        self.encode(&head, &mut out).finish();
+        self.interim_len += out.len() as u64;
+        self.queue.push_bytes(out.freeze())?;
+        Ok(())
+    }
+
+    fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
+        if !matches!(self.unread, Unread::Nothing) {
+            self.keep_alive = false;
+        }
+        let (status, length) = (head.status, head.length);
+        let framing = Framing::choose(&self.asked.method, self.asked.version, status, length);
+        let is_last = self.lifecycle.is_stopping() || self.transport.is_worn();
+        self.keep_alive &= framing != Framing::Close && !is_last;
+        let mut out = BytesMut::new();
+        let encoder = self.encode(&head, &mut out);
+        let length = length.filter(|_| status != StatusCode::NO_CONTENT);
+        encoder.finish_framed(framing, length, self.asked.version, self.keep_alive);
+        self.state = State::Begun { status, framing, head_len: out.len() as u64 };
+        self.queue.push_bytes(out.freeze())?;
+        Ok(())
+    }
+
+    fn push(&mut self, segment: Segment) -> Result<Fit, Cut> {
+        let (wire, segment) = self.framed.take(segment)?;
+        for bytes in wire {
+            self.push_raw(bytes)?;
+        }
+        let Some(mut segment) = segment else { return Ok(Fit::Whole) };
+        if matches!(segment, Segment::Bytes(_)) {
+            self.generated += segment.len();
+        }
+        let State::Begun { framing, .. } = &mut self.state else { return Ok(Fit::Whole) };
+        let fit = Fit::of(&mut segment, framing);
+        if !segment.is_empty() {
+            let framing = *framing;
+            self.body.note(segment.medium(), segment.len());
+            self.push_framed(framing, segment)?;
+        }
+        Ok(fit)
+    }
+
+    fn ends_so(&mut self, _ending: ResponseEnd) {}
+
+    fn end(&mut self) -> Result<u64, Cut> {
+        if self.framed.missing() > 0 {
+            return Ok(self.framed.missing());
+        }
+        let State::Begun { status, framing, head_len } = self.state else { return Ok(0) };
+        if framing.missing() > 0 {
+            return Ok(framing.missing());
+        }
+        if let Some(end) = framing.end() {
+            self.queue.push_bytes(end)?;
+        }
+        let keep_alive = self.keep_alive && framing != Framing::Close;
+        self.state = State::Ended { status, head_len, keep_alive };
+        Ok(0)
+    }
+
+    fn room(&self) -> Room {
+        Room::of(&self.queue)
+    }
+
+    fn send_now(&mut self) -> Result<Progress, Cut> {
+        let progress = self.queue.try_send(self.transport)?;
+        if progress != Progress::Blocked {
+            self.timer.stop();
+        }
+        Ok(progress)
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
+        let limits = SendLimits::of(self.service.limits());
+        self.timer.check(cx, limits, self.queue.memory(), || self.transport.delivered())?;
+        // A client that has gone does not take more, either.
+        let _ended = self.poll_body(cx);
+        self.transport.poll_writable(cx).map_err(Cut::from)
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if ready!(self.poll_body(cx)).is_err() {
+            return self.gone();
+        }
+        while matches!(self.unread, Unread::Nothing) && self.read_ahead.len() < READ_AHEAD {
+            if ready!(self.transport.poll_readable(cx)).is_err() {
+                return self.gone();
+            }
+            self.read_ahead.reserve(READ_MORE);
+            match ready!(self.transport.poll_read(cx, self.read_ahead)) {
+                Ok(0) | Err(_) => return self.gone(),
+                Ok(_) => {}
+            }
+        }
+        Poll::Pending
+    }
+
+    fn status(&self) -> Option<StatusCode> {
+        match self.state {
+            State::Waiting | State::Lent(_) => None,
+            State::Tunnel { .. } => Some(StatusCode::SWITCHING_PROTOCOLS),
+            State::Begun { status, .. } | State::Ended { status, .. } => Some(status),
+        }
+    }
+
+    fn generated(&self) -> u64 {
+        self.generated
+    }
+
+    fn note_slow(&mut self) {
+        self.kept_up = false;
+        self.queue.note_slow();
+    }
+
+    fn kept_up(&self) -> bool {
+        self.kept_up
+    }
+
+    fn close_after(&mut self) {
+        self.keep_alive = false;
+    }
+
+    fn lender(&mut self) -> Option<&mut dyn Lender> {
+        Some(self)
+    }
+
+    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
+        Some(self)
+    }
+
+    fn notes(&mut self) -> &mut Notes {
+        &mut self.notes
+    }
+
+    fn report(&mut self) -> Option<&mut Report> {
+        None
+    }
+}
+
+impl<T: Transport, S: Service> Exchange<'_, T, S> {
+    /// Ready when the head of the response has left, and everything before it.
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.queue.is_empty() {
+            match self.queue.try_send(self.transport)? {
+                Progress::Done => {}
+                Progress::Blocked => ready!(self.transport.poll_writable(cx))?,
+                Progress::Yield => {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: Transport, S: Service> Tunnel for Exchange<'_, T, S> {
+    fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
+        let mut out = BytesMut::new();
+        self.encode(&head, &mut out).finish();
+        self.state = State::Tunnel { head_len: out.len() as u64 };
+        if self.read_ahead.is_empty() {
+            // Its room was for requests: 16 KiB that an idle connection would hold.
+            *self.read_ahead = BytesMut::new();
+        }
+        self.queue.push_bytes(out.freeze())?;
+        Ok(())
+    }
+
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut BytesMut,
+    ) -> Poll<io::Result<usize>> {
+        if !self.read_ahead.is_empty() {
+            *buffer = std::mem::take(self.read_ahead);
+            return Poll::Ready(Ok(buffer.len()));
+        }
+        ready!(self.transport.poll_readable(cx))?;
+        let was_empty = buffer.is_empty();
+        buffer.reserve(READ_TUNNEL);
+        let read = self.transport.poll_read(cx, buffer);
+        if read.is_pending() && was_empty {
+            *buffer = BytesMut::new();
+        }
+        read
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_head(cx))?;
+        loop {
+            match self.transport.try_send(&[IoSlice::new(bytes)], false) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.transport.poll_writable(cx))?;
+                }
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+
+    fn is_clear(&self) -> bool {
+        self.transport.is_clear() && self.read_ahead.is_empty()
+    }
+
+    fn poll_fill(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.transport.poll_readable(cx))?;
+            match self.transport.try_fill(pipe) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+
+    fn poll_drain(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
+        ready!(self.poll_head(cx))?;
+        loop {
+            match self.transport.try_drain(pipe) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.transport.poll_writable(cx))?;
+                }
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_head(cx))?;
+        loop {
+            match self.transport.try_flush() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.transport.poll_writable(cx))?;
+                }
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        self.transport.finish();
+    }
+}
+
+impl<T: Transport, S: Service> Lender for Exchange<'_, T, S> {
+    fn may_lend(&self) -> bool {
+        // A response to HEAD has no body, so there is nothing large to write.
+        let has_all = matches!(self.unread, Unread::Nothing);
+        self.asked.method != Method::HEAD
+            && has_all
+            && self.queue.is_empty()
+            && *self.kept_up_before
+    }
+
+    fn lend(&mut self) -> Option<Terms> {
+        if !self.may_lend() {
+            return None;
+        }
+        self.transport.lend()?;
+        let http_10 = self.asked.version == Version::HTTP_10;
+        self.state = State::Lent(if http_10 { Framing::Close } else { Framing::Chunked });
+        Some(Terms { http_10, keep_alive: self.keep_alive })
+    }
+
+    fn socket(&mut self) -> Option<BorrowedFd<'_>> {
+        if matches!(self.state, State::Lent(_)) { self.transport.lend() } else { None }
+    }
+
+    fn is_untouched(&self) -> bool {
+        self.transport.written_elsewhere().is_ok_and(|written| *written.end() == 0)
+    }
+
+    fn resume(&mut self, status: StatusCode, sent: &Sent) -> io::Result<()> {
+        let lie = |what| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        let written = self.transport.written_elsewhere()?;
+        if !written.contains(&sent.wire) {
+            return lie(format!(
+                "it says that it wrote {} bytes to the client, it was {}",
+                sent.wire,
+                written.start()
+            ));
+        }
+        if sent.wire.saturating_add(sent.framed) < u64::from(sent.head) {
+            return lie("the head of its response is not whole".to_owned());
+        }
+        self.transport.resume(sent.wire);
+        let head_len = u64::from(sent.head);
+        self.framed = Framed::of(sent);
+        self.kept_up = sent.framed == 0;
+        self.generated = sent.wire.saturating_sub(head_len);
+        self.body.copied = self.generated;
+        self.state = State::Begun { status, framing: framing_of(sent.rest), head_len };
+        Ok(())
+    }
+}
+
+impl<T: Transport, S: Service> Drop for Exchange<'_, T, S> {
+    /// A body that is not complete must not look so: if it ends with the connection, only a reset is no regular end.
+    fn drop(&mut self) {
+        self.log();
+        *self.kept_up_before = self.kept_up;
+        let ends_by_close = match self.state {
+            State::Waiting | State::Tunnel { .. } => return,
+            State::Lent(framing) | State::Begun { framing, .. } => framing == Framing::Close,
+            State::Ended { .. } if self.queue.is_empty() => return,
+            State::Ended { keep_alive, .. } => !keep_alive,
+        };
+        if ends_by_close {
+            self.transport.reset();
+        } else {
+            self.transport.cut();
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! A request body that is passed on while the response is made.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use http::StatusCode;
+use sendoff_http1::{BodyDecoder, Decoded};
+use sendoff_message::request::BodyWriter;
+use sendoff_report::limits::Limit;
+use sendoff_transport::Transport;
+use sendoff_transport::pace::Pace;
+use tokio::time::{Sleep, sleep_until};
+
+/// The size of one read, in bytes.
+const READ: usize = 16 * 1024;
+
+/// Pieces that are moved in one go; then other connections have their turn.
+const MOST_AT_ONCE: usize = 16;
+
+/// The rest of a request body.
+pub(super) struct Incoming {
+    decoder: BodyDecoder,
+    writer: BodyWriter,
+    limits: BodyLimits,
+    pace: Pace,
+    /// What the client had left of its time when the application began to take its own.
+    left: Option<Duration>,
+    /// Runs while the client is waited for.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// How slowly the client may send the body.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BodyLimits {
+    /// How long it may send nothing.
+    pub(super) pause: Duration,
+    /// Bytes per second; 0: any rate will do.
+    pub(super) rate: u64,
+}
+
+/// How a body has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It is complete, and the buffer begins with what follows it.
+    Complete,
+    /// It is too large or wrong, or the client has sent nothing for too long.
+    Refused(StatusCode),
+    /// The client has closed the connection, or its sending direction.
+    Gone,
+}
+
+impl Incoming {
+    pub(super) fn new(decoder: BodyDecoder, writer: BodyWriter, limits: BodyLimits) -> Self {
+        Self { decoder, writer, limits, pace: Pace::new(limits.pause), left: None, timer: None }
+    }
+
+    /// The upstream is told.
+    pub(super) fn finish(self, ended: Ended) {
+        match ended {
+            Ended::Complete => self.writer.end(),
+            Ended::Refused(status) => self.writer.fail(status),
+            Ended::Gone => self.writer.fail(StatusCode::BAD_REQUEST),
+        }
+    }
+
+    /// Moves what has come, as far as there is room; ready at the end of the body.
+    pub(super) fn poll(
+        &mut self,
+        transport: &mut impl Transport,
+        buffer: &mut BytesMut,
+        cx: &mut Context<'_>,
+    ) -> Poll<Ended> {
+        for _ in 0..MOST_AT_ONCE {
+            if self.writer.poll_room(cx).is_pending() {
+                // It is the application that takes its time.
+                self.left.get_or_insert_with(|| self.pace.left());
+                self.timer = None;
+                return Poll::Pending;
+            }
+            if let Some(left) = self.left.take() {
+                self.pace = Pace::new(left);
+            }
+            match self.decoder.decode(buffer) {
+                Ok(Decoded::Data(data)) => self.writer.push(data),
+                Ok(Decoded::End) => return Poll::Ready(Ended::Complete),
+                Ok(Decoded::NeedMore) => match read(transport, buffer, cx) {
+                    Poll::Ready(0) => return Poll::Ready(Ended::Gone),
+                    Poll::Ready(read) => {
+                        self.pace.note(read as u64, self.limits.rate, self.limits.pause);
+                    }
+                    Poll::Pending => {
+                        let deadline = self.pace.deadline();
+                        let timer =
+                            self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+                        ready!(timer.as_mut().poll(cx));
+                        Limit::BodyTimeout.reached();
+                        return Poll::Ready(Ended::Refused(StatusCode::REQUEST_TIMEOUT));
+                    }
+                },
+                Err(error) => return Poll::Ready(Ended::Refused(error.status())),
+            }
+            self.timer = None;
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+/// Reads more. Returns how many bytes; 0: the client has closed its end.
+fn read(
+    transport: &mut impl Transport,
+    buffer: &mut BytesMut,
+    cx: &mut Context<'_>,
+) -> Poll<usize> {
+    if ready!(transport.poll_readable(cx)).is_err() {
+        return Poll::Ready(0);
+    }
+    buffer.reserve(READ);
+    transport.poll_read(cx, buffer).map(|read| read.unwrap_or(0))
+}

@@ -1,0 +1,411 @@
+//! Exchanges over a real TCP connection. The tests play the handler, the worker and the client.
+
+use std::cell::RefCell;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{Method, StatusCode, Version};
+use rustls::ServerConfig;
+use sendoff_config::{FrontConfig, Limits, PageStore, Timeouts, TrustedProxies};
+use sendoff_delivery::segment::{FileSegment, OpenFile, Segment};
+use sendoff_exchange::clients::Connections;
+use sendoff_exchange::lifecycle::{Lifecycle, Stage};
+use sendoff_exchange::responder::{Lender, Responder, flush, respond, unless_gone};
+use sendoff_exchange::service::{Current, Service};
+use sendoff_fastcgi::direct::{Rest, Sent};
+use sendoff_message::Cut;
+use sendoff_message::request::{Endpoint, Origin, Request, Scheme};
+use sendoff_message::response::ResponseHead;
+use sendoff_report::log_line::Line;
+use sendoff_sys::tcp;
+use sendoff_transport::Tcp;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::connection::Connection;
+use super::exchange::{Asked, Exchange, Parts, RequestLine};
+
+/// A service that answers nothing and keeps what it is asked to log.
+struct Noting {
+    limits: FrontConfig,
+    proxies: TrustedProxies,
+    lines: RefCell<Vec<(u16, u64)>>,
+}
+
+impl Service for Noting {
+    type Plan = ();
+
+    fn limits(&self) -> &FrontConfig {
+        &self.limits
+    }
+
+    fn trusted_proxies(&self) -> &TrustedProxies {
+        &self.proxies
+    }
+
+    fn tls(&self, _: usize, _: Option<&str>) -> io::Result<Arc<ServerConfig>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    async fn plan(&self, _request: &mut Request) {}
+
+    fn max_body(&self, _plan: &()) -> u64 {
+        self.limits.limits.max_body
+    }
+
+    fn wants_body((): &()) -> bool {
+        false
+    }
+
+    async fn answer(&self, (): (), _: &Request, _: &mut dyn Responder) -> Result<(), Cut> {
+        Ok(())
+    }
+
+    async fn refuse(&self, _: StatusCode, _: &mut dyn Responder) -> Result<(), Cut> {
+        Ok(())
+    }
+
+    fn log(&self, line: &Line<'_>) {
+        self.lines.borrow_mut().push((line.status, line.sent));
+    }
+}
+
+fn limits() -> FrontConfig {
+    let time = Duration::from_secs(20);
+    FrontConfig {
+        threads: 1,
+        access_log: None,
+        request_ids: false,
+        timeouts: Timeouts { head: time, body: time, idle: time, send: time },
+        page_cache: PageStore { folder: "/".into(), size: 0 },
+        limits: Limits::new(0),
+    }
+}
+
+/// A connection with both ends.
+struct Pair {
+    transport: Tcp,
+    peer: Endpoint,
+    service: Noting,
+    lifecycle: Lifecycle,
+    stop: watch::Sender<Stage>,
+    buffer: BytesMut,
+    kept_up: bool,
+    /// The worker's copy of the socket.
+    worker: TcpStream,
+    client: TcpStream,
+}
+
+fn pair() -> Pair {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let (ours, peer) = listener.accept().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let worker = ours.try_clone().unwrap();
+    let ours = tokio::net::TcpStream::from_std(ours).unwrap();
+    let (stop, stopping) = watch::channel(Stage::Serving);
+    Pair {
+        transport: Tcp::new(ours),
+        peer: peer.into(),
+        service: Noting {
+            limits: limits(),
+            proxies: TrustedProxies::default(),
+            lines: RefCell::default(),
+        },
+        lifecycle: Lifecycle::new(stopping, Arc::new(Connections::new(1))),
+        stop,
+        buffer: BytesMut::new(),
+        kept_up: true,
+        worker,
+        client,
+    }
+}
+
+impl Pair {
+    fn exchange(&mut self) -> Exchange<'_, Tcp, Noting> {
+        self.exchange_for(Method::GET, Version::HTTP_11)
+    }
+
+    fn exchange_for(&mut self, method: Method, version: Version) -> Exchange<'_, Tcp, Noting> {
+        let Self { transport, peer, service, lifecycle, buffer, kept_up, .. } = self;
+        let (read_ahead, kept_up_before) = (buffer, kept_up);
+        let parts =
+            Parts { transport, client: peer, service, lifecycle, read_ahead, kept_up_before };
+        let line = RequestLine::Raw("GET /".to_owned());
+        Exchange::new(
+            parts,
+            Asked { method, version, line, keep_alive: true, began: Instant::now() },
+            None,
+        )
+    }
+
+    /// An exchange that goes on after the worker has written `headbody!` and said so with `sent`.
+    fn resumed(&mut self, sent: &Sent) -> Exchange<'_, Tcp, Noting> {
+        let mut worker = self.worker.try_clone().unwrap();
+        let mut exchange = self.exchange();
+        exchange.lend().unwrap();
+        worker.write_all(b"headbody!").unwrap();
+        exchange.resume(StatusCode::OK, sent).unwrap();
+        exchange
+    }
+
+    /// Closes the server's end. Returns everything that the client has received.
+    fn rest(self) -> String {
+        let Self { transport, worker, mut client, .. } = self;
+        drop((transport, worker));
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        text
+    }
+}
+
+const SENT: Sent = Sent {
+    wire: 9,
+    head: 4,
+    framed: 0,
+    rest: Rest::Length(0),
+    status: 200,
+    gone: false,
+    surplus: false,
+};
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(test);
+}
+
+fn bytes(text: &'static str) -> Segment {
+    Segment::Bytes(Bytes::from_static(text.as_bytes()))
+}
+
+/// A head without fields for a body of this length.
+fn head(length: impl Into<Option<u64>>) -> ResponseHead {
+    ResponseHead::new(StatusCode::OK, length.into())
+}
+
+#[test]
+fn what_a_worker_says_it_has_written_must_be_true() {
+    for lie in [
+        Sent { wire: 8, ..SENT },
+        Sent { wire: 10, ..SENT },
+        Sent { wire: 0, ..SENT },
+        Sent { wire: u64::MAX, ..SENT },
+        Sent { head: 10, ..SENT },
+        Sent { head: u32::MAX, framed: 5, ..SENT },
+    ] {
+        run(async {
+            let mut pair = pair();
+            let mut worker = pair.worker.try_clone().unwrap();
+            let mut exchange = pair.exchange();
+            assert!(exchange.lend().is_some() && exchange.is_untouched());
+            worker.write_all(b"headbody!").unwrap();
+            assert!(!exchange.is_untouched());
+            assert!(exchange.resume(StatusCode::OK, &lie).is_err(), "{lie:?}");
+        });
+    }
+}
+
+#[test]
+fn the_front_goes_on_where_the_worker_has_stopped() {
+    let chunked = Rest::Chunked { open: false };
+    let open = Rest::Chunked { open: true };
+    for (rest, framed, pieces, missing, expected) in [
+        (Rest::Length(0), 0, &[][..], 0, ""),
+        (Rest::Length(0), 0, &["surplus"], 0, ""),
+        (Rest::Length(3), 0, &["abcd"], 0, "abc"),
+        (Rest::Length(3), 0, &["a", "b"], 1, "ab"),
+        (Rest::Length(3), 2, &["ab", "cde", "f"], 0, "abcde"),
+        (Rest::Length(0), 2, &["a"], 1, "a"),
+        (chunked, 0, &[], 0, "0\r\n\r\n"),
+        (chunked, 2, &["\r\n", "new"], 0, "\r\n3\r\nnew\r\n0\r\n\r\n"),
+        (open, 4, &["ol", "dynew", "er"], 0, "oldy\r\n3\r\nnew\r\n2\r\ner\r\n0\r\n\r\n"),
+        (open, 4, &["ol"], 2, "ol"),
+        (Rest::Close, 1, &["ab"], 0, "ab"),
+    ] {
+        run(async {
+            let mut pair = pair();
+            let mut exchange = pair.resumed(&Sent { rest, framed, ..SENT });
+            for piece in pieces {
+                exchange.push(bytes(piece)).unwrap();
+            }
+            assert_eq!(exchange.end().unwrap(), missing, "{rest:?}");
+            flush(&mut exchange).await.unwrap();
+            assert!(exchange.is_untouched(), "everything is accounted for");
+            let keep_alive = rest != Rest::Close;
+            assert_eq!(exchange.completed(), (missing == 0).then_some(keep_alive), "{rest:?}");
+            drop(exchange);
+            assert_eq!(pair.service.lines.take(), [(200, 5 + expected.len() as u64)]);
+            // The worker's copy of the socket is still open; the connection must end nevertheless.
+            assert_eq!(pair.rest(), format!("headbody!{expected}"));
+        });
+    }
+}
+
+#[test]
+fn a_file_cannot_stand_inside_of_what_is_framed() {
+    run(async {
+        let mut pair = pair();
+        let mut exchange = pair.resumed(&Sent { framed: 5, ..SENT });
+        let file = OpenFile::new(std::fs::File::open("/dev/null").unwrap().into());
+        assert!(exchange.push(Segment::File(FileSegment { file, offset: 0, len: 5 })).is_err());
+    });
+}
+
+#[test]
+fn nothing_is_lent_while_something_is_owed_or_the_client_is_slow() {
+    run(async {
+        let mut pair = pair();
+        let mut worker = pair.worker.try_clone().unwrap();
+        let mut exchange = pair.exchange();
+        exchange.begin(head(1)).unwrap();
+        assert!(exchange.lend().is_none(), "its head is owed");
+        exchange.push(bytes("x")).unwrap();
+        exchange.end().unwrap();
+        flush(&mut exchange).await.unwrap();
+        exchange.note_slow();
+        drop(exchange);
+        let mut exchange = pair.exchange();
+        assert!(exchange.lend().is_none(), "the client was slow");
+        respond(&mut exchange, head(0), []).await.unwrap();
+        drop(exchange);
+        let mut exchange = pair.exchange();
+        assert!(exchange.lend().is_some(), "it has caught up");
+        worker.write_all(b"headbody!").unwrap();
+        exchange.resume(StatusCode::OK, &Sent { framed: 1, ..SENT }).unwrap();
+        exchange.push(bytes("!")).unwrap();
+        exchange.end().unwrap();
+        flush(&mut exchange).await.unwrap();
+        drop(exchange);
+        assert!(pair.exchange().lend().is_none(), "it did not take what was written");
+        assert!(pair.exchange_for(Method::HEAD, Version::HTTP_11).lend().is_none());
+    });
+}
+
+/// The worker is alive and keeps the socket. An HTTP/1.0 client, for which the end of the connection is the end of the body, must
+/// see an error.
+#[test]
+fn a_response_that_is_dropped_amid_its_body_does_not_look_complete() {
+    run(async {
+        let mut pair = pair();
+        let mut worker = pair.worker.try_clone().unwrap();
+        let mut exchange = pair.exchange_for(Method::GET, Version::HTTP_10);
+        exchange.lend().unwrap();
+        worker.write_all(b"headbody!").unwrap();
+        drop(exchange);
+        assert_eq!(pair.service.lines.take(), [(499, 0)]);
+        let mut all = Vec::new();
+        let error = pair.client.read_to_end(&mut all).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    });
+}
+
+#[test]
+fn the_length_is_kept_and_head_has_no_body() {
+    run(async {
+        let mut pair = pair();
+        let mut exchange = pair.exchange();
+        respond(&mut exchange, head(2), [bytes("abc")]).await.unwrap();
+        assert_eq!(exchange.completed(), Some(true));
+        drop(exchange);
+        let mut exchange = pair.exchange_for(Method::HEAD, Version::HTTP_11);
+        respond(&mut exchange, head(7), [bytes("nothing")]).await.unwrap();
+        drop(exchange);
+        let mut exchange = pair.exchange_for(Method::GET, Version::HTTP_10);
+        respond(&mut exchange, head(None), [bytes("to the end")]).await.unwrap();
+        assert_eq!(exchange.completed(), Some(false));
+        drop(exchange);
+        assert_eq!(pair.service.lines.take(), [(200, 2), (200, 0), (200, 10)]);
+        let expected = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab\
+                        HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n\
+                        HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nto the end";
+        assert_eq!(pair.rest(), expected);
+    });
+}
+
+#[test]
+fn the_last_response_before_the_stop_says_so() {
+    run(async {
+        let mut pair = pair();
+        pair.stop.send_replace(Stage::Draining);
+        let mut exchange = pair.exchange();
+        respond(&mut exchange, head(0), []).await.unwrap();
+        assert_eq!(exchange.completed(), Some(false));
+        drop(exchange);
+        let expected = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        assert_eq!(pair.rest(), expected);
+    });
+}
+
+/// The exchange reads further requests ahead, so they do not hide that the client has gone.
+#[test]
+fn a_client_that_leaves_is_noticed_behind_its_next_request() {
+    run(async {
+        let mut pair = pair();
+        let mut client = pair.client.try_clone().unwrap();
+        client.write_all(b"GET /next HTTP/1.1\r\n").unwrap();
+        let mut exchange = pair.exchange();
+        let waited = tokio::time::timeout(
+            Duration::from_millis(50),
+            unless_gone(&mut exchange, std::future::pending::<()>()),
+        );
+        assert!(waited.await.is_err(), "it is still there");
+        client.shutdown(std::net::Shutdown::Both).unwrap();
+        let gone = unless_gone(&mut exchange, std::future::pending::<()>()).await;
+        assert!(gone.is_err());
+        drop(exchange);
+        assert_eq!(pair.buffer, "GET /next HTTP/1.1\r\n");
+        assert_eq!(pair.service.lines.take(), [(499, 0)]);
+    });
+}
+
+/// However small its chunks are, and however fast they come.
+#[test]
+fn a_large_body_leaves_turns_to_others() {
+    const CHUNK: &[u8] = b"1\r\na\r\n";
+    /// What one turn may take, and one read more.
+    const MOST: u64 = 256 * 1024 + 64 * 1024;
+    run(async {
+        let Pair { transport, peer, mut service, lifecycle, worker, mut client, .. } = pair();
+        service.limits.limits.max_body = u64::MAX;
+        client.set_nonblocking(true).unwrap();
+        client
+            .write_all(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+            .unwrap();
+        let chunks = CHUNK.repeat(10_000);
+        let mut at = 0;
+        while let Ok(n) = client.write(&chunks[at..]) {
+            at = (at + n) % chunks.len();
+        }
+        let sent = tcp::written(client.as_fd()).unwrap();
+        assert!(sent > 2 * MOST, "the sockets hold {sent} bytes");
+        let read = || {
+            let unread = rustix::io::ioctl_fionread(&worker).unwrap();
+            tcp::acknowledged(client.as_fd()).unwrap() - unread
+        };
+        let local = peer.clone();
+        let origin = Origin { listener: 0, scheme: Scheme::Http, tls: None, peer, local };
+        let services = Current::new(service);
+        let mut connection =
+            Connection::new(transport, origin, BytesMut::new(), Rc::new(lifecycle));
+        let look = async {
+            let mut before = read();
+            while before < sent {
+                tokio::task::yield_now().await;
+                let now = read();
+                assert!(now - before <= MOST, "{} bytes in one go", now - before);
+                before = now;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = look => {}
+            _ = connection.serve(&*services) => panic!("the body has not ended"),
+        }
+    });
+}

@@ -1,0 +1,353 @@
+//! One response on a stream: the responder that handlers answer to.
+
+use std::cell::Cell;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, SendStream};
+use http::{Method, Response, StatusCode, Version};
+use sendoff_delivery::segment::Segment;
+use sendoff_delivery::{Progress, SendLimits, SendQueue, SendTimer};
+use sendoff_exchange::responder::{Fit, Lender, Responder, Room, Tunnel};
+use sendoff_exchange::service::Service;
+use sendoff_message::Cut;
+use sendoff_message::request::{Request, named, protocol};
+use sendoff_message::response::ResponseEnd;
+use sendoff_message::response::{Framing, ResponseHead};
+use sendoff_report::explain::Report;
+use sendoff_report::log_line::{BodyBytes, Line, Notes};
+use tokio::time::Instant;
+
+use super::account::Given;
+use super::fields;
+use super::settings::STREAM_BUFFER;
+use super::streams::{Open, Streams};
+
+/// The status in the access log if the client left before a response began; nginx logs the same.
+const CLIENT_LEFT: u16 = 499;
+
+/// What a client asked, for logs.
+pub(super) struct Asked {
+    pub(super) method: Method,
+    /// The path and the query as sent.
+    pub(super) path: Bytes,
+    /// When its task began.
+    pub(super) began: Instant,
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = String::from_utf8_lossy(&self.path);
+        [self.method.as_str(), " ", &path, " ", protocol(Version::HTTP_2)]
+            .into_iter()
+            .try_for_each(|part| f.write_str(part))
+    }
+}
+
+/// ```text
+///            begin()          send_now()           the last byte is given
+///  Waiting ─────────▶ Begun ────────────▶ Sending ────────────────────────▶ Ended
+///                       └── there is no body, or all of it is empty ──────────▲
+/// ```
+enum Stream {
+    /// No head has been queued.
+    Waiting(SendResponse<Given>),
+    /// The head waits for the first [`Responder::send_now`], because it may turn out to be the end, too.
+    Begun(SendResponse<Given>, Response<()>),
+    /// The body is being sent.
+    Sending(SendStream<Given>),
+    /// h2 has everything.
+    Ended,
+}
+
+/// One response. Its line is written to the access log when it is dropped, however it ended. A stream that has not ended is reset then, so
+/// that the client cannot take the beginning for the whole.
+pub(super) struct Exchange<'c, S: Service> {
+    open: &'c Open<S>,
+    streams: &'c Streams<S>,
+    service: &'c S,
+    asked: &'c Asked,
+    /// `None`: it was refused before it could be understood.
+    request: Option<&'c Request>,
+    stream: Stream,
+    queue: SendQueue,
+    status: Option<StatusCode>,
+    /// [`Framing::Chunked`] stands for a body of unknown length.
+    framing: Framing,
+    /// All of the body is queued.
+    is_complete: bool,
+    kept_up: bool,
+    generated: u64,
+    /// Bytes of the body that were given to h2.
+    sent: u64,
+    /// Those of them that the socket has not taken yet.
+    in_flight: Rc<Cell<usize>>,
+    body: BodyBytes,
+    notes: Notes,
+    timer: SendTimer,
+}
+
+impl<'c, S: Service> Exchange<'c, S> {
+    pub(super) fn new(
+        open: &'c Open<S>,
+        service: &'c S,
+        asked: &'c Asked,
+        request: Option<&'c Request>,
+        response: SendResponse<Given>,
+    ) -> Self {
+        Self {
+            open,
+            streams: open.streams(),
+            service,
+            asked,
+            request,
+            stream: Stream::Waiting(response),
+            queue: SendQueue::default(),
+            status: None,
+            framing: Framing::Chunked,
+            is_complete: false,
+            kept_up: true,
+            generated: 0,
+            sent: 0,
+            in_flight: Rc::default(),
+            body: BodyBytes::default(),
+            notes: Notes::default(),
+            timer: SendTimer::default(),
+        }
+    }
+
+    /// A head in the form of h2. What cannot be sent is left out, which is logged.
+    fn encode(&self, head: ResponseHead) -> Response<()> {
+        fields::response(head, |name| {
+            let (request, name) = (named(self.asked, self.request), name.escape_ascii());
+            tracing::warn!(
+                request,
+                "a response field was left out, it holds control characters: {name}"
+            );
+        })
+    }
+
+    /// Gives h2 the head, if it has not got it.
+    fn send_head(&mut self) -> Result<(), Cut> {
+        match std::mem::replace(&mut self.stream, Stream::Ended) {
+            Stream::Begun(mut stream, head) => {
+                let is_all = self.is_complete && self.queue.is_empty();
+                let ends = is_all || self.framing == Framing::NoBody;
+                let body = stream.send_response(head, ends).map_err(|error| gone(&error))?;
+                if !ends {
+                    self.stream = Stream::Sending(body);
+                }
+            }
+            other => self.stream = other,
+        }
+        Ok(())
+    }
+
+    /// Waits until the socket has taken what was given to h2, or the client has gone: a reset would drop it, and the client of a response
+    /// that is cut should see its beginning, as in HTTP/1.
+    pub(super) async fn settle(&mut self) {
+        poll_fn(|cx| {
+            let is_late = self.check(cx).is_err();
+            if self.in_flight.get() == 0 || is_late || self.poll_reset(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            self.streams.account.wait(cx);
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Fails when the client has taken nothing of the response for too long. Its rate counts for the connection: a slow client may have many
+    /// streams.
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let limits = SendLimits { rate: 0, ..SendLimits::of(self.service.limits()) };
+        let taken = || self.sent - self.in_flight.get() as u64;
+        self.timer.check(cx, limits, self.queue.memory(), taken)
+    }
+
+    /// Ready when the client, or h2, has reset the stream.
+    fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<Result<Reason, h2::Error>> {
+        match &mut self.stream {
+            Stream::Waiting(stream) | Stream::Begun(stream, _) => stream.poll_reset(cx),
+            Stream::Sending(stream) => stream.poll_reset(cx),
+            Stream::Ended => Poll::Pending,
+        }
+    }
+}
+
+/// The cut after an error of h2: the stream was reset, or the connection has ended.
+fn gone(error: &h2::Error) -> Cut {
+    let why = error.to_string();
+    Cut { why, ..Cut::client_gone() }
+}
+
+impl<S: Service> Responder for Exchange<'_, S> {
+    fn interim(&mut self, head: ResponseHead) -> Result<(), Cut> {
+        let head = self.encode(head);
+        let Stream::Waiting(stream) = &mut self.stream else { return Ok(()) };
+        stream.send_informational(head).map_err(|error| gone(&error))
+    }
+
+    fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
+        // The version is not about framing here: HTTP/2 knows no end by the end of the connection.
+        let version = Version::HTTP_11;
+        self.framing = Framing::choose(&self.asked.method, version, head.status, head.length);
+        self.status = Some(head.status);
+        let response = self.encode(head);
+        match std::mem::replace(&mut self.stream, Stream::Ended) {
+            Stream::Waiting(stream) => self.stream = Stream::Begun(stream, response),
+            other => self.stream = other,
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, mut segment: Segment) -> Result<Fit, Cut> {
+        if matches!(segment, Segment::Bytes(_)) {
+            self.generated += segment.len();
+        }
+        let fit = Fit::of(&mut segment, &mut self.framing);
+        if !segment.is_empty() {
+            self.body.note(segment.medium(), segment.len());
+            self.queue.push(segment)?;
+        }
+        Ok(fit)
+    }
+
+    fn ends_so(&mut self, _ending: ResponseEnd) {}
+
+    fn end(&mut self) -> Result<u64, Cut> {
+        let missing = self.framing.missing();
+        self.is_complete = missing == 0;
+        Ok(missing)
+    }
+
+    fn room(&self) -> Room {
+        Room::of(&self.queue)
+    }
+
+    fn send_now(&mut self) -> Result<Progress, Cut> {
+        self.send_head()?;
+        let Self { stream, queue, streams, .. } = self;
+        let Stream::Sending(client) = stream else { return Ok(Progress::Done) };
+        loop {
+            let owed = queue.at_most(STREAM_BUFFER);
+            // Also where nothing is owed: what was reserved and not needed goes to other streams.
+            client.reserve_capacity(owed);
+            let room = client.capacity().min(owed);
+            if owed > 0 && (room == 0 || !streams.account.has_room()) {
+                return Ok(Progress::Blocked);
+            }
+            let piece = queue.take(room.min(streams.frame))?;
+            let (ends, len) = (self.is_complete && queue.is_empty(), bytes::Buf::remaining(&piece));
+            if len > 0 || ends {
+                let given = streams.account.give(piece, &self.in_flight);
+                client.send_data(given, ends).map_err(|error| gone(&error))?;
+                self.sent += len as u64;
+                streams.note_useful(len);
+            }
+            if queue.is_empty() {
+                self.timer.stop();
+                if ends {
+                    *stream = Stream::Ended;
+                }
+                return Ok(Progress::Done);
+            }
+        }
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
+        self.check(cx)?;
+        if self.poll_reset(cx).is_ready() {
+            return Poll::Ready(Err(Cut::client_gone()));
+        }
+        let Stream::Sending(client) = &mut self.stream else { return Poll::Ready(Ok(())) };
+        if !self.streams.account.has_room() {
+            self.streams.account.wait(cx);
+            return Poll::Pending;
+        }
+        if client.capacity() > 0 {
+            return Poll::Ready(Ok(()));
+        }
+        match client.poll_capacity(cx) {
+            Poll::Pending if self.open.poll_input_end(cx).is_ready() => {
+                // A window that is used up stays so.
+                if self.streams.account.is_empty() {
+                    return Poll::Ready(Err(Cut::client_gone()));
+                }
+                self.streams.account.wait(cx);
+                Poll::Pending
+            }
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Some(Ok(_))) => Poll::Ready(Ok(())),
+            Poll::Ready(Some(Err(_)) | None) => Poll::Ready(Err(Cut::client_gone())),
+        }
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.poll_reset(cx).is_ready() { Poll::Ready(()) } else { self.open.poll_input_end(cx) }
+    }
+
+    fn status(&self) -> Option<StatusCode> {
+        self.status
+    }
+
+    fn generated(&self) -> u64 {
+        self.generated
+    }
+
+    fn note_slow(&mut self) {
+        self.kept_up = false;
+        self.queue.note_slow();
+    }
+
+    fn kept_up(&self) -> bool {
+        self.kept_up
+    }
+
+    /// A stream has no successor that this response could harm.
+    fn close_after(&mut self) {}
+
+    /// Other streams write to the same socket.
+    fn lender(&mut self) -> Option<&mut dyn Lender> {
+        None
+    }
+
+    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
+        None
+    }
+
+    fn notes(&mut self) -> &mut Notes {
+        &mut self.notes
+    }
+
+    fn report(&mut self) -> Option<&mut Report> {
+        None
+    }
+}
+
+impl<S: Service> Drop for Exchange<'_, S> {
+    fn drop(&mut self) {
+        self.service.log(&Line {
+            client: self.request.map_or(&self.streams.origin.peer, |request| &request.peer),
+            request: self.request,
+            request_line: self.asked,
+            began: self.asked.began,
+            status: self.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
+            sent: self.sent,
+            body: self.body,
+            notes: &self.notes,
+        });
+        match &mut self.stream {
+            Stream::Waiting(stream) | Stream::Begun(stream, _) => {
+                stream.send_reset(Reason::INTERNAL_ERROR);
+            }
+            Stream::Sending(stream) => stream.send_reset(Reason::INTERNAL_ERROR),
+            Stream::Ended => {}
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! One request on a stream: read, answered, logged.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::server::SendResponse;
+use http::{Request as Incoming, Response, StatusCode};
+use sendoff_exchange::service::Service;
+use sendoff_http1::{BodyFraming, Head, RequestError};
+use sendoff_message::Fault;
+use sendoff_message::request::{
+    Body, BodyStore, BodyStream, BodyWriter, NOT_STORED, Request, named, not_stored, received,
+};
+use sendoff_report::limits::Limit;
+use sendoff_transport::pace::Pace;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::account::Given;
+use super::exchange::{Asked, Exchange};
+use super::fields;
+use super::streams::Open;
+
+/// How long the rest of a refused request's body is read and dropped.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Why no handler answers a request.
+enum End {
+    /// The request is answered with an error page of this status.
+    Refused { status: StatusCode, why: String },
+    /// The client has reset the stream, or the connection has ended.
+    Gone,
+}
+
+impl From<RequestError> for End {
+    fn from(error: RequestError) -> Self {
+        Self::Refused { status: error.status(), why: error.to_string() }
+    }
+}
+
+fn refused(status: StatusCode, why: &str) -> End {
+    End::Refused { status, why: why.to_owned() }
+}
+
+/// Serves one stream until its response has been given to h2.
+pub(crate) async fn serve<S: Service>(
+    open: Open<S>,
+    mut incoming: Incoming<RecvStream>,
+    mut response: SendResponse<Given>,
+) {
+    let streams = open.streams();
+    let service = streams.services.get();
+    // `None` only where the client left the path out.
+    let path = incoming.uri().path_and_query().map_or("", |path| path.as_str());
+    let path = Bytes::copy_from_slice(path.as_bytes());
+    let (head, size) = fields::checked(&mut incoming, path.clone());
+    let asked = Asked { method: incoming.method().clone(), path, began: Instant::now() };
+    streams.note_useful(size);
+    let mut body = incoming.into_body();
+    let received = match head {
+        Ok(head) => receive(&open, &*service, head, &mut body, &mut response).await,
+        Err(error) => Err((error.into(), None)),
+    };
+    match received {
+        Ok((plan, request, rest)) => {
+            let most = service.max_body(&plan);
+            let mut exchange = Exchange::new(&open, &*service, &asked, Some(&request), response);
+            let answered = {
+                let mut answered = pin!(service.answer(plan, &request, &mut exchange));
+                match rest {
+                    None => answered.await,
+                    Some(writer) => tokio::select! {
+                        biased;
+                        answered = &mut answered => answered,
+                        () = pass_body(&open, &*service, &mut body, writer, most) => answered.await,
+                    },
+                }
+            };
+            if let Err(cut) = answered {
+                let request = named(&asked, Some(&request));
+                match cut.fault {
+                    Fault::Client => tracing::info!(request, "the response ends early: {cut}"),
+                    Fault::Application | Fault::Server => {
+                        tracing::error!(request, "a response was cut short: {cut}");
+                        exchange.settle().await;
+                    }
+                }
+                if cut.fault == Fault::Client {
+                    open.note_given_up();
+                }
+            }
+        }
+        Err((end, request)) => {
+            let request = request.as_ref();
+            let mut exchange = Exchange::new(&open, &*service, &asked, request, response);
+            match end {
+                End::Gone => open.note_given_up(),
+                End::Refused { status, why } => {
+                    let client = request.map_or(&streams.origin.peer, |request| &request.peer);
+                    let line = named(&asked, request);
+                    tracing::info!(%client, request = &*line, %status, "request refused: {why}");
+                    // If the client has gone meanwhile, nothing is left to do.
+                    let _gone = service.refuse(status, &mut exchange).await;
+                    drop(exchange);
+                    // Some clients drop the response if they are told to stop amid their body.
+                    let (store, named) = (BodyStore::discard(), || line.clone());
+                    let rest = read_body(&open, &*service, &mut body, store, u64::MAX, named);
+                    let _late = timeout(LINGER, rest).await;
+                }
+            }
+        }
+    }
+    // h2 tells the client that the rest of the body is not needed, if there is one (RFC 9113 §8.1).
+    drop(body);
+}
+
+/// Makes the request, chooses its handler, and reads the body, unless the handler takes it while it arrives.
+async fn receive<S: Service>(
+    open: &Open<S>,
+    service: &S,
+    head: Head,
+    body: &mut RecvStream,
+    response: &mut SendResponse<Given>,
+) -> Result<(S::Plan, Request, Option<BodyWriter>), (End, Option<Request>)> {
+    let (framing, waits) = (head.framing, head.expect_continue);
+    let origin = &open.streams().origin;
+    let proxies = Some(service.trusted_proxies()).filter(|all| origin.is_trusted(all));
+    let ids = service.limits().request_ids;
+    let mut request = received::request(head, origin, proxies, ids)
+        .map_err(|bad| (refused(StatusCode::BAD_REQUEST, bad.0), None))?;
+    let plan = service.plan(&mut request).await;
+    let most = service.max_body(&plan);
+    let is_too_large = matches!(framing, BodyFraming::Length(length) if length > most);
+    if is_too_large {
+        return Err((RequestError::BodyTooLarge.into(), Some(request)));
+    }
+    let wanted = S::wants_body(&plan);
+    if body.is_end_stream() || waits && !wanted {
+        return Ok((plan, request, None));
+    }
+    if waits {
+        let mut interim = Response::new(());
+        *interim.status_mut() = StatusCode::CONTINUE;
+        // It fails if the client has gone, which the body will tell, too.
+        let _gone = response.send_informational(interim);
+    }
+    if wanted && service.streams_body(&plan, &request, framing) {
+        let len = match framing {
+            BodyFraming::Length(len) => Some(len),
+            BodyFraming::Chunked | BodyFraming::None => None,
+        };
+        let (writer, stream) = BodyStream::new(len);
+        request.body = Body::Stream(stream);
+        return Ok((plan, request, Some(writer)));
+    }
+    let store = if wanted { BodyStore::keep() } else { BodyStore::discard() };
+    match read_body(open, service, body, store, most, || request.shown()).await {
+        Ok(body) => request.body = body,
+        Err(end) => return Err((end, Some(request))),
+    }
+    Ok((plan, request, None))
+}
+
+/// Passes the body on while it arrives. The client gets leave to send more as the application takes it.
+async fn pass_body<S: Service>(
+    open: &Open<S>,
+    service: &S,
+    body: &mut RecvStream,
+    writer: BodyWriter,
+    most: u64,
+) {
+    let mut left = most;
+    let (limit, rate) = (service.limits().timeouts.body, service.limits().limits.body_rate);
+    let mut pace = Pace::new(limit);
+    loop {
+        let left_to_client = pace.left();
+        poll_fn(|cx| writer.poll_room(cx)).await;
+        // The time that the application takes is not the client's.
+        pace = Pace::new(left_to_client);
+        let data = match timeout_at(pace.deadline(), poll_fn(|cx| poll_data(open, body, cx))).await
+        {
+            Ok(Ok(Some(data))) => data,
+            Ok(Ok(None)) => return writer.end(),
+            Ok(Err(_)) => return writer.fail(StatusCode::BAD_REQUEST),
+            Err(_) => {
+                Limit::BodyTimeout.reached();
+                return writer.fail(StatusCode::REQUEST_TIMEOUT);
+            }
+        };
+        let len = data.len();
+        pace.note(len as u64, rate, limit);
+        open.streams().note_useful(len);
+        let Some(rest) = left.checked_sub(len as u64) else {
+            return writer.fail(StatusCode::PAYLOAD_TOO_LARGE);
+        };
+        left = rest;
+        if len > 0 {
+            writer.push(data);
+        }
+        // It fails if the stream has ended meanwhile.
+        let _ended = body.flow_control().release_capacity(len);
+    }
+}
+
+/// Reads the body of the request that log lines name so. The client gets leave to send more as its bytes are stored. Trailers are dropped.
+async fn read_body<S: Service>(
+    open: &Open<S>,
+    service: &S,
+    body: &mut RecvStream,
+    mut store: BodyStore,
+    most: u64,
+    request: impl Fn() -> String,
+) -> Result<Body, End> {
+    let mut left = most;
+    let (limit, rate) = (service.limits().timeouts.body, service.limits().limits.body_rate);
+    let mut pace = Pace::new(limit);
+    loop {
+        let data = match timeout_at(pace.deadline(), poll_fn(|cx| poll_data(open, body, cx))).await
+        {
+            Ok(Ok(Some(data))) => data,
+            Ok(Ok(None)) => {
+                return store
+                    .finish()
+                    .map_err(|error| refused(not_stored(&error, &request()), NOT_STORED));
+            }
+            Ok(Err(end)) => return Err(end),
+            Err(_) => {
+                Limit::BodyTimeout.reached();
+                let why = "the request body took too long";
+                return Err(refused(StatusCode::REQUEST_TIMEOUT, why));
+            }
+        };
+        pace.note(data.len() as u64, rate, limit);
+        open.streams().note_useful(data.len());
+        left = left.checked_sub(data.len() as u64).ok_or(RequestError::BodyTooLarge)?;
+        store.push(&data).map_err(|error| refused(not_stored(&error, &request()), NOT_STORED))?;
+        // It fails if the stream has ended meanwhile.
+        let _ended = body.flow_control().release_capacity(data.len());
+    }
+}
+
+/// The next bytes of the body; `None` at its end.
+fn poll_data<S>(
+    open: &Open<S>,
+    body: &mut RecvStream,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Option<Bytes>, End>> {
+    match body.poll_data(cx) {
+        Poll::Ready(data) => Poll::Ready(data.transpose().map_err(|_| End::Gone)),
+        Poll::Pending => open.poll_input_end(cx).map(|()| Err(End::Gone)),
+    }
+}

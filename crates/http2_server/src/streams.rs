@@ -1,0 +1,272 @@
+//! What the streams of one connection share.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use sendoff_exchange::lifecycle::Lifecycle;
+use sendoff_exchange::service::Current;
+use sendoff_message::request::{Origin, Scheme};
+use tokio::time::Instant;
+
+use super::account::Account;
+use super::settings::{FRAME_IN_RECORD, STREAM_BUFFER};
+
+/// Bytes that a client may send in excess of [`OVERHEAD`].
+const OVERHEAD_ALLOWED: u64 = 1 << 20;
+
+/// Bytes that a client may send for each byte of requests and responses; nginx allows as many. What remains are frames that ask for nothing:
+/// pings, settings, priorities, window updates of a byte.
+const OVERHEAD: u64 = 8;
+
+/// Requests that a client may give up in a row. It gets one of them back each [`FORGIVEN_AFTER`], and for each request that it does not give
+/// up: a page that asks with each key that is pressed may go on for ever.
+const GIVEN_UP_ALLOWED: u32 = 100;
+
+/// How long it takes until a request that was given up does not count any more: 20 per second. An attacker makes thousands (CVE-2023-44487).
+const FORGIVEN_AFTER: Duration = Duration::from_millis(50);
+
+/// Requests that a client may send beyond that, which are refused, before the connection is ended amid its streams.
+const REFUSED_ALLOWED: u32 = 1000;
+
+/// Why a client is a burden.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Burden {
+    /// It is to go when its open requests have been answered.
+    Leaves(&'static str),
+    /// Its connection ends at once.
+    Ends(&'static str),
+}
+
+/// One connection's streams.
+pub(super) struct Streams<S> {
+    pub(super) origin: Origin,
+    pub(super) services: Rc<Current<S>>,
+    pub(super) lifecycle: Rc<Lifecycle>,
+    pub(super) account: Rc<Account>,
+    /// Bytes that are given to h2 at a time.
+    pub(super) frame: usize,
+    open: Cell<u32>,
+    /// The tasks that wait for the end of the client's sending direction, in the places of their streams; `None`: the place is free.
+    waiting: RefCell<Vec<Option<Waker>>>,
+    /// The client has ended its sending direction.
+    input_has_ended: Cell<bool>,
+    /// The connection's task, if it waits until no stream is open.
+    awaits_idle: Cell<Option<Waker>>,
+    given_up: GivenUp,
+    /// Requests that were refused because the client was told to go.
+    refused: Cell<u32>,
+    useful: Cell<u64>,
+}
+
+impl<S> Streams<S> {
+    pub(super) fn new(
+        origin: Origin,
+        services: Rc<Current<S>>,
+        lifecycle: Rc<Lifecycle>,
+    ) -> Rc<Self> {
+        let frame = match origin.scheme {
+            Scheme::Http => STREAM_BUFFER,
+            Scheme::Https => FRAME_IN_RECORD,
+        };
+        Rc::new(Self {
+            frame,
+            origin,
+            services,
+            lifecycle,
+            account: Rc::default(),
+            open: Cell::new(0),
+            waiting: RefCell::default(),
+            input_has_ended: Cell::new(false),
+            awaits_idle: Cell::new(None),
+            given_up: GivenUp::new(),
+            refused: Cell::new(0),
+            useful: Cell::new(0),
+        })
+    }
+
+    /// Whether no request is being answered.
+    pub(super) fn is_idle(&self) -> bool {
+        self.open.get() == 0
+    }
+
+    /// Ends when no request is being answered. For the connection's task alone.
+    pub(super) async fn idle(&self) {
+        poll_fn(|cx| {
+            if self.is_idle() {
+                return Poll::Ready(());
+            }
+            let known = self.awaits_idle.take().filter(|known| known.will_wake(cx.waker()));
+            self.awaits_idle.set(Some(known.unwrap_or_else(|| cx.waker().clone())));
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// The client has ended its sending direction: what has not come of requests, and leave to send more, will not come.
+    pub(super) fn end_input(&self) {
+        if !self.input_has_ended.replace(true) {
+            self.waiting.borrow().iter().flatten().for_each(Waker::wake_by_ref);
+        }
+    }
+
+    /// Counts bytes of a request or a response.
+    pub(super) fn note_useful(&self, bytes: usize) {
+        self.useful.set(self.useful.get() + bytes as u64);
+    }
+
+    /// Counts a request of a client that was told to go.
+    pub(super) fn note_refused(&self) {
+        self.refused.set(self.refused.get() + 1);
+    }
+
+    /// Why a client that has sent this number of bytes is a burden, if it is one.
+    pub(super) fn burden(&self, received: u64) -> Option<Burden> {
+        if received / OVERHEAD > self.useful.get() + OVERHEAD_ALLOWED {
+            return Some(Burden::Ends("it sends frames that ask for nothing"));
+        }
+        if self.refused.get() > REFUSED_ALLOWED {
+            return Some(Burden::Ends("it was told to go, and goes on"));
+        }
+        let why = Burden::Leaves("it gives up most of its requests");
+        self.given_up.are_too_many().then_some(why)
+    }
+}
+
+/// The requests that a client has given up lately. Each may have cost a worker; browsers give up few.
+#[derive(Debug)]
+struct GivenUp {
+    /// When all of them will be forgiven: a time says as much as a number and when it was counted.
+    forgiven: Cell<Instant>,
+}
+
+impl GivenUp {
+    fn new() -> Self {
+        Self { forgiven: Cell::new(Instant::now()) }
+    }
+
+    /// Counts a request that has ended.
+    fn note(&self, was_given_up: bool) {
+        let forgiven = self.forgiven.get();
+        let forgiven = if was_given_up {
+            forgiven.max(Instant::now()).checked_add(FORGIVEN_AFTER)
+        } else {
+            forgiven.checked_sub(FORGIVEN_AFTER)
+        };
+        forgiven.into_iter().for_each(|forgiven| self.forgiven.set(forgiven));
+    }
+
+    fn are_too_many(&self) -> bool {
+        let left = self.forgiven.get().saturating_duration_since(Instant::now());
+        left > GIVEN_UP_ALLOWED * FORGIVEN_AFTER
+    }
+}
+
+/// A stream that is open, however its task ends.
+pub(super) struct Open<S> {
+    streams: Rc<Streams<S>>,
+    /// Its place in [`Streams::waiting`].
+    place: usize,
+    was_given_up: Cell<bool>,
+}
+
+impl<S> Open<S> {
+    pub(super) fn new(streams: &Rc<Streams<S>>) -> Self {
+        streams.open.set(streams.open.get() + 1);
+        let mut waiting = streams.waiting.borrow_mut();
+        let free = waiting.iter().position(Option::is_none);
+        let place = free.unwrap_or_else(|| {
+            waiting.push(None);
+            waiting.len() - 1
+        });
+        waiting[place] = Some(Waker::noop().clone());
+        Self { streams: Rc::clone(streams), place, was_given_up: Cell::new(false) }
+    }
+
+    /// The client does not want the request to be answered any more.
+    pub(super) fn note_given_up(&self) {
+        self.was_given_up.set(true);
+    }
+
+    pub(super) fn streams(&self) -> &Streams<S> {
+        &self.streams
+    }
+
+    /// Ready when the client has ended its sending direction.
+    pub(super) fn poll_input_end(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.streams.input_has_ended.get() {
+            return Poll::Ready(());
+        }
+        if let Some(waker) = &mut self.streams.waiting.borrow_mut()[self.place] {
+            waker.clone_from(cx.waker());
+        }
+        Poll::Pending
+    }
+}
+
+impl<S> Drop for Open<S> {
+    fn drop(&mut self) {
+        let streams = &self.streams;
+        streams.given_up.note(self.was_given_up.get());
+        // A waker's drop may run code of its own, so not under the borrow.
+        let waker = streams.waiting.borrow_mut()[self.place].take();
+        drop(waker);
+        streams.open.set(streams.open.get() - 1);
+        if streams.is_idle()
+            && let Some(connection) = streams.awaits_idle.take()
+        {
+            connection.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn note(all: &GivenUp, count: u32, was_given_up: bool) {
+        (0..count).for_each(|_| all.note(was_given_up));
+    }
+
+    fn run(test: impl Future<Output = ()>) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().start_paused(true).build().unwrap().block_on(test);
+    }
+
+    #[test]
+    fn requests_that_are_given_up_count_by_their_rate() {
+        run(async {
+            let all = GivenUp::new();
+            for _ in 0..1000 {
+                note(&all, 20, true);
+                advance(Duration::from_secs(1)).await;
+            }
+            assert!(!all.are_too_many(), "20 per second, for a quarter of an hour");
+            for _ in 0..1000 {
+                note(&all, 50, true);
+                note(&all, 50, false);
+            }
+            assert!(!all.are_too_many(), "half of them, at any rate");
+            note(&all, GIVEN_UP_ALLOWED, true);
+            assert!(!all.are_too_many(), "a page is left");
+            note(&all, 1, true);
+            assert!(all.are_too_many());
+            advance(FORGIVEN_AFTER).await;
+            assert!(!all.are_too_many());
+        });
+    }
+
+    #[test]
+    fn what_was_not_given_up_is_no_credit() {
+        run(async {
+            let all = GivenUp::new();
+            note(&all, 10_000, false);
+            note(&all, GIVEN_UP_ALLOWED + 1, true);
+            assert!(all.are_too_many());
+        });
+    }
+}

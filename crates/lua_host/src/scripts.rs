@@ -1,0 +1,315 @@
+//! Running scripts: the state of an event loop, parsed scripts, and what follows from their decisions.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http::StatusCode;
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use sendoff_lua::{Dictionary, Limits, Machine, Outcome, Phase, Runtime, Script, Step};
+use sendoff_message::request::Request;
+use sendoff_message::response::{Field, ResponseHead};
+use sendoff_static_files::{CacheShare, Identity, SETTLED, read_regular};
+use tokio::time::Instant;
+
+use super::answer::ScriptAnswer;
+use super::ask::{self, Asks, TOTAL_TIME};
+use super::content::Files;
+use super::machine::{FrontMachine, cpu_time};
+use super::view::{self, Before};
+
+/// The largest script, in bytes.
+const MAX_SCRIPT: usize = 1 << 20;
+
+/// Scripts that are kept parsed. With more of them all are parsed anew, so that memory is bounded where every file of a folder is one.
+const MAX_PARSED: usize = 1024;
+
+/// The dictionaries of all sites, by the names of the sites; common to all event loops.
+#[derive(Debug, Default)]
+pub struct Dictionaries(Mutex<HashMap<String, Arc<Dictionary>>>);
+
+impl Dictionaries {
+    fn of(&self, site: &str) -> Arc<Dictionary> {
+        // Nothing can panic while the map is changed.
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(site.to_owned()).or_default())
+    }
+}
+
+/// What the sites of one event loop share: a state, and the scripts that it has parsed.
+#[derive(Debug)]
+pub struct ScriptShare {
+    dictionaries: Arc<Dictionaries>,
+    cache: Rc<CacheShare>,
+    started: OnceCell<Result<Started, String>>,
+    parsed: RefCell<HashMap<PathBuf, Parsed>>,
+}
+
+#[derive(Debug)]
+struct Started {
+    runtime: Runtime,
+    files: Rc<Files>,
+}
+
+/// A script in the state in which it was parsed.
+#[derive(Debug)]
+struct Parsed {
+    identity: Identity,
+    script: Script,
+}
+
+impl ScriptShare {
+    /// The state is made when the first script runs.
+    pub fn new(dictionaries: Arc<Dictionaries>, cache: &Rc<CacheShare>) -> Rc<Self> {
+        let (started, parsed) = (OnceCell::new(), RefCell::default());
+        Rc::new(Self { dictionaries, cache: Rc::clone(cache), started, parsed })
+    }
+
+    fn started(&self) -> Result<&Started, String> {
+        let started = self.started.get_or_init(|| {
+            let files = Files::open_root(&self.cache).map_err(|error| error.to_string())?;
+            let machine: Rc<dyn Machine> = Rc::new(FrontMachine(Rc::clone(&files)));
+            Ok(Started { runtime: Runtime::new(Limits::default(), &machine, cpu_time)?, files })
+        });
+        started.as_ref().map_err(Clone::clone)
+    }
+
+    /// A script as its file is now.
+    fn script(&self, runtime: &Runtime, path: &Path) -> Result<Script, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let now = statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS);
+        let now = now.map(|stat| Identity::of(&stat)).map_err(|error| failed(&error))?;
+        if let Some(parsed) = self.parsed.borrow().get(path)
+            && parsed.identity == now
+        {
+            return Ok(parsed.script.clone());
+        }
+        let source = read_regular(CWD, path, MAX_SCRIPT).map_err(|error| failed(&error))?;
+        let script = runtime.compile(&path.display().to_string(), &source)?;
+        let parsed = Parsed { identity: now, script: script.clone() };
+        // A file that has just been changed may change again without another time stamp.
+        if now.is_older_than(SETTLED, SystemTime::now()) {
+            let mut all = self.parsed.borrow_mut();
+            if all.len() >= MAX_PARSED {
+                all.clear();
+            }
+            all.insert(path.to_owned(), parsed);
+        } else {
+            self.parsed.borrow_mut().remove(path);
+        }
+        Ok(script)
+    }
+}
+
+/// What scripts have made of a request.
+#[derive(Debug)]
+pub enum Next {
+    /// It goes on.
+    GoOn {
+        /// The path in the file system that a script has chosen instead.
+        physical: Option<Vec<u8>>,
+    },
+    /// It begins again.
+    Restart,
+    /// A script answers.
+    Answer(ScriptAnswer),
+    /// It is refused with this status. For the log, the reason if it is the server's.
+    Refused(StatusCode, Option<String>),
+}
+
+/// What scripts leave behind for the response and for applications.
+#[derive(Debug, Default)]
+pub struct Traces {
+    /// Response fields.
+    pub fields: Vec<(Bytes, Bytes)>,
+    /// Variables for applications.
+    pub environment: Vec<(Bytes, Bytes)>,
+    /// Whether the response is explained.
+    pub is_explained: bool,
+}
+
+/// The scripts of a site.
+#[derive(Debug)]
+pub struct SiteScripts {
+    share: Rc<ScriptShare>,
+    root: Rc<[u8]>,
+    dictionary: Arc<Dictionary>,
+}
+
+/// What scripts are run for.
+#[derive(Debug)]
+pub struct Call<'r> {
+    /// When they run.
+    pub phase: Phase,
+    /// Where the path leads in the file system.
+    pub physical: Option<Vec<u8>>,
+    /// The request, which they may change.
+    pub request: &'r mut Request,
+    /// What earlier scripts have left, to which they add.
+    pub traces: &'r mut Traces,
+}
+
+impl SiteScripts {
+    /// For a site with this name and this folder.
+    pub fn new(share: &Rc<ScriptShare>, name: &str, root: &[u8]) -> Self {
+        let dictionary = share.dictionaries.of(name);
+        Self { share: Rc::clone(share), root: root.into(), dictionary }
+    }
+
+    /// Runs scripts, one after the other, until one of them decides. Without `asks` subrequests fail, and the scripts wait for
+    /// nothing.
+    pub async fn run(
+        &self,
+        scripts: &[PathBuf],
+        mut call: Call<'_>,
+        asks: Option<&dyn Asks>,
+    ) -> Next {
+        let mut chosen = None;
+        for path in scripts {
+            match self.run_one(path, &mut call, asks).await {
+                Next::GoOn { physical: None } => {}
+                Next::GoOn { physical } => {
+                    call.physical.clone_from(&physical);
+                    chosen = physical;
+                }
+                next => return next,
+            }
+        }
+        Next::GoOn { physical: chosen }
+    }
+
+    async fn run_one(&self, path: &Path, call: &mut Call<'_>, asks: Option<&dyn Asks>) -> Next {
+        let Call { phase, physical, request, traces } = call;
+        let failed = |why| Next::Refused(StatusCode::INTERNAL_SERVER_ERROR, Some(why));
+        let started = match self.share.started() {
+            Ok(started) => started,
+            Err(why) => return failed(why),
+        };
+        let script = match self.share.script(&started.runtime, path) {
+            Ok(script) => script,
+            Err(why) => return failed(why),
+        };
+        let physical = physical.clone();
+        let mut exchange = view::lend(request, *phase, physical, &self.root, &self.dictionary);
+        exchange.fields = std::mem::take(&mut traces.fields);
+        exchange.environment = std::mem::take(&mut traces.environment);
+        exchange.is_explained = traces.is_explained;
+        let before = Before::of(&exchange);
+        let mut step = started.runtime.start(&script, exchange);
+        let mut deadline = None;
+        let (mut exchange, outcome) = loop {
+            match step {
+                Step::Done(exchange, outcome) => break (exchange, outcome),
+                Step::Waits(mut waiting) => {
+                    let deadline = *deadline.get_or_insert_with(|| Instant::now() + TOTAL_TIME);
+                    let answered = ask::answer(asks, &mut waiting, request, deadline).await;
+                    step = started.runtime.go_on(*waiting, answered);
+                }
+            }
+        };
+        traces.fields = std::mem::take(&mut exchange.fields);
+        traces.environment = std::mem::take(&mut exchange.environment);
+        let changed = view::give_back(&mut exchange, request, &before);
+        log(&exchange.messages, path, request);
+        if let sendoff_lua::Body::Pending { is_wanted: true, .. } = exchange.request.body {
+            return Next::Answer(ScriptAnswer::AfterBody);
+        }
+        match outcome {
+            Outcome::Failed(why) => failed(why),
+            Outcome::Restart => match request.restart() {
+                Ok(()) => Next::Restart,
+                Err(bad) => {
+                    let why = format!("{}: {}", path.display(), bad.0);
+                    Next::Refused(StatusCode::BAD_REQUEST, Some(why))
+                }
+            },
+            Outcome::GoOn => match changed {
+                Ok(physical) => Next::GoOn { physical },
+                Err(bad) => {
+                    let why = format!("{}: {}", path.display(), bad.0);
+                    Next::Refused(StatusCode::BAD_REQUEST, Some(why))
+                }
+            },
+            Outcome::File(file) => self.file(&file, exchange.place),
+            Outcome::Answer(status) => {
+                let Ok(status) = StatusCode::from_u16(status) else {
+                    return failed(format!("{}: {status} is no status", path.display()));
+                };
+                let (segments, why) = started.files.segments(exchange.content.unwrap_or_default());
+                if let Some(why) = why {
+                    log(&[why], path, request);
+                }
+                let is_error = status.is_client_error() || status.is_server_error();
+                if segments.is_empty() && is_error {
+                    return Next::Refused(status, None);
+                }
+                let place = exchange
+                    .place
+                    .or_else(|| traces.is_explained.then(|| path.display().to_string()));
+                Next::Answer(ScriptAnswer::Body { status, segments, place })
+            }
+        }
+    }
+
+    /// Runs scripts that cannot wait: [`Self::run`] without subrequests.
+    pub fn run_now(&self, scripts: &[PathBuf], call: Call<'_>) -> Next {
+        let run = pin!(self.run(scripts, call, None));
+        match run.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(next) => next,
+            Poll::Pending => unreachable!("nothing is waited for but subrequests"),
+        }
+    }
+
+    /// A file that a script has chosen at this place.
+    pub fn file(&self, path: &[u8], place: Option<String>) -> Next {
+        match self.share.started().and_then(|started| started.files.open(path)) {
+            Ok(entry) => Next::Answer(ScriptAnswer::File { entry, place }),
+            Err(why) => Next::Refused(StatusCode::NOT_FOUND, Some(why)),
+        }
+    }
+
+    /// Runs scripts on the head of a response.
+    pub fn change(&self, scripts: &[PathBuf], request: &Request, head: &mut ResponseHead) {
+        for path in scripts {
+            let run = || -> Result<_, String> {
+                let started = self.share.started()?;
+                let script = self.share.script(&started.runtime, path)?;
+                let mut seen = request.clone();
+                let mut exchange =
+                    view::lend(&mut seen, Phase::Response, None, &self.root, &self.dictionary);
+                exchange.status = head.status.as_u16();
+                exchange.fields = head.fields.iter().cloned().map(Field::into_parts).collect();
+                Ok(started.runtime.run(&script, exchange))
+            };
+            let (exchange, outcome) = match run() {
+                Ok((_, Outcome::Failed(why))) | Err(why) => {
+                    let request = request.shown();
+                    tracing::error!(request, "the head stays as it is: {why}");
+                    continue;
+                }
+                Ok(ran) => ran,
+            };
+            log(&exchange.messages, path, request);
+            let own = exchange.fields.into_iter();
+            head.fields = own.map(|(name, value)| Field::Own(name, value)).collect();
+            if let Outcome::Answer(status) = outcome
+                && let Ok(status) = StatusCode::from_u16(status)
+            {
+                (head.status, head.reason) = (status, None);
+            }
+        }
+    }
+}
+
+fn log(messages: &[String], path: &Path, request: &Request) {
+    for message in messages {
+        let request = request.shown();
+        tracing::info!(request, script = %path.display(), "{message}");
+    }
+}

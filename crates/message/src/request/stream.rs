@@ -1,0 +1,245 @@
+//! A request body that is passed on while it arrives: a queue that the client's connection fills and one upstream empties.
+//!
+//! ```text
+//!  client ──▶ BodyWriter ── at most `ROOM` bytes ──▶ BodyReader ──▶ upstream
+//!                 └──── end(), fail(status) ────────────▲
+//! ```
+//! While the queue is full, nothing is read from the client. When the reader is dropped, the upstream wants no more: the rest is
+//! read and dropped, because many clients look for a response only when they have sent everything.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::StatusCode;
+
+/// Bytes that wait for the upstream; one piece may exceed it.
+const ROOM: usize = 64 * 1024;
+
+/// A body that is still arriving. Clones stand for the same body, which one reader gets.
+#[derive(Debug, Clone)]
+pub struct BodyStream {
+    len: Option<u64>,
+    shared: Rc<RefCell<Shared>>,
+}
+
+/// The end that the client's connection fills. Dropped before the end of the body, it fails.
+#[derive(Debug)]
+pub struct BodyWriter(Rc<RefCell<Shared>>);
+
+/// The end that an upstream empties.
+#[derive(Debug)]
+pub struct BodyReader(Rc<RefCell<Shared>>);
+
+/// What there is to read.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Arrived {
+    /// The next bytes.
+    Bytes(Bytes),
+    /// Nothing yet.
+    Nothing,
+    /// The body is complete.
+    End,
+    /// The rest will not come; the client is answered with this status, if it is still there.
+    Failed(StatusCode),
+}
+
+#[derive(Debug)]
+struct Shared {
+    pieces: VecDeque<Bytes>,
+    len: usize,
+    end: End,
+    reading: Reading,
+    /// Waits for something to read.
+    reader: Option<Waker>,
+    /// Waits for room.
+    writer: Option<Waker>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    NotYet,
+    Complete,
+    Failed(StatusCode),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    /// No upstream has begun to.
+    NotYet,
+    Begun,
+    Over,
+}
+
+impl BodyStream {
+    /// A body of `len` bytes, if that is known, none of which has come.
+    pub fn new(len: Option<u64>) -> (BodyWriter, Self) {
+        let shared = Rc::new(RefCell::new(Shared {
+            pieces: VecDeque::new(),
+            len: 0,
+            end: End::NotYet,
+            reading: Reading::NotYet,
+            reader: None,
+            writer: None,
+        }));
+        (BodyWriter(Rc::clone(&shared)), Self { len, shared })
+    }
+
+    /// The length in bytes, if the client has said it.
+    #[must_use]
+    pub fn known_len(&self) -> Option<u64> {
+        self.len
+    }
+
+    /// Whether an upstream has begun to read it. No other can have it then.
+    #[must_use]
+    pub fn is_spent(&self) -> bool {
+        self.shared.borrow().reading != Reading::NotYet
+    }
+
+    /// The only reader. `None`: it was given away.
+    pub fn reader(&self) -> Option<BodyReader> {
+        let mut shared = self.shared.borrow_mut();
+        if shared.reading != Reading::NotYet {
+            return None;
+        }
+        shared.reading = Reading::Begun;
+        Some(BodyReader(Rc::clone(&self.shared)))
+    }
+}
+
+impl BodyWriter {
+    /// Ready when more may be pushed.
+    pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut shared = self.0.borrow_mut();
+        if shared.len < ROOM {
+            return Poll::Ready(());
+        }
+        shared.writer = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Adds bytes, which are not empty.
+    pub fn push(&self, bytes: Bytes) {
+        let mut shared = self.0.borrow_mut();
+        if shared.reading == Reading::Over {
+            return;
+        }
+        shared.len += bytes.len();
+        shared.pieces.push_back(bytes);
+        wake(shared.reader.take());
+    }
+
+    /// The body is complete.
+    pub fn end(self) {
+        self.finish(End::Complete);
+    }
+
+    /// The rest will not come; the client is to be answered with this status.
+    pub fn fail(self, status: StatusCode) {
+        self.finish(End::Failed(status));
+    }
+
+    fn finish(&self, end: End) {
+        let mut shared = self.0.borrow_mut();
+        if shared.end == End::NotYet {
+            shared.end = end;
+            wake(shared.reader.take());
+        }
+    }
+}
+
+impl Drop for BodyWriter {
+    fn drop(&mut self) {
+        self.finish(End::Failed(StatusCode::BAD_REQUEST));
+    }
+}
+
+impl BodyReader {
+    /// Takes at most `most` of what has come.
+    pub fn take(&mut self, most: usize) -> Arrived {
+        let mut shared = self.0.borrow_mut();
+        // What cannot become whole is given up at once.
+        if let End::Failed(status) = shared.end {
+            return Arrived::Failed(status);
+        }
+        let Some(mut piece) = shared.pieces.pop_front() else {
+            return if shared.end == End::Complete { Arrived::End } else { Arrived::Nothing };
+        };
+        if piece.len() > most {
+            shared.pieces.push_front(piece.split_off(most));
+        }
+        shared.len -= piece.len();
+        if shared.len < ROOM {
+            wake(shared.writer.take());
+        }
+        Arrived::Bytes(piece)
+    }
+
+    /// Ready when [`take`](Self::take) has something other than [`Arrived::Nothing`].
+    pub fn poll_arrived(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut shared = self.0.borrow_mut();
+        if !shared.pieces.is_empty() || shared.end != End::NotYet {
+            return Poll::Ready(());
+        }
+        shared.reader = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for BodyReader {
+    fn drop(&mut self) {
+        let mut shared = self.0.borrow_mut();
+        shared.reading = Reading::Over;
+        shared.pieces.clear();
+        shared.len = 0;
+        wake(shared.writer.take());
+    }
+}
+
+/// Wakers only mark their task, so this may be called under the borrow.
+fn wake(waker: Option<Waker>) {
+    waker.into_iter().for_each(Waker::wake);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_queue_is_bounded_and_ends_once() {
+        let cx = &mut Context::from_waker(Waker::noop());
+        let (writer, body) = BodyStream::new(Some(3));
+        let mut reader = body.reader().unwrap();
+        assert!(body.is_spent() && body.clone().reader().is_none());
+        assert!(reader.poll_arrived(cx).is_pending() && reader.take(9) == Arrived::Nothing);
+        writer.push(vec![b'a'; ROOM].into());
+        assert!(writer.poll_room(cx).is_pending() && reader.poll_arrived(cx).is_ready());
+        assert_eq!(reader.take(1), Arrived::Bytes("a".into()));
+        assert!(writer.poll_room(cx).is_ready());
+        let Arrived::Bytes(rest) = reader.take(ROOM) else { panic!("nothing") };
+        assert_eq!(rest.len(), ROOM - 1);
+        writer.end();
+        assert_eq!(reader.take(1), Arrived::End);
+    }
+
+    #[test]
+    fn each_end_learns_that_the_other_is_gone() {
+        let cx = &mut Context::from_waker(Waker::noop());
+        let (writer, body) = BodyStream::new(None);
+        let mut reader = body.reader().unwrap();
+        writer.push("ab".into());
+        writer.fail(StatusCode::REQUEST_TIMEOUT);
+        assert_eq!(reader.take(1), Arrived::Failed(StatusCode::REQUEST_TIMEOUT));
+        let (writer, body) = BodyStream::new(None);
+        drop(body.reader());
+        // Dropped, not kept.
+        (0..9).for_each(|_| writer.push(vec![0; ROOM].into()));
+        assert!(writer.poll_room(cx).is_ready());
+        let (writer, body) = BodyStream::new(None);
+        drop(writer);
+        assert_eq!(body.reader().unwrap().take(1), Arrived::Failed(StatusCode::BAD_REQUEST));
+    }
+}

@@ -1,0 +1,235 @@
+//! Names and values of parameters and cookies, as applications read them: what rules about them look at.
+//!
+//! PHP makes variables of them (`php_default_treat_data()`, `php_register_variable_ex()`): `?+a.b`, `?a[b` and `?a_b%00c` are all `a_b`, and
+//! `a[]` is an element of the array `a`. Others read form data without that, a few separate parameters by `;`, too, or leave `+` as it is.
+//! A rule that keeps requests away must hold whichever of them the application is.
+
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode;
+
+/// A name as PHP reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PhpName {
+    variable: Vec<u8>,
+    /// The keys behind it; `None`: the next free one.
+    elements: Vec<Option<Vec<u8>>>,
+}
+
+/// How a name is meant that has the variable of another name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Whole,
+    /// An element of it.
+    Element,
+}
+
+impl PhpName {
+    /// Reads a name that is no longer escaped. `None`: PHP leaves the parameter out.
+    fn of(name: &[u8]) -> Option<Self> {
+        let name = name.split(|&byte| byte == 0).next()?;
+        let name = &name[name.iter().take_while(|&&byte| byte == b' ').count()..];
+        let bracket = name.iter().position(|&byte| byte == b'[').unwrap_or(name.len());
+        let (variable, mut rest) = name.split_at(bracket);
+        if variable.is_empty() {
+            return None;
+        }
+        let mut elements = Vec::new();
+        while let Some(key) = rest.strip_prefix(b"[") {
+            let blank = key.iter().take(1).filter(|&&byte| is_space(byte)).count();
+            let Some(end) = key[blank..].iter().position(|&byte| byte == b']') else { break };
+            let is_next = end == 0;
+            elements.push((!is_next).then(|| key[..blank + end].to_vec()));
+            rest = &key[blank + end + 1..];
+        }
+        // A bracket that nothing closes is a letter like any other, if it is the first.
+        let variable = if elements.is_empty() { name } else { variable };
+        let letter = |&byte: &u8| if b" .[".contains(&byte) { b'_' } else { byte };
+        Some(Self { variable: variable.iter().map(letter).collect(), elements })
+    }
+
+    /// How `other` is a part of what this name means.
+    fn contains(&self, other: &Self) -> Option<Part> {
+        let mut pairs = self.elements.iter().zip(&other.elements);
+        // Which element is the next free one is not known.
+        let is_beneath = self.variable == other.variable
+            && self.elements.len() <= other.elements.len()
+            && pairs.all(|(one, other)| one.is_none() || other.is_none() || one == other);
+        let is_whole = self.elements.len() == other.elements.len();
+        is_beneath.then_some(if is_whole { Part::Whole } else { Part::Element })
+    }
+}
+
+/// The name of a parameter that a rule is about.
+#[derive(Debug)]
+pub struct ParameterName {
+    text: Vec<u8>,
+    php: Option<PhpName>,
+}
+
+impl ParameterName {
+    /// The name as an operator writes it.
+    pub fn new(text: &str) -> Self {
+        Self { text: text.as_bytes().to_vec(), php: PhpName::of(text.as_bytes()) }
+    }
+
+    /// What one application or another reads as a value of this parameter.
+    pub fn any_values<'q>(&'q self, query: &'q [u8]) -> impl Iterator<Item = Cow<'q, [u8]>> + 'q {
+        let semicolons = query.contains(&b';').then(|| pairs(query, b"&;"));
+        let pairs = pairs(query, b"&").chain(semicolons.into_iter().flatten());
+        pairs.filter(|(name, _)| self.is(name)).flat_map(|(_, value)| {
+            let decoded = percent_decode(value).into();
+            let other = (decoded != value).then_some(Cow::Borrowed(value));
+            let with_plus = value.contains(&b'+').then(|| form_decode(value));
+            [Some(decoded), other, with_plus].into_iter().flatten()
+        })
+    }
+
+    /// The values of this parameter as PHP and most others read them; `None`: an element of an array, which is no text.
+    pub fn values<'q>(
+        &'q self,
+        query: &'q [u8],
+    ) -> impl Iterator<Item = Option<Cow<'q, [u8]>>> + 'q {
+        pairs(query, b"&").filter_map(|(name, value)| {
+            let part = self.php.as_ref()?.contains(&PhpName::of(&form_decode(name))?)?;
+            Some((part == Part::Whole).then(|| form_decode(value)))
+        })
+    }
+
+    /// Whether one application or another reads a name as this one.
+    fn is(&self, name: &[u8]) -> bool {
+        let read = form_decode(name);
+        let is_php = || self.php.as_ref()?.contains(&PhpName::of(&read)?);
+        *read == *self.text
+            || percent_decode(name).eq(self.text.iter().copied())
+            || is_php().is_some()
+    }
+}
+
+/// The cookies of all `Cookie` fields as PHP reads them, in the form of one field: `a=1; b=2`. Elements of an array have its name.
+pub fn cookies<'f>(fields: impl Iterator<Item = &'f [u8]>) -> Vec<u8> {
+    let mut read = Vec::new();
+    for cookie in fields.flat_map(|field| field.split(|&byte| byte == b';')) {
+        let cookie = &cookie[cookie.iter().take_while(|&&byte| is_space(byte)).count()..];
+        let (name, value) = name_and_value(cookie);
+        let Some(name) = PhpName::of(name) else { continue };
+        if !read.is_empty() {
+            read.extend_from_slice(b"; ");
+        }
+        read.extend_from_slice(&name.variable);
+        read.push(b'=');
+        read.extend(percent_decode(value));
+    }
+    read
+}
+
+/// Names and values as they stand in a query.
+fn pairs<'q>(
+    query: &'q [u8],
+    separators: &'static [u8],
+) -> impl Iterator<Item = (&'q [u8], &'q [u8])> {
+    query
+        .split(|byte| separators.contains(byte))
+        .filter(|pair| !pair.is_empty())
+        .map(name_and_value)
+}
+
+fn name_and_value(pair: &[u8]) -> (&[u8], &[u8]) {
+    let end = pair.iter().position(|&byte| byte == b'=').unwrap_or(pair.len());
+    (&pair[..end], pair.get(end + 1..).unwrap_or_default())
+}
+
+/// Decodes what a form sends: `+` is a blank.
+fn form_decode(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.contains(&b'+') {
+        return percent_decode(text).into();
+    }
+    let blanks: Vec<_> = text.iter().map(|&byte| if byte == b'+' { b' ' } else { byte }).collect();
+    Cow::Owned(percent_decode(&blanks).collect())
+}
+
+/// What C's `isspace()` takes for white space.
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t'..=b'\r')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(name: &str) -> Option<String> {
+        let PhpName { variable, elements } = PhpName::of(name.as_bytes())?;
+        let mut text = String::from_utf8(variable).unwrap();
+        for element in elements {
+            let key = element.map(|key| String::from_utf8(key).unwrap()).unwrap_or_default();
+            text += &format!("[{key}]");
+        }
+        Some(text)
+    }
+
+    /// What PHP 8.2's `parse_str()` says.
+    #[test]
+    fn names_are_read_as_php_reads_them() {
+        for (name, read) in [
+            ("a", Some("a")),
+            ("  a b.c", Some("a_b_c")),
+            ("a\0b", Some("a")),
+            ("\0a", None),
+            ("", None),
+            (" ", None),
+            ("[a", None),
+            ("[]", None),
+            (".", Some("_")),
+            ("a[", Some("a_")),
+            ("a[b", Some("a_b")),
+            ("a[b.c[d", Some("a_b_c_d")),
+            ("a[]", Some("a[]")),
+            ("a[ ]", Some("a[]")),
+            ("a[ b]", Some("a[ b]")),
+            ("a[b]x", Some("a[b]")),
+            ("a[b][c", Some("a[b]")),
+            ("a[b[c]d", Some("a[b[c]")),
+            ("a.b[c.d][e]", Some("a_b[c.d][e]")),
+            ("a[\0]", Some("a_")),
+        ] {
+            assert_eq!(text(name).as_deref(), read, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_parameter_is_found_whoever_reads_it() {
+        let found = |name, query: &str| -> Vec<String> {
+            let name = ParameterName::new(name);
+            let values = name.any_values(query.as_bytes());
+            values.map(|value| String::from_utf8(value.into_owned()).unwrap()).collect()
+        };
+        assert_eq!(found("a", "a=1&ab=2&a&xa=3&a=&%61=4"), ["1", "", "", "4"]);
+        assert_eq!(found("a", ""), [""; 0]);
+        assert_eq!(found("a", "+a=1&a%00=2&a[]=3&a[x][y]=4&a[=5"), ["1", "2", "3", "4"]);
+        assert_eq!(found("a", "a=%31&a=x+%2B"), ["1", "%31", "x++", "x+%2B", "x +"]);
+        assert_eq!(found("a", "b=1;a=2"), ["2"]);
+        assert_eq!(found("a.b", "a.b=1&a_b=2&a[b=3"), ["1", "2", "3"]);
+        assert_eq!(found("a[b]", "a=1&a[b]=2&a[]=3&a[c]=4&a[b][c]=5"), ["2", "3", "5"]);
+    }
+
+    #[test]
+    fn values_are_texts_or_elements() {
+        let name = ParameterName::new("a");
+        let values: Vec<_> = name.values(b"a=1+%2b&A=2&a[]=3&;a=4").collect();
+        assert_eq!(values, [Some(b"1 +"[..].into()), None]);
+    }
+
+    #[test]
+    fn cookies_are_read_as_php_reads_them() {
+        for (field, read) in [
+            ("a=1; b=2", "a=1; b=2"),
+            ("a.b=1;\tc d=2;e[f]=3;g[h=4", "a_b=1; c_d=2; e=3; g_h=4"),
+            ("a; =1; ;b=%41+%zz; %61=1", "a=; b=A+%zz; %61=1"),
+            ("", ""),
+        ] {
+            let cookies = cookies([field.as_bytes()].into_iter());
+            assert_eq!(String::from_utf8(cookies).unwrap(), read, "{field:?}");
+        }
+        assert_eq!(cookies([&b"a=1"[..], b"b=2"].into_iter()), b"a=1; b=2");
+    }
+}

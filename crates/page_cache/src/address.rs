@@ -1,0 +1,30 @@
+//! Where a page is.
+
+use sendoff_message::request::decode_path;
+use serde::{Deserialize, Serialize};
+use sha1::{Digest, Sha1};
+
+/// The host, and the path and the query that the client asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Address {
+    /// In small letters, without the port.
+    pub(super) host: String,
+    /// The path decoded and normalised, and the query as sent, with its question mark.
+    pub(super) uri: Vec<u8>,
+}
+
+impl Address {
+    /// `host`: in small letters, without the port.
+    pub(crate) fn new(host: &str, uri: &[u8]) -> Self {
+        let at = uri.iter().position(|&byte| byte == b'?').unwrap_or(uri.len());
+        let (path, query) = uri.split_at(at);
+        let path = decode_path(path).unwrap_or_else(|_| path.to_vec());
+        Self { host: host.to_owned(), uri: [&path, query].concat() }
+    }
+
+    /// Twenty bytes that stand for it.
+    pub(super) fn hash(&self) -> [u8; 20] {
+        let hash = Sha1::new().chain_update((self.host.len() as u64).to_le_bytes());
+        hash.chain_update(&self.host).chain_update(&self.uri).finalize().into()
+    }
+}

@@ -1,0 +1,405 @@
+//! How long a page may be kept (RFC 9111 §3, §4.2, RFC 5861, RFC 9213).
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::header::{CACHE_CONTROL, EXPIRES, PRAGMA, SET_COOKIE, VARY};
+use http::{HeaderName, StatusCode};
+use sendoff_config::Keeping;
+use sendoff_message::response::{Field, ResponseHead};
+use serde::{Deserialize, Serialize};
+use sfv::{BareItem, Dictionary, Item, ListEntry, Parser};
+
+/// No page is kept for longer.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Pages with these statuses are kept if only the configuration says how long.
+const KEPT_UNASKED: [StatusCode; 4] = [
+    StatusCode::OK,
+    StatusCode::NON_AUTHORITATIVE_INFORMATION,
+    StatusCode::MOVED_PERMANENTLY,
+    StatusCode::PERMANENT_REDIRECT,
+];
+
+/// Never kept: parts, and answers to conditions. They are whole for the request alone that asked for them.
+const PARTS: [StatusCode; 3] =
+    [StatusCode::PARTIAL_CONTENT, StatusCode::NOT_MODIFIED, StatusCode::RANGE_NOT_SATISFIABLE];
+
+/// Words of `Cache-Control` with which a page is not for others, but for `no-store`.
+const NOT_FOR_OTHERS: [&str; 2] = ["private", "no-cache"];
+
+/// `Cache-Control` for shared caches that the application's operator has chosen, as this one (RFC 9213 §3).
+const TARGETED: &str = "CDN-Cache-Control";
+
+/// Statuses that a cache can understand (RFC 9111 §5.2.2.3): RFC 9110 §15.1 says of them how they may be kept.
+const UNDERSTOOD: [u16; 14] =
+    [200, 203, 204, 300, 301, 302, 303, 307, 308, 404, 405, 410, 414, 501];
+
+/// The largest number of seconds in a field that is taken for what it says. A larger one is as good as this one (RFC 9111 §1.2.2).
+const MOST_SECONDS: u64 = 1 << 31;
+
+/// For how long a page may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Times {
+    /// Until then it is used as it is.
+    pub(super) fresh_until: SystemTime,
+    /// So long afterwards it is used while it is made anew.
+    pub(super) stale_while: Duration,
+    /// So long afterwards it is used if the application fails.
+    pub(super) stale_if_error: Duration,
+}
+
+/// Judges whether a response may be kept; `None`: it may not.
+pub(super) fn judge(keeping: &Keeping, head: &ResponseHead, now: SystemTime) -> Option<Times> {
+    // To whom a cookie was given is no matter of the page.
+    if head.has(SET_COOKIE.as_str()) || PARTS.contains(&head.status) || !can_be_chosen(head) {
+        return None;
+    }
+    let targeted = Directives::targeted(head);
+    let control = targeted.as_ref().map_or_else(|| Directives::of(head), Directives::clone);
+    let fresh = match &head.accel_expires {
+        Some(value) => accel_expires(value, now)?,
+        None if control.forbids(head.status) => return None,
+        None if targeted.is_some() => control.lifetime()?.saturating_sub(age(head, now)),
+        None if is_not_for_others(head, &control) => return None,
+        None if is_silent(head) => keeping.fresh.filter(|_| KEPT_UNASKED.contains(&head.status))?,
+        None => {
+            let lifetime = control.lifetime().or_else(|| until_expires(head, now))?;
+            lifetime.saturating_sub(age(head, now))
+        }
+    };
+    if fresh.is_zero() {
+        return None;
+    }
+    let must_revalidate = control.has("must-revalidate") || control.has("proxy-revalidate");
+    // It forbids old pages, too (RFC 9111 §5.2.2.10), but the application may say itself that it does not mean that.
+    let unsaid = if control.has("s-maxage") { Duration::ZERO } else { keeping.stale };
+    let stale = |directive| {
+        let said = control.seconds(directive).flatten().unwrap_or(unsaid);
+        if must_revalidate { Duration::ZERO } else { said.min(LONGEST) }
+    };
+    Some(Times {
+        fresh_until: now.checked_add(fresh.min(LONGEST))?,
+        stale_while: stale("stale-while-revalidate"),
+        stale_if_error: stale("stale-if-error"),
+    })
+}
+
+/// Whether the application says nothing about how long its page is fresh.
+fn is_silent(head: &ResponseHead) -> bool {
+    let says = [PRAGMA, CACHE_CONTROL, EXPIRES];
+    !says.iter().any(|name| head.has(name.as_str()))
+}
+
+/// Whether `Cache-Control` says that the page is not for others. As in nginx, the words count wherever they stand, for example in front
+/// of a semicolon. What cannot be read may say it, too. `Pragma` is asked where there is no `Cache-Control` (RFC 9111 §5.4).
+fn is_not_for_others(head: &ResponseHead, control: &Directives) -> bool {
+    let says = |name: HeaderName, word: &str| {
+        let mut fields = head.fields.iter().filter(|field| field.is(name.as_str()));
+        fields.any(|field| match std::str::from_utf8(field.value()) {
+            Ok(text) if text.is_ascii() => text.to_ascii_lowercase().contains(word),
+            _ => true,
+        })
+    };
+    NOT_FOR_OTHERS.iter().any(|word| says(CACHE_CONTROL, word))
+        || says(CACHE_CONTROL, "no-store") && !control.has("must-understand")
+        || !head.has(CACHE_CONTROL.as_str()) && says(PRAGMA, "no-cache")
+}
+
+/// Whether request fields say which requests get the page: `Vary` has neither `*` nor what is no name of a field.
+fn can_be_chosen(head: &ResponseHead) -> bool {
+    let is_field = |name: &String| name != "*" && HeaderName::from_bytes(name.as_bytes()).is_ok();
+    varies_with(head).iter().all(is_field)
+}
+
+/// nginx's word about how long a page is fresh: seconds, or behind `@` the second since 1970 in which it ends; 0: it is not kept.
+fn accel_expires(value: &[u8], now: SystemTime) -> Option<Duration> {
+    let text = std::str::from_utf8(value).ok()?.trim();
+    match text.strip_prefix('@') {
+        Some(second) => {
+            let end = UNIX_EPOCH.checked_add(Duration::from_secs(second.parse().ok()?))?;
+            end.duration_since(now).ok()
+        }
+        None => Some(Duration::from_secs(text.parse().ok()?)),
+    }
+}
+
+/// How old a response is (RFC 9111 §4.2.3): what its `Age` says, or its `Date`, if that is more. Of several values the first counts.
+pub(super) fn age(head: &ResponseHead, now: SystemTime) -> Duration {
+    let said = head.value("Age").and_then(|value| {
+        let first = std::str::from_utf8(value).ok()?.split(',').next()?;
+        number(first.trim())
+    });
+    let since = date(head, "Date").and_then(|date| now.duration_since(date).ok());
+    // A date has no fractions of a second.
+    let apparent = since.map_or(0, |since| since.as_secs());
+    Duration::from_secs(said.unwrap_or(0).max(apparent))
+}
+
+/// How long the page is fresh by its `Expires`. What is no date is past (RFC 9111 §5.3).
+fn until_expires(head: &ResponseHead, now: SystemTime) -> Option<Duration> {
+    head.value("Expires")?;
+    let made = date(head, "Date").unwrap_or(now);
+    let left = date(head, "Expires").and_then(|end| end.duration_since(made).ok());
+    Some(left.unwrap_or_default())
+}
+
+/// A date in one of the three forms of RFC 9110 §5.6.7.
+fn date(head: &ResponseHead, name: &str) -> Option<SystemTime> {
+    let text = std::str::from_utf8(head.value(name)?).ok()?;
+    httpdate::parse_http_date(text.trim()).ok()
+}
+
+/// A number of seconds (RFC 9111 §1.2.2).
+fn number(text: &str) -> Option<u64> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().unwrap_or(MOST_SECONDS))
+}
+
+/// The directives of `Cache-Control` or of a field like it, in small letters.
+#[derive(Clone)]
+struct Directives(Vec<(String, String)>);
+
+impl Directives {
+    fn of(head: &ResponseHead) -> Self {
+        let fields = head.fields.iter().filter(|field| field.is(CACHE_CONTROL.as_str()));
+        let texts = fields.map(|field| String::from_utf8_lossy(field.value()).to_ascii_lowercase());
+        let text = texts.collect::<Vec<_>>().join(",");
+        let pairs = text.split(',').map(str::trim).map(|word| match word.split_once('=') {
+            Some((name, value)) => {
+                (name.trim().to_owned(), value.trim().trim_matches('"').to_owned())
+            }
+            None => (word.to_owned(), String::new()),
+        });
+        Self(pairs.collect())
+    }
+
+    /// Those of the field that is for caches like this one, which then counts in place of `Cache-Control` and `Expires`. A field that is
+    /// empty, or no dictionary of structured values, counts as missing (RFC 9213 §2.2).
+    fn targeted(head: &ResponseHead) -> Option<Self> {
+        let fields = head.fields.iter().filter(|field| field.is(TARGETED)).map(Field::value);
+        let text = fields.collect::<Vec<_>>().join(&b", "[..]);
+        if text.is_empty() {
+            return None;
+        }
+        let dictionary: Dictionary = Parser::new(&text).parse().ok()?;
+        let pairs = dictionary.iter().filter_map(|(name, entry)| {
+            let value = match entry {
+                ListEntry::Item(Item { bare_item: BareItem::Boolean(true), .. }) => String::new(),
+                ListEntry::Item(Item { bare_item: BareItem::Boolean(false), .. }) => return None,
+                ListEntry::Item(Item { bare_item: BareItem::Integer(number), .. }) => {
+                    number.to_string()
+                }
+                // No directive for which a value matters has one of another type.
+                ListEntry::Item(_) | ListEntry::InnerList(_) => "?".to_owned(),
+            };
+            Some((name.as_str().to_owned(), value))
+        });
+        let pairs: Vec<_> = pairs.collect();
+        (!pairs.is_empty()).then_some(Self(pairs))
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(known, _)| known == name)
+    }
+
+    /// `Some(None)`: the directive is there, but has no number.
+    fn seconds(&self, name: &str) -> Option<Option<Duration>> {
+        let (_, value) = self.0.iter().find(|(known, _)| known == name)?;
+        Some(number(value).map(Duration::from_secs))
+    }
+
+    /// How long the page is fresh, as a shared cache reads it. What cannot be read is no time at all (RFC 9111 §4.2.1).
+    fn lifetime(&self) -> Option<Duration> {
+        let said = self.seconds("s-maxage").or_else(|| self.seconds("max-age"))?;
+        Some(said.unwrap_or_default())
+    }
+
+    /// Whether a directive says that the page may not be kept.
+    fn forbids(&self, status: StatusCode) -> bool {
+        if self.has("must-understand") {
+            // It is for caches that do not know the directive.
+            return !UNDERSTOOD.contains(&status.as_u16())
+                || self.has("private")
+                || self.has("no-cache");
+        }
+        ["private", "no-store", "no-cache"].iter().any(|name| self.has(name))
+    }
+}
+
+/// The request fields that the response varies with, in small letters (RFC 9110 §12.5.5).
+pub(super) fn varies_with(head: &ResponseHead) -> Vec<String> {
+    let values = head.fields.iter().filter(|field| field.is(VARY.as_str())).map(Field::value);
+    let names: Vec<u8> = values.collect::<Vec<_>>().join(&b","[..]);
+    let names = String::from_utf8_lossy(&names).to_ascii_lowercase();
+    let mut names: Vec<_> = names.split(',').map(|name| name.trim().to_owned()).collect();
+    names.retain(|name| !name.is_empty());
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn judged(
+        keeping: &Keeping,
+        status: u16,
+        fields: &[(&'static str, &'static str)],
+    ) -> Option<(Duration, Duration, Duration)> {
+        let mut head = ResponseHead::new(StatusCode::from_u16(status).unwrap(), None);
+        for (name, value) in fields {
+            head.field(name, *value);
+        }
+        head.accel_expires = head.take("X-Accel-Expires");
+        let now = SystemTime::now();
+        let times = judge(keeping, &head, now)?;
+        Some((
+            times.fresh_until.duration_since(now).unwrap(),
+            times.stale_while,
+            times.stale_if_error,
+        ))
+    }
+
+    const HTTP: Keeping = Keeping { fresh: None, stale: Duration::ZERO, cookies: false };
+    const TIMED: Keeping = Keeping { fresh: Some(HOUR), stale: HOUR, cookies: false };
+
+    #[test]
+    fn what_the_application_says_comes_first() {
+        let seconds = Duration::from_secs;
+        for (fields, fresh) in [
+            (&[("Cache-Control", "max-age=60")][..], 60),
+            (&[("Cache-Control", "max-age=60, s-maxage=10")], 10),
+            (&[("Cache-Control", "public, max-age=60"), ("Age", "50")], 10),
+            (&[("Cache-Control", "max-age=60"), ("Age", "-50")], 60),
+            (&[("Cache-Control", "max-age=60"), ("Age", "50.0")], 60),
+            (&[("Cache-Control", "max-age=60"), ("Age", "50, 0")], 10),
+            (&[("Cache-Control", "max-age=60"), ("Age", "0, 50")], 60),
+            (&[("Cache-Control", "max-age=60"), ("Age", "50"), ("Age", "0")], 10),
+            (&[("Cache-Control", "max-age=60, proxy-revalidate")], 60),
+            (&[("Cache-Control", "max-age=60, no-store, must-understand")], 60),
+            (&[("CDN-Cache-Control", "max-age=60")], 60),
+            (&[("CDN-Cache-Control", "foo, max-age=60"), ("Cache-Control", "no-store")], 60),
+            (&[("CDN-Cache-Control", "max-age=60"), ("Expires", "0"), ("Age", "20")], 40),
+            (&[("CDN-Cache-Control", "max-age=9"), ("CDN-Cache-Control", "s-maxage=60")], 60),
+            (&[("CDN-Cache-Control", "max-age=5, &&"), ("Cache-Control", "max-age=60")], 60),
+            (&[("CDN-Cache-Control", ""), ("Cache-Control", "max-age=60")], 60),
+            (&[("X-Accel-Expires", "30"), ("Cache-Control", "no-store")], 30),
+            (&[("Cache-Control", "max-age=99999999999")], LONGEST.as_secs()),
+        ] {
+            for keeping in [&HTTP, &TIMED] {
+                let (judged, _, _) = judged(keeping, 200, fields).unwrap();
+                assert_eq!(judged, seconds(fresh), "{fields:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn dates_have_three_forms() {
+        for end in [
+            "Thu, 18 Aug 2050 02:01:18 GMT",
+            "Thursday, 18-Aug-50 02:01:18 GMT",
+            "Thu Aug 18 02:01:18 2050",
+        ] {
+            let made = [("Date", "Thu, 18 Aug 2050 02:00:18 GMT"), ("Expires", end)];
+            assert_eq!(judged(&HTTP, 200, &made).map(|times| times.0.as_secs()), Some(60), "{end}");
+            let undated = [("Date", "foo"), ("Expires", end)];
+            assert!(judged(&HTTP, 200, &undated).is_some(), "{end}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_for_others_is_not_kept() {
+        for fields in [
+            &[("Cache-Control", "private, max-age=60")][..],
+            &[("Cache-Control", "no-store")],
+            &[("Cache-Control", "no-cache, max-age=60")],
+            &[("Cache-Control", "Private, max-age=60")],
+            &[("Cache-Control", "max-age=60, No-Store")],
+            &[
+                ("Cache-Control", "private; max-age=60"),
+                ("Expires", "Fri, 01 Jan 2100 00:00:00 GMT"),
+            ],
+            &[("Cache-Control", "private, x=\u{e9}"), ("Cache-Control", "max-age=60")],
+            &[("Cache-Control", "immutable")],
+            &[("Pragma", "No-Cache"), ("Expires", "Fri, 01 Jan 2100 00:00:00 GMT")],
+            &[("Cache-Control", "max-age=0")],
+            &[("Cache-Control", "max-age=-1")],
+            &[("Expires", "0")],
+            &[("Expires", "Thu, 18  Aug  2050 02:01:18 GMT")],
+            &[("Expires", "Thu, 18 Aug 50 02:01:18 GMT")],
+            &[("Expires", "Thu, 18 Aug 2050 02:01:18 UTC")],
+            &[("Expires", "Thu, 18-Aug-2050 02:01:18 GMT")],
+            &[
+                ("Expires", "Fri, 01 Jan 2100 00:00:00 GMT"),
+                ("Date", "Sat, 02 Jan 2100 00:00:00 GMT"),
+            ],
+            &[("Cache-Control", "max-age=60"), ("Age", "99999999999999999999")],
+            &[("Cache-Control", "max-age=60"), ("Date", "Thu, 19 Nov 1981 08:52:00 GMT")],
+            &[("Cache-Control", "max-age=1.5")],
+            &[("CDN-Cache-Control", "private"), ("Cache-Control", "max-age=60")],
+            &[("CDN-Cache-Control", "no-cache, max-age=60")],
+            &[("CDN-Cache-Control", "no-store"), ("Cache-Control", "max-age=60")],
+            &[("CDN-Cache-Control", "max-age=0"), ("Cache-Control", "max-age=60")],
+            &[("CDN-Cache-Control", "max-age=\"60\""), ("Cache-Control", "max-age=60")],
+            &[("CDN-Cache-Control", "max-age=60"), ("Age", "70")],
+            &[("CDN-Cache-Control", "max-age=60, &&"), ("Cache-Control", "no-store")],
+            &[("CDN-Cache-Control", "max-age=60"), ("Set-Cookie", "a=b")],
+            &[("Expires", "Thu, 19 Nov 1981 08:52:00 GMT")],
+            &[("Pragma", "no-cache")],
+            &[("Set-Cookie", "a=b"), ("Cache-Control", "public, max-age=60")],
+            &[("Vary", "Accept, *"), ("Cache-Control", "max-age=60")],
+            &[("X-Accel-Expires", "0"), ("Cache-Control", "max-age=60")],
+            &[("X-Accel-Expires", "soon")],
+            &[("X-Accel-Expires", "-1")],
+            &[("Vary", "Cookie;Accept"), ("Cache-Control", "max-age=60")],
+        ] {
+            assert_eq!(judged(&TIMED, 200, fields), None, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn a_time_of_the_configuration_is_for_pages_without_one() {
+        assert_eq!(judged(&TIMED, 200, &[]), Some((HOUR, HOUR, HOUR)));
+        assert_eq!(judged(&TIMED, 301, &[]).map(|times| times.0), Some(HOUR));
+        assert_eq!(judged(&HTTP, 200, &[]), None);
+        for status in [201, 206, 302, 400, 403, 404, 500, 503] {
+            assert_eq!(judged(&TIMED, status, &[]), None, "{status}");
+        }
+        for status in [204, 299, 302, 400, 404, 499, 500, 502, 503, 504, 599] {
+            assert!(judged(&HTTP, status, &[("Cache-Control", "max-age=5")]).is_some(), "{status}");
+        }
+        let understood = &[("Cache-Control", "max-age=5, no-store, must-understand")];
+        assert!(
+            judged(&HTTP, 404, understood).is_some() && judged(&HTTP, 599, understood).is_none()
+        );
+        for status in [206, 304, 416] {
+            assert!(judged(&HTTP, status, &[("Cache-Control", "max-age=5")]).is_none());
+            assert!(judged(&HTTP, status, &[("X-Accel-Expires", "5")]).is_none());
+        }
+    }
+
+    #[test]
+    fn old_pages_are_used_as_long_as_the_application_allows() {
+        let stale =
+            |control| judged(&TIMED, 200, &[("Cache-Control", control)]).map(|(_, w, e)| (w, e));
+        let seconds = Duration::from_secs;
+        assert_eq!(stale("max-age=5"), Some((HOUR, HOUR)));
+        assert_eq!(stale("max-age=5, must-revalidate"), Some((Duration::ZERO, Duration::ZERO)));
+        assert_eq!(stale("s-maxage=5"), Some((Duration::ZERO, Duration::ZERO)));
+        let said = stale("s-maxage=5, stale-while-revalidate=7");
+        assert_eq!(said, Some((seconds(7), Duration::ZERO)));
+        assert_eq!(stale("max-age=5, stale-while-revalidate=7"), Some((seconds(7), HOUR)));
+        assert_eq!(stale("max-age=5, stale-if-error=\"8\""), Some((HOUR, seconds(8))));
+    }
+
+    #[test]
+    fn names_in_vary_are_a_set() {
+        let mut head = ResponseHead::new(StatusCode::OK, None);
+        head.field("Vary", "Accept-Encoding,  Accept");
+        head.field("vary", "ACCEPT,");
+        assert_eq!(varies_with(&head), ["accept", "accept-encoding"]);
+    }
+}

@@ -1,0 +1,150 @@
+//! Which requests get the same page.
+
+use std::fmt::Write;
+
+use sendoff_message::request::{Request, Scheme, host_name};
+use sendoff_site::effects::Effects;
+use sha1::{Digest, Sha1};
+
+use super::address::Address;
+
+/// What requests for the same page have in common, apart from the fields that the page names in `Vary`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    text: Vec<u8>,
+    hash: Hash,
+}
+
+/// Fields in which a client can tell an application another address of the page, or another method, than it asks for: what an
+/// application builds from them must not reach other clients.
+const STEERING: [&str; 9] = [
+    "forwarded",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-prefix",
+    "x-forwarded-proto",
+    "x-forwarded-ssl",
+    "x-http-method-override",
+    "x-original-url",
+    "x-rewrite-url",
+];
+
+/// Twenty bytes that stand for a key. Two keys with the same are told apart by their texts.
+pub(super) type Hash = [u8; 20];
+
+impl Key {
+    /// The key of a request to a site with this name. `answering`: what answers, a list with as many parts as others that begin
+    /// with the same.
+    pub fn new(site: &str, request: &Request, answering: &[&[u8]], effects: &Effects) -> Self {
+        let scheme = match request.scheme {
+            Scheme::Http => &b"http"[..],
+            Scheme::Https => b"https",
+        };
+        let host = request.host.as_deref().unwrap_or_default().to_ascii_lowercase();
+        let port = request.port.map(|port| port.to_string()).unwrap_or_default();
+        // What the client asked for, and what rules have made of it.
+        let query = request.query.as_deref().unwrap_or_default();
+        let asked =
+            [site.as_bytes(), scheme, &host, port.as_bytes(), &request.uri, &request.path, query];
+        // What routes and `.htaccess` files tell the script. The lists do not run into each other.
+        let params = effects.params.iter().map(|(name, value)| (&name[..], &value[..]));
+        let environment = effects.environment().iter().map(|(name, value)| (&name[..], &value[..]));
+        let told = params.chain([(&b""[..], &b""[..])]).chain(environment);
+        let told = told.flat_map(|(name, value)| [name, value]);
+        let steering = STEERING.iter().flat_map(|name| {
+            let values = request.headers.get_all(*name).iter();
+            values.flat_map(|value| [name.as_bytes(), value.as_bytes()])
+        });
+        let mut text = Vec::new();
+        for part in asked.into_iter().chain(answering.iter().copied()).chain(told).chain(steering) {
+            // Each part with its length, so that no two lists of parts have the same text.
+            text.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            text.extend_from_slice(part);
+        }
+        Self::of_text(text)
+    }
+
+    pub(super) fn of_text(text: Vec<u8>) -> Self {
+        let hash = Sha1::digest(&text).into();
+        Self { text, hash }
+    }
+
+    pub(super) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    pub(super) fn hash(&self) -> Hash {
+        self.hash
+    }
+
+    /// Where its pages are. Of a text that is no key's: nowhere.
+    pub(super) fn address(&self) -> Address {
+        let mut rest = &self.text[..];
+        let mut part = || {
+            let (len, behind) = rest.split_first_chunk()?;
+            let (part, behind) =
+                behind.split_at_checked(u64::from_le_bytes(*len).try_into().ok()?)?;
+            rest = behind;
+            Some(part)
+        };
+        let [_site, _scheme, host, _port, uri] = [(); 5].map(|()| part().unwrap_or_default());
+        Address::new(&host_name(host), uri)
+    }
+}
+
+/// The name of a file for this hash.
+pub(super) fn hex(hash: &Hash) -> String {
+    hash.iter().fold(String::new(), |mut name, byte| {
+        // Writing to a string does not fail.
+        let _ = write!(name, "{byte:02x}");
+        name
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use sendoff_message::request::sample::request;
+
+    #[test]
+    fn what_may_change_a_page_changes_its_key() {
+        let base = || request(Some("a.test"));
+        let none = Effects::default();
+        let (script_a, script_b) = ([&b"/a"[..], b"www"], [&b"/b"[..], b"www"]);
+        let key = |request: &Request| Key::new("site", request, &script_a, &none);
+        let mut others = vec![base(); 8];
+        others[0].uri = "/b".into();
+        others[1].path = b"/b".to_vec();
+        others[2].query = Some("".into());
+        others[2].uri = "/?".into();
+        others[3].host = Some("b.test".into());
+        others[4].scheme = Scheme::Https;
+        others[5].port = Some(81);
+        others[6].headers.insert("x-forwarded-host", "evil.test".parse().unwrap());
+        others[7].headers.insert("x-original-url", "/b".parse().unwrap());
+        assert_eq!(key(&base()), key(&request(Some("A.TEST"))));
+        for other in &others {
+            assert_ne!(key(&base()).hash(), key(other).hash(), "{other:?}");
+        }
+        let mut told = Effects::default();
+        told.params = vec![(Bytes::from("A"), b"1".to_vec())];
+        for other in [
+            Key::new("site", &base(), &script_a, &told),
+            Key::new("other", &base(), &script_a, &none),
+            Key::new("site", &base(), &script_b, &none),
+            Key::new("site", &base(), &[b"/a", b"beta"], &none),
+        ] {
+            assert_ne!(key(&base()), other);
+        }
+    }
+    #[test]
+    fn a_key_knows_where_its_pages_are() {
+        let mut request = request(Some("A.test:8080"));
+        request.uri = "/x%79?q".into();
+        let key = Key::new("site", &request, &[b"/a"], &Effects::default());
+        assert_eq!(key.address(), Address::new("a.test", b"/xy?q"));
+        assert_eq!(Key::of_text(vec![255; 20]).address(), Address::new("", b""));
+    }
+}

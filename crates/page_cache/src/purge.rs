@@ -1,0 +1,190 @@
+//! Pages that are forgotten before their time is over: by a `PURGE` request, by `sendoff purge`, or because a request may have changed
+//! them (RFC 9111 §4.4).
+//!
+//! An answer that the application began before a purge may show what was there before. So every answer is begun with the number of
+//! purges so far, and is not kept if one of the later purges concerns it.
+
+use std::collections::VecDeque;
+
+use sendoff_message::request::host_name;
+use serde::{Deserialize, Serialize};
+
+use super::address::Address;
+
+/// Purges that are remembered. Of an answer that was begun before all of them it is not known which purges concern it.
+const MOST_REMEMBERED: usize = 1024;
+
+/// Which pages are forgotten. Neither the scheme nor the port matters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purge {
+    /// All.
+    Everything,
+    /// Those with this address.
+    Page(Address),
+    /// Those whose address begins so.
+    Beneath(Address),
+}
+
+impl Purge {
+    /// What a person or an application asks for: an address, or the beginning of addresses and `*` behind it.
+    pub fn of(host: &str, uri: &[u8]) -> Self {
+        match uri.strip_suffix(b"*") {
+            Some(beginning) => Self::Beneath(Address::new(host, beginning)),
+            None => Self::Page(Address::new(host, uri)),
+        }
+    }
+
+    /// The page at an address.
+    pub fn page(host: &str, uri: &[u8]) -> Self {
+        Self::Page(Address::new(host, uri))
+    }
+
+    /// As [`of`](Self::of) for an URL, `http://example.org/blog/*`.
+    ///
+    /// # Errors
+    /// It is no URL of a page; why.
+    pub fn of_url(url: &str) -> Result<Self, String> {
+        let lower = url.to_ascii_lowercase();
+        let scheme = ["http://", "https://"].into_iter().find(|scheme| lower.starts_with(scheme));
+        let rest = scheme.and_then(|scheme| url.get(scheme.len()..)).ok_or_else(|| {
+            format!("{url:?} is no URL: it begins with neither http:// nor https://")
+        })?;
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, uri) = rest.split_at(end);
+        let uri = uri.split('#').next().unwrap_or_default();
+        if url.contains(|character: char| character.is_control() || character.is_whitespace()) {
+            return Err(format!("{url:?} has characters that no URL has"));
+        }
+        if authority.is_empty() || authority.contains(['@', '*']) {
+            return Err(format!("{url:?} names no host"));
+        }
+        let uri = if uri.starts_with('/') { uri.to_owned() } else { format!("/{uri}") };
+        Ok(Self::of(&host_name(authority.as_bytes()), uri.as_bytes()))
+    }
+
+    /// The page that a `Location` field leads to, if it is one of the same host.
+    pub fn of_location(host: &str, location: &[u8]) -> Option<Self> {
+        let location = std::str::from_utf8(location).ok()?;
+        if location.starts_with('/') && !location.starts_with("//") {
+            let uri = location.split('#').next().unwrap_or_default();
+            return Some(Self::Page(Address::new(host, uri.as_bytes())));
+        }
+        let purge = Self::of_url(location).ok()?;
+        matches!(&purge, Self::Page(address) if address.host == host).then_some(purge)
+    }
+
+    pub(super) fn concerns(&self, address: &Address) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Page(page) => page == address,
+            Self::Beneath(Address { host, uri }) => {
+                *host == address.host && address.uri.starts_with(uri)
+            }
+        }
+    }
+}
+
+/// The number of purges when the application was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Begun(u64);
+
+/// The last purges.
+#[derive(Debug, Default)]
+pub(super) struct Purges {
+    count: u64,
+    recent: VecDeque<Purge>,
+}
+
+impl Purges {
+    pub(super) fn so_far(&self) -> Begun {
+        Begun(self.count)
+    }
+
+    pub(super) fn note(&mut self, purge: Purge) {
+        self.count += 1;
+        self.recent.push_back(purge);
+        if self.recent.len() > MOST_REMEMBERED {
+            self.recent.pop_front();
+        }
+    }
+
+    /// Whether what was begun then is to be forgotten.
+    pub(super) fn concern(&self, address: &Address, Begun(begun): Begun) -> bool {
+        let later = usize::try_from(self.count - begun).unwrap_or(usize::MAX);
+        later > self.recent.len()
+            || self.recent.iter().rev().take(later).any(|purge| purge.concerns(address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(uri: &str) -> Address {
+        Address::new("a.test", uri.as_bytes())
+    }
+
+    #[test]
+    fn an_url_names_pages_however_it_is_written() {
+        let concerns = |url: &str, uri| Purge::of_url(url).unwrap().concerns(&page(uri));
+        for (url, uri) in [
+            ("http://a.test/x", "/x"),
+            ("HTTPS://A.test.:8443/x#part", "/x"),
+            ("http://a.test", "/"),
+            ("http://a.test?q", "/?q"),
+            ("http://a.test/%78", "/x"),
+            ("http://a.test/x", "//y/../%78"),
+            ("http://a.test/*", "/x?q"),
+            ("http://a.test/x*", "/xy"),
+            ("http://a.test/x?a=1*", "/x?a=12"),
+        ] {
+            assert!(concerns(url, uri), "{url} {uri}");
+        }
+        for (url, uri) in [
+            ("http://a.test/x", "/x?q"),
+            ("http://a.test/x", "/X"),
+            ("http://b.test/x", "/x"),
+            ("http://b.test/*", "/x"),
+            ("http://a.test/x/*", "/x"),
+        ] {
+            assert!(!concerns(url, uri), "{url} {uri}");
+        }
+        for url in [
+            "/x",
+            "a.test/x",
+            "ftp://a.test/",
+            "http:///x",
+            "http://a@b/",
+            "http://*/x",
+            "http://a/x y",
+        ] {
+            assert!(Purge::of_url(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_location_is_one_of_the_same_host() {
+        let leads = |location: &str| Purge::of_location("a.test", location.as_bytes());
+        let to_x = Some(Purge::Page(page("/x")));
+        for location in ["/x", "/x#c1", "http://a.test/x", "https://A.TEST:1/x#c1"] {
+            assert_eq!(leads(location), to_x, "{location}");
+        }
+        for location in ["//b.test/x", "http://b.test/x", "x", "", "http://a.test/*"] {
+            assert_eq!(leads(location), None, "{location}");
+        }
+    }
+
+    #[test]
+    fn what_was_begun_before_a_purge_is_forgotten() {
+        let mut purges = Purges::default();
+        let before = purges.so_far();
+        assert!(!purges.concern(&page("/x"), before));
+        purges.note(Purge::Page(page("/x")));
+        assert!(purges.concern(&page("/x"), before));
+        assert!(!purges.concern(&page("/y"), before));
+        assert!(!purges.concern(&page("/x"), purges.so_far()));
+        // Older purges are not known any more.
+        (0..MOST_REMEMBERED).for_each(|_| purges.note(Purge::Page(page("/z"))));
+        assert!(purges.concern(&page("/y"), before));
+    }
+}

@@ -1,0 +1,318 @@
+//! The responder that keeps a page while a client gets it.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::SystemTime;
+
+use http::{Method, StatusCode};
+use sendoff_config::Keeping;
+use sendoff_delivery::Progress;
+use sendoff_delivery::segment::Segment;
+use sendoff_exchange::responder::{Fit, Lender, Responder, Room, Tunnel};
+use sendoff_message::Cut;
+use sendoff_message::request::Request;
+use sendoff_message::response::ResponseEnd;
+use sendoff_message::response::ResponseHead;
+use sendoff_report::explain::Report;
+use sendoff_report::log_line::Notes;
+
+use super::LARGEST;
+use super::flights::Ticket;
+use super::freshness::judge;
+use super::key::Key;
+use super::page::{Page, facts, is_current};
+use super::purge::Begun;
+use super::recording::Recording;
+use super::store::PageCache;
+
+/// Bytes of files that are read at once to keep them: the event loop waits for the disk.
+const READ: usize = 256 * 1024;
+
+/// What has come of a request to the application.
+#[derive(Debug)]
+pub enum Ended {
+    /// The client has the response, or nothing has begun. Whether it is kept has been decided.
+    Passed,
+    /// The application says that the old page is still valid; the client has nothing yet. Others still wait.
+    StillValid(Box<ResponseHead>, Option<Ticket>),
+    /// The application says of another page that it is still valid; the client has nothing yet. Others still wait.
+    OtherPage(Option<Ticket>),
+    /// The application has failed, and the old page may stand in; the client has nothing yet.
+    Failed,
+}
+
+/// What the recorder works with.
+pub struct Order<'r> {
+    /// The cache that gets the page.
+    pub cache: &'r Arc<PageCache>,
+    /// Bytes that kept pages may have.
+    pub limit: u64,
+    /// The key of the request.
+    pub key: &'r Key,
+    /// Before the page that is to be made anew was looked for.
+    pub begun: Begun,
+    /// How long pages are kept, by the route.
+    pub keeping: &'r Keeping,
+    /// As the client has sent it.
+    pub request: &'r Request,
+    /// The page that is to be made anew.
+    pub old: Option<&'r Arc<Page>>,
+    /// The application was asked whether the old page is still valid.
+    pub asks: bool,
+    /// What the client is told about the cache.
+    pub told: &'static str,
+}
+
+enum State {
+    Waiting,
+    /// The client gets the response, which is kept if it becomes whole, with this announced length, and the application ends it well.
+    Passing {
+        kept: Option<Box<Recording>>,
+        length: Option<u64>,
+        ending: ResponseEnd,
+    },
+    /// The response is not for the client.
+    Swallowing(Instead),
+}
+
+/// What a response is that is not for the client.
+enum Instead {
+    StillValid(Box<ResponseHead>),
+    OtherPage,
+    Failed,
+}
+
+/// A responder that passes a response on and keeps it. Without a client it only keeps it.
+pub struct Recorder<'r, 'o> {
+    client: Option<&'r mut dyn Responder>,
+    order: Order<'o>,
+    /// Others wait for it. It ends as soon as the page is kept, or is known not to be: not when a slow client has it.
+    ticket: Option<Ticket>,
+    state: State,
+    /// The client gets no body: it has it already.
+    is_current: bool,
+    status: Option<StatusCode>,
+    generated: u64,
+    /// Notes for the log when no client waits for the response.
+    notes: Notes,
+}
+
+impl<'r, 'o> Recorder<'r, 'o> {
+    /// Records what a handler answers. `client`: who gets it, too.
+    pub fn new(
+        client: Option<&'r mut dyn Responder>,
+        order: Order<'o>,
+        ticket: Option<Ticket>,
+    ) -> Self {
+        let (state, notes) = (State::Waiting, Notes::default());
+        Self { client, order, ticket, state, is_current: false, status: None, generated: 0, notes }
+    }
+
+    /// What has come of it, after the handler has ended without an error.
+    pub fn into_ended(mut self) -> Ended {
+        match std::mem::replace(&mut self.state, State::Waiting) {
+            State::Swallowing(Instead::StillValid(said)) => Ended::StillValid(said, self.ticket),
+            State::Swallowing(Instead::OtherPage) => Ended::OtherPage(self.ticket),
+            State::Swallowing(Instead::Failed) => Ended::Failed,
+            State::Passing { .. } | State::Waiting => {
+                self.give_up();
+                Ended::Passed
+            }
+        }
+    }
+
+    /// The page is not kept: others need not wait for it.
+    fn give_up(&mut self) {
+        if let State::Passing { kept, .. } = &mut self.state {
+            *kept = None;
+        }
+        if let Some(mut ticket) = self.ticket.take() {
+            ticket.ends(false);
+        }
+    }
+
+    /// What a response with this head is instead of one for the client.
+    fn instead(&self, head: &ResponseHead) -> Option<Instead> {
+        let old = self.order.old?;
+        if self.order.asks && head.status == StatusCode::NOT_MODIFIED {
+            return Some(match old.is_meant_by(head) {
+                true => Instead::StillValid(Box::new(head.clone())),
+                false => Instead::OtherPage,
+            });
+        }
+        let has_failed = matches!(head.status.as_u16(), 500 | 502..=504);
+        (has_failed && old.may_stand_in(SystemTime::now())).then_some(Instead::Failed)
+    }
+
+    fn keep(&mut self, segment: &Segment) {
+        let State::Passing { kept: Some(recording), .. } = &mut self.state else { return };
+        if segment.len() > LARGEST as u64 - recording.len() {
+            return self.give_up();
+        }
+        let kept = match segment {
+            Segment::Bytes(bytes) => recording.push(bytes),
+            Segment::File(file) => {
+                let mut file = file.clone();
+                let mut kept = Ok(());
+                while file.len > 0 && kept.is_ok() {
+                    // After an error the client's response is cut by whoever sends it.
+                    kept = file.read(READ).and_then(|bytes| recording.push(&bytes));
+                }
+                kept
+            }
+        };
+        if let Err(error) = kept {
+            let request = self.order.request.shown();
+            tracing::debug!(request, %error, "a page is not kept");
+            self.give_up();
+        }
+    }
+
+    fn gets_body(&mut self) -> Option<&mut (dyn Responder + 'r)> {
+        if self.is_current || matches!(self.state, State::Swallowing(_)) {
+            return None;
+        }
+        self.client.as_mut().map(|client| &mut **client as _)
+    }
+}
+
+impl Responder for Recorder<'_, '_> {
+    fn interim(&mut self, head: ResponseHead) -> Result<(), Cut> {
+        self.client.as_mut().map_or(Ok(()), |client| client.interim(head))
+    }
+
+    fn begin(&mut self, mut head: ResponseHead) -> Result<(), Cut> {
+        self.status = Some(head.status);
+        if let Some(instead) = self.instead(&head) {
+            self.state = State::Swallowing(instead);
+            return Ok(());
+        }
+        let Order { cache, limit, key, keeping, request, told, .. } = self.order;
+        let now = SystemTime::now();
+        // A response to HEAD has no body that could be kept.
+        let may_keep = request.method == Method::GET
+            && head.length.is_none_or(|length| length <= LARGEST as u64);
+        let judged = may_keep.then(|| judge(keeping, &head, now)).flatten();
+        let kept = judged.map(|times| {
+            let facts = facts(key, request, &head, times, now);
+            Box::new(Recording::new(cache, facts, limit))
+        });
+        let is_kept = kept.is_some();
+        let stored = if is_kept { "; stored" } else { "" };
+        // A response that comes from a file has no other end than that of the file.
+        self.state = State::Passing { kept, length: head.length, ending: ResponseEnd::Complete };
+        if !is_kept {
+            self.give_up();
+        }
+        if head.status == StatusCode::OK && is_current(&head, &request.headers) {
+            self.is_current = true;
+            head.status = StatusCode::NOT_MODIFIED;
+            (head.reason, head.length) = (None, None);
+        }
+        head.field("Cache-Status", format!("sendoff; {told}{stored}"));
+        self.client.as_mut().map_or(Ok(()), |client| client.begin(head))
+    }
+
+    fn push(&mut self, segment: Segment) -> Result<Fit, Cut> {
+        self.keep(&segment);
+        if let Segment::Bytes(bytes) = &segment {
+            self.generated += bytes.len() as u64;
+        }
+        self.gets_body().map_or(Ok(Fit::Whole), |client| client.push(segment))
+    }
+
+    fn ends_so(&mut self, how: ResponseEnd) {
+        if let State::Passing { ending, .. } = &mut self.state {
+            *ending = how;
+        }
+    }
+
+    fn end(&mut self) -> Result<u64, Cut> {
+        let swallows = matches!(self.state, State::Swallowing(_));
+        let missing = match self.client.as_mut().filter(|_| !swallows) {
+            Some(client) => client.end()?,
+            None => 0,
+        };
+        if let State::Passing { kept, length, ending } = &mut self.state
+            && let Some(recording) = kept.take()
+        {
+            // A client that needs no body does not notice what is missing.
+            let has_all = length.map(|length| length == recording.len());
+            let is_whole = match ending {
+                ResponseEnd::Complete => has_all.unwrap_or(true),
+                ResponseEnd::Closed => has_all.unwrap_or(false),
+                ResponseEnd::Failed => false,
+            };
+            if missing == 0 && is_whole {
+                recording.finish(self.order.begun, self.ticket.take());
+            } else {
+                self.give_up();
+            }
+        }
+        Ok(missing)
+    }
+
+    fn room(&self) -> Room {
+        let swallows = self.is_current || matches!(self.state, State::Swallowing(_));
+        self.client.as_ref().filter(|_| !swallows).map_or(Room::Memory, |client| client.room())
+    }
+
+    fn send_now(&mut self) -> Result<Progress, Cut> {
+        if matches!(self.state, State::Swallowing(_)) {
+            return Ok(Progress::Done);
+        }
+        self.client.as_mut().map_or(Ok(Progress::Done), |client| client.send_now())
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
+        self.client.as_mut().map_or(Poll::Ready(Ok(())), |client| client.poll_writable(cx))
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.client.as_mut().map_or(Poll::Pending, |client| client.poll_gone(cx))
+    }
+
+    fn status(&self) -> Option<StatusCode> {
+        self.status
+    }
+
+    fn generated(&self) -> u64 {
+        self.generated
+    }
+
+    fn note_slow(&mut self) {
+        if let Some(client) = &mut self.client {
+            client.note_slow();
+        }
+    }
+
+    fn kept_up(&self) -> bool {
+        self.client.as_ref().is_some_and(|client| client.kept_up())
+    }
+
+    fn close_after(&mut self) {
+        if let Some(client) = &mut self.client {
+            client.close_after();
+        }
+    }
+
+    /// Bytes that a borrower of the socket writes could not be kept.
+    fn lender(&mut self) -> Option<&mut dyn Lender> {
+        None
+    }
+
+    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
+        None
+    }
+
+    fn notes(&mut self) -> &mut Notes {
+        match &mut self.client {
+            Some(client) => client.notes(),
+            None => &mut self.notes,
+        }
+    }
+
+    fn report(&mut self) -> Option<&mut Report> {
+        self.client.as_mut()?.report()
+    }
+}

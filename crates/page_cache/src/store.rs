@@ -1,0 +1,658 @@
+//! Where the pages are: a folder, and what this process knows of it.
+//!
+//! A page is two files: its body, under a name that is used once, and its facts, which name the body and its checksum. The facts come
+//! last, by a rename, so a front that dies at any moment leaves a whole page or none. A new front reads the folder in a thread of its own,
+//! checks every body, and removes what belongs to no page: after a loss of power files may have holes.
+
+use std::collections::{BTreeSet, HashSet};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use http::HeaderMap;
+use lru::LruCache;
+use rustix::fs::{FlockOperation, flock};
+use sendoff_config::{Keeping, PageStore};
+use sendoff_message::response::ResponseHead;
+use sendoff_report::seldom::Seldom;
+use tempfile::{Builder, NamedTempFile};
+
+use super::flights::{Flight, Flights, Ticket};
+use super::journal::{Journal, Past};
+use super::key::{Hash, Key};
+use super::page::{Facts, Page, Renewed, open};
+use super::purge::{Begun, Purge, Purges};
+
+/// Pages with the same key that may be kept beside each other, because they vary with request fields.
+const MOST_VARIANTS: usize = 32;
+
+/// Bytes of a file with facts: more than a response head may have.
+const MOST_FACTS: u64 = 1 << 20;
+
+/// Pages whose files are removed at once.
+const FEW: usize = 4;
+
+/// Letters and digits in the name of a file that gets a new name.
+const RANDOM_LETTERS: usize = 16;
+
+/// A file that is unfinished after this time has no writer any more: it may be removed.
+const WRITTEN_BY_NOW: Duration = Duration::from_secs(60);
+
+/// Bytes of all pages that are being made.
+#[derive(Debug, Default)]
+pub(super) struct Unfinished {
+    /// In memory or in files.
+    pub(super) all: AtomicU64,
+    /// Handed over, but not written yet.
+    pub(super) unwritten: AtomicU64,
+}
+
+/// The pages that a front keeps.
+#[derive(Debug)]
+pub struct PageCache {
+    folder: PathBuf,
+    is_loaded: AtomicBool,
+    /// Pages that are being made.
+    pub(super) unfinished: Unfinished,
+    flights: Arc<Flights>,
+    /// That a page could not be kept.
+    said: Seldom,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// No key is without pages.
+    pages: LruCache<Hash, Vec<Arc<Page>>>,
+    bytes: u64,
+    /// For each key in `pages` the hash of its address, and its own.
+    addresses: BTreeSet<(Hash, Hash)>,
+    purges: Purges,
+    /// `None`: the folder has not been opened, or has none.
+    journal: Option<Journal>,
+}
+
+impl Inner {
+    /// Takes out what other fronts have purged.
+    fn hear(&mut self) -> Vec<Arc<Page>> {
+        let news = self.journal.as_mut().map(Journal::news);
+        self.apply(news)
+    }
+
+    /// Tells other fronts of a purge, and takes out what they have purged.
+    fn tell(&mut self, purge: &Purge) -> Vec<Arc<Page>> {
+        let news = self.journal.as_mut().map(|journal| journal.note(purge));
+        self.apply(news)
+    }
+
+    /// Takes out what other fronts have purged; everything if the journal cannot be used any longer.
+    fn apply(&mut self, news: Option<io::Result<Vec<Purge>>>) -> Vec<Arc<Page>> {
+        let purges = news.unwrap_or_else(|| Ok(Vec::new())).unwrap_or_else(|error| {
+            tracing::warn!(%error, "purges of other servers with the same page_cache_folder are not known");
+            self.journal = None;
+            vec![Purge::Everything]
+        });
+        purges.iter().flat_map(|purge| self.purge(purge)).collect()
+    }
+
+    /// Notes a purge and takes the pages out that it concerns.
+    fn purge(&mut self, purge: &Purge) -> Vec<Arc<Page>> {
+        self.purges.note(purge.clone());
+        let keys: Vec<_> = match purge {
+            Purge::Page(address) => {
+                let address = address.hash();
+                let keys = self.addresses.range((address, [0; 20])..=(address, [255; 20]));
+                keys.map(|(_, key)| *key).collect()
+            }
+            Purge::Everything | Purge::Beneath(_) => {
+                let pages = self.pages.iter().map(|(key, pages)| (key, &pages[0]));
+                let concerned = pages.filter(|(_, page)| purge.concerns(&page.key().address()));
+                concerned.map(|(key, _)| *key).collect()
+            }
+        };
+        keys.iter().flat_map(|key| self.take(key, |_| true)).collect()
+    }
+
+    fn has(&self, hash: &Hash, name: &str) -> bool {
+        self.pages.peek(hash).is_some_and(|pages| pages.iter().any(|page| page.name() == name))
+    }
+
+    /// Takes those pages with a key out that `concerns` chooses.
+    fn take(&mut self, hash: &Hash, mut concerns: impl FnMut(&Page) -> bool) -> Vec<Arc<Page>> {
+        // `get_mut()` would count as a use.
+        let Some(pages) = self.pages.peek_mut(hash) else { return Vec::new() };
+        let gone: Vec<_> = pages.extract_if(.., |page| concerns(page)).collect();
+        if pages.is_empty() {
+            self.pages.pop(hash);
+        }
+        self.has_gone(hash, &gone);
+        gone
+    }
+
+    /// Takes the pages out whose key was not used for the longest time.
+    fn take_oldest(&mut self) -> Option<Vec<Arc<Page>>> {
+        let (hash, gone) = self.pages.pop_lru()?;
+        self.has_gone(&hash, &gone);
+        Some(gone)
+    }
+
+    fn has_gone(&mut self, hash: &Hash, gone: &[Arc<Page>]) {
+        self.bytes -= gone.iter().map(|page| page.size()).sum::<u64>();
+        if let Some(page) = gone.first().filter(|_| !self.pages.contains(hash)) {
+            self.addresses.remove(&(page.key().address().hash(), *hash));
+        }
+    }
+}
+
+impl PageCache {
+    /// The pages in a folder, which is read when [`start`](Self::start) is called.
+    pub fn new(config: &PageStore) -> Arc<Self> {
+        let inner = Mutex::new(Inner {
+            pages: LruCache::unbounded(),
+            bytes: 0,
+            addresses: BTreeSet::new(),
+            purges: Purges::default(),
+            journal: None,
+        });
+        Arc::new(Self {
+            folder: config.folder.clone(),
+            is_loaded: AtomicBool::new(false),
+            unfinished: Unfinished::default(),
+            flights: Flights::new(),
+            said: Seldom::new(),
+            inner,
+        })
+    }
+
+    /// Reads the folder in a thread of its own, once.
+    pub fn start(self: &Arc<Self>, limit: u64) {
+        if self.is_loaded.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        // Before the journal is read: what it says from then on concerns the pages of the folder, too.
+        let begun = self.begun();
+        let past = match Journal::open(&self.folder) {
+            Ok((journal, past)) => {
+                self.lock().journal = Some(journal);
+                past
+            }
+            Err(error) => {
+                let folder = self.folder.display();
+                tracing::warn!(%error, %folder, "purges of another server with this folder are not known");
+                Past::default()
+            }
+        };
+        let cache = Arc::clone(self);
+        tokio::task::spawn_blocking(move || {
+            let folder = cache.folder.display();
+            match cache.load(limit, begun, &past) {
+                Ok(pages) => tracing::info!(pages, %folder, "kept pages have been read"),
+                Err(error) => tracing::warn!(%error, %folder, "kept pages cannot be read"),
+            }
+        });
+    }
+
+    /// Whether pages may be kept.
+    pub fn is_in_use(&self) -> bool {
+        self.is_loaded.load(Ordering::Relaxed)
+    }
+
+    /// The point in time of a request to the application: its answer takes all purges so far into account.
+    pub fn begun(&self) -> Begun {
+        let mut inner = self.lock();
+        let gone = inner.hear();
+        let begun = inner.purges.so_far();
+        drop(inner);
+        self.remove_soon(gone);
+        begun
+    }
+
+    /// Forgets pages, and those that are being made. Returns how many were kept. Unless one page is meant, it takes as long as it takes
+    /// to look at all of them.
+    pub fn purge(&self, purge: &Purge) -> usize {
+        let mut inner = self.lock();
+        let heard = inner.tell(purge);
+        let gone = match purge {
+            Purge::Page(_) => {
+                let gone = inner.purge(purge);
+                drop(inner);
+                gone.iter().for_each(|gone| self.remove(gone));
+                gone.len()
+            }
+            Purge::Everything | Purge::Beneath(_) => {
+                inner.purges.note(purge.clone());
+                let all: Vec<_> = inner.pages.iter().flat_map(|(_, pages)| pages.clone()).collect();
+                // Event loops need the pages meanwhile.
+                drop(inner);
+                let concerned =
+                    all.into_iter().filter(|page| purge.concerns(&page.key().address()));
+                let take = |page: Arc<Page>| {
+                    self.lock().take(&page.key().hash(), |known| std::ptr::eq(known, &*page))
+                };
+                concerned.flat_map(take).inspect(|gone| self.remove(gone)).count()
+            }
+        };
+        self.remove_soon(heard);
+        gone
+    }
+
+    /// The folder of the pages.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The page for a request. It counts as used now.
+    pub fn find(&self, key: &Key, fields: &HeaderMap) -> Option<Arc<Page>> {
+        let mut inner = self.lock();
+        let pages = inner.pages.get(&key.hash())?;
+        let pages = pages.iter().filter(|page| page.is_for(key, fields));
+        // The script may have changed what its pages vary with (RFC 9111 §4.1).
+        pages.max_by_key(|page| page.made()).cloned()
+    }
+
+    /// A cache miss: the request makes the page, or waits for the request that already makes the same form of it. Which request fields
+    /// make a form is known from earlier pages with this key.
+    pub fn fly(&self, key: &Key, fields: &HeaderMap) -> Flight {
+        let known = self.lock().pages.peek(&key.hash()).and_then(|pages| {
+            let newest = pages.iter().max_by_key(|page| page.made())?;
+            Some(newest.variant_for(fields))
+        });
+        self.flights.of(known.unwrap_or_else(|| key.hash()))
+    }
+
+    /// Keeps a page whose body is written.
+    pub(super) fn keep(
+        &self,
+        mut facts: Facts,
+        body: NamedTempFile,
+        begun: Begun,
+        limit: u64,
+    ) -> io::Result<()> {
+        // Open, and so locked, until it is a page's.
+        let (_open, path) = body.keep()?;
+        facts.body = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        self.put(Page::new(facts), begun, limit)
+    }
+
+    /// The page with a new time, because the application says that it is still valid; true: it is kept for longer.
+    pub fn renew(
+        &self,
+        page: &Page,
+        begun: Begun,
+        keeping: &Keeping,
+        said: &ResponseHead,
+    ) -> (Arc<Page>, bool) {
+        match page.still_valid(keeping, said, SystemTime::now()) {
+            Renewed::Kept(renewed) => {
+                let renewed = Arc::new(renewed);
+                for gone in self.insert(Arc::clone(&renewed), begun) {
+                    self.remove(&gone);
+                }
+                (renewed, true)
+            }
+            Renewed::ForOne(renewed) => (Arc::new(renewed), false),
+        }
+    }
+
+    /// Forgets a page that may no longer be kept.
+    pub fn drop_page(&self, page: &Page) {
+        self.forget(page);
+        self.remove(page);
+    }
+
+    pub(super) fn ends(&self, kept: io::Result<()>, ticket: Option<Ticket>) {
+        if let Err(error) = &kept
+            && self.said.is_due()
+        {
+            let folder = self.folder.display();
+            tracing::warn!(%error, %folder, "a page could not be kept");
+        }
+        if let Some(mut ticket) = ticket {
+            ticket.ends(kept.is_ok());
+        }
+    }
+
+    /// A file for a body, with a name that no other page has. Its lock tells another front that it is still being written.
+    pub(super) fn new_body(&self) -> io::Result<NamedTempFile> {
+        let file = self.new_file(".body")?;
+        flock(file.as_file(), FlockOperation::NonBlockingLockExclusive)?;
+        Ok(file)
+    }
+
+    /// A file with a random name, which is removed unless it is kept.
+    fn new_file(&self, suffix: &str) -> io::Result<NamedTempFile> {
+        Builder::new()
+            .prefix("")
+            .suffix(suffix)
+            .rand_bytes(RANDOM_LETTERS)
+            .tempfile_in(&self.folder)
+    }
+
+    /// Writes the facts, so that the page exists, and makes room for it.
+    fn put(&self, page: Page, begun: Begun, limit: u64) -> io::Result<()> {
+        let written = self.write_facts(&page);
+        if written.is_err() {
+            let _ = fs::remove_file(self.folder.join(&page.facts().body));
+        }
+        written?;
+        for gone in self.insert(Arc::new(page), begun).into_iter().chain(self.make_room(limit)) {
+            self.remove(&gone);
+        }
+        Ok(())
+    }
+
+    fn write_facts(&self, page: &Page) -> io::Result<()> {
+        let mut file = self.new_file(".new")?;
+        file.write_all(&serde_json::to_vec(page.facts())?)?;
+        file.persist(self.folder.join(page.name()))?;
+        Ok(())
+    }
+
+    /// Adds a page. `begun` is the number of purges that there had been when the application was asked for it: if a later purge concerns
+    /// the page, it is not added, and is returned. Otherwise returns the pages whose places it takes, but none that is the page itself
+    /// with other facts. Also returns what other fronts have purged.
+    fn insert(&self, page: Arc<Page>, begun: Begun) -> Vec<Arc<Page>> {
+        let (hash, name, address) = (page.key().hash(), page.name(), page.key().address());
+        let mut inner = self.lock();
+        let mut gone = inner.hear();
+        if inner.purges.concern(&address, begun) {
+            gone.push(page);
+            return gone;
+        }
+        inner.bytes += page.size();
+        inner.addresses.insert((address.hash(), hash));
+        let pages = inner.pages.get_or_insert_mut(hash, Vec::new);
+        let mut replaced: Vec<_> = pages.extract_if(.., |known| known.name() == name).collect();
+        pages.push(page);
+        if pages.len() > MOST_VARIANTS {
+            replaced.push(pages.remove(0));
+        }
+        let body = pages.last().map(|page| page.facts().body.clone());
+        inner.bytes -= replaced.iter().map(|page| page.size()).sum::<u64>();
+        drop(inner);
+        replaced.retain(|page| Some(&page.facts().body) != body.as_ref());
+        gone.append(&mut replaced);
+        gone
+    }
+
+    /// Takes the least recently used pages out until the others fit, beside those that are being made.
+    fn make_room(&self, limit: u64) -> Vec<Arc<Page>> {
+        let limit = limit.saturating_sub(self.unfinished.all.load(Ordering::Relaxed));
+        let mut inner = self.lock();
+        let mut gone = Vec::new();
+        while inner.bytes > limit
+            && let Some(pages) = inner.take_oldest()
+        {
+            gone.extend(pages);
+        }
+        gone
+    }
+
+    /// Removes the files of pages, on a thread that may wait for the disk if they are many.
+    fn remove_soon(&self, pages: Vec<Arc<Page>>) {
+        let (folder, is_few) = (self.folder.clone(), pages.len() <= FEW);
+        let remove = move || pages.iter().for_each(|page| remove(&folder, page));
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) if !is_few => drop(runtime.spawn_blocking(remove)),
+            _ => remove(),
+        }
+    }
+
+    /// Removes the files of a page. Its facts go only if no newer page has their name.
+    fn remove(&self, page: &Page) {
+        remove(&self.folder, page);
+    }
+
+    /// Forgets a page whose body is gone.
+    pub fn forget(&self, page: &Page) {
+        let is_its = |known: &Page| known.facts().body == page.facts().body;
+        self.lock().take(&page.key().hash(), is_its);
+    }
+
+    /// Reads what earlier processes have left in the folder. Returns how many keys have pages. It takes as long as it takes to read all of it.
+    fn load(&self, limit: u64, begun: Begun, past: &Past) -> io::Result<usize> {
+        let (mut bodies, mut pages) = (Vec::new(), Vec::new());
+        for entry in fs::read_dir(&self.folder)? {
+            let name = entry?.file_name();
+            let Some(name) = name.to_str().map(str::to_owned) else { continue };
+            if is_facts(&name) {
+                match self.read_page(&name) {
+                    // The front that was asked to forget it did not know it, or died.
+                    Ok(page) if past.concerns(&page.key().address(), page.made()) => {
+                        self.remove(&page);
+                    }
+                    Ok(page) => pages.push((name, page)),
+                    Err(error) if is_damage(&error) => {
+                        let _ = fs::remove_file(self.folder.join(name));
+                    }
+                    Err(_) => {}
+                }
+            } else if name.ends_with(".body") || name.ends_with(".new") {
+                bodies.push(name);
+            }
+        }
+        let of_pages: HashSet<_> = pages.iter().map(|(_, page)| &page.facts().body).collect();
+        for name in bodies.iter().filter(|name| !of_pages.contains(name)) {
+            let path = self.folder.join(name);
+            // It may belong to a page that is being written now.
+            let modified = fs::metadata(&path).and_then(|file| file.modified());
+            let age = modified.ok().and_then(|modified| modified.elapsed().ok());
+            if age.is_some_and(|age| age > WRITTEN_BY_NOW) && !is_being_written(&path) {
+                let _ = fs::remove_file(path);
+            }
+        }
+        pages.sort_by_key(|(_, page)| page.made());
+        for (name, page) in pages {
+            // A page that has been made meanwhile is newer.
+            if !self.lock().has(&page.key().hash(), &name) {
+                self.insert(Arc::new(page), begun).iter().for_each(|gone| self.remove(gone));
+            }
+        }
+        for gone in self.make_room(limit) {
+            self.remove(&gone);
+        }
+        Ok(self.lock().pages.len())
+    }
+
+    fn read_page(&self, name: &str) -> io::Result<Page> {
+        let facts = read_facts(&self.folder.join(name))?;
+        // The name comes from a file: it must lead nowhere else.
+        if facts.body.contains('/') || !facts.body.ends_with(".body") {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let page = Page::new(facts);
+        let facts = page.facts();
+        let (file, len) = open(&self.folder.join(&facts.body))?;
+        if page.name() != name || !page.is_possible() || len != facts.len {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut body = Vec::new();
+        file.take(len).read_to_end(&mut body)?;
+        if body.len() as u64 == len && crc32fast::hash(&body) == facts.crc {
+            Ok(page)
+        } else {
+            Err(io::ErrorKind::InvalidData.into())
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn remove(folder: &Path, page: &Page) {
+    let facts = folder.join(page.name());
+    let is_its_own = read_facts(&facts).is_ok_and(|facts| facts.body == page.facts().body);
+    if is_its_own {
+        let _ = fs::remove_file(facts);
+    }
+    let _ = fs::remove_file(folder.join(&page.facts().body));
+}
+
+fn read_facts(path: &Path) -> io::Result<Facts> {
+    let (file, len) = open(path)?;
+    if len > MOST_FACTS {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut text = Vec::new();
+    file.take(len).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+/// Whether a page is damaged or has lost its body. Otherwise it may be readable another time, for example when descriptors are free.
+fn is_damage(error: &io::Error) -> bool {
+    error.raw_os_error().is_none() || error.kind() == io::ErrorKind::NotFound
+}
+
+/// Whether a front is writing this body.
+fn is_being_written(path: &Path) -> bool {
+    let lock = |(file, _)| flock(file, FlockOperation::NonBlockingLockShared);
+    matches!(open(path).map(lock), Ok(Err(_)))
+}
+
+/// Whether a file of this name has facts: the hexadecimal digits of a hash.
+fn is_facts(name: &str) -> bool {
+    name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::symlink;
+
+    use http::{HeaderValue, StatusCode};
+    use sendoff_config::PageStore;
+    use tempfile::TempDir;
+
+    use super::super::freshness::judge;
+    use super::super::page::facts;
+    use super::*;
+    use sendoff_message::request::sample::request;
+
+    const KEEPING: Keeping =
+        Keeping { fresh: Some(Duration::from_secs(60)), stale: Duration::ZERO, cookies: false };
+
+    struct Store {
+        folder: TempDir,
+        cache: Arc<PageCache>,
+    }
+
+    impl Store {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let cache = PageCache::new(&PageStore { folder: folder.path().into(), size: 0 });
+            Self { folder, cache }
+        }
+
+        /// Keeps a page for a request with these fields, which varies with those that `vary` names.
+        fn keep(&self, key: &Key, asked: &HeaderMap, vary: &'static str, limit: u64) {
+            let mut request = request(None);
+            request.headers = asked.clone();
+            let mut head = ResponseHead::new(StatusCode::OK, None);
+            head.field("Vary", vary);
+            let now = SystemTime::now();
+            let times = judge(&KEEPING, &head, now).unwrap();
+            let mut facts = facts(key, &request, &head, times, now);
+            let begun = self.cache.begun();
+            let mut file = self.cache.new_body().unwrap();
+            file.write_all(b"body").unwrap();
+            (facts.len, facts.crc) = (4, crc32fast::hash(b"body"));
+            self.cache.keep(facts, file, begun, limit).unwrap();
+        }
+
+        fn bytes(&self) -> u64 {
+            let files = fs::read_dir(self.folder.path()).unwrap();
+            files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
+        }
+
+        /// How many keys have pages in a front that starts with the same folder.
+        fn read_again(&self) -> usize {
+            let config = PageStore { folder: self.folder.path().into(), size: 0 };
+            let cache = PageCache::new(&config);
+            cache.load(u64::MAX, cache.begun(), &Past::default()).unwrap()
+        }
+    }
+
+    fn key(name: &str) -> Key {
+        Key::of_text(name.into())
+    }
+
+    fn asked(value: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([("x-a".parse().unwrap(), HeaderValue::from_static(value))])
+    }
+
+    #[test]
+    fn a_new_page_comes_before_an_old_one_that_varies_with_less() {
+        let store = Store::new();
+        store.keep(&key("a"), &asked("1"), "", u64::MAX);
+        store.keep(&key("a"), &asked("1"), "X-A", u64::MAX);
+        let found = |value| store.cache.find(&key("a"), &asked(value)).unwrap().name();
+        assert_ne!(found("1"), found("2"));
+        store.keep(&key("a"), &asked("2"), "X-A", u64::MAX);
+        assert_ne!(found("1"), found("2"));
+    }
+
+    #[test]
+    fn requests_wait_for_their_form_of_a_page_alone() {
+        let store = Store::new();
+        store.keep(&key("a"), &asked("1"), "X-A", u64::MAX);
+        let Flight::First(_two) = store.cache.fly(&key("a"), &asked("2")) else { panic!("first") };
+        assert!(matches!(store.cache.fly(&key("a"), &asked("2")), Flight::Second(_)));
+        assert!(matches!(store.cache.fly(&key("a"), &asked("3")), Flight::First(_)));
+    }
+
+    /// Clients choose how long keys are.
+    #[test]
+    fn long_keys_count() {
+        let (store, limit) = (Store::new(), 300_000);
+        for number in 0..50 {
+            let key = key(&format!("{number}{}", "x".repeat(20_000)));
+            store.keep(&key, &HeaderMap::new(), "", limit);
+        }
+        assert!(store.bytes() <= limit, "{}", store.bytes());
+        assert!(store.bytes() > limit / 2, "{}", store.bytes());
+    }
+
+    #[test]
+    fn what_a_front_is_writing_is_left_alone() {
+        let store = Store::new();
+        let (written, left) = (store.cache.new_body().unwrap(), store.folder.path().join("x.body"));
+        let old = SystemTime::now() - 2 * WRITTEN_BY_NOW;
+        File::create(&left).unwrap().set_modified(old).unwrap();
+        written.as_file().set_modified(old).unwrap();
+        assert_eq!(store.read_again(), 0);
+        assert!(written.path().exists() && !left.exists());
+    }
+
+    #[test]
+    fn only_pages_are_read() {
+        let store = Store::new();
+        for name in ["a", "b", "c", "d"] {
+            store.keep(&key(name), &HeaderMap::new(), "", u64::MAX);
+        }
+        assert_eq!(store.read_again(), 4);
+        let path = |name: &str| store.folder.path().join(name);
+        let facts = |name| {
+            let page = store.cache.find(&key(name), &HeaderMap::new()).unwrap();
+            (path(&page.name()), path(&page.facts().body))
+        };
+        let change = |name, from: &str, to: &str| {
+            let (facts, _) = facts(name);
+            let text = fs::read_to_string(&facts).unwrap();
+            assert!(text.contains(from), "{text}");
+            fs::write(&facts, text.replace(from, to)).unwrap();
+        };
+        change("a", "\"status\":200", "\"status\":100");
+        change("b", "\"len\":4", "\"len\":100000000000");
+        let (_, body) = facts("b");
+        File::options().write(true).open(body).unwrap().set_len(100_000_000_000).unwrap();
+        let (_, body) = facts("c");
+        fs::rename(&body, path("elsewhere")).unwrap();
+        symlink(path("elsewhere"), &body).unwrap();
+        fs::write(path(&"0".repeat(40)), "[".repeat(1_000_000)).unwrap();
+        assert_eq!(store.read_again(), 1);
+    }
+}

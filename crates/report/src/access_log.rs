@@ -1,0 +1,422 @@
+//! The access log: who writes its lines.
+//!
+//! Event loops format lines and pass them on in batches. One thread writes them, so a slow disk delays no client and
+//! lines of different loops never mix.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, Write};
+use std::rc::{Rc, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use sendoff_config::{Config, LogFormat};
+use sendoff_message::Shown;
+
+use super::log_line::{self, Line};
+
+/// A batch from this size on, in bytes, is passed on at once.
+const FLUSH_AT: usize = 32 * 1024;
+
+/// Batches that may wait for the disk; further lines are dropped and counted.
+const MAX_BATCHES: usize = 128;
+
+/// How often it is said that lines are lost.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a line may stay in its batch.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A file that lines go to.
+#[derive(Debug)]
+pub struct LogFile {
+    /// Locked by the thread that writes, and by no other.
+    current: Mutex<Current>,
+    /// What takes the place of the current file before the next line is written.
+    next: Mutex<Option<File>>,
+}
+
+#[derive(Debug)]
+struct Current {
+    file: File,
+    /// The disk had room for a part of the last line.
+    is_torn: bool,
+}
+
+/// Lines that no file has got, and why.
+struct Lost {
+    lines: usize,
+    error: io::Error,
+}
+
+impl LogFile {
+    /// A log that was opened for appending.
+    pub fn new(file: File) -> Arc<Self> {
+        let current = Mutex::new(Current { file, is_torn: false });
+        Arc::new(Self { current, next: Mutex::default() })
+    }
+
+    fn write(&self, lines: &str) -> Result<(), Lost> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = self.next.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            *current = Current { file, is_torn: false };
+        }
+        if !lines.is_empty() {
+            current
+                .end_torn_line()
+                .map_err(|error| Lost { lines: lines.lines().count(), error })?;
+        }
+        current.write(lines.as_bytes())
+    }
+}
+
+impl Current {
+    fn end_torn_line(&mut self) -> io::Result<()> {
+        if self.is_torn {
+            self.file.write_all(b"\n")?;
+            self.is_torn = false;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, mut lines: &[u8]) -> Result<(), Lost> {
+        while !lines.is_empty() {
+            match self.file.write(lines) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(0) => return Err(lost(lines, io::ErrorKind::WriteZero.into())),
+                Err(error) => return Err(lost(lines, error)),
+                Ok(written) => {
+                    self.is_torn = lines[written - 1] != b'\n';
+                    lines = &lines[written..];
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn lost(rest: &[u8], error: io::Error) -> Lost {
+    Lost { lines: rest.iter().filter(|&&byte| byte == b'\n').count(), error }
+}
+
+/// Lines for files; lines that are empty only have the next file taken.
+type Batch = Vec<(Arc<LogFile>, String)>;
+
+/// The thread that writes. It ends when the last [`Sender`] has been dropped.
+#[derive(Debug)]
+pub struct Writer {
+    sender: Sender,
+    thread: JoinHandle<()>,
+}
+
+/// Where lines are passed on to the thread.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    batches: SyncSender<Batch>,
+    dropped: Arc<Dropped>,
+}
+
+/// Lines that no file has got.
+#[derive(Debug, Default)]
+struct Dropped {
+    /// Those of which the log does not say so yet.
+    unsaid: AtomicU64,
+    /// Since the front started.
+    all: AtomicU64,
+}
+
+impl Dropped {
+    fn count(&self, lines: usize) {
+        self.unsaid.fetch_add(lines as u64, Ordering::Relaxed);
+        self.all.fetch_add(lines as u64, Ordering::Relaxed);
+    }
+}
+
+impl Writer {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn start() -> io::Result<Self> {
+        let (batches, waiting) = sync_channel(MAX_BATCHES);
+        let dropped = Arc::<Dropped>::default();
+        let counted = Arc::clone(&dropped);
+        let thread = std::thread::Builder::new()
+            .name("access-log".to_owned())
+            .spawn(move || write(&waiting, &counted))?;
+        Ok(Self { sender: Sender { batches, dropped }, thread })
+    }
+
+    /// Has lines of these logs written to other files from the next batch on. Does not wait for a disk that is slow.
+    pub fn reopen(&self, files: impl Iterator<Item = (Arc<LogFile>, File)>) {
+        let replace = |(log, file): (Arc<LogFile>, File)| {
+            *log.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+            (log, String::new())
+        };
+        // One batch for all wakes the thread, so that the old files are closed even if no request comes. If the queue is full, the
+        // files wait for the next line.
+        let _ = self.sender.batches.try_send(files.map(replace).collect());
+    }
+
+    /// For one event loop.
+    pub fn sender(&self) -> Sender {
+        self.sender.clone()
+    }
+
+    /// Waits until everything is written. The event loops must have ended.
+    pub fn finish(self) {
+        drop(self.sender);
+        // A panic of the thread has been reported already.
+        let _ended = self.thread.join();
+    }
+}
+
+fn write(batches: &Receiver<Batch>, dropped: &Dropped) {
+    let mut reported: Option<Instant> = None;
+    for batch in batches {
+        for (file, lines) in batch {
+            if let Err(Lost { lines, error }) = file.write(&lines) {
+                dropped.count(lines);
+                // A disk that is full stays so for a while.
+                if reported.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
+                    tracing::error!(%error, "an access log cannot be written, lines are lost");
+                }
+            }
+        }
+        if reported.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
+            let dropped = dropped.unsaid.swap(0, Ordering::Relaxed);
+            if dropped > 0 {
+                reported = Some(Instant::now());
+                tracing::error!(
+                    "{dropped} lines of access logs were lost: the disk is full or too slow"
+                );
+            }
+        }
+    }
+    let dropped = dropped.unsaid.swap(0, Ordering::Relaxed);
+    if dropped > 0 {
+        tracing::error!("{dropped} lines of access logs were lost: the disk is full or too slow");
+    }
+}
+
+impl Sender {
+    /// Passes lines on. If the thread is too slow, lines are lost, not requests.
+    fn send(&self, batch: Batch) {
+        if let Err(TrySendError::Full(batch) | TrySendError::Disconnected(batch)) =
+            self.batches.try_send(batch)
+        {
+            let lost: usize = batch.iter().map(|(_, lines)| lines.lines().count()).sum();
+            self.dropped.count(lost);
+        }
+    }
+
+    /// Lines that were lost since the front started.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.all.load(Ordering::Relaxed)
+    }
+}
+
+/// A log on one event loop.
+#[derive(Debug)]
+pub struct AccessLog {
+    file: Arc<LogFile>,
+    sender: Sender,
+    lines: RefCell<String>,
+}
+
+impl AccessLog {
+    pub(crate) fn new(file: Arc<LogFile>, sender: Sender) -> Self {
+        Self { file, sender, lines: RefCell::default() }
+    }
+
+    /// Adds a line. `site`: the name of the request's site.
+    pub fn write(&self, line: &Line<'_>, format: &LogFormat, site: Option<&str>, time: &Shown) {
+        let mut lines = self.lines.borrow_mut();
+        log_line::write(&mut lines, format, line, site, time);
+        if lines.len() >= FLUSH_AT {
+            drop(lines);
+            self.flush();
+        }
+    }
+
+    /// Passes its lines on to the thread.
+    pub(crate) fn flush(&self) {
+        self.sender.send(self.take().into_iter().collect());
+    }
+
+    /// The lines that have not been passed on; `None`: there are none.
+    fn take(&self) -> Option<(Arc<LogFile>, String)> {
+        let mut lines = self.lines.borrow_mut();
+        // After a full batch as much room as it had, because a text that grows is copied several times.
+        let room = if lines.len() >= FLUSH_AT { lines.capacity() } else { 0 };
+        let lines = std::mem::replace(&mut *lines, String::with_capacity(room));
+        (!lines.is_empty()).then(|| (Arc::clone(&self.file), lines))
+    }
+}
+
+impl Drop for AccessLog {
+    /// The last lines are those of responses that are cut when their event loop ends.
+    fn drop(&mut self) {
+        if let Some(lines) = self.take() {
+            self.sender.send(vec![lines]);
+        }
+    }
+}
+
+/// The logs of a configuration on one event loop.
+#[derive(Debug, Default)]
+pub struct Logs {
+    files: Vec<Rc<AccessLog>>,
+    /// Which of them is the server's.
+    of_server: Option<usize>,
+    /// Which of them is that of each site.
+    of_sites: Vec<Option<usize>>,
+}
+
+impl Logs {
+    /// `files`: those of the configuration's targets, in their order. Logs of `before` with the same file go on.
+    pub fn new(config: &Config, files: &[Arc<LogFile>], before: &Self, sender: &Sender) -> Self {
+        let known: HashMap<_, _> =
+            before.files.iter().map(|log| (Arc::as_ptr(&log.file), log)).collect();
+        let log = |file: &Arc<LogFile>| match known.get(&Arc::as_ptr(file)) {
+            Some(log) => Rc::clone(log),
+            None => Rc::new(AccessLog::new(Arc::clone(file), sender.clone())),
+        };
+        let targets = config.log_targets().into_iter().enumerate();
+        let numbers: HashMap<_, _> = targets.map(|(number, to)| (to, number)).collect();
+        let number = |site| config.log_of(site).and_then(|log| numbers.get(&log.to).copied());
+        Self {
+            files: files.iter().map(log).collect(),
+            of_server: number(None),
+            of_sites: (0..config.sites.len()).map(|site| number(Some(site))).collect(),
+        }
+    }
+
+    /// The log of a site's requests, and how lines look there; without a site, those of requests that belong to none. The
+    /// configuration is that which the value was made of.
+    pub fn of<'c>(
+        &self,
+        config: &'c Config,
+        site: Option<usize>,
+    ) -> Option<(&AccessLog, &'c LogFormat)> {
+        let file = match site {
+            Some(site) => *self.of_sites.get(site)?,
+            None => self.of_server,
+        };
+        Some((self.files.get(file?)?, &config.log_of(site)?.format))
+    }
+
+    /// Logs that `before` does not have.
+    pub fn new_since<'l>(&'l self, before: &Self) -> impl Iterator<Item = &'l Rc<AccessLog>> {
+        let known: HashSet<_> = before.files.iter().map(Rc::as_ptr).collect();
+        self.files.iter().filter(move |log| !known.contains(&Rc::as_ptr(log)))
+    }
+}
+
+/// Passes the lines of logs on in time, as long as each exists.
+#[derive(Debug, Default)]
+pub struct Flusher(RefCell<Vec<Weak<AccessLog>>>);
+
+impl Flusher {
+    /// Takes on logs.
+    pub fn add<'l>(&self, logs: impl Iterator<Item = &'l Rc<AccessLog>>) {
+        self.0.borrow_mut().extend(logs.map(Rc::downgrade));
+    }
+
+    /// Goes on for ever. Logs with few lines share a batch.
+    pub async fn run(&self, sender: &Sender) {
+        loop {
+            tokio::time::sleep(FLUSH_INTERVAL).await;
+            let (mut batch, mut size) = (Batch::new(), 0);
+            self.0.borrow_mut().retain(|log| {
+                let Some(log) = log.upgrade() else { return false };
+                if let Some((file, lines)) = log.take() {
+                    size += lines.len();
+                    batch.push((file, lines));
+                }
+                if size >= FLUSH_AT {
+                    sender.send(std::mem::take(&mut batch));
+                    size = 0;
+                }
+                true
+            });
+            if !batch.is_empty() {
+                sender.send(batch);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use http::HeaderValue;
+    use tokio::time::Instant;
+
+    use super::super::log_line::{BodyBytes, Notes};
+    use super::*;
+    use sendoff_message::request::sample::request;
+
+    #[test]
+    fn lines_are_in_the_combined_format_and_cannot_be_forged() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let writer = Writer::start().unwrap();
+        let log = AccessLog::new(LogFile::new(file.reopen().unwrap()), writer.sender());
+        let mut asked = request(None);
+        let forged = HeaderValue::from_bytes(b"x\t1.2.3.4 - -").unwrap();
+        asked.headers.insert("user-agent", forged);
+        let line = Line {
+            client: &asked.peer,
+            request: Some(&asked),
+            request_line: &"GET /a\"b\n1.2.3.4 - - HTTP/1.1",
+            began: Instant::now(),
+            status: 200,
+            sent: 123,
+            body: BodyBytes::default(),
+            notes: &Notes::default(),
+        };
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_236_780);
+        log.write(&line, &LogFormat::combined(), None, &Shown::new(time));
+        log.flush();
+        drop(log);
+        writer.finish();
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        let expected = "127.0.0.1 - - [21/Nov/2026:04:53:00 +0000] \"GET /a\\x22b\\x0A1.2.3.4 - - HTTP/1.1\" 200 123 \"-\" \"x\\x091.2.3.4 - -\"\n";
+        assert_eq!(text, expected);
+    }
+
+    /// The pipe is not read, which blocks its writer as a stalled disk does: lines are dropped and counted, and the event loop
+    /// goes on.
+    #[test]
+    fn a_log_that_takes_nothing_holds_up_no_request() {
+        let (reader, pipe) = io::pipe().unwrap();
+        let pipe = File::from(std::os::fd::OwnedFd::from(pipe));
+        let writer = Writer::start().unwrap();
+        let log = AccessLog::new(LogFile::new(pipe), writer.sender());
+        let format = LogFormat::combined();
+        let mut asked = request(None);
+        let long = HeaderValue::from_bytes(&[b'r'; 1000]).unwrap();
+        asked.headers.insert("referer", long);
+        let line = Line {
+            client: &asked.peer,
+            request: Some(&asked),
+            request_line: &"GET / HTTP/1.1",
+            began: Instant::now(),
+            status: 200,
+            sent: 0,
+            body: BodyBytes::default(),
+            notes: &Notes::default(),
+        };
+        let time = Shown::new(SystemTime::now());
+        while writer.sender.dropped() == 0 {
+            log.write(&line, &format, None, &time);
+        }
+        drop((log, reader));
+        writer.finish();
+    }
+}

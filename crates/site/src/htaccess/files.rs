@@ -1,0 +1,209 @@
+//! The site's folders as rules see them. What was looked at is watched from then on.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{Access, AtFlags, CWD, FileType, Statx, StatxFlags};
+use rustix::io::Errno;
+use rustix::time::ClockId;
+use sendoff_htaccess as apache;
+use sendoff_htaccess::{Files, Found, Look};
+use sendoff_static_files::{Root, read_regular};
+
+use super::compiled;
+use super::watcher::{Watch, Watcher};
+use crate::router::Router;
+
+const NAME: &[u8] = b".htaccess";
+
+/// The largest file with groups, in bytes.
+const MAX_GROUP_FILE: usize = 1 << 20;
+
+/// The folders of a site, looked at on behalf of one request.
+#[derive(Debug)]
+pub(super) struct SiteFiles<'a> {
+    router: &'a Router,
+    watcher: &'a Watcher,
+    watches: RefCell<Vec<Watch>>,
+    /// Something was looked at that is not watched.
+    unwatched: Cell<bool>,
+}
+
+/// A place in the file system: a folder that is open, and a path that begins there.
+struct Place<'a> {
+    /// `None`: the path is absolute, and leads to none of the site's folders.
+    root: Option<Ref<'a, Root>>,
+    path: &'a [u8],
+}
+
+impl Place<'_> {
+    fn folder(&self) -> BorrowedFd<'_> {
+        self.root.as_ref().map_or(CWD, |root| root.directory().as_fd())
+    }
+
+    fn name(&self) -> &OsStr {
+        OsStr::from_bytes(if self.path.is_empty() { b"." } else { self.path })
+    }
+
+    fn stat(&self, flags: AtFlags) -> Result<Statx, Errno> {
+        rustix::fs::statx(self.folder(), self.name(), flags, StatxFlags::BASIC_STATS)
+    }
+}
+
+fn kind(stat: &Statx) -> FileType {
+    FileType::from_raw_mode(stat.stx_mode.into())
+}
+
+impl<'a> SiteFiles<'a> {
+    pub(super) fn new(router: &'a Router, watcher: &'a Watcher) -> Self {
+        let (watches, unwatched) = (RefCell::default(), Cell::new(false));
+        Self { router, watcher, watches, unwatched }
+    }
+
+    /// All that was looked at; `None`: not all of it is watched.
+    pub(super) fn watches(self) -> Option<Vec<Watch>> {
+        (!self.unwatched.get()).then(|| self.watches.into_inner())
+    }
+
+    /// Whether a `.htaccess` file lies in one of the folders that a path of the site leads through, as far as there are folders.
+    pub(super) fn are_on_the_way(&self, path: &[u8]) -> bool {
+        let (length, mut here) = match self.router.alias(path) {
+            Some((length, folder)) => (length, folder.to_vec()),
+            None => (0, self.router.root_bytes().to_vec()),
+        };
+        let mut names = path[length..].split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+        loop {
+            if self.has_rules(&[&here, &b"/"[..], NAME].concat()) {
+                return true;
+            }
+            let Some(name) = names.next() else { return false };
+            here.push(b'/');
+            here.extend_from_slice(name);
+            if self.look(&here).is_none_or(|found| found.kind != apache::Kind::Folder) {
+                return false;
+            }
+        }
+    }
+
+    /// Whether there is a file with rules. One that cannot be looked at may be there.
+    fn has_rules(&self, path: &[u8]) -> bool {
+        let place = self.place(path);
+        self.watch(&place);
+        !matches!(place.stat(AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT | Errno::NOTDIR))
+    }
+
+    fn place<'p>(&'p self, path: &'p [u8]) -> Place<'p> {
+        match self.router.root_of(path) {
+            Some((root, path)) => Place { root: Some(root), path },
+            None => Place { root: None, path },
+        }
+    }
+
+    /// Watches the folders that lead to a place, before it is looked at.
+    fn watch(&self, place: &Place<'_>) {
+        let watched = place.root.as_ref().is_some_and(|root| self.watch_beneath(root, place.path));
+        if !watched {
+            self.unwatched.set(true);
+        }
+    }
+
+    fn watch_beneath(&self, root: &Root, path: &[u8]) -> bool {
+        let path = path.strip_suffix(b"/").unwrap_or(path);
+        let mut end = 0;
+        loop {
+            let Some(watch) = self.watcher.folder(root, &path[..end]) else { return false };
+            self.note(watch);
+            let start = if end == 0 { 0 } else { end + 1 };
+            let Some(rest) = path.get(start..).filter(|rest| !rest.is_empty()) else { return true };
+            let length = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+            if matches!(&rest[..length], b"" | b"." | b"..") {
+                return false;
+            }
+            end = start + length;
+            let next = Place { root: None, path: &path[..end] };
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            let found =
+                rustix::fs::statx(root.directory(), next.name(), flags, StatxFlags::BASIC_STATS);
+            match found.map(|stat| kind(&stat)) {
+                Ok(FileType::Symlink) => return false,
+                Ok(FileType::Directory) if end < path.len() => {}
+                // The watch of the folder above tells of a change.
+                Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn note(&self, watch: Watch) {
+        let mut watches = self.watches.borrow_mut();
+        if !watches.contains(&watch) {
+            watches.push(watch);
+        }
+    }
+}
+
+impl Look for SiteFiles<'_> {
+    fn look(&self, path: &[u8]) -> Option<Found> {
+        let place = self.place(path);
+        self.watch(&place);
+        let stat = place.stat(AtFlags::empty()).ok()?;
+        let kind = match kind(&stat) {
+            FileType::RegularFile => apache::Kind::File,
+            FileType::Directory => apache::Kind::Folder,
+            _ => apache::Kind::Other,
+        };
+        let may_execute = || {
+            let flags = AtFlags::EACCESS;
+            rustix::fs::accessat(place.folder(), place.name(), Access::EXEC_OK, flags).is_ok()
+        };
+        let executable = stat.stx_mode & 0o111 != 0 && may_execute();
+        Some(Found { kind, size: stat.stx_size, executable })
+    }
+
+    fn is_link(&self, path: &[u8]) -> bool {
+        let place = self.place(path);
+        self.watch(&place);
+        place.stat(AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| kind(&stat) == FileType::Symlink)
+    }
+
+    fn groups(&self, path: &[u8]) -> Option<Vec<u8>> {
+        // What it says is not watched, but users are known only in requests whose outcome is not kept.
+        self.unwatched.set(true);
+        let name = OsStr::from_bytes(path);
+        let contents = read_regular(CWD, name, MAX_GROUP_FILE).inspect_err(|error| {
+            tracing::warn!("AuthGroupFile {}: {error}: it names no members", name.display());
+        });
+        contents.ok()
+    }
+
+    fn processor_time(&self) -> Duration {
+        let time = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
+        time.try_into().unwrap_or_default()
+    }
+}
+
+impl Files for SiteFiles<'_> {
+    fn rules(&self, folder: &[u8]) -> Option<Arc<apache::File>> {
+        let path = [folder, b"/", NAME].concat();
+        if !self.has_rules(&path) {
+            return None;
+        }
+        let place = self.place(&path);
+        let watch = place.root.as_ref().and_then(|root| self.watcher.file(root, place.path));
+        match watch {
+            Some(watch) => self.note(watch),
+            None => self.unwatched.set(true),
+        }
+        compiled::rules(Path::new(OsStr::from_bytes(&path)), place.folder(), place.name())
+    }
+
+    fn alias(&self, path: &[u8]) -> Option<(usize, Vec<u8>)> {
+        let (length, folder) = self.router.alias(path)?;
+        Some((length, folder.to_vec()))
+    }
+}

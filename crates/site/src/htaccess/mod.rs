@@ -1,0 +1,407 @@
+//! `.htaccess` files of a site: found in the folders of a path and applied to requests.
+//!
+//! The crate `sendoff_htaccess` knows Apache's rules and no server; this folder gives it requests and files, and turns what it says
+//! into answers. An outcome is kept while nothing has changed that it depends on.
+
+mod compiled;
+mod fields;
+mod files;
+mod outcomes;
+mod presence;
+mod watcher;
+
+use std::cell::Cell;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use sendoff_config::Htaccess as Setting;
+use sendoff_htaccess as apache;
+use sendoff_htaccess::{Failed, Identity, Target};
+use sendoff_message::request::{Request, Scheme, protocol};
+use sendoff_message::response::{Field, ResponseHead};
+
+use super::decision::{Decision, User};
+use super::effects::{Answer, Effects, Failure};
+use super::router::{Route, Router, Script};
+use fields::{Fields, port, socket_address};
+use files::SiteFiles;
+use outcomes::{LookedAt, Outcomes};
+use presence::Presence;
+use watcher::Watcher;
+
+/// What the sites of one event loop share.
+#[derive(Debug)]
+pub(crate) struct HtaccessShare {
+    watcher: Watcher,
+    outcomes: Outcomes,
+    presence: Presence,
+    sites: Cell<u64>,
+}
+
+impl HtaccessShare {
+    /// Nothing is known yet.
+    pub(super) fn new() -> Rc<Self> {
+        let (watcher, outcomes, presence) = (Watcher::new(), Outcomes::new(), Presence::new());
+        Rc::new(Self { watcher, outcomes, presence, sites: Cell::new(0) })
+    }
+}
+
+/// The `.htaccess` files of a site.
+#[derive(Debug)]
+pub(super) struct Htaccess {
+    /// Differs from that of every other site, and of the same site with other folders.
+    number: u64,
+    obeyed: Obeyed,
+    software: Bytes,
+    share: Rc<HtaccessShare>,
+}
+
+/// When a site obeys the files.
+#[derive(Debug)]
+enum Obeyed {
+    /// They answer for everything.
+    Always,
+    /// Where one lies on the way. What they say nothing about is the site's.
+    WhereFound {
+        /// The front controller gives way to files that say what answers for paths that lead nowhere.
+        yields: bool,
+        /// The operator was told that it does.
+        is_told: Cell<bool>,
+    },
+}
+
+impl Htaccess {
+    /// For a site that obeys the files; `None`: it does not.
+    pub(super) fn new(obeys: Setting, software: Bytes, share: &Rc<HtaccessShare>) -> Option<Self> {
+        let obeyed = match obeys {
+            Setting::Ignored => return None,
+            Setting::Obeyed => Obeyed::Always,
+            Setting::WhereFound { yields } => {
+                Obeyed::WhereFound { yields, is_told: Cell::new(false) }
+            }
+        };
+        let number = share.sites.get();
+        share.sites.set(number + 1);
+        Some(Self { number, obeyed, software, share: Rc::clone(share) })
+    }
+
+    /// Whether the files have a say about a path.
+    pub(super) fn concern(&self, router: &Router, path: &[u8]) -> bool {
+        let HtaccessShare { presence, watcher, .. } = &*self.share;
+        match self.obeyed {
+            Obeyed::Always => true,
+            Obeyed::WhereFound { .. } => presence.is_any(self.number, router, watcher, path),
+        }
+    }
+
+    /// Applies the files on the way to the request's path.
+    pub(super) fn apply(
+        &self,
+        router: &Router,
+        request: &mut Request,
+        effects: &mut Effects,
+        user: Option<User>,
+        failure: Option<Failure<'_>>,
+    ) -> Answer {
+        let mut decision = self.decision(router, request, user.clone(), failure);
+        let mut answer = self.answer(router, request, effects, &decision);
+        if let Answer::Route(Route::Script(script)) = &answer
+            && !is_served(&decision.outcome().answer, script)
+            // A worker script may lie outside of the site's folders.
+            && router.path_of(&script.filename).is_some()
+        {
+            // The rules of its own folder hold for the front controller, and not those of the folder with nothing at the path.
+            decision = self.decision_at(router, request, user, &script.name);
+            let of_script = &decision.outcome().answer;
+            if !matches!(of_script, apache::Answer::Serve(_) | apache::Answer::Redirect { .. }) {
+                let why = "the front controller is refused".to_owned();
+                answer = Answer::refused(StatusCode::FORBIDDEN, why);
+            }
+        }
+        // What depends on the user is not known yet: the files are applied again.
+        if !matches!(answer, Answer::Authenticate { .. }) {
+            for (name, value) in &decision.outcome().request_fields {
+                change_field(&mut request.headers, name, value.as_deref());
+            }
+            if let Some(lines) = decision.php_value() {
+                effects.params.push((Bytes::from_static(b"PHP_VALUE"), lines.clone()));
+            }
+        }
+        effects.htaccess = Some(decision);
+        answer
+    }
+
+    /// The answer of the files to a request that a route has led to what stands at `path`: whether they refuse it, or ask for a password.
+    pub(super) fn turn_away(
+        &self,
+        router: &Router,
+        request: &mut Request,
+        path: &[u8],
+    ) -> Option<Answer> {
+        if !self.concern(router, path) {
+            return None;
+        }
+        let decision = self.decision_at(router, request, None, path);
+        let turns_away = match &decision.outcome().answer {
+            apache::Answer::Refuse { .. } | apache::Answer::Authenticate { .. } => true,
+            // PHP is off in the folder.
+            apache::Answer::Serve(target) => target.handler == apache::Handler::Source,
+            _ => false,
+        };
+        let asked = request.clone();
+        turns_away.then(|| self.answer(router, &mut { asked }, &mut Effects::default(), &decision))
+    }
+
+    /// Changes the head of a response as the rules say.
+    pub(super) fn change(
+        &self,
+        router: &Router,
+        request: &Request,
+        decision: &Decision,
+        head: &mut ResponseHead,
+    ) {
+        if !decision.changes_heads() || decision.change(head.by_server, &mut head.fields) {
+            return;
+        }
+        let bytes = |field: &Field| (field.name().to_vec(), field.value().to_vec());
+        let modified = head
+            .value("Last-Modified")
+            .and_then(|value| httpdate::parse_http_date(str::from_utf8(value).ok()?).ok());
+        let fields = head.fields.iter().map(bytes).collect();
+        let mut seen = apache::Head {
+            status: head.status.as_u16(),
+            by_server: head.by_server,
+            fields,
+            modified,
+        };
+        let files = SiteFiles::new(router, &self.share.watcher);
+        self.view(router, request, decision.user(), None, |site, view| {
+            decision.outcome().response.apply(site, view, &files, &mut seen);
+        });
+        let fields = seen.fields.into_iter();
+        head.fields = fields.map(|(name, value)| Field::Own(name.into(), value.into())).collect();
+    }
+
+    /// What the files say about a request, known or found out.
+    fn decision(
+        &self,
+        router: &Router,
+        request: &Request,
+        user: Option<User>,
+        failure: Option<Failure<'_>>,
+    ) -> Rc<Decision> {
+        let HtaccessShare { watcher, outcomes, .. } = &*self.share;
+        let count = watcher.now().filter(|_| user.is_none() && failure.is_none());
+        let known = count.and_then(|count| outcomes.get(self.number, request, watcher, count));
+        if let Some(known) = known {
+            return known;
+        }
+        let failed = failure.map(|failure| Failed {
+            status: failure.status.as_u16(),
+            method: failure.request.method.as_str().as_bytes(),
+            path: &failure.request.path,
+            query: failure.request.query.as_deref(),
+            environment: failure.decision.map_or(&[], |decision| &decision.outcome().environment),
+        });
+        let files = SiteFiles::new(router, watcher);
+        let outcome = self.view(router, request, user.as_ref(), failed, |site, view| {
+            apache::evaluate(site, view, &files)
+        });
+        let decision = Rc::new(Decision::new(outcome, user));
+        if let Some((count, watches)) = count.zip(files.watches()) {
+            outcomes.keep(self.number, request, LookedAt { watches, count }, &decision);
+        }
+        decision
+    }
+
+    /// Calls `look` with what the crate sees of the site and of a request.
+    fn view<T>(
+        &self,
+        router: &Router,
+        request: &Request,
+        user: Option<&User>,
+        error: Option<Failed<'_>>,
+        look: impl FnOnce(&apache::Site<'_>, &apache::Request<'_>) -> T,
+    ) -> T {
+        let is_script = |name: &[u8]| router.is_script(name);
+        let media_type =
+            |ending: &[u8]| router.media_type(str::from_utf8(ending).ok()?).map(<[u8]>::to_vec);
+        let site = apache::Site {
+            root: router.root_bytes(),
+            index: router.index_names(),
+            is_script: &is_script,
+            media_type: &media_type,
+            listing: false,
+            software: &self.software,
+            admin: b"",
+        };
+        let host = request.host_name();
+        let view = apache::Request {
+            method: request.method.as_str().as_bytes(),
+            target: &request.uri,
+            path: &request.path,
+            query: request.query.as_deref(),
+            protocol: protocol(request.version).as_bytes(),
+            https: request.scheme == Scheme::Https,
+            host: host.as_bytes(),
+            port: request.host.as_deref().and_then(port),
+            server: socket_address(&request.local),
+            client: socket_address(&request.peer),
+            fields: &Fields(&request.headers),
+            now: SystemTime::now(),
+            user: user
+                .map(|user| Identity { users: user.file.as_os_str().as_bytes(), name: &user.name }),
+            error,
+        };
+        look(&site, &view)
+    }
+
+    /// Who answers.
+    fn answer(
+        &self,
+        router: &Router,
+        request: &mut Request,
+        effects: &mut Effects,
+        decision: &Decision,
+    ) -> Answer {
+        let outcome = decision.outcome();
+        let why = || {
+            let reasons = outcome.reasons.iter().map(ToString::to_string);
+            reasons.collect::<Vec<_>>().join("; ")
+        };
+        if let Some(route) = self.of_site(router, request, outcome) {
+            return Answer::Route(route);
+        }
+        match &outcome.answer {
+            apache::Answer::Serve(target) => {
+                rewrite(request, target);
+                effects.response_headers.extend(decision.of_file().cloned());
+                effects.charset = decision.charset().cloned();
+                let script = target.path.strip_suffix(&target.path_info[..]);
+                let name = script.unwrap_or(&target.path);
+                Answer::Route(match target.handler {
+                    apache::Handler::Static => router.at(&target.file, &target.path),
+                    apache::Handler::Php => router.php(&target.file, name, &target.path_info),
+                    apache::Handler::Source => Route::forbidden(format!(
+                        "{}: it is a script that the rules do not let run",
+                        why()
+                    )),
+                })
+            }
+            apache::Answer::List(target) if !target.path.ends_with(b"/") => {
+                rewrite(request, target);
+                Answer::Route(Route::Folder)
+            }
+            apache::Answer::List(_) => Answer::Route(Route::forbidden(
+                "the folder has no index file, and the server lists no folders",
+            )),
+            apache::Answer::Missing(target) => {
+                rewrite(request, target);
+                Answer::Route(router.missing_at(&target.path))
+            }
+            apache::Answer::Redirect { status, location } => match StatusCode::from_u16(*status) {
+                Ok(status) => Answer::Redirect { status, location: location.clone().into() },
+                Err(_) => Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why()),
+            },
+            apache::Answer::Refuse { status } => {
+                let status = StatusCode::from_u16(*status);
+                let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                // Rules give no reason for a path that none of them is about.
+                let why = match why() {
+                    why if why.is_empty() => "it is a folder without an index file".to_owned(),
+                    why => why,
+                };
+                Answer::refused(status, why)
+            }
+            apache::Answer::Authenticate { realm, users } => Answer::Authenticate {
+                realm: String::from_utf8_lossy(realm).into_owned(),
+                users: OsStr::from_bytes(users).into(),
+            },
+        }
+    }
+
+    /// What the site itself answers, where the files say nothing about it.
+    fn of_site(
+        &self,
+        router: &Router,
+        request: &Request,
+        outcome: &apache::Outcome,
+    ) -> Option<Route> {
+        let Obeyed::WhereFound { yields, is_told } = &self.obeyed else { return None };
+        let path = &request.path[..];
+        match &outcome.answer {
+            apache::Answer::Missing(target) if outcome.says.missing && *yields => {
+                let route = router.missing_at(&target.path);
+                let Route::Script(script) = &route else { return Some(route) };
+                if !is_told.replace(true) {
+                    tracing::info!(
+                        "{}: .htaccess files say what answers for paths that lead nowhere, so {} is not asked for them; front_controller = {:?} would let it answer",
+                        String::from_utf8_lossy(router.root_bytes()),
+                        String::from_utf8_lossy(&script.name),
+                        String::from_utf8_lossy(&script.name),
+                    );
+                }
+                Some(Route::NOT_FOUND)
+            }
+            // A folder without an index file may be that of a front controller.
+            apache::Answer::Refuse { status: 403 } | apache::Answer::List(_)
+                if outcome.reasons.is_empty() && !outcome.says.folders && path.ends_with(b"/") =>
+            {
+                let route = router.route(path);
+                matches!(route, Route::Script(_)).then_some(route)
+            }
+            // The script that has booted the application stands for its folder, whatever the index file is.
+            apache::Answer::Serve(target)
+                if !outcome.says.folders && path.ends_with(b"/") && target.path != path =>
+            {
+                let route = router.route(path);
+                let boots = matches!(&route, Route::Script(script) if script.name != target.path);
+                boots.then_some(route)
+            }
+            _ => None,
+        }
+    }
+
+    /// What the files say about a request for the script at this path.
+    fn decision_at(
+        &self,
+        router: &Router,
+        request: &mut Request,
+        user: Option<User>,
+        script: &[u8],
+    ) -> Rc<Decision> {
+        let path = std::mem::replace(&mut request.path, script.to_vec());
+        let decision = self.decision(router, request, user, None);
+        request.path = path;
+        decision
+    }
+}
+
+/// Whether the rules were those for this script.
+fn is_served(answer: &apache::Answer, script: &Script) -> bool {
+    let apache::Answer::Serve(target) = answer else { return false };
+    target.path.strip_suffix(&target.path_info[..]) == Some(&script.name)
+}
+
+fn rewrite(request: &mut Request, target: &Target) {
+    if request.path != target.path {
+        request.path.clone_from(&target.path);
+    }
+    if request.query.as_deref() != target.query.as_deref() {
+        request.query = target.query.clone().map(Bytes::from);
+    }
+}
+
+/// Changes a field that scripts see. What would be no valid field is left out.
+fn change_field(headers: &mut HeaderMap, name: &[u8], value: Option<&[u8]>) {
+    let Ok(name) = HeaderName::from_bytes(name) else { return };
+    match value.map(HeaderValue::from_bytes) {
+        None => drop(headers.remove(name)),
+        Some(Ok(value)) => drop(headers.insert(name, value)),
+        Some(Err(_)) => {}
+    }
+}

@@ -1,0 +1,82 @@
+//! Folders on the way to which no `.htaccess` file lies. A site that obeys the files where it finds them answers there as if it obeyed none,
+//! for the price of one question whether anything has changed.
+
+use std::cell::{Cell, RefCell};
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use lru::LruCache;
+
+use super::files::SiteFiles;
+use super::outcomes::{MAX_AGE, now};
+use super::watcher::{Watch, Watcher};
+use crate::router::Router;
+
+/// Folders that an event loop remembers for all its sites.
+const MAX_FOLDERS: NonZeroUsize = NonZeroUsize::new(2048).expect("not zero");
+
+/// Bytes of a path whose folder is remembered. Longer ones are looked at each time.
+const MAX_PATH: usize = 512;
+
+/// What an event loop remembers.
+#[derive(Debug)]
+pub(super) struct Presence(RefCell<LruCache<Folder, Absent>>);
+
+/// A folder of a site, by the number of the site's rules, and the path of the site up to its last slash.
+type Folder = (u64, Box<[u8]>);
+
+/// No file lies on the way to a folder.
+#[derive(Debug)]
+struct Absent {
+    watches: Vec<Watch>,
+    /// The count of the watcher at which nothing had changed.
+    unchanged_at: Cell<u64>,
+    /// When it was looked at.
+    made: Duration,
+}
+
+impl Presence {
+    pub(super) fn new() -> Self {
+        Self(RefCell::new(LruCache::new(MAX_FOLDERS)))
+    }
+
+    /// Whether a file lies on the way to what a path leads to, now.
+    pub(super) fn is_any(
+        &self,
+        site: u64,
+        router: &Router,
+        watcher: &Watcher,
+        path: &[u8],
+    ) -> bool {
+        let end = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let (count, folder) = (watcher.now(), &path[..end]);
+        if let Some(count) = count
+            && self.is_absent(site, folder, watcher, count)
+        {
+            return false;
+        }
+        let files = SiteFiles::new(router, watcher);
+        if files.are_on_the_way(folder) {
+            return true;
+        }
+        if let Some((count, watches)) = count.zip(files.watches())
+            && folder.len() <= MAX_PATH
+        {
+            let absent = Absent { watches, unchanged_at: Cell::new(count), made: now() };
+            self.0.borrow_mut().put((site, folder.into()), absent);
+        }
+        false
+    }
+
+    fn is_absent(&self, site: u64, folder: &[u8], watcher: &Watcher, count: u64) -> bool {
+        let mut known = self.0.borrow_mut();
+        let Some(known) = known.get(&(site, folder.into())) else { return false };
+        if known.unchanged_at.get() != count {
+            if !watcher.are_unchanged(&known.watches, known.unchanged_at.get()) {
+                return false;
+            }
+            known.unchanged_at.set(count);
+        }
+        now().saturating_sub(known.made) < MAX_AGE
+    }
+}

@@ -1,0 +1,194 @@
+//! Notices changes of folders and of `.htaccess` files, so that what the files say need not be worked out for each request.
+//!
+//! The kernel queues an event (inotify(7)) while the system call is under way that makes a change. So a question after the arrival
+//! of a request whether events wait, which is one system call, tells of every change that was finished before the request was
+//! sent. A rule that was just written therefore counts at once, as with Apache's look at each file.
+//!
+//! What has no events is not watched, and its outcomes are not kept: other file systems than those of [`TELLS_CHANGES`], folders that
+//! may not be read, symbolic links. Three changes have no events anywhere: writes through a mapping, another file system mounted
+//! over a folder, and renaming a folder above the root. So an outcome is worked out again after [`super::outcomes::MAX_AGE`].
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::io::Errno;
+use sendoff_static_files::{Identity, Root};
+
+/// Folders and files that an event loop watches. Each costs the kernel about 1 KB. With more, watching begins anew.
+const MAX_WATCHED: usize = 4096;
+
+/// Events that are read at once: more than the kernel queues.
+const MAX_EVENTS: usize = 20_000;
+
+/// The file systems whose changes all have events: ext, xfs, btrfs, tmpfs, overlayfs, f2fs, zfs, bcachefs. Another machine may change
+/// those on a network.
+const TELLS_CHANGES: [i64; 8] = [
+    0xEF53,
+    0x5846_5342,
+    0x9123_683E,
+    0x0102_1994,
+    0x794C_7630,
+    0xF2F5_2010,
+    0x2FC1_2FC1,
+    0xCA45_1A4E,
+];
+
+/// Events of a folder: what is in it, and who may see it.
+const OF_FOLDER: WatchFlags = WatchFlags::CREATE
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::MOVE)
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVE_SELF)
+    .union(WatchFlags::ONLYDIR)
+    .union(WatchFlags::DONT_FOLLOW);
+
+/// Events of a file: its contents, too.
+const OF_FILE: WatchFlags = WatchFlags::MODIFY
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVE_SELF)
+    .union(WatchFlags::DONT_FOLLOW);
+
+/// After these events, paths may lead elsewhere, or events are missing.
+const FORGETTING: ReadFlags = ReadFlags::QUEUE_OVERFLOW
+    .union(ReadFlags::UNMOUNT)
+    .union(ReadFlags::IGNORED)
+    .union(ReadFlags::DELETE_SELF)
+    .union(ReadFlags::MOVE_SELF);
+
+/// What one event loop watches.
+#[derive(Debug)]
+pub(super) struct Watcher(Option<RefCell<Watched>>);
+
+/// The number of a watched folder or file.
+pub(super) type Watch = i32;
+
+#[derive(Debug)]
+struct Watched {
+    inotify: OwnedFd,
+    /// By the root and the path beneath it.
+    paths: HashMap<(Identity, Box<[u8]>), Watch>,
+    /// When each changed for the last time, in the count of `changes`.
+    changed: HashMap<Watch, u64>,
+    changes: u64,
+    /// When paths were forgotten for the last time.
+    forgotten: u64,
+}
+
+impl Watcher {
+    /// Watches nothing yet, and never will if the kernel gives no inotify descriptor.
+    pub(super) fn new() -> Self {
+        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC);
+        Self(inotify.ok().map(|inotify| {
+            let (paths, changed) = (HashMap::new(), HashMap::new());
+            RefCell::new(Watched { inotify, paths, changed, changes: 0, forgotten: 0 })
+        }))
+    }
+
+    /// Learns what has changed up to now. Returns the count of changes, which differs after each; `None`: nothing can be learned.
+    pub(super) fn now(&self) -> Option<u64> {
+        let watched = &mut *self.0.as_ref()?.borrow_mut();
+        match rustix::io::ioctl_fionread(&watched.inotify) {
+            Ok(0) => {}
+            Ok(_) | Err(_) => watched.read_events(),
+        }
+        Some(watched.changes)
+    }
+
+    /// Whether none of these has changed since `count`, a result of [`now`](Self::now).
+    pub(super) fn are_unchanged(&self, watches: &[Watch], count: u64) -> bool {
+        let Some(watched) = &self.0 else { return false };
+        let watched = watched.borrow();
+        let is_unchanged = |watch| watched.changed.get(watch).is_some_and(|at| *at <= count);
+        watched.forgotten <= count && watches.iter().all(is_unchanged)
+    }
+
+    /// Watches a folder beneath a root. `None`: that is not possible, or the path leads to a link or to no folder.
+    pub(super) fn folder(&self, root: &Root, path: &[u8]) -> Option<Watch> {
+        self.0.as_ref()?.borrow_mut().watch(root, path, OF_FOLDER)
+    }
+
+    /// Watches a file beneath a root.
+    pub(super) fn file(&self, root: &Root, path: &[u8]) -> Option<Watch> {
+        self.0.as_ref()?.borrow_mut().watch(root, path, OF_FILE)
+    }
+}
+
+impl Watched {
+    fn watch(&mut self, root: &Root, path: &[u8], events: WatchFlags) -> Option<Watch> {
+        let key = (root.identity(), path.into());
+        if let Some(watch) = self.paths.get(&key) {
+            return Some(*watch);
+        }
+        if self.paths.len().max(self.changed.len()) >= MAX_WATCHED {
+            self.begin_anew();
+        }
+        let mut name = String::new();
+        let _ = write!(name, "/proc/self/fd/{}/", root.directory().as_raw_fd());
+        let name = [name.as_bytes(), if path.is_empty() { b"." } else { path }].concat();
+        let system = rustix::fs::statfs(&name[..]).ok()?;
+        if !TELLS_CHANGES.contains(&system.f_type) {
+            return None;
+        }
+        let watch = inotify::add_watch(&self.inotify, &name[..], events).ok()?;
+        self.paths.insert(key, watch);
+        self.changed.entry(watch).or_insert(self.changes);
+        Some(watch)
+    }
+
+    #[cold]
+    fn read_events(&mut self) {
+        let events = self.pending();
+        for (watch, what) in &events {
+            // The kernel confirms a removed watch.
+            if !self.changed.contains_key(watch) && !what.contains(ReadFlags::QUEUE_OVERFLOW) {
+                continue;
+            }
+            self.changes += 1;
+            if what.intersects(FORGETTING) {
+                self.forget();
+            }
+            if what.contains(ReadFlags::IGNORED) {
+                self.changed.remove(watch);
+            } else {
+                self.changed.entry(*watch).and_modify(|at| *at = self.changes);
+            }
+        }
+        if events.len() >= MAX_EVENTS {
+            // The events that still wait tell nothing new: all is looked at again.
+            self.forget();
+        }
+    }
+
+    fn pending(&self) -> Vec<(Watch, ReadFlags)> {
+        let (mut buffer, mut pending) = ([MaybeUninit::uninit(); 4096], Vec::new());
+        let mut events = Reader::new(&self.inotify, &mut buffer);
+        while pending.len() < MAX_EVENTS || !events.is_buffer_empty() {
+            match events.next() {
+                Ok(event) => pending.push((event.wd(), event.events())),
+                Err(Errno::INTR) => {}
+                Err(_) => break,
+            }
+        }
+        pending
+    }
+
+    /// Paths may lead elsewhere.
+    fn forget(&mut self) {
+        self.changes += 1;
+        self.forgotten = self.changes;
+        self.paths.clear();
+    }
+
+    fn begin_anew(&mut self) {
+        for (watch, _) in self.changed.drain() {
+            let _ = inotify::remove_watch(&self.inotify, watch);
+        }
+        self.forget();
+    }
+}

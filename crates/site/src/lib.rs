@@ -1,0 +1,446 @@
+//! Sites: which one answers, what its routes change, who answers a path, and which files applications may name.
+#![forbid(unsafe_code)]
+
+pub mod decision;
+pub mod effects;
+pub(crate) mod field_change;
+mod htaccess;
+mod matching;
+mod mounts;
+pub mod naming;
+mod opened;
+pub mod pool_page;
+pub(crate) mod protect;
+mod root;
+pub mod router;
+mod rules;
+pub mod sendable;
+pub mod sites;
+mod text;
+
+use std::borrow::Cow;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::StatusCode;
+use sendoff_auth::Line;
+use sendoff_config::{Account, Compression, Config, Delivery, ErrorPage, PoolConfig};
+use sendoff_lua::Phase;
+use sendoff_lua_host::{Asks, Call, ScriptShare, SiteScripts};
+use sendoff_message::request::{Request, Scheme};
+use sendoff_message::response::ResponseHead;
+use sendoff_static_files::{CacheShare, Writer};
+use sendoff_sys::process::groups_of;
+
+use decision::{Decision, User};
+use effects::{Answer, Effects, Failure};
+use htaccess::{Htaccess, HtaccessShare};
+use pool_page::PoolPage;
+use root::Release;
+use router::{Route, Router, Upstream};
+use rules::{Applied, Folders, Rules};
+use sendable::Sendable;
+use text::shared;
+
+pub use rules::{Led, Rewrites};
+
+/// `SERVER_SOFTWARE`, unless the site has its own.
+const SOFTWARE: &str = concat!("sendoff/", env!("CARGO_PKG_VERSION"));
+
+/// How many times a request may begin, the first time included: so says lighttpd, too.
+const MAX_RUNS: usize = 10;
+
+/// What a decision needs beside the site.
+#[derive(Clone, Copy)]
+pub struct Around<'a> {
+    /// The pools of the configuration.
+    pub pools: &'a [PoolConfig],
+    /// Makes subrequests for scripts; `None`: they can make none.
+    pub asks: Option<&'a dyn Asks>,
+    /// Whether the response is explained.
+    pub is_explained: bool,
+}
+
+/// One site on one event loop.
+#[derive(Debug)]
+pub struct Site {
+    /// Its number in the configuration.
+    pub number: usize,
+    /// `None`: no link leads to the root.
+    release: Option<Release>,
+    /// Finds files and scripts below the root.
+    pub router: Router,
+    rules: Rules,
+    /// `None`: the site has none.
+    scripts: Option<SiteScripts>,
+    /// Scripts that run before the routes are tried.
+    lua_before: Vec<PathBuf>,
+    htaccess: Option<Htaccess>,
+    /// The files that applications may name.
+    pub sendable: Sendable,
+    /// How workers may deliver responses.
+    pub delivery: Delivery,
+    /// `SERVER_SOFTWARE`.
+    pub software: Bytes,
+    /// Where clients that show a password wait.
+    pub line: Line,
+    /// Which responses are compressed.
+    pub compression: Compression,
+    error_pages: Vec<ErrorPage>,
+    maintenance: Option<PathBuf>,
+    /// The port that requests in the clear are redirected to.
+    https_port: Option<u16>,
+    /// The value of `Strict-Transport-Security`.
+    pub hsts: Option<Bytes>,
+}
+
+impl Site {
+    /// Opens the folders of the site with this number, and compiles its routes.
+    ///
+    /// # Errors
+    /// One of the folders cannot be opened, or a route is not valid.
+    pub(crate) fn open(
+        config: &Config,
+        number: usize,
+        share: &Rc<CacheShare>,
+        htaccess: &Rc<HtaccessShare>,
+        scripts: &Rc<ScriptShare>,
+    ) -> io::Result<Self> {
+        let (release, site) = Release::of(&config.sites[number])?;
+        let site = &*site;
+        let software = shared(site.server_software.as_deref().unwrap_or(SOFTWARE));
+        let distrusted = match site.scripts_in_writable_folders {
+            true => None,
+            false => Some(user_of_scripts(config, site)?),
+        };
+        Ok(Self {
+            number,
+            release,
+            router: Router::new(site, distrusted, share)?,
+            scripts: has_scripts(site)
+                .then(|| SiteScripts::new(scripts, &site.name, site.root.as_os_str().as_bytes())),
+            lua_before: site.lua_before.clone(),
+            rules: Rules::compile(&site.routes).map_err(io::Error::other)?,
+            sendable: Sendable::open(site)?,
+            delivery: site.delivery,
+            htaccess: Htaccess::new(site.htaccess, software.clone(), htaccess),
+            software,
+            line: Line::default(),
+            compression: site.compression.clone(),
+            error_pages: site.error_pages.clone(),
+            maintenance: site.maintenance.clone(),
+            https_port: site.https_port,
+            hsts: site.hsts.as_deref().map(shared),
+        })
+    }
+
+    /// Where a request in the clear is redirected to, if the site wants that.
+    pub fn by_https(&self, request: &Request) -> Option<Bytes> {
+        let port = self.https_port.filter(|_| request.scheme == Scheme::Http)?;
+        let port = if port == 443 { String::new() } else { format!(":{port}") };
+        let start = format!("https://{}{port}", request.host_name());
+        Some([start.as_bytes(), &request.uri].concat().into())
+    }
+
+    /// Whether the link that leads to the root, if there is one, still leads there.
+    fn is_current(&self) -> bool {
+        self.release.as_ref().is_none_or(Release::is_current)
+    }
+
+    /// Applies the site's routes to a request and says who answers it.
+    pub async fn decide(
+        &self,
+        around: Around<'_>,
+        request: &mut Request,
+    ) -> (Answer, Box<Effects>) {
+        if let Some(file) = self.maintenance.as_deref().filter(|file| exists(file)) {
+            let why = format!("{} is there (maintenance)", file.display());
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            let refused = Route::Refused { status, why: Some(why.into()) };
+            return (Answer::Route(refused), Box::default());
+        }
+        self.decide_for(around, request, None).await
+    }
+
+    /// The same for the page of an error, which is there during maintenance, too.
+    pub async fn decide_page(
+        &self,
+        around: Around<'_>,
+        request: &mut Request,
+        failure: Failure<'_>,
+    ) -> (Answer, Box<Effects>) {
+        self.decide_for(around, request, Some(failure)).await
+    }
+
+    async fn decide_for(
+        &self,
+        around: Around<'_>,
+        request: &mut Request,
+        failure: Option<Failure<'_>>,
+    ) -> (Answer, Box<Effects>) {
+        let mut effects = Box::<Effects>::default();
+        effects.lua.is_explained = around.is_explained;
+        for _ in 0..MAX_RUNS {
+            let applied = match self.before_routes(around.asks, request, &mut effects).await {
+                Applied::Open => {
+                    let folders = self.folders(around.asks);
+                    self.rules.apply(folders, around.pools, request, &mut effects).await
+                }
+                decided => decided,
+            };
+            let answer = match applied {
+                Applied::Answer(answer) => {
+                    let answer = self.turned_away(request, &answer).unwrap_or(answer);
+                    self.protected(around.asks, request, None, answer, &mut effects).await
+                }
+                Applied::Open => self.answer(around, request, &mut effects, None, failure).await,
+                // The page of an error has no target of its own.
+                Applied::Restart if failure.is_some() => break,
+                Applied::Restart => {
+                    *effects = Effects { lua: effects.lua, ..Effects::default() };
+                    continue;
+                }
+            };
+            effects.pass_on_environment();
+            return (answer, effects);
+        }
+        let why = format!("scripts have begun the request again {MAX_RUNS} times");
+        (Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why), effects)
+    }
+
+    /// Where an application leads a request: an internal route that passes it on. `asks`: whether the application with this number is the
+    /// one that is meant.
+    ///
+    /// # Errors
+    /// The answer to a request that the route refuses.
+    pub fn lead(
+        &self,
+        request: &mut Request,
+        effects: &mut Effects,
+        asks: impl Fn(usize, Rewrites) -> bool,
+    ) -> Result<Option<Led>, Answer> {
+        self.rules.lead(&self.router, request, effects, asks)
+    }
+
+    /// Whether the site has internal routes.
+    pub fn may_lead(&self) -> bool {
+        self.rules.have_internal()
+    }
+
+    fn folders<'s>(&'s self, asks: Option<&'s dyn Asks>) -> Folders<'s> {
+        Folders { router: &self.router, scripts: self.scripts.as_ref(), asks }
+    }
+
+    /// Runs the scripts that come before all routes.
+    async fn before_routes(
+        &self,
+        asks: Option<&dyn Asks>,
+        request: &mut Request,
+        effects: &mut Effects,
+    ) -> Applied {
+        match &self.scripts {
+            Some(scripts) if !self.lua_before.is_empty() => {
+                let traces = &mut effects.lua;
+                let call = Call { phase: Phase::Before, physical: None, request, traces };
+                // On the heap, because most sites have no scripts.
+                Box::pin(scripts.run(&self.lua_before, call, asks)).await.into()
+            }
+            _ => Applied::Open,
+        }
+    }
+
+    /// The answer, unless routes protect the path to which the request has led and which they have not seen. `seen`: they have seen
+    /// this path, and not the request's.
+    async fn protected(
+        &self,
+        asks: Option<&dyn Asks>,
+        request: &mut Request,
+        seen: Option<&[u8]>,
+        answer: Answer,
+        effects: &mut Effects,
+    ) -> Answer {
+        if self.rules.is_empty() {
+            return answer;
+        }
+        if self.reads_parameters(&answer)
+            && let Some(refused) = self.protected_behind_parameters(asks, request, effects).await
+        {
+            return refused;
+        }
+        let asked = &request.path[..];
+        let last: Cow<'_, [u8]> = match &answer {
+            Answer::Route(Route::Script(script)) => Cow::Borrowed(&script.name),
+            Answer::Route(Route::File(_)) if asked.ends_with(b"/") => {
+                self.router.index_of(asked).map_or(Cow::Borrowed(asked), Cow::Owned)
+            }
+            Answer::Route(Route::File(_) | Route::Folder) => Cow::Borrowed(asked),
+            _ => return answer,
+        };
+        if *last == *seen.unwrap_or(asked) && !effects.is_rewritten {
+            return answer;
+        }
+        let last = last.into_owned();
+        let path = std::mem::replace(&mut request.path, last);
+        let refused = self.rules.protect(self.folders(asks), request, effects).await;
+        request.path = path;
+        refused.unwrap_or(answer)
+    }
+
+    /// Whether an application answers that may be a servlet container: it drops the parameters of a path (`/manager;x`) before it looks at
+    /// the path. PHP and other scripts that are files see the path as the routes do.
+    fn reads_parameters(&self, answer: &Answer) -> bool {
+        match answer {
+            Answer::Proxy { .. } => true,
+            Answer::Route(Route::Script(script)) => {
+                matches!(script.upstream, Upstream::Application(_))
+                    && !self.router.is_script(&script.name)
+            }
+            _ => false,
+        }
+    }
+
+    /// The answer of routes that protect a path which the application may read in the request's.
+    async fn protected_behind_parameters(
+        &self,
+        asks: Option<&dyn Asks>,
+        request: &mut Request,
+        effects: &mut Effects,
+    ) -> Option<Answer> {
+        let read = match request.read_without_parameters(effects.is_rewritten) {
+            Ok(read) => read,
+            Err(bad) => {
+                let why = format!("without its parameters (;), {}", bad.0);
+                return Some(Answer::refused(StatusCode::BAD_REQUEST, why));
+            }
+        };
+        for path in read {
+            let asked = std::mem::replace(&mut request.path, path);
+            // On the heap, because few paths have parameters.
+            let refused = Box::pin(self.rules.protect(self.folders(asks), request, effects)).await;
+            request.path = asked;
+            if refused.is_some() {
+                return refused;
+            }
+        }
+        None
+    }
+
+    /// Who answers a request that no route answers. `user`: the client has shown this user's password. `failure`: the request is for
+    /// the page of this error.
+    pub async fn answer(
+        &self,
+        around: Around<'_>,
+        request: &mut Request,
+        effects: &mut Effects,
+        user: Option<User>,
+        failure: Option<Failure<'_>>,
+    ) -> Answer {
+        let mut own = [self.router.worker_pool(), self.router.pool()].into_iter().flatten();
+        let page = own.find_map(|pool| PoolPage::at(&request.path, pool, around.pools));
+        let answer = match (self.files_for(request), page) {
+            (Ok(files), _) => {
+                let seen = (!self.rules.is_empty()).then(|| request.path.clone());
+                let answer = files.apply(&self.router, request, effects, user, failure);
+                self.protected(around.asks, request, seen.as_deref(), answer, effects).await
+            }
+            (Err(_), Some(page)) => return Answer::PoolPage(page),
+            (Err(route), None) => {
+                let answer =
+                    Answer::Route(route.unwrap_or_else(|| self.router.route(&request.path)));
+                return self.protected(around.asks, request, None, answer, effects).await;
+            }
+        };
+        // The files may protect the page, but do not answer in its place.
+        match page {
+            Some(page) if !answer.turns_away() => Answer::PoolPage(page),
+            _ => answer,
+        }
+    }
+
+    /// What `.htaccess` files say against the file or script to which a route has led the request.
+    fn turned_away(&self, request: &mut Request, answer: &Answer) -> Option<Answer> {
+        let files = self.htaccess.as_ref()?;
+        let path = match answer {
+            Answer::Route(Route::File(_)) if request.path.ends_with(b"/") => {
+                self.router.index_of(&request.path)?
+            }
+            Answer::Route(Route::File(_)) => request.path.clone(),
+            Answer::Route(Route::Script(script)) => {
+                self.router.path_of(&script.filename).filter(|path| self.router.is_file(path))?
+            }
+            _ => return None,
+        };
+        files.turn_away(&self.router, request, &path)
+    }
+
+    /// The `.htaccess` files that concern a request, or the route of its path, if that was found out on the way.
+    fn files_for(&self, request: &Request) -> Result<&Htaccess, Option<Route>> {
+        let files = self.htaccess.as_ref().ok_or(None)?;
+        let path = &request.path[..];
+        if self.router.is_beneath_prefix(path) || self.router.hides(path) {
+            return Err(None);
+        }
+        if files.concern(&self.router, path) {
+            return Ok(files);
+        }
+        let route = self.router.route(path);
+        // The path may be that of a folder, whose own file was not looked for.
+        if matches!(route, Route::Folder) && files.concern(&self.router, &[path, b"/"].concat()) {
+            return Ok(files);
+        }
+        Err(Some(route))
+    }
+
+    /// Changes the head of a response as `.htaccess` files say.
+    pub fn change(&self, request: &Request, decision: &Decision, head: &mut ResponseHead) {
+        if let Some(files) = &self.htaccess {
+            files.change(&self.router, request, decision, head);
+        }
+    }
+
+    /// Changes the head of a response as Lua scripts say.
+    pub fn run_on_head(
+        &self,
+        scripts: &[Rc<[PathBuf]>],
+        request: &Request,
+        head: &mut ResponseHead,
+    ) {
+        if let Some(own) = &self.scripts {
+            scripts.iter().for_each(|scripts| own.change(scripts, request, head));
+        }
+    }
+
+    /// The path of the site's own page for an error.
+    pub fn error_page(&self, status: StatusCode) -> Option<&str> {
+        let mut pages = self.error_pages.iter();
+        pages.find(|page| page.status == status.as_u16()).map(|page| &*page.path)
+    }
+}
+
+fn has_scripts(site: &sendoff_config::Site) -> bool {
+    let by_route = |route: &sendoff_config::Route| {
+        !route.rules.lua.is_empty() || !route.rules.lua_response.is_empty()
+    };
+    !site.lua_before.is_empty() || site.routes.iter().any(by_route)
+}
+
+/// Who runs the scripts of a site: the user of its pool, else the server's own.
+fn user_of_scripts(config: &Config, site: &sendoff_config::Site) -> io::Result<Writer> {
+    let pool = site.pool.and_then(|pool| config.pools.get(pool));
+    match pool.and_then(|pool| pool.account).or(config.account) {
+        Some(Account { uid, gid }) => Ok(Writer { uid, groups: groups_of(uid, gid)? }),
+        None => {
+            let groups = rustix::process::getgroups()?.into_iter();
+            let groups = groups.chain([rustix::process::getegid()]).map(|group| group.as_raw());
+            Ok(Writer { uid: rustix::process::geteuid().as_raw(), groups: groups.collect() })
+        }
+    }
+}
+
+/// By stat(2), because access(2) checks the real user id, and files are opened with the effective one.
+fn exists(file: &Path) -> bool {
+    rustix::fs::stat(file).is_ok()
+}

@@ -1,0 +1,328 @@
+//! The conditions of routes.
+
+use http::header::COOKIE;
+use http::{HeaderMap, HeaderName, Method};
+use pcre2::bytes::{Regex, RegexBuilder};
+use sendoff_config::{Clients, FieldCondition, Network};
+use sendoff_message::request::variables;
+use sendoff_message::request::variables::ParameterName;
+use sendoff_message::request::{Endpoint, Request};
+
+use super::protect::has_ending;
+use super::text::Groups;
+
+/// Steps that one match may take, so that no path keeps the event loop busy. PCRE2's own limit is 10,000,000, which is a tenth of
+/// a second.
+const MATCH_LIMIT: u32 = 100_000;
+
+/// An expression could not be evaluated: the path would take too many steps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TooHard(pub(crate) String);
+
+/// Compiles an expression.
+///
+/// # Errors
+/// It is no PCRE2 expression; the error says where.
+pub(super) fn compile(expression: &str) -> Result<Regex, String> {
+    let limited = format!("(*LIMIT_MATCH={MATCH_LIMIT}){expression}");
+    let compiled = RegexBuilder::new().dotall(true).jit_if_available(true).build(&limited);
+    compiled.map_err(|error| format!("{expression:?}: {error}"))
+}
+
+/// The conditions of one route.
+#[derive(Debug)]
+pub(super) struct Conditions {
+    paths: Vec<Vec<u8>>,
+    prefixes: Vec<Vec<u8>>,
+    extensions: Vec<Vec<u8>>,
+    expression: Option<Regex>,
+    methods: Vec<String>,
+    headers: Vec<Field>,
+    query: Vec<Parameter>,
+}
+
+/// A condition about a request field.
+#[derive(Debug)]
+struct Field {
+    name: Option<HeaderName>,
+    test: Test,
+}
+
+/// A condition about a parameter of the query.
+#[derive(Debug)]
+struct Parameter {
+    name: ParameterName,
+    test: Test,
+}
+
+#[derive(Debug)]
+struct Test {
+    /// `None`: any value.
+    value: Option<Regex>,
+    negated: bool,
+}
+
+impl Test {
+    fn compile(condition: &FieldCondition) -> Result<Self, String> {
+        let value = condition.value.as_deref().map(compile).transpose()?;
+        Ok(Self { value, negated: condition.negated })
+    }
+
+    fn is_met_by(&self, value: &[u8]) -> Result<bool, TooHard> {
+        self.value.as_ref().map_or(Ok(true), |expression| is_match(expression, value))
+    }
+}
+
+impl Field {
+    fn compile(condition: &FieldCondition) -> Result<Self, String> {
+        let name = HeaderName::from_bytes(condition.name.as_bytes()).ok();
+        Ok(Self { name, test: Test::compile(condition)? })
+    }
+
+    /// Whether one of the values meets the condition. That may also be the cookies as PHP reads them: `wp.x` is its `wp_x`.
+    fn holds(&self, headers: &HeaderMap) -> Result<bool, TooHard> {
+        let Some(name) = &self.name else { return Ok(self.test.negated) };
+        let values = || headers.get_all(name).iter().map(http::HeaderValue::as_bytes);
+        for value in values() {
+            if self.test.is_met_by(value)? {
+                return Ok(!self.test.negated);
+            }
+        }
+        let is_met = *name == COOKIE
+            && headers.contains_key(COOKIE)
+            && self.test.is_met_by(&variables::cookies(values()))?;
+        Ok(is_met != self.test.negated)
+    }
+}
+
+impl Parameter {
+    fn compile(condition: &FieldCondition) -> Result<Self, String> {
+        Ok(Self { name: ParameterName::new(&condition.name), test: Test::compile(condition)? })
+    }
+
+    /// Whether the condition holds for one of the values, or, if it is negated, whether the parameter is missing or one of its values is
+    /// another: applications differ in which of several they take.
+    fn holds(&self, query: &[u8]) -> Result<bool, TooHard> {
+        if self.test.negated { self.misses(query) } else { self.meets(query) }
+    }
+
+    fn meets(&self, query: &[u8]) -> Result<bool, TooHard> {
+        for value in self.name.any_values(query) {
+            if self.test.is_met_by(&value)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn misses(&self, query: &[u8]) -> Result<bool, TooHard> {
+        let mut is_missing = true;
+        for value in self.name.values(query) {
+            is_missing = false;
+            let is_met = match value {
+                Some(value) => self.test.is_met_by(&value)?,
+                // An array is no value that an expression is about.
+                None => self.test.value.is_none(),
+            };
+            if !is_met {
+                return Ok(true);
+            }
+        }
+        Ok(is_missing)
+    }
+}
+
+/// What of a route the path of a request matched.
+#[derive(Debug, Default)]
+pub(super) struct Matched {
+    pub(super) groups: Groups,
+    /// The length of the prefix.
+    pub(super) prefix: usize,
+}
+
+impl Conditions {
+    pub(super) fn compile(config: &sendoff_config::Conditions) -> Result<Self, String> {
+        let bytes = |texts: &[String]| texts.iter().map(|text| text.clone().into_bytes()).collect();
+        Ok(Self {
+            paths: bytes(&config.paths),
+            prefixes: bytes(&config.prefixes),
+            extensions: bytes(&config.extensions),
+            expression: config.expression.as_deref().map(compile).transpose()?,
+            methods: config.methods.clone(),
+            headers: config.headers.iter().map(Field::compile).collect::<Result<_, _>>()?,
+            query: config.query.iter().map(Parameter::compile).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// What the request matched, or `None` if a condition does not hold.
+    pub(super) fn matches(&self, request: &Request) -> Result<Option<Matched>, TooHard> {
+        let path = &request.path[..];
+        let mut matched = Matched::default();
+        if !self.paths.is_empty() && !self.paths.iter().any(|known| known == path) {
+            return Ok(None);
+        }
+        if !self.prefixes.is_empty() {
+            let Some(prefix) = self.prefixes.iter().find(|prefix| contains(prefix, path)) else {
+                return Ok(None);
+            };
+            matched.prefix = prefix.len();
+        }
+        let has_ending = |ending: &Vec<u8>| has_ending(path, ending);
+        if !self.extensions.is_empty() && !self.extensions.iter().any(has_ending) {
+            return Ok(None);
+        }
+        if !self.methods.is_empty() && !self.methods.iter().any(|m| is_method(m, &request.method)) {
+            return Ok(None);
+        }
+        for field in &self.headers {
+            if !field.holds(&request.headers)? {
+                return Ok(None);
+            }
+        }
+        for parameter in &self.query {
+            let query = request.query.as_deref().unwrap_or_default();
+            if !parameter.holds(query)? {
+                return Ok(None);
+            }
+        }
+        if let Some(expression) = &self.expression {
+            let Some(groups) = groups(expression, path)? else { return Ok(None) };
+            matched.groups = groups;
+        }
+        Ok(Some(matched))
+    }
+}
+
+/// Whether a folder contains a path, or is it.
+pub(super) fn contains(folder: &[u8], path: &[u8]) -> bool {
+    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
+fn is_method(name: &str, method: &Method) -> bool {
+    name == method.as_str() || (name == "GET" && method == Method::HEAD)
+}
+
+fn is_match(expression: &Regex, subject: &[u8]) -> Result<bool, TooHard> {
+    expression.is_match(subject).map_err(|error| too_hard(expression, &error))
+}
+
+/// The groups of the first match.
+fn groups(expression: &Regex, subject: &[u8]) -> Result<Option<Groups>, TooHard> {
+    let captures = expression.captures(subject).map_err(|error| too_hard(expression, &error))?;
+    Ok(captures.map(|captures| {
+        let range = |number| captures.get(number).map(|group| group.start()..group.end());
+        let ranges = (0..captures.len().min(10)).map(range).collect();
+        Groups { subject: subject.to_vec(), ranges }
+    }))
+}
+
+fn too_hard(expression: &Regex, error: &pcre2::Error) -> TooHard {
+    TooHard(format!("the expression {:?} cannot be evaluated: {error}", expression.as_str()))
+}
+
+/// Whether a client may ask. The longest network that contains its address decides; a client on a UNIX socket has none.
+pub(super) fn may_ask(clients: &Clients, client: &Endpoint) -> bool {
+    let Endpoint::Ip(address) = client else { return clients.otherwise };
+    let address = address.ip().to_canonical();
+    let longest = |networks: &[Network]| {
+        let containing = networks.iter().filter(|network| network.contains(address));
+        containing.map(|network| network.prefix).max()
+    };
+    match (longest(&clients.allow), longest(&clients.deny)) {
+        (Some(allow), Some(deny)) => allow > deny,
+        (Some(_), None) => true,
+        (None, Some(_)) => false,
+        (None, None) => clients.otherwise,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    fn network(text: &str) -> Network {
+        let (address, prefix) = text.split_once('/').unwrap();
+        Network { address: address.parse().unwrap(), prefix: prefix.parse().unwrap() }
+    }
+
+    fn client(address: &str) -> Endpoint {
+        let address: IpAddr = address.parse().unwrap();
+        Endpoint::Ip((address, 1).into())
+    }
+
+    #[test]
+    fn the_longest_network_decides() {
+        let clients = Clients {
+            allow: vec![network("10.1.0.0/16"), network("2001:db8::/32")],
+            deny: vec![network("10.0.0.0/8"), network("10.1.2.0/24"), network("0.0.0.0/0")],
+            otherwise: false,
+        };
+        for (address, may) in [
+            ("10.1.1.1", true),
+            ("10.1.2.3", false),
+            ("10.2.0.1", false),
+            ("192.0.2.1", false),
+            ("::ffff:10.1.1.1", true),
+            ("2001:db8::1", true),
+            ("2001:db9::1", false),
+        ] {
+            assert_eq!(may_ask(&clients, &client(address)), may, "{address}");
+        }
+        let open = Clients { allow: vec![], deny: vec![network("192.0.2.0/24")], otherwise: true };
+        assert!(may_ask(&open, &client("192.0.3.1")));
+        assert!(!may_ask(&open, &client("192.0.2.1")));
+    }
+
+    #[test]
+    fn an_expression_that_takes_too_long_is_an_error_and_no_mismatch() {
+        let expression = compile("^(a+)+$").unwrap();
+        let path = [b"/".to_vec(), b"a".repeat(5000), b"!".to_vec()].concat();
+        assert!(is_match(&expression, &path[1..]).is_err());
+        assert!(compile("(").is_err());
+    }
+
+    #[test]
+    fn of_several_values_one_is_enough() {
+        let holds = |value: Option<&str>, negated, query: &str| {
+            let condition =
+                FieldCondition { name: "a".into(), value: value.map(str::to_owned), negated };
+            Parameter::compile(&condition).unwrap().holds(query.as_bytes()).unwrap()
+        };
+        for (query, is_one, is_other, is_there) in [
+            ("a=1", true, false, true),
+            ("a=%31", true, false, true),
+            ("+a=1", true, false, true),
+            ("a=1&a=2", true, true, true),
+            ("a=2&a=1", true, true, true),
+            ("a[]=1", true, true, true),
+            ("a=2", false, true, true),
+            ("a", false, true, true),
+            ("b=1", false, true, false),
+            ("", false, true, false),
+        ] {
+            assert_eq!(holds(Some("^1$"), false, query), is_one, "{query}");
+            assert_eq!(holds(Some("^1$"), true, query), is_other, "{query}");
+            assert_eq!(holds(None, false, query), is_there, "{query}");
+            assert_eq!(holds(None, true, query), !is_there, "{query}");
+        }
+    }
+
+    #[test]
+    fn cookies_are_compared_as_sent_and_as_php_reads_them() {
+        let holds = |value: &str, negated, cookies: &[&'static str]| {
+            let condition =
+                FieldCondition { name: "Cookie".into(), value: Some(value.into()), negated };
+            let fields = cookies.iter().map(|text| (COOKIE, text.parse().unwrap()));
+            Field::compile(&condition).unwrap().holds(&fields.collect()).unwrap()
+        };
+        for cookies in [&["a_b=1"][..], &["a.b=1"], &["x=y;\ta[b=1"], &["a b"], &["x=y", "a.b=1"]] {
+            assert!(holds("(?:^|; )a_b=", false, cookies), "{cookies:?}");
+            assert!(!holds("(?:^|; )a_b=", true, cookies), "{cookies:?}");
+        }
+        assert!(holds("a[.]b=%41", false, &["a.b=%41"]));
+        assert!(holds("x=y; a=1", false, &["x=y", "a=1"]));
+        assert!(holds("^$", true, &[]) && !holds("^$", false, &[]));
+    }
+}

@@ -1,0 +1,158 @@
+//! The folders of a site: its root, and folders elsewhere that stand at a path of it (aliases).
+
+use std::cell::{Ref, RefCell};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use sendoff_static_files::{
+    CacheShare, Entry, FileCache, Found, Kind, MediaTypes, Refusal, Root, Writer,
+};
+
+use super::matching::contains;
+use super::text::shared;
+
+/// All folders of a site, the longest path first. The last is the root.
+#[derive(Debug)]
+pub(super) struct Mounts {
+    all: Vec<Mount>,
+    types: Rc<MediaTypes>,
+}
+
+/// A folder and the path at which it stands.
+#[derive(Debug)]
+struct Mount {
+    /// Without a slash at its end: the root's is empty.
+    prefix: Vec<u8>,
+    folder: Vec<u8>,
+    files: RefCell<FileCache>,
+}
+
+/// A place in one of the folders.
+pub(super) struct Place<'m, 'p> {
+    mount: &'m Mount,
+    /// Relative to the folder.
+    path: &'p [u8],
+}
+
+impl Mounts {
+    /// Opens the folders.
+    ///
+    /// # Errors
+    /// One of them cannot be opened; the error names it.
+    pub(super) fn open(config: &sendoff_config::Site, share: &Rc<CacheShare>) -> io::Result<Self> {
+        let types = config.media_types.iter();
+        let types =
+            types.map(|(ending, media_type)| (ending.to_ascii_lowercase(), shared(media_type)));
+        let types: Rc<MediaTypes> = Rc::new(types.collect());
+        let aliases = config.aliases.iter().map(|alias| (&*alias.prefix, &*alias.folder));
+        let mut all = Vec::new();
+        for (prefix, folder) in aliases.chain([("", &*config.root)]) {
+            let root = Root::open(folder, config.symlinks, &config.follow)?;
+            all.push(Mount {
+                prefix: prefix.as_bytes().to_vec(),
+                folder: folder.as_os_str().as_bytes().to_vec(),
+                files: RefCell::new(FileCache::new(root, Rc::clone(&types), Rc::clone(share))),
+            });
+        }
+        all.sort_by_key(|mount| std::cmp::Reverse(mount.prefix.len()));
+        for (number, mount) in all.iter_mut().enumerate() {
+            mount.files.get_mut().set_number(number);
+        }
+        Ok(Self { all, types })
+    }
+
+    /// Where a decoded and normalised path lies.
+    pub(super) fn place<'p>(&self, path: &'p [u8]) -> Place<'_, 'p> {
+        let found = self.all.iter().find_map(|mount| {
+            let rest = path.strip_prefix(&mount.prefix[..])?;
+            let path = rest.strip_prefix(b"/").or(rest.is_empty().then_some(rest))?;
+            Some(Place { mount, path })
+        });
+        found.expect("every path begins with a slash, and the root's prefix is empty")
+    }
+
+    /// The path of the site, and the place, of a file whose name is that of `entry` with this ending.
+    pub(super) fn beside(
+        &self,
+        entry: &Entry,
+        ending: &str,
+    ) -> Option<(Vec<u8>, Result<Found, Refusal>)> {
+        let Place { mount, path } = self.place_of(entry)?;
+        let path = [path, ending.as_bytes()].concat();
+        let found = mount.files.borrow_mut().lookup(&path);
+        Some(([&mount.prefix[..], b"/", &path].concat(), found))
+    }
+
+    /// Where a cache has found a file; `None`: it comes from no cache.
+    pub(super) fn place_of<'e>(&self, entry: &'e Entry) -> Option<Place<'_, 'e>> {
+        let home = entry.home()?;
+        Some(Place { mount: self.all.get(home.cache)?, path: &home.path })
+    }
+
+    /// The root of the site's folder that an absolute path leads to, and the rest of the path; `None`: it leads to none of them.
+    pub(super) fn root_of<'p>(&self, path: &'p [u8]) -> Option<(Ref<'_, Root>, &'p [u8])> {
+        self.all.iter().find_map(|mount| {
+            let rest = path.strip_prefix(&mount.folder[..])?;
+            let rest = rest.strip_prefix(b"/").or(rest.is_empty().then_some(rest))?;
+            Some((Ref::map(mount.files.borrow(), FileCache::root), rest))
+        })
+    }
+
+    /// The alias that a path is below: the length of its prefix, and its folder.
+    pub(super) fn alias(&self, path: &[u8]) -> Option<(usize, &[u8])> {
+        let mut aliases = self.all.iter().filter(|mount| !mount.prefix.is_empty());
+        let found = aliases.find(|mount| contains(&mount.prefix, path))?;
+        Some((found.prefix.len(), &found.folder))
+    }
+
+    /// The media types that the operator has set.
+    pub(super) fn media_types(&self) -> &MediaTypes {
+        &self.types
+    }
+
+    /// Where a file with this absolute name lies; `None`: in none of the folders.
+    pub(super) fn place_of_file<'p>(&self, file: &'p [u8]) -> Option<Place<'_, 'p>> {
+        self.all.iter().find_map(|mount| {
+            let path = file.strip_prefix(&mount.folder[..])?.strip_prefix(b"/")?;
+            Some(Place { mount, path })
+        })
+    }
+}
+
+impl Place<'_, '_> {
+    /// The path relative to the folder.
+    pub(super) fn path(&self) -> &[u8] {
+        self.path
+    }
+
+    /// What is there now, opened if it is a file.
+    pub(super) fn lookup(&self) -> Result<Found, Refusal> {
+        self.mount.files.borrow_mut().lookup(self.path)
+    }
+
+    /// What kind of thing is there now.
+    pub(super) fn kind(&self) -> Result<Kind, Refusal> {
+        self.mount.files.borrow_mut().kind(self.path)
+    }
+
+    pub(super) fn is_file(&self) -> bool {
+        matches!(self.kind(), Ok(Kind::File))
+    }
+
+    /// The path of the site.
+    pub(super) fn site_path(&self) -> Vec<u8> {
+        [&self.mount.prefix[..], b"/", self.path].concat()
+    }
+
+    /// The path in the file system.
+    pub(super) fn filename(&self) -> Vec<u8> {
+        [&self.mount.folder[..], b"/", self.path].concat()
+    }
+
+    /// The outermost folder on the way to the place, from the site's folder on, or the file itself, if this user may write to it.
+    pub(super) fn writable_above(&self, user: &Writer) -> Result<Option<PathBuf>, Refusal> {
+        self.mount.files.borrow().root().writable_above(self.path, user)
+    }
+}

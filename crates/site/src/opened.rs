@@ -1,0 +1,102 @@
+//! A file that a header names and that the worker opened when the script set the header. Meanwhile the name may have disappeared, or
+//! lead to another file.
+//!
+//! | the name leads to | the client gets |
+//! |---|---|
+//! | the same file | the file, if the rules for names allow it |
+//! | nothing any more, or another file | the open file, if the rules allow the name and the place where the file was |
+//! | something that is not allowed | 403 |
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+use http::StatusCode;
+use rustix::fs::OFlags;
+use sendoff_static_files::{Entry, place};
+
+use super::sendable::{Denied, Sendable, is_private};
+
+/// The kernel's mark, in `/proc/self/fd`, on the name of a removed file.
+const DELETED: &[u8] = b" (deleted)";
+
+impl Sendable {
+    /// Decides between the open file and `by_name`, the file that has the name now. `is_path`: the name is a path and not a URI.
+    /// `may_leave`: what the routes say about the place at which the file was opened.
+    pub fn opened(
+        &self,
+        is_path: bool,
+        name: &[u8],
+        opened: OwnedFd,
+        by_name: Result<Entry, Denied>,
+        may_leave: impl FnOnce(&Path) -> Result<(), Denied>,
+    ) -> Result<Entry, Denied> {
+        let path = is_path.then(|| Path::new(OsStr::from_bytes(name)));
+        match by_name {
+            Ok(entry) if entry.is_same_file(&opened) => return Ok(entry),
+            Err(denied) if denied.status != StatusCode::NOT_FOUND => {
+                // A missing file cannot be canonicalised, so with an alias of an allowed folder it looks like one outside.
+                if !path.is_some_and(|path| self.is_gone(path)) {
+                    return Err(denied);
+                }
+            }
+            Ok(_) | Err(_) => {}
+        }
+        let shown = String::from_utf8_lossy(name);
+        let place = place_of(&opened).ok_or_else(|| {
+            Denied::forbidden(format!("{shown} is no regular file, open for reading"))
+        })?;
+        if !self.allows(is_path, &place) {
+            return Err(Denied::forbidden(format!(
+                "{shown} was {}, which is outside of what may be sent",
+                place.display()
+            )));
+        }
+        may_leave(&place)?;
+        Entry::of_descriptor(opened, place.as_os_str().as_bytes())
+            .map_err(|refusal| Denied::refused(&shown, refusal))
+    }
+
+    /// Whether the path leads to nothing any more, and its name alone does not forbid it.
+    fn is_gone(&self, path: &Path) -> bool {
+        let climbs = path.components().any(|part| part == Component::ParentDir);
+        let hidden = self
+            .root
+            .beneath(path)
+            .is_some_and(|rest| !self.in_folders(true, path) && is_private(rest));
+        path.is_absolute() && !climbs && !hidden && path.symlink_metadata().is_err()
+    }
+
+    /// Whether an option allows everything in the folder of `place`, for paths or for URIs.
+    fn in_folders(&self, is_path: bool, place: &Path) -> bool {
+        if is_path {
+            self.folders.iter().any(|folder| place.starts_with(&folder.path))
+        } else {
+            self.prefixes.iter().any(|(_, folder)| place.starts_with(&folder.path))
+        }
+    }
+
+    /// Applies the rules for names to the place where a file was.
+    fn allows(&self, is_path: bool, place: &Path) -> bool {
+        self.in_folders(is_path, place)
+            || self.root.beneath(place).is_some_and(|rest| !is_private(rest))
+            || self.root.root.follows_to(place)
+    }
+}
+
+/// Where an open file is or was; `None` if the descriptor is not open for reading only.
+fn place_of(opened: &OwnedFd) -> Option<PathBuf> {
+    let flags = rustix::fs::fcntl_getfl(opened).ok()?;
+    if flags & OFlags::RWMODE != OFlags::RDONLY || flags.contains(OFlags::PATH) {
+        return None;
+    }
+    let place = place(opened).ok()?;
+    // An existing file may have a name with this ending.
+    if !place.as_os_str().as_bytes().ends_with(DELETED) || place.symlink_metadata().is_ok() {
+        return Some(place);
+    }
+    let mut name = place.into_os_string().into_vec();
+    name.truncate(name.len() - DELETED.len());
+    Some(PathBuf::from(std::ffi::OsString::from_vec(name)))
+}

@@ -1,0 +1,638 @@
+//! Which handler answers a path.
+
+use std::borrow::Cow;
+use std::cell::Ref;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
+
+use http::StatusCode;
+use sendoff_config::{FrontController, Matching};
+use sendoff_static_files::{CacheShare, Entry, Found, Kind, Refusal, Root, Writer, types};
+
+use super::matching::contains;
+use super::mounts::{Mounts, Place};
+use super::protect::{Exceptions, has_ending, is_source};
+
+/// How many beginnings of a path are tried as a script with path info: each costs a system call.
+const MAX_SCRIPTS_IN_PATH: usize = 16;
+
+/// A script and how it is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Script {
+    /// `SCRIPT_FILENAME`.
+    pub filename: Vec<u8>,
+    /// `SCRIPT_NAME`.
+    pub name: Vec<u8>,
+    /// `PATH_INFO`: what follows the script in the path.
+    pub path_info: Vec<u8>,
+    /// What runs it.
+    pub upstream: Upstream,
+}
+
+/// What runs a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Upstream {
+    /// A worker of the pool with this number.
+    Workers(usize),
+    /// The FastCGI application with this number.
+    Application(usize),
+}
+
+/// What a path leads to.
+#[derive(Debug, Clone)]
+pub enum Route {
+    /// A script, which a worker or a FastCGI application runs.
+    Script(Script),
+    /// A static file in its current state.
+    File(Rc<Entry>),
+    /// A folder whose name lacks the slash at its end.
+    Folder,
+    /// An error page of this status. `why` is for the log; it tells the operator what refuses the path and which option would help.
+    Refused {
+        /// The status.
+        status: StatusCode,
+        /// The reason, for the log.
+        why: Option<Cow<'static, str>>,
+    },
+}
+
+impl Route {
+    pub(super) fn forbidden(why: impl Into<Cow<'static, str>>) -> Self {
+        Self::Refused { status: StatusCode::FORBIDDEN, why: Some(why.into()) }
+    }
+
+    pub(super) const NOT_FOUND: Self = Self::Refused { status: StatusCode::NOT_FOUND, why: None };
+}
+
+/// The worker script of a site.
+#[derive(Debug)]
+struct Worker {
+    /// It, with no path info.
+    script: Script,
+    /// It answers what leads to no file.
+    is_controller: bool,
+}
+
+/// Finds what the site's folders have at a path.
+#[derive(Debug)]
+pub struct Router {
+    root: Vec<u8>,
+    mounts: Mounts,
+    index: Vec<Vec<u8>>,
+    front_controller: FrontController,
+    exceptions: Exceptions,
+    /// Endings of scripts, with their dot, and what runs them.
+    endings: Vec<(Vec<u8>, Upstream)>,
+    worker: Option<Worker>,
+    /// Path prefixes that belong to a FastCGI application, longest first.
+    prefixes: Vec<(Vec<u8>, usize)>,
+    /// The only scripts that run, or folders of such, with a slash at their end; empty: all.
+    php_only: Vec<Vec<u8>>,
+    /// The user whose writable folders run no scripts; `None`: scripts run there, too.
+    distrusted: Option<Writer>,
+}
+
+impl Router {
+    /// A router for a site. No scripts run in folders that `distrusted` may write to.
+    ///
+    /// # Errors
+    /// One of the site's folders cannot be opened.
+    pub(crate) fn new(
+        config: &sendoff_config::Site,
+        distrusted: Option<Writer>,
+        share: &Rc<CacheShare>,
+    ) -> io::Result<Self> {
+        let bytes = |names: &[String]| names.iter().map(|name| name.clone().into_bytes()).collect();
+        let workers = config.pool.map(|pool| (b".php".to_vec(), Upstream::Workers(pool)));
+        let mut router = Self {
+            root: config.root.as_os_str().as_bytes().to_vec(),
+            mounts: Mounts::open(config, share)?,
+            index: bytes(&config.index),
+            front_controller: config.front_controller.clone(),
+            exceptions: Exceptions::new(&config.serve),
+            endings: workers.into_iter().collect(),
+            worker: None,
+            prefixes: Vec::new(),
+            php_only: bytes(&config.php_only),
+            distrusted,
+        };
+        for (number, attachment) in config.fastcgi.iter().enumerate() {
+            router.attach(&attachment.matching, number);
+        }
+        router.worker = config.worker.as_ref().map(|worker| Worker {
+            script: router.worker_script(worker.file.as_os_str().as_bytes(), worker.pool),
+            is_controller: worker.is_controller,
+        });
+        Ok(router)
+    }
+
+    /// A worker script, as requests see it. One that lies outside of the site's folders seems to lie in its root.
+    pub(super) fn worker_script(&self, file: &[u8], pool: usize) -> Script {
+        let path = self.path_of(file);
+        let name = path.unwrap_or_else(|| {
+            let name = file.rsplit(|byte| *byte == b'/').next().unwrap_or(file);
+            [b"/", name].concat()
+        });
+        let upstream = Upstream::Workers(pool);
+        Script { filename: file.to_vec(), name, path_info: Vec::new(), upstream }
+    }
+
+    /// The worker script, if it answers what leads to no file.
+    fn worker_controller(&self) -> Option<&Script> {
+        self.worker.as_ref().filter(|worker| worker.is_controller).map(|worker| &worker.script)
+    }
+
+    /// The number of the pool that runs the worker script of the site, if it has one.
+    pub(super) fn worker_pool(&self) -> Option<usize> {
+        match self.worker.as_ref()?.script.upstream {
+            Upstream::Workers(pool) => Some(pool),
+            Upstream::Application(_) => None,
+        }
+    }
+
+    /// What runs the script at `name`, which another upstream would run: the workers that have booted it, if it is theirs.
+    fn runner(&self, name: &[u8], upstream: Upstream) -> Upstream {
+        match &self.worker {
+            Some(Worker { script, .. }) if script.name == name => script.upstream,
+            _ => upstream,
+        }
+    }
+
+    /// The number of the pool that runs the scripts of the site, if one does.
+    pub(super) fn pool(&self) -> Option<usize> {
+        match self.runs(b".php") {
+            Some(Upstream::Workers(pool)) => Some(pool),
+            Some(Upstream::Application(_)) | None => None,
+        }
+    }
+
+    /// Attaches the FastCGI application with this number to an ending or a prefix. The first attachment wins.
+    fn attach(&mut self, matching: &Matching, application: usize) {
+        match matching {
+            Matching::Ending(ending) => {
+                let upstream = Upstream::Application(application);
+                let ending = ending.as_bytes().to_vec();
+                self.endings.retain(|(known, upstream)| {
+                    *known != ending || matches!(upstream, Upstream::Application(_))
+                });
+                self.endings.push((ending, upstream));
+            }
+            Matching::Prefix(prefix) => {
+                self.prefixes.push((prefix.as_bytes().to_vec(), application));
+                self.prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+            }
+            Matching::Routes => {}
+        }
+    }
+
+    /// The names of files that stand for their folder.
+    pub(super) fn index_names(&self) -> &[Vec<u8>] {
+        &self.index
+    }
+
+    /// The root of the site's folder that an absolute path leads to, and the rest of the path; `None`: it leads to none of them.
+    pub(super) fn root_of<'p>(&self, path: &'p [u8]) -> Option<(Ref<'_, Root>, &'p [u8])> {
+        self.mounts.root_of(path)
+    }
+
+    /// The alias that a path is below: the length of its prefix, and its folder.
+    pub(super) fn alias(&self, path: &[u8]) -> Option<(usize, &[u8])> {
+        self.mounts.alias(path)
+    }
+
+    /// The media type of an ending, which is given without its dot and in small letters.
+    pub(super) fn media_type(&self, ending: &str) -> Option<&[u8]> {
+        let own = self.mounts.media_types().get(ending).map(|own| &own[..]);
+        own.or_else(|| types::of_ending(ending).map(str::as_bytes))
+    }
+
+    /// `DOCUMENT_ROOT`.
+    #[must_use]
+    /// Where a path lies in the file system, whether or not something is there.
+    pub(super) fn filename(&self, path: &[u8]) -> Vec<u8> {
+        self.mounts.place(path).filename()
+    }
+
+    /// The path of the site at which a file with this absolute name stands; `None`: it lies in none of the site's folders.
+    pub(super) fn path_of(&self, file: &[u8]) -> Option<Vec<u8>> {
+        self.mounts.place_of_file(file).map(|place| place.site_path())
+    }
+
+    /// The path of the root.
+    pub fn root_bytes(&self) -> &[u8] {
+        &self.root
+    }
+
+    /// The route of a decoded and normalised path, which starts with a slash.
+    #[must_use]
+    pub(crate) fn route(&self, path: &[u8]) -> Route {
+        if let Some(route) = self.beneath_prefix(path) {
+            return route;
+        }
+        self.file_or_script(path)
+    }
+
+    /// What the folders have at a path.
+    fn file_or_script(&self, path: &[u8]) -> Route {
+        if let Some(hidden) = self.exceptions.hidden(path) {
+            return Route::forbidden(hidden.to_string());
+        }
+        if is_source(path) || self.endings.iter().any(|(ending, _)| has_ending(path, ending)) {
+            return self.source(path);
+        }
+        match self.mounts.place(path).lookup() {
+            Ok(Found::File(entry)) => match self.exceptions.protected(path) {
+                Some(protected) => Route::forbidden(protected.to_string()),
+                None => Route::File(entry),
+            },
+            Ok(Found::Directory) => self.folder(path),
+            Err(refusal) => self.missing(path, &refusal),
+        }
+    }
+
+    /// The compressed form of a file that lies beside it, with this ending: a file that could be asked for itself, and that is not older.
+    pub fn ready_made(&self, entry: &Entry, ending: &str) -> Option<Rc<Entry>> {
+        let (path, found) = self.mounts.beside(entry, ending)?;
+        let Ok(Found::File(ready)) = found else { return None };
+        let is_refused = self.exceptions.hidden(&path).is_some()
+            || self.exceptions.protected(&path).is_some()
+            || is_source(&path);
+        (!is_refused && ready.modified >= entry.modified).then_some(ready)
+    }
+
+    /// How the FastCGI application with this number is called as the filter of a file; `None`: the site's folders do not have the file.
+    pub fn filter(&self, entry: &Entry, number: usize) -> Option<Script> {
+        let place = self.mounts.place_of(entry)?;
+        let (filename, name) = (place.filename(), place.site_path());
+        let upstream = Upstream::Application(number);
+        Some(Script { filename, name, path_info: Vec::new(), upstream })
+    }
+
+    /// The file at a path, which no script answers for.
+    pub(super) fn file(&self, path: &[u8]) -> Route {
+        match self.file_or_script(path) {
+            Route::Script(script) if script.name == path => {
+                Route::forbidden("the route serves files, and this is a script")
+            }
+            Route::Script(_) => Route::NOT_FOUND,
+            other => other,
+        }
+    }
+
+    /// Whether a file of this name is a script that something runs.
+    pub(super) fn is_script(&self, name: &[u8]) -> bool {
+        self.runs(name).is_some()
+    }
+
+    /// The static file with this name in the file system, which stands at `path`.
+    pub(super) fn at(&self, file: &[u8], path: &[u8]) -> Route {
+        if is_source(file) {
+            return Route::forbidden("it looks like a script, and the rules do not run it");
+        }
+        let Some(place) = self.mounts.place_of_file(file) else {
+            return Route::forbidden("the rules lead to a file outside the folders of the site");
+        };
+        let refused = self.exceptions.hidden(place.path()).map(|why| why.to_string());
+        let protected = || self.exceptions.protected(place.path()).map(|why| why.to_string());
+        if let Some(why) = refused.or_else(protected) {
+            return Route::forbidden(why);
+        }
+        match place.lookup() {
+            Ok(Found::File(entry)) => Route::File(entry),
+            Ok(Found::Directory) => self.folder(path),
+            Err(Refusal::NotFound) => Route::NOT_FOUND,
+            Err(refusal) => self.missing(path, &refusal),
+        }
+    }
+
+    /// The script with this name in the file system, which stands at `name`.
+    pub(super) fn php(&self, file: &[u8], name: &[u8], path_info: &[u8]) -> Route {
+        let upstream = self.runs(file).or_else(|| self.runs(b".php"));
+        let Some(upstream) = upstream else {
+            return Route::forbidden("it is a script, and nothing runs it");
+        };
+        let Some(place) = self.mounts.place_of_file(file) else {
+            return Route::forbidden("the rules lead to a script outside the folders of the site");
+        };
+        if let Some(hidden) = self.exceptions.hidden(place.path()) {
+            return Route::forbidden(hidden.to_string());
+        }
+        match place.kind() {
+            Ok(Kind::File) => {
+                let upstream = self.runner(&place.site_path(), upstream);
+                self.script_at_place(&place, name, path_info, upstream)
+            }
+            Ok(Kind::Directory) | Err(Refusal::NotFound) => Route::NOT_FOUND,
+            Err(refusal) => self.missing(name, &refusal),
+        }
+    }
+
+    /// What answers for a path that leads to nothing.
+    pub(super) fn missing_at(&self, path: &[u8]) -> Route {
+        match self.exceptions.hidden(path) {
+            Some(hidden) => Route::forbidden(hidden.to_string()),
+            None => self.controller(path),
+        }
+    }
+
+    /// The script at a path, or the one that a beginning of the path names, whatever its ending is.
+    pub(super) fn script_at(&self, path: &[u8], upstream: Upstream) -> Route {
+        if let Some(hidden) = self.exceptions.hidden(path) {
+            return Route::forbidden(hidden.to_string());
+        }
+        let ends = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
+        let mut ends = ends.skip(1).take(MAX_SCRIPTS_IN_PATH).chain([path.len()]);
+        match ends.find(|&end| self.is_file(&path[..end])) {
+            Some(end) => self.script(&path[..end], &path[end..], upstream),
+            None if self.is_folder(path) && path.ends_with(b"/") => {
+                let index = self.index_of(path);
+                index.map_or(Route::NOT_FOUND, |index| self.script(&index, b"", upstream))
+            }
+            None => Route::NOT_FOUND,
+        }
+    }
+
+    /// A FastCGI application that answers for a path, whether or not there is a file.
+    pub(super) fn application(&self, name: &[u8], path_info: &[u8], number: usize) -> Route {
+        Route::Script(Script {
+            filename: [&self.root[..], name].concat(),
+            name: name.to_vec(),
+            path_info: path_info.to_vec(),
+            upstream: Upstream::Application(number),
+        })
+    }
+
+    fn beneath_prefix(&self, path: &[u8]) -> Option<Route> {
+        let found = self.prefixes.iter().find(|(prefix, _)| contains(prefix, path));
+        let (prefix, number) = found?;
+        Some(self.application(prefix, &path[prefix.len()..], *number))
+    }
+
+    /// Whether the path is refused for its name alone.
+    pub(super) fn hides(&self, path: &[u8]) -> bool {
+        self.exceptions.hidden(path).is_some()
+    }
+
+    /// Whether a FastCGI application answers for the path, whatever lies there.
+    pub(super) fn is_beneath_prefix(&self, path: &[u8]) -> bool {
+        self.prefixes.iter().any(|(prefix, _)| contains(prefix, path))
+    }
+
+    fn runs(&self, path: &[u8]) -> Option<Upstream> {
+        let mut endings = self.endings.iter();
+        endings.find(|(ending, _)| path.ends_with(ending)).map(|(_, upstream)| *upstream)
+    }
+
+    /// The route of a path with the ending of a script: an upstream runs the file, or the client gets 403. It is never sent.
+    fn source(&self, path: &[u8]) -> Route {
+        match self.mounts.place(path).kind() {
+            Ok(Kind::File) => match self.runs(path) {
+                Some(upstream) => self.script(path, b"", self.runner(path, upstream)),
+                None => Route::forbidden(
+                    "it looks like a script, and nothing runs it; fastcgi = { \".EXT\" = ADDRESS } (--fastcgi .EXT=ADDRESS) would",
+                ),
+            },
+            Ok(Kind::Directory) => self.folder(path),
+            Err(refusal) => self.missing(path, &refusal),
+        }
+    }
+
+    fn missing(&self, path: &[u8], refusal: &Refusal) -> Route {
+        match refusal {
+            Refusal::NotFound => self.script_in_path(path).unwrap_or_else(|| self.controller(path)),
+            Refusal::Forbidden(why) => Route::forbidden(why.to_string()),
+            Refusal::Failed(error) => Route::Refused {
+                status: StatusCode::INTERNAL_SERVER_ERROR,
+                why: Some(error.to_string().into()),
+            },
+        }
+    }
+
+    fn folder(&self, path: &[u8]) -> Route {
+        if path.ends_with(b"/") { self.index(path) } else { Route::Folder }
+    }
+
+    /// A script that is there. Rules of the site may forbid to run it.
+    fn script(&self, name: &[u8], path_info: &[u8], upstream: Upstream) -> Route {
+        self.script_at_place(&self.mounts.place(name), name, path_info, upstream)
+    }
+
+    fn script_at_place(
+        &self,
+        place: &Place<'_, '_>,
+        name: &[u8],
+        path_info: &[u8],
+        upstream: Upstream,
+    ) -> Route {
+        if let Some(protected) = self.exceptions.protected(place.path()) {
+            return Route::forbidden(protected.to_string());
+        }
+        let is_listed = |allowed: &Vec<u8>| match allowed.strip_suffix(b"/") {
+            Some(_) => name.starts_with(allowed),
+            None => name == allowed,
+        };
+        if !self.php_only.is_empty() && !self.php_only.iter().any(is_listed) {
+            let name = String::from_utf8_lossy(name);
+            return Route::forbidden(format!("php_only (--php-only) does not list {name}"));
+        }
+        let writable = self.distrusted.as_ref().map(|user| place.writable_above(user));
+        match writable {
+            None | Some(Ok(None)) => {}
+            Some(Ok(Some(folder))) => {
+                return Route::forbidden(format!(
+                    "the workers' user may write to {}; scripts_in_writable_folders = true would run scripts there",
+                    folder.display()
+                ));
+            }
+            Some(Err(refusal)) => {
+                return Route::forbidden(format!(
+                    "whether the workers' user may write to it cannot be found out: {refusal}"
+                ));
+            }
+        }
+        Route::Script(Script {
+            filename: place.filename(),
+            name: name.to_vec(),
+            path_info: path_info.to_vec(),
+            upstream,
+        })
+    }
+
+    pub(super) fn is_file(&self, path: &[u8]) -> bool {
+        self.mounts.place(path).is_file()
+    }
+
+    pub(super) fn is_folder(&self, path: &[u8]) -> bool {
+        matches!(self.mounts.place(path).kind(), Ok(Kind::Directory))
+    }
+
+    /// The path of the file that stands for a folder.
+    pub(super) fn index_of(&self, folder: &[u8]) -> Option<Vec<u8>> {
+        let mut paths = self.index.iter().map(|name| [folder, name].concat());
+        paths.find(|path| self.is_file(path))
+    }
+
+    fn index(&self, folder: &[u8]) -> Route {
+        // The script that has booted the application stands for its folder, whatever it is called.
+        if let Some(worker) = self.worker_controller()
+            && worker.name.strip_prefix(folder).is_some_and(|name| !name.contains(&b'/'))
+        {
+            return Route::Script(worker.clone());
+        }
+        if let Some(index) = self.index_of(folder) {
+            return self.file_or_script(&index);
+        }
+        // The folder of a front controller is its own affair. The server lists no folders.
+        let own = match &self.front_controller {
+            FrontController::Listed(all) => all.iter().any(|controller| {
+                folder.strip_suffix(b"/").is_some_and(|name| name == controller.folder.as_bytes())
+            }),
+            FrontController::Off | FrontController::Nearest => false,
+        };
+        let controller = if own { self.controller(folder) } else { Route::NOT_FOUND };
+        match controller {
+            Route::Refused { .. } => {
+                let names = self.index.iter().map(|name| String::from_utf8_lossy(name));
+                let names = names.collect::<Vec<_>>().join(" nor ");
+                Route::forbidden(format!(
+                    "the folder has neither {names}: put one there, or name another (index, --index)"
+                ))
+            }
+            route => route,
+        }
+    }
+
+    /// `/dir/x.php/more`: the shortest beginning that has a script's ending and is a file is the script; the rest is its `PATH_INFO`.
+    fn script_in_path(&self, path: &[u8]) -> Option<Route> {
+        let slashes = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
+        let scripts = slashes.filter_map(|end| Some((end, self.runs(&path[..end])?)));
+        let mut scripts = scripts.take(MAX_SCRIPTS_IN_PATH);
+        let (end, upstream) = scripts.find(|&(end, _)| self.is_file(&path[..end]))?;
+        let upstream = self.runner(&path[..end], upstream);
+        Some(self.script(&path[..end], &path[end..], upstream))
+    }
+
+    /// The front controller that answers for a path that leads to no file.
+    fn controller(&self, path: &[u8]) -> Route {
+        if let Some(worker) = self.worker_controller() {
+            return Route::Script(worker.clone());
+        }
+        match &self.front_controller {
+            FrontController::Off => Route::NOT_FOUND,
+            FrontController::Listed(all) => {
+                let contains = |folder: &str| {
+                    let rest = path.strip_prefix(folder.as_bytes());
+                    rest.is_some_and(|rest| rest.starts_with(b"/"))
+                };
+                let found = all.iter().find(|controller| contains(&controller.folder));
+                found.map_or(Route::NOT_FOUND, |found| self.run(found.script.as_bytes()))
+            }
+            FrontController::Nearest => {
+                let slashes = path.iter().enumerate().rev().filter(|(_, b)| **b == b'/');
+                let mut scripts = slashes
+                    .take(MAX_SCRIPTS_IN_PATH)
+                    .map(|(at, _)| [&path[..at], b"/index.php"].concat());
+                let found = scripts.find(|script| self.is_file(script));
+                found.map_or(Route::NOT_FOUND, |script| self.run(&script))
+            }
+        }
+    }
+
+    fn run(&self, script: &[u8]) -> Route {
+        match self.runs(script) {
+            Some(upstream) if self.is_file(script) => {
+                self.script(script, b"", self.runner(script, upstream))
+            }
+            _ => Route::NOT_FOUND,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sendoff_static_files::CacheLimits;
+
+    fn router(site: &sendoff_config::Site) -> Router {
+        Router::new(site, None, &CacheShare::new(CacheLimits::default())).unwrap()
+    }
+
+    fn site(files: &[&str]) -> (tempfile::TempDir, Router) {
+        let dir = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = dir.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "x").unwrap();
+        }
+        let site = sendoff_config::Site::new(dir.path().to_owned());
+        let router = router(&sendoff_config::Site { pool: Some(0), ..site });
+        (dir, router)
+    }
+
+    fn route(router: &Router, path: &str) -> String {
+        match router.route(path.as_bytes()) {
+            Route::Script(script) => {
+                assert_eq!(script.filename, [router.root_bytes(), &script.name].concat());
+                let text = |bytes| String::from_utf8(bytes).unwrap();
+                format!("{} {}", text(script.name), text(script.path_info))
+            }
+            Route::File(entry) => format!("file of {}", entry.size),
+            Route::Folder => "folder".to_owned(),
+            Route::Refused { status, .. } => status.as_str().to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_site_without_front_controller() {
+        let (_dir, router) = site(&[
+            "a.txt",
+            "x.php",
+            "up.jpg",
+            "sub/index.html",
+            "p.php/real.txt",
+            "empty/d/f",
+            "s.PHP",
+            ".git/x",
+            "q.phtml",
+        ]);
+        for (path, expected) in [
+            ("/a.txt", "file of 1"),
+            ("/a.txt/", "404"),
+            ("/x.php", "/x.php "),
+            ("/x.php/a/b", "/x.php /a/b"),
+            ("/x.php/", "/x.php /"),
+            ("/x.php/y.php/z", "/x.php /y.php/z"),
+            ("/up.jpg/x.php", "404"),
+            ("/up.jpg/x.php/y", "404"),
+            ("/p.php/real.txt", "file of 1"),
+            ("/p.php/none", "404"),
+            ("/sub", "folder"),
+            ("/sub/", "file of 1"),
+            ("/empty/", "403"),
+            ("/x.php.", "404"),
+            ("/s.PHP", "403"),
+            ("/q.phtml", "403"),
+            ("/.git/x", "403"),
+            ("/none", "404"),
+        ] {
+            assert_eq!(route(&router, path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_front_controller_gets_what_is_not_there() {
+        let (_dir, router) = site(&["index.php", "a.txt", "sub/f"]);
+        for (path, expected) in [
+            ("/", "/index.php "),
+            ("/blog/2026", "/index.php "),
+            ("/none.php", "/index.php "),
+            ("/index.php/x", "/index.php /x"),
+            ("/sub/", "403"),
+            ("/a.txt", "file of 1"),
+            ("/.env", "403"),
+        ] {
+            assert_eq!(route(&router, path), expected, "{path}");
+        }
+    }
+}

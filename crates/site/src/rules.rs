@@ -1,0 +1,774 @@
+//! The routes of a site, applied to a request.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, StatusCode};
+use sendoff_config::{
+    Authorizer, BasicAuth, Cache, Clients, Compress, Handler, HeaderRule, PageCache, PoolConfig,
+    Rate,
+};
+use sendoff_lua::Phase;
+use sendoff_lua_host::{Asks, Call, Next, SiteScripts, without_dots};
+use sendoff_message::request::RouteId;
+use sendoff_message::request::{Request, normalise};
+use sendoff_message::response::Field;
+
+use super::effects::{Answer, Effects, Wanted};
+use super::field_change::{Action, FieldChange, FieldChanges};
+use super::matching::{Conditions, Matched, may_ask};
+use super::pool_page::PoolPage;
+use super::router::{Route, Router, Upstream};
+use super::text::{Groups, Text, Use, shared_field};
+
+/// What the routes of a site work with.
+#[derive(Clone, Copy)]
+pub(super) struct Folders<'s> {
+    pub(super) router: &'s Router,
+    /// `None`: the site has no scripts.
+    pub(super) scripts: Option<&'s SiteScripts>,
+    /// Makes subrequests for scripts; `None`: they can make none.
+    pub(super) asks: Option<&'s dyn Asks>,
+}
+
+/// What has come of routes or scripts.
+#[derive(Debug)]
+pub(super) enum Applied {
+    /// Nothing answers yet.
+    Open,
+    /// The request begins again.
+    Restart,
+    /// This answers.
+    Answer(Answer),
+}
+
+impl From<Next> for Applied {
+    fn from(next: Next) -> Self {
+        match next {
+            Next::GoOn { .. } => Self::Open,
+            Next::Restart => Self::Restart,
+            Next::Answer(answer) => Self::Answer(Answer::Lua(answer)),
+            Next::Refused(status, why) => {
+                let why = why.map(Into::into);
+                Self::Answer(Answer::Route(Route::Refused { status, why }))
+            }
+        }
+    }
+}
+
+/// The routes of a site, compiled.
+#[derive(Debug, Default)]
+pub(super) struct Rules(Vec<OneRoute>);
+
+#[derive(Debug)]
+struct OneRoute {
+    origin: String,
+    conditions: Conditions,
+    rewrite: Option<Rewrite>,
+    try_files: Vec<Candidate>,
+    is_internal: bool,
+    name_files: Option<bool>,
+    request_headers: Vec<TextChange>,
+    response_headers: HeadChanges,
+    cache: Option<Rc<Cache>>,
+    page_cache: Option<PageCache>,
+    purge: Option<bool>,
+    compress: Option<Compress>,
+    params: Vec<(Bytes, Text)>,
+    max_body: Option<u64>,
+    stream_body: Option<bool>,
+    request_timeout: Option<Duration>,
+    rate: Option<(RouteId, Rate)>,
+    concurrency: Option<(RouteId, u32)>,
+    access_log: Option<bool>,
+    auth: Option<Rc<BasicAuth>>,
+    authorize: Option<Rc<Authorizer>>,
+    filter: Option<usize>,
+    clients: Option<Clients>,
+    lua: Vec<PathBuf>,
+    lua_response: Option<Rc<[PathBuf]>>,
+    handler: Option<OneHandler>,
+}
+
+/// A change of header fields, with variables in its value.
+#[derive(Debug)]
+struct TextChange {
+    action: Action,
+    name: Bytes,
+    text: Text,
+}
+
+/// Changes of response fields.
+#[derive(Debug)]
+enum HeadChanges {
+    None,
+    /// The same for all requests.
+    Fixed(Rc<FieldChanges>),
+    Rendered(Vec<TextChange>),
+}
+
+impl HeadChanges {
+    fn new(changes: Vec<TextChange>) -> Self {
+        if changes.is_empty() {
+            return Self::None;
+        }
+        let fixed: Option<Vec<_>> = changes.iter().map(TextChange::fixed).collect();
+        fixed.map_or(Self::Rendered(changes), |fixed| Self::Fixed(FieldChanges::new(fixed).into()))
+    }
+
+    fn render(&self, request: &Request, groups: &Groups) -> Option<Rc<FieldChanges>> {
+        match self {
+            Self::None => None,
+            Self::Fixed(changes) => Some(Rc::clone(changes)),
+            Self::Rendered(changes) => {
+                let changes = changes.iter().map(|change| change.render(request, groups));
+                Some(FieldChanges::once(changes).into())
+            }
+        }
+    }
+}
+
+/// A new path and, perhaps, a new query.
+#[derive(Debug)]
+struct Rewrite {
+    path: Text,
+    query: Option<Text>,
+}
+
+#[derive(Debug)]
+enum Candidate {
+    Path(Rewrite),
+    Status(StatusCode),
+}
+
+#[derive(Debug)]
+enum OneHandler {
+    Static,
+    Php { pool: usize, script: Option<Vec<u8>> },
+    FastCgi { application: usize, only_files: bool },
+    Proxy { application: usize },
+    Redirect { status: StatusCode, to: Text },
+    Respond { status: StatusCode, content_type: Bytes, body: Text },
+    Deny { status: StatusCode },
+    Metrics,
+    StatusPage,
+    Ready,
+}
+
+impl Rules {
+    /// Whether there is no route.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Compiles the routes of a site.
+    ///
+    /// # Errors
+    /// An expression or a status is not valid. The error names the route.
+    pub(super) fn compile(routes: &[sendoff_config::Route]) -> Result<Self, String> {
+        let compiled = routes.iter().map(|route| {
+            OneRoute::compile(route).map_err(|error| format!("{}: {error}", route.origin))
+        });
+        compiled.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Applies the routes: changes the request, collects effects, and says who answers.
+    pub(super) async fn apply(
+        &self,
+        folders: Folders<'_>,
+        pools: &[PoolConfig],
+        request: &mut Request,
+        effects: &mut Effects,
+    ) -> Applied {
+        for (number, route) in self.0.iter().enumerate() {
+            let matched = match route.matched(request) {
+                Ok(None) => continue,
+                Ok(Some(matched)) => matched,
+                Err(answer) => return Applied::Answer(answer),
+            };
+            if !route.lua.is_empty() {
+                effects.scripts_ran.push(number);
+            }
+            match route.apply(folders, pools, request, &matched, effects).await {
+                Applied::Open => {}
+                decided => return decided,
+            }
+        }
+        Applied::Open
+    }
+
+    /// What the routes say about access to a path that the request has led to and that they have not seen: a script with what follows
+    /// it in the path, an index file, a path that a later route or `.htaccess` files made. Returns the answer if they refuse it; a
+    /// password that they ask for, an authorizer or a filter is an effect.
+    pub(super) async fn protect(
+        &self,
+        folders: Folders<'_>,
+        request: &mut Request,
+        effects: &mut Effects,
+    ) -> Option<Answer> {
+        for (number, route) in self.0.iter().enumerate() {
+            let matched = match route.matched(request) {
+                Ok(None) => continue,
+                Ok(Some(matched)) => matched,
+                Err(answer) => return Some(answer),
+            };
+            if let Some(refused) = route.turned_away(request) {
+                return Some(refused);
+            }
+            if let Some(auth) = &route.auth {
+                effects.auth = Some(Rc::clone(auth));
+            }
+            effects.ask(route.authorize.as_ref());
+            effects.filter = route.filter.or(effects.filter);
+            // A script of a route may protect what it concerns.
+            if !route.lua.is_empty() && !effects.scripts_ran.contains(&number) {
+                effects.scripts_ran.push(number);
+                match route.run_scripts(folders, request, effects).await {
+                    Applied::Open => {}
+                    Applied::Answer(answer) => return Some(answer),
+                    Applied::Restart => {
+                        let why = "a script begins the request again on a path that it was led to";
+                        let why = format!("{}: {why}", route.origin);
+                        return Some(Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why));
+                    }
+                }
+            }
+            match &route.handler {
+                None => {}
+                Some(OneHandler::Deny { status }) => {
+                    let why = format!("{} denies it", route.origin);
+                    return Some(Answer::refused(*status, why));
+                }
+                Some(_) => return None,
+            }
+            // The routes that follow are about another path.
+            if route.leads_elsewhere(folders.router, request, &matched.groups) {
+                return None;
+            }
+        }
+        None
+    }
+}
+
+/// Where an application may lead a request: an internal route that passes it on.
+#[derive(Debug)]
+pub struct Led {
+    /// The number of the application among those of the site.
+    pub application: usize,
+    /// Bytes of the path that the route's `prefix` has matched.
+    pub prefix: usize,
+}
+
+impl Rules {
+    /// Whether a route may refuse what an application names, or want something of the client for it.
+    pub(super) fn guard(&self) -> bool {
+        self.0.iter().any(|route| {
+            matches!(route.handler, Some(OneHandler::Deny { .. }))
+                || route.auth.is_some()
+                || route.authorize.is_some()
+                || route.clients.is_some()
+        })
+    }
+
+    /// What the routes say about a request that an application has led here, or about the file that it has named: as for a client, up to
+    /// the route that would answer. Scripts are not run.
+    ///
+    /// # Errors
+    /// The answer: a route denies it.
+    pub(super) fn named(
+        &self,
+        router: &Router,
+        request: &Request,
+        wanted: &mut Wanted,
+    ) -> Result<(), Answer> {
+        for route in &self.0 {
+            let Some(matched) = route.matched(request)? else { continue };
+            if let Some(refused) = route.turned_away(request) {
+                return Err(refused);
+            }
+            if let Some(auth) = &route.auth {
+                wanted.auth = Some(Rc::clone(auth));
+            }
+            if let Some(authorizer) = &route.authorize
+                && !wanted.authorizers.contains(authorizer)
+            {
+                wanted.authorizers.push(Rc::clone(authorizer));
+            }
+            if let Some(OneHandler::Deny { status }) = route.handler {
+                return Err(Answer::refused(status, format!("{} denies it", route.origin)));
+            }
+            // The routes that follow are about another path, or not asked for a client either.
+            let answers = route.handler.is_some() || route.is_internal;
+            if answers || route.leads_elsewhere(router, request, &matched.groups) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether one of the routes is internal and passes requests on.
+    pub(super) fn have_internal(&self) -> bool {
+        let leads = |route: &OneRoute| matches!(route.handler, Some(OneHandler::Proxy { .. }));
+        self.0.iter().any(|route| route.is_internal && leads(route))
+    }
+
+    /// The first internal route that concerns a request which an application has led here, applied to it. `None`: there is none.
+    /// `asks`: whether a route's application is the one that is meant, and the route keeps the path if it must.
+    ///
+    /// # Errors
+    /// The answer: the route refuses the client, or makes no path of the one that was named.
+    pub(super) fn lead(
+        &self,
+        router: &Router,
+        request: &mut Request,
+        effects: &mut Effects,
+        asks: impl Fn(usize, Rewrites) -> bool,
+    ) -> Result<Option<Led>, Answer> {
+        for route in self.0.iter().filter(|route| route.is_internal) {
+            let Some(OneHandler::Proxy { application }) = route.handler else { continue };
+            let rewrites = if route.rewrites() { Rewrites::RewriteUri } else { Rewrites::KeepUri };
+            if !asks(application, rewrites) {
+                continue;
+            }
+            let Some(matched) = route.matched(request)? else { continue };
+            if let Some(refused) = route.turned_away(request) {
+                return Err(refused);
+            }
+            route.collect(request, &matched.groups, effects);
+            for change in &route.request_headers {
+                change.apply_to_request(request, &matched.groups);
+            }
+            return match route.rewrite(router, request, &matched.groups) {
+                Ok(None) => Ok(Some(Led { application, prefix: matched.prefix })),
+                Ok(Some(status)) => Err(Answer::Route(Route::Refused { status, why: None })),
+                Err(why) => {
+                    let why = format!("{}: {why}", route.origin);
+                    Err(Answer::refused(StatusCode::BAD_GATEWAY, why))
+                }
+            };
+        }
+        Ok(None)
+    }
+}
+
+/// The path that an application gets from a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rewrites {
+    /// Another one than the client has asked for.
+    RewriteUri,
+    /// The one that the client has asked for.
+    KeepUri,
+}
+
+impl OneRoute {
+    fn compile(route: &sendoff_config::Route) -> Result<Self, String> {
+        let sendoff_config::Route { origin, conditions, rules, handler } = route;
+        let params = rules.params.iter().map(|(name, text)| (bytes(name), Text::parse(text)));
+        Ok(Self {
+            origin: origin.clone(),
+            conditions: Conditions::compile(conditions)?,
+            rewrite: rules.rewrite.as_deref().map(Rewrite::parse),
+            try_files: rules
+                .try_files
+                .iter()
+                .map(|text| Candidate::parse(text))
+                .collect::<Result<_, _>>()?,
+            is_internal: rules.internal,
+            name_files: rules.name_files,
+            request_headers: rules.request_headers.iter().map(TextChange::parse).collect(),
+            response_headers: HeadChanges::new(
+                rules.response_headers.iter().map(TextChange::parse).collect(),
+            ),
+            cache: rules.cache.clone().map(Rc::new),
+            page_cache: rules.page_cache,
+            purge: rules.purge,
+            compress: rules.compress,
+            params: params.collect(),
+            max_body: rules.max_body,
+            stream_body: rules.stream_body,
+            request_timeout: rules.request_timeout,
+            rate: rules.rate.map(|rate| (RouteId::of(origin), rate)),
+            concurrency: rules.concurrency.map(|most| (RouteId::of(origin), most)),
+            access_log: rules.access_log,
+            auth: rules.auth.clone().map(Rc::new),
+            authorize: rules.authorize.clone().map(Rc::new),
+            filter: rules.filter,
+            clients: rules.clients.clone(),
+            lua: rules.lua.clone(),
+            lua_response: (!rules.lua_response.is_empty()).then(|| (&*rules.lua_response).into()),
+            handler: handler.as_ref().map(OneHandler::parse).transpose()?,
+        })
+    }
+
+    /// What of a request the route's conditions match; `None`: it does not concern the request.
+    ///
+    /// # Errors
+    /// The answer if that cannot be said: to skip the route could show what it hides.
+    fn matched(&self, request: &Request) -> Result<Option<Matched>, Answer> {
+        self.conditions.matches(request).map_err(|why| {
+            let why = format!("{}: {}", self.origin, why.0);
+            Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why)
+        })
+    }
+
+    /// Applies the route to a request that it concerns. Returns who answers, if the route says so.
+    async fn apply(
+        &self,
+        folders: Folders<'_>,
+        pools: &[PoolConfig],
+        request: &mut Request,
+        matched: &Matched,
+        effects: &mut Effects,
+    ) -> Applied {
+        let router = folders.router;
+        if let Some(refused) = self.turned_away(request) {
+            return Applied::Answer(refused);
+        }
+        self.collect(request, &matched.groups, effects);
+        for change in &self.request_headers {
+            change.apply_to_request(request, &matched.groups);
+        }
+        let before = self.rewrites().then(|| request.path.clone());
+        let found = self.rewrite(router, request, &matched.groups);
+        effects.is_rewritten |= before.is_some_and(|before| before != request.path);
+        match found {
+            Ok(None) => {}
+            Ok(Some(status)) => {
+                return Applied::Answer(Answer::Route(Route::Refused { status, why: None }));
+            }
+            Err(why) => {
+                let why = format!("{}: {why}", self.origin);
+                return Applied::Answer(Answer::refused(StatusCode::BAD_REQUEST, why));
+            }
+        }
+        if !self.lua.is_empty() {
+            match self.run_scripts(folders, request, effects).await {
+                Applied::Open => {}
+                decided => return decided,
+            }
+        }
+        match &self.handler {
+            None => Applied::Open,
+            Some(handler) => {
+                Applied::Answer(handler.answer(router, pools, request, matched, &self.origin))
+            }
+        }
+    }
+
+    /// Runs the route's scripts. One of them may choose another file, which becomes the request's path.
+    async fn run_scripts(
+        &self,
+        folders: Folders<'_>,
+        request: &mut Request,
+        effects: &mut Effects,
+    ) -> Applied {
+        let Some(scripts) = folders.scripts else { return Applied::Open };
+        let physical = Some(folders.router.filename(&request.path));
+        let call = Call { phase: Phase::Route, physical, request, traces: &mut effects.lua };
+        // On the heap, because most routes have no scripts.
+        match Box::pin(scripts.run(&self.lua, call, folders.asks)).await {
+            Next::GoOn { physical: None, .. } => Applied::Open,
+            Next::GoOn { physical: Some(file), .. } => {
+                match folders.router.path_of(&without_dots(&file)) {
+                    None => scripts.file(&file, None).into(),
+                    Some(path) => match normalise(&path) {
+                        Ok(path) => {
+                            effects.is_rewritten |= path != request.path;
+                            request.path = path;
+                            Applied::Open
+                        }
+                        Err(bad) => {
+                            let why = format!("{}: {}", self.origin, bad.0);
+                            Applied::Answer(Answer::refused(StatusCode::BAD_REQUEST, why))
+                        }
+                    },
+                }
+            }
+            decided => decided.into(),
+        }
+    }
+
+    fn rewrites(&self) -> bool {
+        self.rewrite.is_some() || !self.try_files.is_empty()
+    }
+
+    /// Changes the path and the query. Returns a status if that is what the list of candidates ends with.
+    fn rewrite(
+        &self,
+        router: &Router,
+        request: &mut Request,
+        groups: &Groups,
+    ) -> Result<Option<StatusCode>, &'static str> {
+        if let Some(rewrite) = &self.rewrite {
+            rewrite.apply(request, groups)?;
+        }
+        self.try_files(router, request, groups)
+    }
+
+    /// Whether the route would change the path of a request that it concerns.
+    fn leads_elsewhere(&self, router: &Router, request: &Request, groups: &Groups) -> bool {
+        if !self.rewrites() {
+            return false;
+        }
+        let mut direct = request.clone();
+        let found = self.rewrite(router, &mut direct, groups);
+        found != Ok(None) || direct.path != request.path
+    }
+
+    /// The answer to a client that may not ask.
+    fn turned_away(&self, request: &Request) -> Option<Answer> {
+        if self.is_internal && !request.is_led {
+            return Some(Answer::Route(Route::Refused {
+                status: StatusCode::NOT_FOUND,
+                why: None,
+            }));
+        }
+        let peer = &request.peer;
+        let may = self.clients.as_ref().is_none_or(|clients| may_ask(clients, peer));
+        let why = || format!("{}: {peer} may not ask", self.origin);
+        (!may).then(|| Answer::refused(StatusCode::FORBIDDEN, why()))
+    }
+
+    fn collect(&self, request: &Request, groups: &Groups, effects: &mut Effects) {
+        effects.lua_response.extend(self.lua_response.clone());
+        effects.response_headers.extend(self.response_headers.render(request, groups));
+        for (name, text) in &self.params {
+            effects.params.retain(|(known, _)| known != name);
+            effects.params.push((name.clone(), text.render(request, groups, Use::Plain)));
+        }
+        effects.page_cache = self.page_cache.or(effects.page_cache);
+        effects.purge = self.purge.unwrap_or(effects.purge);
+        if let Some(cache) = &self.cache {
+            effects.cache = Some(Rc::clone(cache));
+        }
+        if let Some(auth) = &self.auth {
+            effects.auth = Some(Rc::clone(auth));
+        }
+        effects.ask(self.authorize.as_ref());
+        effects.filter = self.filter.or(effects.filter);
+        effects.compress = self.compress.or(effects.compress);
+        effects.max_body = self.max_body.or(effects.max_body);
+        effects.stream_body = self.stream_body.or(effects.stream_body);
+        effects.request_timeout = self.request_timeout.or(effects.request_timeout);
+        effects.name_files = self.name_files.or(effects.name_files);
+        effects.access_log = self.access_log.or(effects.access_log);
+        // A script may have the routes applied once more.
+        let is_new = |(id, _): &(RouteId, Rate)| effects.rates.iter().all(|(known, _)| known != id);
+        if let Some(rate) = self.rate.filter(is_new) {
+            effects.rates.push(rate);
+        }
+        let is_new = |(id, _): &(RouteId, u32)| effects.concurrency.iter().all(|(o, _)| o != id);
+        if let Some(concurrency) = self.concurrency.filter(is_new) {
+            effects.concurrency.push(concurrency);
+        }
+    }
+
+    /// Takes the first candidate that exists. Returns a status if that is what the list ends with.
+    fn try_files(
+        &self,
+        router: &Router,
+        request: &mut Request,
+        groups: &Groups,
+    ) -> Result<Option<StatusCode>, &'static str> {
+        let Some((last, others)) = self.try_files.split_last() else { return Ok(None) };
+        for candidate in others {
+            let Candidate::Path(rewrite) = candidate else { continue };
+            let (path, query) = rewrite.render(request, groups)?;
+            let exists =
+                if path.ends_with(b"/") { router.is_folder(&path) } else { router.is_file(&path) };
+            if exists {
+                set(request, path, query);
+                return Ok(None);
+            }
+        }
+        match last {
+            Candidate::Status(status) => Ok(Some(*status)),
+            Candidate::Path(rewrite) => rewrite.apply(request, groups).map(|()| None),
+        }
+    }
+}
+
+impl Rewrite {
+    fn parse(text: &str) -> Self {
+        match text.split_once('?') {
+            Some((path, query)) => {
+                Self { path: Text::parse(path), query: Some(Text::parse(query)) }
+            }
+            None => Self { path: Text::parse(text), query: None },
+        }
+    }
+
+    /// The new path, normalised, and the new query.
+    fn render(
+        &self,
+        request: &Request,
+        groups: &Groups,
+    ) -> Result<(Vec<u8>, Option<Bytes>), &'static str> {
+        let path =
+            normalise(&self.path.render(request, groups, Use::Plain)).map_err(|bad| bad.0)?;
+        let query = self.query.as_ref();
+        Ok((path, query.map(|query| query.render(request, groups, Use::Query).into())))
+    }
+
+    fn apply(&self, request: &mut Request, groups: &Groups) -> Result<(), &'static str> {
+        let (path, query) = self.render(request, groups)?;
+        set(request, path, query);
+        Ok(())
+    }
+}
+
+fn set(request: &mut Request, path: Vec<u8>, query: Option<Bytes>) {
+    request.path = path;
+    if query.is_some() {
+        request.query = query;
+    }
+}
+
+impl Candidate {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.strip_prefix('=') {
+            Some(code) => status(code.parse().unwrap_or(0)).map(Self::Status),
+            None => Ok(Self::Path(Rewrite::parse(text))),
+        }
+    }
+}
+
+impl TextChange {
+    fn parse(rule: &HeaderRule) -> Self {
+        let (action, name, text) = match rule {
+            HeaderRule::Set(name, text) => (Action::Set, name, &text[..]),
+            HeaderRule::Add(name, text) => (Action::Add, name, &text[..]),
+            HeaderRule::Default(name, text) => (Action::Default, name, &text[..]),
+            HeaderRule::Remove(name) => (Action::Remove, name, ""),
+        };
+        Self { action, name: bytes(name), text: Text::parse(text) }
+    }
+
+    /// The change, if it is the same for all requests.
+    fn fixed(&self) -> Option<FieldChange> {
+        let field = shared_field(&self.name, &self.text.fixed()?);
+        Some(FieldChange { action: self.action, field })
+    }
+
+    fn render(&self, request: &Request, groups: &Groups) -> FieldChange {
+        let value = self.text.bytes(request, groups, Use::Uri);
+        FieldChange { action: self.action, field: Field::Own(self.name.clone(), value) }
+    }
+
+    /// Changes the request's fields. What would be no valid field is left out.
+    fn apply_to_request(&self, request: &mut Request, groups: &Groups) {
+        let Ok(name) = HeaderName::from_bytes(&self.name) else { return };
+        if self.action == Action::Remove {
+            request.headers.remove(name);
+            return;
+        }
+        let value = self.text.bytes(request, groups, Use::Uri);
+        let Ok(value) = HeaderValue::from_maybe_shared(value) else { return };
+        match self.action {
+            Action::Add => {
+                request.headers.append(name, value);
+            }
+            Action::Default if request.headers.contains_key(&name) => {}
+            Action::Set | Action::Default | Action::Remove => {
+                request.headers.insert(name, value);
+            }
+        }
+    }
+}
+
+impl OneHandler {
+    fn parse(handler: &Handler) -> Result<Self, String> {
+        Ok(match handler {
+            Handler::Static => Self::Static,
+            Handler::Php { pool, script } => Self::Php {
+                pool: *pool,
+                script: script.as_ref().map(|script| script.clone().into_bytes()),
+            },
+            Handler::FastCgi { application, only_files } => {
+                Self::FastCgi { application: *application, only_files: *only_files }
+            }
+            Handler::Proxy { proxy } => Self::Proxy { application: *proxy },
+            Handler::Redirect { status: code, to } => {
+                Self::Redirect { status: status(*code)?, to: Text::parse(to) }
+            }
+            Handler::Respond { status: code, content_type, body } => Self::Respond {
+                status: status(*code)?,
+                content_type: bytes(content_type),
+                body: Text::parse(body),
+            },
+            Handler::Deny { status: code } => Self::Deny { status: status(*code)? },
+            Handler::Metrics => Self::Metrics,
+            Handler::StatusPage => Self::StatusPage,
+            Handler::Ready => Self::Ready,
+        })
+    }
+
+    fn answer(
+        &self,
+        router: &Router,
+        pools: &[PoolConfig],
+        request: &Request,
+        matched: &Matched,
+        origin: &str,
+    ) -> Answer {
+        let path = &request.path[..];
+        match self {
+            Self::Static => Answer::Route(router.file(path)),
+            Self::Php { pool, script } => {
+                if let Some(page) = PoolPage::at(path, *pool, pools) {
+                    return Answer::PoolPage(page);
+                }
+                if let Some(worker) = pools.get(*pool).and_then(|pool| pool.worker.as_ref()) {
+                    let file = worker.file.as_os_str().as_bytes();
+                    return Answer::Route(Route::Script(router.worker_script(file, *pool)));
+                }
+                let script = script.as_deref().unwrap_or(path);
+                Answer::Route(router.script_at(script, Upstream::Workers(*pool)))
+            }
+            Self::FastCgi { application, only_files: true } => {
+                Answer::Route(router.script_at(path, Upstream::Application(*application)))
+            }
+            Self::FastCgi { application, only_files: false } => {
+                let (name, rest) = path.split_at(matched.prefix.min(path.len()));
+                Answer::Route(router.application(name, rest, *application))
+            }
+            Self::Proxy { application } => {
+                Answer::Proxy { application: *application, prefix: matched.prefix }
+            }
+            Self::Redirect { status, to } => {
+                let location = to.render(request, &matched.groups, Use::Uri);
+                let location = if to.begins_with(b"//") { location } else { on_site(location) };
+                Answer::Redirect { status: *status, location: location.into() }
+            }
+            Self::Respond { status, content_type, body } => Answer::Respond {
+                status: *status,
+                content_type: content_type.clone(),
+                body: body.render(request, &matched.groups, Use::Uri).into(),
+            },
+            Self::Metrics => Answer::Metrics,
+            Self::StatusPage => Answer::StatusPage,
+            Self::Ready => Answer::Ready,
+            Self::Deny { status } => Answer::refused(*status, format!("{origin} denies it")),
+        }
+    }
+}
+
+/// A path as the client sent it may begin with `//` or `/\\`, behind which browsers expect a host: one slash takes their place.
+fn on_site(mut location: Vec<u8>) -> Vec<u8> {
+    if location.starts_with(b"/") {
+        let slashes = location.iter().take_while(|byte| matches!(byte, b'/' | b'\\')).count();
+        location.drain(1..slashes);
+    }
+    location
+}
+
+fn status(code: u16) -> Result<StatusCode, String> {
+    StatusCode::from_u16(code).map_err(|_| format!("{code} is no status"))
+}
+
+fn bytes(text: &str) -> Bytes {
+    Bytes::from(text.to_owned())
+}

@@ -1,0 +1,268 @@
+//! The files that applications may name in `X-Sendfile` and similar fields, and the rules for these names.
+
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use http::StatusCode;
+use sendoff_config::{Accel, Symlinks};
+use sendoff_message::request::{decode_path, normalise};
+use sendoff_static_files::{Entry, Refusal, Root, canonical, refuses};
+
+use super::protect::is_source;
+
+/// The files that applications may name.
+#[derive(Debug)]
+pub struct Sendable {
+    pub(super) root: Folder,
+    /// `--sendfile-from`.
+    pub(super) folders: Vec<Folder>,
+    /// `--accel`: beginnings of URIs, longest first.
+    pub(super) prefixes: Vec<(Vec<u8>, Folder)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Folder {
+    pub(super) path: PathBuf,
+    pub(super) root: Root,
+}
+
+impl Folder {
+    fn open(path: &Path, symlinks: Symlinks, follow: &[PathBuf]) -> io::Result<Self> {
+        let path = canonical(path)?;
+        Ok(Self { root: Root::open(&path, symlinks, follow)?, path })
+    }
+
+    /// `path` relative to the folder, if it is beneath it.
+    pub(super) fn beneath<'a>(&self, path: &'a Path) -> Option<&'a [u8]> {
+        path.strip_prefix(&self.path).ok().map(|rest| rest.as_os_str().as_bytes())
+    }
+}
+
+/// Why a file is not sent.
+#[derive(Debug)]
+pub struct Denied {
+    /// The status of the response.
+    pub status: StatusCode,
+    /// The reason, for the log.
+    pub why: String,
+}
+
+impl Denied {
+    pub(super) fn forbidden(why: String) -> Self {
+        Self { status: StatusCode::FORBIDDEN, why }
+    }
+
+    pub(super) fn refused(name: &dyn fmt::Display, refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::NotFound => {
+                Self { status: StatusCode::NOT_FOUND, why: format!("{name} is not there") }
+            }
+            Refusal::Forbidden(why) => Self::forbidden(format!("{name} may not be sent: {why}")),
+            Refusal::Failed(error) => Self {
+                status: StatusCode::INTERNAL_SERVER_ERROR,
+                why: format!("{name} cannot be opened: {error}"),
+            },
+        }
+    }
+}
+
+impl Sendable {
+    /// Files beneath the site's root and what the options add.
+    ///
+    /// # Errors
+    /// One of the folders cannot be opened.
+    pub fn open(site: &sendoff_config::Site) -> io::Result<Self> {
+        let sendoff_config::Site { root, symlinks, follow, sendfile_from, accel, .. } = site;
+        // A link may be an upload, unpacked from an archive, and its owner the one that also owns the application's secrets: so the owner
+        // of a link counts for nothing here, unlike for files that clients ask for.
+        let symlinks = match symlinks {
+            Symlinks::Any => Symlinks::Any,
+            Symlinks::Owner | Symlinks::Inside => Symlinks::Inside,
+        };
+        let follow = [&follow[..], sendfile_from].concat();
+        let in_folder = |folder: &Path| Folder::open(folder, symlinks, &follow);
+        let mut prefixes = Vec::new();
+        for Accel { prefix, folder } in accel {
+            prefixes.push((prefix.as_bytes().to_vec(), in_folder(folder)?));
+        }
+        prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        let folders =
+            sendfile_from.iter().map(|folder| in_folder(folder)).collect::<Result<_, _>>()?;
+        Ok(Self { root: in_folder(root)?, folders, prefixes })
+    }
+
+    /// Whether `--sendfile-from` is given. Only then are frameworks asked to name files: without the option, files outside the root
+    /// would be refused, which the framework could have sent itself.
+    pub fn is_set_up(&self) -> bool {
+        !self.folders.is_empty()
+    }
+
+    /// Where a file with this absolute path stands in the site, if clients may ask for it there; `None`: it is in a folder that the
+    /// operator has named, or in no folder of the site.
+    pub(crate) fn site_path(&self, path: &Path) -> Option<Vec<u8>> {
+        let path_in = |path: &Path| {
+            if self.folders.iter().any(|folder| folder.beneath(path).is_some()) {
+                return Some(None);
+            }
+            let rest = self.root.beneath(path)?;
+            Some(normalise(&[b"/", rest].concat()).ok())
+        };
+        path_in(path).or_else(|| path_in(&path.canonicalize().ok()?)).flatten()
+    }
+
+    /// Opens the file that a URI stands for.
+    pub(crate) fn by_uri(&self, uri: &[u8]) -> Result<Entry, Denied> {
+        let name = String::from_utf8_lossy(uri);
+        let path = uri.split(|&b| b == b'?').next().unwrap_or_default();
+        let path =
+            decode_path(path).map_err(|bad| Denied::forbidden(format!("{name}: {}", bad.0)))?;
+        for (prefix, folder) in &self.prefixes {
+            if let Some(rest) = path.strip_prefix(&prefix[..])
+                && (prefix.ends_with(b"/") || rest.starts_with(b"/"))
+            {
+                return open(&folder.root, rest.strip_prefix(b"/").unwrap_or(rest), &name);
+            }
+        }
+        self.in_root(&path[1..], &name).map_err(|mut denied| {
+            denied.why += "; accel (--accel /PREFIX=DIR) sends URIs from elsewhere";
+            denied
+        })
+    }
+
+    /// Opens a path that begins with one of the folders or with the root; `None` if it does not.
+    fn beneath(&self, path: &Path, name: &dyn fmt::Display) -> Option<Result<Entry, Denied>> {
+        for folder in &self.folders {
+            if let Some(rest) = folder.beneath(path) {
+                return Some(open(&folder.root, rest, name));
+            }
+        }
+        self.root.beneath(path).map(|rest| self.in_root(rest, name))
+    }
+
+    /// Opens a file beneath the root. Hidden files and scripts are refused, as for clients, unless an option names their folder.
+    fn in_root(&self, path: &[u8], name: &dyn fmt::Display) -> Result<Entry, Denied> {
+        if is_private(path) {
+            return Err(Denied::forbidden(format!(
+                "{name} is a hidden file or a script; --sendfile-from with its folder, or sendfile_from of the site, would allow it"
+            )));
+        }
+        open(&self.root.root, path, name)
+    }
+}
+
+/// Opens files that applications name by their absolute paths.
+pub trait ByPath {
+    /// Opens the file with this absolute path.
+    ///
+    /// # Errors
+    /// It may not be sent, or cannot be opened.
+    fn by_path(&self, path: &[u8]) -> Result<Entry, Denied>;
+}
+
+impl ByPath for Sendable {
+    fn by_path(&self, path: &[u8]) -> Result<Entry, Denied> {
+        let path = Path::new(std::ffi::OsStr::from_bytes(path));
+        let name = path.display();
+        if !path.is_absolute() {
+            return Err(Denied::forbidden(format!("{name} is no absolute path")));
+        }
+        // The application may know the folder by another name: the canonical path is looked up, too.
+        let found = self.beneath(path, &name);
+        found.or_else(|| self.beneath(&path.canonicalize().ok()?, &name)).unwrap_or_else(|| {
+            let folder = path.parent().unwrap_or(path).display();
+            Err(Denied::forbidden(format!(
+                "{name} is outside of what may be sent; --sendfile-from {folder}, or sendfile_from of the site, would allow it"
+            )))
+        })
+    }
+}
+
+/// Whether a path beneath the root is that of a hidden file or of a script.
+pub(super) fn is_private(path: &[u8]) -> bool {
+    refuses(path) || is_source(path)
+}
+
+fn open(root: &Root, path: &[u8], name: &dyn fmt::Display) -> Result<Entry, Denied> {
+    Entry::open(root, path).map_err(|refusal| Denied::refused(name, refusal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A site with files that may be sent and files that may not.
+    fn site() -> (tempfile::TempDir, Sendable) {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, contents) in [
+            ("root/a", "A"),
+            ("root/x.php", "<?php"),
+            ("root/.env", "secret"),
+            ("more/b", "BB"),
+            ("more/.c", "CCC"),
+            ("accel/d e", "DDDD"),
+            ("out/f", "no"),
+        ] {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, contents).unwrap();
+        }
+        std::os::unix::fs::symlink("../out/f", dir.path().join("more/link")).unwrap();
+        std::os::unix::fs::symlink("more", dir.path().join("alias")).unwrap();
+        let accel = Accel { prefix: "/protected".to_owned(), folder: dir.path().join("accel") };
+        let site = sendoff_config::Site {
+            symlinks: Symlinks::Inside,
+            sendfile_from: vec![dir.path().join("more")],
+            accel: vec![accel],
+            ..sendoff_config::Site::new(dir.path().join("root"))
+        };
+        let sendable = Sendable::open(&site).unwrap();
+        (dir, sendable)
+    }
+
+    fn result(opened: Result<Entry, Denied>) -> u64 {
+        opened.map_or_else(|denied| denied.status.as_u16().into(), |entry| entry.size)
+    }
+
+    #[test]
+    fn only_files_of_the_named_folders_are_opened() {
+        let (dir, sendable) = site();
+        for (name, expected) in [
+            ("root/a", 1),
+            ("root/x.php", 403),
+            ("root/.env", 403),
+            ("root/none", 404),
+            ("root", 403),
+            ("more/b", 2),
+            ("more/.c", 3),
+            ("alias/b", 2),
+            ("more/link", 403),
+            ("out/f", 403),
+            ("more/../out/f", 403),
+            ("root/../more/b", 403),
+            ("moreover", 403),
+        ] {
+            let path = dir.path().join(name);
+            let got = result(sendable.by_path(path.as_os_str().as_bytes()));
+            assert_eq!(got, expected, "{name}");
+        }
+        assert_eq!(result(sendable.by_path(b"root/a")), 403);
+        assert_eq!(result(sendable.by_path(b"/etc/passwd")), 403);
+        assert_eq!(result(sendable.by_path(b"/etc/\0passwd")), 403);
+        for (uri, expected) in [
+            ("/a", 1),
+            ("/a?x=1", 1),
+            ("/x.php", 403),
+            ("/protected/d%20e", 4),
+            ("/protected/../a", 1),
+            ("/protected", 404),
+            ("/protectedd%20e", 404),
+            ("/../out/f", 403),
+            ("a", 403),
+            ("/%2e%2e/out/f", 403),
+        ] {
+            assert_eq!(result(sendable.by_uri(uri.as_bytes())), expected, "{uri}");
+        }
+    }
+}

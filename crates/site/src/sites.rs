@@ -1,0 +1,187 @@
+//! Which site answers a request: by the listener that the client connected to and the host it asked for.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use sendoff_config::{Config, Host};
+use sendoff_lua_host::{Dictionaries, ScriptShare};
+use sendoff_message::request::Request;
+use sendoff_static_files::{CacheLimits, CacheShare};
+
+use super::Site;
+use super::htaccess::HtaccessShare;
+
+/// The sites of one event loop. A site is opened when its first request comes.
+#[derive(Debug)]
+pub struct Sites {
+    config: Arc<Config>,
+    /// For each listener.
+    listeners: Vec<Hosts>,
+    open: RefCell<Vec<Option<Rc<Site>>>>,
+    share: Rc<CacheShare>,
+    htaccess: Rc<HtaccessShare>,
+    scripts: Rc<ScriptShare>,
+}
+
+/// The sites of one listener, by their numbers.
+#[derive(Debug, Default)]
+struct Hosts {
+    exact: HashMap<Box<str>, usize>,
+    /// Endings of names, the longest first.
+    beneath: Vec<(Box<str>, usize)>,
+    /// The site for all other hosts: the site that names no host, else the first site.
+    default: Option<usize>,
+    has_catch_all: bool,
+}
+
+impl Hosts {
+    fn add(&mut self, site: &sendoff_config::Site, number: usize) {
+        for host in &site.hosts {
+            match host {
+                Host::Exact(name) => {
+                    self.exact.entry(name.as_str().into()).or_insert(number);
+                }
+                Host::Beneath(ending) => self.beneath.push((ending.as_str().into(), number)),
+            }
+        }
+        self.beneath.sort_by_key(|(ending, _)| std::cmp::Reverse(ending.len()));
+        if site.hosts.is_empty() && !self.has_catch_all {
+            (self.default, self.has_catch_all) = (Some(number), true);
+        }
+        self.default = self.default.or(Some(number));
+    }
+
+    fn find(&self, host: &str) -> Option<usize> {
+        let beneath = || {
+            let found = self.beneath.iter().find(|(ending, _)| host.ends_with(&**ending));
+            found.map(|(_, number)| *number)
+        };
+        self.exact.get(host).copied().or_else(beneath).or(self.default)
+    }
+}
+
+impl Sites {
+    /// Nothing is opened yet. At most `open_files` static files are kept open.
+    pub fn new(config: Arc<Config>, open_files: usize, dictionaries: &Arc<Dictionaries>) -> Self {
+        let limits = CacheLimits { entries: CacheLimits::default().entries.min(open_files) };
+        let open = RefCell::new(vec![None; config.sites.len()]);
+        let (share, htaccess) = (CacheShare::new(limits), HtaccessShare::new());
+        let scripts = ScriptShare::new(Arc::clone(dictionaries), &share);
+        Self { listeners: by_listener(&config), config, open, share, htaccess, scripts }
+    }
+
+    /// The sites of another configuration. Those that stay as they are stay open, with their files.
+    pub fn renewed(&self, config: Arc<Config>) -> Self {
+        let accounts = |config: &Config| -> Vec<_> {
+            config.pools.iter().map(|pool| pool.account).chain([config.account]).collect()
+        };
+        let same_accounts = accounts(&config) == accounts(&self.config);
+        let before = self.open.borrow();
+        let open = config.sites.iter().enumerate().map(|(number, site)| {
+            let is_same = same_accounts && self.config.sites.get(number) == Some(site);
+            before.get(number).filter(|_| is_same).cloned().flatten()
+        });
+        let open = RefCell::new(open.collect());
+        let (share, htaccess) = (Rc::clone(&self.share), Rc::clone(&self.htaccess));
+        let scripts = Rc::clone(&self.scripts);
+        Self { listeners: by_listener(&config), config, open, share, htaccess, scripts }
+    }
+
+    /// The site that answers a request.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn of(&self, request: &Request) -> io::Result<Rc<Site>> {
+        let none = || io::Error::other("no site listens here");
+        let hosts = self.listeners.get(request.listener).ok_or_else(none)?;
+        let number = match hosts.default {
+            // The usual case of one site needs no look at the host.
+            Some(only) if hosts.exact.is_empty() && hosts.beneath.is_empty() => only,
+            _ => hosts.find(&request.host_name()).ok_or_else(none)?,
+        };
+        self.open(number)
+    }
+
+    /// The number of the site that a host name stands for on a listener; without a name, its default.
+    pub fn number_of(&self, listener: usize, host: Option<&str>) -> Option<usize> {
+        let hosts = self.listeners.get(listener)?;
+        host.map_or(hosts.default, |host| hosts.find(&host.to_ascii_lowercase()))
+    }
+
+    fn open(&self, number: usize) -> io::Result<Rc<Site>> {
+        let before = self.open.borrow()[number].clone();
+        if let Some(site) = before.as_ref().filter(|site| site.is_current()) {
+            return Ok(Rc::clone(site));
+        }
+        let opened = Site::open(&self.config, number, &self.share, &self.htaccess, &self.scripts);
+        let site = match (opened, before) {
+            (Ok(site), _) => Rc::new(site),
+            // The link leads to a folder that cannot be served.
+            (Err(_), Some(before)) => return Ok(before),
+            (Err(error), None) => return Err(error),
+        };
+        self.open.borrow_mut()[number] = Some(Rc::clone(&site));
+        Ok(site)
+    }
+}
+
+fn by_listener(config: &Config) -> Vec<Hosts> {
+    // A front that has been reloaded has its own numbers of listeners.
+    let count =
+        config.sites.iter().flat_map(|site| &site.listeners).max().map_or(0, |last| last + 1);
+    let mut listeners: Vec<Hosts> = (0..count).map(|_| Hosts::default()).collect();
+    for (number, site) in config.sites.iter().enumerate() {
+        for &listener in &site.listeners {
+            if let Some(hosts) = listeners.get_mut(listener) {
+                hosts.add(site, number);
+            }
+        }
+    }
+    listeners
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site(hosts: &[&str]) -> sendoff_config::Site {
+        let host = |name: &&str| match name.strip_prefix('*') {
+            Some(ending) => Host::Beneath(ending.to_owned()),
+            None => Host::Exact((*name).to_owned()),
+        };
+        let hosts = hosts.iter().map(host).collect();
+        sendoff_config::Site { hosts, ..sendoff_config::Site::new("/".into()) }
+    }
+
+    #[test]
+    fn exact_names_come_before_endings_and_long_endings_before_short_ones() {
+        let mut hosts = Hosts::default();
+        let sites = [
+            site(&["a.example"]),
+            site(&["*.example"]),
+            site(&["*.b.example", "x.b.example"]),
+            site(&[]),
+            site(&[]),
+        ];
+        for (number, site) in sites.iter().enumerate() {
+            hosts.add(site, number);
+        }
+        for (host, number) in [
+            ("a.example", 0),
+            ("c.example", 1),
+            ("c.b.example", 2),
+            ("x.b.example", 2),
+            ("example", 3),
+            ("192.0.2.1", 3),
+        ] {
+            assert_eq!(hosts.find(host), Some(number), "{host}");
+        }
+        let mut named_only = Hosts::default();
+        named_only.add(&sites[0], 7);
+        named_only.add(&sites[1], 8);
+        assert_eq!(named_only.find("other"), Some(7), "the first is the default");
+    }
+}

@@ -1,0 +1,185 @@
+//! Texts of routes with `$path`, `$1` and so on in them.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use sendoff_http1::FieldLine;
+use sendoff_message::request::{NOT_IN_PATH, Request};
+use sendoff_message::response::Field;
+
+/// Bytes that are encoded within a parameter of a query string.
+const NOT_IN_QUERY: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+
+/// A text of the configuration that many responses carry, at a fixed place for as long as the process lives: to hand it out counts no
+/// references, which took a tenth of a small file's time with ten such fields. What is kept is bounded by the different texts of all
+/// configurations that the process has had.
+fn kept(text: &[u8]) -> &'static [u8] {
+    static KEPT: Mutex<BTreeSet<&'static [u8]>> = Mutex::new(BTreeSet::new());
+    let mut all = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = all.get(text) {
+        return known;
+    }
+    let new: &'static [u8] = Vec::from(text).leak();
+    all.insert(new);
+    new
+}
+
+/// A text of the configuration, for many responses.
+pub(super) fn shared(text: &str) -> Bytes {
+    Bytes::from_static(kept(text.as_bytes()))
+}
+
+/// A field of the configuration, for many responses.
+pub(super) fn shared_field(name: &[u8], value: &[u8]) -> Field {
+    let line = FieldLine::new(name, value, kept);
+    // The protocol leaves it out and says so.
+    line.map_or_else(|_| Field::Own(name.to_vec().into(), value.to_vec().into()), Field::Line)
+}
+
+/// A text, parsed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Text(Vec<Part>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Literal(Bytes),
+    Group(usize),
+    Variable(Variable),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Variable {
+    Path,
+    Query,
+    Host,
+    Scheme,
+    Uri,
+    RemoteAddr,
+}
+
+const VARIABLES: [(&str, Variable); 6] = [
+    ("path", Variable::Path),
+    ("query", Variable::Query),
+    ("host", Variable::Host),
+    ("scheme", Variable::Scheme),
+    ("uri", Variable::Uri),
+    ("remote_addr", Variable::RemoteAddr),
+];
+
+/// What a route's expression matched: the path as it then was, and where its groups are.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Groups {
+    pub(super) subject: Vec<u8>,
+    pub(super) ranges: Vec<Option<Range<usize>>>,
+}
+
+impl Groups {
+    fn get(&self, number: usize) -> &[u8] {
+        let range = self.ranges.get(number).cloned().flatten();
+        range.and_then(|range| self.subject.get(range)).unwrap_or_default()
+    }
+}
+
+/// Where a rendered text goes, which decides how the decoded parts of it are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// A path in the file system or a parameter for scripts: as they are.
+    Plain,
+    /// A URI or a text that a browser may show.
+    Uri,
+    /// The query part of a URI.
+    Query,
+}
+
+impl Text {
+    /// Parses a text. What follows a dollar sign and is no variable stands for itself.
+    pub(crate) fn parse(text: &str) -> Self {
+        let mut parts = Vec::new();
+        let mut literal = Vec::new();
+        let mut rest = text;
+        while let Some(at) = rest.find('$') {
+            literal.extend_from_slice(&rest.as_bytes()[..at]);
+            rest = &rest[at + 1..];
+            let part = if let Some(after) = rest.strip_prefix('$') {
+                rest = after;
+                None
+            } else if let Some(digit) = rest.chars().next().and_then(|c| c.to_digit(10)) {
+                rest = &rest[1..];
+                Some(Part::Group(digit as usize))
+            } else {
+                VARIABLES.iter().find_map(|(name, variable)| {
+                    rest = rest.strip_prefix(name)?;
+                    Some(Part::Variable(*variable))
+                })
+            };
+            match part {
+                Some(part) => {
+                    if !literal.is_empty() {
+                        parts.push(Part::Literal(std::mem::take(&mut literal).into()));
+                    }
+                    parts.push(part);
+                }
+                None => literal.push(b'$'),
+            }
+        }
+        literal.extend_from_slice(rest.as_bytes());
+        if !literal.is_empty() {
+            parts.push(Part::Literal(literal.into()));
+        }
+        Self(parts)
+    }
+
+    /// Whether the text begins so for every request.
+    pub(crate) fn begins_with(&self, beginning: &[u8]) -> bool {
+        matches!(self.0.first(), Some(Part::Literal(literal)) if literal.starts_with(beginning))
+    }
+
+    /// The text, if it is the same for all requests.
+    pub(crate) fn fixed(&self) -> Option<Bytes> {
+        match self.0.as_slice() {
+            [] => Some(Bytes::new()),
+            [Part::Literal(bytes)] => Some(bytes.clone()),
+            _ => None,
+        }
+    }
+
+    /// The text for a request, without a copy if it is the same for all.
+    pub(crate) fn bytes(&self, request: &Request, groups: &Groups, for_use: Use) -> Bytes {
+        self.fixed().unwrap_or_else(|| self.render(request, groups, for_use).into())
+    }
+
+    /// The text for a request.
+    pub(crate) fn render(&self, request: &Request, groups: &Groups, for_use: Use) -> Vec<u8> {
+        let mut out = Vec::new();
+        let decoded = |bytes: &[u8], out: &mut Vec<u8>| match for_use {
+            Use::Plain => out.extend_from_slice(bytes),
+            Use::Uri => out.extend(percent_encode(bytes, NOT_IN_PATH).flat_map(str::bytes)),
+            Use::Query => out.extend(percent_encode(bytes, NOT_IN_QUERY).flat_map(str::bytes)),
+        };
+        for part in &self.0 {
+            match part {
+                Part::Literal(bytes) => out.extend_from_slice(bytes),
+                Part::Group(number) => decoded(groups.get(*number), &mut out),
+                Part::Variable(Variable::Path) => decoded(&request.path, &mut out),
+                Part::Variable(Variable::Query) => {
+                    out.extend_from_slice(request.query.as_deref().unwrap_or_default());
+                }
+                Part::Variable(Variable::Host) => {
+                    out.extend_from_slice(request.host_name().as_bytes());
+                }
+                Part::Variable(Variable::Scheme) => {
+                    out.extend_from_slice(request.scheme.as_str().as_bytes());
+                }
+                Part::Variable(Variable::Uri) => out.extend_from_slice(&request.uri),
+                Part::Variable(Variable::RemoteAddr) => {
+                    out.extend_from_slice(&request.peer.address());
+                }
+            }
+        }
+        out
+    }
+}

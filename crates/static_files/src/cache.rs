@@ -1,0 +1,361 @@
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use sendoff_delivery::segment::{FileSegment, OpenFile, SMALL, Segment};
+
+use super::refusal::{Forbidden, Refusal};
+use super::resolve::{Identity, Resolved, Root};
+use super::types;
+
+/// What is derived from a file's contents is kept only if the file's last change is at least this old: two changes within one tick of
+/// the kernel's clock (at most 10 ms) can leave the same time stamp, so the second would go unnoticed.
+pub const SETTLED: Duration = Duration::from_millis(20);
+
+/// The limits of a cache.
+#[derive(Debug, Clone, Copy)]
+pub struct CacheLimits {
+    /// Paths, each with at most one open descriptor.
+    pub entries: usize,
+}
+
+impl Default for CacheLimits {
+    fn default() -> Self {
+        Self { entries: 1024 }
+    }
+}
+
+/// A file ready to be sent, with what its head says of it. Its contents are read when they are sent and not before: a store through a
+/// shared mapping changes them, and no time of the file says so.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    file: Rc<OpenFile>,
+    /// Where a cache has found it.
+    home: Option<Home>,
+    /// Bytes.
+    pub size: u64,
+    /// The strong validator, with its quotes.
+    pub etag: Bytes,
+    /// The last modification in whole seconds since 1970, not in the future.
+    pub modified: SystemTime,
+    /// The same as an HTTP date.
+    pub last_modified: Bytes,
+    /// The media type: from the name, unless an application has set another one.
+    pub content_type: Bytes,
+}
+
+/// Where a file lies.
+#[derive(Debug, Clone)]
+pub struct Home {
+    /// The number of its cache among those of the site.
+    pub cache: usize,
+    /// Relative to the root of the cache.
+    pub path: Box<[u8]>,
+}
+
+impl Entry {
+    /// Where a cache has found it; `None`: it comes from no cache.
+    pub fn home(&self) -> Option<&Home> {
+        self.home.as_ref()
+    }
+
+    /// The same file under another media type.
+    pub fn with_type(&self, content_type: &Bytes) -> Self {
+        Self { content_type: content_type.clone(), ..self.clone() }
+    }
+
+    /// The whole file.
+    pub fn as_file(&self) -> FileSegment {
+        FileSegment { file: Rc::clone(&self.file), offset: 0, len: self.size }
+    }
+
+    /// `len` bytes of the file from `offset` on; the range must lie inside it.
+    #[must_use]
+    pub fn segment(&self, offset: u64, len: u64) -> Segment {
+        Segment::File(FileSegment { file: Rc::clone(&self.file), offset, len })
+    }
+
+    /// The same as a part of a body that may consist of thousands of files: if it is short it is read now, so that it takes no
+    /// descriptor while it waits for the client.
+    pub fn part(&self, offset: u64, len: u64) -> Segment {
+        let mut part = FileSegment { file: Rc::clone(&self.file), offset, len };
+        let short = usize::try_from(len).ok().filter(|_| len <= SMALL);
+        match short.map(|len| (len, part.read(len))) {
+            Some((len, Ok(bytes))) if bytes.len() == len => Segment::Bytes(bytes),
+            // What is missing of it is found missing when it is sent.
+            _ => self.segment(offset, len),
+        }
+    }
+
+    /// Opens the file at `path` beneath `root` without a cache, so that the space of a removed file is freed when it has been sent.
+    ///
+    /// # Errors
+    /// There is no file that may be sent.
+    pub fn open(root: &Root, path: &[u8]) -> Result<Self, Refusal> {
+        match open(root, path, &MediaTypes::new())? {
+            Opened::File(entry, _) => Ok(entry),
+            Opened::Directory(_) => Err(Refusal::Forbidden(Forbidden::NoFile)),
+        }
+    }
+
+    /// The entry of a file that another process has opened for reading; the name in `path` determines the media type.
+    ///
+    /// # Errors
+    /// It is not a regular file.
+    pub fn of_descriptor(file: OwnedFd, path: &[u8]) -> Result<Self, Refusal> {
+        let identity = Identity::of_descriptor(&file)?;
+        if !identity.is_regular_file() {
+            return Err(Refusal::Forbidden(Forbidden::NoFile));
+        }
+        Ok(Self::new(path, &MediaTypes::new(), &identity, file))
+    }
+
+    /// Whether `other` refers to the same file.
+    #[must_use]
+    pub fn is_same_file(&self, other: &OwnedFd) -> bool {
+        let ours = self.file.descriptor().and_then(|file| Identity::of_descriptor(&*file).ok());
+        let theirs = Identity::of_descriptor(other).ok();
+        ours.zip(theirs).is_some_and(|(ours, theirs)| ours.is_same_file(&theirs))
+    }
+
+    fn new(path: &[u8], types: &MediaTypes, identity: &Identity, file: OwnedFd) -> Self {
+        let (seconds, nanoseconds) = identity.modified();
+        // RFC 9110 §8.8.2.1: not later than the response.
+        let modified = SystemTime::UNIX_EPOCH
+            .checked_add(Duration::from_secs(seconds))
+            .map_or_else(SystemTime::now, |modified| modified.min(SystemTime::now()));
+        let mut etag = String::with_capacity(48);
+        // With nanoseconds, because two versions within a second may have the same size.
+        let _ = write!(etag, "\"{seconds:x}.{nanoseconds:x}-{:x}\"", identity.size);
+        let name = String::from_utf8_lossy(path);
+        Self {
+            file: OpenFile::new(file),
+            home: None,
+            size: identity.size,
+            etag: etag.into(),
+            modified,
+            last_modified: httpdate::fmt_http_date(modified).into(),
+            content_type: media_type(&name, types),
+        }
+    }
+}
+
+fn media_type(name: &str, own: &MediaTypes) -> Bytes {
+    let ending = name.rsplit('/').next().and_then(|last| last.rsplit_once('.')).map(|(_, end)| end);
+    let ending = ending.unwrap_or_default().to_ascii_lowercase();
+    let built_in = || types::of_ending(&ending).unwrap_or(types::UNKNOWN).as_bytes();
+    own.get(&ending).cloned().unwrap_or_else(|| Bytes::from_static(built_in()))
+}
+
+/// What is at a path.
+#[derive(Debug, Clone)]
+pub enum Found {
+    /// A regular file, open.
+    File(Rc<Entry>),
+    /// A directory.
+    Directory,
+}
+
+/// What kind of thing is at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file; perhaps it cannot be read.
+    File,
+    /// A directory.
+    Directory,
+}
+
+/// What the caches of an event loop keep together, and their common limits.
+#[derive(Debug)]
+pub struct CacheShare {
+    limits: CacheLimits,
+    entries: Cell<usize>,
+}
+
+impl CacheShare {
+    /// Nothing is kept yet.
+    #[must_use]
+    pub fn new(limits: CacheLimits) -> Rc<Self> {
+        Rc::new(Self { limits, entries: Cell::new(0) })
+    }
+
+    fn is_exceeded(&self) -> bool {
+        self.entries.get() > self.limits.entries
+    }
+
+    fn add(&self, slots: usize) {
+        self.entries.set(self.entries.get() + slots);
+    }
+
+    fn subtract(&self, slots: usize) {
+        self.entries.set(self.entries.get() - slots);
+    }
+}
+
+/// Media types by the ending of a name, in lower case and without its dot. They precede the built-in ones.
+pub type MediaTypes = HashMap<String, Bytes>;
+
+/// Keeps files of one root open, for one event loop. Each lookup costs one `statx`, which notices every
+/// change; missing files are not remembered.
+#[derive(Debug)]
+pub struct FileCache {
+    root: Root,
+    /// Its number among the caches of the site.
+    number: usize,
+    types: Rc<MediaTypes>,
+    share: Rc<CacheShare>,
+    slots: HashMap<Box<[u8]>, Slot>,
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    identity: Identity,
+    known: Known,
+    used: u64,
+}
+
+#[derive(Debug)]
+enum Known {
+    Directory,
+    /// May be served, but was not opened yet.
+    File,
+    Open(Rc<Entry>),
+}
+
+impl FileCache {
+    /// An empty cache.
+    #[must_use]
+    pub fn new(root: Root, types: Rc<MediaTypes>, share: Rc<CacheShare>) -> Self {
+        Self { root, number: 0, types, share, slots: HashMap::new(), clock: 0 }
+    }
+
+    /// Sets its number among the caches of the site.
+    pub fn set_number(&mut self, number: usize) {
+        self.number = number;
+    }
+
+    /// The number of paths that all caches that share its limits keep at present.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.share.entries.get()
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// What is at `path` (relative to the root, decoded) now, opened if it is a file.
+    ///
+    /// # Errors
+    /// There is nothing that may be served.
+    pub fn lookup(&mut self, path: &[u8]) -> Result<Found, Refusal> {
+        if let Some(slot) = self.current(path) {
+            match &slot.known {
+                Known::Directory => return Ok(Found::Directory),
+                Known::Open(entry) => return Ok(Found::File(Rc::clone(entry))),
+                Known::File => {}
+            }
+        }
+        Ok(match open(&self.root, path, &self.types)? {
+            Opened::Directory(identity) => {
+                self.keep(path, identity, Known::Directory);
+                Found::Directory
+            }
+            Opened::File(mut entry, identity) => {
+                entry.home = Some(Home { cache: self.number, path: path.into() });
+                let entry = Rc::new(entry);
+                self.keep(path, identity, Known::Open(Rc::clone(&entry)));
+                Found::File(entry)
+            }
+        })
+    }
+
+    /// What kind of thing is at `path` now, without opening it.
+    ///
+    /// # Errors
+    /// There is nothing that may be served.
+    pub fn kind(&mut self, path: &[u8]) -> Result<Kind, Refusal> {
+        if let Some(slot) = self.current(path) {
+            return Ok(match slot.known {
+                Known::Directory => Kind::Directory,
+                Known::File | Known::Open(_) => Kind::File,
+            });
+        }
+        let (identity, known, kind) = match self.root.resolve(path)? {
+            Resolved::Directory(identity) => (identity, Known::Directory, Kind::Directory),
+            Resolved::File(_, identity) => (identity, Known::File, Kind::File),
+        };
+        self.keep(path, identity, known);
+        Ok(kind)
+    }
+
+    /// The slot for `path`, if it still describes the file there; removes it otherwise.
+    fn current(&mut self, path: &[u8]) -> Option<&Slot> {
+        let known = self.slots.get(path)?.identity;
+        let same =
+            self.root.identify(path).is_ok_and(|now| now == known || now.is_same_directory(&known));
+        if !same {
+            self.forget(path);
+            return None;
+        }
+        self.clock += 1;
+        let slot = self.slots.get_mut(path)?;
+        slot.used = self.clock;
+        Some(slot)
+    }
+
+    fn forget(&mut self, path: &[u8]) {
+        if self.slots.remove(path).is_some() {
+            self.share.subtract(1);
+        }
+    }
+
+    fn keep(&mut self, path: &[u8], identity: Identity, known: Known) {
+        self.forget(path);
+        self.clock += 1;
+        let slot = Slot { identity, known, used: self.clock };
+        self.share.add(1);
+        self.slots.insert(path.into(), slot);
+        self.evict();
+    }
+
+    /// Drops the least recently used eighth, until the limits are kept. A larger part at once makes the search cheap per entry.
+    /// A cache gives up what it has itself: the one that grows makes room.
+    fn evict(&mut self) {
+        while self.share.is_exceeded() && !self.slots.is_empty() {
+            let mut uses: Vec<u64> = self.slots.values().map(|slot| slot.used).collect();
+            let last = uses.len() / 8;
+            let (_, &mut oldest, _) = uses.select_nth_unstable(last);
+            let before = self.slots.len();
+            self.slots.retain(|_, slot| slot.used > oldest);
+            self.share.subtract(before - self.slots.len());
+        }
+    }
+}
+
+impl Drop for FileCache {
+    fn drop(&mut self) {
+        self.share.subtract(self.slots.len());
+    }
+}
+
+enum Opened {
+    Directory(Identity),
+    File(Entry, Identity),
+}
+
+fn open(root: &Root, path: &[u8], types: &MediaTypes) -> Result<Opened, Refusal> {
+    Ok(match root.resolve(path)? {
+        Resolved::Directory(identity) => Opened::Directory(identity),
+        Resolved::File(unopened, identity) => {
+            Opened::File(Entry::new(path, types, &identity, unopened.open()?), identity)
+        }
+    })
+}

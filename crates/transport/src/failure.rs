@@ -1,0 +1,36 @@
+//! Handshakes that end without a connection.
+
+use std::fmt;
+use std::io;
+
+use super::trouble;
+
+/// Why a handshake has made no connection.
+#[derive(Debug)]
+pub enum Failure {
+    /// The client has left, or its socket is broken.
+    Io(io::Error),
+    /// The client and the server do not agree, or what the client sends is no TLS.
+    Tls(rustls::Error),
+    /// The client speaks HTTP in the clear.
+    Plain,
+    /// The client is an authority, which has checked a name: it needs no more than the handshake (RFC 8737 §3).
+    Authority,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Tls(error) => f.write_str(&trouble::sentence(error)),
+            Self::Plain => f.write_str("the client speaks HTTP in the clear"),
+            Self::Authority => f.write_str("an authority has checked a name"),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}

@@ -1,0 +1,238 @@
+//! The TLS handshake of a connection that was just accepted.
+
+use std::future::poll_fn;
+use std::io::{self, ErrorKind, IoSlice};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use rustls::server::{Accepted, Acceptor};
+use rustls::{CipherSuite, CommonState, ProtocolVersion, ServerConfig, ServerConnection};
+use sendoff_message::request::{TLS_13, TlsFacts};
+use sendoff_tls::{ACME_PROTOCOL, ClientCertificate};
+use tokio::time::timeout;
+
+use super::failure::Failure;
+use super::tls::{Input, Socket, Tls};
+use super::{KernelTls, Tcp, Transport, kernel_has_tls, ktls};
+
+/// How long the server waits for a client to read why it was refused, and what it may send meanwhile, in bytes.
+const LINGER: Duration = Duration::from_secs(2);
+const MOST_DRAINED: usize = 1 << 20;
+
+/// Bytes of one read of what is dropped.
+const DRAINED_AT_ONCE: usize = 16 * 1024;
+
+/// What the client of a port for TLS is told that speaks HTTP in the clear; nginx, too, answers with 400.
+const PLAIN_HTTP: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\
+    Content-Length: 57\r\n\r\nThis port speaks TLS: the URL must begin with https://.\r\n\r\n";
+
+/// What a client says before it is answered.
+pub struct Hello<'h> {
+    /// The host that it names (SNI, RFC 6066 §3).
+    pub server_name: Option<&'h str>,
+    /// Whether it wants to check the name and nothing else (RFC 8737).
+    pub is_authority: bool,
+}
+
+/// A connection whose handshake is complete.
+pub enum Secured {
+    /// The server encrypts.
+    Server(Tls),
+    /// The kernel encrypts.
+    Kernel(KernelTls),
+}
+
+/// Makes a TLS connection of a TCP connection. `early`: what the client has sent already. `choose`: the configuration for
+/// what the client says. `refused` gets the connection of a client that was refused, for [`drain`].
+///
+/// # Errors
+/// There is no connection; the client has been told why, if it could be.
+pub async fn accept(
+    mut tcp: Tcp,
+    mut early: BytesMut,
+    choose: impl FnOnce(Hello<'_>) -> io::Result<Arc<ServerConfig>>,
+    refused: &mut Option<Tcp>,
+) -> Result<(Secured, TlsFacts), Failure> {
+    let (accepted, mut said) = match read_hello(&mut tcp, &mut early).await {
+        Ok(read) => read,
+        Err(failure) => {
+            *refused = Some(tcp);
+            return Err(failure);
+        }
+    };
+    let hello = accepted.client_hello();
+    let server_name: Option<Rc<str>> = hello.server_name().map(Rc::from);
+    let is_authority =
+        hello.alpn().is_some_and(|mut names| names.any(|name| name == ACME_PROTOCOL));
+    let config = choose(Hello { server_name: server_name.as_deref(), is_authority })?;
+    // An authority wants the handshake alone.
+    if kernel_has_tls() && !is_authority {
+        said.unsplit(early);
+        let note = |connection: &CommonState| facts(connection, server_name, true);
+        let (kernel, facts) = ktls::accept(tcp, said, config, note, refused).await?;
+        return Ok((Secured::Kernel(kernel), facts));
+    }
+    drop(said);
+    let mut connection = match accepted.into_connection(config) {
+        Ok(connection) => Box::new(connection),
+        Err((error, mut alert)) => {
+            // It does not matter if it cannot be sent.
+            let _ = alert.write(&mut Socket(&mut tcp));
+            *refused = Some(tcp);
+            return Err(Failure::Tls(error));
+        }
+    };
+    loop {
+        // What ends the handshake on the server's side, and session tickets, too.
+        send(&mut connection, &mut tcp).await?;
+        if !connection.is_handshaking() {
+            break;
+        }
+        receive(&mut tcp, |tcp| connection.read_tls(&mut Input { early: &mut early, tcp })).await?;
+        if let Err(error) = connection.process_new_packets() {
+            let _ = send(&mut connection, &mut tcp).await;
+            *refused = Some(tcp);
+            return Err(Failure::Tls(error));
+        }
+    }
+    if connection.alpn_protocol() == Some(ACME_PROTOCOL) {
+        connection.send_close_notify();
+        let _ = send(&mut connection, &mut tcp).await;
+        return Err(Failure::Authority);
+    }
+    let facts = facts(&connection, server_name, false)?;
+    Ok((Secured::Server(Tls::new(tcp, connection)), facts))
+}
+
+/// Reads and drops what a refused client sends, until it closes the connection. A client of TLS 1.3 sends its request right behind its part of the
+/// handshake: unread, that would make the kernel reset the connection, and the client could not read why it was refused.
+pub async fn drain(mut tcp: Tcp) {
+    tcp.finish();
+    let read_all = async {
+        let mut buffer = BytesMut::new();
+        let mut left = MOST_DRAINED;
+        while left > 0 {
+            buffer.clear();
+            buffer.reserve(DRAINED_AT_ONCE);
+            match poll_fn(|cx| tcp.poll_read(cx, &mut buffer)).await {
+                Ok(read @ 1..) => left = left.saturating_sub(read),
+                _ => return,
+            }
+        }
+    };
+    // Nothing is owed any more, so a timeout is as good as the end.
+    let _ = timeout(LINGER, read_all).await;
+}
+
+/// Returns the client's hello, and the bytes that were read for it.
+async fn read_hello(tcp: &mut Tcp, early: &mut BytesMut) -> Result<(Accepted, BytesMut), Failure> {
+    let mut acceptor = Acceptor::default();
+    let mut read = BytesMut::new();
+    loop {
+        receive(tcp, |tcp| {
+            let mut input = Input { early, tcp };
+            acceptor.read_tls(&mut Noted { read: &mut read, input: &mut input })
+        })
+        .await?;
+        match acceptor.accept() {
+            Ok(Some(accepted)) => return Ok((accepted, read)),
+            Ok(None) => {}
+            // Records begin with a small number, methods with a letter.
+            Err(_) if read.first().is_some_and(u8::is_ascii_uppercase) => {
+                let _ = tcp.try_send(&[IoSlice::new(PLAIN_HTTP)], false);
+                return Err(Failure::Plain);
+            }
+            Err((error, mut alert)) => {
+                let _ = alert.write(&mut Socket(tcp));
+                return Err(Failure::Tls(error));
+            }
+        }
+    }
+}
+
+/// Calls `read` until it has read something, each time that the socket may have more.
+async fn receive(
+    tcp: &mut Tcp,
+    mut read: impl FnMut(&mut Tcp) -> io::Result<usize>,
+) -> io::Result<()> {
+    loop {
+        match read(tcp) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                poll_fn(|cx| tcp.poll_readable(cx)).await?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Keeps the bytes that are read.
+struct Noted<'n, 's> {
+    read: &'n mut BytesMut,
+    input: &'n mut Input<'s>,
+}
+
+impl io::Read for Noted<'_, '_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.input.read(buffer)?;
+        self.read.extend_from_slice(&buffer[..n]);
+        Ok(n)
+    }
+}
+
+/// Sends all records that wait.
+async fn send(connection: &mut ServerConnection, tcp: &mut Tcp) -> io::Result<()> {
+    while connection.wants_write() {
+        match connection.write_tls(&mut Socket(tcp)) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                poll_fn(|cx| tcp.poll_writable(cx)).await?;
+            }
+            sent => drop(sent?),
+        }
+    }
+    Ok(())
+}
+
+fn facts(
+    connection: &CommonState,
+    server_name: Option<Rc<str>>,
+    by_kernel: bool,
+) -> Result<TlsFacts, Failure> {
+    let version = match connection.protocol_version() {
+        Some(ProtocolVersion::TLSv1_3) => TLS_13,
+        _ => "TLSv1.2",
+    };
+    let suite = connection.negotiated_cipher_suite().map(|suite| suite.suite());
+    let certificate = connection.peer_certificates().and_then(|chain| chain.first());
+    let certificate = certificate.map(ClientCertificate::read).transpose();
+    Ok(TlsFacts {
+        by_kernel,
+        version,
+        cipher: suite.map_or("", cipher_name),
+        server_name,
+        client_certificate: certificate
+            .map_err(|why| io::Error::new(ErrorKind::InvalidData, why))?,
+    })
+}
+
+/// The name of a cipher suite as OpenSSL, and with it Apache and nginx, write it.
+fn cipher_name(suite: CipherSuite) -> &'static str {
+    match suite {
+        CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
+        CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 => "ECDHE-ECDSA-AES128-GCM-SHA256",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384 => "ECDHE-ECDSA-AES256-GCM-SHA384",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 => {
+            "ECDHE-ECDSA-CHACHA20-POLY1305"
+        }
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => "ECDHE-RSA-AES128-GCM-SHA256",
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 => "ECDHE-RSA-AES256-GCM-SHA384",
+        CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => "ECDHE-RSA-CHACHA20-POLY1305",
+        other => other.as_str().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,82 @@
+//! The least rate at which a client goes on.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long a client may still take. The client begins with a limit, and every byte that it sends or takes buys time, up to that limit. So a
+/// client that is fast enough on the whole may pause for as long as the limit, and a client that sends a byte now and then is too slow.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    deadline: Instant,
+}
+
+impl Pace {
+    /// Begins with `limit`.
+    pub fn new(limit: Duration) -> Self {
+        Self { deadline: Instant::now() + limit }
+    }
+
+    /// The client has gone on by some bytes. With a `rate` of 0, in bytes per second, any number of them buys the whole limit.
+    pub fn note(&mut self, bytes: u64, rate: u64, limit: Duration) {
+        let nanos = u128::from(bytes) * 1_000_000_000;
+        let bought = nanos.checked_div(u128::from(rate)).map_or(Duration::MAX, |nanos| {
+            Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        });
+        let now = Instant::now();
+        self.deadline = now + self.left().saturating_add(bought).min(limit);
+    }
+
+    /// The time that the client has left, for [`new`](Self::new) where a wait for another party does not count.
+    pub fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
+    /// When the client has been too slow.
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    /// How long a client lasts, at most an hour, that goes on by this number of bytes every time the interval has passed.
+    async fn lasts(bytes: u64, interval: Duration, rate: u64) -> Duration {
+        let (began, mut pace) = (Instant::now(), Pace::new(LIMIT));
+        while began.elapsed() < Duration::from_secs(3600) {
+            let next = Instant::now() + interval;
+            if pace.deadline() < next {
+                return pace.deadline() - began;
+            }
+            tokio::time::sleep_until(next).await;
+            pace.note(bytes, rate, LIMIT);
+        }
+        began.elapsed()
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn a_client_at_the_rate_goes_on_and_a_slower_one_runs_out_of_time() {
+        let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
+        assert!(lasts(100, second, 100).await >= hour);
+        assert!(lasts(5000, 50 * second, 100).await >= hour, "pauses within the limit");
+        let slow = lasts(10, second, 100).await;
+        assert!((LIMIT..2 * LIMIT).contains(&slow), "{slow:?}");
+        assert!(lasts(1, 59 * second, 0).await >= hour, "without a rate only pauses count");
+        assert_eq!(
+            lasts(u64::MAX, 61 * second, 1).await,
+            LIMIT,
+            "no byte buys more than the limit"
+        );
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn what_a_client_was_faster_before_counts_for_the_limit_alone() {
+        let mut pace = Pace::new(LIMIT);
+        pace.note(u64::MAX, 1, LIMIT);
+        assert_eq!(pace.deadline() - Instant::now(), LIMIT);
+    }
+}

@@ -1,0 +1,254 @@
+//! TCP in the clear.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::BytesMut;
+use rustix::io::ioctl_fionread;
+use rustix::net::{SendFlags, Shutdown};
+use sendoff_sys::tcp;
+use tokio::io::{AsyncReadExt, Interest};
+use tokio::net::TcpStream;
+
+use super::{Transport, send};
+use crate::lent;
+use crate::pipe::Pipe;
+
+/// Bytes that are read from a file at a time where `sendfile` could wait.
+const AT_ONCE: usize = 64 * 1024;
+
+thread_local! {
+    /// Buffer for these reads. Each event loop is a thread.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A client's connection over TCP.
+#[derive(Debug)]
+pub struct Tcp {
+    stream: TcpStream,
+    sent: u64,
+    /// The socket has been lent; the borrower, or a child process that it left behind, may still have it (`lent.rs`).
+    was_lent: bool,
+}
+
+impl Tcp {
+    /// A connection that was just accepted.
+    pub fn new(stream: TcpStream) -> Self {
+        Self { stream, sent: 0, was_lent: false }
+    }
+
+    /// Reads what has come. 0: the client has ended its sending direction.
+    ///
+    /// # Errors
+    /// `WouldBlock`: nothing has come.
+    pub(super) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.stream.try_read(buffer)?;
+        if 0 < n && n < buffer.len() {
+            // The socket is empty. Clears tokio's readiness, so that no further read is tried before the kernel reports more: half of all
+            // reads under TLS found nothing.
+            let empty = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+            let _empty = self.stream.try_io(Interest::READABLE, empty);
+        }
+        Ok(n)
+    }
+
+    /// Like [`try_read`](Self::try_read), into the spare capacity of `buffer`.
+    ///
+    /// # Errors
+    /// `WouldBlock`: nothing has come.
+    pub(super) fn try_read_buf(&self, buffer: &mut BytesMut) -> io::Result<usize> {
+        if self.was_lent { self.try_receive(buffer) } else { self.stream.try_read_buf(buffer) }
+    }
+
+    /// The same for a socket that was lent.
+    fn try_receive(&self, buffer: &mut BytesMut) -> io::Result<usize> {
+        self.stream.try_io(Interest::READABLE, || tcp::try_receive(self.stream.as_fd(), buffer))
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// Notes that another process has the socket from now on, or a child process of it.
+    pub(super) fn note_lent(&mut self) {
+        self.was_lent = true;
+    }
+
+    /// Whether another process may have the socket.
+    pub(super) fn was_lent(&self) -> bool {
+        self.was_lent
+    }
+
+    /// Resets the connection when its last descriptor is closed.
+    pub(super) fn reset_at_end(&self) {
+        // It fails on a connection that is gone.
+        let _gone = self.stream.set_zero_linger();
+    }
+
+    /// Whether the connection exists no longer.
+    pub(super) fn is_gone(&self) -> bool {
+        self.stream.peer_addr().is_err()
+    }
+}
+
+impl Transport for Tcp {
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut BytesMut,
+    ) -> Poll<io::Result<usize>> {
+        if self.was_lent {
+            loop {
+                ready!(self.stream.poll_read_ready(cx))?;
+                match self.try_receive(buffer) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    received => return Poll::Ready(received),
+                }
+            }
+        }
+        // The future has no state of its own, so a new one may be polled each time.
+        pin!(self.stream.read_buf(buffer)).poll(cx)
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_read_ready(cx)
+    }
+
+    fn has_unread(&self) -> bool {
+        ioctl_fionread(&self.stream).is_ok_and(|unread| unread > 0)
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_write_ready(cx)
+    }
+
+    fn may_take(&self) -> bool {
+        self.stream.try_io(Interest::WRITABLE, || Ok(())).is_ok()
+    }
+
+    fn try_send(&mut self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+        let flags = if more { SendFlags::MORE } else { SendFlags::empty() };
+        let n = self.stream.try_io(Interest::WRITABLE, || send(&self.stream, pieces, flags))?;
+        if n < pieces.iter().map(|piece| piece.len()).sum() {
+            // The socket is full. Clears tokio's readiness, so that no further send is tried before the kernel reports room.
+            let full = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+            let _full = self.stream.try_io(Interest::WRITABLE, full);
+        }
+        self.sent += n as u64;
+        Ok(n)
+    }
+
+    fn try_send_file(
+        &mut self,
+        file: BorrowedFd<'_>,
+        mut offset: u64,
+        len: usize,
+    ) -> io::Result<usize> {
+        if self.was_lent {
+            if !self.may_take() {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let send = |bytes: &[u8]| self.try_send(&[IoSlice::new(bytes)], false);
+            return send_copied(file, offset, len, send);
+        }
+        let n = self.stream.try_io(Interest::WRITABLE, || {
+            Ok(rustix::fs::sendfile(&self.stream, file, Some(&mut offset), len)?)
+        })?;
+        self.sent += n as u64;
+        Ok(n)
+    }
+
+    fn is_clear(&self) -> bool {
+        !self.was_lent
+    }
+
+    fn try_fill(&mut self, pipe: &mut Pipe) -> io::Result<usize> {
+        self.stream.try_io(Interest::READABLE, || pipe.fill(&self.stream))
+    }
+
+    fn try_drain(&mut self, pipe: &mut Pipe) -> io::Result<usize> {
+        let n = self.stream.try_io(Interest::WRITABLE, || pipe.drain(&self.stream))?;
+        self.sent += n as u64;
+        Ok(n)
+    }
+
+    fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    fn delivered(&self) -> u64 {
+        tcp::acknowledged(self.stream.as_fd()).unwrap_or(self.sent)
+    }
+
+    fn finish(&mut self) {
+        // It fails on a connection that is gone.
+        let _gone = rustix::net::shutdown(&self.stream, Shutdown::Write);
+    }
+
+    /// `SO_LINGER` with 0 resets when the last descriptor is closed. If a borrower may have one, only leaving the connected state
+    /// (`connect(2)` with `AF_UNSPEC`) resets at once.
+    fn reset(&mut self) {
+        if self.was_lent {
+            // It fails on a connection that is gone.
+            let _gone = rustix::net::connect_unspec(&self.stream);
+        } else {
+            self.reset_at_end();
+        }
+    }
+
+    fn lend(&mut self) -> Option<BorrowedFd<'_>> {
+        // Does not lend on a kernel whose count of written bytes differs from ours: every borrower would seem to lie.
+        if !self.was_lent && tcp::written(self.stream.as_fd()).ok() != Some(self.sent) {
+            return None;
+        }
+        self.was_lent = true;
+        Some(self.stream.as_fd())
+    }
+
+    fn written_elsewhere(&self) -> io::Result<RangeInclusive<u64>> {
+        if !self.was_lent {
+            return Ok(0..=0);
+        }
+        let written = tcp::written(self.stream.as_fd())?.checked_sub(self.sent);
+        let written = written.ok_or(io::ErrorKind::InvalidData)?;
+        Ok(written..=written)
+    }
+
+    fn resume(&mut self, written: u64) {
+        self.sent += written;
+    }
+}
+
+impl Drop for Tcp {
+    /// A child process that a script has left behind may still have the socket; it must not keep the connection open.
+    fn drop(&mut self) {
+        if self.was_lent {
+            // It fails on a connection that is gone.
+            let _gone = rustix::net::shutdown(&self.stream, Shutdown::Both);
+            lent::keep_from_waiting(self.stream.as_fd());
+        }
+    }
+}
+
+/// Reads the beginning of a range of a file and passes it to `send`, which says how much of it was taken. 0: the file ends before the range.
+///
+/// # Errors
+/// Those of `pread(2)` and `send`.
+fn send_copied(
+    file: BorrowedFd<'_>,
+    offset: u64,
+    len: usize,
+    send: impl FnOnce(&[u8]) -> io::Result<usize>,
+) -> io::Result<usize> {
+    SCRATCH.with_borrow_mut(|scratch| {
+        scratch.resize(AT_ONCE, 0);
+        match rustix::io::pread(file, &mut scratch[..len.min(AT_ONCE)], offset)? {
+            0 => Ok(0),
+            n => send(&scratch[..n]),
+        }
+    })
+}

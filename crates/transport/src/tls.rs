@@ -1,0 +1,309 @@
+//! TLS in user space, by rustls.
+//!
+//! Bytes are encrypted into records, which wait in the connection until the socket takes them. They are final then: whatever happens
+//! to the file that they were read from, the records keep what it was. No new bytes are taken while records wait, so that at most
+//! [`AT_ONCE`] bytes per connection are outside the send queue.
+
+use std::cell::RefCell;
+use std::io::{self, BufRead, ErrorKind, IoSlice, Read, Write};
+use std::os::fd::BorrowedFd;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, BufMut, BytesMut};
+use rustls::ServerConnection;
+
+use super::{Tcp, Transport};
+
+/// Bytes that are encrypted at a time: four records of the largest size, rustls' own limit.
+const AT_ONCE: usize = 64 * 1024;
+
+/// Bytes whose records may wait for others before the socket gets them. With [`AT_ONCE`] rustls could have no room for the last ones.
+const WAITS: usize = AT_ONCE / 2;
+
+/// Bytes up to this size that more will follow share a record with it: a response head with the beginning of the body.
+const SHARES_RECORD: usize = 4096;
+
+thread_local! {
+    /// Buffer for reads of files. Each event loop is a thread.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A client's connection over TLS.
+#[derive(Debug)]
+pub struct Tls {
+    tcp: Tcp,
+    connection: Box<ServerConnection>,
+    /// Bytes that were taken but not encrypted: more follows at once.
+    staged: Vec<u8>,
+    /// Bytes in records that the socket has not taken completely.
+    waiting: usize,
+    /// Bytes taken from the send queue.
+    sent: u64,
+    /// Decrypted bytes wait to be read.
+    has_plaintext: bool,
+    /// Nothing more is said: the end has been sent, or the client must not take the end of the connection for one in good order.
+    is_over: bool,
+}
+
+impl Tls {
+    /// A connection whose handshake is complete.
+    pub(crate) fn new(tcp: Tcp, connection: Box<ServerConnection>) -> Self {
+        let mut tls = Self {
+            tcp,
+            connection,
+            staged: Vec::new(),
+            waiting: 0,
+            sent: 0,
+            has_plaintext: false,
+            is_over: false,
+        };
+        tls.has_plaintext = tls.connection.reader().fill_buf().is_ok_and(|bytes| !bytes.is_empty());
+        tls
+    }
+
+    /// Whether the client and the server have agreed on HTTP/2 (RFC 9113 §3.2).
+    pub fn is_http2(&self) -> bool {
+        self.connection.alpn_protocol() == Some(b"h2")
+    }
+
+    /// Moves decrypted bytes into `buffer`. `None`: there are none yet.
+    fn take_plaintext(&mut self, buffer: &mut BytesMut) -> Option<io::Result<usize>> {
+        let room = buffer.capacity() - buffer.len();
+        let mut reader = self.connection.reader();
+        let mut taken = 0;
+        while taken < room {
+            match reader.fill_buf() {
+                // The client has ended its sending direction in good order.
+                Ok([]) => break,
+                Ok(bytes) => {
+                    let n = bytes.len().min(room - taken);
+                    buffer.put_slice(&bytes[..n]);
+                    reader.consume(n);
+                    taken += n;
+                }
+                Err(error) if taken == 0 => match error.kind() {
+                    ErrorKind::WouldBlock => {
+                        self.has_plaintext = false;
+                        return None;
+                    }
+                    // Without close_notify. What is missing of a request shows in its own framing.
+                    ErrorKind::UnexpectedEof => break,
+                    _ => return Some(Err(error)),
+                },
+                Err(_) => break,
+            }
+        }
+        self.has_plaintext = true;
+        Some(Ok(taken))
+    }
+
+    /// Reads records from the socket and decrypts them.
+    fn receive(&mut self) -> io::Result<()> {
+        self.connection.read_tls(&mut Socket(&mut self.tcp))?;
+        let processed = self.connection.process_new_packets();
+        if let Err(error) = processed {
+            // The alert that says why. It does not matter if it cannot be sent.
+            let _ = self.send_records();
+            self.is_over = true;
+            return Err(io::Error::new(ErrorKind::InvalidData, error));
+        }
+        // What rustls answers by itself: that it does not renegotiate. A client of TLS 1.2 waits for that. What the socket does not take
+        // now goes before the next bytes.
+        let _later = self.send_records();
+        Ok(())
+    }
+
+    fn send_records(&mut self) -> io::Result<()> {
+        while self.connection.wants_write() {
+            self.connection.write_tls(&mut Socket(&mut self.tcp))?;
+        }
+        self.waiting = 0;
+        Ok(())
+    }
+
+    /// Encrypts what is staged and the beginning of `pieces`. Returns the number of bytes of `pieces` that were taken.
+    fn encrypt(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let staged = std::mem::take(&mut self.staged);
+        let mut all = Vec::with_capacity(pieces.len() + 1);
+        all.extend((!staged.is_empty()).then(|| IoSlice::new(&staged)));
+        let mut left = AT_ONCE - staged.len();
+        for piece in pieces {
+            let n = piece.len().min(left);
+            all.push(IoSlice::new(&piece[..n]));
+            left -= n;
+        }
+        let n = self.connection.writer().write_vectored(&all)?;
+        let taken = n.checked_sub(staged.len());
+        let taken = taken.ok_or_else(|| io::Error::other("a record could not be made"))?;
+        self.sent += taken as u64;
+        self.waiting += n;
+        Ok(taken)
+    }
+}
+
+impl Transport for Tls {
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut BytesMut,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            if let Some(taken) = self.take_plaintext(buffer) {
+                return Poll::Ready(taken);
+            }
+            ready!(self.tcp.poll_readable(cx))?;
+            match self.receive() {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                received => received?,
+            }
+        }
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.has_plaintext { Poll::Ready(Ok(())) } else { self.tcp.poll_readable(cx) }
+    }
+
+    fn has_unread(&self) -> bool {
+        self.has_plaintext || self.tcp.has_unread()
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.tcp.poll_writable(cx)
+    }
+
+    fn may_take(&self) -> bool {
+        !self.connection.wants_write() && self.tcp.may_take()
+    }
+
+    fn try_send(&mut self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+        self.send_records()?;
+        let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if more && self.staged.len() + len <= SHARES_RECORD {
+            for piece in pieces {
+                self.staged.extend_from_slice(piece);
+            }
+            self.sent += len as u64;
+            return Ok(len);
+        }
+        let taken = self.encrypt(pieces)?;
+        match self.send_records() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            sent => sent?,
+        }
+        Ok(taken)
+    }
+
+    fn try_take(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if self.waiting > 0 && self.waiting + len > WAITS {
+            self.send_records()?;
+        }
+        self.encrypt(pieces)
+    }
+
+    fn try_send_file(
+        &mut self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<usize> {
+        self.send_records()?;
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.resize(AT_ONCE, 0);
+            let want = len.min(AT_ONCE - self.staged.len());
+            match rustix::io::pread(file, &mut scratch[..want], offset)? {
+                0 => Ok(0),
+                n => self.try_send(&[IoSlice::new(&scratch[..n])], false),
+            }
+        })
+    }
+
+    fn try_flush(&mut self) -> io::Result<()> {
+        self.send_records()?;
+        if !self.staged.is_empty() {
+            self.encrypt(&[])?;
+            self.send_records()?;
+        }
+        Ok(())
+    }
+
+    fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    fn taken(&self) -> u64 {
+        self.tcp.taken()
+    }
+
+    fn delivered(&self) -> u64 {
+        self.tcp.delivered()
+    }
+
+    fn finish(&mut self) {
+        self.connection.send_close_notify();
+        // What the socket does not take now is lost: the client sees a cut instead of the end.
+        let _ = self.send_records();
+        self.is_over = true;
+        self.tcp.finish();
+    }
+
+    fn reset(&mut self) {
+        self.is_over = true;
+        self.tcp.reset();
+    }
+
+    fn cut(&mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for Tls {
+    /// Says that the connection ends in good order (RFC 8446 §6.1), unless it was cut.
+    fn drop(&mut self) {
+        if !self.is_over && self.staged.is_empty() && !self.connection.wants_write() {
+            self.finish();
+        }
+    }
+}
+
+/// The socket as rustls wants it.
+#[derive(Debug)]
+pub(super) struct Socket<'s>(pub(super) &'s mut Tcp);
+
+impl Read for Socket<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.try_read(buffer)
+    }
+}
+
+impl Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_send(&[IoSlice::new(bytes)], false)
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.try_send(pieces, false)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Bytes that have come already, then the socket.
+#[derive(Debug)]
+pub(super) struct Input<'s> {
+    pub(super) early: &'s mut BytesMut,
+    pub(super) tcp: &'s mut Tcp,
+}
+
+impl Read for Input<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.early.is_empty() {
+            return self.tcp.try_read(buffer);
+        }
+        let n = self.early.len().min(buffer.len());
+        self.early.copy_to_slice(&mut buffer[..n]);
+        Ok(n)
+    }
+}

@@ -1,0 +1,95 @@
+//! UNIX stream sockets, for proxies on the same host.
+//!
+//! A UNIX socket has no `TCP_INFO`, so the kernel does not tell how much a borrower has written: such a socket is never lent. It
+//! also has no reset: the client of a response that is cut short sees the end of the connection. Responses of known length and
+//! chunked ones are recognised as incomplete all the same; only a body that ends with the connection is not.
+
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::pin::pin;
+use std::task::{Context, Poll};
+
+use bytes::BytesMut;
+use rustix::io::ioctl_fionread;
+use rustix::net::{SendFlags, Shutdown};
+use tokio::io::{AsyncReadExt, Interest};
+use tokio::net::UnixStream;
+
+use super::{Transport, send};
+
+/// A client's connection over a UNIX socket.
+#[derive(Debug)]
+pub struct Unix {
+    stream: UnixStream,
+    sent: u64,
+}
+
+impl Unix {
+    /// A connection that was just accepted.
+    pub fn new(stream: UnixStream) -> Self {
+        Self { stream, sent: 0 }
+    }
+}
+
+impl Transport for Unix {
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut BytesMut,
+    ) -> Poll<io::Result<usize>> {
+        // The future has no state of its own, so a new one may be polled each time.
+        pin!(self.stream.read_buf(buffer)).poll(cx)
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_read_ready(cx)
+    }
+
+    fn has_unread(&self) -> bool {
+        ioctl_fionread(&self.stream).is_ok_and(|unread| unread > 0)
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_write_ready(cx)
+    }
+
+    fn may_take(&self) -> bool {
+        self.stream.try_io(Interest::WRITABLE, || Ok(())).is_ok()
+    }
+
+    /// The kernel takes a part of the pieces only if the socket is full or memory is short, and `WouldBlock` follows; there are no
+    /// packets that could wait for `more`.
+    fn try_send(&mut self, pieces: &[IoSlice<'_>], _more: bool) -> io::Result<usize> {
+        let sent = || send(&self.stream, pieces, SendFlags::empty());
+        let n = self.stream.try_io(Interest::WRITABLE, sent)?;
+        self.sent += n as u64;
+        Ok(n)
+    }
+
+    fn try_send_file(
+        &mut self,
+        file: BorrowedFd<'_>,
+        mut offset: u64,
+        len: usize,
+    ) -> io::Result<usize> {
+        let n = self.stream.try_io(Interest::WRITABLE, || {
+            Ok(rustix::fs::sendfile(&self.stream, file, Some(&mut offset), len)?)
+        })?;
+        self.sent += n as u64;
+        Ok(n)
+    }
+
+    fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    fn finish(&mut self) {
+        // It fails on a connection that is gone.
+        let _gone = rustix::net::shutdown(&self.stream, Shutdown::Write);
+    }
+
+    fn reset(&mut self) {
+        // It fails on a connection that is gone.
+        let _gone = rustix::net::shutdown(&self.stream, Shutdown::Both);
+    }
+}

@@ -1,0 +1,275 @@
+//! A request as FastCGI records: the CGI/1.1 meta-variables of RFC 3875 §4.1, as nginx's `fastcgi.conf` names them.
+
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use sendoff_delivery::segment::FileSegment;
+use sendoff_fastcgi::direct;
+use sendoff_fastcgi::handover::Record;
+use sendoff_fastcgi::params;
+use sendoff_fastcgi::record::{
+    AUTHORIZER, BeginRequest, FILTER, HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT, RESPONDER,
+};
+use sendoff_message::request::{Body, BodyStream};
+
+pub use sendoff_link::front::REQUEST_ID;
+
+/// The `BEGIN_REQUEST` record.
+const BEGIN_LEN: usize = HEADER_LEN + 8;
+
+/// That record and the header of the `PARAMS` record behind it.
+const BEFORE_PARAMS: usize = BEGIN_LEN + HEADER_LEN;
+
+/// All records of a request to a worker. They may be sent again to another worker.
+#[derive(Debug)]
+pub struct RequestMessage {
+    /// The records of the request, with a small body.
+    pub records: Bytes,
+    /// The file for the `BODY` record at the end.
+    pub body: Option<Rc<OwnedFd>>,
+    /// There is a `CLIENT` record: the client's socket goes along.
+    pub lends: bool,
+    /// How long the script may send nothing, if not as long as others of its pool; zero: for ever.
+    pub deadline: Option<Duration>,
+}
+
+impl RequestMessage {
+    /// Gives the script a deadline of its own.
+    #[must_use]
+    pub fn with_deadline(self, deadline: Option<Duration>) -> Self {
+        Self { deadline, ..self }
+    }
+}
+
+/// A request for an application that knows FastCGI and nothing more.
+#[derive(Debug)]
+pub struct StreamedRequest {
+    /// A `CLIENT` record, for a connection whose application has shown that it knows what that is; or nothing.
+    pub client: Vec<u8>,
+    /// The kernel encrypts what is written to the client.
+    pub encrypted: bool,
+    /// Where in `records` the request body begins.
+    pub head_len: usize,
+    /// Everything, or everything up to the body in the file.
+    pub records: Vec<u8>,
+    /// What is still to become `STDIN` records.
+    pub body: Rest,
+    /// The file of a filter, which is sent behind the body.
+    pub data: Option<FileSegment>,
+}
+
+/// The part of a request body that is read while it is sent.
+#[derive(Debug, Clone)]
+pub enum Rest {
+    /// All of it is among the records.
+    Nothing,
+    /// All of it is in a file, this number of bytes.
+    File(Rc<OwnedFd>, u64),
+    /// It is still arriving.
+    Stream(BodyStream),
+}
+
+impl StreamedRequest {
+    /// Whether the application has something to read: the file of a filter, or a body, which is more than the record that ends it.
+    pub fn has_body(&self) -> bool {
+        self.data.is_some()
+            || !matches!(self.body, Rest::Nothing)
+            || self.records.len() > self.head_len + HEADER_LEN
+    }
+
+    /// The same under another id, and with the `CLIENT` record if it `lends`.
+    pub fn with(&self, id: u16, lends: bool) -> Self {
+        let client = if lends { &self.client[..] } else { &[] };
+        let (begin, rest) = self.records.split_at(BEGIN_LEN);
+        let mut records = [begin, client, rest].concat();
+        renumber(&mut records, id);
+        Self {
+            client: Vec::new(),
+            encrypted: self.encrypted,
+            head_len: self.head_len + client.len(),
+            records,
+            body: self.body.clone(),
+            data: self.data.clone(),
+        }
+    }
+}
+
+/// Gives whole records another id.
+pub fn renumber(records: &mut [u8], id: u16) {
+    let mut at = 0;
+    while let Some(header) = records.get_mut(at..at + HEADER_LEN) {
+        header[2..4].copy_from_slice(&id.to_be_bytes());
+        let content = usize::from(u16::from_be_bytes([header[4], header[5]]));
+        at += HEADER_LEN + content + usize::from(header[6]);
+    }
+}
+
+/// Collects the parameters of a request.
+#[derive(Debug, Clone)]
+pub struct RequestMessageBuilder {
+    /// [`BEFORE_PARAMS`] bytes that are written last, then the parameters: they are not copied where one record holds them.
+    records: Vec<u8>,
+    /// A `CLIENT` record.
+    client: Vec<u8>,
+    /// The kernel encrypts what is written to the client.
+    encrypted: bool,
+}
+
+impl RequestMessageBuilder {
+    /// No parameters yet.
+    #[must_use]
+    pub fn new() -> Self {
+        // Room for what browsers send.
+        let mut records = Vec::with_capacity(2048);
+        records.resize(BEFORE_PARAMS, 0);
+        Self { records, client: Vec::new(), encrypted: false }
+    }
+
+    /// Adds a parameter.
+    pub fn param(&mut self, name: &[u8], value: &[u8]) {
+        params::encode(&mut self.records, name, value);
+    }
+
+    /// Lends the worker the client's socket.
+    pub fn lend(&mut self, client: direct::Client<'_>) {
+        self.encrypted = client.encrypted;
+        client.encode(REQUEST_ID, &mut self.client);
+    }
+
+    /// The request with a body in memory.
+    #[must_use]
+    pub fn with_bytes(self, body: &[u8]) -> RequestMessage {
+        let lends = !self.client.is_empty();
+        let mut records = self.head(RESPONDER, body.len() + 32);
+        push_stream(&mut records, Kind::STDIN, body);
+        RequestMessage { records: records.into(), body: None, lends, deadline: None }
+    }
+
+    /// The request with a body of `len` bytes in a file.
+    #[must_use]
+    pub fn with_file(self, body: Rc<OwnedFd>, len: u64) -> RequestMessage {
+        let lends = !self.client.is_empty();
+        let mut records = self.head(RESPONDER, 32);
+        Record::Body(len).encode(REQUEST_ID, &mut records);
+        RequestMessage { records: records.into(), body: Some(body), lends, deadline: None }
+    }
+
+    /// The request for a FastCGI application: a large body is read while it is sent, as is one that is still arriving.
+    #[must_use]
+    pub fn streamed(self, body: &Body) -> StreamedRequest {
+        self.with_role(RESPONDER, body)
+    }
+
+    /// The request for a FastCGI application that filters a file with this time of its last change (FastCGI 1.0 §6.4).
+    #[must_use]
+    pub fn filtered(
+        mut self,
+        body: &Body,
+        data: FileSegment,
+        modified: SystemTime,
+    ) -> StreamedRequest {
+        let modified = modified.duration_since(SystemTime::UNIX_EPOCH);
+        let modified = modified.map_or(0, |since| since.as_secs());
+        self.param(b"FCGI_DATA_LAST_MOD", modified.to_string().as_bytes());
+        self.param(b"FCGI_DATA_LENGTH", data.len.to_string().as_bytes());
+        StreamedRequest { data: Some(data), ..self.with_role(FILTER, body) }
+    }
+
+    fn with_role(mut self, role: u16, body: &Body) -> StreamedRequest {
+        let (client, encrypted) = (std::mem::take(&mut self.client), self.encrypted);
+        let mut records = self.head(role, 32);
+        let head_len = records.len();
+        let body = match body {
+            Body::Memory(bytes) => {
+                push_stream(&mut records, Kind::STDIN, bytes);
+                Rest::Nothing
+            }
+            Body::File { descriptor, len } => Rest::File(Rc::clone(descriptor), *len),
+            Body::Stream(stream) => Rest::Stream(stream.clone()),
+        };
+        StreamedRequest { client, encrypted, head_len, records, body, data: None }
+    }
+
+    /// The question to an authorizer: parameters (FastCGI 1.0 §6.3), and the end of a body. The specification knows no body here, but
+    /// a program on libfcgi that looks for one would wait for its end.
+    #[must_use]
+    pub fn question(self) -> StreamedRequest {
+        let mut records = self.head(AUTHORIZER, 32);
+        let (client, head_len) = (Vec::new(), records.len());
+        push_stream(&mut records, Kind::STDIN, b"");
+        let body = Rest::Nothing;
+        StreamedRequest { client, encrypted: false, head_len, records, body, data: None }
+    }
+
+    /// The records up to the end of the parameters, with room for `more` bytes.
+    fn head(self, role: u16, more: usize) -> Vec<u8> {
+        let Self { mut records, client, .. } = self;
+        let begin = BeginRequest { keep_conn: true }.encode_for(role, REQUEST_ID);
+        let len = records.len() - BEFORE_PARAMS;
+        // An empty stream has no record but its end.
+        let is_one_record = client.is_empty() && (1..=MAX_ALIGNED_CONTENT).contains(&len);
+        if let Some(len) = u16::try_from(len).ok().filter(|_| is_one_record) {
+            records.reserve(more + HEADER_LEN);
+            records[..BEGIN_LEN].copy_from_slice(&begin);
+            let header = Header::new(Kind::PARAMS, REQUEST_ID, len).encode();
+            records[BEGIN_LEN..BEFORE_PARAMS].copy_from_slice(&header);
+            records.extend_from_slice(&Header::new(Kind::PARAMS, REQUEST_ID, 0).encode());
+            return records;
+        }
+        let mut all = Vec::with_capacity(records.len() + client.len() + more + 64);
+        all.extend_from_slice(&begin);
+        all.extend_from_slice(&client);
+        push_stream(&mut all, Kind::PARAMS, &records[BEFORE_PARAMS..]);
+        all
+    }
+}
+
+impl Default for RequestMessageBuilder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn push_stream(records: &mut Vec<u8>, kind: Kind, content: &[u8]) {
+    for piece in content.chunks(MAX_ALIGNED_CONTENT) {
+        let len = u16::try_from(piece.len()).unwrap_or(u16::MAX);
+        records.extend_from_slice(&Header::new(kind, REQUEST_ID, len).encode());
+        records.extend_from_slice(piece);
+    }
+    records.extend_from_slice(&Header::new(kind, REQUEST_ID, 0).encode());
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use sendoff_fastcgi::{Decoder, Part};
+
+    use super::*;
+
+    fn parts(records: &[u8]) -> Vec<(Kind, u16, usize)> {
+        let (mut decoder, mut buffer) = (Decoder::default(), BytesMut::from(records));
+        let mut all = Vec::new();
+        while let Some(part) = decoder.next(&mut buffer).unwrap() {
+            all.push(match part {
+                Part::Stream { kind, request_id, data } => (kind, request_id, data.len()),
+                Part::EndOfStream { kind, request_id } => (kind, request_id, 0),
+                Part::Record { kind, request_id, content, .. } => (kind, request_id, content.len()),
+            });
+        }
+        assert!(buffer.is_empty() && decoder.at_boundary());
+        all
+    }
+
+    #[test]
+    fn every_record_gets_the_other_id_and_nothing_else_changes() {
+        let mut builder = RequestMessageBuilder::new();
+        builder.param(b"LONG", &[b'x'; 100_000]);
+        let request = builder.streamed(&Body::Memory(vec![0; 200_000].into()));
+        let changed = parts(&request.with(7, false).records);
+        assert!(changed.iter().all(|&(_, id, _)| id == 7));
+        let back = changed.into_iter().map(|(kind, _, len)| (kind, REQUEST_ID, len));
+        assert_eq!(back.collect::<Vec<_>>(), parts(&request.records));
+    }
+}

@@ -1,0 +1,340 @@
+//! Which host of an upstream gets a request, by what is known of each. No sockets and no clock: the time comes in.
+//!
+//! The host with the fewest requests for its weight is chosen; among equals, each is chosen as often as its weight says. Hosts
+//! of a higher rank than the lowest that is up get no requests (RFC 2782 calls the rank a priority).
+//! What a host is known to be:
+//!
+//! ```text
+//!             `fails` failures in a row                 the pause is over
+//!   Up ───────────────────────────────────▶ Down ───────────────────────▶ OnTrial
+//!   ▲                                        ▲ ▲                           │ │ │
+//!   │                                        │ └─ no verdict ──────────────┘ │ │
+//!   │                                        └─ fails: the pause doubles ────┘ │
+//!   └─ answers: its share grows for `slow_start` ──────────────────────────────┘
+//! ```
+//! A host on trial has one request of the upstream, and the others have the rest. Where no host is up, requests go to those
+//! that are down: an attempt costs less than a refusal.
+
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+#[cfg(test)]
+mod tests;
+
+/// The longest pause until a host that is down is tried again.
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+
+/// The share of a host that has just come back.
+const FIRST_SHARE: f64 = 0.1;
+
+/// When a host is taken for down, and how it comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// Failures in a row.
+    pub(crate) fails: u32,
+    /// The time until a host that is down gets another request; it doubles with each failure, up to a minute.
+    pub(crate) pause: Duration,
+    /// The time in which a host that has come back gets its whole share; zero: at once.
+    pub(crate) slow_start: Duration,
+}
+
+/// How a request to a host went, as far as the host is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It has answered.
+    Good,
+    /// It could not be reached, closed the connection without an answer, broke the protocol, or was silent for too long.
+    Bad,
+}
+
+/// Names a host, also when others have come and gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HostId(u64);
+
+/// A host as configuration and names tell of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member<K> {
+    /// What distinguishes it.
+    pub key: K,
+    /// Its share among those of its rank, at least 1.
+    pub weight: u32,
+    /// Hosts of the lowest rank that is up get the requests.
+    pub rank: u16,
+}
+
+/// The hosts of an upstream. `K` is what distinguishes them, `V` what their requests need.
+#[derive(Debug)]
+pub(super) struct Choice<K, V> {
+    rules: Rules,
+    hosts: Vec<Host<K, V>>,
+    last_id: u64,
+    /// Whether any host has had a request.
+    is_used: bool,
+}
+
+#[derive(Debug)]
+struct Host<K, V> {
+    id: HostId,
+    member: Member<K>,
+    value: V,
+    in_flight: usize,
+    /// Failures since the last answer.
+    failures: u32,
+    health: Health,
+    /// Grows by its share each time when it is among equals, and shrinks by the shares of all when it is the one chosen. So debts are
+    /// bounded, however many requests it had when it was the least busy.
+    credit: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Health {
+    /// Since when it is back; `None`: it was never away.
+    Up(Option<Instant>),
+    Down {
+        until: Instant,
+        pause: Duration,
+    },
+    OnTrial {
+        pause: Duration,
+    },
+}
+
+/// What `sendoff status` says of a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostState<K> {
+    /// What it was told to be.
+    pub member: Member<K>,
+    /// Requests that it has.
+    pub in_flight: usize,
+    /// Failures since its last answer.
+    pub failures: u32,
+    /// The time until it is tried again; `None`: it is up.
+    pub down_for: Option<Duration>,
+}
+
+impl<K: Eq + Clone, V: Clone> Choice<K, V> {
+    pub(super) fn new(rules: Rules) -> Self {
+        Self { rules, hosts: Vec::new(), last_id: 0, is_used: false }
+    }
+
+    /// These are the hosts from now on. What is known of those that stay is kept; weights of a host that is named twice add up.
+    pub(super) fn set(&mut self, members: &[Member<K>], now: Instant, value: impl Fn(&K) -> V) {
+        let mut before = std::mem::take(&mut self.hosts);
+        for member in members {
+            let same = self.hosts.iter_mut().find(|host| host.member.key == member.key);
+            if let Some(Host { member: known, .. }) = same {
+                known.weight = known.weight.saturating_add(member.weight);
+                known.rank = known.rank.min(member.rank);
+                continue;
+            }
+            let known = before.iter().position(|host| host.member.key == member.key);
+            let host = match known.map(|at| before.swap_remove(at)) {
+                Some(host) => Host { member: member.clone(), ..host },
+                None => {
+                    self.last_id += 1;
+                    Host {
+                        id: HostId(self.last_id),
+                        value: value(&member.key),
+                        member: member.clone(),
+                        in_flight: 0,
+                        failures: 0,
+                        // While others are at work, it begins slowly.
+                        health: Health::Up(self.is_used.then_some(now)),
+                        credit: 0.0,
+                    }
+                }
+            };
+            self.hosts.push(host);
+        }
+    }
+
+    /// The host for the next request, which it has from now on: [`Self::end`] says when it does not any more. Those in `tried`
+    /// are not chosen. `None`: there is no other.
+    pub(super) fn choose(&mut self, tried: &[HostId], now: Instant) -> Option<(HostId, V)> {
+        let at = match self.hosts.as_slice() {
+            // Most upstreams have one host: nothing to compare, and no lists to make.
+            [only] if !tried.contains(&only.id) => 0,
+            _ => self.least_busy(tried, now)?,
+        };
+        self.is_used = true;
+        let host = &mut self.hosts[at];
+        host.in_flight += 1;
+        if let Health::Down { pause, .. } = host.health {
+            host.health = Health::OnTrial { pause };
+        }
+        Some((host.id, host.value.clone()))
+    }
+
+    /// The place of the host that has the fewest requests for its weight.
+    fn least_busy(&mut self, tried: &[HostId], now: Instant) -> Option<usize> {
+        let slow_start = self.rules.slow_start;
+        let candidates = || self.hosts.iter().enumerate().filter(|(_, h)| !tried.contains(&h.id));
+        let up: Vec<_> = candidates()
+            .filter(|(_, host)| host.may_be_chosen(now))
+            .map(|(at, host)| (host.member.rank, host.load(slow_start, now), at))
+            .collect();
+        let least = up.iter().map(|(rank, load, _)| (*rank, *load)).min_by(by_load);
+        let equals: Vec<usize> = up
+            .iter()
+            .filter(|(rank, load, _)| least.is_some_and(|of| by_load(&(*rank, *load), &of).is_eq()))
+            .map(|(.., at)| *at)
+            .collect();
+        match equals.as_slice() {
+            // All are down: the one that was to be tried first.
+            [] => candidates().min_by_key(|(_, host)| host.down_until()).map(|(at, _)| at),
+            [at] => Some(*at),
+            _ => self.in_turn(&equals, now),
+        }
+    }
+
+    /// The one of these equals whose turn it is.
+    fn in_turn(&mut self, equals: &[usize], now: Instant) -> Option<usize> {
+        let slow_start = self.rules.slow_start;
+        let mut sum = 0.0;
+        for at in equals {
+            let share = self.hosts[*at].share(slow_start, now);
+            self.hosts[*at].credit += share;
+            sum += share;
+        }
+        let credit = |at: &usize| self.hosts[*at].credit;
+        // Of those with the same credit the first.
+        let best = *equals.iter().rev().max_by(|a, b| credit(a).total_cmp(&credit(b)))?;
+        self.hosts[best].credit -= sum;
+        Some(best)
+    }
+
+    /// How a host's request goes, before it has ended. Returns whether the host is up now and was not, or the other way round.
+    pub(super) fn judge(&mut self, id: HostId, verdict: Verdict, now: Instant) -> Option<Change> {
+        let rules = self.rules;
+        let host = self.hosts.iter_mut().find(|host| host.id == id)?;
+        match (verdict, host.health) {
+            (Verdict::Good, Health::Up(_)) => {
+                host.failures = 0;
+                None
+            }
+            (Verdict::Good, health) => {
+                host.failures = 0;
+                // An answer to a request that it had before shows that it was not away.
+                let is_new = matches!(health, Health::OnTrial { .. });
+                host.health = Health::Up(is_new.then_some(now));
+                // What it has missed is not made up for.
+                host.credit = 0.0;
+                Some(Change::CameBack)
+            }
+            (Verdict::Bad, Health::Up(_)) => {
+                host.failures += 1;
+                let is_down = host.failures >= rules.fails;
+                is_down.then(|| {
+                    host.health = Health::Down { until: now + rules.pause, pause: rules.pause };
+                    Change::WentDown
+                })
+            }
+            (Verdict::Bad, Health::OnTrial { pause }) => {
+                host.failures += 1;
+                let pause = (pause * 2).min(MAX_PAUSE.max(rules.pause));
+                host.health = Health::Down { until: now + pause, pause };
+                None
+            }
+            // Of requests that it had when it went down.
+            (Verdict::Bad, Health::Down { .. }) => {
+                host.failures += 1;
+                None
+            }
+        }
+    }
+
+    /// A host can be reached. One that is down gets a request as soon as there is one: that it can be reached does not show that it
+    /// answers.
+    pub(super) fn can_be_reached(&mut self, id: HostId, now: Instant) {
+        let Some(host) = self.hosts.iter_mut().find(|host| host.id == id) else { return };
+        if let Health::Down { until, .. } = &mut host.health {
+            *until = now;
+        }
+    }
+
+    /// A host does not have the request any more. Without a verdict, another request may be the trial.
+    pub(super) fn end(&mut self, id: HostId, now: Instant) {
+        let Some(host) = self.hosts.iter_mut().find(|host| host.id == id) else { return };
+        host.in_flight -= 1;
+        if let Health::OnTrial { pause } = host.health {
+            host.health = Health::Down { until: now, pause };
+        }
+    }
+
+    /// All hosts, in the order in which they were given.
+    pub(super) fn states(&self, now: Instant) -> Vec<(HostState<K>, V)> {
+        let state = |host: &Host<K, V>| HostState {
+            member: host.member.clone(),
+            in_flight: host.in_flight,
+            failures: host.failures,
+            down_for: match host.health {
+                Health::Up(_) => None,
+                Health::Down { until, .. } => Some(until.saturating_duration_since(now)),
+                Health::OnTrial { .. } => Some(Duration::ZERO),
+            },
+        };
+        self.hosts.iter().map(|host| (state(host), host.value.clone())).collect()
+    }
+
+    /// What distinguishes the host with this id.
+    pub(super) fn key(&self, id: HostId) -> Option<&K> {
+        self.hosts.iter().find(|host| host.id == id).map(|host| &host.member.key)
+    }
+
+    /// The hosts, to look after them.
+    pub(super) fn all(&self) -> impl Iterator<Item = (HostId, &V)> {
+        self.hosts.iter().map(|host| (host.id, &host.value))
+    }
+}
+
+/// A host is up now and was not, or the other way round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    WentDown,
+    CameBack,
+}
+
+impl<K, V> Host<K, V> {
+    fn may_be_chosen(&self, now: Instant) -> bool {
+        match self.health {
+            Health::Up(_) => true,
+            Health::Down { until, .. } => now >= until,
+            Health::OnTrial { .. } => false,
+        }
+    }
+
+    /// `None` sorts before every time: a host on trial is the nearest to be up.
+    fn down_until(&self) -> Option<Instant> {
+        match self.health {
+            Health::Down { until, .. } => Some(until),
+            Health::Up(_) | Health::OnTrial { .. } => None,
+        }
+    }
+
+    /// Its weight, or the part of it that it has while it comes back.
+    fn share(&self, slow_start: Duration, now: Instant) -> f64 {
+        let weight = f64::from(self.member.weight.max(1));
+        match self.health {
+            Health::Up(Some(since)) if !slow_start.is_zero() => {
+                let part = now.duration_since(since).as_secs_f64() / slow_start.as_secs_f64();
+                weight * part.clamp(FIRST_SHARE, 1.0)
+            }
+            Health::Up(_) | Health::Down { .. } | Health::OnTrial { .. } => weight,
+        }
+    }
+
+    /// Requests for its share.
+    fn load(&self, slow_start: Duration, now: Instant) -> f64 {
+        // More requests than an f64 counts exactly do not fit into memory.
+        #[expect(clippy::cast_precision_loss, reason = "see above")]
+        let in_flight = self.in_flight as f64;
+        in_flight / self.share(slow_start, now)
+    }
+}
+
+/// By rank, then by load.
+fn by_load(a: &(u16, f64), b: &(u16, f64)) -> Ordering {
+    a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+}

@@ -1,0 +1,40 @@
+//! The tasks that look after the hosts of an upstream.
+
+use std::sync::Arc;
+
+use sendoff_config::Upstream;
+use tokio::task::JoinHandle;
+
+use super::choice::Rules;
+use super::group::Hosts;
+use super::names::keep_resolved;
+use super::probe::keep_probing;
+use crate::error::UpstreamError;
+
+impl Rules {
+    /// What the operator has said of an upstream.
+    pub fn of(upstream: &Upstream) -> Self {
+        let Upstream { fails, retry_after: pause, slow_start, .. } = *upstream;
+        Self { fails, pause, slow_start }
+    }
+}
+
+/// Looks the names of an upstream up, and after its hosts, which `probe` connects to. The tasks run for ever on the event loop of the
+/// caller.
+pub fn tend<T, F>(
+    hosts: &Arc<Hosts<T>>,
+    upstream: &Upstream,
+    probe: impl Fn(Arc<T>) -> F + 'static,
+) -> Vec<JoinHandle<()>>
+where
+    T: Send + Sync + 'static,
+    F: Future<Output = Result<(), UpstreamError>> + 'static,
+{
+    let names = keep_resolved(Arc::clone(hosts), upstream.hosts.clone());
+    let mut tasks = vec![tokio::task::spawn_local(names)];
+    if let Some(interval) = upstream.probe {
+        let probes = keep_probing(Arc::clone(hosts), interval, probe);
+        tasks.push(tokio::task::spawn_local(probes));
+    }
+    tasks
+}

@@ -1,0 +1,307 @@
+//! What applications write to their log (`STDERR` records): one entry for each message, bounded in size and number.
+//!
+//! The records of one upstream go in, entries come out. No I/O, and the caller has the clock.
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use sendoff_report::limits::Limit;
+
+/// Entries that one upstream may log per second: room for a page that logs a line for each of a few thousand rows.
+const ENTRIES_PER_SECOND: u64 = 5000;
+/// Bytes of entries that one upstream may log per second.
+const BYTES_PER_SECOND: usize = 1024 * 1024;
+/// The longest entry, in bytes of the application's text. A PHP stack trace of 60 frames takes about 6 KiB.
+const MAX_ENTRY: usize = 8 * 1024;
+const SECOND: Duration = Duration::from_secs(1);
+/// What stands before the second and later lines of an entry, so that no text can pass for an entry of its own.
+const INDENT: &str = "\n    ";
+
+/// One message.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The message, without control characters.
+    pub text: String,
+}
+
+/// How bad a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// The script has ended because of it.
+    Fatal,
+    /// The script goes on.
+    Other,
+}
+
+/// What comes over one connection or link.
+#[derive(Debug)]
+pub struct ScriptLog {
+    records: Records,
+    /// The beginning of a record whose end has not come: at most 64 KiB.
+    record: Vec<u8>,
+}
+
+/// What a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Records {
+    /// One message (`docs/handover.md` §1).
+    Messages,
+    /// Text with any number of messages: FastCGI says nothing about its boundaries.
+    Text,
+}
+
+/// What one upstream may still log in this second.
+#[derive(Debug, Default)]
+pub struct Budget {
+    /// When the second began for which the counts are.
+    since: Option<Instant>,
+    entries: u64,
+    bytes: usize,
+    suppressed: u64,
+}
+
+impl ScriptLog {
+    /// Reads messages that come in such records.
+    pub fn new(records: Records) -> Self {
+        Self { records, record: Vec::new() }
+    }
+
+    /// Takes a piece of a record. Messages are looked for when the record is complete.
+    pub fn push(
+        &mut self,
+        text: &[u8],
+        ends_record: bool,
+        now: Instant,
+        budget: &mut Budget,
+        log: impl FnMut(Entry),
+    ) {
+        if !ends_record {
+            self.record.extend_from_slice(text);
+            return;
+        }
+        let mut record = std::mem::take(&mut self.record);
+        let record = if record.is_empty() {
+            text
+        } else {
+            record.extend_from_slice(text);
+            &record
+        };
+        match self.records {
+            Records::Messages => budget.take([record.trim_ascii()], now, log),
+            Records::Text => budget.take(messages(record), now, log),
+        }
+    }
+}
+
+impl Budget {
+    /// A response has ended, or the upstream has: says how many entries were suppressed.
+    pub fn flush(&mut self, mut log: impl FnMut(Entry)) {
+        let suppressed = std::mem::take(&mut self.suppressed);
+        if suppressed > 0 {
+            Limit::ScriptLog.reached_times(suppressed);
+            let text = format!("{suppressed} more messages within a second were not logged");
+            log(Entry { severity: Severity::Other, text });
+        }
+    }
+
+    fn take<'a>(
+        &mut self,
+        messages: impl IntoIterator<Item = &'a [u8]>,
+        now: Instant,
+        mut log: impl FnMut(Entry),
+    ) {
+        if self.since.is_none_or(|since| now.duration_since(since) >= SECOND) {
+            self.flush(&mut log);
+            (self.since, self.entries, self.bytes) = (Some(now), 0, 0);
+        }
+        for message in messages.into_iter().filter(|message| !message.is_empty()) {
+            if self.entries >= ENTRIES_PER_SECOND || self.bytes >= BYTES_PER_SECOND {
+                self.suppressed += 1;
+                continue;
+            }
+            let entry = entry(message);
+            self.entries += 1;
+            self.bytes += entry.text.len();
+            log(entry);
+        }
+    }
+}
+
+/// The messages in a record: as a rule one for each line, but an uncaught exception ends with the line that says where it
+/// was thrown, and stack traces belong to the message before them.
+fn messages(record: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = record;
+    std::iter::from_fn(move || {
+        let (message, after) = rest.split_at(message_len(rest));
+        rest = after;
+        (!message.is_empty()).then(|| message.trim_ascii())
+    })
+}
+
+/// Bytes of the first message, with its line feed.
+fn message_len(text: &[u8]) -> usize {
+    let mut len = line_len(text);
+    let first = without_prefix(&text[..len]);
+    if !first.starts_with(b"PHP ") {
+        return len;
+    }
+    let mut is_open = is_fatal(first) && contains(first, b"Uncaught ");
+    while len < text.len() {
+        let line = &text[len..len + line_len(&text[len..])];
+        if !is_open && !is_trace(line) {
+            break;
+        }
+        is_open &= !line.starts_with(b"  thrown in ");
+        len += line.len();
+    }
+    len
+}
+
+fn line_len(text: &[u8]) -> usize {
+    text.iter().position(|&byte| byte == b'\n').map_or(text.len(), |at| at + 1)
+}
+
+fn contains(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len()).any(|window| window == word)
+}
+
+/// php-fpm puts this before each message.
+fn without_prefix(line: &[u8]) -> &[u8] {
+    line.strip_prefix(b"PHP message: ").unwrap_or(line)
+}
+
+fn is_fatal(line: &[u8]) -> bool {
+    [&b"PHP Fatal error:"[..], b"PHP Parse error:", b"PHP Recoverable fatal error:", b"Uncaught "]
+        .iter()
+        .any(|word| line.starts_with(word))
+}
+
+/// A line of a stack trace: PHP's own, or Xdebug's.
+fn is_trace(line: &[u8]) -> bool {
+    line.starts_with(b"Stack trace:")
+        || line.starts_with(b"PHP Stack trace:")
+        || line.starts_with(b"PHP   ")
+        || (line.starts_with(b"#") && line.get(1).is_some_and(u8::is_ascii_digit))
+}
+
+fn entry(message: &[u8]) -> Entry {
+    let severity =
+        if is_fatal(without_prefix(message)) { Severity::Fatal } else { Severity::Other };
+    let kept = &message[..message.len().min(MAX_ENTRY)];
+    let mut text = String::with_capacity(kept.len());
+    for (number, line) in String::from_utf8_lossy(kept).lines().enumerate() {
+        text.push_str(if number == 0 { "" } else { INDENT });
+        for char in line.chars() {
+            if char.is_control() && char != '\t' {
+                text.extend(char.escape_default());
+            } else {
+                text.push(char);
+            }
+        }
+    }
+    if kept.len() < message.len() {
+        // Writing to a String cannot fail.
+        let _ok = write!(text, " ... ({} bytes more)", message.len() - kept.len());
+    }
+    Entry { severity, text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "PHP Fatal error:  Uncaught Exception: one\ntwo in /srv/x.php:3\nStack trace:\n\
+                         #0 /srv/x.php(9): f()\n#1 {main}\n  thrown in /srv/x.php on line 3\n";
+
+    fn logged(log: &mut ScriptLog, text: &[u8], ends_record: bool) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        let (now, mut budget) = (Instant::now(), Budget::default());
+        log.push(text, ends_record, now, &mut budget, |entry| entries.push(entry));
+        entries
+    }
+
+    fn entries(text: &str) -> Vec<Entry> {
+        logged(&mut ScriptLog::new(Records::Text), text.as_bytes(), true)
+    }
+
+    #[test]
+    fn a_fatal_with_its_trace_is_one_entry_and_an_error() {
+        let all = entries(&format!("PHP Warning:  early\n{TRACE}noted by a shutdown function\n"));
+        let lines = TRACE.trim_end().replace('\n', INDENT);
+        let expected = [
+            (Severity::Other, "PHP Warning:  early".to_owned()),
+            (Severity::Fatal, lines),
+            (Severity::Other, "noted by a shutdown function".to_owned()),
+        ];
+        let expected = expected.map(|(severity, text)| Entry { severity, text });
+        assert_eq!(all, expected);
+        // As php-fpm says it.
+        assert_eq!(entries(&format!("PHP message: {TRACE}"))[0].severity, Severity::Fatal);
+        assert_eq!(entries(&format!("PHP message: {TRACE}")).len(), 1);
+        assert_eq!(entries("PHP Parse error:  x in y\nmore").len(), 2);
+    }
+
+    #[test]
+    fn a_message_of_a_worker_is_one_entry_whatever_its_lines() {
+        let mut log = ScriptLog::new(Records::Messages);
+        let all = logged(&mut log, b"one\nPHP Warning:  two\n", true);
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].text, "one\n    PHP Warning:  two");
+        assert!(logged(&mut log, b"\n", true).is_empty());
+        assert_eq!(logged(&mut log, TRACE.as_bytes(), true)[0].severity, Severity::Fatal);
+    }
+
+    #[test]
+    fn a_record_means_the_same_however_it_is_cut() {
+        let text = format!("one\r\n\n{TRACE}two");
+        let whole = entries(&text);
+        assert_eq!(whole.len(), 3);
+        for cut in 0..text.len() {
+            let mut log = ScriptLog::new(Records::Text);
+            assert!(logged(&mut log, &text.as_bytes()[..cut], false).is_empty());
+            assert_eq!(logged(&mut log, &text.as_bytes()[cut..], true), whole);
+        }
+    }
+
+    #[test]
+    fn no_text_passes_for_an_entry_of_its_own() {
+        let text =
+            "PHP Fatal error:  Uncaught E: x\n2026-01-01 ERROR forged\n\u{1b}[2J\n  thrown in y";
+        let all = entries(text);
+        assert_eq!(all.len(), 1);
+        assert!(all[0].text.lines().skip(1).all(|line| line.starts_with("    ")));
+        assert!(!all[0].text.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn entries_are_bounded_in_number_and_length_and_the_rest_is_counted() {
+        let (mut budget, now) = (Budget::default(), Instant::now());
+        let logged = |budget: &mut Budget, text: &[u8], now| {
+            let mut entries = Vec::new();
+            budget.take(messages(text), now, |entry| entries.push(entry));
+            entries
+        };
+        let mut count = 0;
+        for _ in 0..100 {
+            count += logged(&mut budget, &b"line\n".repeat(100), now).len() as u64;
+        }
+        assert_eq!(count, ENTRIES_PER_SECOND);
+        let after = logged(&mut budget, b"again", now + SECOND);
+        let suppressed = 100 * 100 - ENTRIES_PER_SECOND;
+        assert!(after[0].text.starts_with(&format!("{suppressed} more")), "{after:?}");
+        assert_eq!(after[1].text, "again");
+        let long = entries(&"x".repeat(60_000));
+        assert!(long[0].text.len() < MAX_ENTRY + 100 && long[0].text.contains("51808 bytes more"));
+        let mut bytes = 0;
+        let mut budget = Budget::default();
+        for _ in 0..1000 {
+            let all = logged(&mut budget, "x".repeat(60_000).as_bytes(), now);
+            bytes += all.iter().map(|entry| entry.text.len()).sum::<usize>();
+        }
+        assert!(bytes < BYTES_PER_SECOND + 2 * MAX_ENTRY, "{bytes}");
+        budget.flush(|entry| assert!(entry.text.contains("more messages")));
+        budget.flush(|entry| panic!("once: {entry:?}"));
+    }
+}

@@ -1,0 +1,373 @@
+//! The answer to one request over a connection, without the connection: records come in, what they mean goes out.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use sendoff_fastcgi::direct::Sent;
+use sendoff_fastcgi::handover::{Hints, MAX_EXPLANATION, Record};
+use sendoff_fastcgi::record::{EndRequest, Kind};
+use sendoff_fastcgi::region::Piece;
+use sendoff_fastcgi::{Decoder, Part};
+use sendoff_message::response::ResponseEnd;
+use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+
+/// Descriptors that may wait for the record that needs them: an application has one to send.
+const MAX_WAITING_DESCRIPTORS: usize = 1;
+
+/// `protocolStatus` of an `END_REQUEST` that refuses (FastCGI 1.0 §5.5).
+pub(super) const CANT_MPX_CONN: u8 = 1;
+pub(super) const OVERLOADED: u8 = 2;
+
+/// What the application has said; `D` is a descriptor.
+#[derive(Debug)]
+pub(super) enum Output<D> {
+    /// Bytes of the CGI header block and the body.
+    Bytes(Bytes),
+    /// The application has written the beginning of the response to the client.
+    Sent(Sent),
+    /// Memory that the application shares on this connection.
+    Region(D),
+    /// Bytes of the body in that memory.
+    Piece(Piece),
+    /// Text about the bytes that follow, for `sendoff explain`.
+    Explanation(Bytes),
+    /// A piece of what the application writes to its log.
+    Log { text: Bytes, ends_record: bool },
+    /// The response has ended; the connection may serve the next request.
+    End(Hints, ResponseEnd),
+}
+
+/// What goes over the connection besides bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Medium {
+    /// Descriptors, so that the application may know handover.
+    Unix,
+    Tcp,
+}
+
+/// Who may write to the client.
+///
+/// ```text
+///  Lent ── SENT, or the first bytes of the response ──▶ Front
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Writer {
+    Front,
+    Lent,
+}
+
+/// Whether the application has said anything since it got the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Voice {
+    Silent,
+    Heard,
+}
+
+/// The answer to one request.
+#[derive(Debug)]
+pub(super) struct Answer {
+    id: u16,
+    /// The previous request on a kept connection.
+    previous: Option<u16>,
+    medium: Medium,
+    writer: Writer,
+    voice: Voice,
+    decoder: Decoder,
+}
+
+impl Answer {
+    /// The answer to request `id`, on a connection whose last request was `previous`.
+    pub(super) fn new(id: u16, previous: Option<u16>, medium: Medium, writer: Writer) -> Self {
+        Self { id, previous, medium, writer, voice: Voice::Silent, decoder: Decoder::default() }
+    }
+
+    /// Who may write to the client now.
+    pub(super) fn writer(&self) -> Writer {
+        self.writer
+    }
+
+    /// Whether the connection has served another request before.
+    pub(super) fn is_after_another(&self) -> bool {
+        self.previous.is_some()
+    }
+
+    /// Whether nothing of a further record has come.
+    pub(super) fn is_at_boundary(&self) -> bool {
+        self.decoder.at_boundary()
+    }
+
+    /// The application has closed the connection after it was sent this many bytes of the request, which `were_read` for certain. One
+    /// that was idle may have closed a kept connection before the request came; on a new one, something was read if something was sent.
+    pub(super) fn closed(&self, sent: u64, were_read: bool) -> UpstreamError {
+        let may_be_unread = self.previous.is_some() && !were_read;
+        let is_unread = self.voice == Voice::Silent && (may_be_unread || sent == 0);
+        UpstreamError::died(if is_unread { Retry::Safe } else { Retry::Unsafe })
+    }
+
+    /// The next thing that the application has said; `None` until more has been received.
+    ///
+    /// # Errors
+    /// The application takes no request now, or talks nonsense. The connection is of no more use.
+    pub(super) fn next<D>(
+        &mut self,
+        received: &mut BytesMut,
+        descriptors: &mut VecDeque<D>,
+    ) -> Result<Option<Output<D>>, UpstreamError> {
+        if descriptors.len() > MAX_WAITING_DESCRIPTORS {
+            return Err(UpstreamError::broken("it sent descriptors that no record claims"));
+        }
+        if !received.is_empty() {
+            self.voice = Voice::Heard;
+        }
+        while let Some(part) = self.decoder.next(received).map_err(malformed)? {
+            if let Some(output) = self.part(part, descriptors)? {
+                return Ok(Some(output));
+            }
+        }
+        Ok(None)
+    }
+
+    fn part<D>(
+        &mut self,
+        part: Part,
+        descriptors: &mut VecDeque<D>,
+    ) -> Result<Option<Output<D>>, UpstreamError> {
+        let (Part::Stream { kind, request_id, .. }
+        | Part::EndOfStream { kind, request_id }
+        | Part::Record { kind, request_id, .. }) = part;
+        // php-fpm writes what a script says after fastcgi_finish_request() behind the end of its response.
+        if Some(request_id) == self.previous {
+            return Ok(None);
+        }
+        if request_id != self.id {
+            return Err(out_of_place(kind));
+        }
+        match part {
+            Part::Stream { kind: Kind::STDOUT, data, .. } => {
+                self.writer = Writer::Front;
+                Ok(Some(Output::Bytes(data)))
+            }
+            Part::Stream { kind: Kind::STDERR, data, .. } => {
+                let ends_record = !self.decoder.is_inside_content();
+                Ok(Some(Output::Log { text: data, ends_record }))
+            }
+            Part::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => Ok(None),
+            Part::Record { kind: Kind::END_REQUEST, content, padding, .. } => {
+                let hints = match self.medium {
+                    Medium::Unix => Hints::of(&padding),
+                    Medium::Tcp => Hints::default(),
+                };
+                let ending = end(&content)?;
+                Ok(Some(Output::End(hints, ending)))
+            }
+            Part::Record { kind: Kind::EXPLAIN, content, .. }
+                if self.medium == Medium::Unix && content.len() <= MAX_EXPLANATION =>
+            {
+                Ok(Some(Output::Explanation(content)))
+            }
+            Part::Record { kind, content, .. } => {
+                match Record::decode(kind, &content).map_err(malformed)? {
+                    Some(record) => self.record(kind, record, descriptors).map(Some),
+                    None => Err(out_of_place(kind)),
+                }
+            }
+            _ => Err(out_of_place(kind)),
+        }
+    }
+
+    fn record<D>(
+        &mut self,
+        kind: Kind,
+        record: Record,
+        descriptors: &mut VecDeque<D>,
+    ) -> Result<Output<D>, UpstreamError> {
+        match record {
+            Record::Region => {
+                let missing = || UpstreamError::broken("it announced a region and sent none");
+                descriptors.pop_front().map(Output::Region).ok_or_else(missing)
+            }
+            Record::Sent(sent) if self.writer == Writer::Lent => {
+                self.writer = Writer::Front;
+                Ok(Output::Sent(sent))
+            }
+            Record::Sent(_) => Err(UpstreamError::broken("a SENT record out of place")),
+            Record::Piece(piece) => {
+                self.writer = Writer::Front;
+                Ok(Output::Piece(piece))
+            }
+            _ => Err(out_of_place(kind)),
+        }
+    }
+}
+
+pub(super) fn end(content: &[u8]) -> Result<ResponseEnd, UpstreamError> {
+    // It says that it has not begun with the request.
+    let busy = |why| UpstreamError::new(UpstreamErrorKind::Overloaded, Retry::Safe, why);
+    let EndRequest { app_status, protocol_status } =
+        EndRequest::decode(content).map_err(malformed)?;
+    match protocol_status {
+        0 => Ok(ResponseEnd::of(app_status)),
+        CANT_MPX_CONN => Err(busy("it takes one request at a time (CANT_MPX_CONN)")),
+        OVERLOADED => Err(busy("it is overloaded")),
+        status => Err(UpstreamError::broken(format!("it refused the request, status {status}"))),
+    }
+}
+
+pub(super) fn malformed(error: sendoff_fastcgi::Error) -> UpstreamError {
+    UpstreamError::broken(error.to_string())
+}
+
+pub(super) fn out_of_place(kind: Kind) -> UpstreamError {
+    UpstreamError::broken(format!("a record of type {} out of place", kind.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use sendoff_fastcgi::direct::Rest;
+    use sendoff_fastcgi::handover::Sockets;
+    use sendoff_fastcgi::record::Header;
+
+    use super::*;
+
+    const SENT: Sent = Sent {
+        wire: 100,
+        head: 50,
+        framed: 0,
+        rest: Rest::Length(0),
+        status: 200,
+        gone: false,
+        surplus: false,
+    };
+
+    fn stream(kind: Kind, id: u16, text: &[u8]) -> Vec<u8> {
+        [&Header::new(kind, id, text.len().try_into().unwrap()).encode(), text].concat()
+    }
+
+    fn record(record: Record) -> Vec<u8> {
+        let mut wire = Vec::new();
+        record.encode(2, &mut wire);
+        wire
+    }
+
+    fn end(protocol_status: u8) -> Vec<u8> {
+        let end = EndRequest { app_status: 0, protocol_status };
+        Hints { region: true, direct: Sockets::All, channel: false }.end_request(end, 2).to_vec()
+    }
+
+    fn answer(medium: Medium, writer: Writer) -> Answer {
+        Answer::new(2, Some(1), medium, writer)
+    }
+
+    /// What these pieces say, neighbouring bytes joined, or the error.
+    fn hear(
+        answer: &mut Answer,
+        pieces: &[&[u8]],
+        fds: &[u32],
+    ) -> Result<Vec<String>, UpstreamError> {
+        let (mut buffer, mut fds) = (BytesMut::new(), VecDeque::from(fds.to_vec()));
+        let (mut said, mut body) = (Vec::new(), Vec::new());
+        for piece in pieces {
+            buffer.extend_from_slice(piece);
+            while let Some(output) = answer.next(&mut buffer, &mut fds)? {
+                match output {
+                    Output::Bytes(bytes) => body.extend_from_slice(&bytes),
+                    other => {
+                        said.push(format!("{:?} {other:?}", String::from_utf8_lossy(&body)));
+                        body.clear();
+                    }
+                }
+            }
+        }
+        Ok(said)
+    }
+
+    #[test]
+    fn an_answer_means_the_same_however_it_is_cut() {
+        let piece = Record::Piece(Piece { chunk: 0, last: true, offset: 0, length: 5 });
+        let wire = [
+            stream(Kind::STDOUT, 1, b"late words of the previous request"),
+            stream(Kind::STDOUT, 2, b"Status: 200\r\n\r\n"),
+            record(Record::Region),
+            record(piece),
+            stream(Kind::STDOUT, 2, b"the end"),
+            stream(Kind::STDOUT, 2, b""),
+            end(0),
+        ]
+        .concat();
+        let whole = hear(&mut answer(Medium::Unix, Writer::Front), &[&wire], &[5]).unwrap();
+        assert_eq!(whole.len(), 3, "{whole:?}");
+        assert!(whole[2].contains("the end") && whole[2].contains("direct: All"));
+        for cut in 0..=wire.len() {
+            let mut answer = answer(Medium::Unix, Writer::Front);
+            let heard = hear(&mut answer, &[&wire[..cut], &wire[cut..]], &[5]);
+            assert_eq!(heard.as_ref(), Ok(&whole), "cut at {cut}");
+            assert!(answer.is_at_boundary());
+        }
+        // Over TCP the hints mean nothing.
+        let tcp = hear(&mut answer(Medium::Tcp, Writer::Front), &[&end(0)], &[]).unwrap();
+        assert!(tcp[0].contains("direct: None"));
+    }
+
+    #[test]
+    fn a_connection_that_closes_says_whether_the_request_may_be_sent_again() {
+        let heard = stream(Kind::STDERR, 2, b"x");
+        for (previous, bytes, sent, expected) in [
+            (Some(1), &b""[..], 100, Retry::Safe),
+            (Some(1), &heard[..3], 100, Retry::Unsafe),
+            (None, b"", 0, Retry::Safe),
+            (None, b"", 1, Retry::Unsafe),
+        ] {
+            let mut answer = Answer::new(2, previous, Medium::Unix, Writer::Front);
+            hear(&mut answer, &[bytes], &[]).unwrap();
+            assert_eq!(
+                answer.closed(sent, false).retry(),
+                expected,
+                "{previous:?}, {sent} bytes sent"
+            );
+        }
+    }
+
+    #[test]
+    fn a_lent_socket_comes_back_once_and_first() {
+        let sent = record(Record::Sent(SENT));
+        let mut lent = answer(Medium::Unix, Writer::Lent);
+        hear(&mut lent, &[&sent], &[]).unwrap();
+        assert_eq!(lent.writer(), Writer::Front);
+        hear(&mut lent, &[&sent], &[]).unwrap_err();
+        hear(&mut answer(Medium::Unix, Writer::Front), &[&sent], &[]).unwrap_err();
+        let after_body = [stream(Kind::STDOUT, 2, b"x"), sent].concat();
+        hear(&mut answer(Medium::Unix, Writer::Lent), &[&after_body], &[]).unwrap_err();
+    }
+
+    #[test]
+    fn explanations_are_short_and_come_over_unix_sockets() {
+        let explanation = |len| stream(Kind::EXPLAIN, 2, &vec![b'x'; len]);
+        let unix = || answer(Medium::Unix, Writer::Front);
+        let heard = hear(&mut unix(), &[&explanation(MAX_EXPLANATION)], &[]).unwrap();
+        assert!(heard[0].contains("Explanation"), "{heard:?}");
+        hear(&mut unix(), &[&explanation(MAX_EXPLANATION + 1)], &[]).unwrap_err();
+        let mut tcp = answer(Medium::Tcp, Writer::Front);
+        hear(&mut tcp, &[&explanation(1)], &[]).unwrap_err();
+    }
+
+    #[test]
+    fn refusals_and_nonsense_are_told_apart() {
+        let heard = |wire: &[u8], fds: &[u32]| {
+            let heard = hear(&mut answer(Medium::Unix, Writer::Front), &[wire], fds);
+            heard.unwrap_err().kind()
+        };
+        assert_eq!(heard(&end(CANT_MPX_CONN), &[]), UpstreamErrorKind::Overloaded);
+        assert_eq!(heard(&end(OVERLOADED), &[]), UpstreamErrorKind::Overloaded);
+        for nonsense in [
+            end(3),
+            record(Record::Region),
+            record(Record::Detach),
+            stream(Kind::STDIN, 2, b"x"),
+            stream(Kind::STDOUT, 3, b"x"),
+            b"HTTP/1.1 200".to_vec(),
+        ] {
+            assert_eq!(heard(&nonsense, &[]), UpstreamErrorKind::Broken, "{nonsense:?}");
+        }
+        assert_eq!(heard(b"", &[1, 2]), UpstreamErrorKind::Broken);
+    }
+}

@@ -1,0 +1,161 @@
+//! The channel: processes of FastCGI applications on this host open links to the front (`docs/handover.md` §8), and hand
+//! over on them what they would otherwise copy.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use rustix::net::{
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
+    socket_with,
+};
+use rustix::process::Pid;
+use sendoff_fastcgi::channel::{Announcement, REGISTERED, REGISTRATION_LEN, Registration, Secret};
+use sendoff_upstream_worker::claims::{Claim, Claims, random_secret};
+pub use sendoff_upstream_worker::register::{NewLink, Origin};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::timeout;
+
+/// Registrations that may wait to be taken.
+const BACKLOG: i32 = 128;
+/// Registrations at work at a time: every process on this host may connect, and could otherwise use up all descriptors.
+const MAX_REGISTERING: usize = 64;
+/// How long a process may take from its connect to its message, which are two system calls.
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long accepting pauses when descriptors have run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Where processes register: the same for all event loops.
+#[derive(Clone)]
+pub struct Channel {
+    name: String,
+    token: Secret,
+    links: u8,
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Channel({})", self.name)
+    }
+}
+
+impl Channel {
+    /// A channel for this many event loops, and its listener. The socket is abstract: a process may register if it has the
+    /// token, wherever it looks from (`chroot`, another user, a `/tmp` of its own) in the same network namespace.
+    ///
+    /// # Errors
+    /// Too many event loops, or those of `bind(2)`.
+    pub fn open(event_loops: usize) -> io::Result<(Self, OwnedFd)> {
+        let links = u8::try_from(event_loops).map_err(io::Error::other)?;
+        let token = random_secret()?;
+        let unique = String::from_utf8_lossy(&random_secret()?.to_hex()[..16]).into_owned();
+        let name = format!("sendoff-{}-{unique}", std::process::id());
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+        listen(&socket, BACKLOG)?;
+        Ok((Self { name, token, links }, socket))
+    }
+
+    /// Announces the channel for one request: the value of the parameter, and the claim with which the request's body may
+    /// come on the link of this event loop.
+    ///
+    /// # Errors
+    /// The kernel has no random bits.
+    pub fn announce(
+        &self,
+        claims: &Rc<Claims>,
+        event_loop: usize,
+    ) -> io::Result<(Vec<u8>, Rc<Claim>)> {
+        let claim = claims.add()?;
+        let announcement = Announcement {
+            name: self.name.clone(),
+            token: self.token,
+            links: self.links,
+            link: u8::try_from(event_loop).map_err(io::Error::other)?,
+            claim: claim.secret(),
+        };
+        Ok((announcement.encode(), claim))
+    }
+
+    /// Takes registrations and gives every event loop its link, for ever.
+    ///
+    /// # Errors
+    /// The listener could not be registered with the event loop.
+    pub async fn receive(
+        self,
+        listener: OwnedFd,
+        loops: Vec<UnboundedSender<NewLink>>,
+    ) -> io::Result<()> {
+        // A packet socket; the type is used to wait for it and for nothing else. The same below.
+        let listener = UnixStream::from_std(listener.into())?;
+        let places = Arc::new(Semaphore::new(MAX_REGISTERING));
+        loop {
+            let place = Arc::clone(&places).acquire_owned().await.map_err(io::Error::other)?;
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let accepted =
+                listener.async_io(Interest::READABLE, || Ok(accept_with(&listener, flags)?));
+            match accepted.await {
+                Ok(socket) => {
+                    let (channel, loops) = (self.clone(), loops.clone());
+                    tokio::task::spawn_local(async move {
+                        let _place = place;
+                        match timeout(REGISTER_TIMEOUT, channel.register(socket, &loops)).await {
+                            Ok(Ok(pid)) => tracing::debug!(pid, "a process opened its links"),
+                            Ok(Err(error)) => tracing::warn!(%error, "a registration was refused"),
+                            Err(_) => tracing::warn!("a registration did not come"),
+                        }
+                    });
+                }
+                Err(error) => {
+                    tracing::error!(%error, "a registration cannot be taken");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn register(
+        &self,
+        socket: OwnedFd,
+        loops: &[UnboundedSender<NewLink>],
+    ) -> io::Result<i32> {
+        let socket = UnixStream::from_std(socket.into())?;
+        let mut message = BytesMut::with_capacity(REGISTRATION_LEN + 1);
+        let mut fds = VecDeque::new();
+        let received = socket.async_io(Interest::READABLE, || {
+            sendoff_sys::fdpass::try_receive(socket.as_fd(), &mut message, &mut fds)
+        });
+        received.await?;
+        let refused = io::Error::other;
+        let registration = Registration::decode(&message).ok_or_else(|| refused("no message"))?;
+        if registration.token != self.token {
+            return Err(refused("a wrong token"));
+        }
+        let pid = i32::try_from(registration.pid).ok().filter(|&pid| Pid::from_raw(pid).is_some());
+        let pid = pid.ok_or_else(|| refused("a wrong process id"))?;
+        if registration.links as usize != loops.len() || fds.len() != loops.len() + 1 {
+            return Err(refused("a wrong number of links"));
+        }
+        let guard = fds.pop_back().ok_or_else(|| refused("no guard"))?;
+        let guards: Vec<_> = loops.iter().map(|_| guard.try_clone()).collect::<io::Result<_>>()?;
+        for ((number, event_loop), (socket, guard)) in
+            loops.iter().enumerate().zip(fds.into_iter().zip(guards))
+        {
+            let number = u8::try_from(number).map_err(io::Error::other)?;
+            let new = NewLink { origin: Origin::Channel, pid, number, socket, guard };
+            // A loop that has ended needs no link.
+            drop(event_loop.send(new));
+        }
+        rustix::net::send(&socket, &[REGISTERED], SendFlags::NOSIGNAL)?;
+        Ok(pid)
+    }
+}

@@ -1,0 +1,500 @@
+//! The clock stands still while there is something to do, and then leaps to the next timer.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::thread;
+
+use sendoff_upstream::queue::LOCALITY;
+use tokio::task::LocalSet;
+use tokio::time::advance;
+
+use super::*;
+
+/// A test that holds another reference sees whether it is closed.
+type Connection = Arc<()>;
+
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Timers go off up to a millisecond late.
+const MOMENT: Duration = Duration::from_millis(1);
+/// For so long no process has taken a new connection that none is free.
+const LATE: Duration = WAKE_UP.saturating_add(MOMENT);
+
+fn run(test: impl Future<Output = ()>) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+    LocalSet::new().block_on(&runtime, test);
+}
+
+fn connections() -> Arc<Connections<Connection>> {
+    Connections::new(PATIENCE, QueueLimits::default())
+}
+
+fn is_closed(connection: &Connection) -> bool {
+    Arc::strong_count(connection) == 1
+}
+
+type Waiting = Pin<Box<dyn Future<Output = Result<Grant<Connection>, UpstreamError>>>>;
+
+async fn poll_once(waiting: &mut Waiting) -> Option<Result<Grant<Connection>, UpstreamError>> {
+    tokio::select! {
+        biased;
+        result = waiting => Some(result),
+        () = std::future::ready(()) => None,
+    }
+}
+
+impl Connections<Connection> {
+    /// Connections in all, those among them that are untaken, and those that are idle.
+    fn counts(&self) -> (usize, usize, usize) {
+        let state = self.state();
+        assert!(state.wanted <= state.untaken);
+        (state.open, state.untaken, state.idle.len())
+    }
+
+    async fn new_place(self: &Arc<Self>, repeatable: bool) -> Place<Connection> {
+        match self.acquire(repeatable).await.unwrap() {
+            Grant::New(place) => place,
+            Grant::Shared => panic!("it takes one request at a time"),
+            Grant::Kept(..) => panic!("a kept connection"),
+        }
+    }
+
+    async fn taken_place(self: &Arc<Self>) -> Place<Connection> {
+        let mut place = self.new_place(true).await;
+        place.is_taken();
+        place
+    }
+
+    async fn kept(self: &Arc<Self>) -> (Place<Connection>, Connection) {
+        match self.acquire(true).await.unwrap() {
+            Grant::Kept(place, connection) => (place, connection),
+            Grant::New(_) => panic!("a new connection"),
+            Grant::Shared => panic!("it takes one request at a time"),
+        }
+    }
+
+    /// A connection in use, of an application that was found to have no more processes.
+    async fn only_place(self: &Arc<Self>) -> Place<Connection> {
+        let before = self.taken_place().await;
+        let mut place = self.new_place(true).await;
+        advance(LATE).await;
+        before.keep(Connection::default());
+        place.is_taken();
+        place
+    }
+
+    /// A request that finds nothing.
+    async fn waiting(self: &Arc<Self>, repeatable: bool) -> Waiting {
+        let of = Arc::clone(self);
+        let mut waiting: Waiting = Box::pin(async move { of.acquire(repeatable).await });
+        assert!(poll_once(&mut waiting).await.is_none());
+        waiting
+    }
+}
+
+async fn gets_new(waiting: &mut Waiting) -> Place<Connection> {
+    match poll_once(waiting).await {
+        Some(Ok(Grant::New(place))) => place,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn gets_kept(waiting: &mut Waiting) -> (Place<Connection>, Connection) {
+    match poll_once(waiting).await {
+        Some(Ok(Grant::Kept(place, connection))) => (place, connection),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits until a new connection may be tried, which is after `expected`.
+async fn gets_new_after(expected: Duration, waiting: Waiting) -> Place<Connection> {
+    let begun = Instant::now();
+    let Ok(Grant::New(place)) = waiting.await else { panic!("no new connection") };
+    let waited = begun.elapsed();
+    assert!(waited >= expected && waited <= expected + MOMENT, "{waited:?}, not {expected:?}");
+    place
+}
+
+#[test]
+fn new_then_untaken_then_in_use_then_idle_then_in_use_again() {
+    run(async {
+        let connections = connections();
+        let mut place = connections.new_place(true).await;
+        assert!(!place.was_taken());
+        assert_eq!(connections.counts(), (1, 1, 0));
+        place.is_taken();
+        assert_eq!(connections.counts(), (1, 0, 0));
+        place.keep(Connection::default());
+        assert_eq!(connections.counts(), (1, 0, 1));
+        let (place, _connection) = connections.kept().await;
+        assert!(place.was_taken());
+        assert_eq!(connections.counts(), (1, 0, 0));
+        drop(place);
+        assert_eq!(connections.counts(), (0, 0, 0));
+    });
+}
+
+#[test]
+fn a_repeatable_request_gets_the_newest_idle_connection_for_another_the_oldest_is_closed() {
+    run(async {
+        let connections = connections();
+        let both = [Connection::default(), Connection::default()];
+        let places = [connections.taken_place().await, connections.taken_place().await];
+        places.into_iter().zip(&both).for_each(|(place, one)| place.keep(Arc::clone(one)));
+        let new = connections.new_place(false).await;
+        assert_eq!(both.each_ref().map(is_closed), [true, false]);
+        assert_eq!(connections.counts(), (2, 1, 1));
+        let (_place, connection) = connections.kept().await;
+        assert!(Arc::ptr_eq(&connection, &both[1]));
+        drop(new);
+        assert_eq!(connections.counts(), (1, 0, 0));
+    });
+}
+
+#[test]
+fn one_new_connection_is_tried_at_a_time_the_next_when_it_is_taken_or_has_had_its_time() {
+    run(async {
+        let connections = connections();
+        let mut first = connections.new_place(true).await;
+        let mut second = connections.waiting(true).await;
+        let third = connections.waiting(true).await;
+        first.is_taken();
+        let _untaken = gets_new(&mut second).await;
+        let _another = gets_new_after(PATIENCE, third).await;
+        assert_eq!(connections.counts(), (3, 2, 0));
+    });
+}
+
+#[test]
+fn when_all_are_busy_the_next_free_one_is_closed_and_none_is_tried_for_twice_as_long_each_time() {
+    run(async {
+        let connections = connections();
+        let mut busy = connections.taken_place().await;
+        let mut hold = HOLD_MIN;
+        for _ in 0..8 {
+            let mut new = connections.new_place(true).await;
+            let connection = Connection::default();
+            advance(LATE).await;
+            busy.keep(Arc::clone(&connection));
+            assert!(is_closed(&connection));
+            assert_eq!(connections.counts(), (1, 1, 0));
+            // By the process that was set free, so that nothing is known of others.
+            new.is_taken();
+            let next = connections.waiting(true).await;
+            drop(gets_new_after(hold, next).await);
+            hold = (hold * 2).min(HOLD_MAX);
+            busy = new;
+        }
+        // One that is taken while all others are busy: there are more processes.
+        let _other = connections.taken_place().await;
+        let mut new = connections.new_place(true).await;
+        advance(LATE).await;
+        busy.keep(Connection::default());
+        new.is_taken();
+        let next = connections.waiting(true).await;
+        gets_new_after(HOLD_MIN, next).await;
+    });
+}
+
+#[test]
+fn another_process_is_set_free_if_the_first_did_not_take_the_new_connection() {
+    run(async {
+        let connections = connections();
+        let mut places = Vec::new();
+        for _ in 0..3 {
+            places.push(connections.taken_place().await);
+        }
+        let _untaken = connections.new_place(true).await;
+        advance(WAKE_UP * 2).await;
+        let closed = [WAKE_UP, WAKE_UP, MOMENT].map(|pause| (pause, Connection::default()));
+        let mut seen = Vec::new();
+        for (place, (pause, connection)) in places.into_iter().zip(closed) {
+            place.keep(Arc::clone(&connection));
+            seen.push(is_closed(&connection));
+            advance(pause).await;
+        }
+        // The second in time, the third when it is overdue.
+        assert_eq!(seen, [true, false, true]);
+        assert_eq!(connections.counts(), (2, 1, 1));
+    });
+}
+
+#[test]
+fn the_oldest_waiter_is_served_and_one_that_left_is_passed_over() {
+    run(async {
+        let connections = connections();
+        let place = connections.only_place().await;
+        let gone = connections.waiting(true).await;
+        let mut first = connections.waiting(true).await;
+        let mut second = connections.waiting(true).await;
+        drop(gone);
+        place.keep(Connection::default());
+        let (place, connection) = gets_kept(&mut first).await;
+        assert!(poll_once(&mut second).await.is_none());
+        place.keep(connection);
+        gets_kept(&mut second).await;
+        assert_eq!(connections.counts(), (0, 0, 0));
+    });
+}
+
+#[test]
+fn a_waiter_of_the_same_event_loop_goes_before_one_that_has_waited_little_longer() {
+    run(async {
+        for (longer, is_before) in [(LOCALITY / 2, true), (LOCALITY * 2, false)] {
+            let connections = connections();
+            let place = connections.only_place().await;
+            let mut other = connections.waiting(true).await;
+            let elsewhere = thread::spawn(|| thread::current().id()).join().unwrap();
+            {
+                let mut state = connections.state();
+                let (_, waiter) = state.waiting.pop(thread::current().id()).unwrap();
+                state.waiting.push(elsewhere, Instant::now(), waiter);
+            }
+            advance(longer).await;
+            let mut near = connections.waiting(true).await;
+            place.keep(Connection::default());
+            let (served, passed) =
+                if is_before { (&mut near, &mut other) } else { (&mut other, &mut near) };
+            let _place = gets_kept(served).await;
+            assert!(poll_once(passed).await.is_none());
+        }
+    });
+}
+
+#[test]
+fn a_waiter_that_may_not_be_repeated_gets_a_new_connection_for_one_that_is_free() {
+    run(async {
+        let connections = connections();
+        let place = connections.only_place().await;
+        let mut waiting = connections.waiting(false).await;
+        let connection = Connection::default();
+        place.keep(Arc::clone(&connection));
+        let _place = gets_new(&mut waiting).await;
+        assert!(is_closed(&connection));
+        assert_eq!(connections.counts(), (1, 1, 0));
+    });
+}
+
+#[test]
+fn a_waiter_that_gives_up_leaves_nothing_behind_whenever_it_does() {
+    run(async {
+        let connections = connections();
+        // Before there is anything.
+        let place = connections.only_place().await;
+        drop(connections.waiting(true).await);
+        place.keep(Connection::default());
+        assert_eq!(connections.counts(), (1, 0, 1));
+        // With a kept connection on its way to it: the process is free for the next.
+        let (place, connection) = connections.kept().await;
+        let (first, mut second) =
+            (connections.waiting(true).await, connections.waiting(true).await);
+        place.keep(Arc::clone(&connection));
+        drop(first);
+        assert!(is_closed(&connection));
+        let place = gets_new(&mut second).await;
+        assert_eq!(connections.counts(), (1, 1, 0));
+        // With the right to make one on its way to it.
+        let (first, mut second) =
+            (connections.waiting(true).await, connections.waiting(true).await);
+        advance(HOLD_MIN).await;
+        drop(place);
+        drop(first);
+        drop(gets_new(&mut second).await);
+        assert_eq!(connections.counts(), (0, 0, 0));
+    });
+}
+
+/// Requests whose clients had left kept the queue full.
+#[test]
+fn a_request_that_is_dropped_leaves_room_for_the_next() {
+    run(async {
+        let limits = QueueLimits { requests: 2, ..QueueLimits::default() };
+        let connections = Connections::new(PATIENCE, limits);
+        let _untaken = connections.new_place(true).await;
+        let gone = [connections.waiting(true).await, connections.waiting(true).await];
+        assert!(connections.acquire(true).await.is_err());
+        drop(gone);
+        assert!(connections.state().waiting.is_empty());
+        drop(connections.waiting(true).await);
+    });
+}
+
+#[test]
+fn a_connection_that_died_while_idle_makes_room_for_the_next_request() {
+    run(async {
+        let connections = connections();
+        connections.only_place().await.keep(Connection::default());
+        // What a request does that gets a dead one.
+        let (place, _dead) = connections.kept().await;
+        let mut next = connections.waiting(true).await;
+        drop(place);
+        drop(gets_new(&mut next).await);
+        assert_eq!(connections.counts(), (0, 0, 0));
+    });
+}
+
+#[test]
+fn after_a_connection_that_failed_the_next_is_tried_at_once_or_later_if_the_listener_is_full() {
+    run(async {
+        let connections = connections();
+        let _busy = connections.taken_place().await;
+        let place = connections.new_place(true).await;
+        let (mut first, second) =
+            (connections.waiting(true).await, connections.waiting(true).await);
+        drop(place);
+        let place = gets_new(&mut first).await;
+        place.back_off();
+        drop(place);
+        let place = gets_new_after(HOLD_MIN, second).await;
+        drop(place);
+        assert_eq!(connections.counts(), (1, 0, 0));
+    });
+}
+
+#[test]
+fn where_there_is_no_connection_at_all_nobody_waits() {
+    run(async {
+        let connections = connections();
+        let place = connections.new_place(true).await;
+        place.back_off();
+        let mut next = connections.waiting(true).await;
+        drop(place);
+        gets_new(&mut next).await;
+    });
+}
+
+#[test]
+fn idle_connections_are_few_and_closed_when_they_are_old_or_say_something() {
+    run(async {
+        let connections = connections();
+        let mut places = Vec::new();
+        for _ in 0..=MAX_IDLE {
+            places.push(connections.taken_place().await);
+        }
+        let kept: Vec<Connection> = places.iter().map(|_| Connection::default()).collect();
+        places.into_iter().zip(&kept).for_each(|(place, one)| place.keep(Arc::clone(one)));
+        assert_eq!(connections.counts(), (MAX_IDLE, 0, MAX_IDLE));
+        assert!(is_closed(&kept[MAX_IDLE]));
+        connections.close_old(|one| !Arc::ptr_eq(one, &kept[0]));
+        assert!(is_closed(&kept[0]));
+        assert_eq!(connections.counts(), (MAX_IDLE - 1, 0, MAX_IDLE - 1));
+        // One is used again meanwhile.
+        advance(IDLE_TIME / 2).await;
+        let (place, connection) = connections.kept().await;
+        place.keep(connection);
+        advance(IDLE_TIME / 2).await;
+        connections.close_old(|_| true);
+        assert_eq!(connections.counts(), (1, 0, 1));
+        assert!(!is_closed(&kept[MAX_IDLE - 1]));
+    });
+}
+
+#[test]
+fn a_connection_that_was_used_for_long_is_closed_and_its_process_looks_at_a_new_one() {
+    run(async {
+        let connections = connections();
+        let (first, second) = (connections.taken_place().await, connections.taken_place().await);
+        advance(MAX_AGE + MOMENT).await;
+        let connection = Connection::default();
+        first.keep(Arc::clone(&connection));
+        assert!(is_closed(&connection));
+        assert_eq!(connections.counts(), (1, 0, 0));
+        let _busy = connections.only_place().await;
+        let mut waiting = connections.waiting(true).await;
+        second.keep(connection);
+        let _place = gets_new(&mut waiting).await;
+        assert_eq!(connections.counts(), (2, 1, 0));
+    });
+}
+
+#[test]
+fn requests_wait_in_a_bounded_queue_and_for_a_bounded_time() {
+    run(async {
+        let limits = QueueLimits::default();
+        let connections = Connections::new(limits.wait * 2, limits);
+        let _untaken = connections.new_place(true).await;
+        let mut waiting = Vec::new();
+        for _ in 0..limits.requests {
+            waiting.push(connections.waiting(true).await);
+        }
+        let refused = connections.acquire(true).await.unwrap_err();
+        assert_eq!(refused.kind(), UpstreamErrorKind::QueueFull);
+        let begun = Instant::now();
+        for one in waiting {
+            assert_eq!(one.await.unwrap_err().kind(), UpstreamErrorKind::WaitTimedOut);
+        }
+        assert!(begun.elapsed() <= limits.wait + MOMENT);
+        assert_eq!(connections.counts(), (1, 1, 0));
+    });
+}
+
+#[test]
+fn an_event_loop_that_ends_takes_nobodys_turn_with_it() {
+    let connections = connections();
+    let busy = Cell::new(None);
+    run(async {
+        busy.set(Some(connections.only_place().await));
+        let waiting = connections.waiting(true).await;
+        // The task begins that tries a new one in time.
+        tokio::task::yield_now().await;
+        drop(waiting);
+    });
+    run(async {
+        let next = connections.waiting(true).await;
+        // The second clock has not leapt as the first did, while a process had time to wake up.
+        gets_new_after(LATE + HOLD_MIN, next).await;
+    });
+}
+
+/// A busy machine runs a free process late: the responses that others give meanwhile do not show that none is free.
+#[test]
+fn a_process_has_time_to_wake_up_while_others_go_on() {
+    run(async {
+        let connections = connections();
+        let mut busy = vec![connections.taken_place().await];
+        for open in 2..=6 {
+            let mut new = connections.new_place(true).await;
+            for _ in 0..3 {
+                let connection = Connection::default();
+                busy.pop().unwrap().keep(Arc::clone(&connection));
+                assert!(!is_closed(&connection));
+                advance(WAKE_UP / 4).await;
+                busy.push(connections.kept().await.0);
+            }
+            new.is_taken();
+            assert_eq!(connections.counts(), (open, 0, 0));
+            busy.push(new);
+        }
+    });
+}
+
+#[test]
+fn up_to_a_limit_connections_are_made_at_once_and_beyond_it_none() {
+    run(async {
+        let connections = connections();
+        connections.limit(NonZeroUsize::new(3));
+        let mut untaken = Vec::new();
+        for _ in 0..3 {
+            untaken.push(connections.new_place(true).await);
+        }
+        let mut waiting = connections.waiting(true).await;
+        advance(HOLD_MAX * 2).await;
+        assert!(poll_once(&mut waiting).await.is_none());
+        let mut place = untaken.pop().unwrap();
+        place.is_taken();
+        // One that fails leaves its place to the next.
+        drop(untaken.pop());
+        let another = gets_new(&mut waiting).await;
+        assert_eq!(connections.counts(), (3, 2, 0));
+        // What was told may become wrong.
+        connections.limit(NonZeroUsize::new(2));
+        let connection = Connection::default();
+        place.keep(Arc::clone(&connection));
+        assert!(is_closed(&connection));
+        assert_eq!(connections.counts(), (2, 2, 0));
+        let mut waiting = connections.waiting(true).await;
+        connections.limit(NonZeroUsize::new(3));
+        drop((gets_new(&mut waiting).await, another, untaken));
+        assert_eq!(connections.counts(), (0, 0, 0));
+    });
+}

@@ -1,0 +1,371 @@
+//! One exchange with a FastCGI application, from the first byte of the request to the end of the answer: the I/O around
+//! `answer.rs` and `outgoing.rs`.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use sendoff_delivery::segment::Segment;
+use sendoff_fastcgi::handover::{Hints, Sockets};
+use sendoff_message::response::ResponseEnd;
+use sendoff_transport::lent::LentSocket;
+use sendoff_upstream::cgi::{REQUEST_ID, StreamedRequest};
+use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use sendoff_upstream::inbox::{Event, Inbox};
+use sendoff_upstream::script_log::{Entry, Records, ScriptLog, Severity};
+use sendoff_upstream_worker::region::LinkRegion;
+use tokio::io::Interest;
+
+use super::answer::{Answer, Medium, Output, Writer};
+use super::connections::Place;
+use super::outgoing::Outgoing;
+use super::peer::{Connection, Kept, Last, Peer};
+use super::stream::Stream;
+
+/// What one read may bring, in bytes.
+const RECEIVE: usize = 64 * 1024;
+/// A buffer with less room than this is replaced before the next read.
+const RECEIVE_MIN: usize = 16 * 1024;
+
+/// Sends a request and receives its answer at the same time: an application may answer before it has read everything,
+/// and wait for its answer to be taken.
+pub(super) struct Driver {
+    peer: Arc<Peer>,
+    place: Place<Kept>,
+    stream: Stream,
+    /// What of a new connection's bytes the peer had not read at the last look, in the kernel's counting.
+    unread: u64,
+    /// The event loop was told to forget that something can be written.
+    forgot_writable: bool,
+    /// The other end of this connection knows what to do with a client's socket.
+    pub(super) knows_direct: bool,
+    /// The client's socket, which the application has, too.
+    lent: Option<LentClient>,
+    outgoing: Outgoing,
+    answer: Answer,
+    buffer: BytesMut,
+    /// Those that no record has needed yet.
+    descriptors: VecDeque<OwnedFd>,
+    region: LinkRegion,
+    log: ScriptLog,
+    pub(super) inbox: Rc<Inbox>,
+    /// The rest of the body comes on a link, which has a clock of its own.
+    pub(super) may_be_silent: Rc<Cell<bool>>,
+    /// What its log says of the end of the response.
+    ending: ResponseEnd,
+    label: Rc<str>,
+}
+
+impl Driver {
+    /// A `request` over a `connection`. The socket of its `client` goes along if the request lends it and the other end of
+    /// a kept connection knows what to do with it.
+    pub(super) fn new(
+        peer: Arc<Peer>,
+        connection: Connection,
+        request: Rc<StreamedRequest>,
+        client: Option<BorrowedFd<'_>>,
+        label: Rc<str>,
+    ) -> Self {
+        let Connection { place, stream, region, last } = connection;
+        let takes = last.map_or(Sockets::None, |last| last.hints.direct);
+        let knows_direct = takes.include(request.encrypted);
+        let client = client.filter(|_| knows_direct && !request.client.is_empty());
+        let lent = client.and_then(|client| LentClient::new(client).ok());
+        let id = last.map_or(REQUEST_ID, |last| next_id(last.id));
+        let request = if id == REQUEST_ID && lent.is_none() {
+            request
+        } else {
+            Rc::new(request.with(id, lent.is_some()))
+        };
+        let medium = match stream {
+            Stream::Unix(_) => Medium::Unix,
+            Stream::Tcp(_) => Medium::Tcp,
+        };
+        let writer = if lent.is_some() { Writer::Lent } else { Writer::Front };
+        Self {
+            peer,
+            place,
+            stream,
+            unread: 0,
+            forgot_writable: false,
+            knows_direct,
+            lent,
+            outgoing: Outgoing::new(request, id),
+            answer: Answer::new(id, last.map(|last| last.id), medium, writer),
+            buffer: BytesMut::new(),
+            descriptors: VecDeque::new(),
+            region,
+            log: ScriptLog::new(Records::Text),
+            inbox: Rc::default(),
+            may_be_silent: Rc::default(),
+            ending: ResponseEnd::Complete,
+            label,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        let is_kept = self.answer.is_after_another();
+        let result = self.exchange(is_kept).await;
+        let (peer, label) = (Arc::clone(&self.peer), Rc::clone(&self.label));
+        peer.log_budget().flush(|entry| log(&peer, &label, entry));
+        let Self { place, stream, region, outgoing, answer, buffer, .. } = self;
+        let Self { inbox, descriptors, lent, .. } = self;
+        drop(lent);
+        inbox.push(match result {
+            Ok((hints, ending)) => {
+                // What else may be on its way in either direction would be taken for the next request's.
+                let is_quiet = buffer.is_empty() && descriptors.is_empty();
+                if outgoing.ended
+                    && is_quiet
+                    && answer.is_at_boundary()
+                {
+                    let last = Last { id: outgoing.id, hints };
+                    place.keep(Kept { parked: stream.park(), region, last });
+                }
+                Event::End(ending)
+            }
+            Err(error) => {
+                if error.kind() == UpstreamErrorKind::Died {
+                    peer.lost.fetch_add(1, Ordering::Relaxed);
+                    if error.retry() == Retry::Unsafe {
+                        peer.note_death_at_work();
+                    }
+                }
+                if error.kind() == UpstreamErrorKind::Broken {
+                    let address = &peer.address;
+                    tracing::error!(%address, request = &*label, "broken FastCGI application: {error}");
+                }
+                Event::Failed(error)
+            }
+        });
+    }
+
+    async fn exchange(&mut self, is_kept: bool) -> Result<(Hints, ResponseEnd), UpstreamError> {
+        if is_kept {
+            self.send_at_once()?;
+        }
+        let (mut writable, mut is_unanswered) = (true, !is_kept);
+        loop {
+            let sent = writable && self.send(&mut writable)?;
+            let may_read = !self.inbox.is_full();
+            let received = may_read && self.receive(&mut is_unanswered)?;
+            if received {
+                self.place.is_taken();
+                while let Some(output) =
+                    self.answer.next(&mut self.buffer, &mut self.descriptors)?
+                {
+                    if let Some(end) = self.handle(output)? {
+                        return Ok(end);
+                    }
+                }
+            }
+            if !sent && !received {
+                self.look_for_reader(false);
+                let has_more = !self.outgoing.ended && !self.outgoing.is_starved();
+                let may_write = writable && (has_more || self.looks_for_reader());
+                self.wait(may_read, may_write).await?;
+            }
+        }
+    }
+
+    /// The application has closed the connection.
+    fn closed(&self) -> UpstreamError {
+        self.answer.closed(self.outgoing.sent, self.stream.was_read())
+    }
+
+    /// Sends what a kept connection takes of the request, and what is lent along with it.
+    fn send_at_once(&mut self) -> Result<(), UpstreamError> {
+        let descriptor = self.lent.as_ref().map(|lent| lent.socket.as_fd());
+        let Ok(bytes) = self.outgoing.bytes() else { return Ok(()) };
+        match self.stream.write_at_once(bytes, descriptor) {
+            Ok(n) => self.outgoing.advance(n),
+            // The descriptor must go along with the first byte.
+            Err(_) if descriptor.is_some() => return Err(self.closed()),
+            Err(_found_again) => {}
+        }
+        Ok(())
+    }
+
+    /// Sends what the connection takes. `open` becomes false when the peer takes no more: it may have answered all the
+    /// same.
+    fn send(&mut self, open: &mut bool) -> Result<bool, UpstreamError> {
+        // In two pieces: of the second one an application may read nothing before it has worked.
+        let head = if self.looks_for_reader() { self.outgoing.head_left() } else { 0 };
+        let bytes = match self.outgoing.bytes() {
+            Ok([]) => return Ok(false),
+            Ok(bytes) => bytes,
+            Err(error) => return Err(error),
+        };
+        let bytes = if head > 0 { &bytes[..head] } else { bytes };
+        let written = match self.stream.try_write(bytes) {
+            // The peer may have read everything before, and then the event loop never says so again.
+            Err(error) if is_for_later(&error) && std::mem::take(&mut self.forgot_writable) => {
+                self.stream.write_at_once(bytes, None)
+            }
+            written => written,
+        };
+        match written {
+            Ok(n) => {
+                self.outgoing.advance(n);
+                self.look_for_reader(true);
+                Ok(true)
+            }
+            Err(error) if is_for_later(&error) => Ok(false),
+            Err(_) => {
+                *open = false;
+                self.outgoing.give_up();
+                Ok(true)
+            }
+        }
+    }
+
+    fn looks_for_reader(&self) -> bool {
+        !self.place.was_taken() && matches!(self.stream, Stream::Unix(_))
+    }
+
+    /// Notes whether a process has a new connection. `wrote`: something of the request was sent since the last look.
+    fn look_for_reader(&mut self, wrote: bool) {
+        if !self.looks_for_reader() {
+            return;
+        }
+        if !wrote {
+            // Before the look: what is read behind it counts as news.
+            self.stream.forget_writable();
+            self.forgot_writable = true;
+        }
+        let Some(unread) = self.stream.unread() else { return };
+        if unread < self.unread || (wrote && unread == self.unread) {
+            self.place.is_taken();
+        }
+        self.unread = unread;
+    }
+
+    /// Takes what has come. `is_unanswered`: nothing has come over the connection yet.
+    fn receive(&mut self, is_unanswered: &mut bool) -> Result<bool, UpstreamError> {
+        *is_unanswered = *is_unanswered && !self.peer.note_answer(&self.stream);
+        if self.buffer.capacity() - self.buffer.len() < RECEIVE_MIN {
+            self.buffer.reserve(RECEIVE);
+        }
+        let received = self.stream.try_read(&mut self.buffer, &mut self.descriptors);
+        match received {
+            Ok(0) => Err(self.closed()),
+            Ok(_) => Ok(true),
+            Err(error) if is_for_later(&error) => Ok(false),
+            Err(_) => Err(self.closed()),
+        }
+    }
+
+    async fn wait(&mut self, may_read: bool, may_write: bool) -> Result<(), UpstreamError> {
+        let interest = match (may_read, may_write) {
+            (true, true) => Interest::READABLE | Interest::WRITABLE,
+            (true, false) => Interest::READABLE,
+            (false, true) => Interest::WRITABLE,
+            (false, false) => {
+                tokio::select! {
+                    () = self.inbox.room.notified() => {}
+                    () = self.outgoing.more(), if self.outgoing.is_starved() => {}
+                }
+                return Ok(());
+            }
+        };
+        let is_starved = self.outgoing.is_starved();
+        tokio::select! {
+            // No process has the connection, and none will.
+            down = self.peer.down(), if self.looks_for_reader() => Err(down),
+            // The next read or write finds an error again.
+            _ = self.stream.ready(interest) => Ok(()),
+            () = self.inbox.room.notified(), if !may_read => Ok(()),
+            () = self.outgoing.more(), if is_starved => Ok(()),
+            // While the client is slow, it is not the application that takes its time.
+            () = tokio::time::sleep(self.peer.timeout), if may_read && !is_starved => {
+                let is_lent = self.answer.writer() == Writer::Lent;
+                let is_elsewhere = is_lent && self.lent.as_mut().is_some_and(LentClient::has_moved);
+                if is_elsewhere || self.may_be_silent.get() {
+                    Ok(())
+                } else {
+                    Err(UpstreamError::silent())
+                }
+            }
+        }
+    }
+
+    /// Passes on what the application has said; at the end of the answer how it ended, and what the application hinted at.
+    fn handle(
+        &mut self,
+        output: Output<OwnedFd>,
+    ) -> Result<Option<(Hints, ResponseEnd)>, UpstreamError> {
+        match output {
+            Output::Bytes(bytes) => self.inbox.push(Event::Segment(Segment::Bytes(bytes))),
+            Output::Sent(sent) => self.inbox.push(Event::Sent(sent)),
+            Output::Region(memory) => self.region.announce(&memory)?,
+            Output::Piece(piece) => {
+                if let Some(bytes) = self.region.piece(piece)? {
+                    self.inbox.push(Event::Piece(bytes));
+                }
+            }
+            Output::Explanation(text) => self.inbox.push(Event::Explanation(text)),
+            Output::Log { text, ends_record } => {
+                let (peer, label) = (&self.peer, &self.label);
+                let log = |entry: Entry| {
+                    // php-fpm says nothing of it in its `END_REQUEST`.
+                    if entry.severity == Severity::Fatal {
+                        self.ending = ResponseEnd::Failed;
+                    }
+                    log(peer, label, entry);
+                };
+                let mut budget = peer.log_budget();
+                self.log.push(&text, ends_record, Instant::now(), &mut budget, log);
+            }
+            Output::End(hints, ending) => {
+                self.peer.note_hints(hints);
+                return Ok(Some((hints, self.ending.and(ending))));
+            }
+        }
+        Ok(None)
+    }
+}
+
+pub(super) fn log(peer: &Peer, request: &str, Entry { severity, text }: Entry) {
+    let address = &peer.address;
+    match severity {
+        Severity::Fatal => tracing::error!(%address, request, "{text}"),
+        Severity::Other => tracing::warn!(%address, request, "{text}"),
+    }
+}
+
+/// A client's socket that an application has been lent.
+struct LentClient {
+    socket: LentSocket,
+    /// What it had been given to send at the last look.
+    written: Option<u64>,
+}
+
+impl LentClient {
+    fn new(client: BorrowedFd<'_>) -> io::Result<Self> {
+        let socket = LentSocket::of(client)?;
+        let written = sendoff_sys::tcp::written(client).ok();
+        Ok(Self { socket, written })
+    }
+
+    /// Whether something was written since the last look: an application at work there may be silent here.
+    fn has_moved(&mut self) -> bool {
+        let written = sendoff_sys::tcp::written(self.socket.as_fd()).ok();
+        let before = std::mem::replace(&mut self.written, written);
+        before != written
+    }
+}
+
+pub(super) fn is_for_later(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// Not the last request's, so that what comes late for that one is not taken for this one's.
+fn next_id(last: u16) -> u16 {
+    if last == REQUEST_ID { REQUEST_ID + 1 } else { REQUEST_ID }
+}

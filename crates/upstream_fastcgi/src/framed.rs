@@ -1,0 +1,188 @@
+//! A body that an application frames, because it may move to a link (`docs/handover.md` §8).
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sendoff_delivery::segment::Segment;
+use sendoff_fastcgi::frames::{Frame, Frames, Surplus};
+use sendoff_message::response::ResponseEnd;
+use sendoff_upstream::error::UpstreamError;
+use sendoff_upstream::inbox::{Event, Inbox};
+use sendoff_upstream_worker::claims::Claim;
+use tokio::time::timeout;
+
+/// How long a body that has moved may be nowhere. The process claims it before it says so here.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// ```text
+///        the frame that says so        END_REQUEST on the link
+///  Here ────────────────────────▶ Moved ─────────────────────▶ Complete ──▶ the application's own END_REQUEST
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Here,
+    Moved,
+    /// The link has ended its part so.
+    Complete(ResponseEnd),
+}
+
+/// Where the body of a response is, and what of it comes next.
+#[derive(Debug)]
+pub(super) struct Framed {
+    frames: Frames,
+    stage: Stage,
+    claim: Rc<Claim>,
+}
+
+impl Framed {
+    /// A body that begins with `rest`.
+    pub(super) fn new(claim: Rc<Claim>, rest: Bytes) -> Self {
+        let mut frames = Frames::default();
+        // The first bytes are never too many.
+        let _surplus = frames.push(rest);
+        Self { frames, stage: Stage::Here, claim }
+    }
+
+    /// Whether the application has nothing more to say where it was asked, and will be silent there.
+    pub(super) fn has_moved(&self) -> bool {
+        self.stage == Stage::Moved
+    }
+
+    /// Where the next event comes from; `application` is what comes where it was asked.
+    pub(super) fn source(&self, application: &Rc<Inbox>) -> Rc<Inbox> {
+        match self.stage {
+            Stage::Moved => Rc::clone(self.claim.inbox()),
+            Stage::Here | Stage::Complete(_) => Rc::clone(application),
+        }
+    }
+
+    /// How long the source may be silent beyond what its own task watches; `None`: that is enough.
+    pub(super) fn patience(&self, silence: Duration) -> Option<Duration> {
+        let limit = if self.claim.is_claimed() { silence } else { CLAIM_TIMEOUT };
+        (self.stage == Stage::Moved).then_some(limit)
+    }
+
+    /// The source was silent for longer. `None`: it has just been claimed.
+    pub(super) fn too_long(&self, patience: Duration, silence: Duration) -> Option<Event> {
+        if !self.claim.is_claimed() {
+            return Some(broken("moved its body to a link and did not claim it"));
+        }
+        (patience == silence).then_some(Event::Failed(UpstreamError::silent()))
+    }
+
+    /// What has been received already.
+    pub(super) fn waiting(&mut self) -> Option<Event> {
+        match self.frames.take() {
+            Ok(Some(Frame::Bytes(bytes))) => Some(Event::Segment(Segment::Bytes(bytes))),
+            Ok(Some(Frame::Moved)) => {
+                self.stage = Stage::Moved;
+                // Nothing may follow it.
+                self.frames.take().is_err().then(|| surplus(Surplus))
+            }
+            Ok(None) => None,
+            Err(wrong) => Some(surplus(wrong)),
+        }
+    }
+
+    /// What an event from the source means; `None`: it says nothing by itself.
+    pub(super) fn take(&mut self, event: Event) -> Option<Event> {
+        match (self.stage, event) {
+            (Stage::Here, Event::Segment(Segment::Bytes(bytes))) => {
+                self.frames.push(bytes).err().map(surplus)
+            }
+            (Stage::Here, Event::End(_)) if !self.frames.is_whole() => {
+                Some(broken("ended its response inside a frame"))
+            }
+            (Stage::Moved, Event::End(ending)) => {
+                self.stage = Stage::Complete(ending);
+                None
+            }
+            (Stage::Complete(of_link), Event::End(ending)) => Some(Event::End(of_link.and(ending))),
+            (Stage::Complete(_), Event::Segment(_) | Event::Piece(_)) => Some(surplus(Surplus)),
+            (_, event) => Some(event),
+        }
+    }
+}
+
+fn surplus(Surplus: Surplus) -> Event {
+    broken("went on with a body that it had moved")
+}
+
+fn broken(why: &'static str) -> Event {
+    Event::Failed(UpstreamError::broken(format!("it {why}")))
+}
+
+/// The next event, if it is there already.
+pub(super) fn try_next(framed: &mut Framed, application: &Rc<Inbox>) -> Option<Event> {
+    loop {
+        if let Some(event) = framed.waiting() {
+            return Some(event);
+        }
+        let event = framed.source(application).take()?;
+        if let Some(event) = framed.take(event) {
+            return Some(event);
+        }
+    }
+}
+
+/// Waits until the source has something, or has been silent for too long.
+pub(super) async fn next(source: &Inbox, patience: Option<Duration>) -> Option<Event> {
+    match patience {
+        None => Some(source.next().await),
+        Some(limit) => timeout(limit, source.next()).await.ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sendoff_upstream::error::Retry;
+    use sendoff_upstream_worker::claims::Claims;
+
+    const SILENCE: Duration = Duration::from_secs(60);
+
+    fn moved() -> (Rc<Claims>, Framed) {
+        let claims = Rc::new(Claims::default());
+        let claim = claims.add().unwrap();
+        (claims, Framed::new(claim, Bytes::from_static(b"\0\0\0\x01x\xff\xff\xff\xff")))
+    }
+
+    #[test]
+    fn a_body_that_is_nowhere_is_not_waited_for() {
+        let (_claims, mut framed) = moved();
+        let here = Rc::new(Inbox::default());
+        assert!(matches!(try_next(&mut framed, &here), Some(Event::Segment(_))));
+        assert_eq!(framed.patience(SILENCE), None);
+        assert!(try_next(&mut framed, &here).is_none());
+        assert!(framed.has_moved());
+        assert_eq!(framed.patience(SILENCE), Some(CLAIM_TIMEOUT));
+        let lost = framed.too_long(CLAIM_TIMEOUT, SILENCE);
+        assert!(matches!(lost, Some(Event::Failed(error)) if error.retry() == Retry::Unsafe));
+    }
+
+    #[test]
+    fn the_end_is_where_both_have_ended() {
+        let (_claims, mut framed) = moved();
+        let here = Rc::new(Inbox::default());
+        let there = Rc::clone(framed.claim.inbox());
+        assert!(try_next(&mut framed, &here).is_some());
+        here.push(Event::End(ResponseEnd::Complete));
+        assert!(try_next(&mut framed, &here).is_none(), "not before the link has ended");
+        there.push(Event::Segment(Segment::Bytes(Bytes::from_static(b"y"))));
+        there.push(Event::End(ResponseEnd::Failed));
+        assert!(matches!(try_next(&mut framed, &here), Some(Event::Segment(_))));
+        assert!(matches!(try_next(&mut framed, &here), Some(Event::End(ResponseEnd::Failed))));
+    }
+
+    #[test]
+    fn an_application_that_dies_after_the_move_has_not_ended() {
+        let (_claims, mut framed) = moved();
+        let here = Rc::new(Inbox::default());
+        assert!(try_next(&mut framed, &here).is_some());
+        assert!(try_next(&mut framed, &here).is_none());
+        framed.claim.inbox().push(Event::End(ResponseEnd::Complete));
+        here.push(Event::Failed(UpstreamError::died(Retry::Safe)));
+        assert!(matches!(try_next(&mut framed, &here), Some(Event::Failed(_))));
+    }
+}

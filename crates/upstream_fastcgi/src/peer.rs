@@ -1,0 +1,178 @@
+//! What is known of an application, and its connections between two requests.
+
+use std::future::pending;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sendoff_config::Address;
+use sendoff_fastcgi::handover::Hints;
+use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use sendoff_upstream::script_log::Budget;
+use sendoff_upstream_worker::region::LinkRegion;
+use tokio::time::timeout;
+
+use super::connections::Place;
+use super::program::Program;
+use super::stream::{Parked, Stream};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// An application as all event loops know it.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) address: Address,
+    /// What listens there, if that is a pool.
+    pub(super) program: Option<Arc<Program>>,
+    /// How long it may be silent while it has a request.
+    pub(super) timeout: Duration,
+    /// What the end of its last answer said that it could do.
+    hints: Mutex<Hints>,
+    /// A field of its last response head said that it knows the channel.
+    said_channel: AtomicBool,
+    /// What it may log on all its connections together.
+    log: Mutex<Budget>,
+    /// Connections that it has closed at work on a request, or while they were kept.
+    pub(super) lost: AtomicU64,
+}
+
+impl Peer {
+    pub(super) fn new(address: Address, program: Option<Arc<Program>>, timeout: Duration) -> Self {
+        Self {
+            address,
+            program,
+            timeout,
+            hints: Mutex::default(),
+            said_channel: AtomicBool::new(false),
+            log: Mutex::default(),
+            lost: AtomicU64::new(0),
+        }
+    }
+
+    /// A new connection.
+    pub(super) async fn connect(&self) -> io::Result<Stream> {
+        match &self.program {
+            Some(program) => {
+                let stream = Stream::Unix(program.connect().await?);
+                stream.note_sender(true);
+                Ok(stream)
+            }
+            None => Stream::connect(&self.address).await,
+        }
+    }
+
+    /// A new connection within [`CONNECT_TIMEOUT`].
+    ///
+    /// # Errors
+    /// It cannot be reached.
+    pub(super) async fn reach(&self) -> Result<Stream, UpstreamError> {
+        let connected = tokio::select! {
+            biased;
+            down = self.down() => return Err(down),
+            connected = timeout(CONNECT_TIMEOUT, self.connect()) => connected,
+        };
+        let (kind, why) = match connected {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                (UpstreamErrorKind::Overloaded, "its queue of connections is full".to_owned())
+            }
+            Ok(Err(error)) => {
+                let hint = match error.kind() {
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                        ": does the application run, and listen there?"
+                    }
+                    io::ErrorKind::PermissionDenied => {
+                        ": may the server's user write to the socket (listen.owner, listen.group)?"
+                    }
+                    _ => "",
+                };
+                let why = format!("it cannot be connected to: {error}{hint}");
+                (UpstreamErrorKind::Unreachable, why)
+            }
+            Err(_) => {
+                let why = format!("it took no connection for {} s", CONNECT_TIMEOUT.as_secs());
+                (UpstreamErrorKind::ConnectTimedOut, why)
+            }
+        };
+        Err(UpstreamError::new(kind, Retry::Safe, why))
+    }
+
+    /// Ends when it is known that no process will take a connection in the next moment. Of applications that were started elsewhere
+    /// it never is.
+    pub(super) async fn down(&self) -> UpstreamError {
+        match &self.program {
+            Some(program) => program.down().await,
+            None => pending().await,
+        }
+    }
+
+    /// Tells the master of a program which process answers on a new connection. Returns false if nothing has come yet.
+    pub(super) fn note_answer(&self, stream: &Stream) -> bool {
+        let Some(program) = &self.program else { return true };
+        let Some(pid) = stream.sender() else { return false };
+        stream.note_sender(false);
+        program.note_answer(pid);
+        true
+    }
+
+    /// A process has ended at work on a request that it had read.
+    pub(super) fn note_death_at_work(&self) {
+        if let Some(program) = &self.program {
+            program.note_death_at_work();
+        }
+    }
+
+    /// Whether descriptors can pass to it: whether it listens on a UNIX socket.
+    pub(super) fn is_local(&self) -> bool {
+        !matches!(self.address, Address::Tcp(_))
+    }
+
+    /// What the last answer said.
+    pub(super) fn hints(&self) -> Hints {
+        *self.hints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn note_hints(&self, hints: Hints) {
+        *self.hints.lock().unwrap_or_else(PoisonError::into_inner) = hints;
+    }
+
+    pub(super) fn log_budget(&self) -> MutexGuard<'_, Budget> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn knows_channel(&self) -> bool {
+        self.said_channel.load(Ordering::Relaxed) || self.hints().channel
+    }
+
+    /// Over TCP no descriptors pass, whatever the application says.
+    pub(super) fn note_channel(&self, knows: bool) {
+        let knows = knows && self.is_local();
+        self.said_channel.store(knows, Ordering::Relaxed);
+    }
+}
+
+/// A connection that serves no request now.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) parked: Parked,
+    pub(super) region: LinkRegion,
+    pub(super) last: Last,
+}
+
+/// The last exchange on a connection.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Last {
+    pub(super) id: u16,
+    pub(super) hints: Hints,
+}
+
+/// A connection that an exchange uses.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) place: Place<Kept>,
+    pub(super) stream: Stream,
+    pub(super) region: LinkRegion,
+    /// `None` on a new one.
+    pub(super) last: Option<Last>,
+}

@@ -1,0 +1,151 @@
+//! The program of a pool, as its master describes it: where it is connected to, and which processes it has.
+//!
+//! The listening socket has no name in the file system: the front has a descriptor of its inode, which leads there through `/proc`
+//! (proc_pid_fd(5)). No other process can connect.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sendoff_pool::{MAX_STATE, OUT_OF_MEMORY, ProgramState};
+use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use sendoff_upstream::packets::{Packets, is_full};
+use sendoff_upstream_worker::master::Master;
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+
+/// The most processes that are remembered as those that have answered.
+const MOST_SERVED: usize = 1024;
+
+/// The program of a pool, shared by all event loops.
+#[derive(Debug)]
+pub struct Program {
+    /// The pool's name.
+    name: String,
+    master: Master,
+    /// Processes of which the master knows that they have answered a request.
+    served: Mutex<BTreeSet<u32>>,
+    said: watch::Sender<Said>,
+}
+
+/// What the master said last.
+#[derive(Debug, Default)]
+struct Said {
+    /// The inode of the listening socket; `None`: the master has said nothing yet.
+    socket: Option<Arc<OwnedFd>>,
+    state: ProgramState,
+}
+
+impl Program {
+    /// The program of the pool with this name, of which nothing is known yet.
+    #[must_use]
+    pub fn new(name: &str, master: Master) -> Arc<Self> {
+        let (name, served) = (name.to_owned(), Mutex::default());
+        Arc::new(Self { name, master, served, said: watch::Sender::new(Said::default()) })
+    }
+
+    /// The pool's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Takes what the master says on the pool socket. Ends when the supervisor closes the other side.
+    ///
+    /// # Errors
+    /// The pool socket cannot be read.
+    pub async fn receive(&self, pool_socket: OwnedFd, out_of_memory: impl Fn()) -> io::Result<()> {
+        let packets = Packets::new(pool_socket)?;
+        loop {
+            let (message, mut fds) = match packets.next(MAX_STATE).await {
+                Ok(Some(packet)) => packet,
+                Ok(None) => return Ok(()),
+                Err(error) if is_full(&error) => {
+                    tracing::error!(
+                        pool = self.name,
+                        "too many open files: the state is not known"
+                    );
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if *message == OUT_OF_MEMORY {
+                out_of_memory();
+                continue;
+            }
+            match (ProgramState::decode(&message), fds.pop_front()) {
+                (Some(state), Some(socket)) => {
+                    let socket = Some(Arc::new(socket));
+                    self.served().retain(|pid| state.processes.contains(pid));
+                    self.said.send_replace(Said { socket, state });
+                }
+                _ => tracing::error!(pool = self.name, "a message that makes no sense was dropped"),
+            }
+        }
+    }
+
+    /// A process has answered a request. The master, which is told once, starts another one without a pause when that one ends.
+    pub(super) fn note_answer(&self, pid: u32) {
+        let mut served = self.served();
+        // Processes that its processes have started are not in its state.
+        if served.len() >= MOST_SERVED {
+            served.clear();
+        }
+        if served.insert(pid) && self.master.has_served(pid).is_err() {
+            // It is behind with its messages.
+            served.remove(&pid);
+        }
+    }
+
+    /// A process has ended at work on a request.
+    pub(super) fn note_death_at_work(&self) {
+        // A master that is behind with its messages starts the next process after a pause.
+        let _ = self.master.died_at_work();
+    }
+
+    fn served(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        // A panic elsewhere cannot leave the set half changed.
+        self.served.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// There is no master any more that would start a process.
+    pub fn set_abandoned(&self) {
+        self.said.send_modify(|said| said.state.down = Some("has lost its master".to_owned()));
+    }
+
+    /// The ids of its processes, and why none runs.
+    #[must_use]
+    pub fn state(&self) -> ProgramState {
+        self.said.borrow().state.clone()
+    }
+
+    /// Whether the master has said how the program is.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.said.borrow().socket.is_some()
+    }
+
+    /// Connects to it. A front that has just started waits for the master first.
+    ///
+    /// # Errors
+    /// Those of `connect(2)`.
+    pub(super) async fn connect(&self) -> io::Result<UnixStream> {
+        // The sender lives as long as this value.
+        let _ = self.said.subscribe().wait_for(|said| said.socket.is_some()).await;
+        let socket = self.said.borrow().socket.clone().ok_or(io::ErrorKind::NotFound)?;
+        // The descriptor stays open until the path has been looked up.
+        let path = format!("/proc/self/fd/{}", socket.as_raw_fd());
+        UnixStream::connect(path).await
+    }
+
+    /// Ends when no process runs, and none will be started in the next moment.
+    pub(super) async fn down(&self) -> UpstreamError {
+        let mut said = self.said.subscribe();
+        let said = said.wait_for(|said| said.state.down.is_some()).await;
+        let why = said.as_ref().ok().and_then(|said| said.state.down.as_deref());
+        let why = format!("no process of it runs: the last one {}", why.unwrap_or("is gone"));
+        // Nothing has been read of the request, but it would find no process another time either.
+        UpstreamError::new(UpstreamErrorKind::Overloaded, Retry::Unsafe, why)
+    }
+}

@@ -1,0 +1,487 @@
+//! Applications that take several requests on one connection (`FCGI_MPXS_CONNS`, FastCGI 1.0 §4.1): which request shares which.
+//!
+//! Each event loop has a few connections to such an application. A request gets one on which no other is open, else a new one up to
+//! [`FEW`], else it shares the one with the fewest.
+//!
+//! FastCGI has no flow control per request, so a request can keep those behind it waiting: Go's `net/http/fcgi` reads nothing more from a
+//! connection until the handler has read the piece of a body that came last, and a client that is slow keeps what is sent to it. No
+//! request is put behind such a one as long as it can have another connection; there are at most [`MANY`] more for this.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::Poll;
+
+use sendoff_upstream::cgi::StreamedRequest;
+use sendoff_upstream::error::{UpstreamError, UpstreamErrorKind};
+use sendoff_upstream::queue::QueueLimits;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::connections::{Connections, Grant, Place};
+use super::known::Known;
+use super::peer::{Kept, Peer};
+use super::stream::Stream;
+use super::values;
+use line::{Carrier, Ended, Line};
+use requests::{Admitted, Begun, RequestKey};
+
+mod line;
+mod requests;
+
+/// Connections of one event loop on which no request keeps others waiting.
+const FEW: usize = 4;
+
+/// Further connections of one event loop.
+const MANY: usize = 16;
+
+/// Over which connection a request may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// Any: the request may be sent again if the application has closed the connection meanwhile.
+    Any,
+    /// None that has been idle, which the application may be closing.
+    Busy,
+    /// A new one, exclusive to the request.
+    Own,
+}
+
+/// The shared connections to one application.
+#[derive(Debug)]
+pub(super) struct Sharing {
+    /// Which application this is.
+    number: u64,
+    peer: Arc<Peer>,
+    known: Arc<Known>,
+    connections: Arc<Connections<Kept>>,
+    limits: QueueLimits,
+    /// Shared connections of all event loops.
+    lines: Arc<AtomicUsize>,
+    /// Requests that the application has on them.
+    busy: Arc<AtomicUsize>,
+    /// Requests that wait because it has as many as it takes, or for a connection that is being made.
+    waiting: AtomicUsize,
+}
+
+thread_local! {
+    /// The shared connections of this event loop, by the application's number.
+    static HERE: RefCell<HashMap<u64, Rc<Here>>> = RefCell::default();
+}
+
+/// The shared connections of one event loop to one application.
+#[derive(Debug, Default)]
+struct Here {
+    lines: RefCell<Vec<Rc<Line>>>,
+    /// Those that are being made.
+    connecting: Cell<usize>,
+    /// One was made, or could not be made.
+    changed: Notify,
+    /// How many could not be made, and why the last one.
+    failures: Cell<u64>,
+    failure: RefCell<Option<UpstreamError>>,
+}
+
+/// A request on a shared connection.
+#[derive(Debug)]
+pub(super) struct Seat {
+    line: Rc<Line>,
+    key: RequestKey,
+}
+
+impl Seat {
+    /// The client has left.
+    pub(super) fn give_up(&self) {
+        self.line.give_up(self.key);
+    }
+}
+
+/// Where a request goes.
+enum Choice {
+    Line(Rc<Line>),
+    /// Over a new connection, which may be made now, or when its turn comes.
+    New(Option<Place<Kept>>),
+    /// Over one that is being made.
+    Wait,
+}
+
+/// Counts a request as waiting until it is dropped.
+struct Waits<'a>(&'a AtomicUsize);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A connection that is being made.
+struct Connecting(Rc<Here>);
+
+impl Connecting {
+    fn new(here: &Rc<Here>) -> Self {
+        here.connecting.set(here.connecting.get() + 1);
+        Self(Rc::clone(here))
+    }
+}
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        self.0.connecting.set(self.0.connecting.get() - 1);
+        self.0.changed.notify_waiters();
+    }
+}
+
+impl Sharing {
+    pub(super) fn new(
+        peer: &Arc<Peer>,
+        connections: &Arc<Connections<Kept>>,
+        limits: QueueLimits,
+    ) -> Arc<Self> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Arc::new(Self {
+            number: LAST.fetch_add(1, Ordering::Relaxed),
+            peer: Arc::clone(peer),
+            known: Arc::default(),
+            connections: Arc::clone(connections),
+            limits,
+            lines: Arc::default(),
+            busy: Arc::default(),
+            waiting: AtomicUsize::new(0),
+        })
+    }
+
+    /// Whether requests may share connections.
+    pub(super) fn is_on(&self) -> bool {
+        self.known.multiplexes()
+    }
+
+    /// The application is not asked: its number of connections is in the configuration, and each has one request.
+    pub(super) fn is_configured(&self) {
+        self.known.is_configured();
+    }
+
+    /// Shared connections, requests on them, and requests that wait.
+    pub(super) fn load(&self) -> (usize, usize, usize) {
+        let [lines, busy, waiting] =
+            [&*self.lines, &*self.busy, &self.waiting].map(|number| number.load(Ordering::Relaxed));
+        (lines, busy, waiting)
+    }
+
+    /// Asks the application what it takes, if it is time to and it has a connection in use.
+    pub(super) fn ask(self: &Arc<Self>) {
+        let (_, busy) = self.connections.load();
+        if busy == 0 || !self.known.begin_asking() {
+            return;
+        }
+        let sharing = Arc::clone(self);
+        tokio::task::spawn_local(async move {
+            let Ok(values) = values::ask(&sharing.peer).await else {
+                return sharing.known.has_not_answered();
+            };
+            sharing.connections.limit(values.connections);
+            sharing.known.has_answered(values);
+            if values.multiplexes {
+                sharing.connections.dismiss();
+            }
+        });
+    }
+
+    /// Gives the application a request on a shared connection. `None`: it takes none there any longer.
+    pub(super) async fn begin(
+        self: &Arc<Self>,
+        request: &Rc<StreamedRequest>,
+        over: Over,
+        label: &Rc<str>,
+    ) -> Result<Option<(Begun, Seat)>, UpstreamError> {
+        let permit = self.permit().await?;
+        let here = HERE.with_borrow_mut(|all| Rc::clone(all.entry(self.number).or_default()));
+        let failures = here.failures.get();
+        let (mut failure, mut deadline) = (None, None);
+        let line = loop {
+            if !self.is_on() {
+                return Ok(None);
+            }
+            let choice = self.choose(&here, request.has_body(), over, failure.is_none());
+            match (choice, failure.take()) {
+                (Choice::Line(line), _) => break line,
+                (_, Some(failure)) => return Err(failure),
+                (Choice::New(place), None) => match self.make(&here, place).await {
+                    Ok(Some(line)) => break line,
+                    Ok(None) => {}
+                    // The request may still share an existing connection.
+                    Err(error) => failure = Some(error),
+                },
+                (Choice::Wait, None) => {
+                    // A request with a permit has waited in this queue already.
+                    let _waits = if permit.is_none() { Some(self.waits()?) } else { None };
+                    let end = *deadline.get_or_insert_with(|| Instant::now() + self.limits.wait);
+                    let changed = timeout_at(end, here.changed.notified()).await;
+                    changed.map_err(|_| self.connections.timed_out())?;
+                    // All who wait learn of it: the next attempt would end in the same way.
+                    if here.failures.get() != failures
+                        && here.connecting.get() == 0
+                        && here.lines.borrow().is_empty()
+                        && let Some(failure) = &*here.failure.borrow()
+                    {
+                        return Err(failure.clone());
+                    }
+                }
+            }
+        };
+        let admitted = Admitted::new(&self.busy, permit);
+        let begun = line.begin(Rc::clone(request), Rc::clone(label), admitted);
+        Ok(begun.map(|begun| {
+            let key = begun.key;
+            (begun, Seat { line, key })
+        }))
+    }
+
+    /// Waits until the application takes one request more.
+    async fn permit(&self) -> Result<Option<OwnedSemaphorePermit>, UpstreamError> {
+        let Some(permits) = self.known.permits() else { return Ok(None) };
+        if let Ok(permit) = Arc::clone(&permits).try_acquire_owned() {
+            return Ok(Some(permit));
+        }
+        let _waits = self.waits()?;
+        let wait = timeout(self.limits.wait, Semaphore::acquire_owned(permits)).await;
+        // It is never closed.
+        wait.map(Result::ok).map_err(|_| self.connections.timed_out())
+    }
+
+    /// Counts a request that begins to wait.
+    ///
+    /// # Errors
+    /// The queue of waiting requests is full.
+    fn waits(&self) -> Result<Waits<'_>, UpstreamError> {
+        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let waits = Waits(&self.waiting);
+        if before < self.limits.requests { Ok(waits) } else { Err(self.connections.queue_full()) }
+    }
+
+    fn choose(&self, here: &Rc<Here>, has_body: bool, over: Over, may_make: bool) -> Choice {
+        if self.connections.are_wanted() {
+            here.lines.borrow().iter().for_each(|line| line.make_way());
+        }
+        let mut lines = here.lines.borrow_mut();
+        lines.retain(|line| line.takes_requests());
+        if let Some(idle) = lines.iter().rposition(|line| line.is_idle()) {
+            if over == Over::Any {
+                return Choice::Line(Rc::clone(&lines[idle]));
+            }
+            if may_make {
+                lines.remove(idle).retire();
+            }
+        }
+        let connecting = here.connecting.get();
+        let busy = || lines.iter().filter(|line| !line.is_idle());
+        let is_clean = |line: &&Rc<Line>| !line.is_blocked();
+        let clean = busy().filter(is_clean).min_by_key(|line| line.live());
+        let clean_ones = busy().filter(is_clean).count() + connecting;
+        let may_have_more = lines.len() + connecting < FEW + MANY && (has_body || clean_ones < FEW);
+        if may_make
+            && may_have_more
+            && let Some(place) = self.connections.another()
+        {
+            return Choice::New(Some(place));
+        }
+        let blocked = || busy().filter(|line| line.is_blocked()).min_by_key(|line| line.live());
+        // A request without a body waits rather for a connection that is being made.
+        let shared = if has_body { blocked().or(clean) } else { clean };
+        let may_wait = may_make && connecting > 0;
+        let shared = shared.or_else(|| if may_wait { None } else { blocked() });
+        match shared {
+            Some(line) => Choice::Line(Rc::clone(line)),
+            None if connecting > 0 => Choice::Wait,
+            None => Choice::New(None),
+        }
+    }
+
+    /// Makes a connection. `None`: it is not to be shared.
+    async fn make(
+        self: &Arc<Self>,
+        here: &Rc<Here>,
+        place: Option<Place<Kept>>,
+    ) -> Result<Option<Rc<Line>>, UpstreamError> {
+        let connecting = Connecting::new(here);
+        let is_extra = !here.lines.borrow().is_empty();
+        let (mut place, stream) = match self.connect(place, is_extra).await {
+            Ok(Some(made)) => made,
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                here.failures.set(here.failures.get() + 1);
+                *here.failure.borrow_mut() = Some(error.clone());
+                return Err(error);
+            }
+        };
+        // It has no process of its own that could be busy.
+        place.is_taken();
+        self.ask();
+        let line = Line::new();
+        here.lines.borrow_mut().push(Rc::clone(&line));
+        drop(connecting);
+        self.lines.fetch_add(1, Ordering::Relaxed);
+        let carrier = Carrier {
+            line: Rc::clone(&line),
+            peer: Arc::clone(&self.peer),
+            known: Arc::clone(&self.known),
+            connections: Arc::clone(&self.connections),
+            stream,
+            _place: place,
+        };
+        tokio::task::spawn_local(Arc::clone(self).carry(carrier, Rc::clone(here)));
+        Ok(Some(line))
+    }
+
+    /// Connects. After an extra connection has failed no other is tried for a while: requests share those that are open.
+    async fn connect(
+        &self,
+        place: Option<Place<Kept>>,
+        is_extra: bool,
+    ) -> Result<Option<(Place<Kept>, Stream)>, UpstreamError> {
+        let place = match place {
+            Some(place) => place,
+            None => match self.turn().await? {
+                Grant::New(place) | Grant::Kept(place, _) => place,
+                Grant::Shared => return Ok(None),
+            },
+        };
+        match self.peer.reach().await {
+            Ok(stream) => Ok(Some((place, stream))),
+            Err(error) => {
+                if is_extra || error.kind() == UpstreamErrorKind::Overloaded {
+                    place.back_off();
+                }
+                if is_extra {
+                    let address = &self.peer.address;
+                    tracing::info!(%address, "requests share fewer connections: {error}");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits for the right to make a connection.
+    async fn turn(&self) -> Result<Grant<Kept>, UpstreamError> {
+        let mut turn = pin!(self.connections.acquire(false));
+        let granted = poll_fn(|cx| Poll::Ready(turn.as_mut().poll(cx))).await;
+        if let Poll::Ready(granted) = granted {
+            return granted;
+        }
+        // Now that this one waits, other event loops may see it.
+        self.known.wanted.notify_waiters();
+        turn.await
+    }
+
+    async fn carry(self: Arc<Self>, carrier: Carrier, here: Rc<Here>) {
+        let line = Rc::clone(&carrier.line);
+        let ended = carrier.run().await;
+        self.lines.fetch_sub(1, Ordering::Relaxed);
+        here.remove(&line, self.number);
+        if let Ended::Lost(why) = ended {
+            self.known.is_lost();
+            self.peer.lost.fetch_add(1, Ordering::Relaxed);
+            if why.kind() == UpstreamErrorKind::Broken {
+                let address = &self.peer.address;
+                tracing::error!(%address, "broken FastCGI application: {why}");
+            }
+        }
+    }
+
+    /// The shared connections of this event loop take no new requests, so that the application has room for another connection.
+    pub(super) fn make_room(&self) {
+        if self.lines.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let here = HERE.with_borrow(|all| all.get(&self.number).cloned());
+        if let Some(here) = here {
+            here.lines.borrow_mut().drain(..).for_each(|line| line.retire());
+        }
+    }
+}
+
+impl Here {
+    fn remove(&self, line: &Rc<Line>, number: u64) {
+        let mut lines = self.lines.borrow_mut();
+        lines.retain(|other| !Rc::ptr_eq(other, line));
+        if lines.is_empty() && self.connecting.get() == 0 {
+            HERE.with_borrow_mut(|all| {
+                if all.get(&number).is_some_and(|here| std::ptr::eq(&raw const **here, self)) {
+                    all.remove(&number);
+                }
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::time::Duration;
+
+    use sendoff_config::Address;
+
+    use super::super::known::Refusal;
+    use super::super::values::Values;
+    use super::*;
+    use sendoff_message::request::Body;
+    use sendoff_upstream::cgi::RequestMessageBuilder;
+
+    /// Shared connections, up to `connections`, to an address where nothing listens. Up to `waiting` requests may wait.
+    fn sharing(connections: usize, waiting: usize) -> (Arc<Sharing>, Rc<Here>) {
+        let limits = QueueLimits { requests: waiting, wait: Duration::from_secs(9) };
+        let address = Address::Unix("/does/not/exist".into());
+        let peer = Arc::new(Peer::new(address, None, Duration::from_secs(9)));
+        let sharing = Sharing::new(&peer, &Connections::new(Duration::ZERO, limits), limits);
+        let connections = NonZeroUsize::new(connections);
+        sharing.connections.limit(connections);
+        sharing.known.has_answered(Values { multiplexes: true, connections, requests: None });
+        let here = Rc::new(Here::default());
+        HERE.with_borrow_mut(|all| all.insert(sharing.number, Rc::clone(&here)));
+        (sharing, here)
+    }
+
+    #[tokio::test]
+    async fn a_request_does_not_wait_after_its_connection_has_failed() {
+        let (sharing, here) = sharing(2, 1);
+        let _connecting = Connecting::new(&here);
+        let body = Body::Memory("x".into());
+        let request = Rc::new(RequestMessageBuilder::new().streamed(&body));
+        let failed = sharing.begin(&request, Over::Any, &Rc::from("POST /")).await.err();
+        assert_eq!(
+            failed.expect("nothing listens at the address").kind(),
+            UpstreamErrorKind::Unreachable
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_wait_for_a_connection_up_to_the_limit() {
+        let (sharing, here) = sharing(1, 1);
+        let _place = sharing.connections.another().unwrap();
+        let _connecting = Connecting::new(&here);
+        let request = Rc::new(RequestMessageBuilder::new().streamed(&Body::default()));
+        let failed = sharing.begin(&request, Over::Any, &Rc::from("GET /")).await.err();
+        assert_eq!(failed.expect("none is made").kind(), UpstreamErrorKind::WaitTimedOut);
+    }
+
+    #[tokio::test]
+    async fn requests_beyond_the_queue_do_not_wait_for_a_connection() {
+        let (sharing, here) = sharing(1, 1);
+        let _place = sharing.connections.another().unwrap();
+        let connecting = Connecting::new(&here);
+        let request = Rc::new(RequestMessageBuilder::new().streamed(&Body::default()));
+        let label = Rc::from("GET /");
+        let begin = || sharing.begin(&request, Over::Any, &label);
+        let mut first = pin!(begin());
+        assert!(poll_fn(|cx| Poll::Ready(first.as_mut().poll(cx).is_pending())).await);
+        assert_eq!(sharing.load().2, 1);
+        let second = begin().await.err().expect("the queue is full");
+        assert_eq!(second.kind(), UpstreamErrorKind::QueueFull);
+        sharing.known.has_refused(Refusal::CannotShare);
+        drop(connecting);
+        assert!(matches!(first.await, Ok(None)));
+        assert_eq!(sharing.load().2, 0);
+    }
+}

@@ -1,0 +1,331 @@
+//! One connection that requests share: the I/O around `requests.rs`, by one task.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use sendoff_fastcgi::Decoder;
+use sendoff_upstream::cgi::StreamedRequest;
+use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use tokio::io::Interest;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::requests::{Admitted, Begun, Look, RequestKey, Requests};
+use crate::answer::malformed;
+use crate::connections::{Connections, Place};
+use crate::driver::is_for_later;
+use crate::known::Known;
+use crate::peer::{Kept, Peer};
+use crate::stream::Stream;
+
+/// What one read may bring, in bytes.
+const RECEIVE: usize = 64 * 1024;
+/// A buffer with less room than this is replaced before the next read.
+const RECEIVE_MIN: usize = 16 * 1024;
+
+/// Reads and writes in a row, after which other tasks have their turn: neither the application nor a disk may keep the event loop.
+const ROUNDS: u32 = 8;
+
+/// How long a connection without requests is kept.
+const IDLE_TIME: Duration = Duration::from_secs(2);
+
+/// If others wait for a connection, one that is older than this is given up.
+const TURN: Duration = Duration::from_millis(50);
+
+/// The longest time between two looks at the clock.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A shared connection as its requests know it.
+#[derive(Debug)]
+pub(super) struct Line {
+    requests: RefCell<Requests>,
+    made: Instant,
+    /// It takes no new requests.
+    is_retired: Cell<bool>,
+    /// A request has begun or was given up since the task has looked.
+    has_news: Cell<bool>,
+    task: RefCell<Option<Waker>>,
+}
+
+impl Line {
+    pub(super) fn new() -> Rc<Self> {
+        Rc::new(Self {
+            requests: RefCell::default(),
+            made: Instant::now(),
+            is_retired: Cell::new(false),
+            has_news: Cell::new(false),
+            task: RefCell::default(),
+        })
+    }
+
+    /// Whether a request may begin here.
+    pub(super) fn takes_requests(&self) -> bool {
+        !self.is_retired.get() && self.requests.borrow().has_room()
+    }
+
+    /// Requests whose clients wait.
+    pub(super) fn live(&self) -> usize {
+        self.requests.borrow().live()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.requests.borrow().is_idle()
+    }
+
+    /// Whether a request here may keep others waiting.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.requests.borrow().is_blocked()
+    }
+
+    /// It takes no new requests if others wait for a connection and it has had its time.
+    pub(super) fn make_way(&self) {
+        if self.made.elapsed() > TURN {
+            self.retire();
+        }
+    }
+
+    /// It takes no new requests and is closed behind the last one.
+    pub(super) fn retire(&self) {
+        self.is_retired.set(true);
+        self.wake();
+    }
+
+    pub(super) fn begin(
+        &self,
+        request: Rc<StreamedRequest>,
+        label: Rc<str>,
+        admitted: Admitted,
+    ) -> Option<Begun> {
+        let now = Instant::now();
+        let begun = self.requests.borrow_mut().begin(request, label, admitted, now);
+        self.wake();
+        begun
+    }
+
+    /// The client has left.
+    pub(super) fn give_up(&self, key: RequestKey) {
+        self.requests.borrow_mut().give_up(key, Instant::now());
+        self.wake();
+    }
+
+    fn wake(&self) {
+        self.has_news.set(true);
+        if let Some(task) = self.task.take() {
+            task.wake();
+        }
+    }
+
+    fn poll_news(&self, cx: &mut Context<'_>, is_read: bool) -> Poll<()> {
+        let clients = self.requests.borrow_mut().poll_clients(cx, is_read);
+        if self.has_news.take() {
+            return Poll::Ready(());
+        }
+        *self.task.borrow_mut() = Some(cx.waker().clone());
+        clients
+    }
+}
+
+/// Why a connection has ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// No request needs it.
+    Unused,
+    /// The application has closed it, or broken it.
+    Lost(UpstreamError),
+}
+
+/// The end of a shared connection that does the I/O.
+pub(super) struct Carrier {
+    pub(super) line: Rc<Line>,
+    pub(super) peer: Arc<Peer>,
+    pub(super) known: Arc<Known>,
+    pub(super) connections: Arc<Connections<Kept>>,
+    pub(super) stream: Stream,
+    /// Says, when it is dropped, that the connection is closed.
+    pub(super) _place: Place<Kept>,
+}
+
+/// Where a carrier is in both directions.
+struct Wire {
+    decoder: Decoder,
+    buffer: BytesMut,
+    /// Gathered, and of it written.
+    out: Vec<u8>,
+    written: usize,
+    /// Nothing has come yet.
+    is_unanswered: bool,
+    /// The application takes nothing more; it may have answered all the same.
+    is_deaf: bool,
+    /// The connection has served nothing since then.
+    idle_since: Option<Instant>,
+    clock: Pin<Box<Sleep>>,
+}
+
+impl Carrier {
+    /// Carries requests and answers until the connection ends.
+    pub(super) async fn run(self) -> Ended {
+        let now = Instant::now();
+        let mut wire = Wire {
+            decoder: Decoder::default(),
+            buffer: BytesMut::new(),
+            out: Vec::new(),
+            written: 0,
+            is_unanswered: true,
+            is_deaf: false,
+            idle_since: None,
+            clock: Box::pin(sleep_until(now + self.look_after())),
+        };
+        let ended = self.carry(&mut wire).await;
+        self.line.is_retired.set(true);
+        if let Err(why) = &ended {
+            let mut requests = self.line.requests.borrow_mut();
+            if why.kind() == UpstreamErrorKind::Died && requests.live() > 0 {
+                self.peer.note_death_at_work();
+            }
+            requests.fail(why);
+        }
+        // What was given up may still have permits and files, and a client that reads slowly has the connection.
+        drop(self.line.requests.take());
+        ended.map_or_else(Ended::Lost, |()| Ended::Unused)
+    }
+
+    fn look_after(&self) -> Duration {
+        LOOK.min(self.peer.timeout)
+    }
+
+    async fn carry(&self, wire: &mut Wire) -> Result<(), UpstreamError> {
+        let mut rounds = 0;
+        loop {
+            let now = Instant::now();
+            let sent = self.send(wire, now);
+            let may_read = self.line.requests.borrow_mut().may_read();
+            let received = may_read && self.receive(wire, now)?;
+            if self.is_over(wire, now) {
+                return Ok(());
+            }
+            rounds += 1;
+            let is_busy = sent || received;
+            if !is_busy || rounds >= ROUNDS {
+                self.wait(wire, may_read, is_busy).await;
+                rounds = 0;
+            }
+        }
+    }
+
+    /// Whether the connection is to be closed.
+    fn is_over(&self, wire: &mut Wire, now: Instant) -> bool {
+        if self.known.is_limited() && self.connections.are_wanted() {
+            self.line.make_way();
+        }
+        let requests = self.line.requests.borrow();
+        if requests.live() > 0 {
+            wire.idle_since = None;
+            return false;
+        }
+        // What goes on for nobody ends with the connection.
+        if self.line.is_retired.get() || !requests.is_idle() {
+            return true;
+        }
+        now.duration_since(*wire.idle_since.get_or_insert(now)) >= IDLE_TIME
+    }
+
+    fn send(&self, wire: &mut Wire, now: Instant) -> bool {
+        if wire.is_deaf {
+            return false;
+        }
+        if wire.written == wire.out.len() {
+            wire.out.clear();
+            wire.written = 0;
+            let mut requests = self.line.requests.borrow_mut();
+            if !requests.has_to_send() {
+                return false;
+            }
+            requests.gather(&mut wire.out, now);
+        }
+        let rest = &wire.out[wire.written..];
+        if rest.is_empty() {
+            return false;
+        }
+        match self.stream.try_write(rest) {
+            Ok(n) => {
+                wire.written += n;
+                self.line.requests.borrow_mut().wrote(n);
+                true
+            }
+            Err(error) if is_for_later(&error) => false,
+            Err(_) => {
+                wire.is_deaf = true;
+                self.line.is_retired.set(true);
+                self.line.requests.borrow_mut().fail_unsent(now);
+                true
+            }
+        }
+    }
+
+    fn receive(&self, wire: &mut Wire, now: Instant) -> Result<bool, UpstreamError> {
+        if wire.buffer.capacity() - wire.buffer.len() < RECEIVE_MIN {
+            wire.buffer.reserve(RECEIVE);
+        }
+        let room = wire.buffer.capacity() - wire.buffer.len();
+        let mut descriptors = VecDeque::new();
+        wire.is_unanswered = wire.is_unanswered && !self.peer.note_answer(&self.stream);
+        match self.stream.try_read(&mut wire.buffer, &mut descriptors) {
+            Ok(0) => return Err(UpstreamError::died(Retry::Unsafe)),
+            // That was all: the event loop says when there is more.
+            Ok(n) if n < room && descriptors.is_empty() => self.stream.forget_readable(),
+            Ok(_) => {}
+            Err(error) if is_for_later(&error) => return Ok(false),
+            Err(_) => return Err(UpstreamError::died(Retry::Unsafe)),
+        }
+        if !descriptors.is_empty() {
+            return Err(UpstreamError::broken("it sent descriptors that no record claims"));
+        }
+        while let Some(part) = wire.decoder.next(&mut wire.buffer).map_err(malformed)? {
+            let ends_record = !wire.decoder.is_inside_content();
+            let mut requests = self.line.requests.borrow_mut();
+            if let Some(refusal) = requests.take(part, ends_record, &self.peer, now)? {
+                self.known.has_refused(refusal);
+                self.line.is_retired.set(true);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits until there is something to do. If the connection `is_busy`, only lets other tasks of the event loop have their turn.
+    async fn wait(&self, wire: &mut Wire, may_read: bool, is_busy: bool) {
+        let may_write = !wire.is_deaf && wire.written < wire.out.len();
+        let interest = match (may_read, may_write) {
+            (true, true) => Some(Interest::READABLE | Interest::WRITABLE),
+            (true, false) => Some(Interest::READABLE),
+            (false, true) => Some(Interest::WRITABLE),
+            (false, false) => None,
+        };
+        let interest = interest.filter(|_| !is_busy);
+        tokio::select! {
+            biased;
+            () = poll_fn(|cx| self.line.poll_news(cx, may_read)) => {}
+            // The next read or write finds an error again.
+            _ = self.stream.ready(interest.unwrap_or(Interest::READABLE)), if interest.is_some() => {}
+            () = &mut wire.clock => self.look(wire),
+            () = self.known.wanted.notified(), if self.known.is_limited() => {}
+            () = tokio::task::yield_now(), if is_busy => {}
+        }
+    }
+
+    fn look(&self, wire: &mut Wire) {
+        let (now, patience) = (Instant::now(), self.peer.timeout);
+        let mut requests = self.line.requests.borrow_mut();
+        if requests.look(now, patience) == Look::Retire {
+            self.line.is_retired.set(true);
+        }
+        let next = now + self.look_after();
+        let deadline = requests.next_deadline(patience);
+        wire.clock.as_mut().reset(deadline.map_or(next, |deadline| deadline.min(next)));
+    }
+}

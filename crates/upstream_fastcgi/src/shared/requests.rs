@@ -1,0 +1,570 @@
+//! The requests that share a connection, without the connection itself: bytes to send, and which request received records belong to.
+//!
+//! ```text
+//!  Free ── begin ──▶ Open(Live) ── END_REQUEST, its STDIN was sent ──────────────▶ Free
+//!                       │   └───── END_REQUEST before that ──▶ Spent
+//!                       └ give_up ─▶ Open(Abandoned) ── END_REQUEST ──▶ Spent
+//! ```
+//! An id that is spent is not used again on this connection. Go's `net/http/fcgi` ends an aborted request twice, at once and when its
+//! handler is done, and counts a request as open until it has read the end of `STDIN`, whatever it has answered.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use sendoff_delivery::segment::Segment;
+use sendoff_fastcgi::Part;
+use sendoff_fastcgi::record::{EndRequest, Header, Kind};
+use sendoff_message::response::ResponseEnd;
+use sendoff_upstream::cgi::{StreamedRequest, renumber};
+use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use sendoff_upstream::inbox::{Event, Inbox, NotStored};
+use sendoff_upstream::script_log::{Entry, Records, ScriptLog, Severity};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use crate::answer;
+use crate::driver::log;
+use crate::known::Refusal;
+use crate::outgoing::Outgoing;
+use crate::peer::Peer;
+
+#[cfg(test)]
+mod tests;
+
+/// An id rests until this many others have ended, so that what comes late for it is dropped. Ids stay small all the same: applications may
+/// keep requests in a table (FastCGI 1.0 §3.3).
+const RESTING: usize = 8;
+
+/// Bytes that are gathered for one write, unless a request's own records are more.
+const GATHER: usize = 64 * 1024;
+
+/// Smaller pieces than this are copied: a client that takes nothing would otherwise hold the whole buffer that a piece was received in.
+const COPY_BELOW: usize = 16 * 1024;
+
+/// How long an abandoned request may go on, and how many bytes may come for it, until the connection takes no new requests.
+const ABANDONED_TIME: Duration = Duration::from_secs(5);
+const ABANDONED_BYTES: usize = 1024 * 1024;
+
+/// Bytes on disk for one slow client, from which on the connection takes no new requests. Once the others have ended, it is not read, and the
+/// application waits for the client.
+const BURDEN: u64 = 4 * 1024 * 1024;
+
+/// The requests of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    /// Slot `i` is that of id `i + 1`.
+    slots: Vec<Slot>,
+    /// Free ids; the one that has ended first is in front.
+    free: VecDeque<u16>,
+    /// Distinguishes requests that have the same id one after the other.
+    serial: u64,
+    live: usize,
+    abandoned: usize,
+    /// Live requests that have an unfinished body.
+    with_body: usize,
+    /// Ids of requests that have something to send, in turn.
+    sending: VecDeque<u16>,
+    /// Ids of requests whose clients have not sent the rest of the body.
+    starved: Vec<u16>,
+    /// Records that go first.
+    urgent: Vec<u8>,
+    /// Bytes gathered, and of them written, since the connection was made.
+    gathered: u64,
+    written: u64,
+    /// Some inbox was full at the last look.
+    may_be_stalled: bool,
+    /// [`BURDEN`] was reached.
+    is_burdened: bool,
+    /// An answer has come on this connection.
+    is_proven: bool,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Free,
+    Spent,
+    Open(Box<Open>),
+}
+
+#[derive(Debug)]
+struct Open {
+    serial: u64,
+    stage: Stage,
+    outgoing: Outgoing,
+    /// Offset of its first byte in all bytes gathered for the connection.
+    begins_at: Option<u64>,
+    /// It has a body that is not sent yet.
+    has_body: bool,
+    /// The connection was idle, and may have been closed before the request came.
+    after_pause: bool,
+    /// Something has come of the answer.
+    is_heard: bool,
+    /// When something was sent or came last.
+    since: Instant,
+    inbox: Rc<Inbox>,
+    may_be_silent: Rc<Cell<bool>>,
+    log: ScriptLog,
+    /// What its log says of the end of the response.
+    ending: ResponseEnd,
+    label: Rc<str>,
+    _admitted: Admitted,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    Live,
+    /// No client waits for the answer, of which this many bytes were dropped.
+    Abandoned {
+        since: Instant,
+        dropped: usize,
+    },
+}
+
+/// A request that the application has, or is about to get.
+#[derive(Debug)]
+pub(super) struct Admitted {
+    busy: Arc<AtomicUsize>,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Admitted {
+    pub(super) fn new(busy: &Arc<AtomicUsize>, permit: Option<OwnedSemaphorePermit>) -> Self {
+        busy.fetch_add(1, Ordering::Relaxed);
+        Self { busy: Arc::clone(busy), _permit: permit }
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Names a request of a connection for ever.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RequestKey {
+    id: u16,
+    serial: u64,
+}
+
+/// What a request that has begun is known by.
+pub(crate) struct Begun {
+    pub(super) key: RequestKey,
+    pub(crate) inbox: Rc<Inbox>,
+    pub(crate) may_be_silent: Rc<Cell<bool>>,
+}
+
+/// What a look at the clock has brought.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    Fine,
+    /// The application goes on with a request that it was told to abort: the connection takes no new ones.
+    Retire,
+}
+
+impl Requests {
+    /// Whether one more can begin.
+    pub(super) fn has_room(&self) -> bool {
+        !self.is_burdened && (!self.free.is_empty() || self.slots.len() < usize::from(u16::MAX))
+    }
+
+    /// Requests whose clients wait for the answer.
+    pub(super) fn live(&self) -> usize {
+        self.live
+    }
+
+    /// Requests that the application has not ended.
+    pub(super) fn is_idle(&self) -> bool {
+        self.live + self.abandoned == 0
+    }
+
+    /// Whether a request on this connection may keep others waiting: the application may take its time to read a body, or the client
+    /// to take what comes.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.with_body > 0 || self.may_be_stalled
+    }
+
+    /// Takes on a request. `None`: all ids are taken.
+    pub(super) fn begin(
+        &mut self,
+        request: Rc<StreamedRequest>,
+        label: Rc<str>,
+        admitted: Admitted,
+        now: Instant,
+    ) -> Option<Begun> {
+        let after_pause = self.is_idle() && self.is_proven;
+        let id = self.next_id()?;
+        self.serial += 1;
+        self.live += 1;
+        let has_body = request.has_body();
+        self.with_body += usize::from(has_body);
+        let open = Open {
+            serial: self.serial,
+            stage: Stage::Live,
+            outgoing: Outgoing::new(request, id),
+            begins_at: None,
+            has_body,
+            after_pause,
+            is_heard: false,
+            since: now,
+            inbox: Rc::default(),
+            may_be_silent: Rc::default(),
+            log: ScriptLog::new(Records::Text),
+            ending: ResponseEnd::Complete,
+            label,
+            _admitted: admitted,
+        };
+        let key = RequestKey { id, serial: self.serial };
+        let (inbox, may_be_silent) = (Rc::clone(&open.inbox), Rc::clone(&open.may_be_silent));
+        self.slots[usize::from(id) - 1] = Slot::Open(Box::new(open));
+        self.sending.push_back(id);
+        Some(Begun { key, inbox, may_be_silent })
+    }
+
+    fn next_id(&mut self) -> Option<u16> {
+        if self.free.len() <= RESTING
+            && let Ok(id) = u16::try_from(self.slots.len() + 1)
+        {
+            self.slots.push(Slot::Free);
+            return Some(id);
+        }
+        self.free.pop_front()
+    }
+
+    fn slot(&mut self, id: u16) -> Option<&mut Slot> {
+        self.slots.get_mut(usize::from(id).checked_sub(1)?)
+    }
+
+    fn live_one(&mut self, id: u16) -> Option<&mut Open> {
+        match self.slot(id) {
+            Some(Slot::Open(open)) if matches!(open.stage, Stage::Live) => Some(open),
+            _ => None,
+        }
+    }
+
+    fn all_live(&self) -> impl Iterator<Item = (u16, &Open)> {
+        (1..).zip(&self.slots).filter_map(|(id, slot)| match slot {
+            Slot::Open(open) if matches!(open.stage, Stage::Live) => Some((id, &**open)),
+            _ => None,
+        })
+    }
+
+    /// Whether something is to be sent now.
+    pub(super) fn has_to_send(&self) -> bool {
+        !self.urgent.is_empty() || !self.sending.is_empty()
+    }
+
+    /// Appends whole records of the requests that have any, in turn.
+    pub(super) fn gather(&mut self, out: &mut Vec<u8>, now: Instant) {
+        let before = out.len();
+        out.append(&mut self.urgent);
+        while out.len() - before < GATHER {
+            let Some(id) = self.sending.pop_front() else { break };
+            let at = self.gathered + (out.len() - before) as u64;
+            let Some(open) = self.live_one(id) else { continue };
+            let bytes = match open.outgoing.bytes() {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    open.inbox.finish(Event::Failed(error));
+                    self.abandon(id, now);
+                    continue;
+                }
+            };
+            let (start, len) = (out.len(), bytes.len());
+            out.extend_from_slice(bytes);
+            renumber(&mut out[start..], id);
+            open.begins_at.get_or_insert(at);
+            open.since = now;
+            open.outgoing.advance(len);
+            if open.outgoing.ended {
+                continue;
+            }
+            if open.outgoing.is_starved() {
+                self.starved.push(id);
+            } else {
+                self.sending.push_back(id);
+            }
+        }
+        out.append(&mut self.urgent);
+        self.gathered += (out.len() - before) as u64;
+    }
+
+    /// This many bytes of what was gathered are on their way.
+    pub(super) fn wrote(&mut self, n: usize) {
+        self.written += n as u64;
+    }
+
+    fn is_sent(&self, open: &Open) -> bool {
+        open.begins_at.is_some_and(|at| at < self.written)
+    }
+
+    /// Takes a part of what the application has said, and of a record its end. Returns how it refuses a request, if it does.
+    ///
+    /// # Errors
+    /// It talks nonsense. The connection is of no more use.
+    pub(super) fn take(
+        &mut self,
+        part: Part,
+        ends_record: bool,
+        peer: &Peer,
+        now: Instant,
+    ) -> Result<Option<Refusal>, UpstreamError> {
+        let (Part::Stream { kind, request_id: id, .. }
+        | Part::EndOfStream { kind, request_id: id }
+        | Part::Record { kind, request_id: id, .. }) = part;
+        let (written, shares) = (self.written, self.live + self.abandoned > 1);
+        let open = match self.slot(id) {
+            Some(Slot::Open(open)) if open.begins_at.is_some_and(|at| at < written) => open,
+            // It comes late for a request that has ended.
+            Some(Slot::Free | Slot::Spent) => return Ok(None),
+            Some(Slot::Open(_)) | None => return Err(answer::out_of_place(kind)),
+        };
+        open.since = now;
+        if let (Stage::Abandoned { dropped, .. }, Part::Stream { data, .. }) =
+            (&mut open.stage, &part)
+        {
+            *dropped += data.len();
+            return Ok(None);
+        }
+        open.is_heard = true;
+        match part {
+            Part::Stream { kind: Kind::STDOUT, data, .. } => self.deliver(id, data, shares, now),
+            Part::Stream { kind: Kind::STDERR, data, .. } => open.log(&data, ends_record, peer),
+            Part::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => {}
+            Part::Record { kind: Kind::END_REQUEST, content, .. } => return self.end(id, &content),
+            _ => return Err(answer::out_of_place(kind)),
+        }
+        Ok(None)
+    }
+
+    /// Passes bytes on. What a client does not take is stored: others wait for what comes behind it.
+    fn deliver(&mut self, id: u16, data: Bytes, shares: bool, now: Instant) {
+        let Some(open) = self.live_one(id) else { return };
+        if !open.inbox.is_full() {
+            let data = match shares && data.len() < COPY_BELOW {
+                true => Bytes::copy_from_slice(&data),
+                false => data,
+            };
+            open.inbox.push(Event::Segment(Segment::Bytes(data)));
+            self.may_be_stalled |= self.live_one(id).is_some_and(|open| open.inbox.is_full());
+            return;
+        }
+        self.may_be_stalled = true;
+        let Some(open) = self.live_one(id) else { return };
+        let why = match open.inbox.store(&data) {
+            Ok(()) => {
+                self.is_burdened |= open.inbox.stored() > BURDEN;
+                return;
+            }
+            Err(NotStored::Full) => {
+                "its client is slow, and what waits for it has reached its limit"
+            }
+            Err(NotStored::NoDisk) => {
+                "its client is slow, and the folder for temporary files takes nothing more"
+            }
+        };
+        let error = UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why);
+        open.inbox.finish(Event::Failed(error));
+        self.abandon(id, now);
+    }
+
+    fn end(&mut self, id: u16, content: &[u8]) -> Result<Option<Refusal>, UpstreamError> {
+        let status = EndRequest::decode(content).map_err(answer::malformed)?.protocol_status;
+        let ended = answer::end(content);
+        let Some(slot) = self.slot(id) else { return Ok(None) };
+        let Slot::Open(open) = std::mem::replace(slot, Slot::Spent) else { return Ok(None) };
+        self.is_proven = true;
+        self.left(&open);
+        if matches!(open.stage, Stage::Abandoned { .. }) {
+            return Ok(None);
+        }
+        if open.outgoing.ended {
+            self.slots[usize::from(id) - 1] = Slot::Free;
+            self.free.push_back(id);
+        } else {
+            self.urgent.extend_from_slice(&Header::new(Kind::STDIN, id, 0).encode());
+        }
+        let refusal = match status {
+            answer::CANT_MPX_CONN => Some(Refusal::CannotShare),
+            answer::OVERLOADED => Some(Refusal::Overloaded),
+            _ => None,
+        };
+        open.inbox.finish(match ended {
+            Ok(ending) => Event::End(open.ending.and(ending)),
+            Err(error) => Event::Failed(error),
+        });
+        Ok(refusal)
+    }
+
+    /// A request is no longer counted as what it was.
+    fn left(&mut self, open: &Open) {
+        match open.stage {
+            Stage::Live => {
+                self.live -= 1;
+                self.with_body -= usize::from(open.has_body);
+            }
+            Stage::Abandoned { .. } => self.abandoned -= 1,
+        }
+    }
+
+    /// The client has left.
+    pub(super) fn give_up(&mut self, RequestKey { id, serial }: RequestKey, now: Instant) {
+        if self.live_one(id).is_some_and(|open| open.serial == serial) {
+            self.abandon(id, now);
+        }
+    }
+
+    /// No client waits for the answer to a live request any longer.
+    fn abandon(&mut self, id: u16, now: Instant) {
+        let Some(slot) = self.slot(id) else { return };
+        let Slot::Open(mut open) = std::mem::replace(slot, Slot::Free) else { return };
+        self.left(&open);
+        self.starved.retain(|starved| *starved != id);
+        if open.begins_at.is_none() {
+            // The application does not know it.
+            self.sending.retain(|sending| *sending != id);
+            self.free.push_back(id);
+            return;
+        }
+        self.urgent.extend_from_slice(&Header::new(Kind::ABORT_REQUEST, id, 0).encode());
+        open.outgoing.give_up();
+        open.stage = Stage::Abandoned { since: now, dropped: 0 };
+        self.abandoned += 1;
+        self.slots[usize::from(id) - 1] = Slot::Open(open);
+    }
+
+    /// Whether to read on: a client waits for more, or none has more than enough.
+    pub(super) fn may_read(&mut self) -> bool {
+        if !self.may_be_stalled {
+            return true;
+        }
+        let all = self.all_live().map(|(_, open)| open.inbox.is_full());
+        let (full, live) =
+            all.fold((0, 0), |(full, live), is_full| (full + usize::from(is_full), live + 1));
+        self.may_be_stalled = full > 0;
+        full < live || live == 0
+    }
+
+    /// Ready when a client has sent more of a body or, if nothing `is_read`, when one has taken something.
+    pub(super) fn poll_clients(&mut self, cx: &mut Context<'_>, is_read: bool) -> Poll<()> {
+        let (mut is_ready, now) = (false, Instant::now());
+        for id in std::mem::take(&mut self.starved) {
+            let Some(open) = self.live_one(id) else { continue };
+            if open.outgoing.poll_more(cx).is_ready() {
+                open.since = now;
+                self.sending.push_back(id);
+                is_ready = true;
+            } else {
+                self.starved.push(id);
+            }
+        }
+        is_ready |= !is_read && self.has_room_or_waits(cx.waker());
+        if is_ready { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn has_room_or_waits(&self, waker: &Waker) -> bool {
+        self.all_live().any(|(_, open)| {
+            open.inbox.wake_for_room(waker);
+            !open.inbox.is_full()
+        })
+    }
+
+    /// Looks for requests about which the application has said nothing for `patience`, and for those that it does not abort.
+    pub(super) fn look(&mut self, now: Instant, patience: Duration) -> Look {
+        let mut silent = Vec::new();
+        let mut look = Look::Fine;
+        for (id, slot) in (1..).zip(&mut self.slots) {
+            let Slot::Open(open) = slot else { continue };
+            match open.stage {
+                Stage::Abandoned { since, dropped } => {
+                    if now.duration_since(since) > ABANDONED_TIME || dropped > ABANDONED_BYTES {
+                        look = Look::Retire;
+                    }
+                }
+                // While the client is slow, it is not the application that takes its time.
+                Stage::Live
+                    if open.inbox.is_full()
+                        || open.outgoing.is_starved()
+                        || open.may_be_silent.get() =>
+                {
+                    open.since = now;
+                }
+                Stage::Live if now.duration_since(open.since) >= patience => silent.push(id),
+                Stage::Live => {}
+            }
+        }
+        let written = self.written;
+        for id in silent {
+            if let Some(open) = self.live_one(id) {
+                // It may be stuck behind another one's body, which nobody reads.
+                let why = if open.begins_at.is_some_and(|at| at < written) {
+                    UpstreamError::silent()
+                } else {
+                    UpstreamError::died(Retry::Safe)
+                };
+                open.inbox.finish(Event::Failed(why));
+            }
+            self.abandon(id, now);
+        }
+        look
+    }
+
+    /// When the next live request will have been silent for `patience`.
+    pub(super) fn next_deadline(&self, patience: Duration) -> Option<Instant> {
+        let times = self.all_live().filter_map(|(_, open)| open.since.checked_add(patience));
+        times.min()
+    }
+
+    /// The connection is gone, or of no more use: `why` goes to those of whose answer something has come.
+    pub(super) fn fail(&mut self, why: &UpstreamError) {
+        for slot in std::mem::take(&mut self.slots) {
+            let Slot::Open(open) = slot else { continue };
+            if !matches!(open.stage, Stage::Live) {
+                continue;
+            }
+            let is_unread = !self.is_sent(&open) || open.after_pause;
+            let error = match (open.is_heard, is_unread) {
+                (true, _) => why.clone(),
+                (false, true) => UpstreamError::died(Retry::Safe),
+                (false, false) => UpstreamError::died(Retry::Unsafe),
+            };
+            open.inbox.finish(Event::Failed(error));
+        }
+        *self = Self::default();
+    }
+
+    /// Fails those of which nothing was sent, and sends nothing more of the others: the application takes no more.
+    pub(super) fn fail_unsent(&mut self, now: Instant) {
+        let unsent = self.all_live().filter(|(_, open)| !self.is_sent(open)).map(|(id, _)| id);
+        for id in unsent.collect::<Vec<_>>() {
+            if let Some(open) = self.live_one(id) {
+                open.inbox.finish(Event::Failed(UpstreamError::died(Retry::Safe)));
+            }
+            self.abandon(id, now);
+        }
+        for slot in &mut self.slots {
+            if let Slot::Open(open) = slot {
+                open.outgoing.give_up();
+            }
+        }
+    }
+}
+
+impl Open {
+    fn log(&mut self, text: &[u8], ends_record: bool, peer: &Peer) {
+        let log = |entry: Entry| {
+            if entry.severity == Severity::Fatal {
+                self.ending = ResponseEnd::Failed;
+            }
+            log(peer, &self.label, entry);
+        };
+        let mut budget = peer.log_budget();
+        self.log.push(text, ends_record, std::time::Instant::now(), &mut budget, log);
+    }
+}

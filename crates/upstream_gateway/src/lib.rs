@@ -1,0 +1,26 @@
+//! Applications that speak HTTP, SCGI or AJP (`docs/gateway.md`).
+//!
+//! ```text
+//!  GatewayRequest ──▶ Outgoing ──▶ Stream ──▶ Reader ──▶ Event
+//!                        ▲                      │
+//!                        └── Wants (AJP) ───────┘
+//! ```
+//! An exchange does its input and output when it is asked for the next event, and in no task of its own: while the client is slow,
+//! nothing is read from the application.
+#![forbid(unsafe_code)]
+
+mod application;
+mod exchange;
+mod host;
+mod proxy_header;
+mod reader;
+mod request;
+mod room;
+mod stream;
+
+pub use application::Gateway;
+pub use application::tend_gateways;
+pub use exchange::{GatewayExchange, Patience};
+pub use host::{Host as GatewayHost, Over as GatewayOver};
+pub use request::{GatewayRequest, Kind};
+pub use stream::Stream;

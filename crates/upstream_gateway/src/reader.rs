@@ -1,0 +1,171 @@
+//! What an application answers, whichever protocol it speaks.
+
+use bytes::{Bytes, BytesMut};
+use http::StatusCode;
+use sendoff_ajp as ajp;
+use sendoff_http1::client::{Reply, ResponseDecoder};
+use sendoff_http1::{BadHead, CgiHead, CgiHeadReader};
+use sendoff_upstream::error::UpstreamError;
+
+use super::request::{GatewayRequest, Kind};
+
+/// What the application has said.
+#[derive(Debug)]
+pub(super) enum Said {
+    /// A response head; an interim one, if its status is 1xx.
+    Head(CgiHead),
+    /// The protocol has changed: what follows is no response.
+    Switch(CgiHead),
+    /// Bytes of the body.
+    Bytes(Bytes),
+    /// It wants bytes of the request body (AJP).
+    Wants(u16),
+    /// The response is complete, and the connection may serve another request or not.
+    End { may_stay: bool },
+    /// The response has ended with the connection.
+    Closed,
+    /// Nothing more until more is received.
+    Nothing,
+}
+
+/// Reads one response.
+#[derive(Debug)]
+pub(super) enum Reader {
+    Http {
+        decoder: ResponseDecoder,
+        /// The client offers to change the protocol.
+        upgrade: bool,
+    },
+    Scgi(Scgi),
+    Ajp {
+        decoder: ajp::Decoder,
+        has_head: bool,
+    },
+}
+
+#[derive(Debug)]
+pub(super) enum Scgi {
+    Head(CgiHeadReader),
+    Body,
+}
+
+impl Reader {
+    pub(super) fn new(request: &GatewayRequest) -> Self {
+        match request.kind {
+            Kind::Http { upgrade } => {
+                Self::Http { decoder: ResponseDecoder::new(request.is_head), upgrade }
+            }
+            Kind::Scgi => Self::Scgi(Scgi::Head(CgiHeadReader::new())),
+            Kind::Ajp { packet_size } => {
+                Self::Ajp { decoder: ajp::Decoder::new(packet_size), has_head: false }
+            }
+        }
+    }
+
+    /// The next thing that was said.
+    ///
+    /// # Errors
+    /// The application breaks the protocol; the connection is of no more use.
+    pub(super) fn next(&mut self, received: &mut BytesMut) -> Result<Said, UpstreamError> {
+        match self {
+            Self::Http { decoder, upgrade } => http(decoder, *upgrade, received),
+            Self::Scgi(state) => scgi(state, received),
+            Self::Ajp { decoder, has_head } => from_container(decoder, has_head, received),
+        }
+    }
+
+    /// The application has closed its sending direction. Returns true if that ends the response in good order.
+    ///
+    /// # Errors
+    /// The response had not even begun, where the close is the only end that it can have.
+    pub(super) fn closed(&mut self) -> Result<bool, UpstreamError> {
+        match self {
+            Self::Http { decoder, .. } => Ok(decoder.closed()),
+            Self::Scgi(Scgi::Body) => Ok(true),
+            Self::Scgi(Scgi::Head(head)) if head.is_empty() => Ok(false),
+            Self::Scgi(Scgi::Head(_)) => {
+                Err(UpstreamError::broken("it closed the connection inside the header block"))
+            }
+            Self::Ajp { .. } => Ok(false),
+        }
+    }
+}
+
+fn http(
+    decoder: &mut ResponseDecoder,
+    upgrade: bool,
+    received: &mut BytesMut,
+) -> Result<Said, UpstreamError> {
+    loop {
+        return Ok(match decoder.next(received).map_err(wrong)? {
+            // The body is sent unasked.
+            Reply::Interim(head) if head.status == StatusCode::CONTINUE => continue,
+            Reply::Interim(head) | Reply::Head(head) => Said::Head(head),
+            Reply::Switch(head) if upgrade => Said::Switch(head),
+            Reply::Switch(_) => {
+                return Err(UpstreamError::broken("it changed the protocol unasked"));
+            }
+            Reply::Data(data) => Said::Bytes(data),
+            Reply::End { may_stay } => Said::End { may_stay },
+            Reply::NeedMore => Said::Nothing,
+        });
+    }
+}
+
+fn scgi(state: &mut Scgi, received: &mut BytesMut) -> Result<Said, UpstreamError> {
+    if received.is_empty() {
+        return Ok(Said::Nothing);
+    }
+    let data = received.split().freeze();
+    let Scgi::Head(reader) = state else { return Ok(Said::Bytes(data)) };
+    let Some((head, rest)) = reader.push(&data).map_err(wrong)? else { return Ok(Said::Nothing) };
+    *state = match head.status.is_informational() {
+        true => Scgi::Head(CgiHeadReader::new()),
+        false => Scgi::Body,
+    };
+    received.unsplit(BytesMut::from(rest));
+    Ok(Said::Head(head))
+}
+
+fn from_container(
+    decoder: &ajp::Decoder,
+    has_head: &mut bool,
+    received: &mut BytesMut,
+) -> Result<Said, UpstreamError> {
+    loop {
+        if received.is_empty() {
+            return Ok(Said::Nothing);
+        }
+        let malformed = |wrong: ajp::Malformed| UpstreamError::broken(wrong.0);
+        let Some(answer) = decoder.next(received).map_err(malformed)? else {
+            return Ok(Said::Nothing);
+        };
+        return Ok(match answer {
+            ajp::Answer::Head { status, reason, fields } if !*has_head => {
+                *has_head = true;
+                Said::Head(ajp_head(status, reason, fields)?)
+            }
+            // It asks for what it has written to be sent, which is done anyway.
+            ajp::Answer::Data(data) if *has_head && data.is_empty() => continue,
+            ajp::Answer::Data(data) if *has_head => Said::Bytes(data),
+            ajp::Answer::End { may_stay } if *has_head => Said::End { may_stay },
+            ajp::Answer::Wants(bytes) => Said::Wants(bytes),
+            _ => return Err(UpstreamError::broken("it sent a packet out of place")),
+        });
+    }
+}
+
+fn ajp_head(
+    status: u16,
+    reason: Bytes,
+    fields: Vec<(Bytes, Bytes)>,
+) -> Result<CgiHead, UpstreamError> {
+    let status = StatusCode::from_u16(status).ok().filter(|status| !status.is_informational());
+    let status = status.ok_or_else(|| UpstreamError::broken("it sent an invalid status"))?;
+    let reason = Some(reason).filter(|reason| !reason.is_empty());
+    CgiHead::of_fields(status, reason, fields).map_err(wrong)
+}
+
+fn wrong(head: BadHead) -> UpstreamError {
+    UpstreamError::broken(format!("it sent {head}"))
+}

@@ -1,0 +1,333 @@
+//! A request on its way to an application.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use sendoff_message::request::{Arrived, Body, BodyReader};
+use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+
+/// Bytes of a body in a file that are read at a time.
+const PIECE: usize = 64 * 1024;
+
+/// A request as an application gets it. Unless its body is still arriving, it may be sent again over another connection.
+#[derive(Debug)]
+pub struct GatewayRequest {
+    /// Everything before the body.
+    pub head: Bytes,
+    /// The body.
+    pub body: Body,
+    /// Whether the response has no body whatever it says (HEAD).
+    pub is_head: bool,
+    /// What the application speaks.
+    pub kind: Kind,
+}
+
+/// What the application speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// HTTP/1.1.
+    Http {
+        /// The client offers to change to another protocol.
+        upgrade: bool,
+    },
+    /// SCGI.
+    Scgi,
+    /// AJP 1.3.
+    Ajp {
+        /// The largest packet, in bytes.
+        packet_size: usize,
+    },
+}
+
+/// What is still to be sent of a request.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    request: Rc<GatewayRequest>,
+    /// What leaves next.
+    pending: Bytes,
+    /// Where the rest of the body begins.
+    at: u64,
+    /// With AJP, the bytes of the body that the application has asked for; `None`: for none.
+    asked: Option<u16>,
+    stream: Stream,
+}
+
+/// A body that is still arriving.
+#[derive(Debug)]
+enum Stream {
+    /// The body is not of that kind.
+    None,
+    Reading(BodyReader),
+    /// All of it was read.
+    Ended,
+    /// The application takes no more of it.
+    GivenUp,
+}
+
+impl Outgoing {
+    /// The whole request.
+    pub(super) fn new(request: Rc<GatewayRequest>) -> Result<Self, UpstreamError> {
+        let pending = request.head.clone();
+        let stream = match &request.body {
+            Body::Stream(stream) => Stream::Reading(stream.reader().ok_or_else(spent)?),
+            Body::Memory(_) | Body::File { .. } => Stream::None,
+        };
+        // The first piece of a body comes unasked.
+        let asked = (!request.body.is_empty()).then_some(u16::MAX);
+        let mut outgoing = Self { request, pending: Bytes::new(), at: 0, asked, stream };
+        outgoing.refill()?;
+        // Both leave with one system call.
+        outgoing.pending = match outgoing.pending.is_empty() {
+            true => pending,
+            false => [pending, outgoing.pending].concat().into(),
+        };
+        Ok(outgoing)
+    }
+
+    /// What leaves next; nothing while there is nothing to send.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.pending
+    }
+
+    /// This many of the bytes have left.
+    pub(super) fn advance(&mut self, n: usize) -> Result<(), UpstreamError> {
+        drop(self.pending.split_to(n));
+        if self.pending.is_empty() { self.refill() } else { Ok(()) }
+    }
+
+    /// The application wants this many bytes more (AJP).
+    pub(super) fn wants(&mut self, bytes: u16) -> Result<(), UpstreamError> {
+        self.asked = Some(bytes);
+        if self.pending.is_empty() { self.refill() } else { Ok(()) }
+    }
+
+    /// Whether all of it was sent.
+    pub(super) fn is_done(&self) -> bool {
+        let is_read = match self.stream {
+            Stream::None => self.at == self.request.body.len(),
+            Stream::Ended => true,
+            // A container does not ask for the end of a body whose length it knows.
+            Stream::Reading(_) => self.request.body.known_len() == Some(self.at),
+            Stream::GivenUp => false,
+        };
+        self.pending.is_empty() && is_read
+    }
+
+    /// Whether it is the client that is waited for.
+    pub(super) fn is_starved(&self) -> bool {
+        let is_wanted = match self.request.kind {
+            Kind::Ajp { .. } => self.asked.is_some(),
+            Kind::Http { .. } | Kind::Scgi => true,
+        };
+        self.pending.is_empty() && is_wanted && matches!(self.stream, Stream::Reading(_))
+    }
+
+    /// Takes what has come of a body that is still arriving; the task is woken when more has.
+    pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Result<(), UpstreamError> {
+        if self.is_starved()
+            && let Stream::Reading(reader) = &self.stream
+            && let Poll::Ready(()) = reader.poll_arrived(cx)
+        {
+            self.refill()?;
+        }
+        Ok(())
+    }
+
+    /// The application takes no more.
+    pub(super) fn give_up(&mut self) {
+        if let Stream::Reading(_) = self.stream {
+            self.stream = Stream::GivenUp;
+        }
+    }
+
+    fn refill(&mut self) -> Result<(), UpstreamError> {
+        if let Stream::Reading(_) = self.stream {
+            return self.refill_from_stream();
+        }
+        self.refill_from_store().map_err(|error| {
+            let why = format!("the request body cannot be read: {error}");
+            UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
+        })
+    }
+
+    fn refill_from_stream(&mut self) -> Result<(), UpstreamError> {
+        let Stream::Reading(reader) = &mut self.stream else { return Ok(()) };
+        let most = match self.request.kind {
+            Kind::Http { .. } | Kind::Scgi => PIECE,
+            Kind::Ajp { packet_size } => match self.asked {
+                Some(asked) => sendoff_ajp::piece_room(asked, packet_size),
+                None => return Ok(()),
+            },
+        };
+        let arrived = match reader.take(most) {
+            Arrived::Nothing => return Ok(()),
+            Arrived::Failed(status) => return Err(UpstreamError::of_body(status)),
+            Arrived::Bytes(bytes) => bytes,
+            Arrived::End => {
+                self.stream = Stream::Ended;
+                Bytes::new()
+            }
+        };
+        self.at += arrived.len() as u64;
+        self.pending = match self.request.kind {
+            Kind::Ajp { packet_size } => {
+                let asked = self.asked.take().unwrap_or_default();
+                sendoff_ajp::body_piece(&arrived, asked, packet_size).0
+            }
+            Kind::Http { .. } if self.request.body.known_len().is_none() => chunk(&arrived),
+            Kind::Http { .. } | Kind::Scgi => arrived,
+        };
+        Ok(())
+    }
+
+    fn refill_from_store(&mut self) -> io::Result<()> {
+        let Kind::Ajp { packet_size } = self.request.kind else {
+            self.pending = piece(&self.request.body, self.at, PIECE)?;
+            self.at += self.pending.len() as u64;
+            return Ok(());
+        };
+        let Some(asked) = self.asked.take() else { return Ok(()) };
+        let next = piece(&self.request.body, self.at, packet_size)?;
+        let (packet, taken) = sendoff_ajp::body_piece(&next, asked, packet_size);
+        self.at += taken as u64;
+        self.pending = packet;
+        Ok(())
+    }
+}
+
+/// A piece of a body whose length is not known before, or its end if there is nothing (RFC 9112 §7.1).
+fn chunk(bytes: &Bytes) -> Bytes {
+    match bytes.len() {
+        0 => Bytes::from_static(b"0\r\n\r\n"),
+        len => [format!("{len:x}\r\n").as_bytes(), bytes, b"\r\n"].concat().into(),
+    }
+}
+
+fn spent() -> UpstreamError {
+    let why = "the request body was passed on already, while it arrived";
+    UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
+}
+
+/// At most `most` bytes of a body from this place on; nothing at its end.
+fn piece(body: &Body, at: u64, most: usize) -> io::Result<Bytes> {
+    let left = body.len().saturating_sub(at);
+    let len = usize::try_from(left).map_or(most, |left| left.min(most));
+    let (file, len) = match body {
+        Body::Memory(bytes) => {
+            let start = usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
+            return Ok(bytes.slice(start..start + len));
+        }
+        Body::File { descriptor, .. } => (descriptor.as_fd(), len),
+        // It has a reader of its own.
+        Body::Stream(_) => return Ok(Bytes::new()),
+    };
+    let mut buffer = BytesMut::zeroed(len);
+    let mut filled = 0;
+    while filled < len {
+        match rustix::io::pread(file, &mut buffer[filled..], at + filled as u64) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => filled += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(buffer.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn in_file(bytes: &[u8]) -> Body {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        Body::File { descriptor: Rc::new(file.into()), len: bytes.len() as u64 }
+    }
+
+    fn request(kind: Kind, body: Body) -> Rc<GatewayRequest> {
+        Rc::new(GatewayRequest { head: Bytes::from_static(b"head"), body, is_head: false, kind })
+    }
+
+    /// All that is sent without being asked, `step` bytes at a time.
+    fn all(outgoing: &mut Outgoing, step: usize) -> Vec<u8> {
+        let mut sent = Vec::new();
+        while !outgoing.bytes().is_empty() {
+            let n = outgoing.bytes().len().min(step);
+            sent.extend_from_slice(&outgoing.bytes()[..n]);
+            outgoing.advance(n).unwrap();
+        }
+        sent
+    }
+
+    #[test]
+    fn a_body_follows_its_head_from_memory_or_from_a_file() {
+        let bytes: Vec<u8> = (0..=250).cycle().take(PIECE * 2 + 5).collect();
+        for body in [Body::Memory(bytes.clone().into()), in_file(&bytes)] {
+            for step in [PIECE, 1000, usize::MAX] {
+                let mut outgoing = Outgoing::new(request(Kind::Scgi, body.clone())).unwrap();
+                assert!(!outgoing.is_done());
+                assert!(all(&mut outgoing, step) == [b"head", &bytes[..]].concat());
+                assert!(outgoing.is_done());
+            }
+        }
+    }
+
+    #[test]
+    fn a_body_follows_while_it_arrives() {
+        let cx = &mut Context::from_waker(std::task::Waker::noop());
+        for (len, expected) in [(Some(4), "abcd"), (None, "3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n")] {
+            let (writer, body) = sendoff_message::request::BodyStream::new(len);
+            let message = request(Kind::Http { upgrade: false }, Body::Stream(body));
+            let mut outgoing = Outgoing::new(Rc::clone(&message)).unwrap();
+            assert_eq!(all(&mut outgoing, 9), b"head");
+            let mut sent = Vec::new();
+            for piece in ["abc", "d"] {
+                assert!(outgoing.is_starved() && !outgoing.is_done());
+                writer.push(piece.into());
+                outgoing.poll_more(cx).unwrap();
+                sent.extend(all(&mut outgoing, 1));
+            }
+            writer.end();
+            outgoing.poll_more(cx).unwrap();
+            sent.extend(all(&mut outgoing, 9));
+            assert_eq!(
+                (String::from_utf8(sent).unwrap(), outgoing.is_done()),
+                (expected.into(), true)
+            );
+            // No other connection can have it.
+            assert!(Outgoing::new(message).is_err());
+        }
+    }
+
+    #[test]
+    fn a_body_that_fails_ends_the_request() {
+        let cx = &mut Context::from_waker(std::task::Waker::noop());
+        let (writer, body) = sendoff_message::request::BodyStream::new(Some(9));
+        let mut outgoing = Outgoing::new(request(Kind::Scgi, Body::Stream(body))).unwrap();
+        assert_eq!(all(&mut outgoing, 9), b"head");
+        writer.fail(http::StatusCode::REQUEST_TIMEOUT);
+        let error = outgoing.poll_more(cx).unwrap_err();
+        let expected = UpstreamErrorKind::Request(http::StatusCode::REQUEST_TIMEOUT);
+        assert_eq!(error.kind(), expected);
+    }
+
+    #[test]
+    fn with_ajp_pieces_are_sent_when_they_are_asked_for() {
+        let kind = Kind::Ajp { packet_size: 8192 };
+        let bytes = vec![b'x'; 10_000];
+        let mut outgoing = Outgoing::new(request(kind, in_file(&bytes))).unwrap();
+        assert_eq!(all(&mut outgoing, 100).len(), 4 + 8192);
+        assert!(!outgoing.is_done());
+        for (asked, sent, done) in [(100, 106, false), (8186, 1714 + 6, true), (8186, 4, true)] {
+            outgoing.wants(asked).unwrap();
+            assert_eq!((all(&mut outgoing, 5000).len(), outgoing.is_done()), (sent, done));
+        }
+        let mut nothing = Outgoing::new(request(kind, Body::default())).unwrap();
+        assert_eq!(all(&mut nothing, 9), b"head");
+    }
+}

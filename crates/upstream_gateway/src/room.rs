@@ -1,0 +1,94 @@
+//! How many requests a host has at a time, if the operator has limited that.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use sendoff_upstream::queue::QueueLimits;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+/// The requests that a host may have.
+#[derive(Debug)]
+pub(super) struct Room {
+    /// One permit for each; `None`: any number.
+    places: Option<Arc<Semaphore>>,
+    waiting: AtomicUsize,
+    limits: QueueLimits,
+}
+
+/// A request's place at a host. Dropped, it is free for the next one.
+#[derive(Debug)]
+pub(super) struct Place {
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Room {
+    /// Room for `limit` requests at a time; `waiting` limits those that wait for it.
+    pub(super) fn new(limit: Option<NonZeroUsize>, waiting: QueueLimits) -> Self {
+        let places = limit.map(|limit| Arc::new(Semaphore::new(limit.get())));
+        Self { places, waiting: AtomicUsize::new(0), limits: waiting }
+    }
+
+    /// Waits for a place, first come, first served. `None`: there is no limit.
+    pub(super) async fn enter(&self) -> Result<Option<Place>, UpstreamError> {
+        let Some(places) = &self.places else { return Ok(None) };
+        if let Ok(permit) = Arc::clone(places).try_acquire_owned() {
+            return Ok(Some(Place { _permit: permit }));
+        }
+        let waiter = Waiter::among(&self.waiting);
+        let limits = &self.limits;
+        if waiter.number > limits.requests {
+            let why = format!("{} requests are waiting for it already", limits.requests);
+            return Err(UpstreamError::new(UpstreamErrorKind::QueueFull, Retry::Safe, why));
+        }
+        match timeout(limits.wait, Arc::clone(places).acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(Some(Place { _permit: permit })),
+            // The semaphore is never closed.
+            Ok(Err(_)) | Err(_) => {
+                let why = format!("it was busy for {} s", limits.wait.as_secs());
+                Err(UpstreamError::new(UpstreamErrorKind::WaitTimedOut, Retry::Safe, why))
+            }
+        }
+    }
+}
+
+/// Counts a request as waiting.
+struct Waiter<'r> {
+    all: &'r AtomicUsize,
+    number: usize,
+}
+
+impl<'r> Waiter<'r> {
+    fn among(all: &'r AtomicUsize) -> Self {
+        Self { all, number: all.fetch_add(1, Ordering::Relaxed) + 1 }
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_beyond_the_limit_wait_and_few_of_them() {
+        let waiting = QueueLimits { requests: 1, wait: Duration::from_secs(9) };
+        let room = Room::new(NonZeroUsize::new(1), waiting);
+        let first = room.enter().await.unwrap();
+        let (second, third) = tokio::join!(room.enter(), room.enter());
+        assert_eq!(second.unwrap_err().kind(), UpstreamErrorKind::WaitTimedOut);
+        assert_eq!(third.unwrap_err().kind(), UpstreamErrorKind::QueueFull);
+        let next = tokio::join!(room.enter(), async { drop(first) }).0;
+        assert!(next.unwrap().is_some());
+        let any = Room::new(None, waiting);
+        assert!(any.enter().await.unwrap().is_none());
+    }
+}

@@ -1,0 +1,100 @@
+//! Requests that went to an application over FastCGI and whose bodies may come on a link (`docs/handover.md` §8).
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::rc::{Rc, Weak};
+
+use sendoff_fastcgi::channel::Secret;
+use sendoff_upstream::inbox::Inbox;
+
+/// 128 random bits.
+///
+/// # Errors
+/// The kernel has no random bits.
+pub fn random_secret() -> io::Result<Secret> {
+    let mut raw = [0; 16];
+    // 16 bytes come at once or not at all.
+    rustix::rand::getrandom(&mut raw, rustix::rand::GetRandomFlags::empty())?;
+    Ok(Secret(raw))
+}
+
+/// The requests of one event loop whose bodies may come on a link.
+#[derive(Debug, Default)]
+pub struct Claims(RefCell<HashMap<Secret, Weak<Claim>>>);
+
+/// A request whose body may come on a link. Dropped before the body has ended, it gives the body up.
+pub struct Claim {
+    secret: Secret,
+    claims: Rc<Claims>,
+    inbox: Rc<Inbox>,
+    /// Gives the body up on the link where it was claimed; `None` until then.
+    give_up: RefCell<Option<Box<dyn FnOnce()>>>,
+}
+
+impl Claims {
+    /// A new claim.
+    ///
+    /// # Errors
+    /// The kernel has no random bits.
+    pub fn add(self: &Rc<Self>) -> io::Result<Rc<Claim>> {
+        let secret = random_secret()?;
+        let claim = Rc::new(Claim {
+            secret,
+            claims: Rc::clone(self),
+            inbox: Rc::default(),
+            give_up: RefCell::default(),
+        });
+        self.0.borrow_mut().insert(secret, Rc::downgrade(&claim));
+        Ok(claim)
+    }
+
+    /// A request is claimed on a link: where its body goes. `None` if the request is not known (any more). `give_up` gets
+    /// that inbox if the body is not wanted any more.
+    pub(super) fn take(
+        &self,
+        secret: Secret,
+        give_up: impl FnOnce(&Rc<Inbox>) + 'static,
+    ) -> Option<Rc<Inbox>> {
+        let claim = self.0.borrow_mut().remove(&secret)?.upgrade()?;
+        let inbox = Rc::clone(&claim.inbox);
+        *claim.give_up.borrow_mut() = Some(Box::new(move || give_up(&inbox)));
+        claim.inbox.wake_reader();
+        Some(Rc::clone(&claim.inbox))
+    }
+}
+
+impl Claim {
+    /// What the field of a framed response says.
+    pub fn secret(&self) -> Secret {
+        self.secret
+    }
+
+    /// What has come on the link.
+    pub fn inbox(&self) -> &Rc<Inbox> {
+        &self.inbox
+    }
+
+    /// Whether the application has begun to answer on a link.
+    pub fn is_claimed(&self) -> bool {
+        self.give_up.borrow().is_some()
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Claim").field("is_claimed", &self.is_claimed()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.claims.0.borrow_mut().remove(&self.secret);
+        if let Some(give_up) = self.give_up.take()
+            && !self.inbox.has_ended()
+        {
+            give_up();
+        }
+    }
+}

@@ -1,0 +1,665 @@
+//! Which worker takes the next request. The event loops share the pool.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use sendoff_report::workers::{Described, PhpReport, PoolReport, WorkerReport};
+pub use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use sendoff_upstream::queue::{Number, QueueLimits, WaitQueue};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+/// Names a worker for the life of the front.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerId(pub u32);
+
+/// The workers and the requests that wait for one.
+#[derive(Debug)]
+pub struct Pool {
+    state: Mutex<State>,
+    loops: usize,
+    limits: QueueLimits,
+    started: SystemTime,
+    /// Whether requests are described although there is no status page: a script has asked for the state of the pool.
+    describes: AtomicBool,
+    /// Told when a link to a worker is made.
+    link_made: Notify,
+    /// Told when a request begins to wait, and when a worker takes requests.
+    news: Notify,
+    /// Told when workers cannot start.
+    failed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Last in, first out: the worker that ran last has the warmest caches.
+    idle: Vec<WorkerId>,
+    /// By the number of the event loop.
+    waiting: WaitQueue<usize, oneshot::Sender<Ticket>>,
+    /// Few, so a tree finds one sooner than a table that hashes.
+    workers: BTreeMap<WorkerId, Worker>,
+    /// Workers that take requests: those of which no link is missing.
+    complete: usize,
+    /// The fewest that were idle at a time since the last [`Pool::take_load`].
+    least_idle: usize,
+    /// The worker script fails to boot, and no worker has since the last time that it did.
+    cannot_start: bool,
+    /// The pool socket is closed: no worker comes any more.
+    is_abandoned: bool,
+    /// What a worker has said of PHP.
+    php: Option<PhpReport>,
+    counts: Counts,
+}
+
+/// What is known of a worker.
+#[derive(Debug)]
+struct Worker {
+    pid: i32,
+    started: SystemTime,
+    /// Event loops that have not yet made their link to it.
+    links_missing: usize,
+    /// Those that it was given.
+    requests: u64,
+    /// The last of them that was described.
+    last: Option<Last>,
+}
+
+/// A request that a worker has or had.
+#[derive(Debug)]
+struct Last {
+    request: Arc<Described>,
+    since: Instant,
+    /// `None`: the worker still has it.
+    took: Option<Duration>,
+}
+
+/// What has happened since the pool was made.
+#[derive(Debug, Default)]
+struct Counts {
+    requests: u64,
+    most_waiting: usize,
+    most_busy: usize,
+    limit_reached: u64,
+    slow: u64,
+    out_of_memory: u64,
+}
+
+/// What the pool has had to do lately.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Load {
+    /// Workers that take requests.
+    pub workers: usize,
+    /// Requests that wait for one.
+    pub waiting: usize,
+    /// How long the first of them has waited.
+    pub oldest: Duration,
+    /// The most workers that were busy at a time since this was asked last.
+    pub peak: usize,
+}
+
+/// The right to send one request to one worker. Dropping it makes the worker idle again, so it must not be dropped while
+/// the worker is at work.
+#[derive(Debug)]
+pub struct Ticket {
+    pool: Arc<Pool>,
+    worker: WorkerId,
+    event_loop: usize,
+}
+
+/// A request's place in the queue. Dropping it leaves the queue.
+struct Turn<'a> {
+    pool: &'a Pool,
+    number: Number<usize>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // The lock is released before the sender is dropped.
+        let left = self.pool.state().waiting.remove(self.number);
+        drop(left);
+    }
+}
+
+impl Pool {
+    /// An empty pool for that many event loops, with the usual limits.
+    #[must_use]
+    pub fn new(loops: usize) -> Arc<Self> {
+        Self::with_limits(loops, QueueLimits::default())
+    }
+
+    /// An empty pool for that many event loops.
+    #[must_use]
+    pub fn with_limits(loops: usize, limits: QueueLimits) -> Arc<Self> {
+        let state = State {
+            idle: Vec::new(),
+            waiting: WaitQueue::default(),
+            workers: BTreeMap::new(),
+            complete: 0,
+            least_idle: 0,
+            cannot_start: false,
+            is_abandoned: false,
+            php: None,
+            counts: Counts::default(),
+        };
+        let (state, link_made, news) = (Mutex::new(state), Notify::new(), Notify::new());
+        let failed = Notify::new();
+        let (started, describes) = (SystemTime::now(), AtomicBool::new(false));
+        Arc::new(Self { state, loops, limits, started, describes, link_made, news, failed })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere cannot leave the lists half changed: nothing between lock and unlock panics.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says that one event loop has made its link to `worker`, whose process is `pid`; with the last one the worker takes requests.
+    pub fn link_made(self: &Arc<Self>, worker: WorkerId, pid: i32, event_loop: usize) {
+        let mut state = self.state();
+        let known = state.workers.entry(worker).or_insert_with(|| Worker {
+            pid,
+            started: SystemTime::now(),
+            links_missing: self.loops,
+            requests: 0,
+            last: None,
+        });
+        known.links_missing -= 1;
+        if known.links_missing == 0 {
+            state.complete += 1;
+            state.cannot_start = false;
+            self.give(state, worker, event_loop);
+            self.news.notify_one();
+        }
+        self.link_made.notify_waiters();
+    }
+
+    /// Gives a free worker to a request that waits, or makes it idle.
+    fn give(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State>,
+        worker: WorkerId,
+        event_loop: usize,
+    ) {
+        let Some((event_loop, grant)) = state.waiting.pop(event_loop) else {
+            return state.idle.push(worker);
+        };
+        state.note_request(worker);
+        drop(state);
+        let ticket = Ticket { pool: Arc::clone(self), worker, event_loop };
+        // A request that went away just now returns the ticket, whose drop finds the next one.
+        drop(grant.send(ticket));
+    }
+
+    /// Ends when an event loop makes a link to a worker. What was made before the first poll does not count.
+    pub async fn next_link(&self) {
+        self.link_made.notified().await;
+    }
+
+    /// Ends when a request begins to wait or a worker comes to take requests, or has done so since the last call. For one caller.
+    pub async fn news(&self) {
+        self.news.notified().await;
+    }
+
+    /// The worker script has failed to boot. Unless other workers run, requests are refused until one has booted.
+    pub fn set_cannot_start(&self) {
+        let mut state = self.state();
+        state.cannot_start = true;
+        // The senders are dropped without the lock.
+        let refused = state.refused();
+        drop(state);
+        drop(refused);
+        self.failed.notify_one();
+    }
+
+    /// There is no master any more that would start a worker. When no worker runs, requests are refused.
+    pub fn set_abandoned(&self) {
+        let mut state = self.state();
+        state.is_abandoned = true;
+        let refused = state.refused();
+        drop(state);
+        drop(refused);
+    }
+
+    /// Whether no worker runs because the worker script fails to boot.
+    #[must_use]
+    pub fn cannot_start(&self) -> bool {
+        self.state().cannot_start()
+    }
+
+    /// Ends when the worker script fails to boot, or has since the last call. For one caller.
+    pub async fn fails_to_start(&self) {
+        self.failed.notified().await;
+    }
+
+    /// Forgets a worker whose link is lost.
+    pub fn remove(&self, worker: WorkerId) {
+        let mut state = self.state();
+        state.forget(worker);
+        state.idle.retain(|&idle| idle != worker);
+        state.note_idle();
+        let refused = if state.is_abandoned { state.refused() } else { Vec::new() };
+        drop(state);
+        // The senders are dropped without the lock.
+        drop(refused);
+    }
+
+    /// How many workers take requests.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.state().complete
+    }
+
+    /// How many requests wait for a worker.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.state().waiting.len()
+    }
+
+    /// What it does and has done.
+    #[must_use]
+    pub fn report(&self) -> PoolReport {
+        let state = self.state();
+        let Counts { requests, most_waiting, most_busy, limit_reached, slow, out_of_memory } =
+            state.counts;
+        PoolReport {
+            started: self.started,
+            requests,
+            waiting: state.waiting.len(),
+            most_waiting,
+            queue: self.limits.requests,
+            idle: state.idle.len(),
+            workers: state.complete,
+            most_busy,
+            limit_reached,
+            slow,
+            out_of_memory,
+            php: state.php.clone(),
+        }
+    }
+
+    /// A worker says this of PHP.
+    pub fn set_php(&self, said: PhpReport) {
+        self.state().php = Some(said);
+    }
+
+    /// What each worker does and has done, those first that came first.
+    #[must_use]
+    pub fn worker_reports(&self) -> Vec<WorkerReport> {
+        let state = self.state();
+        let complete = state.workers.iter().filter(|(_, worker)| worker.links_missing == 0);
+        let mut complete: Vec<_> = complete.collect();
+        complete.sort_unstable_by_key(|(id, _)| id.0);
+        complete.into_iter().map(|(id, worker)| worker.report(state.idle.contains(id))).collect()
+    }
+
+    /// Has requests described from now on.
+    pub fn describe_requests(&self) {
+        self.describes.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether requests are described although there is no status page.
+    #[must_use]
+    pub fn describes(&self) -> bool {
+        self.describes.load(Ordering::Relaxed)
+    }
+
+    /// Counts a process that the kernel has ended because there was no memory left.
+    pub fn note_out_of_memory(&self) {
+        self.state().counts.out_of_memory += 1;
+    }
+
+    /// Counts a request that is slow.
+    pub fn note_slow(&self) {
+        self.state().counts.slow += 1;
+    }
+
+    /// Counts that requests call for more workers than there may be.
+    pub fn note_limit_reached(&self) {
+        self.state().counts.limit_reached += 1;
+    }
+
+    /// What there was to do since the last call.
+    pub fn take_load(&self) -> Load {
+        let mut state = self.state();
+        let (workers, waiting) = (state.complete, state.waiting.len());
+        let oldest = state.waiting.oldest().map_or(Duration::ZERO, |since| since.elapsed());
+        let idle = state.idle.len();
+        let least_idle = std::mem::replace(&mut state.least_idle, idle);
+        Load { workers, waiting, oldest, peak: workers.saturating_sub(least_idle) }
+    }
+
+    /// Takes up to `most` idle workers out of the pool, those first that have been idle longest.
+    pub fn retire(&self, most: usize) -> Vec<WorkerId> {
+        let mut state = self.state();
+        let most = most.min(state.idle.len());
+        let retired: Vec<WorkerId> = state.idle.drain(..most).collect();
+        state.note_idle();
+        for worker in &retired {
+            state.forget(*worker);
+        }
+        retired
+    }
+
+    /// Waits for a worker, oldest request first. A request that is dropped while it waits leaves the queue at once.
+    ///
+    /// # Errors
+    /// The queue is full or the wait was too long. Both are for the client to try again later.
+    pub async fn acquire(self: &Arc<Self>, event_loop: usize) -> Result<Ticket, UpstreamError> {
+        let (_turn, granted) = {
+            let mut state = self.state();
+            if let Some(worker) = state.idle.pop() {
+                state.note_idle();
+                state.note_request(worker);
+                return Ok(Ticket { pool: Arc::clone(self), worker, event_loop });
+            }
+            if state.complete == 0 && (state.cannot_start || state.is_abandoned) {
+                return Err(state.not_started());
+            }
+            if state.waiting.len() >= self.limits.requests {
+                return Err(self.queue_full());
+            }
+            let (grant, granted) = oneshot::channel();
+            let number = state.waiting.push(event_loop, Instant::now(), grant);
+            state.counts.most_waiting = state.counts.most_waiting.max(state.waiting.len());
+            (Turn { pool: self, number }, granted)
+        };
+        self.news.notify_one();
+        match tokio::time::timeout(self.limits.wait, granted).await {
+            Ok(Ok(ticket)) => Ok(ticket),
+            Ok(Err(_)) => Err(self.state().not_started()),
+            Err(_) => Err(self.timed_out()),
+        }
+    }
+
+    fn queue_full(&self) -> UpstreamError {
+        let why = format!("{} requests are waiting for a worker already", self.limits.requests);
+        UpstreamError::new(UpstreamErrorKind::QueueFull, Retry::Safe, why)
+    }
+
+    fn timed_out(&self) -> UpstreamError {
+        let why = format!("no worker was free for {} s", self.limits.wait.as_secs());
+        UpstreamError::new(UpstreamErrorKind::WaitTimedOut, Retry::Safe, why)
+    }
+}
+
+impl State {
+    /// The requests that wait, if no worker will come for them. To be dropped without the lock.
+    fn refused(&mut self) -> Vec<oneshot::Sender<Ticket>> {
+        if self.complete == 0 { self.waiting.take() } else { Vec::new() }
+    }
+
+    fn not_started(&self) -> UpstreamError {
+        let why = match self.is_abandoned {
+            true => "the pool has no worker, and its master is gone",
+            false => {
+                "the worker script of the pool does not start; the lines of sendoff-php in the log say why"
+            }
+        };
+        UpstreamError::new(UpstreamErrorKind::Overloaded, Retry::Safe, why)
+    }
+
+    fn cannot_start(&self) -> bool {
+        self.cannot_start && self.complete == 0
+    }
+
+    fn forget(&mut self, worker: WorkerId) {
+        if self.workers.remove(&worker).is_some_and(|worker| worker.links_missing == 0) {
+            self.complete -= 1;
+        }
+    }
+
+    fn note_idle(&mut self) {
+        self.least_idle = self.least_idle.min(self.idle.len());
+    }
+
+    /// A worker gets a request.
+    fn note_request(&mut self, worker: WorkerId) {
+        let busy = self.complete.saturating_sub(self.idle.len());
+        self.counts.most_busy = self.counts.most_busy.max(busy);
+        self.counts.requests += 1;
+        if let Some(worker) = self.workers.get_mut(&worker) {
+            worker.requests += 1;
+        }
+    }
+}
+
+impl Worker {
+    fn report(&self, is_idle: bool) -> WorkerReport {
+        let took = self.last.as_ref().map(|last| last.took.unwrap_or_else(|| last.since.elapsed()));
+        WorkerReport {
+            pid: self.pid,
+            started: self.started,
+            requests: self.requests,
+            is_idle,
+            request: self.last.as_ref().map(|last| Arc::clone(&last.request)),
+            took: took.unwrap_or_default(),
+        }
+    }
+}
+
+impl Ticket {
+    /// The worker it is for.
+    #[must_use]
+    pub fn worker(&self) -> WorkerId {
+        self.worker
+    }
+
+    /// Notes for the status page which request the worker gets.
+    pub fn describe(&self, request: Arc<Described>, since: Instant) {
+        if let Some(worker) = self.pool.state().workers.get_mut(&self.worker) {
+            worker.last = Some(Last { request, since, took: None });
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut state = self.pool.state();
+        let Some(worker) = state.workers.get_mut(&self.worker) else { return };
+        if let Some(last) = worker.last.as_mut().filter(|last| last.took.is_none()) {
+            last.took = Some(last.since.elapsed());
+        }
+        self.pool.give(state, self.worker, self.event_loop);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap()
+            .block_on(future)
+    }
+
+    fn pool_with(workers: u32, loops: usize) -> Arc<Pool> {
+        let pool = Pool::new(loops);
+        for worker in 0..workers {
+            (0..loops).for_each(|event_loop| {
+                pool.link_made(WorkerId(worker), 100 + worker.cast_signed(), event_loop);
+            });
+        }
+        pool
+    }
+
+    #[test]
+    fn a_worker_takes_requests_once_every_loop_has_its_link() {
+        let pool = Pool::new(2);
+        pool.link_made(WorkerId(7), 70, 0);
+        assert_eq!(pool.workers(), 0);
+        pool.link_made(WorkerId(7), 70, 1);
+        assert_eq!(pool.workers(), 1);
+    }
+
+    #[test]
+    fn the_oldest_waiter_is_served_and_one_that_left_is_passed_over() {
+        block_on(async {
+            let pool = pool_with(1, 1);
+            let ticket = pool.acquire(0).await.unwrap();
+            let mut gone = Box::pin(pool.acquire(0));
+            let mut first = Box::pin(pool.acquire(0));
+            let mut second = Box::pin(pool.acquire(0));
+            for waiter in [&mut gone, &mut first, &mut second] {
+                assert!(futures_poll(waiter).await.is_none());
+            }
+            drop(gone);
+            drop(ticket);
+            let ticket = first.await.unwrap();
+            assert!(futures_poll(&mut second).await.is_none());
+            drop(ticket);
+            assert_eq!(second.await.unwrap().worker(), WorkerId(0));
+        });
+    }
+
+    #[test]
+    fn the_load_is_that_since_the_last_look() {
+        block_on(async {
+            let pool = pool_with(3, 1);
+            pool.take_load();
+            let tickets = (pool.acquire(0).await.unwrap(), pool.acquire(0).await.unwrap());
+            drop(tickets);
+            let idle = Load { workers: 3, waiting: 0, oldest: Duration::ZERO, peak: 0 };
+            assert_eq!(pool.take_load(), Load { peak: 2, ..idle });
+            assert_eq!(pool.take_load(), idle);
+            let _busy = (pool.acquire(0).await.unwrap(), pool.acquire(0).await.unwrap());
+            let _last = pool.acquire(0).await.unwrap();
+            let mut waiter = Box::pin(pool.acquire(0));
+            assert!(futures_poll(&mut waiter).await.is_none());
+            let load = pool.take_load();
+            assert_eq!((load.waiting, load.peak), (1, 3));
+            drop(waiter);
+            assert_eq!(pool.take_load().waiting, 0);
+        });
+    }
+
+    #[test]
+    fn the_worker_that_was_idle_longest_retires_and_is_not_given_out_again() {
+        block_on(async {
+            let pool = pool_with(3, 1);
+            let ticket = pool.acquire(0).await.unwrap();
+            assert_eq!(ticket.worker(), WorkerId(2));
+            assert_eq!(pool.retire(1), [WorkerId(0)]);
+            assert_eq!(pool.workers(), 2);
+            // One is busy, and busy ones stay.
+            assert_eq!(pool.retire(5), [WorkerId(1)]);
+            drop(ticket);
+            assert_eq!(pool.acquire(0).await.unwrap().worker(), WorkerId(2));
+        });
+    }
+
+    #[test]
+    fn a_lost_worker_is_not_given_out_again() {
+        block_on(async {
+            let pool = pool_with(2, 1);
+            let ticket = pool.acquire(0).await.unwrap();
+            pool.remove(ticket.worker());
+            let lost = ticket.worker();
+            drop(ticket);
+            let other = pool.acquire(0).await.unwrap();
+            assert_ne!(other.worker(), lost);
+            assert!(futures_poll(&mut Box::pin(pool.acquire(0))).await.is_none());
+        });
+    }
+
+    /// 60 s of requests whose clients left made the next one wait behind them, or be refused.
+    #[test]
+    fn a_request_that_is_dropped_leaves_the_queue_at_once() {
+        block_on(async {
+            let limits = QueueLimits { requests: 3, ..QueueLimits::default() };
+            let pool = Pool::with_limits(1, limits);
+            pool.link_made(WorkerId(0), 100, 0);
+            let ticket = pool.acquire(0).await.unwrap();
+            let mut gone: Vec<_> = (0..3).map(|_| Box::pin(pool.acquire(0))).collect();
+            for waiter in &mut gone {
+                assert!(futures_poll(waiter).await.is_none());
+            }
+            assert_eq!(pool.acquire(0).await.unwrap_err().kind(), UpstreamErrorKind::QueueFull);
+            drop(gone);
+            assert_eq!(pool.take_load().waiting, 0);
+            let mut live = Box::pin(pool.acquire(0));
+            assert!(futures_poll(&mut live).await.is_none(), "there is room");
+            drop(ticket);
+            assert_eq!(live.await.unwrap().worker(), WorkerId(0));
+        });
+    }
+
+    /// The worker is on its way to a request that is dropped before it looks.
+    #[test]
+    fn a_ticket_that_was_granted_to_a_dropped_request_goes_to_the_next() {
+        block_on(async {
+            let pool = pool_with(1, 1);
+            let ticket = pool.acquire(0).await.unwrap();
+            let (mut first, mut second) = (Box::pin(pool.acquire(0)), Box::pin(pool.acquire(0)));
+            for waiter in [&mut first, &mut second] {
+                assert!(futures_poll(waiter).await.is_none());
+            }
+            drop(ticket);
+            drop(first);
+            assert_eq!(second.await.unwrap().worker(), WorkerId(0));
+            assert_eq!(pool.state().idle, [WorkerId(0)]);
+        });
+    }
+
+    #[test]
+    fn a_request_waits_for_a_bounded_time() {
+        block_on(async {
+            let limits = QueueLimits { wait: Duration::from_millis(1), ..QueueLimits::default() };
+            let pool = Pool::with_limits(1, limits);
+            let error = pool.acquire(0).await.unwrap_err();
+            assert_eq!(error.kind(), UpstreamErrorKind::WaitTimedOut);
+            assert_eq!(pool.take_load().waiting, 0);
+        });
+    }
+
+    #[test]
+    fn a_report_counts_requests_of_the_pool_and_of_each_worker() {
+        block_on(async {
+            let pool = pool_with(2, 2);
+            let first = pool.acquire(0).await.unwrap();
+            let second = pool.acquire(1).await.unwrap();
+            let mut waiter = Box::pin(pool.acquire(0));
+            let mut gone = Box::pin(pool.acquire(1));
+            assert!(futures_poll(&mut waiter).await.is_none());
+            assert!(futures_poll(&mut gone).await.is_none());
+            drop(gone);
+            let (method, uri) = (http::Method::GET, b"/a.php".to_vec());
+            let (query, user, script) = (Vec::new(), Vec::new(), b"/srv/a.php".to_vec());
+            let described = Arc::new(Described { method, uri, query, body: 3, user, script });
+            second.describe(Arc::clone(&described), Instant::now());
+            pool.note_slow();
+            pool.note_limit_reached();
+            let busy = pool.report();
+            assert_eq!((busy.idle, busy.workers, busy.most_busy), (0, 2, 2));
+            assert_eq!((busy.waiting, busy.most_waiting, busy.requests), (1, 2, 2));
+            assert_eq!((busy.slow, busy.limit_reached), (1, 1));
+            assert_eq!(busy.queue, QueueLimits::default().requests);
+            drop(first);
+            let third = waiter.await.unwrap();
+            assert_eq!(third.worker(), WorkerId(1));
+            drop((second, third));
+            let idle = PoolReport { idle: 2, waiting: 0, requests: 3, ..busy };
+            assert_eq!(pool.report(), idle);
+            let [zero, one] = &pool.worker_reports()[..] else { panic!("two workers") };
+            assert_eq!((zero.pid, zero.requests, one.pid, one.requests), (100, 1, 101, 2));
+            assert!(zero.is_idle && one.is_idle && one.request.is_none());
+            assert_eq!(zero.request.as_ref(), Some(&described));
+            assert_eq!(zero.took, pool.worker_reports()[0].took, "it has ended");
+            pool.remove(WorkerId(0));
+            assert_eq!(pool.report(), PoolReport { idle: 1, workers: 1, ..idle });
+            assert_eq!(pool.worker_reports().len(), 1);
+        });
+    }
+
+    /// Polls once.
+    async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+        tokio::select! {
+            biased;
+            output = future => Some(output),
+            () = std::future::ready(()) => None,
+        }
+    }
+}

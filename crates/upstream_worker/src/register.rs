@@ -1,0 +1,120 @@
+//! New workers: the PHP master sends their sockets over the pool socket.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::process::Pid;
+use sendoff_pool::OUT_OF_MEMORY;
+use sendoff_upstream::packets::{Packets, is_full};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::pool::WorkerId;
+
+/// One event loop's link to a new worker.
+#[derive(Debug)]
+pub struct NewLink {
+    /// Who opened it.
+    pub origin: Origin,
+    /// Its process, for the log.
+    pub pid: i32,
+    /// The worker's number for the link.
+    pub number: u8,
+    /// The link itself.
+    pub socket: OwnedFd,
+    /// A descriptor for the worker's guard socket.
+    pub guard: OwnedFd,
+}
+
+/// Where the other end of a link came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// A worker of a pool: it takes requests on the link.
+    Pool {
+        /// The number of the pool.
+        pool: usize,
+        /// Its number in the pool.
+        worker: WorkerId,
+    },
+    /// A process of a FastCGI application has opened it: it answers there what it is asked over FastCGI.
+    Channel,
+}
+
+/// Bytes of a message on the pool socket: worker's process id and number of links, both u32 big-endian.
+const MESSAGE_LEN: usize = 8;
+
+/// The message that comes with the socket on which workers ask for the state of the pool: no process, no links.
+const QUESTIONS: [u8; MESSAGE_LEN] = [0; MESSAGE_LEN];
+
+/// The message that the worker script has failed to boot.
+const CANNOT_START: [u8; MESSAGE_LEN] = [0, 0, 0, 0, 255, 255, 255, 255];
+
+/// Hands every worker that arrives on the socket of the pool with this number to the event loops, a link to each. `questions` gets
+/// the sockets on which workers ask for the state of the pool, one from each master; `cannot_start` is called when the worker script
+/// of the pool has failed to boot, `out_of_memory` when the kernel has ended a process of it for want of memory. Ends when the supervisor
+/// closes the other side.
+///
+/// # Errors
+/// The pool socket cannot be read.
+pub async fn receive_workers(
+    pool: usize,
+    pool_socket: OwnedFd,
+    loops: &[UnboundedSender<NewLink>],
+    mut questions: impl FnMut(OwnedFd),
+    cannot_start: impl Fn(),
+    out_of_memory: impl Fn(),
+) -> io::Result<()> {
+    let packets = Packets::new(pool_socket)?;
+    let mut next = 0;
+    loop {
+        let (message, fds) = match packets.next(MESSAGE_LEN).await {
+            Ok(Some(packet)) => packet,
+            Ok(None) => return Ok(()),
+            Err(error) if is_full(&error) => {
+                tracing::error!("too many open files: a new worker could not be taken on");
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        if *message == QUESTIONS {
+            fds.into_iter().for_each(&mut questions);
+            continue;
+        }
+        if *message == CANNOT_START {
+            cannot_start();
+            continue;
+        }
+        if *message == OUT_OF_MEMORY {
+            out_of_memory();
+            continue;
+        }
+        let origin = Origin::Pool { pool, worker: WorkerId(next) };
+        if register(&message, fds, origin, loops).is_none() {
+            tracing::error!("a worker that does not fit this front was refused");
+        }
+        next += 1;
+    }
+}
+
+fn register(
+    message: &[u8],
+    mut fds: VecDeque<OwnedFd>,
+    origin: Origin,
+    loops: &[UnboundedSender<NewLink>],
+) -> Option<()> {
+    let (pid, links) = message.split_first_chunk::<4>()?;
+    let pid = i32::try_from(u32::from_be_bytes(*pid)).ok()?;
+    let links = u32::from_be_bytes(links.try_into().ok()?) as usize;
+    Pid::from_raw(pid)?;
+    if links != loops.len() || fds.len() != links + 1 {
+        return None;
+    }
+    let guard = fds.pop_back()?;
+    for (i, (event_loop, socket)) in loops.iter().zip(fds).enumerate() {
+        let guard = guard.try_clone().ok()?;
+        let new = NewLink { origin, pid, number: u8::try_from(i).ok()?, socket, guard };
+        // A loop that has ended needs no link.
+        drop(event_loop.send(new));
+    }
+    Some(())
+}
