@@ -70,7 +70,7 @@ fn what_is_installed_runs_and_is_removed_again_but_for_the_configuration() {
     let completions = folder.join("usr/share/bash-completion/completions/sendoff");
     succeeds(Command::new("bash").arg("-n").arg(&completions).output().unwrap());
     let page = fs::read_to_string(folder.join("usr/share/man/man1/sendoff-upgrade.1")).unwrap();
-    assert!(page.contains(".SH NAME") && page.contains("take its place"), "{page}");
+    assert!(page.contains(".SH NAME") && page.contains("Replace a running server"), "{page}");
     // The configuration of an operator is not replaced.
     let config = folder.join("etc/sendoff/sendoff.toml");
     fs::write(&config, "threads = 1\n").unwrap();

@@ -136,6 +136,7 @@ pub struct Snapshot {
     charge: Charge,
 }
 
+/// Where the contents of a copy are.
 #[derive(Debug)]
 pub enum Contents {
     /// Bytes in memory.

@@ -135,6 +135,11 @@ async fn ask_in_time(context: &Context<'_>, authorizer: &Authorizer) -> Result<V
         let why = "it sent an empty header block, which gives no access";
         return Err(Failure::bad_gateway(why).of(&exchange.who()));
     }
+    // The line that was dropped may have named who the client is.
+    if let Some(line) = &head.bad_line {
+        let why = format!("it gave access in a head with a line that is no field: {line}");
+        return Err(Failure::bad_gateway(why).of(&exchange.who()));
+    }
     end(&exchange, begun.rest.len()).await.map_err(|failure| failure.of(&exchange.who()))?;
     Ok(Verdict::Granted(variables(head, call.log_name())))
 }
@@ -219,7 +224,8 @@ mod tests {
             "Status: 200\r\nVariable-A: x\0y\r\n\r\n",
             "Status: 200\r\nVariable-A: x\ry\r\n\r\n",
         ] {
-            assert!(CgiHead::parse(&Bytes::from(block)).is_err(), "{block:?}");
+            let head = CgiHead::parse(&Bytes::from(block));
+            assert!(!head.is_ok_and(|head| head.bad_line.is_none()), "{block:?}");
         }
         let lines = "Status: 200\nVariable-A: x\nB: y\n\n";
         let head = CgiHead::parse(&Bytes::from(lines)).unwrap();

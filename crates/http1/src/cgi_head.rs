@@ -99,6 +99,10 @@ impl CgiHead {
             Err(_) => {
                 let bad_line;
                 (good, bad_line) = good_fields(block)?;
+                // A page without a head has lines, too.
+                if good.is_empty() {
+                    return Err(BadHead("an invalid header field"));
+                }
                 (&good[..], bad_line)
             }
         };

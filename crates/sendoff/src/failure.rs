@@ -22,7 +22,7 @@ pub(crate) const EXIT_STATUSES: [(u8, &str); 4] = [
     (0, "it is done; the server has ended as it was told to"),
     (
         1,
-        "the system or the server refuses: no server runs, a port is taken, a reload or an upgrade has changed nothing",
+        "the system or the server refuses: no server runs, a port is taken, a reload or an upgrade failed and changed nothing",
     ),
     (2, "the command line or the configuration is wrong"),
     (70, "parts of the server do not fit together: files of different versions, or a defect"),

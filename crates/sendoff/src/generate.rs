@@ -121,6 +121,7 @@ mod tests {
         let folder = generated();
         for file in ["sendoff.bash", "_sendoff", "sendoff.fish"] {
             let text = fs::read_to_string(folder.path().join(file)).unwrap();
+            let text = text.replace("generated", "");
             for hidden in ["take-over-fd", "config-fd", "generate", "supervisor-fd"] {
                 assert!(!text.contains(hidden), "{file} has {hidden}");
             }

@@ -175,7 +175,7 @@ fn routes_are_resolved_in_order() {
 
 #[test]
 fn rules_of_an_application_come_after_those_of_the_site() {
-    for (app, routes) in [("dokuwiki", 8), ("laravel", 2), ("symfony", 4), ("wordpress", 6)] {
+    for (app, routes) in [("dokuwiki", 9), ("laravel", 2), ("symfony", 4), ("wordpress", 6)] {
         let text = format!(
             "[[site]]\nroot = '/srv/www'\nindex = 'mine.html'\napp = '{app}'\n[[site.route]]\npath = '/mine'\nstatic = true\n"
         );

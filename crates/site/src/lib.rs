@@ -380,7 +380,7 @@ impl Site {
     fn files_for(&self, request: &Request) -> Result<&Htaccess, Option<Route>> {
         let files = self.htaccess.as_ref().ok_or(None)?;
         let path = &request.path[..];
-        if self.router.is_beneath_prefix(path) || self.router.hides(path) {
+        if self.router.is_beneath_prefix(path) || files.leave_hidden() && self.router.hides(path) {
             return Err(None);
         }
         if files.concern(&self.router, path) {

@@ -306,6 +306,7 @@ impl FastcgiExchange {
         event
     }
 
+    /// Waits for the next event.
     pub async fn next(&self) -> Event {
         let silence = self.application.peer.timeout;
         loop {

@@ -71,7 +71,7 @@ fn compare(path: &str, files: &[(&str, &str)], requests: &[(&str, u16)]) {
     let fpm = Fpm::start_with(site.root(), "", &[]);
     let nginx = Stock::nginx(site.root(), "", &server(&shipped(path, &folders), &fpm.address()));
     let config = format!(
-        "listen = '127.0.0.1:0'\nthreads = 1\nuser = 'www-data'\n[[pool]]\nworkers = 1\n[[site]]\nroot = '{root}'\n{}",
+        "listen = '127.0.0.1:0'\nthreads = 1\nuser = 'www-data'\n[[pool]]\nworkers = 1\n[[site]]\nroot = '{root}'\nhtaccess = false\n{}",
         example("from-nginx.md", path, &folders)
     );
     let config = site.write_at(site.outside("sendoff.toml"), config);

@@ -89,7 +89,13 @@ impl Farm {
             .collect();
         let types = std::fs::read_to_string("/etc/mime.types").unwrap();
         Self {
-            preset: ours(site, rules, "preset.toml", &rules.preset),
+            // As nginx, which knows no `.htaccess` files.
+            preset: ours(
+                site,
+                rules,
+                "preset.toml",
+                &format!("htaccess = false\n{}", rules.preset),
+            ),
             htaccess: ours(site, rules, "htaccess.toml", &rules.htaccess),
             nginx: Stock::nginx(
                 rules.nginx_root.as_ref().unwrap_or(root),

@@ -89,6 +89,11 @@ impl Htaccess {
         Some(Self { number, obeyed, software, share: Rc::clone(share) })
     }
 
+    /// Whether paths that are refused for their names are left to the site.
+    pub(super) fn leave_hidden(&self) -> bool {
+        matches!(self.obeyed, Obeyed::WhereFound { .. })
+    }
+
     /// Whether the files have a say about a path.
     pub(super) fn concern(&self, router: &Router, path: &[u8]) -> bool {
         let HtaccessShare { presence, watcher, .. } = &*self.share;
@@ -333,6 +338,13 @@ impl Htaccess {
     ) -> Option<Route> {
         let Obeyed::WhereFound { yields, is_told } = &self.obeyed else { return None };
         let path = &request.path[..];
+        if matches!(outcome.answer, apache::Answer::Missing(_)) {
+            // What may not be looked at is not missing.
+            let route = router.route(path);
+            if matches!(route, Route::Refused { status: StatusCode::FORBIDDEN, .. }) {
+                return Some(route);
+            }
+        }
         match &outcome.answer {
             apache::Answer::Missing(target) if outcome.says.missing && *yields => {
                 let route = router.missing_at(&target.path);
