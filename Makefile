@@ -153,9 +153,10 @@ bench: dist
 figures:
 	cargo test --release --package sendoff-bench renew -- --ignored
 
-# Formatting and lints.
+# Formatting, lints, and sentences that have to be read twice.
 check:
 	tools/install check
+	tools/prose check
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
 	clang-format --dry-run -Werror $(C_SOURCES)
