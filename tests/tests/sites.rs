@@ -483,6 +483,29 @@ fn parameters_and_cookies_are_denied_in_every_form() {
     }
 }
 
+/// Of several fields of one name applications take the first, the last, or all: a negated condition holds if one is another.
+#[test]
+fn a_field_that_comes_twice_gets_around_no_negated_condition() {
+    let site = Site::with("a.txt", "a");
+    let server = run(
+        &site,
+        "[[site]]\nroot = 'root'\n[[site.route]]\nheader = { X-Kind = '!^safe$' }\ndeny = true\n",
+    );
+    for (kinds, status) in [
+        (&["safe"][..], 200),
+        (&["safe", "safe"], 200),
+        (&[], 403),
+        (&["evil"], 403),
+        (&["safe", "evil"], 403),
+        (&["evil", "safe"], 403),
+    ] {
+        let request = kinds
+            .iter()
+            .fold(Request::get("/a.txt"), |request, kind| request.header("X-Kind", kind));
+        assert_eq!(server.ask(&request).status(), status, "{kinds:?}");
+    }
+}
+
 /// Random queries and cookies: what the script finds, the rule has found.
 #[test]
 fn rules_find_what_php_reads() {

@@ -141,6 +141,7 @@ pub(super) async fn follow(
     let mut merged = Layer::new(responder, false, |head| {
         filter::apply(head, effects);
         merge(&own, head);
+        context.site.note_named(head);
     });
     let passed = Passed { application: led.application, prefix: led.prefix };
     proxy::respond(&context, passed, &mut merged).await

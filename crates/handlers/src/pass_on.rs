@@ -145,6 +145,8 @@ impl Call<'_> {
             }
             Ok(Source::Named(named)) => {
                 exchange.drain();
+                let site = self.context.site;
+                let responder = &mut Layer::new(responder, false, |head| site.note_named(head));
                 Box::pin(self.send_named(begun.head, *named, responder)).await
             }
             Err(Unsendable::Named(Denied { status, why })) => {
@@ -242,6 +244,9 @@ impl Call<'_> {
         if is_unbuffered {
             // nginx does not keep such a response either.
             head.accel_expires = Some("0".into());
+        }
+        if has_names {
+            self.context.site.note_named(&mut head);
         }
         head.fields.retain(|field| {
             let is_places = has_names && field.is(zero_copy::FIELD);

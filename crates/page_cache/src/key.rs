@@ -17,14 +17,20 @@ pub struct Key {
 
 /// Fields in which a client can tell an application another address of the page, or another method, than it asks for: what an
 /// application builds from them must not reach other clients.
-const STEERING: [&str; 9] = [
+const STEERING: [&str; 15] = [
     "forwarded",
+    "front-end-https",
     "x-forwarded-host",
     "x-forwarded-port",
     "x-forwarded-prefix",
     "x-forwarded-proto",
+    "x-forwarded-scheme",
+    "x-forwarded-server",
     "x-forwarded-ssl",
+    "x-host",
+    "x-http-method",
     "x-http-method-override",
+    "x-method-override",
     "x-original-url",
     "x-rewrite-url",
 ];

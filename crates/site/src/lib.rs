@@ -394,6 +394,13 @@ impl Site {
         Err(Some(route))
     }
 
+    /// Keeps a response from the page cache whose body an application has named, if routes may give what is named to some clients only.
+    pub fn note_named(&self, head: &mut ResponseHead) {
+        if self.rules.ask_clients() {
+            head.accel_expires = Some(Bytes::from_static(b"0"));
+        }
+    }
+
     /// Changes the head of a response as `.htaccess` files say.
     pub fn change(&self, request: &Request, decision: &Decision, head: &mut ResponseHead) {
         if let Some(files) = &self.htaccess {

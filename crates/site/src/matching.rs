@@ -79,18 +79,28 @@ impl Field {
         Ok(Self { name, test: Test::compile(condition)? })
     }
 
-    /// Whether one of the values meets the condition. That may also be the cookies as PHP reads them: `wp.x` is its `wp_x`.
+    /// Whether one of the values meets the condition, or, if it is negated, whether the field is missing or one of its values is another.
+    /// A value may also be the cookies as PHP reads them: `wp.x` is its `wp_x`.
     fn holds(&self, headers: &HeaderMap) -> Result<bool, TooHard> {
         let Some(name) = &self.name else { return Ok(self.test.negated) };
         let values = || headers.get_all(name).iter().map(http::HeaderValue::as_bytes);
+        // Cookies may come in several fields (RFC 9113 §8.2.3), which are one value.
+        let is_one = *name == COOKIE;
         for value in values() {
-            if self.test.is_met_by(value)? {
+            let is_met = self.test.is_met_by(value)?;
+            if is_met && (is_one || !self.test.negated) {
                 return Ok(!self.test.negated);
             }
+            if !is_met && self.test.negated && !is_one {
+                return Ok(true);
+            }
         }
-        let is_met = *name == COOKIE
-            && headers.contains_key(COOKIE)
-            && self.test.is_met_by(&variables::cookies(values()))?;
+        if !is_one {
+            // A negated condition holds if there is no value; every value that is there has met it.
+            return Ok(self.test.negated && !headers.contains_key(name));
+        }
+        let is_met =
+            headers.contains_key(COOKIE) && self.test.is_met_by(&variables::cookies(values()))?;
         Ok(is_met != self.test.negated)
     }
 }

@@ -13,10 +13,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
 use http::StatusCode;
+use percent_encoding::percent_decode;
 use rustix::fs::OFlags;
+use sendoff_message::request::decode_path;
 use sendoff_static_files::{Entry, place};
 
-use super::sendable::{Denied, Sendable, is_private};
+use super::sendable::{Denied, Sendable, is_private, path_of_uri};
 
 /// The kernel's mark, in `/proc/self/fd`, on the name of a removed file.
 const DELETED: &[u8] = b" (deleted)";
@@ -32,6 +34,10 @@ impl Sendable {
         by_name: Result<Entry, Denied>,
         may_leave: impl FnOnce(&Path) -> Result<(), Denied>,
     ) -> Result<Entry, Denied> {
+        // Routes and folders were asked about the path without its dots; the worker's kernel has followed them from folder to folder.
+        if !is_path && climbs(name) {
+            return by_name;
+        }
         let path = is_path.then(|| Path::new(OsStr::from_bytes(name)));
         match by_name {
             Ok(entry) if entry.is_same_file(&opened) => return Ok(entry),
@@ -47,7 +53,9 @@ impl Sendable {
         let place = place_of(&opened).ok_or_else(|| {
             Denied::forbidden(format!("{shown} is no regular file, open for reading"))
         })?;
-        if !self.allows(is_path, &place) {
+        let is_allowed =
+            if is_path { self.allows_path(&place) } else { self.allows_uri(name, &place) };
+        if !is_allowed {
             return Err(Denied::forbidden(format!(
                 "{shown} was {}, which is outside of what may be sent",
                 place.display()
@@ -61,28 +69,40 @@ impl Sendable {
     /// Whether the path leads to nothing any more, and its name alone does not forbid it.
     fn is_gone(&self, path: &Path) -> bool {
         let climbs = path.components().any(|part| part == Component::ParentDir);
-        let hidden = self
-            .root
-            .beneath(path)
-            .is_some_and(|rest| !self.in_folders(true, path) && is_private(rest));
+        let hidden =
+            self.root.beneath(path).is_some_and(|rest| !self.in_folders(path) && is_private(rest));
         path.is_absolute() && !climbs && !hidden && path.symlink_metadata().is_err()
     }
 
-    /// Whether an option allows everything in the folder of `place`, for paths or for URIs.
-    fn in_folders(&self, is_path: bool, place: &Path) -> bool {
-        if is_path {
-            self.folders.iter().any(|folder| place.starts_with(&folder.path))
-        } else {
-            self.prefixes.iter().any(|(_, folder)| place.starts_with(&folder.path))
+    /// Whether an option allows everything in the folder of `place` for paths.
+    fn in_folders(&self, place: &Path) -> bool {
+        self.folders.iter().any(|folder| place.starts_with(&folder.path))
+    }
+
+    /// Applies the rules for paths to the place where a file was.
+    fn allows_path(&self, place: &Path) -> bool {
+        self.in_folders(place) || self.allows_in_root(place)
+    }
+
+    /// Applies the rules for URIs to the place where the file of this URI was.
+    fn allows_uri(&self, uri: &[u8], place: &Path) -> bool {
+        let Ok(path) = decode_path(path_of_uri(uri)) else { return false };
+        match self.folder_of(&path) {
+            Some((folder, _)) => place.starts_with(&folder.path) || folder.root.follows_to(place),
+            None => self.allows_in_root(place),
         }
     }
 
-    /// Applies the rules for names to the place where a file was.
-    fn allows(&self, is_path: bool, place: &Path) -> bool {
-        self.in_folders(is_path, place)
-            || self.root.beneath(place).is_some_and(|rest| !is_private(rest))
+    fn allows_in_root(&self, place: &Path) -> bool {
+        self.root.beneath(place).is_some_and(|rest| !is_private(rest))
             || self.root.root.follows_to(place)
     }
+}
+
+/// True if a URI leads up from a folder.
+fn climbs(uri: &[u8]) -> bool {
+    let path: Vec<u8> = percent_decode(path_of_uri(uri)).collect();
+    path.split(|&byte| byte == b'/').any(|name| name == b"..")
 }
 
 /// Where an open file is or was; `None` if the descriptor is not open for reading only.

@@ -273,6 +273,13 @@ impl Rules {
         })
     }
 
+    /// Whether a route may want something of the client.
+    pub(super) fn ask_clients(&self) -> bool {
+        self.0.iter().any(|route| {
+            route.auth.is_some() || route.authorize.is_some() || route.clients.is_some()
+        })
+    }
+
     /// What the routes say about a request that an application has led here, or about the file that it has named: as for a client, up to
     /// the route that would answer. Scripts are not run.
     ///

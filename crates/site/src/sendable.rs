@@ -112,18 +112,22 @@ impl Sendable {
         path_in(path).or_else(|| path_in(&path.canonicalize().ok()?)).flatten()
     }
 
+    /// The folder that an option names for a decoded path of a URI, and the path in it.
+    pub(super) fn folder_of<'p>(&self, path: &'p [u8]) -> Option<(&Folder, &'p [u8])> {
+        self.prefixes.iter().find_map(|(prefix, folder)| {
+            let rest = path.strip_prefix(&prefix[..])?;
+            let is_beneath = prefix.ends_with(b"/") || rest.starts_with(b"/");
+            is_beneath.then(|| (folder, rest.strip_prefix(b"/").unwrap_or(rest)))
+        })
+    }
+
     /// Opens the file that a URI stands for.
     pub(crate) fn by_uri(&self, uri: &[u8]) -> Result<Entry, Denied> {
         let name = String::from_utf8_lossy(uri);
-        let path = uri.split(|&b| b == b'?').next().unwrap_or_default();
-        let path =
-            decode_path(path).map_err(|bad| Denied::forbidden(format!("{name}: {}", bad.0)))?;
-        for (prefix, folder) in &self.prefixes {
-            if let Some(rest) = path.strip_prefix(&prefix[..])
-                && (prefix.ends_with(b"/") || rest.starts_with(b"/"))
-            {
-                return open(&folder.root, rest.strip_prefix(b"/").unwrap_or(rest), &name);
-            }
+        let path = decode_path(path_of_uri(uri))
+            .map_err(|bad| Denied::forbidden(format!("{name}: {}", bad.0)))?;
+        if let Some((folder, rest)) = self.folder_of(&path) {
+            return open(&folder.root, rest, &name);
         }
         self.in_root(&path[1..], &name).map_err(|mut denied| {
             denied.why += "; accel (--accel /PREFIX=DIR) sends URIs from elsewhere";
@@ -150,6 +154,11 @@ impl Sendable {
         }
         open(&self.root.root, path, name)
     }
+}
+
+/// The path of a URI, as it is written.
+pub(super) fn path_of_uri(uri: &[u8]) -> &[u8] {
+    uri.split(|&b| b == b'?').next().unwrap_or_default()
 }
 
 /// Opens files that applications name by their absolute paths.
