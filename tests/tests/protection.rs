@@ -22,6 +22,10 @@ const BOB: &str = "bob:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\n";
 
 const AS_ANN: &str = "Basic YW5uOm9wZW4gc2VzYW1l";
 
+const AS_BOB: &str = "Basic Ym9iOm9wZW4gc2VzYW1l";
+
+const AS_EVE: &str = "Basic ZXZlOm9wZW4gc2VzYW1l";
+
 /// A server with what `sites` says behind a listener and a pool. Paths are relative to the folder around `root`.
 fn run(site: &Site, sites: &str) -> Server {
     let config = site.write_at(site.outside("sendoff.toml"), format!("{TOP}{sites}"));
@@ -115,6 +119,109 @@ deny = true
         assert_eq!(server.page(target), "front /index.php");
     }
     assert_eq!(ask_as(&server, AS_ANN, "/p/open/x.txt").text(), "open");
+}
+
+/// Where a path leads does not weaken what it asks for: a client must have every password that is asked for on the way.
+#[test]
+fn no_way_leads_past_the_stricter_password() {
+    let site = Site::with("index.php", "<?php echo 'front';");
+    site.write("admin/page.php", "<?php echo 'page';");
+    site.write("folder/index.html", "index");
+    site.write("tool.php", "<?php echo 'tool';");
+    site.write("a.txt", "text");
+    site.write_at(site.outside("staff"), format!("{ANN}{BOB}"));
+    site.write_at(site.outside("admins"), format!("{BOB}{}", BOB.replace("bob", "eve")));
+    let server = run(
+        &site,
+        r#"
+[[site]]
+root = 'root'
+front_controller = '/index.php'
+[[site.route]]
+auth = { users = 'staff', realm = 'staff' }
+[[site.route]]
+prefix = ['/admin', '/vault']
+auth = { users = 'admins', realm = 'admins' }
+[[site.route]]
+path = '/folder/'
+auth = { users = 'admins', realm = 'admins' }
+[[site.route]]
+match = '/report$'
+auth = { users = 'admins', realm = 'admins' }
+[[site.route]]
+match = '^/vault/(.*)$'
+rewrite = '/$1'
+"#,
+    );
+    for (target, text) in [
+        ("/admin/none", "front"),
+        ("/admin/page.php", "page"),
+        ("/folder/", "index"),
+        ("/tool.php/report", "tool"),
+        ("/vault/a.txt", "text"),
+        ("/vault/none", "front"),
+    ] {
+        let refused = ask_as(&server, AS_ANN, target);
+        assert_eq!(refused.status(), 401, "{target}: {}", refused.text());
+        let challenge = refused.header("WWW-Authenticate").unwrap();
+        assert!(challenge.contains("admins"), "{target}: {challenge}");
+        assert_eq!(ask_as(&server, AS_BOB, target).text(), text, "{target}");
+    }
+    for target in ["/none", "/tool.php/x", "/a.txt"] {
+        ask_as(&server, AS_ANN, target).expect(200);
+        ask_as(&server, AS_EVE, target).expect(401);
+    }
+    // Of the routes that a path meets, the last one says whose password it is.
+    ask_as(&server, AS_EVE, "/admin/page.php").expect(200);
+    // The front controller asks for that of the staff, too.
+    ask_as(&server, AS_EVE, "/admin/none").expect(401);
+}
+
+/// A rewrite that would also match its own result does not hide the routes behind it.
+#[test]
+fn a_rewrite_that_matches_its_result_hides_no_route() {
+    let site = Site::with("ctx/x.php", "<?php echo 'secret';");
+    site.write("ctx/folder/index.html", "secret");
+    site.write("ctx/locked.php", "<?php echo 'locked';");
+    site.write("ctx/s.txt", "secret");
+    site.write("ctx/open.php", "<?php echo 'open';");
+    site.write("ctx/send.php", "<?php header('X-Accel-Redirect: ' . $_GET['name']);");
+    site.write_at(site.outside("users"), ANN);
+    for rule in [
+        "match = '^/(.*)$'\nrewrite = '/ctx/$1'",
+        "try_files = ['/ctx$path/', '/none$path', '/ctx$path']",
+    ] {
+        let server = run(
+            &site,
+            &format!(
+                r#"
+[[site]]
+root = 'root'
+front_controller = 'off'
+[[site.route]]
+{rule}
+[[site.route]]
+path = ['/ctx/x.php', '/ctx/folder/index.html', '/ctx/s.txt']
+deny = true
+[[site.route]]
+path = '/ctx/locked.php'
+auth = {{ users = 'users' }}
+"#
+            ),
+        );
+        for (target, status) in [
+            ("/x.php", 403),
+            ("/x.php/i", 403),
+            ("/folder/", 403),
+            ("/locked.php/i", 401),
+            ("/send.php?name=/ctx/s.txt", 403),
+            ("/send.php?name=/ctx/open.php", 403),
+            ("/open.php/i", 200),
+        ] {
+            assert_eq!(server.get(target).status(), status, "{rule}: {target}");
+        }
+        assert_eq!(ask_as(&server, AS_ANN, "/locked.php/i").text(), "locked");
+    }
 }
 
 const NO_SCRIPTS: &str = "[[site]]\nroot = 'root'\nscripts_in_writable_folders = false\n";

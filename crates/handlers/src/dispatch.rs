@@ -458,7 +458,7 @@ fn common<'r>(
 
 impl Planned {
     fn asks_for_password(&self) -> bool {
-        self.effects.auth.is_some() || matches!(self.answer, Answer::Authenticate { .. })
+        !self.effects.auth.is_empty() || matches!(self.answer, Answer::Authenticate { .. })
     }
 
     /// Checks the name and the password that a route or `.htaccess` files ask for. `failure`: the request is for the page of this error.
@@ -541,12 +541,16 @@ impl Planned {
         }
     }
 
-    /// Checks what a route asks for, once. Returns false, with the answer for that, if the client has not shown it.
+    /// Checks what routes ask for, once. Returns false, with the answer for that, if the client has not shown all of it.
     async fn check_route(&mut self, services: &Services, request: &Request) -> bool {
-        match self.effects.auth.take() {
-            Some(auth) => self.check(services, request, &auth.realm, &auth.users).await,
-            None => true,
+        for auth in std::mem::take(&mut self.effects.auth) {
+            if !self.check(services, request, &auth.realm, &auth.users).await {
+                // Another file may have it.
+                self.user.clear();
+                return false;
+            }
         }
+        true
     }
 
     /// Checks the client's name and password against a file. Returns false, with the answer for that, if they are wrong.

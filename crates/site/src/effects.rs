@@ -49,8 +49,8 @@ pub struct Effects {
     pub concurrency: Vec<(RouteId, u32)>,
     /// Whether the request is logged; `None`: as the site says.
     pub access_log: Option<bool>,
-    /// A name and a password are asked for.
-    pub auth: Option<Rc<BasicAuth>>,
+    /// A name and a password are asked for, which each of these must accept.
+    pub auth: Vec<Rc<BasicAuth>>,
     /// Applications that are still to be asked whether the client may have what it asks for, in order.
     pub authorizers: Vec<Rc<Authorizer>>,
     /// What the authorizers that were asked have said.
@@ -101,6 +101,13 @@ pub struct Authorized {
 }
 
 impl Effects {
+    /// Asks for a name and a password that these users have, too.
+    pub(super) fn authenticate_also(&mut self, auth: Option<&Rc<BasicAuth>>) {
+        let is_new = |new: &&Rc<BasicAuth>| self.auth.iter().all(|known| known.users != new.users);
+        let new = auth.filter(is_new).cloned();
+        self.auth.extend(new);
+    }
+
     /// Has an application asked, once.
     pub(super) fn ask(&mut self, authorizer: Option<&Rc<Authorizer>>) {
         let new = authorizer.filter(|new| !self.authorizers.contains(new));

@@ -48,7 +48,7 @@ impl<'a> Naming<'a> {
     /// A route denies it, or the client.
     pub fn may_lead(&self, led: &Request) -> Result<(), Denied> {
         let mut wanted = Wanted::default();
-        self.site.rules.named(&self.site.router, led, &mut wanted).map_err(|answer| {
+        self.site.rules.named(led, &mut wanted).map_err(|answer| {
             let mut denied = Denied::of(answer, &led.path);
             denied.why +=
                 "; a route with internal = true in place of deny would let applications name it";

@@ -202,25 +202,26 @@ impl Rules {
 
     /// What the routes say about access to a path that the request has led to and that they have not seen: a script with what follows
     /// it in the path, an index file, a path that a later route or `.htaccess` files made. Returns the answer if they refuse it; a
-    /// password that they ask for, an authorizer or a filter is an effect.
+    /// password that they ask for, beside those asked for already, an authorizer or a filter is an effect.
     pub(super) async fn protect(
         &self,
         folders: Folders<'_>,
         request: &mut Request,
         effects: &mut Effects,
     ) -> Option<Answer> {
+        let mut auth = None;
         for (number, route) in self.0.iter().enumerate() {
             let matched = match route.matched(request) {
-                Ok(None) => continue,
-                Ok(Some(matched)) => matched,
+                Ok(matched) => matched,
                 Err(answer) => return Some(answer),
             };
+            if matched.is_none() {
+                continue;
+            }
             if let Some(refused) = route.turned_away(request) {
                 return Some(refused);
             }
-            if let Some(auth) = &route.auth {
-                effects.auth = Some(Rc::clone(auth));
-            }
+            auth = route.auth.as_ref().or(auth);
             effects.ask(route.authorize.as_ref());
             effects.filter = route.filter.or(effects.filter);
             // A script of a route may protect what it concerns.
@@ -236,19 +237,17 @@ impl Rules {
                     }
                 }
             }
+            // The path has been led here already, so a route that rewrites it leaves it to the routes that follow.
             match &route.handler {
                 None => {}
                 Some(OneHandler::Deny { status }) => {
                     let why = format!("{} denies it", route.origin);
                     return Some(Answer::refused(*status, why));
                 }
-                Some(_) => return None,
-            }
-            // The routes that follow are about another path.
-            if route.leads_elsewhere(folders.router, request, &matched.groups) {
-                return None;
+                Some(_) => break,
             }
         }
+        effects.authenticate_also(auth);
         None
     }
 }
@@ -281,18 +280,15 @@ impl Rules {
     }
 
     /// What the routes say about a request that an application has led here, or about the file that it has named: as for a client, up to
-    /// the route that would answer. Scripts are not run.
+    /// the route that would answer. Scripts are not run, and the path is not rewritten.
     ///
     /// # Errors
     /// The answer: a route denies it.
-    pub(super) fn named(
-        &self,
-        router: &Router,
-        request: &Request,
-        wanted: &mut Wanted,
-    ) -> Result<(), Answer> {
+    pub(super) fn named(&self, request: &Request, wanted: &mut Wanted) -> Result<(), Answer> {
         for route in &self.0 {
-            let Some(matched) = route.matched(request)? else { continue };
+            if route.matched(request)?.is_none() {
+                continue;
+            }
             if let Some(refused) = route.turned_away(request) {
                 return Err(refused);
             }
@@ -307,9 +303,8 @@ impl Rules {
             if let Some(OneHandler::Deny { status }) = route.handler {
                 return Err(Answer::refused(status, format!("{} denies it", route.origin)));
             }
-            // The routes that follow are about another path, or not asked for a client either.
-            let answers = route.handler.is_some() || route.is_internal;
-            if answers || route.leads_elsewhere(router, request, &matched.groups) {
+            // The routes that follow are not asked for a client either.
+            if route.handler.is_some() || route.is_internal {
                 return Ok(());
             }
         }
@@ -515,16 +510,6 @@ impl OneRoute {
         self.try_files(router, request, groups)
     }
 
-    /// Whether the route would change the path of a request that it concerns.
-    fn leads_elsewhere(&self, router: &Router, request: &Request, groups: &Groups) -> bool {
-        if !self.rewrites() {
-            return false;
-        }
-        let mut direct = request.clone();
-        let found = self.rewrite(router, &mut direct, groups);
-        found != Ok(None) || direct.path != request.path
-    }
-
     /// The answer to a client that may not ask.
     fn turned_away(&self, request: &Request) -> Option<Answer> {
         if self.is_internal && !request.is_led {
@@ -552,7 +537,7 @@ impl OneRoute {
             effects.cache = Some(Rc::clone(cache));
         }
         if let Some(auth) = &self.auth {
-            effects.auth = Some(Rc::clone(auth));
+            effects.auth = vec![Rc::clone(auth)];
         }
         effects.ask(self.authorize.as_ref());
         effects.filter = self.filter.or(effects.filter);

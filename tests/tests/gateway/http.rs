@@ -97,6 +97,51 @@ fn parameters_in_a_path_get_past_no_route() {
     }
 }
 
+/// A rewrite that would also match its own result does not hide the routes behind it.
+#[test]
+fn parameters_in_a_path_get_past_no_route_behind_a_rewrite() {
+    let (site, app) = (Site::new(), Responder::start(echo));
+    let routes = format!(
+        "[[site.route]]\nmatch = '^/(.*)$'\nrewrite = '/ctx/$1'\n\
+         [[site.route]]\nprefix = '/ctx/shut'\ndeny = true\n\
+         [[site.route]]\nproxy = '{}'\n",
+        app.url(),
+    );
+    let server = crate::serve(&site, &routes);
+    for target in ["/shut/h", "/shut;x/h", "/shut%3bx/h", "/shut%3bx;y/h", "/;x/shut/h"] {
+        server.get(target).expect(403);
+    }
+    server.get("/open;x/h").expect(200);
+}
+
+/// One reading of a path does not replace the password that another one asks for.
+#[test]
+fn parameters_in_a_path_lead_past_no_password() {
+    let (site, app) = (Site::new(), Responder::start(echo));
+    let of = |name| format!("{name}:{{SHA}}W8r/fyL/UzygmbNAjq2HbA67qac=\n");
+    let staff = site.write_at(site.outside("staff"), of("ann") + &of("bob"));
+    let admins = site.write_at(site.outside("admins"), of("bob"));
+    let routes = format!(
+        "[[site.route]]\nauth = {{ users = '{}' }}\n\
+         [[site.route]]\nprefix = '/manager'\nauth = {{ users = '{}' }}\n\
+         [[site.route]]\nproxy = '{}'\n",
+        staff.display(),
+        admins.display(),
+        app.url(),
+    );
+    let server = crate::serve(&site, &routes);
+    let ask = |credentials: &str, target: &str| {
+        let request = Request::get(target).header("Authorization", credentials);
+        server.ask(&request).status()
+    };
+    let (as_ann, as_bob) = ("Basic YW5uOm9wZW4gc2VzYW1l", "Basic Ym9iOm9wZW4gc2VzYW1l");
+    for target in ["/manager/h", "/manager/h;x", "/manager;x/h", "/manager%3bx;y/h"] {
+        assert_eq!(ask(as_ann, target), 401, "{target}");
+        assert_eq!(ask(as_bob, target), 200, "{target}");
+    }
+    assert_eq!(ask(as_ann, "/x;y/h"), 200);
+}
+
 #[test]
 fn responses_are_framed_anew() {
     let site = Site::new();
