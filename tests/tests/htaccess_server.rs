@@ -538,3 +538,53 @@ fn rules_of_many_folders_hold() {
         assert_eq!(server.get(&format!("/{}/a.txt", folder + 1)).status(), 403, "{folder}");
     }
 }
+
+/// `in/.htaccess` lets Ann in, with the password of the field `ANN`.
+fn password_for(site: &Site, folder: &str) {
+    let users = site.write_at(site.outside("users"), "ann:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\n");
+    let users = users.display();
+    let text = format!("AuthType Basic\nAuthName x\nAuthUserFile {users}\nRequire valid-user\n");
+    site.write(&format!("{folder}/.htaccess"), text);
+}
+
+const ANN: &str = "Basic YW5uOm9wZW4gc2VzYW1l";
+
+/// The script that answers for a path elsewhere is protected by the files of its own folder.
+#[test]
+fn files_protect_the_script_to_which_another_path_leads() {
+    let site = Site::with("app/index.php", "<?php echo 'ran', ini_get('precision');");
+    site.write("page.txt", "text");
+    let php = "[[site.route]]\nprefix = '/run'\nphp = '/app/index.php'\n";
+    let tried = "[[site.route]]\npath = '/try'\ntry_files = ['/none', '/app/index.php']\n";
+    let controller = "front_controller = { '/' = '/app/index.php' }\n";
+    for keys in [
+        controller.to_owned(),
+        format!("{controller}{php}{tried}"),
+        format!("htaccess = true\n{controller}"),
+    ] {
+        let server = run(&site, &keys);
+        let mut paths = vec!["/missing", "/deep/missing", "/app/index.php"];
+        if keys.contains("route") {
+            paths.extend(["/run", "/try"]);
+        }
+        for path in paths {
+            let ask = |field| server.ask(&Request::get(path).header("Authorization", field));
+            site.write("app/.htaccess", "Require all denied\n");
+            assert_eq!(server.get(path).status(), 403, "{path}, denied: {keys}");
+            password_for(&site, "app");
+            assert_eq!(server.get(path).status(), 401, "{path}, no password: {keys}");
+            assert_eq!(ask("Basic YW5uOndyb25n").status(), 401, "{path}, wrong: {keys}");
+            let allowed = ask(ANN);
+            assert_eq!(allowed.status(), 200, "{path}, password: {keys}");
+            assert!(allowed.text().starts_with("ran"), "{path}: {}", allowed.text());
+            site.write("app/.htaccess", "php_value precision 7\n");
+            // A script that a route names runs without the settings of its folder.
+            if !matches!(path, "/run" | "/try") {
+                assert_eq!(server.page(path), "ran7", "{path}: {keys}");
+            }
+            std::fs::remove_file(site.path("app/.htaccess")).unwrap();
+            assert_eq!(server.page(path), "ran14", "{path}, no file: {keys}");
+        }
+        assert_eq!(server.page("/page.txt"), "text");
+    }
+}

@@ -391,6 +391,14 @@ impl Site {
         if matches!(route, Route::Folder) && files.concern(&self.router, &[path, b"/"].concat()) {
             return Ok(files);
         }
+        // The script may lie elsewhere: a front controller, whose own folder was not looked at.
+        if let Route::Script(script) = &route
+            && !path.starts_with(&script.name)
+            && let Some(script) = self.router.path_of(&script.filename)
+            && files.concern(&self.router, &script)
+        {
+            return Ok(files);
+        }
         Err(Some(route))
     }
 

@@ -121,10 +121,15 @@ impl Htaccess {
         {
             // The rules of its own folder hold for the front controller, and not those of the folder with nothing at the path.
             decision = self.decision_at(router, request, user, &script.name);
-            let of_script = &decision.outcome().answer;
-            if !matches!(of_script, apache::Answer::Serve(_) | apache::Answer::Redirect { .. }) {
-                let why = "the front controller is refused".to_owned();
-                answer = Answer::refused(StatusCode::FORBIDDEN, why);
+            match &decision.outcome().answer {
+                apache::Answer::Serve(_) | apache::Answer::Redirect { .. } => {}
+                apache::Answer::Authenticate { .. } => {
+                    answer = self.answer(router, request, effects, &decision);
+                }
+                _ => {
+                    let why = "the front controller is refused".to_owned();
+                    answer = Answer::refused(StatusCode::FORBIDDEN, why);
+                }
             }
         }
         // What depends on the user is not known yet: the files are applied again.
