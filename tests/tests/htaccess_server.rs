@@ -588,3 +588,36 @@ fn files_protect_the_script_to_which_another_path_leads() {
         assert_eq!(server.page("/page.txt"), "text");
     }
 }
+
+/// An alias leads around no file that lies above its folder, as far as the site has the folders.
+#[test]
+fn files_above_the_folder_of_an_alias_hold() {
+    let site = Site::with("private/dl/s.txt", "secret");
+    site.write("private/dl/run.php", "<?php echo 'secret';");
+    site.write_at(site.outside("lib/shut/deep/d.txt"), "secret");
+    let alias =
+        "alias = { '/dl' = 'root/private/dl', '/lib' = 'lib', '/in/deep' = 'lib/shut/deep' }\n";
+    let paths = ["/dl/s.txt", "/dl/run.php", "/dl/", "/in/deep/d.txt", "/dl/none"];
+    let route = "[[site.route]]\nextension = ['txt', 'php']\ncache = '1h'\n";
+    let files = "[[site.route]]\nextension = 'txt'\nstatic = true\n";
+    for more in ["", "htaccess = true\n", route, files] {
+        let server = run(&site, &[alias, more].concat());
+        for round in 0..3 {
+            assert_eq!(server.page("/dl/s.txt"), "secret", "{round}: {more}");
+            assert_eq!(server.page("/dl/run.php"), "secret", "{round}: {more}");
+            assert_eq!(server.page("/in/deep/d.txt"), "secret", "{round}: {more}");
+            site.write("private/.htaccess", "Require all denied\n");
+            site.write_at(site.outside("lib/shut/.htaccess"), "Require all denied\n");
+            for path in paths {
+                assert_eq!(server.get(path).status(), 403, "{path} {round}: {more}");
+            }
+            std::fs::remove_file(site.path("private/.htaccess")).unwrap();
+            std::fs::remove_file(site.outside("lib/shut/.htaccess")).unwrap();
+            // Rules of the root come before those of the folder, and rewrite as for other paths.
+            let rules = "RewriteEngine On\nRewriteRule ^dl/go$ dl/s.txt [L]\n";
+            site.write("private/.htaccess", rules);
+            assert_eq!(server.page("/dl/go"), "secret", "{round}: {more}");
+            std::fs::remove_file(site.path("private/.htaccess")).unwrap();
+        }
+    }
+}

@@ -9,6 +9,11 @@ use crate::request::Look;
 pub trait Files: Look {
     /// The rules of a folder: its `.htaccess`, parsed. The path does not end with a slash.
     fn rules(&self, folder: &[u8]) -> Option<Arc<File>>;
+    /// The length of the path of the outermost folder whose rules hold in this one, which a walk begins with. The path leads to the root
+    /// or to the folder of an alias.
+    fn outermost(&self, folder: &[u8]) -> usize {
+        folder.len()
+    }
     /// The alias that a path of the site is below: the length of its prefix, and its folder. `None`: the root.
     fn alias(&self, path: &[u8]) -> Option<(usize, Vec<u8>)> {
         let _ = path;

@@ -20,9 +20,11 @@ pub(crate) fn walk(
         _ => (0, context.site.root.to_vec()),
     };
     (pass.prefix, pass.folder) = (pass.path[..length].to_vec(), folder.clone());
-    let (mut chain, mut here) = (Chain::new(), folder);
+    // The folder may lie in another one of the site, whose rules hold in it.
+    let (outermost, inner) = folder.split_at(files.outermost(&folder).min(folder.len()));
+    let (mut chain, mut here) = (Chain::new(), outermost.to_vec());
     let mut options = Merged { follow_links: true, ..Merged::default() };
-    let mut rest = pass.path[length..].to_vec();
+    let mut rest = text::concat(&[inner, &pass.path[length..]]);
     let mut weight = 0;
     pass.found = files.look(&here);
     pass.file = here.clone();

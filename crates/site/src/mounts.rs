@@ -107,6 +107,13 @@ impl Mounts {
         Some((found.prefix.len(), &found.folder))
     }
 
+    /// The length of the path of the outermost folder of the site in which this folder of the site lies: it, or one above it.
+    pub(super) fn outermost(&self, folder: &[u8]) -> usize {
+        let folders = self.all.iter().map(|mount| &mount.folder);
+        let above = folders.filter(|above| contains(above, folder));
+        above.map(Vec::len).min().unwrap_or(folder.len()).min(folder.len())
+    }
+
     /// The media types that the operator has set.
     pub(super) fn media_types(&self) -> &MediaTypes {
         &self.types

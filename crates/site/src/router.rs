@@ -201,6 +201,11 @@ impl Router {
         self.mounts.alias(path)
     }
 
+    /// The length of the path of the outermost folder of the site in which this folder of the site lies: it, or one above it.
+    pub(super) fn outermost(&self, folder: &[u8]) -> usize {
+        self.mounts.outermost(folder)
+    }
+
     /// The media type of an ending, which is given without its dot and in small letters.
     pub(super) fn media_type(&self, ending: &str) -> Option<&[u8]> {
         let own = self.mounts.media_types().get(ending).map(|own| &own[..]);

@@ -72,11 +72,11 @@ impl<'a> SiteFiles<'a> {
 
     /// Whether a `.htaccess` file lies in one of the folders that a path of the site leads through, as far as there are folders.
     pub(super) fn are_on_the_way(&self, path: &[u8]) -> bool {
-        let (length, mut here) = match self.router.alias(path) {
-            Some((length, folder)) => (length, folder.to_vec()),
-            None => (0, self.router.root_bytes().to_vec()),
-        };
-        let mut names = path[length..].split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+        let (length, folder) = self.router.alias(path).unwrap_or((0, self.router.root_bytes()));
+        let (outermost, inner) = folder.split_at(self.router.outermost(folder));
+        let mut here = outermost.to_vec();
+        let names = inner.split(|byte| *byte == b'/').chain(path[length..].split(|b| *b == b'/'));
+        let mut names = names.filter(|name| !name.is_empty());
         loop {
             if self.has_rules(&[&here, &b"/"[..], NAME].concat()) {
                 return true;
@@ -200,6 +200,10 @@ impl Files for SiteFiles<'_> {
             None => self.unwatched.set(true),
         }
         compiled::rules(Path::new(OsStr::from_bytes(&path)), place.folder(), place.name())
+    }
+
+    fn outermost(&self, folder: &[u8]) -> usize {
+        self.router.outermost(folder)
     }
 
     fn alias(&self, path: &[u8]) -> Option<(usize, Vec<u8>)> {
