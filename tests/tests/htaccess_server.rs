@@ -621,3 +621,42 @@ fn files_above_the_folder_of_an_alias_hold() {
         }
     }
 }
+
+/// The password of a file opens what the route has chosen, and nothing else.
+#[test]
+fn a_password_leads_back_to_the_answer_of_the_route() {
+    let site = Site::with("adm/x.php", "<?php echo $_SERVER['REMOTE_USER'], ini_get('precision');");
+    site.write("adm/x.py", "<?php echo 'ran';");
+    site.write("adm/y.txt", "text");
+    password_for(&site, "adm");
+    let fpm = sendoff_tests::Fpm::start(site.root(), "security.limit_extensions = .py .php\n");
+    let text = format!(
+        "listen = '127.0.0.1:0'\nthreads = 1
+        [[pool]]\nname = 'one'\nworkers = 1\nphp_ini.precision = 1
+        [[pool]]\nname = 'two'\nworkers = 1\nphp_ini.precision = 2
+        [[site]]\nroot = 'root'\npool = 'one'
+        [[site.route]]\nextension = 'py'\nfastcgi = '{}'\nonly_files = true
+        [[site.route]]\nprefix = '/adm'\nextension = 'php'\nphp = true\npool = 'two'
+        [[site.route]]\nprefix = '/adm'\nextension = 'txt'\nstatic = true\n",
+        fpm.address()
+    );
+    let config = site.write_at(site.outside("sendoff.toml"), text);
+    let server =
+        Server::try_run(&config, site.root(), 2).unwrap_or_else(|e| panic!("{}", e.stderr));
+    for (path, expected) in [("/adm/x.py", "ran"), ("/adm/x.php", "ann2"), ("/adm/y.txt", "text")] {
+        let ask = |field| server.ask(&Request::get(path).header("Authorization", field));
+        server.get(path).expect(401);
+        assert_eq!(ask("Basic YW5uOndyb25n").status(), 401, "{path}");
+        let allowed = ask(ANN);
+        assert_eq!((allowed.status(), allowed.text().as_str()), (200, expected), "{path}");
+    }
+    // Another user may be the one who is let in, and the others may not ask at all.
+    let other = std::fs::read_to_string(site.path("adm/.htaccess")).unwrap();
+    for (rule, status) in [("Require user bob", 401), ("Require all denied", 403)] {
+        site.write("adm/.htaccess", other.replace("Require valid-user", rule));
+        for path in ["/adm/x.py", "/adm/x.php", "/adm/y.txt"] {
+            let response = server.ask(&Request::get(path).header("Authorization", ANN));
+            assert_eq!(response.status(), status, "{path}: {rule}");
+        }
+    }
+}

@@ -477,7 +477,7 @@ impl Planned {
             let user = User { file: users, name: self.user.clone() };
             let around = Around { pools: &services.config.pools, asks: None, is_explained: false };
             let effects = &mut self.effects;
-            self.answer = self.site.answer(around, request, effects, Some(user), failure).await;
+            self.answer = self.site.answer_to(around, request, effects, user, failure).await;
             // The files may have led to a path for which a route asks for another password.
             self.check_route(services, request).await;
         }

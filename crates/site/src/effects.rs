@@ -69,6 +69,8 @@ pub struct Effects {
     pub lua_response: Vec<Rc<[PathBuf]>>,
     /// What `.htaccess` files say about the request.
     pub htaccess: Option<Rc<Decision>>,
+    /// The answer of a route, which waits until the client shows the password that `.htaccess` files ask for.
+    pub(super) of_route: Option<Box<Answer>>,
 }
 
 /// What a client must show before it gets what an application has named for it.

@@ -193,7 +193,7 @@ impl Site {
             };
             let answer = match applied {
                 Applied::Answer(answer) => {
-                    let answer = self.turned_away(request, &answer).unwrap_or(answer);
+                    let answer = self.with_files(request, answer, None, &mut effects);
                     self.protected(around.asks, request, None, answer, &mut effects).await
                 }
                 Applied::Open => self.answer(around, request, &mut effects, None, failure).await,
@@ -330,7 +330,7 @@ impl Site {
 
     /// Who answers a request that no route answers. `user`: the client has shown this user's password. `failure`: the request is for
     /// the page of this error.
-    pub async fn answer(
+    async fn answer(
         &self,
         around: Around<'_>,
         request: &mut Request,
@@ -360,8 +360,46 @@ impl Site {
         }
     }
 
+    /// Who answers a request for which `.htaccess` files have asked for a password, now that the client has shown this user's.
+    pub async fn answer_to(
+        &self,
+        around: Around<'_>,
+        request: &mut Request,
+        effects: &mut Effects,
+        user: User,
+        failure: Option<Failure<'_>>,
+    ) -> Answer {
+        match effects.of_route.take() {
+            Some(answer) => {
+                let answer = self.with_files(request, *answer, Some(user), effects);
+                self.protected(around.asks, request, None, answer, effects).await
+            }
+            None => self.answer(around, request, effects, Some(user), failure).await,
+        }
+    }
+
+    /// A route's answer, unless `.htaccess` files turn the request away. If they ask for a password, the answer waits in `effects`.
+    fn with_files(
+        &self,
+        request: &mut Request,
+        answer: Answer,
+        user: Option<User>,
+        effects: &mut Effects,
+    ) -> Answer {
+        let Some(turned_away) = self.turned_away(request, &answer, user) else { return answer };
+        if matches!(turned_away, Answer::Authenticate { .. }) {
+            effects.of_route = Some(Box::new(answer));
+        }
+        turned_away
+    }
+
     /// What `.htaccess` files say against the file or script to which a route has led the request.
-    fn turned_away(&self, request: &mut Request, answer: &Answer) -> Option<Answer> {
+    fn turned_away(
+        &self,
+        request: &mut Request,
+        answer: &Answer,
+        user: Option<User>,
+    ) -> Option<Answer> {
         let files = self.htaccess.as_ref()?;
         let path = match answer {
             Answer::Route(Route::File(_)) if request.path.ends_with(b"/") => {
@@ -373,7 +411,7 @@ impl Site {
             }
             _ => return None,
         };
-        files.turn_away(&self.router, request, &path)
+        files.turn_away(&self.router, request, user, &path)
     }
 
     /// The `.htaccess` files that concern a request, or the route of its path, if that was found out on the way.

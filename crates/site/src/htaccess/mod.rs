@@ -150,12 +150,13 @@ impl Htaccess {
         &self,
         router: &Router,
         request: &mut Request,
+        user: Option<User>,
         path: &[u8],
     ) -> Option<Answer> {
         if !self.concern(router, path) {
             return None;
         }
-        let decision = self.decision_at(router, request, None, path);
+        let decision = self.decision_at(router, request, user, path);
         let turns_away = match &decision.outcome().answer {
             apache::Answer::Refuse { .. } | apache::Answer::Authenticate { .. } => true,
             // PHP is off in the folder.
