@@ -121,7 +121,7 @@ deny = true
     assert_eq!(ask_as(&server, AS_ANN, "/p/open/x.txt").text(), "open");
 }
 
-/// Where a path leads does not weaken what it asks for: a client must have every password that is asked for on the way.
+/// The end of a path does not weaken what it asks for: a client must have every password that is asked for on the way.
 #[test]
 fn no_way_leads_past_the_stricter_password() {
     let site = Site::with("index.php", "<?php echo 'front';");
@@ -173,7 +173,7 @@ rewrite = '/$1'
     }
     // Of the routes that a path meets, the last one says whose password it is.
     ask_as(&server, AS_EVE, "/admin/page.php").expect(200);
-    // The front controller asks for that of the staff, too.
+    // The front controller asks for the password of the staff, too.
     ask_as(&server, AS_EVE, "/admin/none").expect(401);
 }
 

@@ -360,7 +360,7 @@ impl Site {
         }
     }
 
-    /// Who answers a request for which `.htaccess` files have asked for a password, now that the client has shown this user's.
+    /// The answer to a request for which `.htaccess` files have asked for a password, now that the client has shown one of this user.
     pub async fn answer_to(
         &self,
         around: Around<'_>,

@@ -79,7 +79,7 @@ impl Field {
         Ok(Self { name, test: Test::compile(condition)? })
     }
 
-    /// Whether one of the values meets the condition, or, if it is negated, whether the field is missing or one of its values is another.
+    /// True if one of the values meets the condition, or, if it is negated, if the field is missing or one of its values is another.
     /// A value may also be the cookies as PHP reads them: `wp.x` is its `wp_x`.
     fn holds(&self, headers: &HeaderMap) -> Result<bool, TooHard> {
         let Some(name) = &self.name else { return Ok(self.test.negated) };

@@ -74,7 +74,7 @@ impl Sendable {
         path.is_absolute() && !climbs && !hidden && path.symlink_metadata().is_err()
     }
 
-    /// Whether an option allows everything in the folder of `place` for paths.
+    /// True if an option allows everything in the folder of `place` for paths.
     fn in_folders(&self, place: &Path) -> bool {
         self.folders.iter().any(|folder| place.starts_with(&folder.path))
     }

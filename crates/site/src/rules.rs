@@ -272,7 +272,7 @@ impl Rules {
         })
     }
 
-    /// Whether a route may want something of the client.
+    /// True if a route may want something of the client.
     pub(super) fn ask_clients(&self) -> bool {
         self.0.iter().any(|route| {
             route.auth.is_some() || route.authorize.is_some() || route.clients.is_some()

@@ -300,7 +300,7 @@ fn a_page_that_may_no_longer_be_kept_is_forgotten() {
     assert!(wait::until(LIMIT, || kept.bodies().is_empty()));
 }
 
-/// What routes give to some clients only is kept for none.
+/// Pages that routes give to some clients only are not kept.
 #[test]
 fn what_is_named_behind_a_route_for_some_clients_is_not_kept() {
     let site = Site::with("page.php", "<?php header('X-Accel-Redirect: /inner/a.txt');");
