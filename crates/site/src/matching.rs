@@ -79,29 +79,31 @@ impl Field {
         Ok(Self { name, test: Test::compile(condition)? })
     }
 
-    /// True if one of the values meets the condition, or, if it is negated, if the field is missing or one of its values is another.
-    /// A value may also be the cookies as PHP reads them: `wp.x` is its `wp_x`.
+    /// True if one of the values meets the condition, or, if it is negated, if the field is missing or one of its values is another:
+    /// applications differ in which of several they take.
     fn holds(&self, headers: &HeaderMap) -> Result<bool, TooHard> {
         let Some(name) = &self.name else { return Ok(self.test.negated) };
-        let values = || headers.get_all(name).iter().map(http::HeaderValue::as_bytes);
-        // Cookies may come in several fields (RFC 9113 §8.2.3), which are one value.
-        let is_one = *name == COOKIE;
-        for value in values() {
-            let is_met = self.test.is_met_by(value)?;
-            if is_met && (is_one || !self.test.negated) {
-                return Ok(!self.test.negated);
-            }
-            if !is_met && self.test.negated && !is_one {
+        if *name == COOKIE {
+            return Ok(self.is_met_by_cookies(headers)? != self.test.negated);
+        }
+        for value in headers.get_all(name) {
+            if self.test.is_met_by(value.as_bytes())? != self.test.negated {
                 return Ok(true);
             }
         }
-        if !is_one {
-            // A negated condition holds if there is no value; every value that is there has met it.
-            return Ok(self.test.negated && !headers.contains_key(name));
+        Ok(self.test.negated && !headers.contains_key(name))
+    }
+
+    /// Cookies are one value, in however many fields they come (RFC 9113 §8.2.3). They are compared as sent and as PHP reads them: `wp.x`
+    /// is its `wp_x`.
+    fn is_met_by_cookies(&self, headers: &HeaderMap) -> Result<bool, TooHard> {
+        let values = || headers.get_all(COOKIE).iter().map(http::HeaderValue::as_bytes);
+        for value in values() {
+            if self.test.is_met_by(value)? {
+                return Ok(true);
+            }
         }
-        let is_met =
-            headers.contains_key(COOKIE) && self.test.is_met_by(&variables::cookies(values()))?;
-        Ok(is_met != self.test.negated)
+        Ok(headers.contains_key(COOKIE) && self.test.is_met_by(&variables::cookies(values()))?)
     }
 }
 

@@ -265,18 +265,13 @@ impl Rules {
     /// Whether a route may refuse what an application names, or want something of the client for it.
     pub(super) fn guard(&self) -> bool {
         self.0.iter().any(|route| {
-            matches!(route.handler, Some(OneHandler::Deny { .. }))
-                || route.auth.is_some()
-                || route.authorize.is_some()
-                || route.clients.is_some()
+            matches!(route.handler, Some(OneHandler::Deny { .. })) || route.asks_client()
         })
     }
 
     /// True if a route may want something of the client.
     pub(super) fn ask_clients(&self) -> bool {
-        self.0.iter().any(|route| {
-            route.auth.is_some() || route.authorize.is_some() || route.clients.is_some()
-        })
+        self.0.iter().any(OneRoute::asks_client)
     }
 
     /// What the routes say about a request that an application has led here, or about the file that it has named: as for a client, up to
@@ -366,6 +361,11 @@ pub enum Rewrites {
 }
 
 impl OneRoute {
+    /// True if it lets some clients through only.
+    fn asks_client(&self) -> bool {
+        self.auth.is_some() || self.authorize.is_some() || self.clients.is_some()
+    }
+
     fn compile(route: &sendoff_config::Route) -> Result<Self, String> {
         let sendoff_config::Route { origin, conditions, rules, handler } = route;
         let params = rules.params.iter().map(|(name, text)| (bytes(name), Text::parse(text)));
