@@ -201,7 +201,11 @@ fn a_page_that_kills_its_process_ends_one_and_the_next_starts_at_once() {
         pid(&server);
     }
     assert_eq!(ends(), 6);
-    assert!(!server.log().contains("another one is started in"), "{}", server.log());
+    // The master may hear of the end before it hears that a request was the cause.
+    let lines = |with: &str| server.log().matches(with).count();
+    let taken_back =
+        || lines("another one is started in ") == lines("another one is started at once");
+    assert!(wait::until(LIMIT, taken_back), "{}", server.log());
 }
 
 #[test]

@@ -290,7 +290,13 @@ impl<'a> Master<'a> {
 
     /// A request has ended a process that could take it. If the master knows of its end already, the next one starts at once.
     fn note_death_at_work(&mut self) {
-        if self.has_served && !self.slots.iter_mut().any(Slot::excuse) {
+        if !self.has_served {
+            return;
+        }
+        if self.slots.iter_mut().any(Slot::excuse) {
+            let pool = &*self.pool.name;
+            tracing::info!(pool, "a request has ended it, another one is started at once");
+        } else {
             self.ended_by_request.push_back(Instant::now());
             let surplus = self.ended_by_request.len().saturating_sub(self.slots.len());
             self.ended_by_request.drain(..surplus);
