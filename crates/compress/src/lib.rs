@@ -7,16 +7,16 @@
 //! ```
 //!
 //! [`policy`] decides by the request and the response head, [`accept`] reads `Accept-Encoding`, [`etag`] keeps conditional requests
-//! right, [`input`] is what waits to be compressed. [`responder`] puts them together; handlers and protocols do not notice.
+//! right, [`input`] is what waits to be compressed. [`compressed`] puts them together; handlers and protocols do not notice.
 #![forbid(unsafe_code)]
 
 mod accept;
 mod cache;
+mod compressed;
 mod encoder;
 mod etag;
 mod input;
 mod policy;
-mod responder;
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ use accept::Accepted;
 use cache::Cache;
 use encoder::Budget;
 
+pub use compressed::Compressed;
 pub use policy::{Maker, Policy, vary};
-pub use responder::Compressed;
 
 /// Threads that compress beside the event loops. Two leave most of a large machine to pages that are being made.
 const THREADS: usize = 2;

@@ -13,7 +13,7 @@ use sendoff_message::Cut;
 use sendoff_message::request::Request;
 use sendoff_report::log_line::Line;
 
-use crate::responder::Responder;
+use crate::sink::Sink;
 
 /// The service that answers the next request. A reload replaces it; requests that have begun go on with the service they began with.
 #[derive(Debug)]
@@ -84,14 +84,14 @@ pub trait Service {
         &self,
         plan: Self::Plan,
         request: &Request,
-        responder: &mut dyn Responder,
+        sink: &mut dyn Sink,
     ) -> Result<(), Cut>;
 
     /// Answers a request that the protocol refuses.
     ///
     /// # Errors
     /// The client has gone.
-    async fn refuse(&self, status: StatusCode, responder: &mut dyn Responder) -> Result<(), Cut>;
+    async fn refuse(&self, status: StatusCode, sink: &mut dyn Sink) -> Result<(), Cut>;
 
     /// Writes the request's line to the access log, however the request ended.
     fn log(&self, line: &Line<'_>);

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
 use sendoff_delivery::segment::Segment;
-use sendoff_exchange::responder::{Responder, unless_gone};
+use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_fastcgi::channel::is_for_front;
 use sendoff_fastcgi::direct::Sent;
 use sendoff_http1::CgiHeadReader;
@@ -71,16 +71,16 @@ impl From<Failure> for NoAnswer {
 pub(super) async fn read(
     exchange: &Exchange,
     request: &Request,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<Result<Answer, NoAnswer>, Cut> {
     let mut beginning = Beginning::default();
     loop {
-        match unless_gone(responder, beginning.next(exchange, request)).await? {
+        match unless_gone(sink, beginning.next(exchange, request)).await? {
             Ok(Next::Answer(answer)) => return Ok(Ok(answer)),
             Ok(Next::Interim(head)) => {
-                responder.interim(head)?;
+                sink.interim(head)?;
                 // What a slow client does not take now leaves with the final head.
-                responder.send_now()?;
+                sink.send_now()?;
             }
             Err(no_answer) => return Ok(Err(no_answer)),
         }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sendoff_exchange::responder::{Responder, unless_gone};
+use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_report::at_work::Phase;
 use sendoff_report::repeated;
 use sendoff_transport::lent::LentSocket;
@@ -72,13 +72,13 @@ impl Call<'_> {
         role: Role<'_>,
         hosts: &Attached,
         mut parameters: RequestMessageBuilder,
-        responder: &mut dyn Responder,
+        sink: &mut dyn Sink,
     ) -> (Answered, Offer) {
         let is_repeatable = self.is_repeatable();
         let mut tried = Tried::default();
         loop {
-            responder.notes().is_at(Phase::Waiting);
-            let turn = match unless_gone(responder, hosts.choose(&mut tried)).await {
+            sink.client().notes().is_at(Phase::Waiting);
+            let turn = match unless_gone(sink, hosts.choose(&mut tried)).await {
                 Ok(Ok(turn)) => turn,
                 Ok(Err(why)) => {
                     let failure = Failure::from(why).of(&hosts.name());
@@ -93,7 +93,7 @@ impl Call<'_> {
                 false => parameters.clone(),
             };
             let (answered, offer) =
-                self.send_to_application(role, turn.host(), own, is_only_host, responder).await;
+                self.send_to_application(role, turn.host(), own, is_only_host, sink).await;
             let why = match answered {
                 Ok((Exchange::Application(mut exchange), answer)) => {
                     turn.answered();
@@ -113,7 +113,7 @@ impl Call<'_> {
             turn.failed(&why);
             let may_go_on = tried.may_go_on(&why, is_repeatable, hosts);
             let is_spent = self.context.request.body.is_spent();
-            if !may_go_on || is_spent || !is_untouched(responder) {
+            if !may_go_on || is_spent || !is_untouched(sink) {
                 let failure = Failure::from(why).of(turn.host().address());
                 return (Err(failure.into()), offer);
             }
@@ -132,13 +132,14 @@ impl Call<'_> {
         application: &Arc<Application>,
         mut parameters: RequestMessageBuilder,
         is_only_host: bool,
-        responder: &mut dyn Responder,
+        sink: &mut dyn Sink,
     ) -> (Result<Response, Failed>, Offer) {
         let (message, claim, offer) = match role {
             Role::Responder(script) => {
                 let takes = application.knows_direct();
-                let offer = direct::offer(&self.context, script, takes, responder, &mut parameters);
-                let (is_offered, explained) = (offer == Offer::Made, responder.report().is_some());
+                let offer = direct::offer(&self.context, script, takes, sink, &mut parameters);
+                let (is_offered, explained) =
+                    (offer == Offer::Made, sink.client().report().is_some());
                 let claim = announce::announce(
                     &self.context,
                     application,
@@ -157,8 +158,7 @@ impl Call<'_> {
             Role::Authorizer => (parameters.question(), None, Offer::Impossible),
         };
         let message = Rc::new(message);
-        let answered =
-            self.ask_application(application, message, claim, is_only_host, responder).await;
+        let answered = self.ask_application(application, message, claim, is_only_host, sink).await;
         (answered, offer)
     }
 
@@ -169,7 +169,7 @@ impl Call<'_> {
         message: Rc<StreamedRequest>,
         claim: Option<Rc<Claim>>,
         is_only_host: bool,
-        responder: &mut dyn Responder,
+        sink: &mut dyn Sink,
     ) -> Result<Response, Failed> {
         let is_repeatable = self.is_repeatable();
         let mut over = if is_repeatable { Over::Any } else { Over::Busy };
@@ -178,15 +178,15 @@ impl Call<'_> {
         loop {
             let gone_before = application.connections_lost();
             let (message, log_name) = (Rc::clone(&message), Rc::clone(self.log_name()));
-            // A copy of the descriptor, because `unless_gone` borrows the responder while the connection is made.
-            let socket = responder.lender().and_then(|lender| lender.socket());
+            // A copy of the descriptor, because `unless_gone` borrows the sink while the connection is made.
+            let socket = sink.client().lender().and_then(|lender| lender.socket());
             let socket = socket.and_then(|socket| LentSocket::of(socket).ok());
             let client = socket.as_ref().map(AsFd::as_fd);
             let begun = application.begin(message, over, client, log_name);
-            let exchange = unless_gone(responder, begun).await?.map_err(Failed::Silent)?;
-            responder.notes().is_at(Phase::Running);
+            let exchange = unless_gone(sink, begun).await?.map_err(Failed::Silent)?;
+            sink.client().notes().is_at(Phase::Running);
             let mut exchange = Exchange::Application(Box::new(exchange));
-            let why = match answer::read(&exchange, self.context.request, responder).await? {
+            let why = match answer::read(&exchange, self.context.request, sink).await? {
                 Ok(mut answer) => {
                     if let Answer::Begun(begun) = &mut answer {
                         let Begun { head, rest, .. } = &mut **begun;
@@ -208,7 +208,7 @@ impl Call<'_> {
             let is_unread = needs_own || (over == Over::Any && why.retry() == Retry::Safe);
             over = Over::Own;
             let may_repeat = is_repeatable || needs_own;
-            if !may_repeat || !is_untouched(responder) || (!is_unread && !is_only_host) {
+            if !may_repeat || !is_untouched(sink) || (!is_unread && !is_only_host) {
                 return Err(Failed::Silent(why));
             }
             // What has ended one process of a pool would end the next.
@@ -218,7 +218,7 @@ impl Call<'_> {
             if is_unread {
                 continue;
             }
-            unless_gone(responder, tokio::time::sleep(pause)).await?;
+            unless_gone(sink, tokio::time::sleep(pause)).await?;
             pause = (pause * 2).min(MAX_PAUSE);
             let is_alone = application.connections_lost() <= gone_before + 1;
             deaths += u32::from(is_alone);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use sendoff_config::Authorizer;
 use sendoff_delivery::segment::Segment;
-use sendoff_exchange::responder::Responder;
+use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
 use sendoff_message::response::CgiHead;
 use sendoff_message::response::ResponseEnd;
@@ -83,11 +83,11 @@ impl Denial {
     pub(super) async fn pass_on(
         self,
         context: &Context<'_>,
-        responder: &mut dyn Responder,
+        sink: &mut dyn Sink,
     ) -> Result<Outcome, Cut> {
         let Self { exchange, begun } = self;
-        responder.notes().upstream = Some(exchange.who());
-        Call::new(*context).pass_on(exchange, begun, responder).await
+        sink.client().notes().upstream = Some(exchange.who());
+        Call::new(*context).pass_on(exchange, begun, sink).await
     }
 }
 

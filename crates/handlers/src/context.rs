@@ -9,7 +9,7 @@ use sendoff_site::effects::Effects;
 
 use super::services::Services;
 
-/// What a handler knows about a request. What it answers to is a [`Responder`](sendoff_exchange::responder::Responder).
+/// What a handler knows about a request. What it answers to is a [`Responder`](sendoff_exchange::sink::Responder).
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
     pub(super) services: &'a Services,

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use http::StatusCode;
 use sendoff_config::Direct;
-use sendoff_exchange::responder::{Responder, Terms};
+use sendoff_exchange::client::Terms;
+use sendoff_exchange::sink::Sink;
 use sendoff_fastcgi::direct::{self, Sent};
 use sendoff_fastcgi::handover::Sockets;
 use sendoff_message::Cut;
@@ -33,10 +34,10 @@ pub(super) fn offer(
     context: &Context<'_>,
     script: &Script,
     takes: Sockets,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
     message: &mut RequestMessageBuilder,
 ) -> Offer {
-    let Some(lender) = responder.lender().filter(|lender| lender.may_lend()) else {
+    let Some(lender) = sink.client().lender().filter(|lender| lender.may_lend()) else {
         return Offer::Impossible;
     };
     let tls = context.request.tls.as_deref();
@@ -68,7 +69,7 @@ pub(super) fn offer(
 /// The client has gone, or its response was cut short.
 pub(super) async fn take_over(
     context: &Context<'_>,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
     exchange: Exchange,
     sent: Sent,
 ) -> Result<(), Cut> {
@@ -81,10 +82,10 @@ pub(super) async fn take_over(
     };
     if sent.gone {
         // So that the access log knows what the client has got. A head that is not whole counts as nothing.
-        let _resumed = responder.lender().map(|lender| lender.resume(status, &sent));
+        let _resumed = sink.client().lender().map(|lender| lender.resume(status, &sent));
         return Err(Cut::client_gone());
     }
-    let Some(lender) = responder.lender() else {
+    let Some(lender) = sink.client().lender() else {
         return broken(&exchange, "it wrote to a client whose socket it was not lent");
     };
     if let Err(lie) = lender.resume(status, &sent) {
@@ -92,5 +93,5 @@ pub(super) async fn take_over(
     }
     let body =
         Body { rest: Bytes::new(), surplus: sent.surplus, zero_copy: None, is_unbuffered: false };
-    relay::pass_body(context, responder, exchange, body).await
+    relay::pass_body(context, sink, exchange, body).await
 }

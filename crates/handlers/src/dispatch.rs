@@ -16,8 +16,8 @@ use sendoff_compress::{Compressed, Maker, Policy, translate_tags};
 use sendoff_config::{Compress, FrontConfig, ProxyProtocol, TlsVersion, TrustedProxies};
 use sendoff_exchange::clients::OneRequest;
 use sendoff_exchange::layer::Layer;
-use sendoff_exchange::responder::Responder;
 use sendoff_exchange::service::Service;
+use sendoff_exchange::sink::Sink;
 use sendoff_htaccess::ErrorDocument;
 use sendoff_http1::BodyFraming;
 use sendoff_lua_host::ScriptAnswer;
@@ -196,47 +196,41 @@ impl Service for Services {
         may_stream && is_read && !plan.explained && effects.stream_body == Some(true)
     }
 
-    async fn answer(
-        &self,
-        plan: Plan,
-        request: &Request,
-        responder: &mut dyn Responder,
-    ) -> Result<(), Cut> {
+    async fn answer(&self, plan: Plan, request: &Request, sink: &mut dyn Sink) -> Result<(), Cut> {
         if let Some(listed) = &plan.listed {
             listed.task().is(Phase::Waiting);
-            responder.notes().task = Some(Rc::clone(listed.task()));
+            sink.client().notes().task = Some(Rc::clone(listed.task()));
         }
         let planned = match &plan.who {
             Who::Site(Planned { answer: Answer::Lua(ScriptAnswer::AfterBody), site, .. }) => {
-                return Box::pin(self.answer_after_body(site, plan.explained, request, responder))
-                    .await;
+                return Box::pin(self.answer_after_body(site, plan.explained, request, sink)).await;
             }
             Who::Site(planned) => planned,
             Who::Server => {
-                let responder = &mut common(self, responder);
-                return error::respond_empty(responder, StatusCode::NO_CONTENT, ALLOW).await;
+                let sink = &mut common(self, sink);
+                return error::respond_empty(sink, StatusCode::NO_CONTENT, ALLOW).await;
             }
             Who::Trace => {
-                let responder = &mut common(self, responder);
-                return error::respond(responder, StatusCode::METHOD_NOT_ALLOWED, [ALLOW]).await;
+                let sink = &mut common(self, sink);
+                return error::respond(sink, StatusCode::METHOD_NOT_ALLOWED, [ALLOW]).await;
             }
             Who::Challenge(answer) => {
-                let responder = &mut common(self, responder);
+                let sink = &mut common(self, sink);
                 let kind = Bytes::from_static(b"application/octet-stream");
-                return respond::respond(StatusCode::OK, &kind, answer, responder).await;
+                return respond::respond(StatusCode::OK, &kind, answer, sink).await;
             }
             Who::Broken(why) => {
                 let request = request.shown();
                 tracing::error!(request, "answered with 500: the site cannot be opened: {why}");
-                let responder = &mut common(self, responder);
-                return error::respond(responder, StatusCode::INTERNAL_SERVER_ERROR, []).await;
+                let sink = &mut common(self, sink);
+                return error::respond(sink, StatusCode::INTERNAL_SERVER_ERROR, []).await;
             }
         };
-        self.answer_for(planned, plan.explained, request, responder).await
+        self.answer_for(planned, plan.explained, request, sink).await
     }
 
-    async fn refuse(&self, status: StatusCode, responder: &mut dyn Responder) -> Result<(), Cut> {
-        error::respond(&mut common(self, responder), status, []).await
+    async fn refuse(&self, status: StatusCode, sink: &mut dyn Sink) -> Result<(), Cut> {
+        error::respond(&mut common(self, sink), status, []).await
     }
 
     fn log(&self, line: &Line<'_>) {
@@ -310,7 +304,7 @@ impl Services {
         site: &Rc<Site>,
         explained: bool,
         request: &Request,
-        responder: &mut dyn Responder,
+        sink: &mut dyn Sink,
     ) -> Result<(), Cut> {
         let mut request = request.clone();
         request.has_body = !request.body.is_empty();
@@ -326,7 +320,7 @@ impl Services {
                 Planned::new(Rc::clone(site), answer, effects, user)
             }
         };
-        self.answer_for(&planned, explained, &request, responder).await
+        self.answer_for(&planned, explained, &request, sink).await
     }
 
     /// Answers a subrequest of a script, which is `depth` subrequests deep.
@@ -335,11 +329,11 @@ impl Services {
         site: &Rc<Site>,
         request: &mut Request,
         depth: u8,
-        responder: &mut dyn Responder,
+        sink: &mut dyn Sink,
     ) -> Result<(), Cut> {
         let planned =
             self.plan_for(Rc::clone(site), request, depth, false, Count::WasCounted).await;
-        self.answer_for(&planned, false, request, responder).await
+        self.answer_for(&planned, false, request, sink).await
     }
 
     async fn answer_for(
@@ -347,7 +341,7 @@ impl Services {
         planned: &Planned,
         explained: bool,
         request: &Request,
-        responder: &mut dyn Responder,
+        sink: &mut dyn Sink,
     ) -> Result<(), Cut> {
         let Planned { site, answer, effects, if_none_match, user, .. } = planned;
         let of = effects.compress.unwrap_or(site.compression.of);
@@ -364,25 +358,25 @@ impl Services {
         let compression = if explained { None } else { policy() };
         let compression = compression.as_ref();
         let context = Context { services: self, site, request, effects, compression, user };
-        responder.notes().site = Some(site.number);
-        responder.notes().is_unlogged = effects.access_log == Some(false);
+        sink.client().notes().site = Some(site.number);
+        sink.client().notes().is_unlogged = effects.access_log == Some(false);
         let named = if user.is_empty() { &effects.authorized.user } else { user };
         if !named.is_empty() {
-            responder.notes().user = Some(String::from_utf8_lossy(named).into_owned());
+            sink.client().notes().user = Some(String::from_utf8_lossy(named).into_owned());
         }
         let mut compressed;
-        let responder = match compression {
+        let sink = match compression {
             Some(policy) => {
-                compressed = Box::new(Compressed::new(responder, policy, &self.compressor));
-                &mut *compressed as &mut dyn Responder
+                compressed = Box::new(Compressed::new(sink, policy, &self.compressor));
+                &mut *compressed as &mut dyn Sink
             }
-            None => responder,
+            None => sink,
         };
-        let responder = &mut filtered(&context, responder);
+        let sink = &mut filtered(&context, sink);
         if explained {
-            return Box::pin(answer_explained(&context, planned, policy(), responder)).await;
+            return Box::pin(answer_explained(&context, planned, policy(), sink)).await;
         }
-        answer_or_refuse(&context, planned, responder).await
+        answer_or_refuse(&context, planned, sink).await
     }
 
     /// The answer to an authority that asks in the clear (HTTP-01, RFC 8555 §8.3), whatever sites say about requests.
@@ -417,10 +411,10 @@ impl Services {
     }
 }
 
-/// The protocol's responder behind the filters. A worker that writes a response itself knows the common fields and no rules.
+/// The protocol's sink behind the filters. A worker that writes a response itself knows the common fields and no rules.
 fn filtered<'r>(
     context: &Context<'r>,
-    responder: &'r mut dyn Responder,
+    sink: &'r mut dyn Sink,
 ) -> Layer<'r, impl FnMut(&mut ResponseHead)> {
     let Context { services, site, request, effects, .. } = *context;
     let has_no_rules = effects.response_headers.is_empty()
@@ -430,7 +424,7 @@ fn filtered<'r>(
         && effects.htaccess.as_ref().is_none_or(|response| !response.changes_heads());
     let context = *context;
     let hides_server = effects.response_headers.iter().any(|changes| changes.hides("Server"));
-    Layer::new(responder, has_no_rules, move |head| {
+    Layer::new(sink, has_no_rules, move |head| {
         change(&context, head);
         if let Some(hsts) = site.hsts.as_ref().filter(|_| request.scheme == Scheme::Https) {
             filter::set_default(head, "Strict-Transport-Security", hsts);
@@ -448,12 +442,12 @@ fn change(context: &Context<'_>, head: &mut ResponseHead) {
     context.site.run_on_head(&context.effects.lua_response, context.request, head);
 }
 
-/// The protocol's responder behind the filter for common fields.
+/// The protocol's sink behind the filter for common fields.
 fn common<'r>(
     services: &'r Services,
-    responder: &'r mut dyn Responder,
+    sink: &'r mut dyn Sink,
 ) -> Layer<'r, impl FnMut(&mut ResponseHead)> {
-    Layer::new(responder, false, |head| filter::common(head, &services.clock, false))
+    Layer::new(sink, false, |head| filter::common(head, &services.clock, false))
 }
 
 impl Planned {
@@ -592,12 +586,12 @@ async fn answer_explained(
     context: &Context<'_>,
     planned: &Planned,
     policy: Option<Policy<'_>>,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<(), Cut> {
     let (request, answer) = (context.request, &planned.answer);
     let encrypts = request.tls.as_ref().is_some_and(|tls| !tls.by_kernel);
     let way = if encrypts { FileWay::Encrypted } else { FileWay::Sendfile };
-    let mut table = explain::Table::new(responder, before(answer, request), way);
+    let mut table = explain::Table::new(sink.client(), before(answer, request), way);
     let answered = answer_or_refuse(context, planned, &mut table).await;
     let (mut report, head) = table.into_report();
     context.effects.authorized.notes.iter().for_each(|note| report.note(note.clone()));
@@ -610,47 +604,47 @@ async fn answer_explained(
         let policy = if accepts { policy } else { policy.for_everything() };
         report.compression(policy.explanation(&head));
     }
-    explain::send(context, responder, &report, answered.err()).await
+    explain::send(context, sink, &report, answered.err()).await
 }
 
 /// Answers with a handler's response, or with an error page if the handler refuses.
 async fn answer_or_refuse(
     context: &Context<'_>,
     planned: &Planned,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<(), Cut> {
     let denial = planned.denial.take();
     let outcome = match denial {
-        Some(denial) => Box::pin(denial.pass_on(context, responder)).await?,
-        None => handle(context, &planned.answer, responder).await?,
+        Some(denial) => Box::pin(denial.pass_on(context, sink)).await?,
+        None => handle(context, &planned.answer, sink).await?,
     };
     match outcome {
         Outcome::Sent => Ok(()),
         // On the heap, because few requests come here, and this future would be the largest part of every task.
-        Outcome::Refused(refused) => Box::pin(refuse(context, refused, responder)).await,
+        Outcome::Refused(refused) => Box::pin(refuse(context, refused, sink)).await,
     }
 }
 
 async fn handle(
     context: &Context<'_>,
     answer: &Answer,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
     let request = context.request;
     match answer {
         _ if kept::asks_to_purge(context) && !answer.turns_away() => {
-            Box::pin(kept::purge(context, responder)).await
+            Box::pin(kept::purge(context, sink)).await
         }
         Answer::Route(Route::Script(script)) => {
-            kept::respond(context, kept::Maker::Script(script), responder).await
+            kept::respond(context, kept::Maker::Script(script), sink).await
         }
         Answer::Proxy { application, prefix } => {
             let passed = proxy::Passed { application: *application, prefix: *prefix };
-            kept::respond(context, kept::Maker::Proxy(passed), responder).await
+            kept::respond(context, kept::Maker::Proxy(passed), sink).await
         }
-        Answer::Route(Route::File(entry)) => file::respond(context, entry, responder).await,
+        Answer::Route(Route::File(entry)) => file::respond(context, entry, sink).await,
         Answer::Route(Route::Folder) => {
-            error::redirect_to_folder(request, responder).await?;
+            error::redirect_to_folder(request, sink).await?;
             Ok(Outcome::Sent)
         }
         Answer::Route(Route::Refused { status, why }) => {
@@ -661,28 +655,28 @@ async fn handle(
             Ok(Outcome::refused(*status, []))
         }
         Answer::Redirect { status, location } => {
-            respond::redirect(*status, location, responder).await?;
+            respond::redirect(*status, location, sink).await?;
             Ok(Outcome::Sent)
         }
         Answer::Respond { status, content_type, body } => {
-            respond::respond(*status, content_type, body, responder).await?;
+            respond::respond(*status, content_type, body, sink).await?;
             Ok(Outcome::Sent)
         }
-        Answer::Lua(answer) => Box::pin(lua::respond(context, answer, responder)).await,
+        Answer::Lua(answer) => Box::pin(lua::respond(context, answer, sink)).await,
         Answer::PoolPage(page) => {
-            pool_page::respond(context, *page, responder).await?;
+            pool_page::respond(context, *page, sink).await?;
             Ok(Outcome::Sent)
         }
-        Answer::Metrics => Box::pin(metrics::respond(context, responder)).await,
+        Answer::Metrics => Box::pin(metrics::respond(context, sink)).await,
         Answer::Ready if context.services.is_leaving.load(Ordering::Relaxed) => {
             Ok(Outcome::refused(StatusCode::SERVICE_UNAVAILABLE, []))
         }
         Answer::Ready => {
             let (kind, text) = (Bytes::from_static(b"text/plain"), Bytes::from_static(b"ready\n"));
-            respond::respond(StatusCode::OK, &kind, &text, responder).await?;
+            respond::respond(StatusCode::OK, &kind, &text, sink).await?;
             Ok(Outcome::Sent)
         }
-        Answer::StatusPage => Box::pin(status_page::respond(context, responder)).await,
+        Answer::StatusPage => Box::pin(status_page::respond(context, sink)).await,
         Answer::TooOften { limit, route, retry_after } => {
             limit.refuses(&request.peer, || too_often(context, *limit, *route));
             let after = [("Retry-After", Bytes::from(retry_after.to_string()))];
@@ -715,26 +709,22 @@ fn too_often(context: &Context<'_>, limit: Limit, route: RouteId) -> String {
 }
 
 /// Answers with the site's page for a status, or with the server's own.
-async fn refuse(
-    context: &Context<'_>,
-    refused: Refused,
-    responder: &mut dyn Responder,
-) -> Result<(), Cut> {
+async fn refuse(context: &Context<'_>, refused: Refused, sink: &mut dyn Sink) -> Result<(), Cut> {
     let Refused { status, fields } = refused;
     let rules = context.effects.htaccess.as_deref();
     let page = match rules.and_then(|rules| rules.error_document(status)) {
         Some(ErrorDocument::Path(path)) => Some(String::from_utf8_lossy(path).into_owned()),
         Some(ErrorDocument::Text(text)) => {
             let text = text.clone().into();
-            return error::respond_text(responder, status, fields, text).await;
+            return error::respond_text(sink, status, fields, text).await;
         }
         Some(ErrorDocument::Redirect(location)) => {
             let location = location.clone().into();
-            return respond::redirect(StatusCode::FOUND, &location, responder).await;
+            return respond::redirect(StatusCode::FOUND, &location, sink).await;
         }
         None => context.site.error_page(status).map(str::to_owned),
     };
-    let Some(page) = page else { return error::respond(responder, status, fields).await };
+    let Some(page) = page else { return error::respond(sink, status, fields).await };
     let failure = Failure { status, request: context.request, decision: rules };
     let mut request = for_page(context.request, &page);
     let planned = plan_page(context, &mut request, failure).await;
@@ -749,11 +739,11 @@ async fn refuse(
             "the page {page} for status {} is not shown: {why}",
             status.as_u16()
         );
-        return error::respond(responder, status, fields).await;
+        return error::respond(sink, status, fields).await;
     }
     let Planned { effects, user, answer, .. } = &planned;
     let context = Context { request: &request, effects, user, ..*context };
-    let mut with_status = Layer::new(responder, false, |head| {
+    let mut with_status = Layer::new(sink, false, |head| {
         (head.status, head.reason) = (status, None);
         for (name, value) in &fields {
             head.field(name, value.clone());
@@ -762,7 +752,7 @@ async fn refuse(
     match handle(&context, answer, &mut with_status).await? {
         Outcome::Sent => Ok(()),
         // The page itself fails.
-        Outcome::Refused(_) => error::respond(responder, status, fields).await,
+        Outcome::Refused(_) => error::respond(sink, status, fields).await,
     }
 }
 

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use http::StatusCode;
 use percent_encoding::percent_encode;
 use sendoff_delivery::segment::Segment;
-use sendoff_exchange::responder;
-use sendoff_exchange::responder::Responder;
+use sendoff_exchange::sink;
+use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
 use sendoff_message::request::{NOT_IN_PATH, Request};
 use sendoff_message::response::{ResponseHead, append_fields};
@@ -36,10 +36,7 @@ impl Outcome {
 }
 
 /// Redirects a request for a folder to its name with a slash at the end.
-pub(super) async fn redirect_to_folder(
-    request: &Request,
-    responder: &mut dyn Responder,
-) -> Result<(), Cut> {
+pub(super) async fn redirect_to_folder(request: &Request, sink: &mut dyn Sink) -> Result<(), Cut> {
     let mut location = percent_encode(&request.path, NOT_IN_PATH).to_string().into_bytes();
     location.push(b'/');
     if let Some(query) = &request.query {
@@ -47,12 +44,12 @@ pub(super) async fn redirect_to_folder(
         location.extend_from_slice(query);
     }
     let fields = [("Location", Bytes::from(location))];
-    respond(responder, StatusCode::MOVED_PERMANENTLY, fields).await
+    respond(sink, StatusCode::MOVED_PERMANENTLY, fields).await
 }
 
 /// Answers with a short page that names the status.
 pub(super) async fn respond(
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
     status: StatusCode,
     fields: impl IntoIterator<Item = (&'static str, Bytes)>,
 ) -> Result<(), Cut> {
@@ -69,12 +66,12 @@ pub(super) async fn respond(
         head.field("Retry-After", "5");
     }
     let body = Segment::Bytes(Bytes::from(page));
-    responder::respond(responder, head, [body]).await
+    sink::respond(sink, head, [body]).await
 }
 
 /// Answers with a text of the operator's.
 pub(super) async fn respond_text(
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
     status: StatusCode,
     fields: impl IntoIterator<Item = (&'static str, Bytes)>,
     text: Bytes,
@@ -83,17 +80,17 @@ pub(super) async fn respond_text(
     head.by_server = true;
     head.field("Content-Type", "text/html; charset=iso-8859-1");
     append_fields(&mut head, fields);
-    responder::respond(responder, head, [Segment::Bytes(text)]).await
+    sink::respond(sink, head, [Segment::Bytes(text)]).await
 }
 
 /// Answers without a body.
 pub(super) async fn respond_empty(
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
     status: StatusCode,
     field: (&'static str, Bytes),
 ) -> Result<(), Cut> {
     let mut head = ResponseHead::new(status, None);
     head.by_server = true;
     append_fields(&mut head, [field]);
-    responder::respond(responder, head, []).await
+    sink::respond(sink, head, []).await
 }

@@ -6,11 +6,10 @@ use bytes::Bytes;
 use http::{Method, StatusCode, Version};
 use sendoff_delivery::Progress;
 use sendoff_delivery::segment::Segment;
-use sendoff_exchange::responder;
-use sendoff_exchange::responder::{Fit, Lender, Responder, Room, Tunnel};
+use sendoff_exchange::client::Client;
+use sendoff_exchange::sink::{self, Fit, Room, Sink};
 use sendoff_message::Cut;
-use sendoff_message::response::ResponseEnd;
-use sendoff_message::response::{Framing, ResponseHead};
+use sendoff_message::response::{Framing, ResponseEnd, ResponseHead};
 use sendoff_report::explain::{FIELD, FileWay, Remark, Report};
 use sendoff_report::log_line::Notes;
 
@@ -26,9 +25,9 @@ pub(super) enum Before {
     Server,
 }
 
-/// A responder that collects the segments of a response and sends nothing to the client.
+/// Collects the segments of a response and sends nothing to the client. It is a client itself, to which nothing can be lent.
 pub(super) struct Table<'c> {
-    client: &'c mut dyn Responder,
+    client: &'c mut dyn Client,
     report: Report,
     /// As the handler made it.
     head: Option<ResponseHead>,
@@ -37,7 +36,7 @@ pub(super) struct Table<'c> {
 }
 
 impl<'c> Table<'c> {
-    pub(super) fn new(client: &'c mut dyn Responder, before: Before, way: FileWay) -> Self {
+    pub(super) fn new(client: &'c mut dyn Client, before: Before, way: FileWay) -> Self {
         let mut report = Report::new(way);
         match before {
             Before::Script => {}
@@ -58,7 +57,7 @@ impl<'c> Table<'c> {
     }
 }
 
-impl Responder for Table<'_> {
+impl Sink for Table<'_> {
     /// The table is about the final response.
     fn interim(&mut self, _head: ResponseHead) -> Result<(), Cut> {
         Ok(())
@@ -80,9 +79,7 @@ impl Responder for Table<'_> {
         Ok(fit)
     }
 
-    fn ends_so(&mut self, _ending: ResponseEnd) {}
-
-    fn end(&mut self) -> Result<u64, Cut> {
+    fn end(&mut self, _ending: ResponseEnd) -> Result<u64, Cut> {
         Ok(self.framing.missing())
     }
 
@@ -98,32 +95,14 @@ impl Responder for Table<'_> {
         Poll::Ready(Ok(()))
     }
 
+    fn client(&mut self) -> &mut dyn Client {
+        self
+    }
+}
+
+impl Client for Table<'_> {
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.client.poll_gone(cx)
-    }
-
-    fn status(&self) -> Option<StatusCode> {
-        self.head.as_ref().map(|head| head.status)
-    }
-
-    fn generated(&self) -> u64 {
-        0
-    }
-
-    fn note_slow(&mut self) {}
-
-    fn kept_up(&self) -> bool {
-        false
-    }
-
-    fn close_after(&mut self) {}
-
-    fn lender(&mut self) -> Option<&mut dyn Lender> {
-        None
-    }
-
-    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
-        None
     }
 
     fn notes(&mut self) -> &mut Notes {
@@ -138,7 +117,7 @@ impl Responder for Table<'_> {
 /// Sends the table to the client. `cut` tells why the response is not complete, if it is not.
 pub(super) async fn send(
     context: &Known<'_>,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
     report: &Report,
     cut: Option<Cut>,
 ) -> Result<(), Cut> {
@@ -151,11 +130,11 @@ pub(super) async fn send(
     let client = String::from_utf8_lossy(&client);
     let page = report.page(&request_line, &client, &root, cut.as_deref());
     // The connection ends here, because the table is not the response that the client's request asked for.
-    responder.close_after();
+    sink.client().close_after();
     let mut head = ResponseHead::new(StatusCode::OK, Some(page.len() as u64));
     head.field("Content-Type", "text/plain; charset=utf-8");
     head.field("Cache-Control", "no-store");
     head.field(FIELD, "yes");
     let body = Segment::Bytes(Bytes::from(page));
-    responder::respond(responder, head, [body]).await
+    sink::respond(sink, head, [body]).await
 }

@@ -3,8 +3,8 @@
 use http::StatusCode;
 use sendoff_compress as compress;
 use sendoff_config::Coding;
-use sendoff_exchange::responder;
-use sendoff_exchange::responder::Responder;
+use sendoff_exchange::sink;
+use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
 use sendoff_message::response::{ResponseHead, append_fields};
 use sendoff_static_files as static_files;
@@ -17,7 +17,7 @@ use super::error::Outcome;
 pub(super) async fn respond(
     context: &Context<'_>,
     entry: &Entry,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
     let request = context.request;
     let ready = ready_made(context, entry);
@@ -37,7 +37,7 @@ pub(super) async fn respond(
             head.field("Content-Encoding", coding.name());
         }
     }
-    responder::respond(responder, head, response.body).await?;
+    sink::respond(sink, head, response.body).await?;
     Ok(Outcome::Sent)
 }
 

@@ -7,8 +7,8 @@
 //! 5. common fields: `Server` and `Date`, unless the application has set them;
 //! 6. what compression changes (`compress/policy.rs`), which sees media types and `Cache-Control` as the rules have left them.
 //!
-//! A filter is a function on [`ResponseHead`], called by a [`Layer`](sendoff_exchange::layer::Layer) around the protocol's responder. One that
-//! changes the body, too, is a responder of its own, as `compress/responder.rs` and the
+//! A filter is a function on [`ResponseHead`], called by a [`Layer`](sendoff_exchange::layer::Layer) around the protocol's sink. One that
+//! changes the body, too, is a sink of its own, as `compress/sink.rs` and the
 //! table of `handlers/explain.rs`.
 
 use std::time::SystemTime;

@@ -9,8 +9,7 @@ use http::{Method, StatusCode};
 use sendoff_config::{Keeping, PageCache};
 use sendoff_delivery::segment::Segment;
 use sendoff_exchange::layer::Layer;
-use sendoff_exchange::responder;
-use sendoff_exchange::responder::{Responder, unless_gone};
+use sendoff_exchange::sink::{self, Discard, Sink, unless_gone};
 use sendoff_message::Cut;
 use sendoff_message::request::{CONDITIONS, Request, host_name};
 use sendoff_message::response::ResponseHead;
@@ -81,15 +80,11 @@ impl Maker<'_> {
         }
     }
 
-    async fn respond(
-        self,
-        context: &Context<'_>,
-        responder: &mut dyn Responder,
-    ) -> Result<Outcome, Cut> {
+    async fn respond(self, context: &Context<'_>, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
         match self {
-            Self::Script(script) => script::respond(context, script, responder).await,
+            Self::Script(script) => script::respond(context, script, sink).await,
             // On the heap: a request for a script should not have room for it.
-            Self::Proxy(passed) => Box::pin(proxy::respond(context, passed, responder)).await,
+            Self::Proxy(passed) => Box::pin(proxy::respond(context, passed, sink)).await,
         }
     }
 }
@@ -101,16 +96,16 @@ impl Maker<'_> {
 pub(super) async fn respond(
     context: &Context<'_>,
     maker: Maker<'_>,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
     if may_change(context) {
         // Before the client knows of the change. A borrower of its socket could not wait for that.
-        let mut watched = Layer::new(responder, false, |head| forget_changed(context, head));
+        let mut watched = Layer::new(sink, false, |head| forget_changed(context, head));
         return maker.respond(context, &mut watched).await;
     }
     match Wish::of(context, maker) {
-        Some(wish) => Box::pin(wish.respond(responder)).await,
-        None => maker.respond(context, responder).await,
+        Some(wish) => Box::pin(wish.respond(sink)).await,
+        None => maker.respond(context, sink).await,
     }
 }
 
@@ -152,10 +147,7 @@ pub(super) fn asks_to_purge(context: &Context<'_>) -> bool {
 ///
 /// # Errors
 /// The client has gone.
-pub(super) async fn purge(
-    context: &Context<'_>,
-    responder: &mut dyn Responder,
-) -> Result<Outcome, Cut> {
+pub(super) async fn purge(context: &Context<'_>, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
     let purge = Purge::of(&host_of(context.request), &context.request.uri);
     let cache = Arc::clone(&context.services.page_cache);
     let request = context.request.shown();
@@ -165,7 +157,7 @@ pub(super) async fn purge(
     tracing::info!(request, pages, "kept pages are forgotten");
     let kind = Bytes::from_static(b"text/plain");
     let body = Bytes::from(format!("purged: {pages}\n"));
-    respond::respond(StatusCode::OK, &kind, &body, responder).await?;
+    respond::respond(StatusCode::OK, &kind, &body, sink).await?;
     Ok(Outcome::Sent)
 }
 
@@ -197,7 +189,7 @@ impl<'a> Wish<'a> {
     ///
     /// # Errors
     /// The client has gone, or its response was cut short after it had begun.
-    async fn respond(&self, responder: &mut dyn Responder) -> Result<Outcome, Cut> {
+    async fn respond(&self, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
         let cache = &self.context.services.page_cache;
         let until = tokio::time::Instant::now() + PATIENCE;
         let (old, begun, ticket) = loop {
@@ -205,7 +197,7 @@ impl<'a> Wish<'a> {
             let page = cache.find(&self.key, &self.context.request.headers);
             let validity = page.as_ref().map(|page| page.validity(SystemTime::now()));
             if let (Some(page), Some(Validity::Fresh)) = (&page, validity)
-                && self.send(page, "hit", responder).await?
+                && self.send(page, "hit", sink).await?
             {
                 return Ok(Outcome::Sent);
             }
@@ -215,7 +207,7 @@ impl<'a> Wish<'a> {
             }
             let flight = cache.fly(&self.key, &self.context.request.headers);
             if let (Some(page), Some(Validity::Stale)) = (&page, validity)
-                && self.send(page, "hit; detail=stale", responder).await?
+                && self.send(page, "hit; detail=stale", sink).await?
             {
                 if let Flight::First(ticket) = flight {
                     self.renew(page, begun, ticket).await;
@@ -229,35 +221,30 @@ impl<'a> Wish<'a> {
                     let wait =
                         timeout(until.duration_since(tokio::time::Instant::now()), done.changed());
                     // The maker of the page has ended, well or not, or it takes too long.
-                    if unless_gone(responder, wait).await?.is_err() {
+                    if unless_gone(sink, wait).await?.is_err() {
                         break (page, begun, None);
                     }
                 }
             }
         };
         if old.is_none() && self.context.request.headers.contains_key(RANGE) {
-            return self.pass_on(responder).await;
+            return self.pass_on(sink).await;
         }
-        self.make(Missing { old: old.as_ref(), begun, ticket }, responder).await
+        self.make(Missing { old: old.as_ref(), begun, ticket }, sink).await
     }
 
     /// Has the application answer a request for a part: it may be one of a page that is too large to be kept, and the application may
     /// be able to begin in its middle.
-    async fn pass_on(&self, responder: &mut dyn Responder) -> Result<Outcome, Cut> {
+    async fn pass_on(&self, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
         let tell = |head: &mut ResponseHead| head.field("Cache-Status", "sendoff; fwd=uri-miss");
-        let mut told = Layer::new(responder, false, tell);
+        let mut told = Layer::new(sink, false, tell);
         self.maker.respond(&self.context, &mut told).await
     }
 
     /// Sends a page. Returns false if its body is gone.
-    async fn send(
-        &self,
-        page: &Arc<Page>,
-        told: &str,
-        responder: &mut dyn Responder,
-    ) -> Result<bool, Cut> {
+    async fn send(&self, page: &Arc<Page>, told: &str, sink: &mut dyn Sink) -> Result<bool, Cut> {
         let Some(answer) = self.answer(page, told) else { return Ok(false) };
-        self.deliver(answer, responder).await?;
+        self.deliver(answer, sink).await?;
         Ok(true)
     }
 
@@ -281,9 +268,9 @@ impl<'a> Wish<'a> {
     async fn deliver(
         &self,
         (head, body): (ResponseHead, Option<Segment>),
-        responder: &mut dyn Responder,
+        sink: &mut dyn Sink,
     ) -> Result<(), Cut> {
-        if let Some(report) = responder.report() {
+        if let Some(report) = sink.client().report() {
             report.answered_by("the page cache".to_owned());
             report.remark(Remark {
                 how: "file".to_owned(),
@@ -292,13 +279,13 @@ impl<'a> Wish<'a> {
             });
         }
         let body = body.filter(|_| self.context.request.method != Method::HEAD);
-        responder::respond(responder, head, body.into_iter().collect::<Vec<Segment>>()).await
+        sink::respond(sink, head, body.into_iter().collect::<Vec<Segment>>()).await
     }
 
     /// Makes a page anew whose old form the client has got.
     async fn renew(&self, old: &Arc<Page>, begun: Begun, ticket: Ticket) {
         let missing = Missing { old: Some(old), begun, ticket: Some(ticket) };
-        match self.ask(missing, "fwd=stale", None).await {
+        match self.ask(missing, "fwd=stale", &mut Discard::default()).await {
             Ok((Ended::StillValid(said, ticket), _)) => {
                 if let (_, false) = self.renewed(old, begun, &said, ticket) {
                     self.context.services.page_cache.drop_page(old);
@@ -306,27 +293,23 @@ impl<'a> Wish<'a> {
             }
             Ok((Ended::OtherPage(ticket), _)) => {
                 let whole = Missing { old: None, begun, ticket };
-                let _only_kept = self.ask(whole, "fwd=stale", None).await;
+                let _only_kept = self.ask(whole, "fwd=stale", &mut Discard::default()).await;
             }
             Ok((Ended::Passed | Ended::Failed, _)) | Err(_) => {}
         }
     }
 
     /// Has the application answer, and keeps the page if that is allowed.
-    async fn make(
-        &self,
-        missing: Missing<'_>,
-        responder: &mut dyn Responder,
-    ) -> Result<Outcome, Cut> {
+    async fn make(&self, missing: Missing<'_>, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
         let Missing { old, begun, .. } = missing;
         let told = if old.is_some() { "fwd=stale" } else { "fwd=uri-miss" };
-        let (ended, outcome) = self.ask(missing, told, Some(responder)).await?;
+        let (ended, outcome) = self.ask(missing, told, sink).await?;
         let failed = match &outcome {
             Outcome::Refused(refused) => refused.status.is_server_error(),
             Outcome::Sent => matches!(ended, Ended::Failed),
         };
         if let Some(page) = old.filter(|page| failed && page.may_stand_in(SystemTime::now()))
-            && self.send(page, "hit; detail=stale-if-error", responder).await?
+            && self.send(page, "hit; detail=stale-if-error", sink).await?
         {
             return Ok(Outcome::Sent);
         }
@@ -339,19 +322,19 @@ impl<'a> Wish<'a> {
                     self.context.services.page_cache.drop_page(old);
                 }
                 if let Some(answer) = answer {
-                    self.deliver(answer, responder).await?;
+                    self.deliver(answer, sink).await?;
                     return Ok(Outcome::Sent);
                 }
             }
             (Ended::OtherPage(ticket), _) => {
                 let whole = Missing { old: None, begun, ticket };
-                return Box::pin(self.make(whole, responder)).await;
+                return Box::pin(self.make(whole, sink)).await;
             }
             (Ended::StillValid(..) | Ended::Failed, _) => {}
             (Ended::Passed, _) => return Ok(outcome),
         }
         // The client has nothing yet, and the old page is gone.
-        self.maker.respond(&self.context, responder).await
+        self.maker.respond(&self.context, sink).await
     }
 
     /// Asks the application for the whole page, or whether the old one is still valid.
@@ -359,7 +342,7 @@ impl<'a> Wish<'a> {
         &self,
         Missing { old, begun, ticket }: Missing<'_>,
         told: &'static str,
-        client: Option<&mut dyn Responder>,
+        sink: &mut dyn Sink,
     ) -> Result<(Ended, Outcome), Cut> {
         let mut request = self.context.request.clone();
         // The page that is kept is a whole one, whatever copy this client has.
@@ -372,9 +355,7 @@ impl<'a> Wish<'a> {
         let Services { page_cache: cache, config, .. } = context.services;
         let (limit, request) = (config.front.page_cache.size, self.context.request);
         let order = Order { cache, limit, key, begun, keeping, request, old, asks, told };
-        // Each gets a lifetime of its own, which does not go through an `Option`.
-        let client = client.map(|client| client as &mut dyn Responder);
-        let mut recorder = Recorder::new(client, order, ticket);
+        let mut recorder = Recorder::new(sink, order, ticket);
         // After a cut others may still make a page that can be kept.
         let outcome = self.maker.respond(&context, &mut recorder).await?;
         Ok((recorder.into_ended(), outcome))

@@ -8,7 +8,7 @@ use http::header::{self, HeaderName};
 use http::{HeaderMap, Method, StatusCode};
 use percent_encoding::percent_encode;
 use sendoff_exchange::layer::Layer;
-use sendoff_exchange::responder::Responder;
+use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
 use sendoff_message::request::{BadPath, Body, CONDITIONS, NOT_IN_PATH, Request, decode_path};
 use sendoff_message::response::{CgiHead, Field, ResponseHead};
@@ -128,17 +128,17 @@ pub(super) async fn follow(
     context: &Context<'_>,
     own: CgiHead,
     way: &Way,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
     let Way { request, effects, led } = way;
-    if let Some(report) = responder.report()
+    if let Some(report) = sink.client().report()
         && let Some(name) = named::named(&own)
     {
         report.note(format!("led there by {}", name.text()));
     }
     let own = ResponseHead::of(own);
     let context = Context { request, effects, ..*context };
-    let mut merged = Layer::new(responder, false, |head| {
+    let mut merged = Layer::new(sink, false, |head| {
         filter::apply(head, effects);
         merge(&own, head);
         context.site.note_named(head);

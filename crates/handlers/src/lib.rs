@@ -1,4 +1,4 @@
-//! Handlers: each answers requests to a [`Responder`](sendoff_exchange::responder::Responder), and knows no protocol.
+//! Handlers: each answers requests to a [`Responder`](sendoff_exchange::sink::Responder), and knows no protocol.
 //!
 //! [`dispatch`] calls the handler of the route: [`mod@file`], [`script`], [`pool_page`], [`metrics`], [`status_page`], [`error`] or, around these, [`explain`]; before, it may ask [`authorize`]. [`services`] is what
 //! handlers share on an event loop. The other files are parts of [`script`].

@@ -1,8 +1,8 @@
 //! Answers of Lua scripts.
 
 use sendoff_delivery::segment::Segment;
-use sendoff_exchange::responder;
-use sendoff_exchange::responder::Responder;
+use sendoff_exchange::sink;
+use sendoff_exchange::sink::Sink;
 use sendoff_lua_host::ScriptAnswer;
 use sendoff_message::Cut;
 use sendoff_message::response::ResponseHead;
@@ -16,19 +16,19 @@ use super::file;
 pub(super) async fn respond(
     context: &Context<'_>,
     answer: &ScriptAnswer,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
     match answer {
         ScriptAnswer::Body { status, segments, place } => {
-            explain(responder, place.as_deref());
+            explain(sink, place.as_deref());
             let length = segments.iter().map(Segment::len).sum();
             let head = ResponseHead::new(*status, Some(length));
-            responder::respond(responder, head, segments.iter().cloned()).await?;
+            sink::respond(sink, head, segments.iter().cloned()).await?;
             Ok(Outcome::Sent)
         }
         ScriptAnswer::File { entry, place } => {
-            explain(responder, place.as_deref());
-            file::respond(context, entry, responder).await
+            explain(sink, place.as_deref());
+            file::respond(context, entry, sink).await
         }
         // The script has run twice, and asks for the body again.
         ScriptAnswer::AfterBody => {
@@ -38,8 +38,8 @@ pub(super) async fn respond(
 }
 
 /// Says in the table of `sendoff explain` where the script has made its answer.
-fn explain(responder: &mut dyn Responder, place: Option<&str>) {
-    if let Some((report, place)) = responder.report().zip(place) {
+fn explain(sink: &mut dyn Sink, place: Option<&str>) {
+    if let Some((report, place)) = sink.client().report().zip(place) {
         report.answered_by("a Lua script".to_owned());
         report.remark(Remark { from: place.to_owned(), ..Remark::default() });
     }

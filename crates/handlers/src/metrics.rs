@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use http::StatusCode;
 use sendoff_delivery::segment::Segment;
-use sendoff_exchange::responder;
-use sendoff_exchange::responder::{Responder, unless_gone};
+use sendoff_exchange::sink;
+use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_message::Cut;
 use sendoff_message::response::ResponseHead;
 
@@ -14,12 +14,9 @@ use crate::observe::exposition::Exposition;
 use crate::observe::metrics::Metrics;
 
 /// Answers with the metrics of all event loops.
-pub(super) async fn respond(
-    context: &Context<'_>,
-    responder: &mut dyn Responder,
-) -> Result<Outcome, Cut> {
+pub(super) async fn respond(context: &Context<'_>, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
     let services = context.services;
-    let Some(figures) = unless_gone(responder, services.gatherer.gather()).await? else {
+    let Some(figures) = unless_gone(sink, services.gatherer.gather()).await? else {
         tracing::warn!("no metrics: an event loop does not answer");
         return Ok(Outcome::refused(StatusCode::SERVICE_UNAVAILABLE, []));
     };
@@ -32,6 +29,6 @@ pub(super) async fn respond(
     head.field("Content-Type", format.content_type());
     head.field("Vary", "Accept");
     head.field("Cache-Control", Bytes::from_static(b"no-store"));
-    responder::respond(responder, head, [Segment::Bytes(text.into())]).await?;
+    sink::respond(sink, head, [Segment::Bytes(text.into())]).await?;
     Ok(Outcome::Sent)
 }

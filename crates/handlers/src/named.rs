@@ -5,8 +5,8 @@ use std::path::Path;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
-use sendoff_exchange::responder;
-use sendoff_exchange::responder::Responder;
+use sendoff_exchange::sink;
+use sendoff_exchange::sink::Sink;
 use sendoff_fastcgi::channel::is_for_front;
 use sendoff_message::Cut;
 use sendoff_message::response::{CgiHead, ResponseHead, append_fields};
@@ -67,7 +67,7 @@ pub(super) async fn respond(
     context: &Context<'_>,
     head: CgiHead,
     mut entry: Entry,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
     let request = context.request;
     if let Some(media_type) = head.values(b"content-type").next() {
@@ -92,7 +92,7 @@ pub(super) async fn respond(
     out.accel_expires = out.take("X-Accel-Expires");
     out.fields.retain(|field| !is_replaced(field.name()));
     append_fields(&mut out, response.headers);
-    responder::respond(responder, out, response.body).await?;
+    sink::respond(sink, out, response.body).await?;
     Ok(Outcome::Sent)
 }
 

@@ -1,4 +1,4 @@
-//! `X-Accel-Limit-Rate`: a responder that passes a body on at a number of bytes per second.
+//! `X-Accel-Limit-Rate`: a sink that passes a body on at a number of bytes per second.
 //!
 //! Tokens come with time, one for each byte, and a second's worth may be saved up, so that the first second's bytes leave at once (as in
 //! nginx). What has no tokens waits here: ranges of files as such, and at most [`MAX_HELD`] bytes in memory, beyond which the application
@@ -11,13 +11,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, StatusCode, Version};
+use http::{Method, Version};
 use sendoff_delivery::Progress;
 use sendoff_delivery::segment::Segment;
-use sendoff_exchange::passed_on;
-use sendoff_exchange::responder::{Fit, Lender, Responder, Room, Tunnel};
+use sendoff_exchange::client::Client;
+use sendoff_exchange::sink::{Fit, Room, Sink};
 use sendoff_message::Cut;
-use sendoff_message::response::{Framing, ResponseHead};
+use sendoff_message::response::{Framing, ResponseEnd, ResponseHead};
 use tokio::time::{Instant, Sleep, sleep};
 
 /// Bytes in memory that wait for tokens.
@@ -78,31 +78,32 @@ enum Blocked {
     ByPace(Pin<Box<Sleep>>),
 }
 
-/// A responder around another one, to which it passes a body at a pace.
+/// A filter that passes a body on at a pace.
 pub(super) struct Paced<'r> {
-    client: &'r mut dyn Responder,
+    next: &'r mut dyn Sink,
     bucket: Bucket,
     method: Method,
     framing: Framing,
     waiting: VecDeque<Segment>,
     /// Bytes of `waiting` that are in memory.
     held: u64,
-    has_ended: bool,
+    ended: Option<ResponseEnd>,
     /// The end was passed on.
     is_over: bool,
     blocked: Blocked,
 }
 
 impl<'r> Paced<'r> {
-    pub(super) fn new(client: &'r mut dyn Responder, method: &Method, rate: NonZeroU64) -> Self {
+    pub(super) fn new(next: &'r mut dyn Sink, method: &Method, rate: NonZeroU64) -> Self {
+        next.client().withhold_socket();
         Self {
-            client,
+            next,
             bucket: Bucket::new(rate),
             method: method.clone(),
             framing: Framing::Chunked,
             waiting: VecDeque::new(),
             held: 0,
-            has_ended: false,
+            ended: None,
             is_over: false,
             blocked: Blocked::ByClient,
         }
@@ -120,11 +121,11 @@ impl<'r> Paced<'r> {
             }
             let piece = self.take(tokens);
             self.bucket.take(piece.len());
-            self.client.push(piece)?;
+            self.next.push(piece)?;
         }
-        if self.has_ended && !self.is_over {
+        if let Some(ending) = self.ended.filter(|_| !self.is_over) {
             self.is_over = true;
-            self.client.end()?;
+            self.next.end(ending)?;
         }
         Ok(true)
     }
@@ -145,14 +146,14 @@ impl<'r> Paced<'r> {
     }
 }
 
-impl Responder for Paced<'_> {
+impl Sink for Paced<'_> {
     fn interim(&mut self, head: ResponseHead) -> Result<(), Cut> {
-        self.client.interim(head)
+        self.next.interim(head)
     }
 
     fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
         self.framing = Framing::choose(&self.method, Version::HTTP_11, head.status, head.length);
-        self.client.begin(head)
+        self.next.begin(head)
     }
 
     fn push(&mut self, mut segment: Segment) -> Result<Fit, Cut> {
@@ -166,26 +167,26 @@ impl Responder for Paced<'_> {
         Ok(fit)
     }
 
-    fn end(&mut self) -> Result<u64, Cut> {
-        self.has_ended = true;
+    fn end(&mut self, ending: ResponseEnd) -> Result<u64, Cut> {
+        self.ended = Some(ending);
         Ok(self.framing.missing())
     }
 
     /// What has no tokens does not go to the spool, which is behind the pace.
     fn room(&self) -> Room {
         let is_full = self.held >= MAX_HELD || self.waiting.len() >= MAX_PIECES;
-        if is_full { Room::None } else { self.client.room() }
+        if is_full { Room::None } else { self.next.room() }
     }
 
     /// While the client is behind, nothing more is passed on, whatever tokens there are.
     fn send_now(&mut self) -> Result<Progress, Cut> {
-        let behind = self.client.send_now()?;
+        let behind = self.next.send_now()?;
         if behind != Progress::Done {
             self.blocked = Blocked::ByClient;
             return Ok(behind);
         }
         let is_paced = !self.pass_on()?;
-        match self.client.send_now()? {
+        match self.next.send_now()? {
             Progress::Done if is_paced => Ok(Progress::Blocked),
             Progress::Blocked => {
                 self.blocked = Blocked::ByClient;
@@ -197,7 +198,7 @@ impl Responder for Paced<'_> {
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
         match &mut self.blocked {
-            Blocked::ByClient => self.client.poll_writable(cx),
+            Blocked::ByClient => self.next.poll_writable(cx),
             Blocked::ByPace(timer) => {
                 ready!(timer.as_mut().poll(cx));
                 Poll::Ready(Ok(()))
@@ -205,28 +206,9 @@ impl Responder for Paced<'_> {
         }
     }
 
-    fn status(&self) -> Option<StatusCode> {
-        self.client.status()
+    fn client(&mut self) -> &mut dyn Client {
+        self.next.client()
     }
-
-    fn generated(&self) -> u64 {
-        self.client.generated()
-    }
-
-    /// The time of a paced response says nothing about the ways to send it.
-    fn kept_up(&self) -> bool {
-        false
-    }
-
-    fn lender(&mut self) -> Option<&mut dyn Lender> {
-        None
-    }
-
-    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
-        self.client.tunnel()
-    }
-
-    passed_on!();
 }
 
 #[cfg(test)]

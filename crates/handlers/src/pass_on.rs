@@ -11,7 +11,7 @@ use http::{Method, StatusCode};
 use sendoff_config::ProxyProtocol;
 use sendoff_delivery::segment::Segment;
 use sendoff_exchange::layer::Layer;
-use sendoff_exchange::responder::Responder;
+use sendoff_exchange::sink::Sink;
 use sendoff_fastcgi::channel::is_for_front;
 use sendoff_fastcgi::handover::Sockets;
 use sendoff_message::Cut;
@@ -77,20 +77,20 @@ impl Call<'_> {
         &self,
         exchange: Exchange,
         begun: Box<Begun>,
-        responder: &mut dyn Responder,
+        sink: &mut dyn Sink,
     ) -> Result<Outcome, Cut> {
-        explain(responder, &exchange, &begun);
+        explain(sink, &exchange, &begun);
         // The fields of the response that named this URL were obeyed already. The fields of an object store may come from its users.
         let is_led = self.context.request.is_led;
         let companions = if is_led { Companions::default() } else { Companions::of(&begun.head) };
-        if let Some(report) = responder.report() {
+        if let Some(report) = sink.client().report() {
             companions.notes().for_each(|note| report.note(note));
         }
         if companions.change_response() {
             // Boxed, because few responses need it.
-            return Box::pin(self.pass_on_changed(exchange, begun, companions, responder)).await;
+            return Box::pin(self.pass_on_changed(exchange, begun, companions, sink)).await;
         }
-        self.pass_on_as_it_is(exchange, begun, companions.is_unbuffered, responder).await
+        self.pass_on_as_it_is(exchange, begun, companions.is_unbuffered, sink).await
     }
 
     /// Sends the response with another head, or slower.
@@ -99,20 +99,21 @@ impl Call<'_> {
         exchange: Exchange,
         begun: Box<Begun>,
         companions: Companions,
-        responder: &mut dyn Responder,
+        sink: &mut dyn Sink,
     ) -> Result<Outcome, Cut> {
         // The table of `sendoff explain` is not paced.
-        let rate = companions.rate.filter(|_| responder.report().is_none());
-        let mut with_charset = Layer::new(responder, false, |head| companions.change(head));
+        let rate = companions.rate.filter(|_| sink.client().report().is_none());
+        let mut with_charset = Layer::new(sink, false, |head| companions.change(head));
         let mut paced;
-        let responder: &mut dyn Responder = match rate {
+        let sink: &mut dyn Sink = match rate {
             Some(rate) => {
+                self.is_paced.set(true);
                 paced = Paced::new(&mut with_charset, &self.context.request.method, rate);
                 &mut paced
             }
             None => &mut with_charset,
         };
-        self.pass_on_as_it_is(exchange, begun, companions.is_unbuffered, responder).await
+        self.pass_on_as_it_is(exchange, begun, companions.is_unbuffered, sink).await
     }
 
     async fn pass_on_as_it_is(
@@ -120,7 +121,7 @@ impl Call<'_> {
         exchange: Exchange,
         mut begun: Box<Begun>,
         is_unbuffered: bool,
-        responder: &mut dyn Responder,
+        sink: &mut dyn Sink,
     ) -> Result<Outcome, Cut> {
         let naming = Naming::new(self.context.site, self.context.request);
         let mut source = self.source(&exchange, &mut begun, &naming);
@@ -139,15 +140,15 @@ impl Call<'_> {
         }
         match source {
             Ok(Source::Own(zero_copy)) => {
-                let body = self.begin_body(*begun, zero_copy, is_unbuffered, responder)?;
-                relay::pass_body(&self.context, responder, exchange, body).await?;
+                let body = self.begin_body(*begun, zero_copy, is_unbuffered, sink)?;
+                relay::pass_body(&self.context, sink, exchange, body).await?;
                 Ok(Outcome::Sent)
             }
             Ok(Source::Named(named)) => {
                 exchange.drain();
                 let site = self.context.site;
-                let responder = &mut Layer::new(responder, false, |head| site.note_named(head));
-                Box::pin(self.send_named(begun.head, *named, responder)).await
+                let sink = &mut Layer::new(sink, false, |head| site.note_named(head));
+                Box::pin(self.send_named(begun.head, *named, sink)).await
             }
             Err(Unsendable::Named(Denied { status, why })) => {
                 let (who, request) = (exchange.who(), &**self.log_name());
@@ -211,14 +212,14 @@ impl Call<'_> {
         &self,
         head: CgiHead,
         named: Named,
-        responder: &mut dyn Responder,
+        sink: &mut dyn Sink,
     ) -> Result<Outcome, Cut> {
         match named {
-            Named::File(entry) => named::respond(&self.context, head, entry, responder).await,
-            Named::Led(way) => led::follow(&self.context, head, &way, responder).await,
-            Named::Urls => reproxy::respond(self, head, responder).await,
+            Named::File(entry) => named::respond(&self.context, head, entry, sink).await,
+            Named::Led(way) => led::follow(&self.context, head, &way, sink).await,
+            Named::Urls => reproxy::respond(self, head, sink).await,
             Named::Ranges(segments) => {
-                ranges::respond(head, segments, responder).await?;
+                ranges::respond(head, segments, sink).await?;
                 Ok(Outcome::Sent)
             }
         }
@@ -230,7 +231,7 @@ impl Call<'_> {
         begun: Begun,
         zero_copy: Option<ZeroCopy>,
         is_unbuffered: bool,
-        responder: &mut dyn Responder,
+        sink: &mut dyn Sink,
     ) -> Result<Body, Cut> {
         let Begun { head, rest, length, .. } = begun;
         // The length that a worker announces is 0 for a response without a body (HEAD), not that of GET's body.
@@ -252,7 +253,7 @@ impl Call<'_> {
             let is_places = has_names && field.is(zero_copy::FIELD);
             !is_places && !is_for_front(field.name())
         });
-        responder.begin(head)?;
+        sink.begin(head)?;
         let zero_copy = zero_copy.filter(|_| has_body);
         Ok(Body { rest, surplus: false, zero_copy, is_unbuffered })
     }
@@ -265,8 +266,8 @@ fn may_name_files(exchange: &Exchange, sendable: &Sendable) -> bool {
 }
 
 /// Tells the report, if there is one, which upstream answers, and passes early remarks on.
-fn explain(responder: &mut dyn Responder, exchange: &Exchange, begun: &Begun) {
-    let Some(report) = responder.report() else { return };
+fn explain(sink: &mut dyn Sink, exchange: &Exchange, begun: &Begun) {
+    let Some(report) = sink.client().report() else { return };
     report.answered_by(exchange.who());
     let mut told = Remark::default();
     for remark in begun.explanations.iter().map(|text| Remark::decode(text)) {

@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use http::StatusCode;
 use sendoff_delivery::segment::Segment;
-use sendoff_exchange::responder;
-use sendoff_exchange::responder::Responder;
+use sendoff_exchange::sink;
+use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
 use sendoff_message::response::ResponseHead;
 use sendoff_report::pool_page;
@@ -27,7 +27,7 @@ const MAX_USER: usize = 32;
 pub(super) async fn respond(
     context: &Context<'_>,
     page: PoolPage,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<(), Cut> {
     let (content_type, body) = match page.kind {
         Kind::Ping => {
@@ -41,7 +41,7 @@ pub(super) async fn respond(
     let never = b"no-cache, no-store, must-revalidate, max-age=0";
     head.field("Cache-Control", Bytes::from_static(never));
     head.field("Content-Type", content_type);
-    responder::respond(responder, head, [Segment::Bytes(body.into())]).await
+    sink::respond(sink, head, [Segment::Bytes(body.into())]).await
 }
 
 fn status(context: &Context<'_>, number: usize) -> (&'static str, String) {

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use http::StatusCode;
 use percent_encoding::percent_decode;
 use sendoff_delivery::segment::Segment;
-use sendoff_exchange::responder;
-use sendoff_exchange::responder::Responder;
+use sendoff_exchange::sink;
+use sendoff_exchange::sink::Sink;
 use sendoff_fastcgi::channel::is_for_front;
 use sendoff_message::Cut;
 use sendoff_message::response::{CgiHead, ResponseHead};
@@ -62,13 +62,13 @@ fn parse(range: &[u8]) -> Option<(u64, Option<u64>)> {
 pub(super) async fn respond(
     head: CgiHead,
     segments: Vec<Segment>,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<(), Cut> {
     let mut out = ResponseHead::of(head);
     out.accel_expires = out.take("X-Accel-Expires");
     out.length = Some(segments.iter().map(Segment::len).sum());
     out.fields.retain(|field| !is_for_front(field.name()));
-    responder::respond(responder, out, segments).await
+    sink::respond(sink, out, segments).await
 }
 
 #[cfg(test)]

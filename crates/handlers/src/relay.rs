@@ -5,8 +5,9 @@ use std::future::poll_fn;
 use bytes::Bytes;
 use sendoff_delivery::Progress;
 use sendoff_delivery::segment::Segment;
-use sendoff_exchange::responder::{Fit, Responder, Room, flush, unless_gone};
+use sendoff_exchange::sink::{Fit, Room, Sink, flush, unless_gone};
 use sendoff_message::Cut;
+use sendoff_message::response::ResponseEnd;
 use sendoff_report::explain::Remark;
 use sendoff_report::mode::Mode;
 use sendoff_site::naming::Naming;
@@ -33,12 +34,12 @@ pub(super) struct Body {
 /// Passes the body on, up to its end. The head has been queued or sent before.
 pub(super) async fn pass_body(
     context: &Context<'_>,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
     exchange: Exchange,
     body: Body,
 ) -> Result<(), Cut> {
     let mut relay = Relay {
-        responder,
+        sink,
         exchange: &exchange,
         naming: Naming::within_body(context.site, context.request),
         zero_copy: body.zero_copy,
@@ -46,10 +47,13 @@ pub(super) async fn pass_body(
         is_unbuffered: body.is_unbuffered,
         patience: &context.services.patience,
         wait: Wait::NotNeeded,
+        generated: 0,
+        ending: ResponseEnd::Failed,
     };
     relay.push(Segment::Bytes(body.rest))?;
     relay.run().await?;
-    let Relay { surplus, zero_copy, .. } = relay;
+    let Relay { surplus, zero_copy, ending, .. } = relay;
+    sink.client().notes().generated += relay.generated;
     if surplus {
         let who = exchange.who();
         let request = context.request.shown();
@@ -65,8 +69,8 @@ pub(super) async fn pass_body(
     }
     // Frees what the exchange holds before a slow client is waited for.
     drop(exchange);
-    let missing = responder.end()?;
-    flush(responder).await?;
+    let missing = sink.end(ending)?;
+    flush(sink).await?;
     if missing > 0 {
         let why = format!("{missing} bytes were missing of the announced Content-Length");
         return Err(Cut::application(why));
@@ -75,7 +79,7 @@ pub(super) async fn pass_body(
 }
 
 struct Relay<'a> {
-    responder: &'a mut dyn Responder,
+    sink: &'a mut dyn Sink,
     exchange: &'a Exchange,
     naming: Naming<'a>,
     zero_copy: Option<ZeroCopy>,
@@ -84,6 +88,9 @@ struct Relay<'a> {
     is_unbuffered: bool,
     patience: &'a Patience,
     wait: Wait,
+    /// Bytes of the body so far, without those of files.
+    generated: u64,
+    ending: ResponseEnd,
 }
 
 /// Whether the worker waits for a client that is perhaps about to take more; it does so once per response.
@@ -98,24 +105,27 @@ enum Wait {
 
 impl Relay<'_> {
     fn push(&mut self, segment: Segment) -> Result<(), Cut> {
+        if let Segment::Bytes(bytes) = &segment {
+            self.generated += bytes.len() as u64;
+        }
         match (&mut self.zero_copy, segment) {
             (Some(places), Segment::Bytes(mut bytes)) => {
                 while let Some(piece) = places
                     .next(&mut bytes, &self.naming)
                     .map_err(|denied| Cut::application(denied.why))?
                 {
-                    if let Some(report) = self.responder.report() {
+                    if let Some(report) = self.sink.client().report() {
                         report.remark(zero_copy::remark(&piece));
                     }
-                    self.responder.push(piece)?;
+                    self.sink.push(piece)?;
                 }
             }
             (Some(places), segment) => {
                 // The worker has handed over bytes of the body as a range of a file.
                 places.skip(segment.len()).map_err(|denied| Cut::application(denied.why))?;
-                self.responder.push(segment)?;
+                self.sink.push(segment)?;
             }
-            (None, segment) => self.surplus |= self.responder.push(segment)? == Fit::Cut,
+            (None, segment) => self.surplus |= self.sink.push(segment)? == Fit::Cut,
         }
         Ok(())
     }
@@ -131,20 +141,20 @@ impl Relay<'_> {
                     return Ok(());
                 }
             }
-            let event = match self.responder.send_now()? {
-                Progress::Done => unless_gone(self.responder, exchange.next()).await?,
+            let event = match self.sink.send_now()? {
+                Progress::Done => unless_gone(self.sink, exchange.next()).await?,
                 Progress::Yield => {
                     tokio::task::yield_now().await;
                     continue;
                 }
                 Progress::Blocked => {
                     let may_take = self.may_take();
-                    let may_spool = self.responder.room() != Room::None;
+                    let may_spool = self.sink.room() != Room::None;
                     let waits_until = self.waits_until().filter(|_| may_spool);
                     tokio::select! {
                         biased;
                         event = exchange.next(), if may_take => event,
-                        ready = poll_fn(|cx| self.responder.poll_writable(cx)) => {
+                        ready = poll_fn(|cx| self.sink.poll_writable(cx)) => {
                             ready?;
                             continue;
                         }
@@ -160,7 +170,7 @@ impl Relay<'_> {
 
     /// Whether more of the worker's output may be queued now.
     fn may_take(&mut self) -> bool {
-        let room = self.responder.room();
+        let room = self.sink.room();
         if room == Room::Memory || self.is_unbuffered {
             return room == Room::Memory;
         }
@@ -175,7 +185,7 @@ impl Relay<'_> {
         }
         let may_spool = room == Room::Spool && matches!(self.wait, Wait::Over);
         if may_spool {
-            self.responder.note_slow();
+            self.sink.client().note_slow();
         }
         may_spool
     }
@@ -192,14 +202,14 @@ impl Relay<'_> {
         match event {
             Event::Segment(segment) => self.push(segment)?,
             Event::Explanation(text) => {
-                if let Some(report) = self.responder.report() {
+                if let Some(report) = self.sink.client().report() {
                     report.remark(Remark::decode(&text));
                 }
             }
             Event::Piece(bytes) => {
                 // Copied, because the worker could change a file name in shared memory after it was checked.
                 let has_names = self.zero_copy.is_some();
-                let notes = self.responder.notes();
+                let notes = self.sink.client().notes();
                 if notes.mode == Mode::Relay {
                     notes.mode = Mode::Region;
                 }
@@ -213,8 +223,8 @@ impl Relay<'_> {
             | Event::Head(_)
             | Event::Switch(_) => {}
             Event::End(ending) => {
-                self.responder.ends_so(ending);
-                self.responder.notes().worker_is_free();
+                self.ending = ending;
+                self.sink.client().notes().worker_is_free();
                 if let Wait::Until(_) = self.wait {
                     self.patience.paid_off();
                 }
@@ -222,7 +232,7 @@ impl Relay<'_> {
             }
             Event::Failed(error) => {
                 // Segments that the worker had handed over are sent, although the worker has died.
-                flush(self.responder).await?;
+                flush(self.sink).await?;
                 if let UpstreamErrorKind::Request(_) = error.kind() {
                     return Err(Cut { why: error.to_string(), ..Cut::client_gone() });
                 }

@@ -10,7 +10,7 @@ use http::header::{self, HeaderName};
 use http::uri::Uri;
 use http::{HeaderMap, StatusCode};
 use sendoff_exchange::layer::Layer;
-use sendoff_exchange::responder::Responder;
+use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
 use sendoff_message::request::{CONDITIONS, Request};
 use sendoff_message::response::{CgiHead, Field, ResponseHead};
@@ -63,7 +63,7 @@ struct Target {
 pub(super) async fn respond(
     call: &Call<'_>,
     own: CgiHead,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
     let shown = &**call.log_name();
     let value = urls(&own).cloned().unwrap_or_default();
@@ -79,9 +79,9 @@ pub(super) async fn respond(
                 continue;
             }
         };
-        match ask(call, &target, expected, responder).await? {
+        match ask(call, &target, expected, sink).await? {
             Ok((exchange, begun)) => {
-                return pass_on(call, own, &target, exchange, begun, responder).await;
+                return pass_on(call, own, &target, exchange, begun, sink).await;
             }
             Err(Failure { status, why, .. }) => {
                 tracing::warn!(request = shown, "X-Reproxy-URL {}: {why}", target.url);
@@ -172,16 +172,16 @@ async fn ask(
     call: &Call<'_>,
     target: &Target,
     expected: Option<u64>,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<Result<(Exchange, Box<Begun>), Failure>, Cut> {
     let context = Context { request: &target.request, effects: &target.effects, ..call.context };
     let gateway = &context.services.gateways[context.site.number][target.led.application];
     let passed = Passed { application: target.led.application, prefix: target.led.prefix };
-    let message = match proxy::message(&context, gateway, passed, responder) {
+    let message = match proxy::message(&context, gateway, passed, sink) {
         Ok(message) => message,
         Err(Failure { why, .. }) => return Ok(Err(Failure::bad_gateway(why))),
     };
-    let answered = proxy::ask(&Call::new(context), gateway, &Rc::new(message), responder).await?;
+    let answered = proxy::ask(&Call::new(context), gateway, &Rc::new(message), sink).await?;
     Ok(answered.and_then(|(exchange, answer)| match answer {
         Answer::Begun(begun) => is_wanted(&begun.head, expected).map(|()| (exchange, begun)),
         Answer::Sent(_) | Answer::Switch(_) => Err(Failure::bad_gateway("it changes the protocol")),
@@ -215,14 +215,14 @@ async fn pass_on(
     target: &Target,
     exchange: Exchange,
     begun: Box<Begun>,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
-    responder.notes().upstream = Some(exchange.who());
-    if let Some(report) = responder.report() {
+    sink.client().notes().upstream = Some(exchange.who());
+    if let Some(report) = sink.client().report() {
         report.note(format!("led there by X-Reproxy-URL: {}", target.url));
     }
     let own = ResponseHead::of(own);
-    let mut merged = Layer::new(responder, false, |head| {
+    let mut merged = Layer::new(sink, false, |head| {
         filter::apply(head, &target.effects);
         merge(&own, head);
     });

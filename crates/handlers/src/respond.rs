@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use http::StatusCode;
 use sendoff_delivery::segment::Segment;
-use sendoff_exchange::responder;
-use sendoff_exchange::responder::Responder;
+use sendoff_exchange::sink;
+use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
 use sendoff_message::response::ResponseHead;
 
@@ -12,14 +12,14 @@ use sendoff_message::response::ResponseHead;
 pub(super) async fn redirect(
     status: StatusCode,
     location: &Bytes,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<(), Cut> {
     let body = [&location[..], b"\n"].concat();
     let mut head = ResponseHead::new(status, Some(body.len() as u64));
     head.by_server = true;
     head.field("Location", location.clone());
     head.field("Content-Type", "text/plain; charset=utf-8");
-    responder::respond(responder, head, [Segment::Bytes(body.into())]).await
+    sink::respond(sink, head, [Segment::Bytes(body.into())]).await
 }
 
 /// Answers with a fixed text.
@@ -27,9 +27,9 @@ pub(super) async fn respond(
     status: StatusCode,
     content_type: &Bytes,
     body: &Bytes,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<(), Cut> {
     let mut head = ResponseHead::new(status, Some(body.len() as u64));
     head.field("Content-Type", content_type.clone());
-    responder::respond(responder, head, [Segment::Bytes(body.clone())]).await
+    sink::respond(sink, head, [Segment::Bytes(body.clone())]).await
 }

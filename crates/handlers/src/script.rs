@@ -1,12 +1,12 @@
 //! Scripts: sends a request to a worker or a FastCGI application, and the response to the client.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use http::{Method, StatusCode};
 use sendoff_config::{Address, Attachment};
-use sendoff_exchange::responder::{Responder, unless_gone};
+use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_fastcgi::handover::{ACCEPT_PARAM, Sockets};
 use sendoff_message::Cut;
 use sendoff_message::request;
@@ -37,6 +37,8 @@ pub(super) struct Call<'a> {
     log_name: OnceCell<Rc<str>>,
     /// When the answering worker got the request.
     since: Instant,
+    /// The response leaves at a pace: its time says nothing about the ways to send it.
+    pub(super) is_paced: Cell<bool>,
 }
 
 /// What an application is to do with a request (FastCGI 1.0 §6).
@@ -76,32 +78,32 @@ impl From<Cut> for Unanswered {
 pub(super) async fn respond(
     context: &Context<'_>,
     script: &Script,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
     let Context { services, site, request, .. } = *context;
     let mut call = Call::new(*context);
     let parameters = parameters(context, script);
     let (answered, offer) = match script.upstream {
         Upstream::Workers(number) => {
-            responder.notes().pool = Some(number);
+            sink.client().notes().pool = Some(number);
             let pool = &services.pools[number];
-            call.send_to_worker(script, pool, parameters, responder).await
+            call.send_to_worker(script, pool, parameters, sink).await
         }
         Upstream::Application(number) => {
             let hosts = &services.attached[site.number][number];
-            responder.notes().pool = pool_of(context, number);
+            sink.client().notes().pool = pool_of(context, number);
             let role = Role::Responder(script);
-            Box::pin(call.send_to_host(role, hosts, parameters, responder)).await
+            Box::pin(call.send_to_host(role, hosts, parameters, sink)).await
         }
     };
     let (exchange, answer) = match answered {
         Ok(answered) => answered,
         Err(Unanswered::Cut(cut)) => return Err(cut),
         Err(Unanswered::Failed(failure)) => {
-            return call.fail(failure, offer == Offer::Made, responder).await;
+            return call.fail(failure, offer == Offer::Made, sink).await;
         }
     };
-    let notes = responder.notes();
+    let notes = sink.client().notes();
     notes.is_at(Phase::Sending);
     match &exchange {
         Exchange::Worker(exchange) => notes.worker = u32::try_from(exchange.worker_pid()).ok(),
@@ -110,18 +112,25 @@ pub(super) async fn respond(
     // Over a new connection to an application the socket was not lent, so the time says nothing about offers.
     let counts = exchange.knows_direct();
     notes.mode = if matches!(answer, Answer::Sent(_)) { Mode::Direct } else { Mode::Relay };
+    let status = match &answer {
+        Answer::Begun(begun) => begun.head.status.as_u16(),
+        Answer::Sent(sent) => sent.status,
+        Answer::Switch(_) => StatusCode::SWITCHING_PROTOCOLS.as_u16(),
+    };
     let outcome = match answer {
-        Answer::Begun(begun) => call.pass_on(exchange, begun, responder).await,
+        Answer::Begun(begun) => call.pass_on(exchange, begun, sink).await,
         Answer::Sent(sent) => {
-            direct::take_over(context, responder, exchange, sent).await.map(|()| Outcome::Sent)
+            direct::take_over(context, sink, exchange, sent).await.map(|()| Outcome::Sent)
         }
         // Scripts change no protocol.
         Answer::Switch(_) => Ok(Outcome::refused(StatusCode::BAD_GATEWAY, [])),
     }?;
-    if request.method != Method::HEAD && responder.status() != Some(StatusCode::NOT_MODIFIED) {
-        let generated = responder.generated();
+    if request.method != Method::HEAD && status != StatusCode::NOT_MODIFIED.as_u16() {
+        let client = sink.client();
+        let generated = client.notes().generated;
         services.sizes.note(script, generated);
-        if counts && offer != Offer::Impossible && responder.kept_up() {
+        let is_timed = client.kept_up() && !call.is_paced.get();
+        if counts && offer != Offer::Impossible && is_timed {
             let choice = services.choices.of(request);
             choice.note(generated, offer == Offer::Made, call.since.elapsed());
         }
@@ -131,7 +140,12 @@ pub(super) async fn respond(
 
 impl<'a> Call<'a> {
     pub(super) fn new(context: Context<'a>) -> Self {
-        Self { context, log_name: OnceCell::new(), since: Instant::now() }
+        Self {
+            context,
+            log_name: OnceCell::new(),
+            since: Instant::now(),
+            is_paced: Cell::new(false),
+        }
     }
 
     /// The request's name in the log.
@@ -146,10 +160,10 @@ impl Call<'_> {
         script: &Script,
         pool: &LocalPool,
         mut parameters: RequestMessageBuilder,
-        responder: &mut dyn Responder,
+        sink: &mut dyn Sink,
     ) -> (Answered, Offer) {
-        let offer = direct::offer(&self.context, script, Sockets::All, responder, &mut parameters);
-        let explained = responder.report().is_some();
+        let offer = direct::offer(&self.context, script, Sockets::All, sink, &mut parameters);
+        let explained = sink.client().report().is_some();
         let accept = accepted(self.context.site.delivery, explained, offer == Offer::Made);
         parameters.param(ACCEPT_PARAM, &accept);
         let message = match &self.context.request.body {
@@ -165,7 +179,7 @@ impl Call<'_> {
             }
         };
         let message = message.with_deadline(self.context.effects.request_timeout);
-        (self.ask_worker(script, pool, &message, responder).await, offer)
+        (self.ask_worker(script, pool, &message, sink).await, offer)
     }
 
     async fn ask_worker(
@@ -173,26 +187,26 @@ impl Call<'_> {
         script: &Script,
         pool: &LocalPool,
         message: &RequestMessage,
-        responder: &mut dyn Responder,
+        sink: &mut dyn Sink,
     ) -> Answered {
         let number = self.context.services.number;
         let described = pool_page::described(&self.context, script);
         for _ in 0..MAX_TRIES {
-            responder.notes().is_at(Phase::Waiting);
-            let ticket = unless_gone(responder, pool.shared.acquire(number)).await?;
+            sink.client().notes().is_at(Phase::Waiting);
+            let ticket = unless_gone(sink, pool.shared.acquire(number)).await?;
             let ticket = ticket.map_err(Failure::from)?;
             let Some(link) = pool.link(ticket.worker()) else { continue };
             let waited = std::mem::replace(&mut self.since, Instant::now());
-            let notes = responder.notes();
+            let notes = sink.client().notes();
             (notes.queued, notes.given) = (Some(self.since - waited), Some(self.since));
             if let Some(request) = &described {
                 ticket.describe(Arc::clone(request), self.since);
             }
-            let socket = responder.lender().and_then(|lender| lender.socket());
+            let socket = sink.client().lender().and_then(|lender| lender.socket());
             let log_name = Rc::clone(self.log_name());
             let exchange = match link.begin(ticket, message, socket, log_name) {
                 Ok(exchange) => {
-                    if let Some(task) = &responder.notes().task {
+                    if let Some(task) = &sink.client().notes().task {
                         link.note_task(task);
                     }
                     Exchange::Worker(exchange)
@@ -200,10 +214,10 @@ impl Call<'_> {
                 Err(error) if error.kind() == UpstreamErrorKind::Died => continue,
                 Err(error) => return Err(Failure::from(error).into()),
             };
-            match answer::read(&exchange, self.context.request, responder).await? {
+            match answer::read(&exchange, self.context.request, sink).await? {
                 Ok(answer) => return Ok((exchange, answer)),
                 Err(NoAnswer::Silent(why)) if why.retry() == Retry::Safe => {
-                    if !is_untouched(responder) {
+                    if !is_untouched(sink) {
                         let why = format!("{} wrote to the client and died", exchange.who());
                         return Err(Failure::bad_gateway(why).into());
                     }
@@ -222,16 +236,16 @@ impl Call<'_> {
         &self,
         failure: Failure,
         was_lent: bool,
-        responder: &mut dyn Responder,
+        sink: &mut dyn Sink,
     ) -> Result<Outcome, Cut> {
-        if !is_untouched(responder) {
+        if !is_untouched(sink) {
             return Err(Cut::application(failure.why));
         }
         failure.log(self.log_name(), "");
         let status = failure.status;
         // A process that is late but alive still has the client's socket.
         if was_lent && status == StatusCode::GATEWAY_TIMEOUT {
-            responder.close_after();
+            sink.client().close_after();
         }
         Ok(Outcome::refused(status, []))
     }
@@ -249,6 +263,6 @@ fn pool_of(context: &Context<'_>, application: usize) -> Option<usize> {
 }
 
 /// Whether nothing has reached the client.
-pub(super) fn is_untouched(responder: &mut dyn Responder) -> bool {
-    responder.lender().is_none_or(|lender| lender.is_untouched())
+pub(super) fn is_untouched(sink: &mut dyn Sink) -> bool {
+    sink.client().lender().is_none_or(|lender| lender.is_untouched())
 }

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use http::StatusCode;
 use sendoff_delivery::segment::Segment;
-use sendoff_exchange::responder;
-use sendoff_exchange::responder::{Responder, unless_gone};
+use sendoff_exchange::sink;
+use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_message::Cut;
 use sendoff_message::response::ResponseHead;
 
@@ -16,13 +16,10 @@ use crate::observe::status_page::{PAGE, POLICY, json};
 const FIGURES: &[u8] = b"json";
 
 /// Answers with the page, or with the figures of all event loops.
-pub(super) async fn respond(
-    context: &Context<'_>,
-    responder: &mut dyn Responder,
-) -> Result<Outcome, Cut> {
+pub(super) async fn respond(context: &Context<'_>, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
     let services = context.services;
     let (kind, body) = if context.request.query.as_deref() == Some(FIGURES) {
-        let Some(figures) = unless_gone(responder, services.gatherer.gather()).await? else {
+        let Some(figures) = unless_gone(sink, services.gatherer.gather()).await? else {
             tracing::warn!("no figures for the status page: an event loop does not answer");
             return Ok(Outcome::refused(StatusCode::SERVICE_UNAVAILABLE, []));
         };
@@ -39,6 +36,6 @@ pub(super) async fn respond(
     head.field("X-Content-Type-Options", Bytes::from_static(b"nosniff"));
     head.field("Referrer-Policy", Bytes::from_static(b"no-referrer"));
     head.field("Cache-Control", Bytes::from_static(b"no-store"));
-    responder::respond(responder, head, [Segment::Bytes(body)]).await?;
+    sink::respond(sink, head, [Segment::Bytes(body)]).await?;
     Ok(Outcome::Sent)
 }

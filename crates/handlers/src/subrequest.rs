@@ -4,18 +4,16 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
-use http::{Method, StatusCode, Version};
+use http::{Method, Version};
 use sendoff_delivery::Progress;
 use sendoff_delivery::segment::Segment;
-use sendoff_exchange::responder::{Fit, Lender, Responder, Room, Tunnel};
+use sendoff_exchange::client::{Client, NoClient};
+use sendoff_exchange::sink::{Fit, Room, Sink};
 use sendoff_lua::Reply;
 use sendoff_lua_host::{Asked, Asks};
 use sendoff_message::Cut;
 use sendoff_message::request::Request;
-use sendoff_message::response::ResponseEnd;
-use sendoff_message::response::{Field, Framing, ResponseHead};
-use sendoff_report::explain::Report;
-use sendoff_report::log_line::Notes;
+use sendoff_message::response::{Field, Framing, ResponseEnd, ResponseHead};
 use sendoff_site::Site;
 
 use super::services::Services;
@@ -53,13 +51,13 @@ impl Asks for Asker<'_> {
     }
 }
 
-/// A responder that keeps a response in memory.
+/// Keeps a response in memory. The script waits until it gets an answer or gives up.
 pub(super) struct Kept {
     method: Method,
     head: Option<ResponseHead>,
     framing: Framing,
     body: BytesMut,
-    notes: Notes,
+    client: NoClient,
 }
 
 impl Kept {
@@ -69,7 +67,7 @@ impl Kept {
             head: None,
             framing: Framing::Chunked,
             body: BytesMut::new(),
-            notes: Notes::default(),
+            client: NoClient::default(),
         }
     }
 
@@ -89,7 +87,7 @@ impl Kept {
     }
 }
 
-impl Responder for Kept {
+impl Sink for Kept {
     /// A script gets the final response.
     fn interim(&mut self, _head: ResponseHead) -> Result<(), Cut> {
         Ok(())
@@ -115,9 +113,7 @@ impl Responder for Kept {
         Ok(fit)
     }
 
-    fn ends_so(&mut self, _ending: ResponseEnd) {}
-
-    fn end(&mut self) -> Result<u64, Cut> {
+    fn end(&mut self, _ending: ResponseEnd) -> Result<u64, Cut> {
         Ok(self.framing.missing())
     }
 
@@ -133,40 +129,7 @@ impl Responder for Kept {
         Poll::Ready(Ok(()))
     }
 
-    /// The script waits until it gets an answer or gives up.
-    fn poll_gone(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
-        Poll::Pending
-    }
-
-    fn status(&self) -> Option<StatusCode> {
-        self.head.as_ref().map(|head| head.status)
-    }
-
-    fn generated(&self) -> u64 {
-        self.body.len() as u64
-    }
-
-    fn note_slow(&mut self) {}
-
-    fn kept_up(&self) -> bool {
-        false
-    }
-
-    fn close_after(&mut self) {}
-
-    fn lender(&mut self) -> Option<&mut dyn Lender> {
-        None
-    }
-
-    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
-        None
-    }
-
-    fn notes(&mut self) -> &mut Notes {
-        &mut self.notes
-    }
-
-    fn report(&mut self) -> Option<&mut Report> {
-        None
+    fn client(&mut self) -> &mut dyn Client {
+        &mut self.client
     }
 }

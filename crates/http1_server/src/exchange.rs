@@ -1,4 +1,4 @@
-//! One response of an HTTP/1 connection: the responder that handlers answer to.
+//! One response of an HTTP/1 connection: the sink that handlers answer to, and its client.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -9,16 +9,15 @@ use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
 use sendoff_delivery::segment::Segment;
 use sendoff_delivery::{Progress, SendLimits, SendQueue, SendTimer};
+use sendoff_exchange::client::{Client, Lender, Terms, Tunnel};
 use sendoff_exchange::lifecycle::Lifecycle;
-use sendoff_exchange::responder::{Fit, Lender, Responder, Room, Terms, Tunnel};
 use sendoff_exchange::service::Service;
+use sendoff_exchange::sink::{Fit, Room, Sink};
 use sendoff_fastcgi::direct::Sent;
 use sendoff_http1::HeadEncoder;
 use sendoff_message::request::{Endpoint, Request, named, protocol};
-use sendoff_message::response::ResponseEnd;
-use sendoff_message::response::{Field, Framing, ResponseHead};
+use sendoff_message::response::{Field, Framing, ResponseEnd, ResponseHead};
 use sendoff_message::{Cut, Fault};
-use sendoff_report::explain::Report;
 use sendoff_report::log_line::{BodyBytes, Line, Notes};
 use sendoff_transport::Transport;
 use sendoff_transport::pipe::Pipe;
@@ -135,7 +134,8 @@ pub(super) struct Exchange<'c, T: Transport, S: Service> {
     framed: Framed,
     keep_alive: bool,
     kept_up: bool,
-    generated: u64,
+    /// The socket may not be lent.
+    is_withheld: bool,
     /// Bytes of interim responses.
     interim_len: u64,
     body: BodyBytes,
@@ -176,7 +176,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
             framed: Framed::default(),
             keep_alive,
             kept_up: true,
-            generated: 0,
+            is_withheld: false,
             interim_len: 0,
             body: BodyBytes::default(),
             notes: Notes::default(),
@@ -227,7 +227,6 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
     }
 
     fn push_raw(&mut self, bytes: Bytes) -> io::Result<()> {
-        self.generated += bytes.len() as u64;
         self.body.copied += bytes.len() as u64;
         self.queue.push_bytes(bytes)
     }
@@ -298,7 +297,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
     }
 }
 
-impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
+impl<T: Transport, S: Service> Sink for Exchange<'_, T, S> {
     /// Clients of HTTP/1.0 would take it for the response (RFC 9110 §15.2).
     fn interim(&mut self, head: ResponseHead) -> Result<(), Cut> {
         if self.asked.version == Version::HTTP_10 {
@@ -336,9 +335,6 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
             self.push_raw(bytes)?;
         }
         let Some(mut segment) = segment else { return Ok(Fit::Whole) };
-        if matches!(segment, Segment::Bytes(_)) {
-            self.generated += segment.len();
-        }
         let State::Begun { framing, .. } = &mut self.state else { return Ok(Fit::Whole) };
         let fit = Fit::of(&mut segment, framing);
         if !segment.is_empty() {
@@ -349,9 +345,7 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
         Ok(fit)
     }
 
-    fn ends_so(&mut self, _ending: ResponseEnd) {}
-
-    fn end(&mut self) -> Result<u64, Cut> {
+    fn end(&mut self, _ending: ResponseEnd) -> Result<u64, Cut> {
         if self.framed.missing() > 0 {
             return Ok(self.framed.missing());
         }
@@ -387,6 +381,12 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
         self.transport.poll_writable(cx).map_err(Cut::from)
     }
 
+    fn client(&mut self) -> &mut dyn Client {
+        self
+    }
+}
+
+impl<T: Transport, S: Service> Client for Exchange<'_, T, S> {
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if ready!(self.poll_body(cx)).is_err() {
             return self.gone();
@@ -404,18 +404,6 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
         Poll::Pending
     }
 
-    fn status(&self) -> Option<StatusCode> {
-        match self.state {
-            State::Waiting | State::Lent(_) => None,
-            State::Tunnel { .. } => Some(StatusCode::SWITCHING_PROTOCOLS),
-            State::Begun { status, .. } | State::Ended { status, .. } => Some(status),
-        }
-    }
-
-    fn generated(&self) -> u64 {
-        self.generated
-    }
-
     fn note_slow(&mut self) {
         self.kept_up = false;
         self.queue.note_slow();
@@ -429,6 +417,10 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
         self.keep_alive = false;
     }
 
+    fn withhold_socket(&mut self) {
+        self.is_withheld = true;
+    }
+
     fn lender(&mut self) -> Option<&mut dyn Lender> {
         Some(self)
     }
@@ -439,10 +431,6 @@ impl<T: Transport, S: Service> Responder for Exchange<'_, T, S> {
 
     fn notes(&mut self) -> &mut Notes {
         &mut self.notes
-    }
-
-    fn report(&mut self) -> Option<&mut Report> {
-        None
     }
 }
 
@@ -555,6 +543,7 @@ impl<T: Transport, S: Service> Lender for Exchange<'_, T, S> {
         // A response to HEAD has no body, so there is nothing large to write.
         let has_all = matches!(self.unread, Unread::Nothing);
         self.asked.method != Method::HEAD
+            && !self.is_withheld
             && has_all
             && self.queue.is_empty()
             && *self.kept_up_before
@@ -595,8 +584,8 @@ impl<T: Transport, S: Service> Lender for Exchange<'_, T, S> {
         let head_len = u64::from(sent.head);
         self.framed = Framed::of(sent);
         self.kept_up = sent.framed == 0;
-        self.generated = sent.wire.saturating_sub(head_len);
-        self.body.copied = self.generated;
+        self.body.copied = sent.wire.saturating_sub(head_len);
+        self.notes.generated += self.body.copied;
         self.state = State::Begun { status, framing: framing_of(sent.rest), head_len };
         Ok(())
     }

@@ -13,13 +13,15 @@ use http::{Method, StatusCode, Version};
 use rustls::ServerConfig;
 use sendoff_config::{FrontConfig, Limits, PageStore, Timeouts, TrustedProxies};
 use sendoff_delivery::segment::{FileSegment, OpenFile, Segment};
+use sendoff_exchange::client::{Client, Lender};
 use sendoff_exchange::clients::Connections;
 use sendoff_exchange::lifecycle::{Lifecycle, Stage};
-use sendoff_exchange::responder::{Lender, Responder, flush, respond, unless_gone};
 use sendoff_exchange::service::{Current, Service};
+use sendoff_exchange::sink::{Sink, flush, respond, unless_gone};
 use sendoff_fastcgi::direct::{Rest, Sent};
 use sendoff_message::Cut;
 use sendoff_message::request::{Endpoint, Origin, Request, Scheme};
+use sendoff_message::response::ResponseEnd;
 use sendoff_message::response::ResponseHead;
 use sendoff_report::log_line::Line;
 use sendoff_sys::tcp;
@@ -62,11 +64,11 @@ impl Service for Noting {
         false
     }
 
-    async fn answer(&self, (): (), _: &Request, _: &mut dyn Responder) -> Result<(), Cut> {
+    async fn answer(&self, (): (), _: &Request, _: &mut dyn Sink) -> Result<(), Cut> {
         Ok(())
     }
 
-    async fn refuse(&self, _: StatusCode, _: &mut dyn Responder) -> Result<(), Cut> {
+    async fn refuse(&self, _: StatusCode, _: &mut dyn Sink) -> Result<(), Cut> {
         Ok(())
     }
 
@@ -234,7 +236,7 @@ fn the_front_goes_on_where_the_worker_has_stopped() {
             for piece in pieces {
                 exchange.push(bytes(piece)).unwrap();
             }
-            assert_eq!(exchange.end().unwrap(), missing, "{rest:?}");
+            assert_eq!(exchange.end(ResponseEnd::Complete).unwrap(), missing, "{rest:?}");
             flush(&mut exchange).await.unwrap();
             assert!(exchange.is_untouched(), "everything is accounted for");
             let keep_alive = rest != Rest::Close;
@@ -266,7 +268,7 @@ fn nothing_is_lent_while_something_is_owed_or_the_client_is_slow() {
         exchange.begin(head(1)).unwrap();
         assert!(exchange.lend().is_none(), "its head is owed");
         exchange.push(bytes("x")).unwrap();
-        exchange.end().unwrap();
+        exchange.end(ResponseEnd::Complete).unwrap();
         flush(&mut exchange).await.unwrap();
         exchange.note_slow();
         drop(exchange);
@@ -279,7 +281,7 @@ fn nothing_is_lent_while_something_is_owed_or_the_client_is_slow() {
         worker.write_all(b"headbody!").unwrap();
         exchange.resume(StatusCode::OK, &Sent { framed: 1, ..SENT }).unwrap();
         exchange.push(bytes("!")).unwrap();
-        exchange.end().unwrap();
+        exchange.end(ResponseEnd::Complete).unwrap();
         flush(&mut exchange).await.unwrap();
         drop(exchange);
         assert!(pair.exchange().lend().is_none(), "it did not take what was written");

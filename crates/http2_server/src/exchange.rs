@@ -1,4 +1,4 @@
-//! One response on a stream: the responder that handlers answer to.
+//! One response on a stream: the sink that handlers answer to.
 
 use std::cell::Cell;
 use std::fmt;
@@ -13,13 +13,12 @@ use h2::{Reason, SendStream};
 use http::{Method, Response, StatusCode, Version};
 use sendoff_delivery::segment::Segment;
 use sendoff_delivery::{Progress, SendLimits, SendQueue, SendTimer};
-use sendoff_exchange::responder::{Fit, Lender, Responder, Room, Tunnel};
+use sendoff_exchange::client::Client;
 use sendoff_exchange::service::Service;
+use sendoff_exchange::sink::{Fit, Room, Sink};
 use sendoff_message::Cut;
 use sendoff_message::request::{Request, named, protocol};
-use sendoff_message::response::ResponseEnd;
-use sendoff_message::response::{Framing, ResponseHead};
-use sendoff_report::explain::Report;
+use sendoff_message::response::{Framing, ResponseEnd, ResponseHead};
 use sendoff_report::log_line::{BodyBytes, Line, Notes};
 use tokio::time::Instant;
 
@@ -82,7 +81,6 @@ pub(super) struct Exchange<'c, S: Service> {
     /// All of the body is queued.
     is_complete: bool,
     kept_up: bool,
-    generated: u64,
     /// Bytes of the body that were given to h2.
     sent: u64,
     /// Those of them that the socket has not taken yet.
@@ -112,7 +110,6 @@ impl<'c, S: Service> Exchange<'c, S> {
             framing: Framing::Chunked,
             is_complete: false,
             kept_up: true,
-            generated: 0,
             sent: 0,
             in_flight: Rc::default(),
             body: BodyBytes::default(),
@@ -186,7 +183,7 @@ fn gone(error: &h2::Error) -> Cut {
     Cut { why, ..Cut::client_gone() }
 }
 
-impl<S: Service> Responder for Exchange<'_, S> {
+impl<S: Service> Sink for Exchange<'_, S> {
     fn interim(&mut self, head: ResponseHead) -> Result<(), Cut> {
         let head = self.encode(head);
         let Stream::Waiting(stream) = &mut self.stream else { return Ok(()) };
@@ -207,9 +204,6 @@ impl<S: Service> Responder for Exchange<'_, S> {
     }
 
     fn push(&mut self, mut segment: Segment) -> Result<Fit, Cut> {
-        if matches!(segment, Segment::Bytes(_)) {
-            self.generated += segment.len();
-        }
         let fit = Fit::of(&mut segment, &mut self.framing);
         if !segment.is_empty() {
             self.body.note(segment.medium(), segment.len());
@@ -218,9 +212,7 @@ impl<S: Service> Responder for Exchange<'_, S> {
         Ok(fit)
     }
 
-    fn ends_so(&mut self, _ending: ResponseEnd) {}
-
-    fn end(&mut self) -> Result<u64, Cut> {
+    fn end(&mut self, _ending: ResponseEnd) -> Result<u64, Cut> {
         let missing = self.framing.missing();
         self.is_complete = missing == 0;
         Ok(missing)
@@ -288,16 +280,16 @@ impl<S: Service> Responder for Exchange<'_, S> {
         }
     }
 
+    fn client(&mut self) -> &mut dyn Client {
+        self
+    }
+}
+
+/// A stream has no successor on its connection that it could harm, other streams write to the same socket, and none changes its
+/// protocol: nothing is closed, lent or tunnelled.
+impl<S: Service> Client for Exchange<'_, S> {
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.poll_reset(cx).is_ready() { Poll::Ready(()) } else { self.open.poll_input_end(cx) }
-    }
-
-    fn status(&self) -> Option<StatusCode> {
-        self.status
-    }
-
-    fn generated(&self) -> u64 {
-        self.generated
     }
 
     fn note_slow(&mut self) {
@@ -309,24 +301,8 @@ impl<S: Service> Responder for Exchange<'_, S> {
         self.kept_up
     }
 
-    /// A stream has no successor that this response could harm.
-    fn close_after(&mut self) {}
-
-    /// Other streams write to the same socket.
-    fn lender(&mut self) -> Option<&mut dyn Lender> {
-        None
-    }
-
-    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
-        None
-    }
-
     fn notes(&mut self) -> &mut Notes {
         &mut self.notes
-    }
-
-    fn report(&mut self) -> Option<&mut Report> {
-        None
     }
 }
 

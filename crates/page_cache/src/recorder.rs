@@ -1,4 +1,4 @@
-//! The responder that keeps a page while a client gets it.
+//! The filter that keeps a page while a client gets it.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -8,13 +8,11 @@ use http::{Method, StatusCode};
 use sendoff_config::Keeping;
 use sendoff_delivery::Progress;
 use sendoff_delivery::segment::Segment;
-use sendoff_exchange::responder::{Fit, Lender, Responder, Room, Tunnel};
+use sendoff_exchange::client::Client;
+use sendoff_exchange::sink::{Fit, Room, Sink};
 use sendoff_message::Cut;
 use sendoff_message::request::Request;
-use sendoff_message::response::ResponseEnd;
-use sendoff_message::response::ResponseHead;
-use sendoff_report::explain::Report;
-use sendoff_report::log_line::Notes;
+use sendoff_message::response::{ResponseEnd, ResponseHead};
 
 use super::LARGEST;
 use super::flights::Ticket;
@@ -69,7 +67,6 @@ enum State {
     Passing {
         kept: Option<Box<Recording>>,
         length: Option<u64>,
-        ending: ResponseEnd,
     },
     /// The response is not for the client.
     Swallowing(Instead),
@@ -82,30 +79,22 @@ enum Instead {
     Failed,
 }
 
-/// A responder that passes a response on and keeps it. Without a client it only keeps it.
+/// A filter that passes a response on and keeps it.
 pub struct Recorder<'r, 'o> {
-    client: Option<&'r mut dyn Responder>,
+    next: &'r mut dyn Sink,
     order: Order<'o>,
     /// Others wait for it. It ends as soon as the page is kept, or is known not to be: not when a slow client has it.
     ticket: Option<Ticket>,
     state: State,
     /// The client gets no body: it has it already.
     is_current: bool,
-    status: Option<StatusCode>,
-    generated: u64,
-    /// Notes for the log when no client waits for the response.
-    notes: Notes,
 }
 
 impl<'r, 'o> Recorder<'r, 'o> {
-    /// Records what a handler answers. `client`: who gets it, too.
-    pub fn new(
-        client: Option<&'r mut dyn Responder>,
-        order: Order<'o>,
-        ticket: Option<Ticket>,
-    ) -> Self {
-        let (state, notes) = (State::Waiting, Notes::default());
-        Self { client, order, ticket, state, is_current: false, status: None, generated: 0, notes }
+    /// Records what a handler answers on its way to `next`. Bytes that a borrower of the socket wrote could not be kept.
+    pub fn new(next: &'r mut dyn Sink, order: Order<'o>, ticket: Option<Ticket>) -> Self {
+        next.client().withhold_socket();
+        Self { next, order, ticket, state: State::Waiting, is_current: false }
     }
 
     /// What has come of it, after the handler has ended without an error.
@@ -168,21 +157,18 @@ impl<'r, 'o> Recorder<'r, 'o> {
         }
     }
 
-    fn gets_body(&mut self) -> Option<&mut (dyn Responder + 'r)> {
-        if self.is_current || matches!(self.state, State::Swallowing(_)) {
-            return None;
-        }
-        self.client.as_mut().map(|client| &mut **client as _)
+    /// True if what comes now is not for the client.
+    fn swallows(&self) -> bool {
+        self.is_current || matches!(self.state, State::Swallowing(_))
     }
 }
 
-impl Responder for Recorder<'_, '_> {
+impl Sink for Recorder<'_, '_> {
     fn interim(&mut self, head: ResponseHead) -> Result<(), Cut> {
-        self.client.as_mut().map_or(Ok(()), |client| client.interim(head))
+        self.next.interim(head)
     }
 
     fn begin(&mut self, mut head: ResponseHead) -> Result<(), Cut> {
-        self.status = Some(head.status);
         if let Some(instead) = self.instead(&head) {
             self.state = State::Swallowing(instead);
             return Ok(());
@@ -199,8 +185,7 @@ impl Responder for Recorder<'_, '_> {
         });
         let is_kept = kept.is_some();
         let stored = if is_kept { "; stored" } else { "" };
-        // A response that comes from a file has no other end than that of the file.
-        self.state = State::Passing { kept, length: head.length, ending: ResponseEnd::Complete };
+        self.state = State::Passing { kept, length: head.length };
         if !is_kept {
             self.give_up();
         }
@@ -210,30 +195,18 @@ impl Responder for Recorder<'_, '_> {
             (head.reason, head.length) = (None, None);
         }
         head.field("Cache-Status", format!("sendoff; {told}{stored}"));
-        self.client.as_mut().map_or(Ok(()), |client| client.begin(head))
+        self.next.begin(head)
     }
 
     fn push(&mut self, segment: Segment) -> Result<Fit, Cut> {
         self.keep(&segment);
-        if let Segment::Bytes(bytes) = &segment {
-            self.generated += bytes.len() as u64;
-        }
-        self.gets_body().map_or(Ok(Fit::Whole), |client| client.push(segment))
+        if self.swallows() { Ok(Fit::Whole) } else { self.next.push(segment) }
     }
 
-    fn ends_so(&mut self, how: ResponseEnd) {
-        if let State::Passing { ending, .. } = &mut self.state {
-            *ending = how;
-        }
-    }
-
-    fn end(&mut self) -> Result<u64, Cut> {
+    fn end(&mut self, ending: ResponseEnd) -> Result<u64, Cut> {
         let swallows = matches!(self.state, State::Swallowing(_));
-        let missing = match self.client.as_mut().filter(|_| !swallows) {
-            Some(client) => client.end()?,
-            None => 0,
-        };
-        if let State::Passing { kept, length, ending } = &mut self.state
+        let missing = if swallows { 0 } else { self.next.end(ending)? };
+        if let State::Passing { kept, length } = &mut self.state
             && let Some(recording) = kept.take()
         {
             // A client that needs no body does not notice what is missing.
@@ -253,66 +226,21 @@ impl Responder for Recorder<'_, '_> {
     }
 
     fn room(&self) -> Room {
-        let swallows = self.is_current || matches!(self.state, State::Swallowing(_));
-        self.client.as_ref().filter(|_| !swallows).map_or(Room::Memory, |client| client.room())
+        if self.swallows() { Room::Memory } else { self.next.room() }
     }
 
     fn send_now(&mut self) -> Result<Progress, Cut> {
         if matches!(self.state, State::Swallowing(_)) {
             return Ok(Progress::Done);
         }
-        self.client.as_mut().map_or(Ok(Progress::Done), |client| client.send_now())
+        self.next.send_now()
     }
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
-        self.client.as_mut().map_or(Poll::Ready(Ok(())), |client| client.poll_writable(cx))
+        self.next.poll_writable(cx)
     }
 
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.client.as_mut().map_or(Poll::Pending, |client| client.poll_gone(cx))
-    }
-
-    fn status(&self) -> Option<StatusCode> {
-        self.status
-    }
-
-    fn generated(&self) -> u64 {
-        self.generated
-    }
-
-    fn note_slow(&mut self) {
-        if let Some(client) = &mut self.client {
-            client.note_slow();
-        }
-    }
-
-    fn kept_up(&self) -> bool {
-        self.client.as_ref().is_some_and(|client| client.kept_up())
-    }
-
-    fn close_after(&mut self) {
-        if let Some(client) = &mut self.client {
-            client.close_after();
-        }
-    }
-
-    /// Bytes that a borrower of the socket writes could not be kept.
-    fn lender(&mut self) -> Option<&mut dyn Lender> {
-        None
-    }
-
-    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
-        None
-    }
-
-    fn notes(&mut self) -> &mut Notes {
-        match &mut self.client {
-            Some(client) => client.notes(),
-            None => &mut self.notes,
-        }
-    }
-
-    fn report(&mut self) -> Option<&mut Report> {
-        self.client.as_mut()?.report()
+    fn client(&mut self) -> &mut dyn Client {
+        self.next.client()
     }
 }

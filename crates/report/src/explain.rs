@@ -1,6 +1,6 @@
 //! `sendoff explain`: a request whose response goes into a table instead of to the client.
 //!
-//! A client that knows the [`Secret`] may ask for it, by a request field. The request is then answered as any other, but the responder
+//! A client that knows the [`Secret`] may ask for it, by a request field. The request is then answered as any other, but the sink
 //! collects the segments in a `Report` instead of sending them, and at the end the client gets the table.
 
 use std::fmt::{self, Write};

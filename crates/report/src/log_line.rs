@@ -78,6 +78,8 @@ pub struct Notes {
     pub(crate) served: Option<Duration>,
     /// How the body of the response came; parts of files are known from their bytes.
     pub mode: Mode,
+    /// Bytes of the body that an application has made, without those of files.
+    pub generated: u64,
 }
 
 impl Notes {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sendoff_config::ProxyProtocol;
-use sendoff_exchange::responder::{Responder, unless_gone};
+use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_message::Cut;
 use sendoff_message::response::{CgiHead, ResponseHead};
 use sendoff_report::at_work::Phase;
@@ -48,23 +48,23 @@ pub(super) struct Passed {
 pub(super) async fn respond(
     context: &Context<'_>,
     passed: Passed,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
     let gateway = &context.services.gateways[context.site.number][passed.application];
     let call = Call::new(*context);
-    let failure = match message(context, gateway, passed, responder) {
-        Ok(message) => match ask(&call, gateway, &Rc::new(message), responder).await? {
+    let failure = match message(context, gateway, passed, sink) {
+        Ok(message) => match ask(&call, gateway, &Rc::new(message), sink).await? {
             Ok((exchange, answer)) => {
-                let notes = responder.notes();
+                let notes = sink.client().notes();
                 notes.is_at(Phase::Sending);
                 notes.upstream = Some(exchange.who());
-                return pass_on(&call, gateway, exchange, answer, responder).await;
+                return pass_on(&call, gateway, exchange, answer, sink).await;
             }
             Err(failure) => failure,
         },
         Err(failure) => failure.of(&gateway.name()),
     };
-    call.fail(failure, false, responder).await
+    call.fail(failure, false, sink).await
 }
 
 /// The request as the application gets it.
@@ -72,7 +72,7 @@ pub(super) fn message(
     context: &Context<'_>,
     gateway: &Gateway,
     passed: Passed,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<GatewayRequest, Failure> {
     let request = context.request;
     let (head, kind) = match &gateway.proxy().protocol {
@@ -81,7 +81,7 @@ pub(super) fn message(
                 && request.version == Version::HTTP_11
                 && request.method == Method::GET
                 && request.body.is_empty()
-                && responder.tunnel().is_some();
+                && sink.client().tunnel().is_some();
             let (head, upgrade) = http::head(request, gateway.proxy(), host, may_change)?;
             (head, GatewayKind::Http { upgrade })
         }
@@ -103,18 +103,18 @@ pub(super) async fn ask(
     call: &Call<'_>,
     gateway: &Arc<Gateway>,
     message: &Rc<GatewayRequest>,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<Result<(Exchange, Answer), Failure>, Cut> {
     let is_repeatable = is_repeatable(&call.context);
     let mut tried = Tried::default();
     loop {
-        responder.notes().is_at(Phase::Waiting);
-        let turn = match unless_gone(responder, gateway.hosts().choose(&mut tried)).await? {
+        sink.client().notes().is_at(Phase::Waiting);
+        let turn = match unless_gone(sink, gateway.hosts().choose(&mut tried)).await? {
             Ok(turn) => turn,
             Err(why) => return Ok(Err(Failure::from(why).of(&gateway.name()))),
         };
         let who = || gateway.name_of(turn.host());
-        let why = match ask_host(&call.context, gateway, turn.host(), message, responder).await? {
+        let why = match ask_host(&call.context, gateway, turn.host(), message, sink).await? {
             Ok((mut exchange, answer)) => {
                 turn.answered();
                 if let Exchange::Gateway(exchange) = &mut exchange {
@@ -150,7 +150,7 @@ async fn ask_host(
     gateway: &Arc<Gateway>,
     host: &Arc<GatewayHost>,
     message: &Rc<GatewayRequest>,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<Result<(Exchange, Answer), NoAnswer>, Cut> {
     let is_repeatable = is_repeatable(context);
     let mut over = if is_repeatable { GatewayOver::Kept } else { GatewayOver::Fresh };
@@ -159,14 +159,14 @@ async fn ask_host(
         let message = Rc::clone(message);
         let client = context.request;
         let begun = GatewayExchange::begin(gateway, host, message, client, over, patience);
-        let exchange = match unless_gone(responder, begun).await? {
+        let exchange = match unless_gone(sink, begun).await? {
             Ok(exchange) => exchange,
             Err(why) => return Ok(Err(NoAnswer::Silent(why))),
         };
-        responder.notes().is_at(Phase::Running);
+        sink.client().notes().is_at(Phase::Running);
         let is_kept = exchange.is_kept();
         let exchange = Exchange::Gateway(exchange);
-        let no_answer = match answer::read(&exchange, context.request, responder).await? {
+        let no_answer = match answer::read(&exchange, context.request, sink).await? {
             Ok(answer) => return Ok(Ok((exchange, answer))),
             Err(no_answer) => no_answer,
         };
@@ -206,16 +206,16 @@ async fn pass_on(
     gateway: &Gateway,
     exchange: Exchange,
     answer: Answer,
-    responder: &mut dyn Responder,
+    sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
     match (answer, exchange) {
-        (Answer::Begun(begun), exchange) => call.pass_on(exchange, begun, responder).await,
+        (Answer::Begun(begun), exchange) => call.pass_on(exchange, begun, sink).await,
         (Answer::Switch(head), Exchange::Gateway(exchange)) => {
             let Some((stream, received, _stay)) = exchange.into_tunnel() else {
                 return Err(Cut::application("a connection that has ended changed its protocol"));
             };
             let limit = gateway.proxy().timeouts.tunnel;
-            let Some(client) = responder.tunnel() else {
+            let Some(client) = sink.client().tunnel() else {
                 return Ok(Outcome::refused(StatusCode::BAD_GATEWAY, []));
             };
             client.begin(switched(head))?;

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use sendoff_exchange::responder::Tunnel;
+use sendoff_exchange::client::Tunnel;
 use sendoff_message::Cut;
 use sendoff_transport::pipe::Pipe;
 use sendoff_upstream_gateway::Stream as GatewayStream;

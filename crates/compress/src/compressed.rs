@@ -1,4 +1,4 @@
-//! The responder that compresses.
+//! The filter that compresses.
 
 use std::io;
 use std::pin::Pin;
@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::StatusCode;
 use sendoff_config::Coding;
 use sendoff_delivery::Progress;
 use sendoff_delivery::segment::Segment;
-use sendoff_exchange::passed_on;
-use sendoff_exchange::responder::{Fit, Lender, Responder, Room, Tunnel};
+use sendoff_exchange::client::Client;
+use sendoff_exchange::sink::{Fit, Room, Sink};
 use sendoff_message::Cut;
-use sendoff_message::response::ResponseHead;
+use sendoff_message::response::{ResponseEnd, ResponseHead};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::Compressor;
@@ -56,9 +55,9 @@ enum Stream {
     There(JoinHandle<io::Result<(Box<Encoder>, Vec<u8>)>>),
 }
 
-/// A responder that compresses what the policy says, and passes everything else on.
+/// A filter that compresses what the policy says, and passes everything else on.
 pub struct Compressed<'r> {
-    client: &'r mut dyn Responder,
+    next: &'r mut dyn Sink,
     policy: &'r Policy<'r>,
     compressor: Arc<Compressor>,
     state: State,
@@ -67,31 +66,27 @@ pub struct Compressed<'r> {
     left: Option<u64>,
     /// The body is complete: its end was told, or its announced length was reached.
     has_ended: bool,
-    status: Option<StatusCode>,
     /// Nothing has come since other tasks had their turn, such as the one that reads what the application sends.
     has_paused: bool,
-    /// Bytes pushed as bytes, while the body is held or compressed.
-    generated: u64,
 }
 
 impl<'r> Compressed<'r> {
     /// A response that is compressed if `policy` says so once its head is known.
     pub fn new(
-        client: &'r mut dyn Responder,
+        next: &'r mut dyn Sink,
         policy: &'r Policy<'r>,
         compressor: &Arc<Compressor>,
     ) -> Self {
+        next.client().withhold_socket();
         Self {
-            client,
+            next,
             policy,
             compressor: Arc::clone(compressor),
             state: State::Waiting,
             input: Input::default(),
             left: None,
             has_ended: false,
-            status: None,
             has_paused: false,
-            generated: 0,
         }
     }
 
@@ -101,12 +96,12 @@ impl<'r> Compressed<'r> {
         if varies {
             policy::vary(&mut head);
         }
-        self.client.begin(head)?;
+        self.next.begin(head)?;
         for segment in std::mem::take(&mut self.input).into_segments() {
-            self.client.push(segment)?;
+            self.next.push(segment)?;
         }
         if self.has_ended {
-            self.client.end()?;
+            self.next.end(ResponseEnd::Complete)?;
         }
         Ok(())
     }
@@ -123,9 +118,9 @@ impl<'r> Compressed<'r> {
         policy::vary(&mut head);
         policy::compressed(&mut head, coding);
         head.length = Some(body.len());
-        self.client.begin(head)?;
-        self.client.push(body)?;
-        self.client.end()?;
+        self.next.begin(head)?;
+        self.next.push(body)?;
+        self.next.end(ResponseEnd::Complete)?;
         Ok(())
     }
 
@@ -136,7 +131,7 @@ impl<'r> Compressed<'r> {
         };
         policy::vary(&mut head);
         policy::compressed(&mut head, coding);
-        self.client.begin(head)?;
+        self.next.begin(head)?;
         self.state = State::Streaming(Stream::Here(Box::new(encoder)));
         Ok(())
     }
@@ -230,7 +225,7 @@ impl<'r> Compressed<'r> {
             }
         }
         let mut turn = TURN;
-        while turn > 0 && self.client.room() == Room::Memory {
+        while turn > 0 && self.next.room() == Room::Memory {
             let State::Streaming(stream) = &mut self.state else { return Ok(false) };
             let Stream::Here(encoder) = stream else { return Ok(false) };
             if self.input.is_empty() && self.has_ended {
@@ -255,7 +250,7 @@ impl<'r> Compressed<'r> {
             let out = encoder.write(&piece)?;
             self.put(out)?;
         }
-        Ok(self.client.room() == Room::Memory)
+        Ok(self.next.room() == Room::Memory)
     }
 
     /// Sends the end of the compressed body.
@@ -265,7 +260,7 @@ impl<'r> Compressed<'r> {
         {
             let out = encoder.finish()?;
             self.put(out)?;
-            self.client.end()?;
+            self.next.end(ResponseEnd::Complete)?;
         }
         Ok(())
     }
@@ -299,7 +294,7 @@ impl<'r> Compressed<'r> {
 
     fn put(&mut self, out: Vec<u8>) -> Result<(), Cut> {
         if !out.is_empty() {
-            self.client.push(Segment::Bytes(Bytes::from(out)))?;
+            self.next.push(Segment::Bytes(Bytes::from(out)))?;
         }
         Ok(())
     }
@@ -309,9 +304,9 @@ impl<'r> Compressed<'r> {
     }
 }
 
-impl Responder for Compressed<'_> {
+impl Sink for Compressed<'_> {
     fn interim(&mut self, head: ResponseHead) -> Result<(), Cut> {
-        self.client.interim(head)
+        self.next.interim(head)
     }
 
     fn begin(&mut self, mut head: ResponseHead) -> Result<(), Cut> {
@@ -323,10 +318,10 @@ impl Responder for Compressed<'_> {
                 policy::vary(&mut head);
                 policy::compressed(&mut head, coding);
                 self.state = State::Passing;
-                self.client.begin(head)
+                self.next.begin(head)
             }
             Verdict::Compressed(coding) => {
-                (self.left, self.status) = (head.length, Some(head.status));
+                self.left = head.length;
                 self.state = State::Held(Box::new(head), coding);
                 Ok(())
             }
@@ -338,10 +333,7 @@ impl Responder for Compressed<'_> {
             return Ok(if segment.is_empty() { Fit::Whole } else { Fit::Cut });
         }
         if let State::Waiting | State::Passing = self.state {
-            return self.client.push(segment);
-        }
-        if let Segment::Bytes(bytes) = &segment {
-            self.generated += bytes.len() as u64;
+            return self.next.push(segment);
         }
         let mut fit = Fit::Whole;
         if let Some(left) = &mut self.left {
@@ -357,11 +349,11 @@ impl Responder for Compressed<'_> {
         Ok(fit)
     }
 
-    fn end(&mut self) -> Result<u64, Cut> {
+    fn end(&mut self, ending: ResponseEnd) -> Result<u64, Cut> {
         match &self.state {
             // It has been told so with the last byte of its announced length.
             State::Passing if self.has_ended => return Ok(0),
-            State::Waiting | State::Passing => return self.client.end(),
+            State::Waiting | State::Passing => return self.next.end(ending),
             State::Held(..) | State::Checking(..) | State::Streaming(_) => {}
         }
         if let Some(left @ 1..) = self.left {
@@ -373,7 +365,7 @@ impl Responder for Compressed<'_> {
     }
 
     fn room(&self) -> Room {
-        if self.input.is_full() { Room::None } else { self.client.room() }
+        if self.input.is_full() { Room::None } else { self.next.room() }
     }
 
     fn send_now(&mut self) -> Result<Progress, Cut> {
@@ -385,7 +377,7 @@ impl Responder for Compressed<'_> {
         }
         self.leave_hold()?;
         let has_more = self.work()?;
-        let progress = self.client.send_now()?;
+        let progress = self.next.send_now()?;
         Ok(match progress {
             Progress::Done if matches!(self.state, State::Streaming(Stream::There(_))) => {
                 Progress::Blocked
@@ -399,33 +391,14 @@ impl Responder for Compressed<'_> {
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
         let State::Streaming(Stream::There(thread)) = &mut self.state else {
-            return self.client.poll_writable(cx);
+            return self.next.poll_writable(cx);
         };
         let (encoder, out) = ready!(Pin::new(thread).poll(cx)).map_err(io::Error::other)??;
         self.state = State::Streaming(Stream::Here(encoder));
         Poll::Ready(self.put(out))
     }
 
-    fn status(&self) -> Option<StatusCode> {
-        self.client.status().or(self.status)
+    fn client(&mut self) -> &mut dyn Client {
+        self.next.client()
     }
-
-    fn generated(&self) -> u64 {
-        if self.generated > 0 { self.generated } else { self.client.generated() }
-    }
-
-    fn kept_up(&self) -> bool {
-        self.client.kept_up()
-    }
-
-    /// A worker that writes to the client itself would not compress.
-    fn lender(&mut self) -> Option<&mut dyn Lender> {
-        None
-    }
-
-    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
-        self.client.tunnel()
-    }
-
-    passed_on!();
 }
