@@ -12,7 +12,7 @@ use sendoff_message::response::{ResponseHead, append_fields};
 
 /// What has become of a request.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     /// It has been answered.
     Sent,
     /// It is to be answered with an error page.
@@ -21,13 +21,13 @@ pub(super) enum Outcome {
 
 /// A status that is to be answered with an error page, and further fields of the response.
 #[derive(Debug)]
-pub(super) struct Refused {
-    pub(super) status: StatusCode,
-    pub(super) fields: Vec<(&'static str, Bytes)>,
+pub(crate) struct Refused {
+    pub(crate) status: StatusCode,
+    pub(crate) fields: Vec<(&'static str, Bytes)>,
 }
 
 impl Outcome {
-    pub(super) fn refused(
+    pub(crate) fn refused(
         status: StatusCode,
         fields: impl IntoIterator<Item = (&'static str, Bytes)>,
     ) -> Self {
@@ -36,7 +36,7 @@ impl Outcome {
 }
 
 /// Redirects a request for a folder to its name with a slash at the end.
-pub(super) async fn redirect_to_folder(request: &Request, sink: &mut dyn Sink) -> Result<(), Cut> {
+pub(crate) async fn redirect_to_folder(request: &Request, sink: &mut dyn Sink) -> Result<(), Cut> {
     let mut location = percent_encode(&request.path, NOT_IN_PATH).to_string().into_bytes();
     location.push(b'/');
     if let Some(query) = &request.query {
@@ -48,7 +48,7 @@ pub(super) async fn redirect_to_folder(request: &Request, sink: &mut dyn Sink) -
 }
 
 /// Answers with a short page that names the status.
-pub(super) async fn respond(
+pub(crate) async fn respond(
     sink: &mut dyn Sink,
     status: StatusCode,
     fields: impl IntoIterator<Item = (&'static str, Bytes)>,
@@ -70,7 +70,7 @@ pub(super) async fn respond(
 }
 
 /// Answers with a text of the operator's.
-pub(super) async fn respond_text(
+pub(crate) async fn respond_text(
     sink: &mut dyn Sink,
     status: StatusCode,
     fields: impl IntoIterator<Item = (&'static str, Bytes)>,
@@ -84,7 +84,7 @@ pub(super) async fn respond_text(
 }
 
 /// Answers without a body.
-pub(super) async fn respond_empty(
+pub(crate) async fn respond_empty(
     sink: &mut dyn Sink,
     status: StatusCode,
     field: (&'static str, Bytes),

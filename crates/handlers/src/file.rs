@@ -10,11 +10,11 @@ use sendoff_message::response::{ResponseHead, append_fields};
 use sendoff_static_files as static_files;
 use sendoff_static_files::Entry;
 
-use super::context::Context;
-use super::error::Outcome;
+use crate::context::Context;
+use crate::error::Outcome;
 
 /// Answers with a file, ranges of it, or 304 if the client's copy is current.
-pub(super) async fn respond(
+pub(crate) async fn respond(
     context: &Context<'_>,
     entry: &Entry,
     sink: &mut dyn Sink,

@@ -1,46 +1,29 @@
-//! Handlers: each answers requests to a [`Responder`](sendoff_exchange::sink::Responder), and knows no protocol.
+//! Handlers: each answers requests to a [`Sink`](sendoff_exchange::sink::Sink), and knows no protocol.
 //!
-//! [`dispatch`] calls the handler of the route: [`mod@file`], [`script`], [`pool_page`], [`metrics`], [`status_page`], [`error`] or, around these, [`explain`]; before, it may ask [`authorize`]. [`services`] is what
-//! handlers share on an event loop. The other files are parts of [`script`].
+//! | module | what is in it |
+//! |---|---|
+//! | `dispatch` | the way of every request: its plan, passwords and authorizers, the filters around its response, error pages |
+//! | [`mod@file`], `respond`, `lua` | answers of the server itself: static files, redirects and fixed texts, Lua scripts |
+//! | `cached` | the page cache in front of applications |
+//! | `application` | a request to a worker, a FastCGI application or a proxied host: what is sent, retries, the body's way to the client |
+//! | `response` | what an application's response asks for: files, ranges, internal redirects, a rate |
+//! | `pages`, [`observe`] | pages about the server and its pools, and their figures |
+//!
+//! [`services`] is what handlers share on an event loop.
 #![forbid(unsafe_code)]
 
-mod announce;
-mod answer;
-mod attempts;
-mod authorize;
+mod application;
+mod cached;
 pub mod challenges;
-pub(crate) mod choice;
-mod companions;
 mod context;
-mod direct;
-pub(crate) mod dispatch;
+mod dispatch;
 mod error;
-mod exchange;
-mod explain;
 mod file;
-mod filter;
-mod kept;
-mod led;
+mod head_rules;
 mod lua;
-mod metrics;
-mod named;
 pub mod observe;
-mod paced;
-mod parameters;
-mod pass_on;
-pub(crate) mod patience;
-mod pool_page;
-mod proxy;
-mod ranges;
-mod relay;
-mod reproxy;
+mod pages;
 mod respond;
-mod script;
+mod response;
 pub mod services;
-pub(crate) mod sizes;
-mod status;
-mod status_page;
 mod subrequest;
-mod wanted;
-mod words;
-mod zero_copy;

@@ -8,12 +8,12 @@ use sendoff_message::Cut;
 use sendoff_message::response::ResponseHead;
 use sendoff_report::explain::Remark;
 
-use super::context::Context;
-use super::error::Outcome;
-use super::file;
+use crate::context::Context;
+use crate::error::Outcome;
+use crate::file;
 
 /// Answers with what a script has made. `None`: the script has not run to its end.
-pub(super) async fn respond(
+pub(crate) async fn respond(
     context: &Context<'_>,
     answer: &ScriptAnswer,
     sink: &mut dyn Sink,

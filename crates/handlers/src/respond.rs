@@ -9,7 +9,7 @@ use sendoff_message::Cut;
 use sendoff_message::response::ResponseHead;
 
 /// Answers with a redirect. The body repeats where it leads, for people whose client does not follow.
-pub(super) async fn redirect(
+pub(crate) async fn redirect(
     status: StatusCode,
     location: &Bytes,
     sink: &mut dyn Sink,
@@ -23,7 +23,7 @@ pub(super) async fn redirect(
 }
 
 /// Answers with a fixed text.
-pub(super) async fn respond(
+pub(crate) async fn respond(
     status: StatusCode,
     content_type: &Bytes,
     body: &Bytes,

@@ -24,9 +24,9 @@ use sendoff_upstream_worker::claims::Claims;
 use sendoff_upstream_worker::link::LocalPool;
 use tokio::sync::watch;
 
-use super::choice::Choices;
-use super::patience::Patience;
-use super::sizes::Sizes;
+use crate::application::choice::Choices;
+use crate::application::patience::Patience;
+use crate::application::sizes::Sizes;
 use crate::challenges::Challenges;
 use crate::observe::gather::Gatherer;
 

@@ -16,7 +16,7 @@ use sendoff_message::request::Request;
 use sendoff_message::response::{Field, Framing, ResponseEnd, ResponseHead};
 use sendoff_site::Site;
 
-use super::services::Services;
+use crate::services::Services;
 
 /// How deep scripts that answer subrequests may make some themselves.
 const MAX_DEPTH: u8 = 4;
@@ -28,10 +28,10 @@ const MAX_ANSWER: usize = 1 << 20;
 const PIECE: usize = 64 * 1024;
 
 /// Makes the subrequests of scripts that are `depth` subrequests deep themselves.
-pub(super) struct Asker<'s> {
-    pub(super) services: &'s Services,
-    pub(super) site: &'s Rc<Site>,
-    pub(super) depth: u8,
+pub(crate) struct Asker<'s> {
+    pub(crate) services: &'s Services,
+    pub(crate) site: &'s Rc<Site>,
+    pub(crate) depth: u8,
 }
 
 impl Asks for Asker<'_> {
@@ -52,7 +52,7 @@ impl Asks for Asker<'_> {
 }
 
 /// Keeps a response in memory. The script waits until it gets an answer or gives up.
-pub(super) struct Kept {
+pub(crate) struct Kept {
     method: Method,
     head: Option<ResponseHead>,
     framing: Framing,
@@ -61,7 +61,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    pub(super) fn new(method: &Method) -> Self {
+    pub(crate) fn new(method: &Method) -> Self {
         Self {
             method: method.clone(),
             head: None,

@@ -10,7 +10,7 @@
 //! [`key`] says which requests get the same page, [`freshness`] for how long, [`page`] what a kept page is and how it lies on disk,
 //! [`store`] where the pages are, [`flights`] that one request makes a page while others wait for it, [`recorder`] how a page is kept
 //! while a client gets it, [`recording`] where its body is meanwhile, [`purge`] which pages are forgotten before their time is over, and [`journal`] how other fronts hear of that. The
-//! handler is `handlers/kept.rs`.
+//! handler is `handlers/cached.rs`.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -12,7 +12,7 @@ use sendoff_report::meters::{BOUNDS, Histogram, OTHER_STATUS, Sent};
 use sendoff_report::mode::Mode;
 use sendoff_report::status::PoolStatus;
 
-use super::gather::{Figures, Gatherer};
+use crate::observe::gather::{Figures, Gatherer};
 
 /// Labels of one value: names and texts.
 type Labels<'l> = Vec<(&'static str, &'l str)>;
@@ -226,7 +226,7 @@ impl Out<'_, '_> {
 }
 
 /// Workers that have a request.
-pub(super) fn busy(pool: &PoolStatus) -> usize {
+pub(crate) fn busy(pool: &PoolStatus) -> usize {
     match &pool.program {
         Some(program) => program.busy,
         None => pool.workers.iter().filter(|worker| worker.request.is_some()).count(),

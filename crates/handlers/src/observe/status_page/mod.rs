@@ -15,8 +15,8 @@ use sendoff_report::status::{PoolStatus, RequestStatus, UpstreamStatus, WorkerSt
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::gather::{Figures, Gatherer};
-use super::metrics::busy;
+use crate::observe::gather::{Figures, Gatherer};
+use crate::observe::metrics::busy;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");

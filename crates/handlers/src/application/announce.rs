@@ -1,0 +1,89 @@
+//! Announcements to FastCGI applications: which ones are told of the channel (`docs/handover.md` §8), and which use it.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use sendoff_fastcgi::channel::{CHANNEL_FIELD, CHANNEL_PARAM, FRONT_PARAM, SOFTWARE_START};
+use sendoff_fastcgi::direct::ACCEPT_DIRECT;
+use sendoff_fastcgi::handover::{ACCEPT_CHANNEL, ACCEPT_EXPLAIN, ACCEPT_PARAM, ACCEPT_REGION};
+use sendoff_message::response::CgiHead;
+use sendoff_upstream::cgi::RequestMessageBuilder;
+use sendoff_upstream_fastcgi::application::Application;
+use sendoff_upstream_worker::claims::Claim;
+
+use crate::application::accept::words;
+use crate::application::exchange::Exchange;
+use crate::context::Context;
+
+/// Adds to a request's parameters what the application may answer with besides FastCGI's own records, as far as the application
+/// has said that it knows these ways. Returns the claim if the channel is announced.
+pub(crate) fn announce(
+    context: &Context<'_>,
+    application: &Application,
+    direct: bool,
+    explained: bool,
+    parameters: &mut RequestMessageBuilder,
+) -> Option<Rc<Claim>> {
+    let services = context.services;
+    let region = context.site.delivery.accepts_regions() && application.knows_region();
+    let knows_memory = direct || region;
+    // Over TCP no descriptors pass.
+    let may_ask = application.is_local() && !knows_memory;
+    if services.channel.is_some() && may_ask && !is_front_by_software(context) {
+        parameters.param(FRONT_PARAM, b"1");
+    }
+    let announced = announce_channel(context, application);
+    let explains = explained && (knows_memory || announced.is_some());
+    let words = words([
+        direct.then_some(ACCEPT_DIRECT),
+        region.then_some(ACCEPT_REGION),
+        announced.is_some().then_some(ACCEPT_CHANNEL),
+        explains.then_some(ACCEPT_EXPLAIN),
+    ]);
+    if !words.is_empty() {
+        parameters.param(ACCEPT_PARAM, &words);
+    }
+    let (announcement, claim) = announced?;
+    parameters.param(CHANNEL_PARAM, &announcement);
+    Some(claim)
+}
+
+/// The announcement of the channel and the claim that it contains, if the application knows the channel.
+fn announce_channel(
+    context: &Context<'_>,
+    application: &Application,
+) -> Option<(Vec<u8>, Rc<Claim>)> {
+    let services = context.services;
+    let channel = services.channel.as_ref().filter(|_| application.knows_channel())?;
+    let announced = channel.announce(&services.claims, services.number);
+    let failed = |error: &_| {
+        let request = context.request.shown();
+        tracing::warn!(request, %error, "the channel could not be announced");
+    };
+    announced.inspect_err(failed).ok()
+}
+
+/// Whether the application sees from `SERVER_SOFTWARE` that its front knows the channel.
+fn is_front_by_software(context: &Context<'_>) -> bool {
+    let params = &context.effects.params;
+    let own = params.iter().rev().find(|(name, _)| **name == *b"SERVER_SOFTWARE");
+    let software = own.map_or(&context.site.software[..], |(_, value)| value);
+    software.starts_with(SOFTWARE_START)
+}
+
+/// Finds out from a header block whether the application knows the channel, and whether the body comes in frames.
+pub(crate) fn look_for_frames(
+    application: &Application,
+    exchange: &mut Exchange,
+    claim: Option<Rc<Claim>>,
+    head: &CgiHead,
+    rest: &mut Bytes,
+) {
+    let field = head.values(CHANNEL_FIELD).next();
+    application.says_it_knows_channel(field.is_some());
+    if let (Some(value), Some(claim), Exchange::Application(exchange)) = (field, claim, exchange)
+        && **value == claim.secret().to_hex()
+    {
+        exchange.expect_frames(claim, std::mem::take(rest));
+    }
+}

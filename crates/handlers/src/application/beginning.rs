@@ -1,0 +1,198 @@
+//! The beginning of an application's response: everything up to the end of its header block.
+
+use std::os::fd::OwnedFd;
+
+use bytes::Bytes;
+use sendoff_delivery::segment::Segment;
+use sendoff_exchange::sink::{Sink, unless_gone};
+use sendoff_fastcgi::channel::is_for_front;
+use sendoff_fastcgi::direct::Sent;
+use sendoff_http1::CgiHeadReader;
+use sendoff_message::Cut;
+use sendoff_message::request::Request;
+use sendoff_message::response::{CgiHead, ResponseHead};
+use sendoff_upstream::error::UpstreamError;
+use sendoff_upstream::inbox::Event;
+
+use crate::application::exchange::Exchange;
+use crate::application::failure::Failure;
+
+/// Explanations that may come before the header block.
+const MAX_EARLY_EXPLANATIONS: usize = 1000;
+
+/// Interim responses that an application may send before the final one. Browsers look at the first; a page may send one per phase of its work.
+const MAX_INTERIM: usize = 32;
+
+/// How a response begins.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// With a header block. Boxed, because it is moved through several futures.
+    Begun(Box<Begun>),
+    /// The worker has written it to the client itself.
+    Sent(Sent),
+    /// The upstream has changed to a protocol that the client has offered.
+    Switch(CgiHead),
+}
+
+/// What has come up to the end of the header block.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) head: CgiHead,
+    /// Body bytes that came with the end of the header block.
+    pub(crate) rest: Bytes,
+    /// The body length that the worker announced.
+    pub(crate) length: Option<u64>,
+    /// The contents of `EXPLAIN` records.
+    pub(crate) explanations: Vec<Bytes>,
+    /// The file that the header block names, if the worker has opened it.
+    pub(crate) named: Option<OwnedFd>,
+}
+
+/// Why no response has begun.
+#[derive(Debug)]
+pub(crate) enum NoAnswer {
+    /// The upstream failed before a byte of an answer had come. What it says of a retry is about whether it has read the request.
+    Silent(UpstreamError),
+    /// The request was processed, at least in part.
+    Failed(Failure),
+}
+
+impl From<Failure> for NoAnswer {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// Waits for the final header block, or for the record that says that the worker has written to the client itself. Interim responses are
+/// passed on to the client.
+///
+/// # Errors
+/// The client has gone.
+pub(crate) async fn read(
+    exchange: &Exchange,
+    request: &Request,
+    sink: &mut dyn Sink,
+) -> Result<Result<Answer, NoAnswer>, Cut> {
+    let mut beginning = Beginning::default();
+    loop {
+        match unless_gone(sink, beginning.next(exchange, request)).await? {
+            Ok(Next::Answer(answer)) => return Ok(Ok(answer)),
+            Ok(Next::Interim(head)) => {
+                sink.interim(head)?;
+                // What a slow client does not take now leaves with the final head.
+                sink.send_now()?;
+            }
+            Err(no_answer) => return Ok(Err(no_answer)),
+        }
+    }
+}
+
+enum Next {
+    Interim(ResponseHead),
+    Answer(Answer),
+}
+
+/// What has come of one response, up to the end of its final header block.
+#[derive(Default)]
+struct Beginning {
+    reader: CgiHeadReader,
+    /// Bytes that followed an interim header block.
+    rest: Bytes,
+    /// A head that needs no more parsing.
+    head: Option<CgiHead>,
+    /// Interim header blocks so far.
+    interim: usize,
+    length: Option<u64>,
+    named: Option<OwnedFd>,
+    explanations: Vec<Bytes>,
+}
+
+impl Beginning {
+    /// The next header block. Loses nothing when its future is dropped.
+    async fn next(&mut self, exchange: &Exchange, request: &Request) -> Result<Next, NoAnswer> {
+        loop {
+            if let Some(head) = self.head.take() {
+                return self.headed(head, Bytes::new());
+            }
+            let data = std::mem::take(&mut self.rest);
+            if data.is_empty() {
+                let event = exchange.next().await;
+                if let Some(answer) = self.take(event)? {
+                    return Ok(Next::Answer(answer));
+                }
+                continue;
+            }
+            let read = self.reader.push(&data);
+            let wrong = |wrong| Failure::bad_gateway(format!("it sent {wrong}"));
+            let Some((head, rest)) = read.map_err(wrong)? else { continue };
+            if let Some(dropped) = head.dropped.filter(|_| !head.status.is_informational()) {
+                let (request, who) = (request.shown(), exchange.who());
+                tracing::warn!(request, "{who}: it sent {dropped}, which is dropped");
+            }
+            if let Some(line) = &head.bad_line {
+                let (request, who) = (request.shown(), exchange.who());
+                let what = "a line that is no header field, which is dropped";
+                tracing::warn!(request, "{who}: it sent {what}: {line}");
+            }
+            return self.headed(head, rest);
+        }
+    }
+
+    /// What a head means that `rest` follows.
+    fn headed(&mut self, head: CgiHead, rest: Bytes) -> Result<Next, NoAnswer> {
+        if head.status.is_informational() {
+            (self.reader, self.rest) = (CgiHeadReader::new(), rest);
+            return self.interim(head).map(Next::Interim);
+        }
+        let Self { length, named, explanations, .. } = std::mem::take(self);
+        let begun = Begun { head, rest, length, explanations, named };
+        Ok(Next::Answer(Answer::Begun(Box::new(begun))))
+    }
+
+    fn interim(&mut self, mut head: CgiHead) -> Result<ResponseHead, NoAnswer> {
+        self.interim += 1;
+        if self.interim > MAX_INTERIM {
+            let why = format!("it sent more than {MAX_INTERIM} interim responses");
+            return Err(Failure::bad_gateway(why).into());
+        }
+        // Such a response has no body, so a length would be wrong (RFC 9110 §8.6).
+        head.content_length = None;
+        head.fields
+            .retain(|(name, _)| !is_for_front(name) && !name.eq_ignore_ascii_case(b"x-zerocopy"));
+        Ok(ResponseHead::of(head))
+    }
+
+    /// Takes what has come. Bytes become `rest`.
+    fn take(&mut self, event: Event) -> Result<Option<Answer>, NoAnswer> {
+        match event {
+            Event::Segment(Segment::Bytes(data)) => self.rest = data,
+            Event::Named(file) => self.named = Some(file),
+            Event::Explanation(text) => {
+                if self.explanations.len() < MAX_EARLY_EXPLANATIONS {
+                    self.explanations.push(text);
+                }
+            }
+            Event::Length(announced) => self.length = Some(announced),
+            Event::Sent(sent) => return Ok(Some(Answer::Sent(sent))),
+            Event::Head(head) => self.head = Some(head),
+            Event::Switch(head) => return Ok(Some(Answer::Switch(head))),
+            Event::Failed(error) if self.is_empty() => return Err(NoAnswer::Silent(error)),
+            Event::Failed(error) => return Err(Failure::from(error).into()),
+            Event::Segment(Segment::File(_)) => return Err(early("a file")),
+            Event::Piece(_) => return Err(early("shared memory")),
+            Event::End(_) => {
+                return Err(Failure::bad_gateway("the response has no header block").into());
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether no byte of a header block has come.
+    fn is_empty(&self) -> bool {
+        self.interim == 0 && self.reader.is_empty()
+    }
+}
+
+fn early(what: &str) -> NoAnswer {
+    Failure::bad_gateway(format!("{what} was handed over before the header block")).into()
+}

@@ -1,0 +1,97 @@
+//! Responses that workers write to the client's socket themselves (`docs/handover.md` §7): when to offer it, and how to continue.
+
+use bytes::Bytes;
+use http::StatusCode;
+use sendoff_config::Direct;
+use sendoff_exchange::client::Terms;
+use sendoff_exchange::sink::Sink;
+use sendoff_fastcgi::direct::{self, Sent};
+use sendoff_fastcgi::handover::Sockets;
+use sendoff_message::Cut;
+use sendoff_site::router::Script;
+use sendoff_transport::descriptors;
+use sendoff_transport::descriptors::Level;
+use sendoff_upstream::cgi::RequestMessageBuilder;
+
+use crate::application::exchange::Exchange;
+use crate::application::relay::{self, Body};
+use crate::context::Context;
+use crate::head_rules;
+
+/// Whether the client's socket is offered to the worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Offer {
+    /// The protocol, the client or a setting forbids it.
+    Impossible,
+    /// It would be possible, but the front's way promises to be quicker, or is being timed.
+    Kept,
+    /// The client's socket goes along with the request.
+    Made,
+}
+
+/// Offers the client's socket to the worker or application that will get the request, if it `takes` such sockets and that promises to be quicker.
+pub(crate) fn offer(
+    context: &Context<'_>,
+    script: &Script,
+    takes: Sockets,
+    sink: &mut dyn Sink,
+    message: &mut RequestMessageBuilder,
+) -> Offer {
+    let Some(lender) = sink.client().lender().filter(|lender| lender.may_lend()) else {
+        return Offer::Impossible;
+    };
+    let tls = context.request.tls.as_deref();
+    let encrypted = tls.is_some_and(|tls| tls.by_kernel);
+    let is_possible = encrypted == tls.is_some() && takes.include(encrypted);
+    if descriptors::level() >= Level::Scarce || !is_possible {
+        return Offer::Impossible;
+    }
+    let wanted = match context.site.delivery.direct() {
+        Direct::Never => return Offer::Impossible,
+        Direct::Auto => {
+            let services = context.services;
+            services.choices.of(context.request).offers(services.sizes.of(script))
+        }
+        Direct::Always => true,
+    };
+    if !wanted {
+        return Offer::Kept;
+    }
+    let Some(Terms { http_10, keep_alive }) = lender.lend() else { return Offer::Impossible };
+    let fields = head_rules::common_lines(&context.services.clock);
+    message.lend(direct::Client { http_10, keep_alive, encrypted, fields: &fields });
+    Offer::Made
+}
+
+/// Continues a response that a worker has begun. Usually only its end is missing.
+///
+/// # Errors
+/// The client has gone, or its response was cut short.
+pub(crate) async fn take_over(
+    context: &Context<'_>,
+    sink: &mut dyn Sink,
+    exchange: Exchange,
+    sent: Sent,
+) -> Result<(), Cut> {
+    let broken = |exchange: &Exchange, why: &str| {
+        exchange.give_up(why);
+        Err(Cut::application(format!("{}: {why}", exchange.who())))
+    };
+    let Ok(status) = StatusCode::from_u16(sent.status) else {
+        return broken(&exchange, "it wrote a head with an impossible status");
+    };
+    if sent.gone {
+        // So that the access log knows what the client has got. A head that is not whole counts as nothing.
+        let _resumed = sink.client().lender().map(|lender| lender.resume(status, &sent));
+        return Err(Cut::client_gone());
+    }
+    let Some(lender) = sink.client().lender() else {
+        return broken(&exchange, "it wrote to a client whose socket it was not lent");
+    };
+    if let Err(lie) = lender.resume(status, &sent) {
+        return broken(&exchange, &lie.to_string());
+    }
+    let body =
+        Body { rest: Bytes::new(), surplus: sent.surplus, zero_copy: None, is_unbuffered: false };
+    relay::pass_body(context, sink, exchange, body).await
+}

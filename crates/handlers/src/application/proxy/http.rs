@@ -1,0 +1,146 @@
+//! Requests for applications that speak HTTP/1.1.
+
+use bytes::{Bytes, BytesMut};
+use http::header::{COOKIE, HOST};
+use http::{HeaderMap, StatusCode};
+use sendoff_config::{Proxy, ProxyAddress, ProxyHost};
+use sendoff_http1::client::{HopByHop, RequestEncoder};
+use sendoff_message::request::Request;
+
+use crate::application::failure::Failure;
+use crate::application::parameters::NOT_FROM_CLIENTS;
+use crate::application::proxy::forwarded;
+use crate::application::proxy::target::Target;
+
+/// The head of a request, and whether it offers to change the protocol.
+pub(crate) fn head(
+    request: &Request,
+    proxy: &Proxy,
+    host: &ProxyHost,
+    may_change: bool,
+) -> Result<(Bytes, bool), Failure> {
+    let target = Target::of(request)?;
+    let hops = HopByHop::of(&request.headers);
+    let upgrade = hops.upgrade().filter(|_| may_change);
+    let mut out = BytesMut::with_capacity(1024);
+    let head = RequestEncoder::new(&mut out, &request.method, &target.whole());
+    let mut head = head.map_err(|_| {
+        Failure::new(StatusCode::BAD_REQUEST, "its target cannot be sent in HTTP/1.1")
+    })?;
+    // What these are made of has been parsed, so that all can be written.
+    let _written = head.field(b"host", host_of(request, proxy, host));
+    let mut has_cookie = false;
+    for (name, value) in &request.headers {
+        let is_replaced = *name == HOST
+            || hops.is(name)
+            || forwarded::replaces(proxy.forwarded, name)
+            || NOT_FROM_CLIENTS.contains(&name.as_str());
+        if is_replaced {
+            continue;
+        }
+        if *name != COOKIE {
+            head.parsed(name, value);
+        } else if !has_cookie {
+            has_cookie = true;
+            let _written = head.field(b"cookie", &cookies(&request.headers));
+        }
+    }
+    let mut field = |name: &str, value: &[u8]| {
+        let _written = head.field(name.as_bytes(), value);
+    };
+    forwarded::fields(proxy.forwarded, request, &mut field);
+    if request.has_body {
+        match request.body.known_len() {
+            Some(len) => field("content-length", len.to_string().as_bytes()),
+            None => field("transfer-encoding", b"chunked"),
+        }
+    }
+    if let Some(protocols) = &upgrade {
+        field("connection", b"upgrade");
+        field("upgrade", protocols);
+    } else if proxy.proxy_protocol {
+        field("connection", b"close");
+    }
+    head.finish();
+    Ok((out.freeze(), upgrade.is_some()))
+}
+
+/// As one field: clients of HTTP/2 may send several (RFC 9113 §8.2.3).
+fn cookies(headers: &HeaderMap) -> Vec<u8> {
+    let values: Vec<_> = headers.get_all(COOKIE).iter().map(|value| value.as_bytes()).collect();
+    values.join(&b"; "[..])
+}
+
+fn host_of<'a>(request: &'a Request, proxy: &'a Proxy, host: &'a ProxyHost) -> &'a [u8] {
+    match (host, &request.host) {
+        (ProxyHost::Client, Some(host)) => host,
+        (ProxyHost::Fixed(host), _) => host.as_bytes(),
+        // A client of HTTP/1.0 may have named none.
+        (ProxyHost::Client | ProxyHost::Upstream, _) => match &proxy.address {
+            ProxyAddress::Tcp(host_port) => host_port.as_bytes(),
+            ProxyAddress::Unix(_) | ProxyAddress::Upstream(_) => b"localhost",
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sendoff_config::{ForwardedFields, ProxyProtocol, ProxyTimeouts};
+    use sendoff_message::request::sample::request;
+
+    fn proxy(host: ProxyHost) -> Proxy {
+        Proxy {
+            address: ProxyAddress::Tcp("app.test:8080".to_owned()),
+            protocol: ProxyProtocol::Http { host, tls: None, upgrade: true },
+            forwarded: ForwardedFields::Off,
+            proxy_protocol: false,
+            timeouts: ProxyTimeouts::default(),
+        }
+    }
+
+    fn written(request: &Request, host: ProxyHost, may_change: bool) -> String {
+        let (head, _) = head(request, &proxy(host.clone()), &host, may_change).unwrap();
+        String::from_utf8(head.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_head_has_what_concerns_the_application() {
+        let mut request = request(Some("a.test"));
+        request.uri = "/a?b".into();
+        request.restart().unwrap();
+        for (name, value) in [
+            ("host", "a.test"),
+            ("cookie", "a=1"),
+            ("x-a", "1"),
+            ("cookie", "b=2"),
+            ("x-a", "2"),
+            ("connection", "upgrade, x-own"),
+            ("upgrade", "websocket"),
+            ("x-own", "x"),
+            ("te", "trailers"),
+            ("expect", "100-continue"),
+            ("content-length", "77"),
+            ("proxy", "x"),
+        ] {
+            request.headers.append(name, value.parse().unwrap());
+        }
+        let rest = "cookie: a=1; b=2\r\nx-a: 1\r\nx-a: 2\r\n";
+        assert_eq!(
+            written(&request, ProxyHost::Client, true),
+            format!(
+                "GET /a?b HTTP/1.1\r\nhost: a.test\r\n{rest}connection: upgrade\r\nupgrade: websocket\r\n\r\n"
+            )
+        );
+        assert_eq!(
+            written(&request, ProxyHost::Upstream, false),
+            format!("GET /a?b HTTP/1.1\r\nhost: app.test:8080\r\n{rest}\r\n")
+        );
+        request.has_body = true;
+        request.body = sendoff_message::request::Body::Memory("xyz".into());
+        assert_eq!(
+            written(&request, ProxyHost::Fixed("x.test".to_owned()), false),
+            format!("GET /a?b HTTP/1.1\r\nhost: x.test\r\n{rest}content-length: 3\r\n\r\n")
+        );
+    }
+}

@@ -1,0 +1,236 @@
+//! Applications that speak HTTP, SCGI or AJP: sends a request to one, and its response to the client (`docs/gateway.md`).
+
+mod ajp;
+mod forwarded;
+mod http;
+mod scgi;
+mod target;
+mod tunnel;
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sendoff_config::ProxyProtocol;
+use sendoff_exchange::sink::{Sink, unless_gone};
+use sendoff_message::Cut;
+use sendoff_message::response::{CgiHead, ResponseHead};
+use sendoff_report::at_work::Phase;
+use sendoff_report::repeated;
+use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use sendoff_upstream::hosts::Tried;
+use sendoff_upstream_gateway::{
+    Gateway, GatewayExchange, GatewayHost, GatewayOver, GatewayRequest, Kind as GatewayKind,
+    Patience as GatewayPatience,
+};
+
+use crate::application::beginning::{self, Answer, NoAnswer};
+use crate::application::exchange::Exchange;
+use crate::application::failure::Failure;
+use crate::application::script::Call;
+use crate::context::Context;
+use crate::error::Outcome;
+use ::http::{Method, StatusCode, Version};
+
+/// How a route passes a request on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Passed {
+    /// The number of the application among those of the site.
+    pub(crate) application: usize,
+    /// Bytes of the path that the route's `prefix` has matched.
+    pub(crate) prefix: usize,
+}
+
+/// Answers a request with an application's response.
+///
+/// # Errors
+/// The client has gone, or its response was cut short after it had begun.
+pub(crate) async fn respond(
+    context: &Context<'_>,
+    passed: Passed,
+    sink: &mut dyn Sink,
+) -> Result<Outcome, Cut> {
+    let gateway = &context.services.gateways[context.site.number][passed.application];
+    let call = Call::new(*context);
+    let failure = match message(context, gateway, passed, sink) {
+        Ok(message) => match ask(&call, gateway, &Rc::new(message), sink).await? {
+            Ok((exchange, answer)) => {
+                let notes = sink.client().notes();
+                notes.is_at(Phase::Sending);
+                notes.upstream = Some(exchange.who());
+                return pass_on(&call, gateway, exchange, answer, sink).await;
+            }
+            Err(failure) => failure,
+        },
+        Err(failure) => failure.of(&gateway.name()),
+    };
+    call.fail(failure, false, sink).await
+}
+
+/// The request as the application gets it.
+pub(crate) fn message(
+    context: &Context<'_>,
+    gateway: &Gateway,
+    passed: Passed,
+    sink: &mut dyn Sink,
+) -> Result<GatewayRequest, Failure> {
+    let request = context.request;
+    let (head, kind) = match &gateway.proxy().protocol {
+        ProxyProtocol::Http { host, upgrade, .. } => {
+            let may_change = *upgrade
+                && request.version == Version::HTTP_11
+                && request.method == Method::GET
+                && request.body.is_empty()
+                && sink.client().tunnel().is_some();
+            let (head, upgrade) = http::head(request, gateway.proxy(), host, may_change)?;
+            (head, GatewayKind::Http { upgrade })
+        }
+        ProxyProtocol::Scgi => (scgi::head(context, passed.prefix), GatewayKind::Scgi),
+        ProxyProtocol::Ajp { secret, packet_size } => {
+            let head = ajp::head(context, secret.as_deref(), *packet_size)?;
+            (head, GatewayKind::Ajp { packet_size: *packet_size })
+        }
+    };
+    let is_head = request.method == Method::HEAD;
+    Ok(GatewayRequest { head, body: request.body.clone(), is_head, kind })
+}
+
+/// Sends the request to one host after the other, until one answers.
+///
+/// # Errors
+/// The client has gone.
+pub(crate) async fn ask(
+    call: &Call<'_>,
+    gateway: &Arc<Gateway>,
+    message: &Rc<GatewayRequest>,
+    sink: &mut dyn Sink,
+) -> Result<Result<(Exchange, Answer), Failure>, Cut> {
+    let is_repeatable = is_repeatable(&call.context);
+    let mut tried = Tried::default();
+    loop {
+        sink.client().notes().is_at(Phase::Waiting);
+        let turn = match unless_gone(sink, gateway.hosts().choose(&mut tried)).await? {
+            Ok(turn) => turn,
+            Err(why) => return Ok(Err(Failure::from(why).of(&gateway.name()))),
+        };
+        let who = || gateway.name_of(turn.host());
+        let why = match ask_host(&call.context, gateway, turn.host(), message, sink).await? {
+            Ok((mut exchange, answer)) => {
+                turn.answered();
+                if let Exchange::Gateway(exchange) = &mut exchange {
+                    exchange.hold(turn);
+                }
+                return Ok(Ok((exchange, answer)));
+            }
+            Err(NoAnswer::Failed(failure)) => {
+                let (kind, why) = (UpstreamErrorKind::Broken, failure.why.clone());
+                let failure = failure.of(&who());
+                turn.failed(&UpstreamError::new(kind, Retry::Unsafe, why));
+                return Ok(Err(failure));
+            }
+            Err(NoAnswer::Silent(why)) => why,
+        };
+        turn.failed(&why);
+        let may_go_on = tried.may_go_on(&why, is_repeatable, gateway.hosts());
+        if !may_go_on || call.context.request.body.is_spent() {
+            return Ok(Err(Failure::from(why).of(&who())));
+        }
+        let (host, request) = (turn.host().address(), &**call.log_name());
+        if !why.is_outage()
+            || repeated::is_first(&format!("sent to another host than {host}: {why}"))
+        {
+            tracing::info!(%host, request, "sent to another host: {why}");
+        }
+    }
+}
+
+/// Asks one host, again if it has closed the kept connection at that moment, and the request may be repeated or did not get there.
+async fn ask_host(
+    context: &Context<'_>,
+    gateway: &Arc<Gateway>,
+    host: &Arc<GatewayHost>,
+    message: &Rc<GatewayRequest>,
+    sink: &mut dyn Sink,
+) -> Result<Result<(Exchange, Answer), NoAnswer>, Cut> {
+    let is_repeatable = is_repeatable(context);
+    let mut over = if is_repeatable { GatewayOver::Kept } else { GatewayOver::Fresh };
+    let patience = patience(context, gateway);
+    loop {
+        let message = Rc::clone(message);
+        let client = context.request;
+        let begun = GatewayExchange::begin(gateway, host, message, client, over, patience);
+        let exchange = match unless_gone(sink, begun).await? {
+            Ok(exchange) => exchange,
+            Err(why) => return Ok(Err(NoAnswer::Silent(why))),
+        };
+        sink.client().notes().is_at(Phase::Running);
+        let is_kept = exchange.is_kept();
+        let exchange = Exchange::Gateway(exchange);
+        let no_answer = match beginning::read(&exchange, context.request, sink).await? {
+            Ok(answer) => return Ok(Ok((exchange, answer))),
+            Err(no_answer) => no_answer,
+        };
+        let is_lost = matches!(&no_answer, NoAnswer::Silent(why)
+            if why.kind() == UpstreamErrorKind::Died
+                && (is_repeatable || why.retry() == Retry::Safe));
+        if !is_lost || !is_kept || context.request.body.is_spent() {
+            return Ok(Err(no_answer));
+        }
+        over = GatewayOver::New;
+    }
+}
+
+/// Only idempotent requests may be repeated automatically (RFC 9110 §9.2.2), and only those whose body is not gone.
+fn is_repeatable(context: &Context<'_>) -> bool {
+    context.request.method.is_idempotent() && context.request.body.is_repeatable()
+}
+
+/// How long the application may take: a route's `request_timeout` takes the place of its own limits of silence.
+fn patience(context: &Context<'_>, gateway: &Gateway) -> GatewayPatience {
+    let timeouts = &gateway.proxy().timeouts;
+    let of_route = context.effects.request_timeout;
+    let limit = |own: Duration| match of_route {
+        Some(Duration::ZERO) => None,
+        Some(limit) => Some(limit),
+        None => Some(own),
+    };
+    GatewayPatience {
+        first_byte: limit(timeouts.first_byte),
+        silence: limit(timeouts.silence),
+        total: timeouts.total,
+    }
+}
+
+async fn pass_on(
+    call: &Call<'_>,
+    gateway: &Gateway,
+    exchange: Exchange,
+    answer: Answer,
+    sink: &mut dyn Sink,
+) -> Result<Outcome, Cut> {
+    match (answer, exchange) {
+        (Answer::Begun(begun), exchange) => call.pass_on(exchange, begun, sink).await,
+        (Answer::Switch(head), Exchange::Gateway(exchange)) => {
+            let Some((stream, received, _stay)) = exchange.into_tunnel() else {
+                return Err(Cut::application("a connection that has ended changed its protocol"));
+            };
+            let limit = gateway.proxy().timeouts.tunnel;
+            let Some(client) = sink.client().tunnel() else {
+                return Ok(Outcome::refused(StatusCode::BAD_GATEWAY, []));
+            };
+            client.begin(switched(head))?;
+            tunnel::carry(client, stream, received, limit).await.map(|()| Outcome::Sent)
+        }
+        // Only workers are lent the client's socket.
+        (Answer::Sent(_) | Answer::Switch(_), _) => {
+            Ok(Outcome::refused(StatusCode::BAD_GATEWAY, []))
+        }
+    }
+}
+
+/// The head of the response that tells the client of the other protocol.
+fn switched(head: CgiHead) -> ResponseHead {
+    let mut head = ResponseHead::of(head);
+    head.field("Connection", "Upgrade");
+    head
+}

@@ -1,0 +1,20 @@
+//! Requests for applications that speak SCGI.
+
+use bytes::Bytes;
+use sendoff_scgi::RequestHead;
+
+use crate::application::parameters;
+use crate::context::Context;
+
+/// The head of a request: the parameters of CGI, where the folder of the route is the script, and the rest of the path its path info.
+pub(crate) fn head(context: &Context<'_>, prefix: usize) -> Bytes {
+    let mut head = RequestHead::new(context.request.body.len());
+    parameters::of_folder(context, prefix, |name, value| {
+        if head.param(name, value).is_err() {
+            let request = context.request.shown();
+            let name = name.escape_ascii().to_string();
+            tracing::warn!(request, name, "a parameter was left out, it has no name or a NUL");
+        }
+    });
+    head.finish()
+}

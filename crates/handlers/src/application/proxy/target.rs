@@ -1,0 +1,106 @@
+//! The path that an application is asked for.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::StatusCode;
+use percent_encoding::{percent_decode, percent_encode};
+use sendoff_message::request::{NOT_IN_PATH, Request, decode_path};
+
+use crate::application::failure::Failure;
+
+/// What an application is asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Target<'r> {
+    /// The path, percent-encoded.
+    pub(crate) path: Cow<'r, [u8]>,
+    pub(crate) query: Option<&'r Bytes>,
+}
+
+impl<'r> Target<'r> {
+    /// The path as the client sent it, so that the application sees each escape. If rules have rewritten it, or if it has `.` or `..`
+    /// in it, the path that the rules have seen: the application must not resolve it to one that they have not.
+    ///
+    /// # Errors
+    /// A servlet container would read another path than the rules did: `/..;/`.
+    pub(crate) fn of(request: &'r Request) -> Result<Self, Failure> {
+        if request.path.split(|&byte| byte == b'/').any(is_dots_with_parameters) {
+            let why = "its path has dots before a semicolon, which servlet containers resolve";
+            return Err(Failure::new(StatusCode::BAD_REQUEST, why));
+        }
+        let sent = request.uri.split(|&byte| byte == b'?').next().unwrap_or_default();
+        // The rules' path has neither dots nor escapes left in it, so most paths need only be compared.
+        let is_plain = sent == request.path && !sent.contains(&b'%');
+        let is_as_sent = is_plain
+            || !sent.split(|&byte| byte == b'/').any(is_dots)
+                && decode_path(sent).is_ok_and(|path| path == request.path);
+        let path = match is_as_sent {
+            true => Cow::Borrowed(sent),
+            false => {
+                Cow::Owned(percent_encode(&request.path, NOT_IN_PATH).to_string().into_bytes())
+            }
+        };
+        Ok(Self { path, query: request.query.as_ref() })
+    }
+
+    /// Path and query.
+    pub(crate) fn whole(&self) -> Cow<'_, [u8]> {
+        match self.query {
+            Some(query) => Cow::Owned([&self.path, &b"?"[..], query].concat()),
+            None => Cow::Borrowed(&self.path),
+        }
+    }
+}
+
+/// Whether a segment as it was sent is `.` or `..`, also behind an encoded slash.
+fn is_dots(segment: &[u8]) -> bool {
+    let segment: Cow<'_, [u8]> = percent_decode(segment).into();
+    segment.split(|&byte| byte == b'/').any(|name| name == b"." || name == b"..")
+}
+
+/// Whether a decoded segment is `.` or `..` to a reader who drops what follows a semicolon.
+fn is_dots_with_parameters(segment: &[u8]) -> bool {
+    let name = segment.split(|&byte| byte == b';').next().unwrap_or_default();
+    segment.contains(&b';') && (name == b"." || name == b"..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sendoff_message::request::sample::request;
+
+    #[test]
+    fn the_application_is_asked_for_what_the_rules_have_seen() {
+        for (sent, rewritten, expected) in [
+            ("/a%20b?c=%20", None, "/a%20b?c=%20"),
+            ("/a%2Fb", None, "/a%2Fb"),
+            ("/a//b", None, "/a//b"),
+            ("/x/../a%20b", None, "/a%20b"),
+            ("/x/%2e%2E/a", None, "/a"),
+            ("/x%2f..%2fa", None, "/a"),
+            ("/./a", None, "/a"),
+            ("/a;b=c", None, "/a;b=c"),
+            ("/a", Some("/new \u{e4}"), "/new%20%C3%A4"),
+            ("/a?b", Some("/%2e"), "/%252e?b"),
+        ] {
+            let mut request = request(None);
+            request.uri = sent.into();
+            request.restart().unwrap();
+            if let Some(path) = rewritten {
+                request.path = path.into();
+            }
+            let target = Target::of(&request).unwrap();
+            assert_eq!(String::from_utf8_lossy(&target.whole()), expected, "{sent}");
+        }
+    }
+
+    #[test]
+    fn paths_that_containers_read_in_another_way_are_refused() {
+        for path in ["/..;/admin", "/a/..;x=y/b", "/.;/a", "/%2e%2e;/a", "/..%3b/a"] {
+            let mut request = request(None);
+            request.uri = path.into();
+            request.restart().unwrap();
+            assert_eq!(Target::of(&request).unwrap_err().status, StatusCode::BAD_REQUEST, "{path}");
+        }
+    }
+}

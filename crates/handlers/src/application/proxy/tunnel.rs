@@ -1,0 +1,208 @@
+//! Two connections whose bytes are another protocol's, such as WebSocket: each end gets what the other one sends.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use sendoff_exchange::client::Tunnel;
+use sendoff_message::Cut;
+use sendoff_transport::pipe::Pipe;
+use sendoff_upstream_gateway::Stream as GatewayStream;
+use tokio::time::timeout;
+
+/// Carries bytes in both directions until both ends have ended theirs, one of the connections is broken, or nothing has moved for
+/// `limit`. `received`: what the application has sent already.
+///
+/// Each direction holds what one read has brought, and reads again when that has left. Between reads it holds no buffer. Where much comes
+/// at a time, and neither end is encrypted, the kernel moves it through a pipe in place of reads and writes, which costs 0.75 times as much
+/// (`docs/measurements.md`, "Tunnels"). Small messages are copied: they would gain nothing, and a pipe takes two descriptors.
+pub(crate) async fn carry(
+    client: &mut dyn Tunnel,
+    mut application: GatewayStream,
+    received: BytesMut,
+    limit: Duration,
+) -> Result<(), Cut> {
+    // The head of the response leaves first.
+    let held = if received.is_empty() { BytesMut::new() } else { received };
+    let mut down = Way { held, must_flush: true, ..Way::default() };
+    let mut up = Way::default();
+    loop {
+        let moved = poll_fn(|cx| {
+            let up = up.poll(
+                cx,
+                &mut Ends { client: &mut *client, application: &mut application, up: true },
+            );
+            let down = down.poll(
+                cx,
+                &mut Ends { client: &mut *client, application: &mut application, up: false },
+            );
+            match (up, down) {
+                (Poll::Ready(Err(error)), _) | (_, Poll::Ready(Err(error))) => {
+                    Poll::Ready(Err(error))
+                }
+                (Poll::Pending, Poll::Pending) => Poll::Pending,
+                _ => Poll::Ready(Ok(())),
+            }
+        });
+        match timeout(limit, moved).await {
+            Ok(Ok(())) if up.state == State::Ended && down.state == State::Ended => return Ok(()),
+            Ok(Ok(())) => {}
+            // There is no other way to tell either end.
+            Ok(Err(_broken)) => return Ok(()),
+            Err(_) => return Err(Cut::idle_tunnel()),
+        }
+    }
+}
+
+/// ```text
+///  Open ── the source has ended ──▶ Ending ── all has left, and the end with it ──▶ Ended
+/// ```
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum State {
+    #[default]
+    Open,
+    Ending,
+    Ended,
+}
+
+/// Bytes. A direction whose last read brought at least this many uses a pipe; one whose last read brought fewer is copied.
+const FLOW: usize = 16 * 1024;
+
+/// One direction.
+#[derive(Debug, Default)]
+struct Way {
+    held: BytesMut,
+    /// Bytes that the kernel holds; never empty.
+    piped: Option<Pipe>,
+    /// The last read has brought much.
+    flows: bool,
+    /// Bytes were written that wait in TLS.
+    must_flush: bool,
+    state: State,
+}
+
+impl Way {
+    /// Moves what can be moved. Ready if something has.
+    fn poll(&mut self, cx: &mut Context<'_>, ends: &mut Ends<'_>) -> Poll<io::Result<()>> {
+        let mut moved = false;
+        loop {
+            match self.step(cx, ends) {
+                Poll::Ready(Ok(true)) => moved = true,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Ok(false)) | Poll::Pending if moved => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(false)) | Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Does one thing; false: there is nothing left to do.
+    fn step(&mut self, cx: &mut Context<'_>, ends: &mut Ends<'_>) -> Poll<io::Result<bool>> {
+        if !self.held.is_empty() {
+            let n = std::task::ready!(ends.poll_write(cx, &self.held))?;
+            self.held.advance(n);
+            self.must_flush = true;
+            if self.held.is_empty() {
+                self.held = BytesMut::new();
+            }
+            return Poll::Ready(Ok(true));
+        }
+        if let Some(pipe) = &mut self.piped {
+            std::task::ready!(ends.poll_drain(cx, pipe))?;
+            if pipe.is_empty() {
+                self.piped.take().into_iter().for_each(Pipe::give_back);
+            }
+            return Poll::Ready(Ok(true));
+        }
+        if self.must_flush {
+            std::task::ready!(ends.poll_flush(cx))?;
+            self.must_flush = false;
+        }
+        match self.state {
+            State::Ended => Poll::Ready(Ok(false)),
+            State::Ending => {
+                std::task::ready!(ends.poll_finish(cx))?;
+                self.state = State::Ended;
+                Poll::Ready(Ok(true))
+            }
+            State::Open => {
+                let came = std::task::ready!(self.poll_more(cx, ends))?;
+                self.flows = came >= FLOW;
+                if came == 0 {
+                    self.state = State::Ending;
+                }
+                Poll::Ready(Ok(true))
+            }
+        }
+    }
+
+    /// Takes what the source has sent; 0 at its end.
+    fn poll_more(&mut self, cx: &mut Context<'_>, ends: &mut Ends<'_>) -> Poll<io::Result<usize>> {
+        if self.flows
+            && ends.are_clear()
+            && let Some(mut pipe) = Pipe::take()
+        {
+            let filled = ends.poll_fill(cx, &mut pipe);
+            if pipe.is_empty() {
+                pipe.give_back();
+            } else {
+                self.piped = Some(pipe);
+            }
+            match filled {
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Unsupported => {}
+                filled => return filled,
+            }
+        }
+        ends.poll_read(cx, &mut self.held)
+    }
+}
+
+/// Both ends, for one direction.
+struct Ends<'e> {
+    client: &'e mut dyn Tunnel,
+    application: &'e mut GatewayStream,
+    /// From the client to the application.
+    up: bool,
+}
+
+impl Ends<'_> {
+    fn are_clear(&self) -> bool {
+        self.client.is_clear() && self.application.is_clear()
+    }
+
+    fn poll_fill(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
+        if self.up { self.client.poll_fill(cx, pipe) } else { self.application.poll_fill(cx, pipe) }
+    }
+
+    fn poll_drain(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
+        if self.up {
+            self.application.poll_drain(cx, pipe)
+        } else {
+            self.client.poll_drain(cx, pipe)
+        }
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>, held: &mut BytesMut) -> Poll<io::Result<usize>> {
+        if self.up { self.client.poll_read(cx, held) } else { self.application.poll_read(cx, held) }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.up {
+            true => self.application.poll_write(cx, bytes),
+            false => self.client.poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.up { self.application.poll_flush(cx) } else { self.client.poll_flush(cx) }
+    }
+
+    fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.up {
+            return self.application.poll_finish(cx);
+        }
+        self.client.finish();
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,257 @@
+//! The body of an application's response on its way to the client.
+
+use std::future::poll_fn;
+
+use bytes::Bytes;
+use sendoff_delivery::Progress;
+use sendoff_delivery::segment::Segment;
+use sendoff_exchange::sink::{Fit, Room, Sink, flush, unless_gone};
+use sendoff_message::Cut;
+use sendoff_message::response::ResponseEnd;
+use sendoff_report::explain::Remark;
+use sendoff_report::mode::Mode;
+use sendoff_site::naming::Naming;
+use sendoff_upstream::error::UpstreamErrorKind;
+use sendoff_upstream::inbox::Event;
+use tokio::time::Instant;
+
+use crate::application::exchange::Exchange;
+use crate::application::patience::Patience;
+use crate::context::Context;
+use crate::response::zero_copy::{self, ZeroCopy};
+
+/// The state of a body when the relay begins.
+pub(crate) struct Body {
+    /// Bytes that came with the header block.
+    pub(crate) rest: Bytes,
+    /// The application has sent more than its announced length.
+    pub(crate) surplus: bool,
+    pub(crate) zero_copy: Option<ZeroCopy>,
+    /// What the client does not take waits in the application: nothing goes to the spool.
+    pub(crate) is_unbuffered: bool,
+}
+
+/// Passes the body on, up to its end. The head has been queued or sent before.
+pub(crate) async fn pass_body(
+    context: &Context<'_>,
+    sink: &mut dyn Sink,
+    exchange: Exchange,
+    body: Body,
+) -> Result<(), Cut> {
+    let mut relay = Relay {
+        sink,
+        exchange: &exchange,
+        naming: Naming::within_body(context.site, context.request),
+        zero_copy: body.zero_copy,
+        surplus: body.surplus,
+        is_unbuffered: body.is_unbuffered,
+        patience: &context.services.patience,
+        wait: Wait::NotNeeded,
+        generated: 0,
+        ending: ResponseEnd::Failed,
+    };
+    relay.push(Segment::Bytes(body.rest))?;
+    relay.run().await?;
+    let Relay { surplus, zero_copy, ending, .. } = relay;
+    sink.client().notes().generated += relay.generated;
+    if surplus {
+        let who = exchange.who();
+        let request = context.request.shown();
+        tracing::warn!(
+            request,
+            "{who}: a response is longer than its Content-Length, the rest is dropped"
+        );
+    }
+    if zero_copy.is_some_and(|places| !places.is_complete()) {
+        let who = exchange.who();
+        let why = format!("{who}: its body ends before the last name that X-ZeroCopy announced");
+        return Err(Cut::application(why));
+    }
+    // Frees what the exchange holds before a slow client is waited for.
+    drop(exchange);
+    let missing = sink.end(ending)?;
+    flush(sink).await?;
+    if missing > 0 {
+        let why = format!("{missing} bytes were missing of the announced Content-Length");
+        return Err(Cut::application(why));
+    }
+    Ok(())
+}
+
+struct Relay<'a> {
+    sink: &'a mut dyn Sink,
+    exchange: &'a Exchange,
+    naming: Naming<'a>,
+    zero_copy: Option<ZeroCopy>,
+    /// The application has sent more than its announced length.
+    surplus: bool,
+    is_unbuffered: bool,
+    patience: &'a Patience,
+    wait: Wait,
+    /// Bytes of the body so far, without those of files.
+    generated: u64,
+    ending: ResponseEnd,
+}
+
+/// Whether the worker waits for a client that is perhaps about to take more; it does so once per response.
+#[derive(Debug, Clone, Copy)]
+enum Wait {
+    /// The send queue has always had room in memory.
+    NotNeeded,
+    Until(Instant),
+    /// The client is slow: what the send queue does not keep in memory goes to the spool.
+    Over,
+}
+
+impl Relay<'_> {
+    fn push(&mut self, segment: Segment) -> Result<(), Cut> {
+        if let Segment::Bytes(bytes) = &segment {
+            self.generated += bytes.len() as u64;
+        }
+        match (&mut self.zero_copy, segment) {
+            (Some(places), Segment::Bytes(mut bytes)) => {
+                while let Some(piece) = places
+                    .next(&mut bytes, &self.naming)
+                    .map_err(|denied| Cut::application(denied.why))?
+                {
+                    if let Some(report) = self.sink.client().report() {
+                        report.remark(zero_copy::remark(&piece));
+                    }
+                    self.sink.push(piece)?;
+                }
+            }
+            (Some(places), segment) => {
+                // The worker has handed over bytes of the body as a range of a file.
+                places.skip(segment.len()).map_err(|denied| Cut::application(denied.why))?;
+                self.sink.push(segment)?;
+            }
+            (None, segment) => self.surplus |= self.sink.push(segment)? == Fit::Cut,
+        }
+        Ok(())
+    }
+
+    async fn run(&mut self) -> Result<(), Cut> {
+        let exchange = self.exchange;
+        loop {
+            // Queues everything that has arrived before the first system call, so that a short response leaves in one packet.
+            while self.may_take()
+                && let Some(event) = exchange.try_next()
+            {
+                if self.take(event).await? {
+                    return Ok(());
+                }
+            }
+            let event = match self.sink.send_now()? {
+                Progress::Done => unless_gone(self.sink, exchange.next()).await?,
+                Progress::Yield => {
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+                Progress::Blocked => {
+                    let may_take = self.may_take();
+                    let may_spool = self.sink.room() != Room::None;
+                    let waits_until = self.waits_until().filter(|_| may_spool);
+                    tokio::select! {
+                        biased;
+                        event = exchange.next(), if may_take => event,
+                        ready = poll_fn(|cx| self.sink.poll_writable(cx)) => {
+                            ready?;
+                            continue;
+                        }
+                        () = sleep_until(waits_until), if !may_take => continue,
+                    }
+                }
+            };
+            if self.take(event).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether more of the worker's output may be queued now.
+    fn may_take(&mut self) -> bool {
+        let room = self.sink.room();
+        if room == Room::Memory || self.is_unbuffered {
+            return room == Room::Memory;
+        }
+        if let Wait::NotNeeded = self.wait {
+            self.wait = Wait::Until(Instant::now() + self.patience.limit());
+        }
+        if let Wait::Until(end) = self.wait
+            && Instant::now() >= end
+        {
+            self.patience.ran_out();
+            self.wait = Wait::Over;
+        }
+        let may_spool = room == Room::Spool && matches!(self.wait, Wait::Over);
+        if may_spool {
+            self.sink.client().note_slow();
+        }
+        may_spool
+    }
+
+    fn waits_until(&self) -> Option<Instant> {
+        match self.wait {
+            Wait::Until(end) => Some(end),
+            Wait::NotNeeded | Wait::Over => None,
+        }
+    }
+
+    /// Handles an event. Returns true at the end of the response.
+    async fn take(&mut self, event: Event) -> Result<bool, Cut> {
+        match event {
+            Event::Segment(segment) => self.push(segment)?,
+            Event::Explanation(text) => {
+                if let Some(report) = self.sink.client().report() {
+                    report.remark(Remark::decode(&text));
+                }
+            }
+            Event::Piece(bytes) => {
+                // Copied, because the worker could change a file name in shared memory after it was checked.
+                let has_names = self.zero_copy.is_some();
+                let notes = self.sink.client().notes();
+                if notes.mode == Mode::Relay {
+                    notes.mode = Mode::Region;
+                }
+                let bytes = if has_names { Bytes::copy_from_slice(&bytes) } else { bytes };
+                self.push(Segment::Bytes(bytes))?;
+            }
+            // These have no effect any more, because the head has been queued.
+            Event::Length(_)
+            | Event::Named(_)
+            | Event::Sent(_)
+            | Event::Head(_)
+            | Event::Switch(_) => {}
+            Event::End(ending) => {
+                self.ending = ending;
+                self.sink.client().notes().worker_is_free();
+                if let Wait::Until(_) = self.wait {
+                    self.patience.paid_off();
+                }
+                return Ok(true);
+            }
+            Event::Failed(error) => {
+                // Segments that the worker had handed over are sent, although the worker has died.
+                flush(self.sink).await?;
+                if let UpstreamErrorKind::Request(_) = error.kind() {
+                    return Err(Cut { why: error.to_string(), ..Cut::client_gone() });
+                }
+                let why = match error.kind() {
+                    UpstreamErrorKind::Silent => "was silent for too long".to_owned(),
+                    UpstreamErrorKind::Broken => format!("broke the protocol: {error}"),
+                    _ => "died".to_owned(),
+                };
+                return Err(Cut::application(format!("{} {why}", self.exchange.who())));
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Sleeps until `time`; forever if there is none.
+async fn sleep_until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,268 @@
+//! Scripts: sends a request to a worker or a FastCGI application, and the response to the client.
+
+use std::cell::{Cell, OnceCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::{Method, StatusCode};
+use sendoff_config::{Address, Attachment};
+use sendoff_exchange::sink::{Sink, unless_gone};
+use sendoff_fastcgi::handover::{ACCEPT_PARAM, Sockets};
+use sendoff_message::Cut;
+use sendoff_message::request;
+use sendoff_report::at_work::Phase;
+use sendoff_report::mode::Mode;
+use sendoff_site::router::{Script, Upstream};
+use sendoff_upstream::cgi::{RequestMessage, RequestMessageBuilder};
+use sendoff_upstream::error::{Retry, UpstreamErrorKind};
+use sendoff_upstream_worker::link::LocalPool;
+use tokio::time::Instant;
+
+use crate::application::accept::accepted;
+use crate::application::beginning::{self, Answer, NoAnswer};
+use crate::application::direct::{self, Offer};
+use crate::application::exchange::Exchange;
+use crate::application::failure::Failure;
+use crate::application::parameters::parameters;
+use crate::context::Context;
+use crate::error::Outcome;
+use crate::pages::pool;
+
+/// Workers that may die one after the other before they have read a request; then the request is answered with 502.
+const MAX_TRIES: usize = 8;
+
+/// A request to an upstream.
+pub(crate) struct Call<'a> {
+    pub(crate) context: Context<'a>,
+    log_name: OnceCell<Rc<str>>,
+    /// When the answering worker got the request.
+    since: Instant,
+    /// The response leaves at a pace: its time says nothing about the ways to send it.
+    pub(crate) is_paced: Cell<bool>,
+}
+
+/// What an application is to do with a request (FastCGI 1.0 §6).
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Role<'a> {
+    /// It answers, as the script says that leads to it, or filters the file that the request's effects name.
+    Responder(&'a Script),
+    /// It says whether the client may have what it asks for.
+    Authorizer,
+}
+
+/// A response that has begun, or why there is none.
+pub(crate) type Answered = Result<(Exchange, Answer), Unanswered>;
+
+/// Why there is no response.
+pub(crate) enum Unanswered {
+    Failed(Failure),
+    Cut(Cut),
+}
+
+impl From<Failure> for Unanswered {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<Cut> for Unanswered {
+    fn from(cut: Cut) -> Self {
+        Self::Cut(cut)
+    }
+}
+
+/// Answers a request with a script's response.
+///
+/// # Errors
+/// The client has gone, or its response was cut short after it had begun.
+pub(crate) async fn respond(
+    context: &Context<'_>,
+    script: &Script,
+    sink: &mut dyn Sink,
+) -> Result<Outcome, Cut> {
+    let Context { services, site, request, .. } = *context;
+    let mut call = Call::new(*context);
+    let parameters = parameters(context, script);
+    let (answered, offer) = match script.upstream {
+        Upstream::Workers(number) => {
+            sink.client().notes().pool = Some(number);
+            let pool = &services.pools[number];
+            call.send_to_worker(script, pool, parameters, sink).await
+        }
+        Upstream::Application(number) => {
+            let hosts = &services.attached[site.number][number];
+            sink.client().notes().pool = pool_of(context, number);
+            let role = Role::Responder(script);
+            Box::pin(call.send_to_host(role, hosts, parameters, sink)).await
+        }
+    };
+    let (exchange, answer) = match answered {
+        Ok(answered) => answered,
+        Err(Unanswered::Cut(cut)) => return Err(cut),
+        Err(Unanswered::Failed(failure)) => {
+            return call.fail(failure, offer == Offer::Made, sink).await;
+        }
+    };
+    let notes = sink.client().notes();
+    notes.is_at(Phase::Sending);
+    match &exchange {
+        Exchange::Worker(exchange) => notes.worker = u32::try_from(exchange.worker_pid()).ok(),
+        Exchange::Application(_) | Exchange::Gateway(_) => notes.upstream = Some(exchange.who()),
+    }
+    // Over a new connection to an application the socket was not lent, so the time says nothing about offers.
+    let counts = exchange.knows_direct();
+    notes.mode = if matches!(answer, Answer::Sent(_)) { Mode::Direct } else { Mode::Relay };
+    let status = match &answer {
+        Answer::Begun(begun) => begun.head.status.as_u16(),
+        Answer::Sent(sent) => sent.status,
+        Answer::Switch(_) => StatusCode::SWITCHING_PROTOCOLS.as_u16(),
+    };
+    let outcome = match answer {
+        Answer::Begun(begun) => call.pass_on(exchange, begun, sink).await,
+        Answer::Sent(sent) => {
+            direct::take_over(context, sink, exchange, sent).await.map(|()| Outcome::Sent)
+        }
+        // Scripts change no protocol.
+        Answer::Switch(_) => Ok(Outcome::refused(StatusCode::BAD_GATEWAY, [])),
+    }?;
+    if request.method != Method::HEAD && status != StatusCode::NOT_MODIFIED.as_u16() {
+        let client = sink.client();
+        let generated = client.notes().generated;
+        services.sizes.note(script, generated);
+        let is_timed = client.kept_up() && !call.is_paced.get();
+        if counts && offer != Offer::Impossible && is_timed {
+            let choice = services.choices.of(request);
+            choice.note(generated, offer == Offer::Made, call.since.elapsed());
+        }
+    }
+    Ok(outcome)
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(context: Context<'a>) -> Self {
+        Self {
+            context,
+            log_name: OnceCell::new(),
+            since: Instant::now(),
+            is_paced: Cell::new(false),
+        }
+    }
+
+    /// The request's name in the log.
+    pub(crate) fn log_name(&self) -> &Rc<str> {
+        self.log_name.get_or_init(|| self.context.request.shown().into())
+    }
+}
+
+impl Call<'_> {
+    async fn send_to_worker(
+        &mut self,
+        script: &Script,
+        pool: &LocalPool,
+        mut parameters: RequestMessageBuilder,
+        sink: &mut dyn Sink,
+    ) -> (Answered, Offer) {
+        let offer = direct::offer(&self.context, script, Sockets::All, sink, &mut parameters);
+        let explained = sink.client().report().is_some();
+        let accept = accepted(self.context.site.delivery, explained, offer == Offer::Made);
+        parameters.param(ACCEPT_PARAM, &accept);
+        let message = match &self.context.request.body {
+            request::Body::Memory(bytes) => parameters.with_bytes(bytes),
+            request::Body::File { descriptor, len } => {
+                parameters.with_file(Rc::clone(descriptor), *len)
+            }
+            request::Body::Stream(_) => {
+                let why = "a worker gets no request body that is still arriving";
+                let status = StatusCode::INTERNAL_SERVER_ERROR;
+                let failure = Failure::new(status, why);
+                return (Err(failure.into()), offer);
+            }
+        };
+        let message = message.with_deadline(self.context.effects.request_timeout);
+        (self.ask_worker(script, pool, &message, sink).await, offer)
+    }
+
+    async fn ask_worker(
+        &mut self,
+        script: &Script,
+        pool: &LocalPool,
+        message: &RequestMessage,
+        sink: &mut dyn Sink,
+    ) -> Answered {
+        let number = self.context.services.number;
+        let described = pool::described(&self.context, script);
+        for _ in 0..MAX_TRIES {
+            sink.client().notes().is_at(Phase::Waiting);
+            let ticket = unless_gone(sink, pool.shared.acquire(number)).await?;
+            let ticket = ticket.map_err(Failure::from)?;
+            let Some(link) = pool.link(ticket.worker()) else { continue };
+            let waited = std::mem::replace(&mut self.since, Instant::now());
+            let notes = sink.client().notes();
+            (notes.queued, notes.given) = (Some(self.since - waited), Some(self.since));
+            if let Some(request) = &described {
+                ticket.describe(Arc::clone(request), self.since);
+            }
+            let socket = sink.client().lender().and_then(|lender| lender.socket());
+            let log_name = Rc::clone(self.log_name());
+            let exchange = match link.begin(ticket, message, socket, log_name) {
+                Ok(exchange) => {
+                    if let Some(task) = &sink.client().notes().task {
+                        link.note_task(task);
+                    }
+                    Exchange::Worker(exchange)
+                }
+                Err(error) if error.kind() == UpstreamErrorKind::Died => continue,
+                Err(error) => return Err(Failure::from(error).into()),
+            };
+            match beginning::read(&exchange, self.context.request, sink).await? {
+                Ok(answer) => return Ok((exchange, answer)),
+                Err(NoAnswer::Silent(why)) if why.retry() == Retry::Safe => {
+                    if !is_untouched(sink) {
+                        let why = format!("{} wrote to the client and died", exchange.who());
+                        return Err(Failure::bad_gateway(why).into());
+                    }
+                }
+                Err(NoAnswer::Silent(why)) => {
+                    return Err(Failure::from(why).of(&exchange.who()).into());
+                }
+                Err(NoAnswer::Failed(failure)) => return Err(failure.of(&exchange.who()).into()),
+            }
+        }
+        Err(Failure::bad_gateway(format!("{MAX_TRIES} workers died before they read it")).into())
+    }
+
+    /// Answers with an error page, unless another process has written to the client.
+    pub(crate) async fn fail(
+        &self,
+        failure: Failure,
+        was_lent: bool,
+        sink: &mut dyn Sink,
+    ) -> Result<Outcome, Cut> {
+        if !is_untouched(sink) {
+            return Err(Cut::application(failure.why));
+        }
+        failure.log(self.log_name(), "");
+        let status = failure.status;
+        // A process that is late but alive still has the client's socket.
+        if was_lent && status == StatusCode::GATEWAY_TIMEOUT {
+            sink.client().close_after();
+        }
+        Ok(Outcome::refused(status, []))
+    }
+}
+
+/// The number of the pool whose program a FastCGI application of the site is.
+fn pool_of(context: &Context<'_>, application: usize) -> Option<usize> {
+    let Context { services, site, .. } = context;
+    let Attachment { address: Address::Pool(name), .. } =
+        services.config.sites.get(site.number)?.fastcgi.get(application)?
+    else {
+        return None;
+    };
+    services.config.pools.iter().position(|pool| pool.name == *name)
+}
+
+/// Whether nothing has reached the client.
+pub(crate) fn is_untouched(sink: &mut dyn Sink) -> bool {
+    sink.client().lender().is_none_or(|lender| lender.is_untouched())
+}

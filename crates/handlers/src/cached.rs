@@ -1,0 +1,380 @@
+//! Pages of applications that are kept: sent again, or made while others wait (`docs/page-cache.md`).
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, COOKIE, RANGE, UPGRADE};
+use http::{Method, StatusCode};
+use sendoff_config::{Keeping, PageCache};
+use sendoff_delivery::segment::Segment;
+use sendoff_exchange::layer::Layer;
+use sendoff_exchange::sink::{self, Discard, Sink, unless_gone};
+use sendoff_message::Cut;
+use sendoff_message::request::{CONDITIONS, Request, host_name};
+use sendoff_message::response::ResponseHead;
+use sendoff_page_cache::{
+    Begun, Ended, Flight, Key, Order, Page, Purge, Recorder, Ticket, Validity,
+};
+use sendoff_report::explain::Remark;
+use sendoff_site::router::{Script, Upstream};
+use tokio::time::timeout;
+
+use crate::application::proxy::{self, Passed};
+use crate::application::script;
+use crate::context::Context;
+use crate::error::Outcome;
+use crate::respond;
+use crate::services::Services;
+
+/// How long a request waits for another one that makes the same page; then it asks the application itself (nginx: 5 s, too).
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The method that asks to forget pages, as other caches know it.
+const PURGE: &str = "PURGE";
+
+/// What answers if no kept page does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Maker<'a> {
+    Script(&'a Script),
+    /// An application that speaks HTTP, SCGI or AJP.
+    Proxy(Passed),
+}
+
+/// A request that a kept page may answer.
+pub(crate) struct Wish<'a> {
+    keeping: Keeping,
+    key: Key,
+    context: Context<'a>,
+    maker: Maker<'a>,
+}
+
+/// A page that is not there, or is too old.
+struct Missing<'p> {
+    old: Option<&'p Arc<Page>>,
+    /// Before it was looked for.
+    begun: Begun,
+    ticket: Option<Ticket>,
+}
+
+impl Maker<'_> {
+    fn key(self, context: &Context<'_>, site: &str) -> Key {
+        let Context { services, request, effects, .. } = *context;
+        let number = context.site.number;
+        match self {
+            Self::Script(Script { filename, name, path_info, upstream }) => {
+                let upstream = match *upstream {
+                    Upstream::Workers(pool) => format!("pool:{}", services.config.pools[pool].name),
+                    Upstream::Application(application) => {
+                        services.config.sites[number].fastcgi[application].address.to_string()
+                    }
+                };
+                let answering = [&filename[..], name, path_info, upstream.as_bytes()];
+                Key::new(site, request, &answering, effects)
+            }
+            Self::Proxy(Passed { application, prefix }) => {
+                let upstream = services.gateways[number][application].name();
+                // No script has the empty name.
+                let answering = [b"", upstream.as_bytes(), &prefix.to_le_bytes(), b""];
+                Key::new(site, request, &answering, effects)
+            }
+        }
+    }
+
+    async fn respond(self, context: &Context<'_>, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
+        match self {
+            Self::Script(script) => script::respond(context, script, sink).await,
+            // On the heap: a request for a script should not have room for it.
+            Self::Proxy(passed) => Box::pin(proxy::respond(context, passed, sink)).await,
+        }
+    }
+}
+
+/// Answers with a kept page, or has the application answer.
+///
+/// # Errors
+/// The client has gone, or its response was cut short after it had begun.
+pub(crate) async fn respond(
+    context: &Context<'_>,
+    maker: Maker<'_>,
+    sink: &mut dyn Sink,
+) -> Result<Outcome, Cut> {
+    if may_change(context) {
+        // Before the client knows of the change. A borrower of its socket could not wait for that.
+        let mut watched = Layer::new(sink, false, |head| forget_changed(context, head));
+        return maker.respond(context, &mut watched).await;
+    }
+    match Wish::of(context, maker) {
+        Some(wish) => Box::pin(wish.respond(sink)).await,
+        None => maker.respond(context, sink).await,
+    }
+}
+
+/// Whether the request may change pages that are kept.
+fn may_change(context: &Context<'_>) -> bool {
+    let method = &context.request.method;
+    // A `PURGE` that is not allowed does nothing.
+    let is_safe = method.is_safe() || method.as_str() == PURGE;
+    !is_safe && context.services.page_cache.is_in_use()
+}
+
+/// Forgets the page at the address of a request that has changed something, and the page that its client is sent to (RFC 9111 §4.4).
+fn forget_changed(context: &Context<'_>, head: &ResponseHead) {
+    if !head.status.is_success() && !head.status.is_redirection() {
+        return;
+    }
+    let (cache, host) = (&context.services.page_cache, host_of(context.request));
+    cache.purge(&Purge::page(&host, &context.request.uri));
+    for field in &head.fields {
+        if (field.is("location") || field.is("content-location"))
+            && let Some(purge) = Purge::of_location(&host, field.value())
+        {
+            cache.purge(&purge);
+        }
+    }
+}
+
+/// The host whose pages a request is about.
+fn host_of(request: &Request) -> String {
+    host_name(request.host.as_deref().unwrap_or_default())
+}
+
+/// Whether the request asks to forget pages, and may.
+pub(crate) fn asks_to_purge(context: &Context<'_>) -> bool {
+    context.effects.purge && context.request.method.as_str() == PURGE
+}
+
+/// Forgets the pages at the address of the request; with `*` at its end, all whose address begins so.
+///
+/// # Errors
+/// The client has gone.
+pub(crate) async fn purge(context: &Context<'_>, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
+    let purge = Purge::of(&host_of(context.request), &context.request.uri);
+    let cache = Arc::clone(&context.services.page_cache);
+    let request = context.request.shown();
+    let Ok(pages) = tokio::task::spawn_blocking(move || cache.purge(&purge)).await else {
+        return Ok(Outcome::refused(StatusCode::INTERNAL_SERVER_ERROR, []));
+    };
+    tracing::info!(request, pages, "kept pages are forgotten");
+    let kind = Bytes::from_static(b"text/plain");
+    let body = Bytes::from(format!("purged: {pages}\n"));
+    respond::respond(StatusCode::OK, &kind, &body, sink).await?;
+    Ok(Outcome::Sent)
+}
+
+impl<'a> Wish<'a> {
+    /// `None`: no kept page may answer, and the response may not be kept.
+    fn of(context: &Context<'a>, maker: Maker<'a>) -> Option<Self> {
+        let Some(PageCache::On(keeping)) = context.effects.page_cache else { return None };
+        let request = context.request;
+        let shows_certificate =
+            || request.tls.as_ref().is_some_and(|tls| tls.client_certificate.is_some());
+        let is_anyones = matches!(request.method, Method::GET | Method::HEAD)
+            && !request.has_body
+            && context.user.is_empty()
+            && !context.effects.authorized.has_variables
+            && !request.headers.contains_key(AUTHORIZATION)
+            && !request.headers.contains_key(UPGRADE)
+            && (keeping.cookies
+                || keeping.fresh.is_none()
+                || !request.headers.contains_key(COOKIE))
+            && !shows_certificate();
+        let name = &context.services.config.sites.get(context.site.number)?.name;
+        is_anyones.then(|| {
+            let key = maker.key(context, name);
+            Self { keeping, key, context: *context, maker }
+        })
+    }
+
+    /// Answers with a kept page, or with one that is made now.
+    ///
+    /// # Errors
+    /// The client has gone, or its response was cut short after it had begun.
+    async fn respond(&self, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
+        let cache = &self.context.services.page_cache;
+        let until = tokio::time::Instant::now() + PATIENCE;
+        let (old, begun, ticket) = loop {
+            let begun = cache.begun();
+            let page = cache.find(&self.key, &self.context.request.headers);
+            let validity = page.as_ref().map(|page| page.validity(SystemTime::now()));
+            if let (Some(page), Some(Validity::Fresh)) = (&page, validity)
+                && self.send(page, "hit", sink).await?
+            {
+                return Ok(Outcome::Sent);
+            }
+            if self.context.request.method == Method::HEAD {
+                // Its response has no body that could be kept.
+                break (None, begun, None);
+            }
+            let flight = cache.fly(&self.key, &self.context.request.headers);
+            if let (Some(page), Some(Validity::Stale)) = (&page, validity)
+                && self.send(page, "hit; detail=stale", sink).await?
+            {
+                if let Flight::First(ticket) = flight {
+                    self.renew(page, begun, ticket).await;
+                }
+                return Ok(Outcome::Sent);
+            }
+            match flight {
+                Flight::First(ticket) => break (page, begun, Some(ticket)),
+                Flight::Alone => break (page, begun, None),
+                Flight::Second(mut done) => {
+                    let wait =
+                        timeout(until.duration_since(tokio::time::Instant::now()), done.changed());
+                    // The maker of the page has ended, well or not, or it takes too long.
+                    if unless_gone(sink, wait).await?.is_err() {
+                        break (page, begun, None);
+                    }
+                }
+            }
+        };
+        if old.is_none() && self.context.request.headers.contains_key(RANGE) {
+            return self.pass_on(sink).await;
+        }
+        self.make(Missing { old: old.as_ref(), begun, ticket }, sink).await
+    }
+
+    /// Has the application answer a request for a part: it may be one of a page that is too large to be kept, and the application may
+    /// be able to begin in its middle.
+    async fn pass_on(&self, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
+        let tell = |head: &mut ResponseHead| head.field("Cache-Status", "sendoff; fwd=uri-miss");
+        let mut told = Layer::new(sink, false, tell);
+        self.maker.respond(&self.context, &mut told).await
+    }
+
+    /// Sends a page. Returns false if its body is gone.
+    async fn send(&self, page: &Arc<Page>, told: &str, sink: &mut dyn Sink) -> Result<bool, Cut> {
+        let Some(answer) = self.answer(page, told) else { return Ok(false) };
+        self.deliver(answer, sink).await?;
+        Ok(true)
+    }
+
+    /// What a client gets of a page; `None`: its body is gone.
+    fn answer(&self, page: &Arc<Page>, told: &str) -> Option<(ResponseHead, Option<Segment>)> {
+        let (cache, now) = (&self.context.services.page_cache, SystemTime::now());
+        match page.answer(cache.folder(), &self.context.request.headers, now) {
+            Ok((mut head, body)) => {
+                let ttl = page.seconds_left(now);
+                head.field("Cache-Status", format!("sendoff; {told}; ttl={ttl}"));
+                Some((head, body))
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a kept page is gone");
+                cache.forget(page);
+                None
+            }
+        }
+    }
+
+    async fn deliver(
+        &self,
+        (head, body): (ResponseHead, Option<Segment>),
+        sink: &mut dyn Sink,
+    ) -> Result<(), Cut> {
+        if let Some(report) = sink.client().report() {
+            report.answered_by("the page cache".to_owned());
+            report.remark(Remark {
+                how: "file".to_owned(),
+                what: "a kept page".to_owned(),
+                ..Remark::default()
+            });
+        }
+        let body = body.filter(|_| self.context.request.method != Method::HEAD);
+        sink::respond(sink, head, body.into_iter().collect::<Vec<Segment>>()).await
+    }
+
+    /// Makes a page anew whose old form the client has got.
+    async fn renew(&self, old: &Arc<Page>, begun: Begun, ticket: Ticket) {
+        let missing = Missing { old: Some(old), begun, ticket: Some(ticket) };
+        match self.ask(missing, "fwd=stale", &mut Discard::default()).await {
+            Ok((Ended::StillValid(said, ticket), _)) => {
+                if let (_, false) = self.renewed(old, begun, &said, ticket) {
+                    self.context.services.page_cache.drop_page(old);
+                }
+            }
+            Ok((Ended::OtherPage(ticket), _)) => {
+                let whole = Missing { old: None, begun, ticket };
+                let _only_kept = self.ask(whole, "fwd=stale", &mut Discard::default()).await;
+            }
+            Ok((Ended::Passed | Ended::Failed, _)) | Err(_) => {}
+        }
+    }
+
+    /// Has the application answer, and keeps the page if that is allowed.
+    async fn make(&self, missing: Missing<'_>, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
+        let Missing { old, begun, .. } = missing;
+        let told = if old.is_some() { "fwd=stale" } else { "fwd=uri-miss" };
+        let (ended, outcome) = self.ask(missing, told, sink).await?;
+        let failed = match &outcome {
+            Outcome::Refused(refused) => refused.status.is_server_error(),
+            Outcome::Sent => matches!(ended, Ended::Failed),
+        };
+        if let Some(page) = old.filter(|page| failed && page.may_stand_in(SystemTime::now()))
+            && self.send(page, "hit; detail=stale-if-error", sink).await?
+        {
+            return Ok(Outcome::Sent);
+        }
+        match (ended, old) {
+            (Ended::StillValid(said, ticket), Some(old)) => {
+                let (page, is_kept) = self.renewed(old, begun, &said, ticket);
+                let answer = self.answer(&page, "hit; fwd=stale; fwd-status=304");
+                if !is_kept {
+                    // The answer has the body open.
+                    self.context.services.page_cache.drop_page(old);
+                }
+                if let Some(answer) = answer {
+                    self.deliver(answer, sink).await?;
+                    return Ok(Outcome::Sent);
+                }
+            }
+            (Ended::OtherPage(ticket), _) => {
+                let whole = Missing { old: None, begun, ticket };
+                return Box::pin(self.make(whole, sink)).await;
+            }
+            (Ended::StillValid(..) | Ended::Failed, _) => {}
+            (Ended::Passed, _) => return Ok(outcome),
+        }
+        // The client has nothing yet, and the old page is gone.
+        self.maker.respond(&self.context, sink).await
+    }
+
+    /// Asks the application for the whole page, or whether the old one is still valid.
+    async fn ask(
+        &self,
+        Missing { old, begun, ticket }: Missing<'_>,
+        told: &'static str,
+        sink: &mut dyn Sink,
+    ) -> Result<(Ended, Outcome), Cut> {
+        let mut request = self.context.request.clone();
+        // The page that is kept is a whole one, whatever copy this client has.
+        for name in CONDITIONS {
+            request.headers.remove(name);
+        }
+        let asks = old.is_some_and(|old| old.ask_in(&mut request.headers));
+        let context = Context { request: &request, ..self.context };
+        let Self { key, keeping, .. } = self;
+        let Services { page_cache: cache, config, .. } = context.services;
+        let (limit, request) = (config.front.page_cache.size, self.context.request);
+        let order = Order { cache, limit, key, begun, keeping, request, old, asks, told };
+        let mut recorder = Recorder::new(sink, order, ticket);
+        // After a cut others may still make a page that can be kept.
+        let outcome = self.maker.respond(&context, &mut recorder).await?;
+        Ok((recorder.into_ended(), outcome))
+    }
+
+    /// The old page with a new time, because the application says that it is still valid; true: it is kept.
+    fn renewed(
+        &self,
+        old: &Page,
+        begun: Begun,
+        said: &ResponseHead,
+        ticket: Option<Ticket>,
+    ) -> (Arc<Page>, bool) {
+        let cache = &self.context.services.page_cache;
+        let (renewed, is_kept) = cache.renew(old, begun, &self.keeping, said);
+        if let Some(mut ticket) = ticket {
+            ticket.ends(is_kept);
+        }
+        (renewed, is_kept)
+    }
+}

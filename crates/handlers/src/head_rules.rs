@@ -1,0 +1,136 @@
+//! What the server changes in every response head before the protocol writes it. Filters run in this order:
+//!
+//! 1. rules of the site's routes: header fields, those that Lua scripts have set, what caches are told;
+//! 2. rules of `.htaccess` files (`site/htaccess/mod.rs`);
+//! 3. Lua scripts on the response head (`lua_host/scripts.rs`);
+//! 4. `Strict-Transport-Security`, under TLS;
+//! 5. common fields: `Server` and `Date`, unless the application has set them;
+//! 6. what compression changes (`compress/policy.rs`), which sees media types and `Cache-Control` as the rules have left them.
+//!
+//! A filter is a function on [`ResponseHead`], called by a [`Layer`](sendoff_exchange::layer::Layer) around the protocol's sink. One that
+//! changes the body, too, is a sink of its own, as `compress/compressed.rs` and the
+//! table of `handlers/dispatch/explain.rs`.
+
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use sendoff_config::Cache;
+use sendoff_message::Clock;
+use sendoff_message::response::{Field, ResponseHead};
+use sendoff_site::effects::Effects;
+
+/// The value of `Server`.
+const SERVER: &str = "sendoff";
+
+/// Applies the rules of the site's routes.
+pub(crate) fn apply(head: &mut ResponseHead, effects: &Effects) {
+    effects.response_headers.iter().for_each(|changes| changes.apply(&mut head.fields));
+    set_fields(head, &effects.lua.fields);
+    if let Some(cache) = &effects.cache {
+        tell_caches(head, cache);
+    }
+    if let Some(charset) = &effects.charset {
+        add_charset(head, charset);
+    }
+}
+
+/// Sets fields, of which several may have the same name.
+fn set_fields(head: &mut ResponseHead, fields: &[(Bytes, Bytes)]) {
+    if !fields.is_empty() {
+        head.fields.retain(|field| !fields.iter().any(|(set, _)| field.is(set)));
+        let own = fields.iter().map(|(name, value)| Field::Own(name.clone(), value.clone()));
+        head.fields.extend(own);
+    }
+}
+
+/// Adds the common fields, in front of all others. `hides_server`: a rule has removed `Server`, so the server does not add its own.
+pub(crate) fn common(head: &mut ResponseHead, clock: &Clock, hides_server: bool) {
+    if !head.has("Date") {
+        head.fields.insert(0, Field::new("Date", clock.date()));
+    }
+    if !hides_server && !head.has("Server") {
+        head.fields.insert(0, Field::new("Server", SERVER));
+    }
+}
+
+/// Adds a field unless it is there.
+pub(crate) fn set_default(head: &mut ResponseHead, name: &'static str, value: &Bytes) {
+    if !head.has(name) {
+        head.field(name, value.clone());
+    }
+}
+
+/// Adds the charset to a media type that is text and names none.
+fn add_charset(head: &mut ResponseHead, charset: &[u8]) {
+    let Some(field) = head.fields.iter_mut().find(|field| field.is("Content-Type")) else { return };
+    let value = field.value();
+    if value.starts_with(b"text/") && !value.contains(&b';') {
+        field.set_value([value, b"; charset=", charset].concat());
+    }
+}
+
+/// Adds `Cache-Control` and `Expires` (RFC 9111 §5) to a successful response that has neither.
+fn tell_caches(head: &mut ResponseHead, cache: &Cache) {
+    let is_success = head.status.is_success() || head.status == http::StatusCode::NOT_MODIFIED;
+    if !is_success || head.has("Cache-Control") || head.has("Expires") {
+        return;
+    }
+    let age = cache.max_age.map(|age| format!("max-age={}", age.as_secs()));
+    let directives: Vec<String> = age.into_iter().chain(cache.directives.iter().cloned()).collect();
+    if !directives.is_empty() {
+        head.field("Cache-Control", directives.join(", "));
+    }
+    let expires = cache.max_age.and_then(|age| SystemTime::now().checked_add(age));
+    if let Some(expires) = expires {
+        head.field("Expires", httpdate::fmt_http_date(expires));
+    }
+}
+
+/// The common fields as lines, for a worker that writes the head itself.
+pub(crate) fn common_lines(clock: &Clock) -> Vec<u8> {
+    let date = clock.date();
+    [b"Server: ", SERVER.as_bytes(), b"\r\nDate: ", &date, b"\r\n"].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::StatusCode;
+
+    use super::*;
+
+    fn fields(head: &ResponseHead) -> Vec<String> {
+        head.fields.iter().map(Field::text).collect()
+    }
+
+    fn head(status: u16) -> ResponseHead {
+        let mut head = ResponseHead::new(StatusCode::from_u16(status).unwrap(), None);
+        head.field("X-A", "1");
+        head.field("x-a", "2");
+        head
+    }
+
+    #[test]
+    fn caches_are_told_about_successes_unless_the_application_did() {
+        let cache = Cache {
+            max_age: Some(Duration::from_secs(60)),
+            directives: vec!["public".to_owned(), "immutable".to_owned()],
+        };
+        let mut told = head(200);
+        tell_caches(&mut told, &cache);
+        let all = fields(&told);
+        assert!(
+            all.contains(&"Cache-Control: max-age=60, public, immutable".to_owned()),
+            "{all:?}"
+        );
+        assert!(all.iter().any(|field| field.starts_with("Expires: ")), "{all:?}");
+        let mut missing = head(404);
+        tell_caches(&mut missing, &cache);
+        assert_eq!(fields(&missing).len(), 2);
+        let mut own = head(200);
+        own.field("cache-control", "no-store");
+        tell_caches(&mut own, &cache);
+        assert_eq!(fields(&own).len(), 3);
+    }
+}

@@ -1,0 +1,5 @@
+//! Pages about the server and its pools.
+
+pub(crate) mod metrics;
+pub(crate) mod pool;
+pub(crate) mod status;

@@ -1,0 +1,239 @@
+//! `X-Accel-Redirect: /uri` to a location whose body another application has: the request goes there, and the application that has led it
+//! is free at once. Only routes with `internal` are such locations.
+//!
+//! As in nginx, the other application answers with its own status and fields, and of the first one's fields some stay.
+
+use bytes::{Bytes, BytesMut};
+use http::header::{self, HeaderName};
+use http::{HeaderMap, Method, StatusCode};
+use percent_encoding::percent_encode;
+use sendoff_exchange::layer::Layer;
+use sendoff_exchange::sink::Sink;
+use sendoff_message::Cut;
+use sendoff_message::request::{BadPath, Body, CONDITIONS, NOT_IN_PATH, Request, decode_path};
+use sendoff_message::response::{CgiHead, Field, ResponseHead};
+use sendoff_site::effects::Effects;
+use sendoff_site::naming::Naming;
+use sendoff_site::sendable::Denied;
+use sendoff_site::{Led, Rewrites};
+
+use crate::application::proxy::{self, Passed};
+use crate::context::Context;
+use crate::error::Outcome;
+use crate::head_rules;
+use crate::response::named;
+
+/// Fields of the client that concern the body of its own request, and those that ask for another protocol.
+const OF_THE_BODY: [HeaderName; 5] = [
+    header::CONTENT_LENGTH,
+    header::CONTENT_TYPE,
+    header::CONTENT_ENCODING,
+    header::EXPECT,
+    header::UPGRADE,
+];
+
+/// Fields of the first application that stay, in place of the other's.
+const STAY: [&str; 4] = ["cache-control", "expires", "content-disposition", "accept-ranges"];
+
+/// A request on its way to where an application has led it.
+pub(crate) struct Way {
+    request: Request,
+    effects: Effects,
+    led: Led,
+}
+
+/// Where an application leads the request by a URI; `None`: to no other application, so the URI names a file, if the application
+/// `may_name` files.
+///
+/// # Errors
+/// The URI is no path, or a route denies it, or the client.
+pub(crate) fn by_uri(
+    context: &Context<'_>,
+    naming: &Naming<'_>,
+    may_name: bool,
+    head: &CgiHead,
+    uri: &Bytes,
+) -> Result<Option<Way>, Denied> {
+    let may_lead = context.site.may_lead();
+    if !(may_lead || may_name && naming.has_guards()) {
+        return Ok(None);
+    }
+    let mut request = request_for(context.request, head, uri).map_err(|bad| Denied {
+        status: StatusCode::FORBIDDEN,
+        why: format!("{}: {}", uri.escape_ascii(), bad.0),
+    })?;
+    let named = request.clone();
+    let mut effects = Effects::default();
+    let led = match may_lead {
+        true => context.site.lead(&mut request, &mut effects, |_, _: Rewrites| true),
+        false => Ok(None),
+    };
+    let led = led.map_err(|answer| Denied::of(answer, uri))?;
+    if led.is_some() || may_name {
+        naming.may_lead(&named)?;
+    }
+    Ok(led.map(|led| Way { request, effects, led }))
+}
+
+/// The request for what a head names. Like nginx, it is for GET, unless the client has asked for HEAD, and has no body.
+///
+/// # Errors
+/// The URI is no path.
+pub(crate) fn request_for(asked: &Request, head: &CgiHead, uri: &[u8]) -> Result<Request, BadPath> {
+    let mut request =
+        Request { body: Body::default(), has_body: false, is_led: true, ..asked.clone() };
+    OF_THE_BODY.into_iter().for_each(|name| drop(request.headers.remove(name)));
+    if !reads(asked, head) {
+        remove_conditions(&mut request.headers);
+    }
+    if request.method != Method::HEAD {
+        request.method = Method::GET;
+    }
+    request.uri = encoded(uri)?;
+    request.restart()?;
+    Ok(request)
+}
+
+/// Whether ranges and conditions of the client concern the response: only a successful one to GET or HEAD.
+fn reads(asked: &Request, head: &CgiHead) -> bool {
+    [Method::GET, Method::HEAD].contains(&asked.method) && head.status == StatusCode::OK
+}
+
+fn remove_conditions(headers: &mut HeaderMap) {
+    CONDITIONS.into_iter().for_each(|name| drop(headers.remove(name)));
+}
+
+/// The URI, percent-encoded where an application has forgotten to (nginx takes such a URI, too).
+fn encoded(uri: &[u8]) -> Result<Bytes, BadPath> {
+    let is_fine = |byte: &u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}#".contains(byte);
+    if uri.iter().all(is_fine) {
+        return Ok(Bytes::copy_from_slice(uri));
+    }
+    let mut sides = uri.splitn(2, |&byte| byte == b'?');
+    let path = decode_path(sides.next().unwrap_or_default())?;
+    let mut out = BytesMut::from(percent_encode(&path, NOT_IN_PATH).to_string().as_bytes());
+    if let Some(query) = sides.next() {
+        out.extend_from_slice(b"?");
+        let query = percent_encode(query, percent_encoding::CONTROLS).to_string();
+        out.extend_from_slice(query.replace(' ', "%20").as_bytes());
+    }
+    Ok(out.freeze())
+}
+
+/// Answers with what the other application says. `own` is the head of the first one.
+///
+/// # Errors
+/// The client has gone, or its response was cut short after it had begun.
+pub(crate) async fn follow(
+    context: &Context<'_>,
+    own: CgiHead,
+    way: &Way,
+    sink: &mut dyn Sink,
+) -> Result<Outcome, Cut> {
+    let Way { request, effects, led } = way;
+    if let Some(report) = sink.client().report()
+        && let Some(name) = named::named(&own)
+    {
+        report.note(format!("led there by {}", name.text()));
+    }
+    let own = ResponseHead::of(own);
+    let context = Context { request, effects, ..*context };
+    let mut merged = Layer::new(sink, false, |head| {
+        head_rules::apply(head, effects);
+        merge(&own, head);
+        context.site.note_named(head);
+    });
+    let passed = Passed { application: led.application, prefix: led.prefix };
+    proxy::respond(&context, passed, &mut merged).await
+}
+
+/// Adds the fields of the first application that stay to the head of the other.
+fn merge(own: &ResponseHead, head: &mut ResponseHead) {
+    let is_found = head.status.is_success() || head.status == StatusCode::NOT_MODIFIED;
+    let stays = |field: &&Field| {
+        // What is said about the contents does not concern an error.
+        field.is("set-cookie") || is_found && STAY.iter().any(|name| field.is(name))
+    };
+    let kept: Vec<_> = own.fields.iter().filter(stays).cloned().collect();
+    let replaced =
+        |field: &Field| !field.is("set-cookie") && kept.iter().any(|kept| kept.is(field.name()));
+    head.fields.retain(|field| !replaced(field));
+    if is_found
+        && !head.has("Content-Type")
+        && let Some(own) = own.fields.iter().find(|field| field.is("content-type"))
+    {
+        head.fields.push(own.clone());
+    }
+    head.fields.extend(kept);
+    head.accel_expires = own.value("X-Accel-Expires").map(Bytes::copy_from_slice);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sendoff_message::request::sample::request;
+
+    fn head(block: &str) -> CgiHead {
+        CgiHead::parse(&Bytes::copy_from_slice(block.as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn a_request_that_is_led_elsewhere_has_no_body_and_its_own_target() {
+        let mut asked = request(Some("a.test"));
+        asked.method = Method::POST;
+        for (name, value) in [
+            ("content-type", "a/b"),
+            ("upgrade", "websocket"),
+            ("range", "bytes=0-1"),
+            ("x-a", "b"),
+        ] {
+            asked.headers.append(name, value.parse().unwrap());
+        }
+        let led = request_for(&asked, &head("A: b\n\n"), b"/b%20c?d=%2f").unwrap();
+        assert_eq!((led.method, &led.path[..]), (Method::GET, &b"/b c"[..]));
+        assert_eq!(led.query.as_deref(), Some(&b"d=%2f"[..]));
+        assert!(led.is_led);
+        assert_eq!(led.headers.keys().collect::<Vec<_>>(), ["x-a"]);
+        let mut get = request(None);
+        get.headers.append("range", "bytes=0-1".parse().unwrap());
+        assert!(request_for(&get, &head("A: b\n\n"), b"/x").unwrap().headers.contains_key("range"));
+        let missing = request_for(&get, &head("Status: 404\n\n"), b"/x").unwrap();
+        assert!(!missing.headers.contains_key("range"));
+        for bad in [&b"x"[..], b"", b"/%zz", b"/%00", b"/../x", b"http://a/b"] {
+            assert!(request_for(&get, &head("A: b\n\n"), bad).is_err(), "{bad:?}");
+        }
+        let raw = request_for(&get, &head("A: b\n\n"), "/ä b?c d".as_bytes()).unwrap();
+        assert_eq!(raw.uri, "/%C3%A4%20b?c%20d");
+    }
+
+    #[test]
+    fn cookies_of_both_stay_and_what_is_said_of_the_contents() {
+        let block = "Set-Cookie: a=1\nCache-Control: private\nX-Own: 1\nContent-Type: text/html\nETag: \"own\"\nX-Accel-Expires: 5\n\n";
+        let own = ResponseHead::of(head(block));
+        let other = |status: u16| {
+            let mut other = ResponseHead::new(StatusCode::from_u16(status).unwrap(), None);
+            for (name, value) in [
+                ("Content-Type", "image/png"),
+                ("ETag", "\"s\""),
+                ("Cache-Control", "max-age=1"),
+                ("Set-Cookie", "s=1"),
+            ] {
+                other.field(name, value);
+            }
+            merge(&own, &mut other);
+            other.fields.iter().map(Field::text).collect::<Vec<_>>().join("; ")
+        };
+        assert_eq!(
+            other(206),
+            "Content-Type: image/png; ETag: \"s\"; Set-Cookie: s=1; Set-Cookie: a=1; Cache-Control: private"
+        );
+        assert_eq!(
+            other(404),
+            "Content-Type: image/png; ETag: \"s\"; Cache-Control: max-age=1; Set-Cookie: s=1; Set-Cookie: a=1"
+        );
+        let mut bare = ResponseHead::new(StatusCode::OK, None);
+        merge(&own, &mut bare);
+        assert_eq!(bare.value("content-type"), Some(&b"text/html"[..]));
+        assert_eq!(bare.accel_expires.as_deref(), Some(&b"5"[..]));
+    }
+}

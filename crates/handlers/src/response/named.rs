@@ -1,0 +1,103 @@
+//! `X-Sendfile`, `X-Accel-Redirect` and `X-LiteSpeed-Location`: an application names a file, and the front sends the file instead of the application's body.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+use sendoff_exchange::sink;
+use sendoff_exchange::sink::Sink;
+use sendoff_fastcgi::channel::is_for_front;
+use sendoff_message::Cut;
+use sendoff_message::response::{CgiHead, ResponseHead, append_fields};
+use sendoff_site::naming::Naming;
+use sendoff_site::sendable::{ByPath, Denied};
+use sendoff_static_files as static_files;
+use sendoff_static_files::Entry;
+
+use crate::context::Context;
+use crate::error::Outcome;
+
+/// Fields of the application that are replaced by those of the file.
+const OF_THE_FILE: [&str; 4] = ["last-modified", "etag", "accept-ranges", "content-range"];
+
+/// What a response head names instead of a body: the name of the field, and its value.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Name<'h> {
+    /// An absolute path.
+    Path(&'static str, &'h Bytes),
+    /// A URI of the site.
+    Uri(&'static str, &'h Bytes),
+}
+
+impl Name<'_> {
+    /// The field, for people.
+    pub(crate) fn text(&self) -> String {
+        let (Self::Path(field, value) | Self::Uri(field, value)) = self;
+        format!("{field}: {}", String::from_utf8_lossy(value))
+    }
+}
+
+/// What a response head names instead of a body. Of several fields of one name the first that is not empty counts.
+pub(crate) fn named(head: &CgiHead) -> Option<Name<'_>> {
+    let value = |name: &str| head.values(name.as_bytes()).find(|value| !value.is_empty());
+    let by_uri = ["X-Accel-Redirect", "X-LiteSpeed-Location"];
+    let path = value("X-Sendfile").map(|path| Name::Path("X-Sendfile", path));
+    path.or_else(|| by_uri.into_iter().find_map(|name| Some(Name::Uri(name, value(name)?))))
+}
+
+/// The file that a response head names: the file that the worker has opened, else the file that has the name now.
+pub(crate) fn file(
+    naming: &Naming<'_>,
+    name: &Name<'_>,
+    opened: Option<OwnedFd>,
+) -> Result<Entry, Denied> {
+    let (is_path, value, found) = match name {
+        Name::Path(_, path) => (true, path, naming.by_path(path)),
+        Name::Uri(_, uri) => (false, uri, naming.by_uri(uri)),
+    };
+    let Some(opened) = opened else { return found };
+    // Of a URI the routes have seen the path.
+    let may_leave = |place: &Path| if is_path { naming.may_send(place) } else { Ok(()) };
+    naming.site().sendable.opened(is_path, value, opened, found, may_leave)
+}
+
+/// Answers with a file that an application has named.
+pub(crate) async fn respond(
+    context: &Context<'_>,
+    head: CgiHead,
+    mut entry: Entry,
+    sink: &mut dyn Sink,
+) -> Result<Outcome, Cut> {
+    let request = context.request;
+    if let Some(media_type) = head.values(b"content-type").next() {
+        entry.content_type = media_type.clone();
+    }
+    // Ranges and conditions concern successful GET and HEAD requests; other responses contain the whole file.
+    let reads =
+        [Method::GET, Method::HEAD].contains(&request.method) && head.status == StatusCode::OK;
+    let response = if reads {
+        static_files::respond_with(&entry, &request.method, &request.headers)
+    } else {
+        static_files::respond_with(&entry, &Method::GET, &HeaderMap::new())
+    };
+    if response.status.is_client_error() {
+        return Ok(Outcome::refused(response.status, response.headers));
+    }
+    let mut out = ResponseHead::of(head);
+    if response.status != StatusCode::OK {
+        (out.status, out.reason) = (response.status, None);
+    }
+    out.length = response.content_length;
+    out.accel_expires = out.take("X-Accel-Expires");
+    out.fields.retain(|field| !is_replaced(field.name()));
+    append_fields(&mut out, response.headers);
+    sink::respond(sink, out, response.body).await?;
+    Ok(Outcome::Sent)
+}
+
+/// Whether a field of the application is removed; the file may have a field of the same name.
+fn is_replaced(name: &[u8]) -> bool {
+    let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
+    OF_THE_FILE.into_iter().any(is) || is("content-type") || is_for_front(name)
+}

@@ -1,0 +1,322 @@
+//! A response that has begun: what it names instead of a body, and how it reaches the client.
+//!
+//! ```text
+//!  head ── names a file ─────────────────────▶ named, ranges ──▶ client
+//!   │   ── leads to another application ─────▶ led, reproxy ───▶ client      (the first application is free)
+//!   │   ── names files inside its body ──────▶ relay, zero_copy ▶ client
+//!   └── is an ordinary one ──────────────────▶ relay ───────────▶ client
+//! ```
+
+use http::{Method, StatusCode};
+use sendoff_config::ProxyProtocol;
+use sendoff_delivery::segment::Segment;
+use sendoff_exchange::layer::Layer;
+use sendoff_exchange::sink::Sink;
+use sendoff_fastcgi::channel::is_for_front;
+use sendoff_fastcgi::handover::Sockets;
+use sendoff_message::Cut;
+use sendoff_message::response::{CgiHead, ResponseHead};
+use sendoff_report::explain::Remark;
+use sendoff_site::naming::Naming;
+use sendoff_site::sendable::{Denied, Sendable};
+use sendoff_static_files::Entry;
+use sendoff_upstream_fastcgi::application::Application;
+
+use crate::application::beginning::Begun;
+use crate::application::exchange::Exchange;
+use crate::application::relay::{self, Body};
+use crate::application::script::Call;
+use crate::error::Outcome;
+use crate::response::companions::Companions;
+use crate::response::internal_redirect;
+use crate::response::named;
+use crate::response::ranges;
+use crate::response::rate_limit::Paced;
+use crate::response::reproxy;
+use crate::response::wanted::{NotShown, show};
+use crate::response::zero_copy::{self, ZeroCopy};
+
+/// What the body is made of.
+enum Source {
+    /// The application's own body, with files where `X-ZeroCopy` announces them.
+    Own(Option<ZeroCopy>),
+    /// What the head names. Boxed, because few heads name anything.
+    Named(Box<Named>),
+}
+
+/// What a head names instead of a body.
+#[expect(clippy::large_enum_variant, reason = "it is always in a box")]
+enum Named {
+    File(Entry),
+    /// The response of another application, to which a URI leads.
+    Led(internal_redirect::Way),
+    /// The response of another application, at one of several URLs.
+    Urls,
+    Ranges(Vec<Segment>),
+}
+
+/// Why a response is not sent.
+enum Unsendable {
+    Named(Denied),
+    /// An `X-ZeroCopy` that is wrong.
+    Announced(&'static str),
+}
+
+impl From<Denied> for Unsendable {
+    fn from(denied: Denied) -> Self {
+        Self::Named(denied)
+    }
+}
+
+impl From<Named> for Source {
+    fn from(named: Named) -> Self {
+        Self::Named(Box::new(named))
+    }
+}
+
+impl Call<'_> {
+    /// Sends the response, or what it names instead, in the way that it asks for.
+    pub(crate) async fn pass_on(
+        &self,
+        exchange: Exchange,
+        begun: Box<Begun>,
+        sink: &mut dyn Sink,
+    ) -> Result<Outcome, Cut> {
+        explain(sink, &exchange, &begun);
+        // The fields of the response that named this URL were obeyed already. The fields of an object store may come from its users.
+        let is_led = self.context.request.is_led;
+        let companions = if is_led { Companions::default() } else { Companions::of(&begun.head) };
+        if let Some(report) = sink.client().report() {
+            companions.notes().for_each(|note| report.note(note));
+        }
+        if companions.change_response() {
+            // Boxed, because few responses need it.
+            return Box::pin(self.pass_on_changed(exchange, begun, companions, sink)).await;
+        }
+        self.pass_on_as_it_is(exchange, begun, companions.is_unbuffered, sink).await
+    }
+
+    /// Sends the response with another head, or slower.
+    async fn pass_on_changed(
+        &self,
+        exchange: Exchange,
+        begun: Box<Begun>,
+        companions: Companions,
+        sink: &mut dyn Sink,
+    ) -> Result<Outcome, Cut> {
+        // The table of `sendoff explain` is not paced.
+        let rate = companions.rate.filter(|_| sink.client().report().is_none());
+        let mut with_charset = Layer::new(sink, false, |head| companions.change(head));
+        let mut paced;
+        let sink: &mut dyn Sink = match rate {
+            Some(rate) => {
+                self.is_paced.set(true);
+                paced = Paced::new(&mut with_charset, &self.context.request.method, rate);
+                &mut paced
+            }
+            None => &mut with_charset,
+        };
+        self.pass_on_as_it_is(exchange, begun, companions.is_unbuffered, sink).await
+    }
+
+    async fn pass_on_as_it_is(
+        &self,
+        exchange: Exchange,
+        mut begun: Box<Begun>,
+        is_unbuffered: bool,
+        sink: &mut dyn Sink,
+    ) -> Result<Outcome, Cut> {
+        let naming = Naming::new(self.context.site, self.context.request);
+        let mut source = self.source(&exchange, &mut begun, &naming);
+        let wanted = naming.into_wanted();
+        if source.is_ok() && !wanted.is_empty() {
+            // On the heap, because few names are asked for a password.
+            if let Err(refused) = Box::pin(show(&self.context, &wanted)).await {
+                match refused {
+                    NotShown::Password(refused) => {
+                        exchange.drain();
+                        return Ok(refused);
+                    }
+                    NotShown::Access(denied) => source = Err(denied.into()),
+                }
+            }
+        }
+        match source {
+            Ok(Source::Own(zero_copy)) => {
+                let body = self.begin_body(*begun, zero_copy, is_unbuffered, sink)?;
+                relay::pass_body(&self.context, sink, exchange, body).await?;
+                Ok(Outcome::Sent)
+            }
+            Ok(Source::Named(named)) => {
+                exchange.drain();
+                let site = self.context.site;
+                let sink = &mut Layer::new(sink, false, |head| site.note_named(head));
+                Box::pin(self.send_named(begun.head, *named, sink)).await
+            }
+            Err(Unsendable::Named(Denied { status, why })) => {
+                let (who, request) = (exchange.who(), &**self.log_name());
+                exchange.drain();
+                tracing::error!(request, "{who} named a file, answered with {status}: {why}");
+                Ok(Outcome::refused(status, []))
+            }
+            Err(Unsendable::Announced(bad)) => {
+                let (who, request) = (exchange.who(), &**self.log_name());
+                tracing::error!(request, "{who}: answered with 502: it sent {bad}");
+                Ok(Outcome::refused(StatusCode::BAD_GATEWAY, []))
+            }
+        }
+    }
+
+    /// Decides what the body is made of.
+    ///
+    /// # Errors
+    /// What the head names may not be sent, or is no name.
+    fn source(
+        &self,
+        exchange: &Exchange,
+        begun: &mut Begun,
+        naming: &Naming<'_>,
+    ) -> Result<Source, Unsendable> {
+        let site = self.context.site;
+        let sendable = &site.sendable;
+        let said = self.context.effects.name_files;
+        if self.context.request.is_led || said == Some(false) {
+            return Ok(Source::Own(None));
+        }
+        let may_name = said.unwrap_or_else(|| may_name_files(exchange, sendable));
+        let head = &begun.head;
+        let name = named::named(head);
+        if let Some(named::Name::Uri(_, uri)) = &name
+            && let Some(way) =
+                internal_redirect::by_uri(&self.context, naming, may_name, head, uri)?
+        {
+            return Ok(Named::Led(way).into());
+        }
+        let opened = begun.named.take();
+        if let Some(name) = name.filter(|_| may_name) {
+            return Ok(Named::File(named::file(naming, &name, opened)?).into());
+        }
+        if reproxy::urls(head).is_some() && (may_name || site.may_lead()) {
+            return Ok(Named::Urls.into());
+        }
+        if let Some(value) = ranges::ranges(head).filter(|_| may_name) {
+            return Ok(Named::Ranges(ranges::open(naming, value)?).into());
+        }
+        let may_mix = match exchange {
+            // Our own workers hand files over; for them `X-ZeroCopy` is an ordinary field, unless the operator wants it.
+            Exchange::Worker(_) => said.unwrap_or_else(|| sendable.is_set_up()),
+            Exchange::Application(_) | Exchange::Gateway(_) => may_name,
+        };
+        let zero_copy = may_mix.then(|| ZeroCopy::announced(head)).flatten().transpose();
+        zero_copy.map(Source::Own).map_err(Unsendable::Announced)
+    }
+
+    /// Answers with what a head names. The application is free.
+    async fn send_named(
+        &self,
+        head: CgiHead,
+        named: Named,
+        sink: &mut dyn Sink,
+    ) -> Result<Outcome, Cut> {
+        match named {
+            Named::File(entry) => named::respond(&self.context, head, entry, sink).await,
+            Named::Led(way) => internal_redirect::follow(&self.context, head, &way, sink).await,
+            Named::Urls => reproxy::respond(self, head, sink).await,
+            Named::Ranges(segments) => {
+                ranges::respond(head, segments, sink).await?;
+                Ok(Outcome::Sent)
+            }
+        }
+    }
+
+    /// Queues the head of the application's own response, and returns the state in which its body begins.
+    fn begin_body(
+        &self,
+        begun: Begun,
+        zero_copy: Option<ZeroCopy>,
+        is_unbuffered: bool,
+        sink: &mut dyn Sink,
+    ) -> Result<Body, Cut> {
+        let Begun { head, rest, length, .. } = begun;
+        // The length that a worker announces is 0 for a response without a body (HEAD), not that of GET's body.
+        let has_body =
+            self.context.request.method != Method::HEAD && head.status != StatusCode::NOT_MODIFIED;
+        let mut head = ResponseHead::of(head);
+        let has_names = zero_copy.is_some();
+        // A body with file names in it has another length than the response.
+        head.length = head.length.or(length.filter(|_| has_body)).filter(|_| !has_names);
+        head.accel_expires = head.take("X-Accel-Expires");
+        if is_unbuffered {
+            // nginx does not keep such a response either.
+            head.accel_expires = Some("0".into());
+        }
+        if has_names {
+            self.context.site.note_named(&mut head);
+        }
+        head.fields.retain(|field| {
+            let is_places = has_names && field.is(zero_copy::FIELD);
+            !is_places && !is_for_front(field.name())
+        });
+        sink.begin(head)?;
+        let zero_copy = zero_copy.filter(|_| has_body);
+        Ok(Body { rest, surplus: false, zero_copy, is_unbuffered })
+    }
+}
+
+/// Whether the upstream may name files in its response. An upstream over HTTP, SCGI or AJP can be a foreign server, which must not get
+/// at files of this machine: it may only where the operator has listed folders that files may be sent from.
+fn may_name_files(exchange: &Exchange, sendable: &Sendable) -> bool {
+    !matches!(exchange, Exchange::Gateway(_)) || sendable.is_set_up()
+}
+
+/// Tells the report, if there is one, which upstream answers, and passes early remarks on.
+fn explain(sink: &mut dyn Sink, exchange: &Exchange, begun: &Begun) {
+    let Some(report) = sink.client().report() else { return };
+    report.answered_by(exchange.who());
+    let mut told = Remark::default();
+    for remark in begun.explanations.iter().map(|text| Remark::decode(text)) {
+        told.clone_from(&remark);
+        report.remark(remark);
+    }
+    let named = named::named(&begun.head).map(|name| name.text());
+    let ranges = || {
+        ranges::ranges(&begun.head).map(|value| format!("X-Sendfile2: {}", value.escape_ascii()))
+    };
+    if let Some(what) = named.or_else(ranges) {
+        report.remark(Remark { how: "file".to_owned(), what, ..Remark::default() });
+    } else if let Exchange::Application(exchange) = exchange {
+        let or = |told: String, known: &str| if told.is_empty() { known.to_owned() } else { told };
+        report.remark(Remark {
+            how: "bytes".to_owned(),
+            from: told.from,
+            what: or(told.what, "a FastCGI application"),
+            why: or(told.why, handover(exchange.application(), exchange.is_framed())),
+        });
+    } else if let Exchange::Gateway(exchange) = exchange {
+        let protocol = match exchange.gateway().proxy().protocol {
+            ProxyProtocol::Http { .. } => "HTTP",
+            ProxyProtocol::Scgi => "SCGI",
+            ProxyProtocol::Ajp { .. } => "AJP",
+        };
+        report.remark(Remark {
+            how: "bytes".to_owned(),
+            what: format!("an application that speaks {protocol}"),
+            why: "the protocol knows no files".to_owned(),
+            ..Remark::default()
+        });
+    }
+}
+
+/// Which ways of handing over a FastCGI application has shown to know, for `sendoff explain`.
+fn handover(application: &Application, is_framed: bool) -> &'static str {
+    if is_framed {
+        "it hands over files, and copies the rest"
+    } else if application.knows_channel() {
+        "it can hand over files, but did not in this response: the first one after a start, or its user may take no lease \
+         (docs/fastcgi.md)"
+    } else if application.knows_region() || application.knows_direct() != Sockets::None {
+        "it hands over memory, no files"
+    } else {
+        "it has not said that it knows handover: php-fpm does with the extension sendoff.so (docs/fastcgi.md)"
+    }
+}

@@ -1,0 +1,314 @@
+//! `X-Reproxy-URL: URL URL`, of perlbal: the body is that of the first URL which has one, and the application is free at once.
+//!
+//! Only the applications of internal routes are asked, by their paths, so no application can make the server ask another machine. They see
+//! nothing of the client but what it says about the part that it wants: no cookie, no password.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::header::{self, HeaderName};
+use http::uri::Uri;
+use http::{HeaderMap, StatusCode};
+use sendoff_exchange::layer::Layer;
+use sendoff_exchange::sink::Sink;
+use sendoff_message::Cut;
+use sendoff_message::request::{CONDITIONS, Request};
+use sendoff_message::response::{CgiHead, Field, ResponseHead};
+use sendoff_site::effects::Effects;
+use sendoff_site::sendable::Denied;
+use sendoff_site::{Led, Rewrites};
+
+use crate::application::beginning::{Answer, Begun};
+use crate::application::exchange::Exchange;
+use crate::application::failure::Failure;
+use crate::application::proxy::{self, Passed};
+use crate::application::script::Call;
+use crate::context::Context;
+use crate::error::Outcome;
+use crate::head_rules;
+use crate::response::internal_redirect;
+
+const FIELD: &[u8] = b"x-reproxy-url";
+const EXPECTED_SIZE: &[u8] = b"x-reproxy-expected-size";
+
+/// URLs of one response that are tried; the others are not looked at.
+const MAX_URLS: usize = 8;
+
+/// Fields of the other application that describe its bytes, and take the place of the first one's.
+const OF_THE_BYTES: [HeaderName; 5] = [
+    header::LAST_MODIFIED,
+    header::ETAG,
+    header::ACCEPT_RANGES,
+    header::CONTENT_RANGE,
+    header::CONTENT_ENCODING,
+];
+
+/// The value of the field, if a head has it.
+pub(crate) fn urls(head: &CgiHead) -> Option<&Bytes> {
+    head.values(FIELD).find(|value| !value.is_empty())
+}
+
+/// One URL that may be asked.
+struct Target {
+    url: String,
+    request: Request,
+    effects: Effects,
+    led: Led,
+}
+
+/// Answers with the first URL that a head names and that has a body.
+///
+/// # Errors
+/// The client has gone, or its response was cut short after it had begun.
+pub(crate) async fn respond(
+    call: &Call<'_>,
+    own: CgiHead,
+    sink: &mut dyn Sink,
+) -> Result<Outcome, Cut> {
+    let shown = &**call.log_name();
+    let value = urls(&own).cloned().unwrap_or_default();
+    let expected = own.values(EXPECTED_SIZE).next().and_then(|size| number(size));
+    let named = value.split(u8::is_ascii_whitespace).filter(|url| !url.is_empty());
+    let mut refused = Vec::new();
+    for url in named.take(MAX_URLS) {
+        let target = match target(&call.context, &own, url) {
+            Ok(target) => target,
+            Err(Denied { status, why }) => {
+                tracing::error!(request = shown, "X-Reproxy-URL is not asked: {why}");
+                refused.push(status);
+                continue;
+            }
+        };
+        match ask(call, &target, expected, sink).await? {
+            Ok((exchange, begun)) => {
+                return pass_on(call, own, &target, exchange, begun, sink).await;
+            }
+            Err(Failure { status, why, .. }) => {
+                tracing::warn!(request = shown, "X-Reproxy-URL {}: {why}", target.url);
+                refused.push(status);
+            }
+        }
+    }
+    // 404 only if that is what all of them say.
+    let worst =
+        refused.into_iter().max_by_key(|status| (*status != StatusCode::NOT_FOUND, *status));
+    let status = worst.unwrap_or(StatusCode::BAD_GATEWAY);
+    tracing::error!(request = shown, "answered with {status}: no URL of X-Reproxy-URL has a body");
+    Ok(Outcome::refused(status, []))
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// The internal route that passes requests on to where a URL leads.
+fn target(context: &Context<'_>, own: &CgiHead, url: &[u8]) -> Result<Target, Denied> {
+    let text = url.escape_ascii().to_string();
+    let denied =
+        |why: &str| Denied { status: StatusCode::FORBIDDEN, why: format!("{text}: {why}") };
+    let (origin, authority, path) = parts(url).ok_or_else(|| denied("it is no URL"))?;
+    let bad_path = |bad: sendoff_message::request::BadPath| denied(bad.0);
+    let mut request =
+        internal_redirect::request_for(context.request, own, &path).map_err(bad_path)?;
+    request.headers = of_the_part(&request.headers);
+    request.host = Some(authority);
+    let gateways = &context.services.gateways[context.site.number];
+    let is_meant = |application: usize, rewrites: Rewrites| {
+        let gateway = gateways.get(application).map(|gateway| gateway.name());
+        // The URL is asked for as it is.
+        rewrites == Rewrites::KeepUri
+            && gateway.is_some_and(|name| name.eq_ignore_ascii_case(&origin))
+    };
+    let mut effects = Effects::default();
+    match context.site.lead(&mut request, &mut effects, is_meant) {
+        Ok(Some(led)) => Ok(Target { url: text, request, effects, led }),
+        Ok(None) => Err(denied(&format!(
+            "no route with internal = true and proxy = \"{origin}\" concerns its path"
+        ))),
+        Err(answer) => Err(Denied::of(answer, url)),
+    }
+}
+
+/// Scheme, host and port as routes name them; the host and port as the URL has them; path and query.
+fn parts(url: &[u8]) -> Option<(String, Bytes, Bytes)> {
+    // A fragment is not sent, a backslash is a slash to some readers, and a name before the host belongs in no log.
+    if url.iter().any(|byte| b"#\\@".contains(byte) || !byte.is_ascii_graphic()) {
+        return None;
+    }
+    let uri = Uri::try_from(url).ok()?;
+    let (scheme, authority) = (uri.scheme_str()?, uri.authority()?);
+    let usual = match scheme {
+        "http" => 80,
+        "https" => 443,
+        _ => return None,
+    };
+    // For "host:x" `Uri` says that there is no port.
+    let port = match authority.as_str().strip_prefix(uri.host()?)? {
+        "" => usual,
+        rest => {
+            let digits = rest.strip_prefix(':')?;
+            let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+            digits.parse::<u16>().ok().filter(|_| is_number)?
+        }
+    };
+    let origin = format!("{scheme}://{}:{port}", uri.host()?).to_ascii_lowercase();
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+    Some((origin, Bytes::from(authority.to_string()), Bytes::from(path)))
+}
+
+/// The fields in which the client says which part it wants.
+fn of_the_part(headers: &HeaderMap) -> HeaderMap {
+    let mut kept = HeaderMap::new();
+    for name in CONDITIONS {
+        for value in headers.get_all(&name) {
+            kept.append(&name, value.clone());
+        }
+    }
+    kept
+}
+
+/// Asks for one URL. An error is for the next URL to mend.
+async fn ask(
+    call: &Call<'_>,
+    target: &Target,
+    expected: Option<u64>,
+    sink: &mut dyn Sink,
+) -> Result<Result<(Exchange, Box<Begun>), Failure>, Cut> {
+    let context = Context { request: &target.request, effects: &target.effects, ..call.context };
+    let gateway = &context.services.gateways[context.site.number][target.led.application];
+    let passed = Passed { application: target.led.application, prefix: target.led.prefix };
+    let message = match proxy::message(&context, gateway, passed, sink) {
+        Ok(message) => message,
+        Err(Failure { why, .. }) => return Ok(Err(Failure::bad_gateway(why))),
+    };
+    let answered = proxy::ask(&Call::new(context), gateway, &Rc::new(message), sink).await?;
+    Ok(answered.and_then(|(exchange, answer)| match answer {
+        Answer::Begun(begun) => is_wanted(&begun.head, expected).map(|()| (exchange, begun)),
+        Answer::Sent(_) | Answer::Switch(_) => Err(Failure::bad_gateway("it changes the protocol")),
+    }))
+}
+
+/// Whether a response is successful and has the expected size, if one is.
+fn is_wanted(head: &CgiHead, expected: Option<u64>) -> Result<(), Failure> {
+    match (head.status, expected) {
+        (StatusCode::OK, Some(size)) if head.content_length != Some(size) => {
+            let why = format!("it has not the {size} bytes of X-Reproxy-Expected-Size");
+            Err(Failure::bad_gateway(why))
+        }
+        (
+            StatusCode::OK
+            | StatusCode::PARTIAL_CONTENT
+            | StatusCode::NOT_MODIFIED
+            | StatusCode::RANGE_NOT_SATISFIABLE,
+            _,
+        ) => Ok(()),
+        (status @ (StatusCode::NOT_FOUND | StatusCode::GONE), _) => {
+            Err(Failure::new(StatusCode::NOT_FOUND, format!("it is answered with {status}")))
+        }
+        (status, _) => Err(Failure::bad_gateway(format!("it is answered with {status}"))),
+    }
+}
+
+async fn pass_on(
+    call: &Call<'_>,
+    own: CgiHead,
+    target: &Target,
+    exchange: Exchange,
+    begun: Box<Begun>,
+    sink: &mut dyn Sink,
+) -> Result<Outcome, Cut> {
+    sink.client().notes().upstream = Some(exchange.who());
+    if let Some(report) = sink.client().report() {
+        report.note(format!("led there by X-Reproxy-URL: {}", target.url));
+    }
+    let own = ResponseHead::of(own);
+    let mut merged = Layer::new(sink, false, |head| {
+        head_rules::apply(head, &target.effects);
+        merge(&own, head);
+    });
+    let context = Context { request: &target.request, effects: &target.effects, ..call.context };
+    Call::new(context).pass_on(exchange, begun, &mut merged).await
+}
+
+/// As in perlbal: the first application's head, with the other's length, and what it says about its bytes.
+fn merge(own: &ResponseHead, head: &mut ResponseHead) {
+    let other = std::mem::replace(head, own.clone());
+    if other.status != StatusCode::OK {
+        (head.status, head.reason) = (other.status, None);
+    }
+    head.length = other.length;
+    head.accel_expires = head.take("X-Accel-Expires");
+    let is_of_the_bytes = |field: &Field| OF_THE_BYTES.iter().any(|name| field.is(name));
+    head.fields.retain(|field| {
+        !is_of_the_bytes(field) && !sendoff_fastcgi::channel::is_for_front(field.name())
+    });
+    let has_type = head.has("Content-Type");
+    head.fields.extend(
+        other
+            .fields
+            .into_iter()
+            .filter(|field| is_of_the_bytes(field) || !has_type && field.is("Content-Type")),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read_in_one_way() {
+        for (url, expected) in [
+            ("http://a.test/x?y=z", Some(("http://a.test:80", "a.test", "/x?y=z"))),
+            ("HTTPS://A.test:444/%2e", Some(("https://a.test:444", "A.test:444", "/%2e"))),
+            ("http://[::1]:8/x", Some(("http://[::1]:8", "[::1]:8", "/x"))),
+            ("http://a.test", Some(("http://a.test:80", "a.test", "/"))),
+            ("http://a.test?x", Some(("http://a.test:80", "a.test", "/?x"))),
+            ("http://a.test@b.test/", None),
+            ("http://u:p@a.test/", None),
+            ("http://a.test\\@b.test/", None),
+            ("http://a.test:99999/", None),
+            ("http://a.test:+80/", None),
+            ("http://a.test:/", None),
+            ("ftp://a.test:80/", None),
+            ("http:///x", None),
+            ("//a.test/x", None),
+            ("/x", None),
+            ("a.test/x", None),
+            ("ftp://a.test/x", None),
+            ("file:///etc/passwd", None),
+            ("http://a.test/#x", None),
+            ("", None),
+        ] {
+            let parts = parts(url.as_bytes());
+            let shown = parts.map(|(origin, authority, path)| {
+                let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+                (origin, text(authority), text(path))
+            });
+            let expected = expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned()));
+            assert_eq!(shown, expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn the_head_is_the_first_ones_with_what_describes_the_bytes() {
+        let block = "Status: 200\nContent-Type: a/b\nX-Own: 1\nETag: \"own\"\nContent-Range: x\nX-Reproxy-URL: u\nContent-Length: 7\n\n";
+        let own = ResponseHead::of(CgiHead::parse(&Bytes::from_static(block.as_bytes())).unwrap());
+        let mut head = ResponseHead::new(StatusCode::PARTIAL_CONTENT, Some(3));
+        for (name, value) in [
+            ("Content-Type", "c/d"),
+            ("ETag", "\"s\""),
+            ("Content-Range", "bytes 0-2/9"),
+            ("Set-Cookie", "s=1"),
+        ] {
+            head.field(name, value);
+        }
+        merge(&own, &mut head);
+        assert_eq!((head.status.as_u16(), head.length), (206, Some(3)));
+        let fields: Vec<_> = head.fields.iter().map(Field::text).collect();
+        assert_eq!(
+            fields,
+            ["Content-Type: a/b", "X-Own: 1", "ETag: \"s\"", "Content-Range: bytes 0-2/9"]
+        );
+    }
+}

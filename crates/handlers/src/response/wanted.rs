@@ -1,0 +1,78 @@
+//! What routes want of a client for what an application has named for it: a password, the word of an authorizer.
+
+use http::StatusCode;
+use http::header::AUTHORIZATION;
+use sendoff_auth::{Access, challenge};
+use sendoff_message::request::Request;
+use sendoff_site::effects::{Effects, Wanted};
+use sendoff_site::sendable::Denied;
+
+use crate::application::authorizer::{self, Verdict};
+use crate::context::Context;
+use crate::error::Outcome;
+
+/// What of what routes want the client has not shown.
+pub(crate) enum NotShown {
+    /// A password: it may show one.
+    Password(Outcome),
+    Access(Denied),
+}
+
+impl NotShown {
+    fn access(status: StatusCode, named: &Request, why: &str) -> Self {
+        Self::Access(Denied { status, why: format!("{}: {why}", named.path.escape_ascii()) })
+    }
+}
+
+/// Whether the client has shown what routes want before they let an application name these for it.
+///
+/// # Errors
+/// It has not.
+pub(crate) async fn show(
+    context: &Context<'_>,
+    wanted: &[(Request, Wanted)],
+) -> Result<(), NotShown> {
+    let Context { services, site, request, .. } = *context;
+    for (named, Wanted { auth, authorizers }) in wanted {
+        if let Some(auth) = auth {
+            let field = request.headers.get(AUTHORIZATION).map(|value| value.as_bytes());
+            let access = services.auth.check(&site.line, &auth.users, field, &request.peer);
+            match access.await {
+                Ok(Access::User(_)) => {}
+                Ok(Access::Denied) => {
+                    let shown = request.shown();
+                    let path = named.path.escape_ascii();
+                    tracing::warn!(
+                        request = shown,
+                        "answered with 401: {path} was named, and a route asks for a password"
+                    );
+                    let challenge = [("WWW-Authenticate", challenge(&auth.realm))];
+                    let refused = Outcome::refused(StatusCode::UNAUTHORIZED, challenge);
+                    return Err(NotShown::Password(refused));
+                }
+                Ok(Access::TooMany) => {
+                    let why = "too many passwords from the client wait to be checked";
+                    return Err(NotShown::access(StatusCode::TOO_MANY_REQUESTS, named, why));
+                }
+                Err(error) => {
+                    let why = format!("the password file {}: {error}", auth.users.display());
+                    let status = StatusCode::INTERNAL_SERVER_ERROR;
+                    return Err(NotShown::access(status, named, &why));
+                }
+            }
+        }
+        let effects = Effects::default();
+        let context = Context { request: named, effects: &effects, ..*context };
+        for authorizer in authorizers {
+            let (who, verdict) = authorizer::ask(&context, authorizer).await;
+            let status = match verdict {
+                Verdict::Granted(_) => continue,
+                Verdict::Denied(denial) => denial.status(),
+                Verdict::Failed(status) => status,
+            };
+            let why = format!("the authorizer {who} does not allow it");
+            return Err(NotShown::access(status, named, &why));
+        }
+    }
+    Ok(())
+}
