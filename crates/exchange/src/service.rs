@@ -38,11 +38,55 @@ impl<S> Current<S> {
     }
 }
 
+/// What is to be done with a request, made before its body is read.
+pub trait Plan {
+    /// What becomes of the request's body.
+    fn body(&self) -> BodyTerms;
+}
+
+/// What becomes of a request's body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BodyTerms {
+    /// The largest body that is accepted, in bytes.
+    pub max: u64,
+    /// The way to the handler.
+    pub intake: Intake,
+}
+
+/// The way of a request's body to the handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Intake {
+    /// No handler uses it: the protocol reads and drops the body, and sends no `100 Continue`.
+    Unused,
+    /// The handler begins when the body is complete.
+    Whole,
+    /// The handler takes the body while it arrives, if its length was announced; else as [`Whole`](Self::Whole).
+    StreamOfKnownLength,
+    /// The handler takes the body while it arrives.
+    Stream,
+}
+
+impl BodyTerms {
+    /// True if a handler uses the body.
+    pub fn is_wanted(self) -> bool {
+        self.intake != Intake::Unused
+    }
+
+    /// True if the handler takes a body with this framing while it arrives.
+    pub fn streams(self, framing: BodyFraming) -> bool {
+        match self.intake {
+            Intake::Unused | Intake::Whole => false,
+            Intake::StreamOfKnownLength => matches!(framing, BodyFraming::Length(1..)),
+            Intake::Stream => true,
+        }
+    }
+}
+
 /// Answers requests. One value per event loop and configuration.
 #[expect(async_fn_in_trait, reason = "an event loop is one thread: its futures need not be Send")]
 pub trait Service {
     /// Which handler will answer a request, and how.
-    type Plan;
+    type Plan: Plan;
 
     /// Time and size limits for clients.
     fn limits(&self) -> &FrontConfig;
@@ -64,17 +108,6 @@ pub trait Service {
     /// Chooses the handler, before the body has been read. Changes the request as the site's rules say, and removes fields that are
     /// meant for the server itself.
     async fn plan(&self, request: &mut Request) -> Self::Plan;
-
-    /// The largest request body that the handler takes, in bytes.
-    fn max_body(&self, plan: &Self::Plan) -> u64;
-
-    /// Whether the handler uses the request's body. If not, the protocol reads and drops the body, and sends no `100 Continue`.
-    fn wants_body(plan: &Self::Plan) -> bool;
-
-    /// Whether the handler takes the body of the request, whose framing is this, while it arrives. Only asked if it wants the body.
-    fn streams_body(&self, _plan: &Self::Plan, _request: &Request, _framing: BodyFraming) -> bool {
-        false
-    }
 
     /// Answers a request.
     ///

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::BytesMut;
 use http::{Method, StatusCode, Version};
 use sendoff_exchange::lifecycle::Lifecycle;
-use sendoff_exchange::service::{Current, Service};
+use sendoff_exchange::service::{Current, Plan, Service};
 use sendoff_http1::{BodyDecoder, BodyFraming, Decoded, Head, HeadDecoder, Limits, RequestError};
 use sendoff_message::request::{
     Body, BodyStore, BodyStream, NOT_STORED, Origin, Request, named, not_stored, received,
@@ -272,13 +272,14 @@ impl<T: Transport> Connection<T> {
         waits: bool,
     ) -> Result<Received<S::Plan>, End> {
         let plan = service.plan(request).await;
-        let mut decoder = BodyDecoder::new(framing, service.max_body(&plan))?;
-        let wanted = S::wants_body(&plan);
+        let terms = plan.body();
+        let mut decoder = BodyDecoder::new(framing, terms.max)?;
+        let wanted = terms.is_wanted();
         if waits && !wanted && self.buffer.is_empty() {
             return Ok(Received { plan, keep_alive: false, rest: None });
         }
         let mut store = if wanted { BodyStore::keep() } else { BodyStore::discard() };
-        let streams = wanted && service.streams_body(&plan, request, framing);
+        let streams = terms.streams(framing);
         let (mut must_ask, mut pace) = (waits, Pace::new(service.limits().timeouts.body));
         let mut rest = None;
         let mut turn = 0;

@@ -16,7 +16,7 @@ use sendoff_delivery::segment::{FileSegment, OpenFile, Segment};
 use sendoff_exchange::client::{Client, Lender};
 use sendoff_exchange::clients::Connections;
 use sendoff_exchange::lifecycle::{Lifecycle, Stage};
-use sendoff_exchange::service::{Current, Service};
+use sendoff_exchange::service::{BodyTerms, Current, Intake, Plan, Service};
 use sendoff_exchange::sink::{Sink, flush, respond, unless_gone};
 use sendoff_fastcgi::direct::{Rest, Sent};
 use sendoff_message::Cut;
@@ -39,8 +39,17 @@ struct Noting {
     lines: RefCell<Vec<(u16, u64)>>,
 }
 
+/// A plan for requests whose bodies are dropped.
+struct MaxBody(u64);
+
+impl Plan for MaxBody {
+    fn body(&self) -> BodyTerms {
+        BodyTerms { max: self.0, intake: Intake::Unused }
+    }
+}
+
 impl Service for Noting {
-    type Plan = ();
+    type Plan = MaxBody;
 
     fn limits(&self) -> &FrontConfig {
         &self.limits
@@ -54,17 +63,11 @@ impl Service for Noting {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    async fn plan(&self, _request: &mut Request) {}
-
-    fn max_body(&self, _plan: &()) -> u64 {
-        self.limits.limits.max_body
+    async fn plan(&self, _request: &mut Request) -> MaxBody {
+        MaxBody(self.limits.limits.max_body)
     }
 
-    fn wants_body((): &()) -> bool {
-        false
-    }
-
-    async fn answer(&self, (): (), _: &Request, _: &mut dyn Sink) -> Result<(), Cut> {
+    async fn answer(&self, _: MaxBody, _: &Request, _: &mut dyn Sink) -> Result<(), Cut> {
         Ok(())
     }
 

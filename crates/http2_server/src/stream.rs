@@ -9,7 +9,7 @@ use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::SendResponse;
 use http::{Request as Incoming, Response, StatusCode};
-use sendoff_exchange::service::Service;
+use sendoff_exchange::service::{Plan, Service};
 use sendoff_http1::{BodyFraming, Head, RequestError};
 use sendoff_message::Fault;
 use sendoff_message::request::{
@@ -66,7 +66,7 @@ pub(crate) async fn serve<S: Service>(
     };
     match received {
         Ok((plan, request, rest)) => {
-            let most = service.max_body(&plan);
+            let most = plan.body().max;
             let mut exchange = Exchange::new(&open, &*service, &asked, Some(&request), response);
             let answered = {
                 let mut answered = pin!(service.answer(plan, &request, &mut exchange));
@@ -132,12 +132,13 @@ async fn receive<S: Service>(
     let mut request = received::request(head, origin, proxies, ids)
         .map_err(|bad| (refused(StatusCode::BAD_REQUEST, bad.0), None))?;
     let plan = service.plan(&mut request).await;
-    let most = service.max_body(&plan);
+    let terms = plan.body();
+    let most = terms.max;
     let is_too_large = matches!(framing, BodyFraming::Length(length) if length > most);
     if is_too_large {
         return Err((RequestError::BodyTooLarge.into(), Some(request)));
     }
-    let wanted = S::wants_body(&plan);
+    let wanted = terms.is_wanted();
     if body.is_end_stream() || waits && !wanted {
         return Ok((plan, request, None));
     }
@@ -147,7 +148,7 @@ async fn receive<S: Service>(
         // It fails if the client has gone, which the body will tell, too.
         let _gone = response.send_informational(interim);
     }
-    if wanted && service.streams_body(&plan, &request, framing) {
+    if terms.streams(framing) {
         let len = match framing {
             BodyFraming::Length(len) => Some(len),
             BodyFraming::Chunked | BodyFraming::None => None,

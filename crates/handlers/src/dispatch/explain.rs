@@ -3,21 +3,27 @@
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Method, StatusCode, Version};
+use http::{Method, StatusCode, Version, header};
+use sendoff_compress::Policy;
 use sendoff_delivery::Progress;
 use sendoff_delivery::segment::Segment;
 use sendoff_exchange::client::Client;
 use sendoff_exchange::sink::{self, Fit, Room, Sink};
 use sendoff_message::Cut;
+use sendoff_message::request::Request;
 use sendoff_message::response::{Framing, ResponseEnd, ResponseHead};
 use sendoff_report::explain::{FIELD, FileWay, Remark, Report};
 use sendoff_report::log_line::Notes;
+use sendoff_site::effects::Answer;
+use sendoff_site::router::Route;
 
+use super::plan::SitePlan;
+use super::{answer_or_refuse, filters};
 use crate::context::Context as Known;
 
 /// What the table shows before the handler begins.
 #[derive(Debug)]
-pub(crate) enum Before {
+enum Before {
     Script,
     /// A static file with this path.
     File(String),
@@ -26,7 +32,7 @@ pub(crate) enum Before {
 }
 
 /// Collects the segments of a response and sends nothing to the client. It is a client itself, to which nothing can be lent.
-pub(crate) struct Table<'c> {
+struct Table<'c> {
     client: &'c mut dyn Client,
     report: Report,
     /// As the handler made it.
@@ -36,7 +42,7 @@ pub(crate) struct Table<'c> {
 }
 
 impl<'c> Table<'c> {
-    pub(crate) fn new(client: &'c mut dyn Client, before: Before, way: FileWay) -> Self {
+    fn new(client: &'c mut dyn Client, before: Before, way: FileWay) -> Self {
         let mut report = Report::new(way);
         match before {
             Before::Script => {}
@@ -52,7 +58,7 @@ impl<'c> Table<'c> {
     }
 
     /// The report, and the head of the response.
-    pub(crate) fn into_report(self) -> (Report, Option<ResponseHead>) {
+    fn into_report(self) -> (Report, Option<ResponseHead>) {
         (self.report, self.head)
     }
 }
@@ -114,8 +120,45 @@ impl Client for Table<'_> {
     }
 }
 
+/// Answers with the table of what the response would be. `policy`: how it would be compressed.
+pub(super) async fn answer(
+    context: &Known<'_>,
+    planned: &SitePlan,
+    policy: Option<Policy<'_>>,
+    sink: &mut dyn Sink,
+) -> Result<(), Cut> {
+    let (request, answer) = (context.request, &planned.answer);
+    let encrypts = request.tls.as_ref().is_some_and(|tls| !tls.by_kernel);
+    let way = if encrypts { FileWay::Encrypted } else { FileWay::Sendfile };
+    let mut table = Table::new(sink.client(), before(answer, request), way);
+    let answered = answer_or_refuse(context, planned, &mut table).await;
+    let (mut report, head) = table.into_report();
+    context.effects.authorized.notes.iter().for_each(|note| report.note(note.clone()));
+    if context.effects.filtered.is_some() {
+        report.note("the file passes through a filter".to_owned());
+    }
+    if let Some((policy, mut head)) = policy.zip(head) {
+        filters::change(context, &mut head);
+        let accepts = request.headers.contains_key(header::ACCEPT_ENCODING);
+        let policy = if accepts { policy } else { policy.for_everything() };
+        report.compression(policy.explanation(&head));
+    }
+    send(context, sink, &report, answered.err()).await
+}
+
+/// What `sendoff explain` shows about the handler.
+fn before(answer: &Answer, request: &Request) -> Before {
+    match answer {
+        Answer::Route(Route::Script(_)) | Answer::Proxy { .. } => Before::Script,
+        Answer::Route(Route::File(_)) => {
+            Before::File(String::from_utf8_lossy(&request.path).into_owned())
+        }
+        _ => Before::Server,
+    }
+}
+
 /// Sends the table to the client. `cut` tells why the response is not complete, if it is not.
-pub(crate) async fn send(
+async fn send(
     context: &Known<'_>,
     sink: &mut dyn Sink,
     report: &Report,

@@ -1,0 +1,131 @@
+//! What a client must show before it gets an answer: passwords that routes and `.htaccess` files ask for, and the word of authorizers.
+
+use std::cell::RefCell;
+use std::path::Path;
+
+use http::{StatusCode, header};
+use sendoff_auth::{Access, challenge};
+use sendoff_lua_host::ScriptAnswer;
+use sendoff_message::request::Request;
+use sendoff_report::limits::Limit;
+use sendoff_site::Around;
+use sendoff_site::decision::User;
+use sendoff_site::effects::{Answer, Failure};
+use sendoff_site::router::Route;
+
+use super::plan::SitePlan;
+use crate::application::authorizer::{self, Verdict};
+use crate::context::Context;
+use crate::services::Services;
+
+impl SitePlan {
+    pub(super) fn asks_for_password(&self) -> bool {
+        !self.effects.auth.is_empty() || matches!(self.answer, Answer::Authenticate { .. })
+    }
+
+    /// Checks the name and the password that a route or `.htaccess` files ask for. `failure`: the request is for the page of this error.
+    pub(super) async fn authenticate(
+        &mut self,
+        services: &Services,
+        request: &mut Request,
+        failure: Option<Failure<'_>>,
+    ) {
+        if !self.check_route(services, request).await {
+            return;
+        }
+        let Answer::Authenticate { realm, users } = &self.answer else { return };
+        let (realm, users) = (realm.clone(), users.clone());
+        if self.check(services, request, &realm, &users).await {
+            let user = User { file: users, name: self.user.clone() };
+            let around = Around { pools: &services.config.pools, asks: None, is_explained: false };
+            let effects = &mut self.effects;
+            self.answer = self.site.answer_to(around, request, effects, user, failure).await;
+            // The files may have led to a path for which a route asks for another password.
+            self.check_route(services, request).await;
+        }
+    }
+
+    /// Whether authorizers are asked. An answer that turns the client away shows nothing that needs access, but the target of a redirect may.
+    /// A script that asks for the request's body has not answered yet.
+    pub(super) fn asks_authorizers(&self) -> bool {
+        let Self { answer, effects, .. } = self;
+        let is_open = matches!(answer, Answer::Redirect { .. }) || !answer.turns_away();
+        let is_late = matches!(answer, Answer::Lua(ScriptAnswer::AfterBody));
+        !effects.authorizers.is_empty() && is_open && !is_late
+    }
+
+    /// Asks the authorizers, one after the other, until one does not allow the request: the client gets the response of that authorizer.
+    /// An authorizer that fails allows nothing.
+    pub(super) async fn authorize(&mut self, services: &Services, request: &Request) {
+        for authorizer in std::mem::take(&mut self.effects.authorizers) {
+            let Self { site, effects, user, .. } = &*self;
+            let context = Context { services, site, request, effects, compression: None, user };
+            let (who, verdict) = authorizer::ask(&context, &authorizer).await;
+            let authorized = &mut self.effects.authorized;
+            let (status, came) = match verdict {
+                Verdict::Granted(variables) => {
+                    authorized.notes.push(format!("allowed by the authorizer {who}"));
+                    self.effects.grant(variables);
+                    continue;
+                }
+                Verdict::Denied(denial) => {
+                    let status = denial.status();
+                    self.denial = RefCell::new(Some(denial));
+                    (status, "not allowed by")
+                }
+                Verdict::Failed(status) => {
+                    authorized.has_failed = true;
+                    (status, "no answer of")
+                }
+            };
+            authorized.notes.push(format!("{came} the authorizer {who}"));
+            self.answer = Answer::Route(Route::Refused { status, why: None });
+            return;
+        }
+    }
+
+    /// Checks what routes ask for, once. Returns false, with the answer for that, if the client has not shown all of it.
+    async fn check_route(&mut self, services: &Services, request: &Request) -> bool {
+        for auth in std::mem::take(&mut self.effects.auth) {
+            if !self.check(services, request, &auth.realm, &auth.users).await {
+                // Another file may have it.
+                self.user.clear();
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Checks the client's name and password against a file. Returns false, with the answer for that, if they are wrong.
+    async fn check(
+        &mut self,
+        services: &Services,
+        request: &Request,
+        realm: &str,
+        users: &Path,
+    ) -> bool {
+        let field = request.headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
+        match services.auth.check(&self.site.line, users, field, &request.peer).await {
+            Ok(Access::User(name)) => {
+                self.user = name;
+                return true;
+            }
+            Ok(Access::Denied) => {
+                let why = if field.is_some() { "a wrong name or password" } else { "no password" };
+                let (request, client) = (request.shown(), &request.peer);
+                tracing::warn!(request, %client, "answered with 401: {why}");
+                self.answer = Answer::Unauthorized { challenge: challenge(realm) };
+            }
+            Ok(Access::TooMany) => {
+                Limit::Passwords.reached();
+                let why = format!("too many passwords from {} wait to be checked", request.peer);
+                self.answer = Answer::refused(StatusCode::TOO_MANY_REQUESTS, why);
+            }
+            Err(error) => {
+                let why = format!("the password file {}: {error}", users.display());
+                self.answer = Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why);
+            }
+        }
+        false
+    }
+}

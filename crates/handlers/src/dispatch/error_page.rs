@@ -1,0 +1,117 @@
+//! Error pages: the site's own, which may come from a file, a script or a text, or the server's.
+
+use std::rc::Rc;
+
+use http::Method;
+use http::StatusCode;
+use http::header::{self, HeaderName};
+use sendoff_exchange::layer::Layer;
+use sendoff_exchange::sink::Sink;
+use sendoff_htaccess::ErrorDocument;
+use sendoff_message::Cut;
+use sendoff_message::request::{Body, CONDITIONS, Request};
+use sendoff_site::Around;
+use sendoff_site::effects::{Answer, Failure};
+use sendoff_site::router::Route;
+
+use super::plan::SitePlan;
+use super::{handle, one_line};
+use crate::context::Context;
+use crate::error::{self, Outcome, Refused};
+use crate::respond;
+
+/// Fields of a request that describe its body, which the request for an error page has not.
+const OF_THE_BODY: [HeaderName; 2] = [header::CONTENT_LENGTH, header::CONTENT_TYPE];
+
+/// Answers with the site's page for a status, or with the server's own.
+pub(super) async fn refuse(
+    context: &Context<'_>,
+    refused: Refused,
+    sink: &mut dyn Sink,
+) -> Result<(), Cut> {
+    let Refused { status, fields } = refused;
+    let rules = context.effects.htaccess.as_deref();
+    let page = match rules.and_then(|rules| rules.error_document(status)) {
+        Some(ErrorDocument::Path(path)) => Some(String::from_utf8_lossy(path).into_owned()),
+        Some(ErrorDocument::Text(text)) => {
+            let text = text.clone().into();
+            return error::respond_text(sink, status, fields, text).await;
+        }
+        Some(ErrorDocument::Redirect(location)) => {
+            let location = location.clone().into();
+            return respond::redirect(StatusCode::FOUND, &location, sink).await;
+        }
+        None => context.site.error_page(status).map(str::to_owned),
+    };
+    let Some(page) = page else { return error::respond(sink, status, fields).await };
+    let failure = Failure { status, request: context.request, decision: rules };
+    let mut request = for_page(context.request, &page);
+    let planned = plan_page(context, &mut request, failure).await;
+    if !planned.answer.has_contents() {
+        let why = match &planned.answer {
+            Answer::Route(Route::Refused { why: Some(why), .. }) => why,
+            _ => "it is no file and no script that the client may ask for",
+        };
+        let (request, page, why) = (request.shown(), one_line(&page), one_line(why));
+        tracing::warn!(
+            request,
+            "the page {page} for status {} is not shown: {why}",
+            status.as_u16()
+        );
+        return error::respond(sink, status, fields).await;
+    }
+    let SitePlan { effects, user, answer, .. } = &planned;
+    let context = Context { request: &request, effects, user, ..*context };
+    let mut with_status = Layer::new(sink, false, |head| {
+        (head.status, head.reason) = (status, None);
+        for (name, value) in &fields {
+            head.field(name, value.clone());
+        }
+    });
+    match handle(&context, answer, &mut with_status).await? {
+        Outcome::Sent => Ok(()),
+        // The page itself fails.
+        Outcome::Refused(_) => error::respond(sink, status, fields).await,
+    }
+}
+
+/// Who answers the request for the page of an error: as if the client had asked for the page (nginx and Apache do the same).
+async fn plan_page(context: &Context<'_>, request: &mut Request, failure: Failure<'_>) -> SitePlan {
+    let services = context.services;
+    let around = Around { pools: &services.config.pools, asks: None, is_explained: false };
+    let (answer, effects) = context.site.decide_page(around, request, failure).await;
+    let user = context.user.to_vec();
+    let site = Rc::clone(context.site);
+    let mut planned = SitePlan::new(site, answer, effects, user);
+    if context.effects.authorized.has_failed && !planned.effects.authorizers.is_empty() {
+        // It has just failed to answer.
+        planned.answer = Answer::Route(Route::Refused { status: failure.status, why: None });
+    } else if planned.asks_for_password() {
+        if failure.status == StatusCode::UNAUTHORIZED {
+            // The client has just failed to show one.
+            planned.answer = Answer::Route(Route::Refused { status: failure.status, why: None });
+        } else {
+            Box::pin(planned.authenticate(services, request, Some(failure))).await;
+        }
+    }
+    if planned.asks_authorizers() {
+        Box::pin(planned.authorize(services, request)).await;
+    }
+    planned.filter();
+    planned
+}
+
+/// The request for the page of an error.
+fn for_page(failed: &Request, page: &str) -> Request {
+    let mut request = Request { body: Body::default(), has_body: false, ..failed.clone() };
+    for name in CONDITIONS.into_iter().chain(OF_THE_BODY) {
+        request.headers.remove(name);
+    }
+    if request.method != Method::HEAD {
+        request.method = Method::GET;
+    }
+    let (path, query) = page.split_once('?').map_or((page, None), |(path, q)| (path, Some(q)));
+    request.path = path.as_bytes().to_vec();
+    request.query = query.map(|query| query.to_owned().into());
+    request
+}

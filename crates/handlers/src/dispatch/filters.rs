@@ -1,0 +1,54 @@
+//! The filters around a site's response, in their order: the handler writes to the first of them.
+//!
+//! ```text
+//!  handler ──▶ record for the page cache ──▶ rate limit ──▶ site rules ──▶ compression ──▶ protocol
+//!              (cached.rs, if it may be kept) (response/)    (here)         (if the policy says so)
+//! ```
+
+use sendoff_exchange::layer::Layer;
+use sendoff_exchange::sink::Sink;
+use sendoff_message::request::Scheme;
+use sendoff_message::response::ResponseHead;
+
+use crate::context::Context;
+use crate::head_rules;
+use crate::services::Services;
+
+/// Changes the head as the site's rules say, and adds the common fields. A worker that writes a response itself knows the common fields and no rules.
+pub(super) fn site_rules<'r>(
+    context: &Context<'r>,
+    sink: &'r mut dyn Sink,
+) -> Layer<'r, impl FnMut(&mut ResponseHead)> {
+    let Context { services, site, request, effects, .. } = *context;
+    let has_no_rules = effects.response_headers.is_empty()
+        && effects.lua.fields.is_empty()
+        && effects.lua_response.is_empty()
+        && effects.cache.is_none()
+        && effects.htaccess.as_ref().is_none_or(|response| !response.changes_heads());
+    let context = *context;
+    let hides_server = effects.response_headers.iter().any(|changes| changes.hides("Server"));
+    Layer::new(sink, has_no_rules, move |head| {
+        change(&context, head);
+        if let Some(hsts) = site.hsts.as_ref().filter(|_| request.scheme == Scheme::Https) {
+            head_rules::set_default(head, "Strict-Transport-Security", hsts);
+        }
+        head_rules::common(head, &services.clock, hides_server);
+    })
+}
+
+/// Changes a head as the rules of the site say.
+pub(super) fn change(context: &Context<'_>, head: &mut ResponseHead) {
+    head_rules::apply(head, context.effects);
+    if let Some(response) = &context.effects.htaccess {
+        context.site.change(context.request, response, head);
+    }
+    context.site.run_on_head(&context.effects.lua_response, context.request, head);
+}
+
+/// Adds the common fields, to a response that concerns no site.
+pub(super) fn common<'r>(
+    services: &'r Services,
+    sink: &'r mut dyn Sink,
+) -> Layer<'r, impl FnMut(&mut ResponseHead)> {
+    Layer::new(sink, false, |head| head_rules::common(head, &services.clock, false))
+}

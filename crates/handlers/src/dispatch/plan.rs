@@ -1,0 +1,252 @@
+//! The plan of a request, made before its body is read: what answers it, and what is done with its body.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, StatusCode};
+use sendoff_compress::translate_tags;
+use sendoff_config::{Compress, ProxyProtocol, TlsVersion};
+use sendoff_exchange::clients::OneRequest;
+use sendoff_exchange::service::{self, BodyTerms, Intake};
+use sendoff_lua_host::ScriptAnswer;
+use sendoff_message::request::{Request, TLS_13, Who as Client};
+use sendoff_report::at_work::Listed;
+use sendoff_report::explain::is_asked;
+use sendoff_report::limits::Limit;
+use sendoff_site::effects::{Answer, Effects};
+use sendoff_site::router::{Route, Upstream};
+use sendoff_site::{Around, Site};
+
+use crate::application::authorizer::Denial;
+use crate::services::Services;
+use crate::subrequest::Asker;
+
+/// Seconds after which a client may ask again that has too many requests under way.
+const WHILE_BUSY: u64 = 1;
+
+/// Which handler answers a request.
+#[derive(Debug)]
+pub struct Plan {
+    pub(super) who: Who,
+    /// The client gets the table of `sendoff explain` instead of the response.
+    pub(super) explained: bool,
+    /// The entry in `sendoff status`; `None`: no application is to answer.
+    pub(super) listed: Option<Listed>,
+    body: BodyTerms,
+}
+
+impl service::Plan for Plan {
+    fn body(&self) -> BodyTerms {
+        self.body
+    }
+}
+
+/// Who answers.
+#[derive(Debug)]
+pub(super) enum Who {
+    Site(SitePlan),
+    /// The server itself answers a request that concerns no resource (`OPTIONS *`).
+    Server,
+    /// The server itself refuses TRACE, which would show credentials to scripts in a page (RFC 9110 §9.3.8).
+    Trace,
+    /// The server itself answers an authority that checks whether a name leads here.
+    Challenge(Bytes),
+    /// The site cannot be opened.
+    Broken(String),
+}
+
+/// Whether a request counts where routes limit how often clients may ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Count {
+    Counts,
+    WasCounted,
+}
+
+/// How a site answers.
+#[derive(Debug)]
+pub(super) struct SitePlan {
+    pub(super) site: Rc<Site>,
+    pub(super) answer: Answer,
+    /// Boxed, because they are moved through several futures.
+    pub(super) effects: Box<Effects>,
+    /// The field as the client has sent it, if the application sees another value (`compress/etag.rs`).
+    pub(super) if_none_match: Option<HeaderValue>,
+    /// The user whose password the client has shown; empty: none was asked for.
+    pub(super) user: Vec<u8>,
+    /// What an authorizer has answered in place of `answer`.
+    pub(super) denial: RefCell<Option<Box<Denial>>>,
+    /// For each route that limits how many requests a client has under way: this one.
+    _under_way: Vec<OneRequest>,
+}
+
+impl SitePlan {
+    /// An answer that no route counts.
+    pub(super) fn new(
+        site: Rc<Site>,
+        answer: Answer,
+        effects: Box<Effects>,
+        user: Vec<u8>,
+    ) -> Self {
+        let (if_none_match, denial, _under_way) = (None, RefCell::default(), Vec::new());
+        Self { site, answer, effects, if_none_match, user, denial, _under_way }
+    }
+
+    /// How the body of the request comes to what answers. `may_stream`: nothing about the request forbids to take it while it arrives.
+    fn intake(&self, services: &Services, may_stream: bool) -> Intake {
+        let Self { site, answer, effects, .. } = self;
+        let streamed = match answer {
+            // Only HTTP tells the end of a body whose length is not known before.
+            Answer::Proxy { application, .. } => {
+                let gateway = &services.gateways[site.number][*application];
+                match gateway.proxy().protocol {
+                    ProxyProtocol::Http { .. } => Intake::Stream,
+                    ProxyProtocol::Scgi | ProxyProtocol::Ajp { .. } => Intake::StreamOfKnownLength,
+                }
+            }
+            Answer::Route(Route::Script(script)) => match script.upstream {
+                Upstream::Application(_) => Intake::StreamOfKnownLength,
+                Upstream::Workers(_) => Intake::Whole,
+            },
+            Answer::Lua(ScriptAnswer::AfterBody) => Intake::Whole,
+            _ => return Intake::Unused,
+        };
+        if may_stream && effects.stream_body == Some(true) { streamed } else { Intake::Whole }
+    }
+
+    /// A static file goes to the application that a route has it filtered by.
+    pub(super) fn filter(&mut self) {
+        let (Some(number), Answer::Route(Route::File(entry))) = (self.effects.filter, &self.answer)
+        else {
+            return;
+        };
+        let answer = match self.site.router.filter(entry, number) {
+            Some(script) => {
+                self.effects.filtered = Some(Rc::clone(entry));
+                Answer::Route(Route::Script(script))
+            }
+            None => {
+                let why = "the file that is to be filtered lies in no folder of the site";
+                Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why.to_owned())
+            }
+        };
+        self.answer = answer;
+    }
+}
+
+impl Services {
+    /// Chooses what answers a request. Changes the request as the site's rules say.
+    pub(super) async fn plan_request(&self, request: &mut Request) -> Plan {
+        let explained = is_asked(self.explain.as_deref(), &mut request.headers);
+        let who = if request.method == Method::TRACE {
+            Who::Trace
+        } else if let Some(answer) = self.challenge_of(request) {
+            Who::Challenge(answer)
+        } else if request.is_about_server() {
+            Who::Server
+        } else {
+            match self.sites.of(request) {
+                Ok(site) => Who::Site(match self.before_rules(&site, request) {
+                    Some(answer) => SitePlan::new(site, answer, Box::default(), Vec::new()),
+                    None => self.plan_for(site, request, 0, explained, Count::Counts).await,
+                }),
+                Err(error) => Who::Broken(error.to_string()),
+            }
+        };
+        let max = self.config.front.limits.max_body;
+        let Who::Site(plan) = &who else {
+            let body = BodyTerms { max, intake: Intake::Unused };
+            return Plan { who, explained, listed: None, body };
+        };
+        let may_stream = !explained && !matches!(request.method, Method::GET | Method::HEAD);
+        let intake = plan.intake(self, may_stream);
+        let body = BodyTerms { max: plan.effects.body_limit(max), intake };
+        let listed = body.is_wanted().then(|| {
+            let name = self.config.sites.get(plan.site.number).map_or("", |site| &*site.name);
+            self.at_work.list(request, name)
+        });
+        Plan { who, explained, listed, body }
+    }
+
+    /// How a site answers a request.
+    pub(super) async fn plan_for(
+        &self,
+        site: Rc<Site>,
+        request: &mut Request,
+        depth: u8,
+        is_explained: bool,
+        count: Count,
+    ) -> SitePlan {
+        let asker = Asker { services: self, site: &site, depth };
+        let around = Around { pools: &self.config.pools, asks: Some(&asker), is_explained };
+        let (mut answer, effects) = site.decide(around, request).await;
+        if count == Count::Counts
+            && let Some((route, wait)) = self.rates.take(&effects.rates, &request.peer)
+        {
+            let (limit, retry_after) = (Limit::Rate, wait.as_secs() + 1);
+            answer = Answer::TooOften { limit, route, retry_after };
+        }
+        let mut under_way = Vec::new();
+        if count == Count::Counts {
+            let who = Client::of(&request.peer);
+            for &(route, most) in &effects.concurrency {
+                match self.requests.begin(route, who, most) {
+                    Some(one) => under_way.push(one),
+                    None => {
+                        let limit = Limit::Concurrency;
+                        answer = Answer::TooOften { limit, route, retry_after: WHILE_BUSY };
+                    }
+                }
+            }
+        }
+        let of = effects.compress.unwrap_or(site.compression.of);
+        let if_none_match = match of {
+            Compress::Off => None,
+            Compress::Static | Compress::All => {
+                translate_tags(&mut request.headers, request.version)
+            }
+        };
+        let mut planned = SitePlan::new(site, answer, effects, Vec::new());
+        (planned.if_none_match, planned._under_way) = (if_none_match, under_way);
+        if planned.asks_for_password() && !matches!(planned.answer, Answer::TooOften { .. }) {
+            // On the heap, because few requests come here.
+            Box::pin(planned.authenticate(self, request, None)).await;
+        }
+        if planned.asks_authorizers() {
+            Box::pin(planned.authorize(self, request)).await;
+        }
+        planned.filter();
+        planned
+    }
+
+    /// The answer to an authority that asks in the clear (HTTP-01, RFC 8555 §8.3), whatever sites say about requests.
+    fn challenge_of(&self, request: &Request) -> Option<Bytes> {
+        let is_asked =
+            request.tls.is_none() && matches!(request.method, Method::GET | Method::HEAD);
+        let path = std::str::from_utf8(&request.path).ok().filter(|_| is_asked)?;
+        self.challenges.answer(path)
+    }
+
+    /// The answer where the site's rules have no say: what asks for another connection.
+    fn before_rules(&self, site: &Site, request: &Request) -> Option<Answer> {
+        if let Some(location) = site.by_https(request) {
+            return Some(Answer::Redirect { status: StatusCode::PERMANENT_REDIRECT, location });
+        }
+        let tls = request.tls.as_ref()?;
+        let site_tls = |site: usize| self.config.sites.get(site).and_then(|site| site.tls.as_ref());
+        // The connection was made for another site, by a version that this one refuses.
+        let wanted = site_tls(site.number).map(|tls| tls.oldest);
+        if wanted == Some(TlsVersion::Tls13) && tls.version != TLS_13 {
+            let why = "the site asks for TLS 1.3, and the connection has an older version";
+            return Some(Answer::refused(StatusCode::MISDIRECTED_REQUEST, why.to_owned()));
+        }
+        // The client has shown its certificate, or none, to another site (RFC 9110 §15.5.20).
+        let shown_to = self.sites.number_of(request.listener, tls.server_name.as_deref())?;
+        let asks = |site: usize| site_tls(site).and_then(|tls| tls.clients.as_ref());
+        let is_misdirected = shown_to != site.number && asks(shown_to) != asks(site.number);
+        is_misdirected.then(|| {
+            let why = "the site asks for other client certificates than the one that the connection was made for";
+            Answer::refused(StatusCode::MISDIRECTED_REQUEST, why.to_owned())
+        })
+    }
+}
