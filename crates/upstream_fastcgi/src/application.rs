@@ -174,7 +174,6 @@ impl Application {
     /// Gives the application a request: over a shared connection if the application multiplexes,
     /// otherwise over an exclusive one. The socket of `client` is sent along if the request lends
     /// it and the application has announced on this kept connection that it can use it.
-    /// to do with it.
     ///
     /// # Errors
     /// It cannot be reached.
