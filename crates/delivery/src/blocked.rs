@@ -1,4 +1,5 @@
-//! Which clients hold the memory of what waits for them, so that the worst of them goes when there is too much.
+//! The memory that slow clients hold, so that the client with the most can be cut when memory runs
+//! short.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -10,12 +11,12 @@ use sendoff_report::limits::Limit;
 use super::in_memory;
 
 thread_local! {
-    /// The clients of this event loop that do not take all that is owed to them.
+    /// The clients of this event loop that do not take all bytes owed to them, by number.
     static BLOCKED: RefCell<BTreeMap<u64, Client>> = const { RefCell::new(BTreeMap::new()) };
     static LAST: Cell<u64> = const { Cell::new(0) };
-    /// Bytes that this event loop may hold in memory for clients.
+    /// The most bytes that this event loop may hold in memory for clients.
     static MOST: Cell<usize> = const { Cell::new(usize::MAX) };
-    /// Bytes of clients that are to be cut and are not gone yet.
+    /// Bytes held for clients that are to be cut but still exist.
     static DOOMED: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -26,12 +27,12 @@ struct Client {
     is_doomed: bool,
 }
 
-/// Sets the bytes that the calling event loop may hold in memory for clients.
+/// Sets the most bytes that the calling event loop may hold in memory for clients.
 pub fn set_most(bytes: usize) {
     MOST.set(bytes);
 }
 
-/// Cuts those who hold most, until what is left is within the limit.
+/// Cuts the clients that hold the most memory, until the rest is within the limit.
 pub(super) fn relieve() {
     while in_memory::held().saturating_sub(DOOMED.get()) > MOST.get() {
         let worst = BLOCKED.with_borrow_mut(|clients| {
@@ -43,13 +44,13 @@ pub(super) fn relieve() {
         });
         match worst {
             Some(waker) => waker.wake(),
-            // What is held waits for no slow client.
+            // The memory is held by other queues: no slow client is left.
             None => return,
         }
     }
 }
 
-/// A client that does not take all that is owed to it.
+/// A client that does not take all bytes owed to it.
 #[derive(Debug)]
 pub(super) struct Blocked(u64);
 
@@ -59,10 +60,10 @@ impl Blocked {
         Self(LAST.get())
     }
 
-    /// Notes that it waits with `queued` bytes in memory.
+    /// Notes that the client waits with `queued` bytes in memory.
     ///
     /// # Errors
-    /// `OutOfMemory`: it is the worst, and too much memory is held.
+    /// `OutOfMemory`: too much memory is held, and this client holds the most.
     pub(super) fn wait(&self, queued: usize, cx: &Context<'_>) -> io::Result<()> {
         let is_doomed = BLOCKED.with_borrow_mut(|clients| match clients.get_mut(&self.0) {
             Some(client) if client.is_doomed => true,

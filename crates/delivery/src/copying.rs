@@ -15,7 +15,7 @@ const STEP: u64 = 4 << 20;
 /// Reads a small file whole.
 ///
 /// # Errors
-/// Those of `pread(2)`; `UnexpectedEof` if the file has become shorter.
+/// An error of `pread(2)`; `UnexpectedEof` if the file has become shorter.
 pub fn into_memory(from: &OwnedFd, len: u64) -> io::Result<Bytes> {
     let mut contents = vec![0; usize::try_from(len).map_err(io::Error::other)?];
     File::from(from.try_clone()?).read_exact_at(&mut contents, 0)?;
@@ -25,7 +25,8 @@ pub fn into_memory(from: &OwnedFd, len: u64) -> io::Result<Bytes> {
 /// Copies a file into a sealed file in memory.
 ///
 /// # Errors
-/// Those of [`memfd::sealed`] and `sendfile(2)`; `UnexpectedEof` if the file has become shorter, `TimedOut` after `deadline`.
+/// An error of [`memfd::sealed`] or `sendfile(2)`; `UnexpectedEof` if the file has become shorter,
+/// `TimedOut` after `deadline`.
 pub fn into_sealed(from: &OwnedFd, len: u64, deadline: Instant) -> io::Result<OwnedFd> {
     memfd::sealed(c"sendoff-snapshot", len, |to| copy(from, to, len, deadline))
 }
@@ -33,7 +34,8 @@ pub fn into_sealed(from: &OwnedFd, len: u64, deadline: Instant) -> io::Result<Ow
 /// Copies a file into a temporary file without a name.
 ///
 /// # Errors
-/// Those of `open(2)` and `sendfile(2)`; `UnexpectedEof` if the file has become shorter, `TimedOut` after `deadline`.
+/// An error of `open(2)` or `sendfile(2)`; `UnexpectedEof` if the file has become shorter,
+/// `TimedOut` after `deadline`.
 pub fn into_unlinked(from: &OwnedFd, len: u64, deadline: Instant) -> io::Result<OwnedFd> {
     let to = tempfile::tempfile()?;
     copy(from, to.as_fd(), len, deadline)?;

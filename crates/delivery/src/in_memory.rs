@@ -1,22 +1,23 @@
-//! How much of what is owed to clients lies in memory.
+//! The bytes in memory that are owed to clients.
 
 use std::cell::Cell;
 
-/// When the queues of an event loop keep this number of bytes in memory, memory is short: each may keep less. 1,000 clients that do not
-/// take pages of 200 KB then cost 100 MB instead of 200.
+/// Memory counts as short if the queues of an event loop keep this number of bytes; each queue may
+/// keep less then. 1,000 clients that do not take pages of 200 KB cost 100 MB then instead of 200.
 pub(super) const LOOP_LIMIT: usize = 32 << 20;
 
 thread_local! {
-    /// Bytes that the send queues of this event loop keep in memory, and that protocols have taken out of them and not sent yet.
+    /// Bytes that the send queues of this event loop keep in memory, including bytes that protocols
+    /// have taken out and not sent yet.
     static IN_MEMORY: Cell<usize> = const { Cell::new(0) };
 }
 
 thread_local! {
-    /// Bytes that the spools of this event loop gather before they write them to disk.
+    /// Bytes that the spools of this event loop have gathered and not written to disk yet.
     static GATHERED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Bytes that one spool gathers, counted among those of the event loop.
+/// Bytes that one spool has gathered, included in the event loop's sum.
 #[derive(Debug, Default)]
 pub(super) struct Gathered(usize);
 
@@ -42,7 +43,7 @@ pub(super) fn held() -> usize {
     IN_MEMORY.get() + GATHERED.get()
 }
 
-/// Bytes of one queue in memory, counted among those of the event loop.
+/// Bytes of one queue in memory, included in the event loop's sum.
 #[derive(Debug, Default)]
 pub(super) struct InMemory(usize);
 
@@ -68,13 +69,13 @@ impl Drop for InMemory {
     }
 }
 
-/// Bytes of all queues of this event loop.
+/// Bytes in memory of all queues of this event loop.
 #[cfg(test)]
 pub(super) fn of_this_loop() -> usize {
     IN_MEMORY.get()
 }
 
-/// Whether the queues of this event loop keep so much that each should keep less.
+/// True if the queues of this event loop hold too much memory, so that each should keep less.
 pub fn is_short() -> bool {
     IN_MEMORY.get() >= LOOP_LIMIT
 }

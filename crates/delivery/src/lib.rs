@@ -1,8 +1,10 @@
-//! The last stage: the segments still owed to a client, and the choice of the system call that sends them.
+//! The last stage: the segments still owed to a client, and the choice of the system call that
+//! sends them.
 //!
-//! Pages of a file that another process may change are never given to a socket. `sendfile` is used for files with final
-//! contents (sealed copies, spool files) and for static files, whose changes may show in a response as in other web
-//! servers. The ranges of other files are read into memory, and sent after a check of the lease.
+//! Pages of a file that another process may change are never given to a socket. `sendfile` is used
+//! for files with final contents (sealed copies, spool files) and for static files, whose changes
+//! may show in a response as in other web servers. The ranges of other files are read into memory,
+//! and sent after a check of the lease.
 #![forbid(unsafe_code)]
 
 pub mod blocked;

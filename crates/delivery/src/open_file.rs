@@ -22,7 +22,7 @@ use super::snapshots::{Contents, Identity, Snapshot, Snapshots};
 pub struct OpenFile {
     state: RefCell<State>,
     guard: Option<Guard>,
-    /// Whether a worker may still name the file in a `SEGMENT`.
+    /// True while a worker may still name the file in a `SEGMENT`.
     is_known: Cell<bool>,
 }
 
@@ -37,21 +37,22 @@ struct Guard {
 enum State {
     /// No process changes the file, or changes do not matter: `sendfile` may send its pages.
     Final(Arc<OwnedFd>),
-    /// Other processes may change the file after its lease has ended: a range is read, then the lease is checked.
+    /// Other processes may change the file after its lease has ended: a range is read, then the
+    /// lease is checked.
     Leased(Arc<OwnedFd>),
-    /// The file is sent from a snapshot. While a worker may name the file, its descriptor stays open as a witness
-    /// (`snapshots.rs`).
+    /// The file is sent from a snapshot. While a worker may name the file, its descriptor stays
+    /// open as a witness (`snapshots.rs`).
     Shared { snapshot: Arc<Snapshot>, witness: Option<Arc<OwnedFd>> },
     /// The unsent ranges are lost, for this reason: responses that need them are cut.
     Lost(Rc<str>),
 }
 
-/// Where a range of a file is to be sent from.
+/// The source of a range of a file.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// By `sendfile`.
+    /// `sendfile` from this file.
     Final(Arc<OwnedFd>),
-    /// By reading, then [`OpenFile::verify`], then sending what was read.
+    /// A read, then [`OpenFile::verify`], then a send of the bytes read.
     Leased(Arc<OwnedFd>),
     /// From memory that holds the whole file.
     Memory(Bytes),
@@ -65,7 +66,7 @@ impl OpenFile {
         Rc::new(Self { state, guard: None, is_known: Cell::new(true) })
     }
 
-    /// The same for a descriptor that others use, too.
+    /// As [`new`](Self::new), for a descriptor that has other users.
     #[must_use]
     pub fn shared(descriptor: Arc<OwnedFd>) -> Rc<Self> {
         let state = RefCell::new(State::Final(descriptor));
@@ -84,13 +85,13 @@ impl OpenFile {
         Rc::new(Self { state, guard, is_known: Cell::new(true) })
     }
 
-    /// Whether it was handed over under a lease.
+    /// True if it was handed over under a lease.
     #[must_use]
     pub fn is_guarded(&self) -> bool {
         self.guard.is_some()
     }
 
-    /// A descriptor that has the contents; `None` if they are lost, or in memory.
+    /// The descriptor of the contents; `None` if the contents are lost or in memory.
     #[must_use]
     pub fn descriptor(&self) -> Option<Arc<OwnedFd>> {
         self.look();
@@ -123,10 +124,10 @@ impl OpenFile {
         }
     }
 
-    /// Where the bytes of a range come from now.
+    /// The current source of the file's bytes.
     ///
     /// # Errors
-    /// The contents are lost: the response must be cut. It is counted.
+    /// The contents are lost: the response must be cut. The cut is counted.
     pub(crate) fn source(&self) -> io::Result<Source> {
         match &*self.state.borrow() {
             State::Final(descriptor) => Ok(Source::Final(Arc::clone(descriptor))),
@@ -139,11 +140,11 @@ impl OpenFile {
         }
     }
 
-    /// Checks the lease. Call it after reading a range and before using what was read.
+    /// Checks the lease. To be called after reading a range and before using the bytes.
     ///
     /// # Errors
-    /// The lease has ended, so the bytes read may mix old and new contents: the response must be cut. The cut is
-    /// counted.
+    /// The lease has ended, so the bytes read may mix old and new contents: the response must be
+    /// cut. The cut is counted.
     pub(crate) fn verify(&self) -> io::Result<()> {
         self.look();
         match &*self.state.borrow() {
@@ -152,8 +153,9 @@ impl OpenFile {
         }
     }
 
-    /// Declares the file lost if its lease has ended without a `RECALL`: another process may have written, because this
-    /// process or the worker was stopped for longer than its peer, or the kernel, waits.
+    /// Declares the file lost if its lease has ended without a `RECALL`. Another process may have
+    /// written to it then, because this process or the worker was stopped for longer than its peer,
+    /// or the kernel, waits.
     fn look(&self) {
         let has_ended = match &*self.state.borrow() {
             State::Leased(file) => lease::look(file.as_fd()) == Lease::Ended,
@@ -164,9 +166,9 @@ impl OpenFile {
         }
     }
 
-    /// The error to cut a response with if the file has become too short for its range. `open(O_RDONLY|O_TRUNC)` breaks
-    /// no lease, and a static file may be truncated at any time: other responses may need only ranges of it that still
-    /// exist.
+    /// The error with which a response is cut if the file has become too short for its range.
+    /// `open(O_RDONLY|O_TRUNC)` breaks no lease, and a static file may be truncated at any time:
+    /// other responses may need only ranges of it that still exist.
     pub(crate) fn became_shorter(&self) -> io::Error {
         const WHY: &str = "it became shorter while it was sent";
         let error = self.cut(&format!("{}: {WHY}", self.name()));
@@ -174,9 +176,10 @@ impl OpenFile {
         error
     }
 
-    /// Gives up the unsent ranges of a file that only its lease protects, so that responses that need them are cut instead
-    /// of sending wrong bytes. A copy cannot be lost: two are made at once if a writer comes while the file is copied to be
-    /// shared, and the second may fail when the first has let the writer go on.
+    /// Gives up the unsent ranges of a file that only its lease protects, so that responses that
+    /// need them are cut instead of sending wrong bytes. Has no effect on a copy. Two copies are
+    /// made at the same time if a writer comes while the file is copied to be shared; the second
+    /// may fail after the first has let the writer continue.
     pub fn lose(&self, why: &str) {
         if !matches!(*self.state.borrow(), State::Leased(_)) {
             return;
@@ -202,8 +205,8 @@ impl OpenFile {
         path.map_or_else(|| "a file".to_owned(), |path| path.display().to_string())
     }
 
-    /// From now on the file is sent from `snapshot`. With `is_witness` its own descriptor stays open while a worker may
-    /// name it.
+    /// From now on the file is sent from `snapshot`. With `is_witness`, its own descriptor stays
+    /// open while a worker may name the file.
     pub fn join(&self, snapshot: Arc<Snapshot>, is_witness: bool) {
         let mut state = self.state.borrow_mut();
         if let State::Leased(descriptor) | State::Final(descriptor) = &*state {
@@ -212,8 +215,8 @@ impl OpenFile {
         }
     }
 
-    /// The worker will not name the file again, or has died. Closes a descriptor that is only kept as a witness: the
-    /// lease of a dead worker ends with its last descriptor.
+    /// To be called when the worker will not name the file again, or has died. Closes a descriptor
+    /// that is only kept as a witness: the lease of a dead worker ends with its last descriptor.
     pub fn forget(&self) {
         self.is_known.set(false);
         if let State::Shared { witness, .. } = &mut *self.state.borrow_mut() {
@@ -224,7 +227,7 @@ impl OpenFile {
         }
     }
 
-    /// The descriptor of a file that is guarded by a lease only, and what is needed to copy it.
+    /// The descriptor of a file that only its lease protects, with the data needed to copy it.
     pub fn leased(&self) -> Option<(Arc<OwnedFd>, Identity, &Arc<Snapshots>)> {
         let guard = self.guard.as_ref()?;
         match &*self.state.borrow() {
@@ -233,7 +236,8 @@ impl OpenFile {
         }
     }
 
-    /// From now on the file is sent from a copy on disk, unless its lease ended before the copy was complete.
+    /// From now on the file is sent from a copy on disk, unless its lease ended before the copy was
+    /// complete.
     pub fn replace(&self, copy: Arc<OwnedFd>) {
         self.look();
         let mut state = self.state.borrow_mut();

@@ -14,20 +14,22 @@ use super::segment::FileSegment;
 /// The size of a buffer that a part of a file is read into: a few frames.
 const BUFFER: usize = 64 * 1024;
 
-/// Buffers that each event loop keeps for further reads, 2 MiB of them.
+/// Buffers that each event loop keeps for further reads: 2 MiB in all.
 const KEPT: usize = 32;
 
-/// Shorter parts get a buffer of their size, so that many small files in flight do not cost [`BUFFER`] each.
+/// Shorter reads get a buffer of their size, so that many small files in flight do not cost
+/// [`BUFFER`] each.
 const SMALL: usize = 8 * 1024;
 
 thread_local! {
     static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Bytes from the front of a send queue. Bytes in memory are shared with the queue's segments, parts of files are read.
+/// Bytes from the front of a send queue. Bytes in memory are shared with the queue's segments;
+/// parts of files are read.
 #[derive(Debug, Default)]
 pub struct Piece {
-    /// Not empty, unless all is.
+    /// The first buffer; empty only if the whole piece is.
     first: Bytes,
     further: VecDeque<Bytes>,
     in_memory: InMemory,
@@ -72,10 +74,11 @@ impl Buf for Piece {
     }
 }
 
-/// Reads the beginning of a range of a file, at most `most` bytes and at most [`BUFFER`]. The bytes do not change any more.
+/// Reads the beginning of a range of a file, at most `most` and at most [`BUFFER`] bytes. The bytes
+/// no longer change.
 ///
 /// # Errors
-/// The file has lost the contents that were handed over; those of `pread(2)`.
+/// The file has lost the contents that were handed over, or an error of `pread(2)`.
 pub(super) fn read(segment: &FileSegment, most: usize) -> io::Result<Bytes> {
     let FileSegment { file, offset, len } = segment;
     let want = usize::try_from(*len).map_or(most, |len| len.min(most));
@@ -98,7 +101,7 @@ pub(super) fn read(segment: &FileSegment, most: usize) -> io::Result<Bytes> {
     if bytes.is_empty() { Err(file.became_shorter()) } else { Ok(bytes) }
 }
 
-/// Reads at most `want` bytes; fewer at the end of the file, or beyond [`BUFFER`].
+/// Reads at most `want` bytes; fewer at the end of the file, or if `want` exceeds [`BUFFER`].
 pub(super) fn read_at(file: impl AsFd, offset: u64, want: usize) -> io::Result<Bytes> {
     let mut buffer = Buffer::of(want);
     let want = want.min(buffer.0.len());
@@ -111,7 +114,7 @@ pub(super) fn read_at(file: impl AsFd, offset: u64, want: usize) -> io::Result<B
     Ok(Bytes::from_owner(buffer).slice(..read))
 }
 
-/// A buffer that goes back to its event loop when the last byte in it has been sent.
+/// A buffer that returns to its event loop once its last byte has been sent.
 struct Buffer(Vec<u8>);
 
 impl Buffer {
@@ -136,7 +139,7 @@ impl Drop for Buffer {
             return;
         }
         let buffer = std::mem::take(&mut self.0);
-        // The thread may be ending.
+        // Fails while the thread is ending.
         let _ended = BUFFERS.try_with(|kept| {
             let mut kept = kept.borrow_mut();
             if kept.len() < KEPT {

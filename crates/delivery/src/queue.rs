@@ -16,36 +16,39 @@ use super::piece::{self, Piece};
 use super::segment::{FileSegment, SMALL, Segment};
 use super::spool::{GATHER, Spool, Spooled};
 
-/// When this number of bytes of a response waits in memory, further bytes go to the spool, which keeps another
-/// [`GATHER`] in memory. The last piece, of up to 64 KiB, may exceed the limit. For a slow client only the spool's
-/// gathered bytes stay in memory.
+/// Bytes of a response in memory above which further bytes go to the spool, which keeps another
+/// [`GATHER`] in memory. The last piece, of up to 64 KiB, may exceed the limit. For a slow client,
+/// only the spool's gathered bytes stay in memory.
 const MEMORY_LIMIT: usize = 256 * 1024 - GATHER;
 
 /// The limit of each queue while memory is short ([`in_memory::is_short`]), in bytes.
 const SMALL_LIMIT: usize = 32 * 1024;
 
-/// Pieces that may wait in memory, whatever their length: the overhead of small pieces exceeds their bytes.
+/// The most pieces in memory, regardless of their length: the overhead of small pieces exceeds
+/// their bytes.
 const MEMORY_PIECES: usize = 1024;
 
-/// Pieces up to this size, in bytes, join the previous piece in memory even above the limits. Otherwise the end of a
-/// chunk (2 bytes) would go to the spool alone, and each chunk would need a spool.
+/// Pieces up to this size, in bytes, join the previous piece in memory even above the limits.
+/// Otherwise the end of a chunk (2 bytes) would go to the spool alone, and each chunk would need a
+/// spool.
 const WITH_THE_LAST: usize = 16;
 
-/// Pieces of a response that may wait: a script can name files faster than a client takes them. Some 100 bytes each,
-/// with the chunk header, so 2 MB per response at most.
+/// The most pieces of a response in the queue: a script can name files faster than a client takes
+/// them. A piece takes about 100 bytes with its chunk header, so a response takes at most 2 MB.
 const MAX_QUEUED: usize = 16 * 1024;
 
-/// Pieces of one `sendmsg`. The kernel takes 1024, but a page of 31 pieces without files between them is already
-/// unusual.
+/// The most pieces of one `sendmsg`. The kernel takes 1024, but a page of 31 pieces without files
+/// between them is already unusual.
 const MAX_PIECES: usize = 64;
 
 /// Bytes that one connection may be sent before other connections get their turn.
 const TURN: u64 = 4 << 20;
 
-/// Most bytes of a leased file per read. The buffer, one per event loop, stays in the CPU's second-level cache.
+/// The most bytes of a leased file per read. The buffer, one per event loop, stays in the CPU's
+/// second-level cache.
 const MOST_READ: usize = 256 * 1024;
 
-/// Fewest bytes per read, even if the client took less last time.
+/// The fewest bytes per read, even if the client took less last time.
 const LEAST_READ: usize = 16 * 1024;
 
 /// Bytes of a connection's first read.
@@ -56,12 +59,12 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Why `SendQueue::try_send` stopped.
+/// The reason why `SendQueue::try_send` stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// Nothing is owed any more.
+    /// No byte is owed any longer.
     Done,
-    /// The socket takes no more now.
+    /// The socket takes no more bytes for now.
     Blocked,
     /// `TURN` bytes have been sent; the socket may take more.
     Yield,
@@ -78,7 +81,7 @@ enum Queued {
     },
 }
 
-/// Segments owed to one client. They are in the front's custody: no worker waits for their delivery.
+/// Segments owed to one client. The front owns them: no worker waits for their delivery.
 #[derive(Debug)]
 pub struct SendQueue {
     segments: VecDeque<Queued>,
@@ -86,7 +89,8 @@ pub struct SendQueue {
     spool: Option<Spool>,
     /// The client has not taken data for a while; see [`SendQueue::note_slow`].
     is_slow: bool,
-    /// Bytes of a leased file to read next: about what the socket took last time, so that few bytes are read twice.
+    /// Bytes of a leased file to read next: about the number that the socket took last time, so
+    /// that few bytes are read twice.
     next_read: usize,
 }
 
@@ -103,7 +107,7 @@ impl Default for SendQueue {
 }
 
 impl SendQueue {
-    /// Queues bytes; in the spool if the limits for memory are reached.
+    /// Queues bytes, in the spool if the limits for memory are reached.
     ///
     /// # Errors
     /// The temporary file could not be written; the response cannot be completed.
@@ -146,7 +150,7 @@ impl SendQueue {
         }
     }
 
-    /// Moves the bytes that wait in memory to the spool, keeping their order.
+    /// Moves the bytes in memory to the spool, keeping their order.
     fn empty_memory(&mut self) {
         if self.in_memory.bytes() == 0 {
             return;
@@ -162,8 +166,8 @@ impl SendQueue {
         }
     }
 
-    /// Notes that the client is slow: from the next spooled piece on, its bytes wait on disk, and leave memory to other
-    /// connections.
+    /// Notes that the client is slow: from the next spooled piece on, its bytes wait on disk and
+    /// leave memory to other connections.
     pub fn note_slow(&mut self) {
         self.is_slow = true;
     }
@@ -171,7 +175,7 @@ impl SendQueue {
     /// Queues a piece of a body.
     ///
     /// # Errors
-    /// As those of [`push_bytes`](Self::push_bytes).
+    /// As for [`push_bytes`](Self::push_bytes).
     pub fn push(&mut self, segment: Segment) -> io::Result<()> {
         match segment {
             Segment::Bytes(bytes) => self.push_bytes(bytes)?,
@@ -187,13 +191,13 @@ impl SendQueue {
         }
     }
 
-    /// Whether more may be queued. False if `MAX_QUEUED` pieces wait or the spool is full.
+    /// True if more may be queued: fewer than `MAX_QUEUED` pieces wait and the spool is not full.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.segments.len() < MAX_QUEUED && self.spool.as_ref().is_none_or(|spool| !spool.is_full())
     }
 
-    /// Whether more would go to the spool rather than to memory.
+    /// True if further bytes would go to the spool instead of memory.
     #[must_use]
     pub fn is_long(&self) -> bool {
         let limit = if in_memory::is_short() { SMALL_LIMIT } else { MEMORY_LIMIT };
@@ -201,12 +205,12 @@ impl SendQueue {
         is_spooled || self.in_memory.bytes() >= limit || self.segments.len() >= MEMORY_PIECES
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory in use, including the spool's.
     pub fn memory(&self) -> usize {
         self.in_memory.bytes() + self.spool.as_ref().map_or(0, Spool::in_memory)
     }
 
-    /// Whether nothing is owed.
+    /// True if no byte is owed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
@@ -215,8 +219,8 @@ impl SendQueue {
     /// Sends as much as the socket takes without waiting.
     ///
     /// # Errors
-    /// The client has closed the connection, or a file has lost the contents that were handed over: the connection must
-    /// be cut. In the second case closing the socket resets it.
+    /// The client has closed the connection, or a file has lost the contents that were handed over:
+    /// the connection must be cut. In the second case, closing the socket resets the connection.
     pub fn try_send(&mut self, transport: &mut impl Transport) -> io::Result<Progress> {
         if !flushed(transport)? {
             return Ok(Progress::Blocked);
@@ -257,8 +261,9 @@ impl SendQueue {
         }
     }
 
-    /// Takes at most `most` bytes out of the queue, for a protocol that frames them itself. Bytes in memory are not copied; parts of files
-    /// are read, under the same checks as in [`try_send`](Self::try_send). Not empty, unless the queue is or `most` is 0.
+    /// Takes at most `most` bytes out of the queue, for a protocol that frames them itself. Bytes
+    /// in memory are not copied; parts of files are read, under the same checks as in
+    /// [`try_send`](Self::try_send). The result is empty only if the queue is empty or `most` is 0.
     ///
     /// # Errors
     /// A file has lost the contents that were handed over: the response must be cut.
@@ -297,7 +302,7 @@ impl SendQueue {
         if bytes.is_empty() { Err(spool_is_short()) } else { Ok(bytes) }
     }
 
-    /// Bytes that wait, or `most` if it may be more than that.
+    /// The number of queued bytes if it is known to be less than `most`, otherwise `most`.
     pub fn at_most(&self, most: usize) -> usize {
         match (self.segments.front(), self.segments.len()) {
             (None, _) => 0,
@@ -309,7 +314,8 @@ impl SendQueue {
         }
     }
 
-    /// Sends the pieces in memory at the front, together with a small file that follows them.
+    /// Sends the pieces in memory at the front of the queue, together with a small file behind
+    /// them.
     fn send_bytes(&self, transport: &mut impl Transport) -> io::Result<usize> {
         let mut pieces = [IoSlice::new(&[]); MAX_PIECES];
         let mut count = 0;
@@ -330,7 +336,7 @@ impl SendQueue {
             let more = count + 1 < self.segments.len();
             return send_with(transport, &pieces[..count], segment, &descriptor, more);
         }
-        // A file range that follows continues the packet that these bytes begin.
+        // With `more`, the kernel fills the packet from the file range that follows.
         let more = count < self.segments.len();
         transport.try_send(&pieces[..count], more)
     }
@@ -384,7 +390,7 @@ impl SendQueue {
     }
 }
 
-/// Sends what waits in the transport. Returns false if some still waits.
+/// Sends the bytes buffered in the transport. Returns false if some remain.
 fn flushed(transport: &mut impl Transport) -> io::Result<bool> {
     match transport.try_flush() {
         Ok(()) => Ok(true),
@@ -393,7 +399,8 @@ fn flushed(transport: &mut impl Transport) -> io::Result<bool> {
     }
 }
 
-/// The descriptor of a small range whose file other processes may change. Its bytes are read when they are sent.
+/// The descriptor of a small range whose file is not guarded. Its bytes are read when they are
+/// sent.
 fn small(segment: &FileSegment) -> io::Result<Option<Arc<OwnedFd>>> {
     if segment.len > SMALL || segment.file.is_guarded() {
         return Ok(None);
@@ -404,7 +411,7 @@ fn small(segment: &FileSegment) -> io::Result<Option<Arc<OwnedFd>>> {
     })
 }
 
-/// Reads a small range and sends it behind the pieces, fewer than [`MAX_PIECES`].
+/// Reads a small range and sends it behind `pieces`, which must be fewer than [`MAX_PIECES`].
 fn send_with(
     transport: &mut impl Transport,
     pieces: &[IoSlice<'_>],
@@ -459,13 +466,13 @@ fn send_file(
         && error.kind() == io::ErrorKind::UnexpectedEof
         && file.is_guarded()
     {
-        // With a reset the client cannot mistake the beginning for the whole response.
+        // After a reset, the client cannot mistake the beginning for the whole response.
         transport.reset();
     }
     sent
 }
 
-/// Reads a range of a leased file, checks that the lease has not ended, and sends what was read.
+/// Reads a range of a leased file, checks that the lease has not ended, and sends the bytes.
 fn send_read(
     transport: &mut impl Transport,
     segment: &FileSegment,
@@ -497,7 +504,7 @@ fn spool_is_short() -> io::Error {
     io::Error::other("the spool is shorter than what it holds")
 }
 
-/// Bytes of a range for one call.
+/// The bytes of a range to send in one call.
 fn at_once(len: u64) -> usize {
     usize::try_from(len.min(TURN)).unwrap_or(usize::MAX)
 }
@@ -523,7 +530,7 @@ mod tests {
         assert!(queue.has_room());
     }
 
-    /// A client that takes the queue as it is needs no file.
+    /// A client that takes the queue at once needs no spool file.
     #[test]
     fn the_end_of_a_chunk_stays_with_it() {
         let mut queue = SendQueue::default();
@@ -547,7 +554,7 @@ mod tests {
         }
     }
 
-    /// 1,000 slow readers of generated pages would keep 256 MB otherwise.
+    /// 1,000 slow readers of generated pages would otherwise keep 256 MB.
     #[tokio::test(flavor = "current_thread")]
     async fn what_a_slow_client_does_not_take_leaves_memory() {
         let (file, _path, _worker) = leased(b"between");
@@ -613,7 +620,7 @@ mod tests {
         (Tcp::new(server), client)
     }
 
-    /// Sends all, while a client reads all of it.
+    /// Sends the whole queue, while a client reads it.
     async fn deliver(queue: &mut SendQueue) -> Vec<u8> {
         let (mut socket, mut client) = connection();
         let reader = std::thread::spawn(move || {
@@ -714,7 +721,7 @@ mod tests {
         sendoff_sys::lease::give_up(worker.as_fd()).unwrap();
         std::fs::write(&path, vec![b'!'; 100_000]).unwrap();
         assert_eq!(queue.take(50_000).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-        // A static file may change, but not become shorter.
+        // A static file may change its contents, but becoming shorter is an error.
         let file = OpenFile::new(std::fs::File::open(&path).unwrap().into());
         queue = SendQueue::default();
         queue.push_file(FileSegment { file, offset: 99_999, len: 2 });
@@ -722,7 +729,8 @@ mod tests {
         assert_eq!(queue.take(10).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
-    /// What a client has not taken when the lease ends is lost; what it gets before is right.
+    /// Bytes that the client has not taken when the lease ends are lost; the bytes it gets before
+    /// are correct.
     #[tokio::test(flavor = "current_thread")]
     async fn a_leased_file_that_changes_is_cut() {
         let contents = numbers(20_000_000);

@@ -12,11 +12,12 @@ use super::open_file::Source;
 pub use super::open_file::OpenFile;
 pub use super::snapshots::Identity as FileState;
 
-/// Up to this size, in bytes, a range of a file that changes do not matter to is read and sent in one call with what precedes it, which
-/// takes less CPU than `sendfile` (`docs/measurements.md`, "Small files and pages in memory").
+/// The largest range of an unguarded file, in bytes, that is read and sent in one call with the
+/// preceding bytes, which takes less CPU time than `sendfile` (`docs/measurements.md`, "Small files
+/// and pages in memory").
 pub const SMALL: u64 = 32 * 1024;
 
-/// A piece of a response body. Moving it moves the custody of its bytes.
+/// A piece of a response body. Moving it moves the ownership of its bytes.
 #[derive(Debug, Clone)]
 pub enum Segment {
     /// Bytes in memory.
@@ -26,7 +27,7 @@ pub enum Segment {
 }
 
 impl Segment {
-    /// Bytes.
+    /// The length in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         match self {
@@ -35,7 +36,7 @@ impl Segment {
         }
     }
 
-    /// What it is made of.
+    /// The medium of the bytes.
     #[must_use]
     pub fn medium(&self) -> Medium {
         match self {
@@ -45,7 +46,7 @@ impl Segment {
         }
     }
 
-    /// Drops what follows its first `len` bytes.
+    /// Drops all bytes beyond the first `len`.
     pub fn truncate(&mut self, len: u64) {
         match self {
             Self::Bytes(bytes) => bytes.truncate(usize::try_from(len).unwrap_or(usize::MAX)),
@@ -53,7 +54,7 @@ impl Segment {
         }
     }
 
-    /// Cuts the segment behind its first `len` bytes, of which it has more. Returns the rest.
+    /// Splits the segment after `len` bytes, which must be fewer than it has. Returns the rest.
     pub fn split_off(&mut self, len: u64) -> Self {
         match self {
             Self::Bytes(bytes) => {
@@ -69,12 +70,12 @@ impl Segment {
         }
     }
 
-    /// Whether it is a range of a file that is read when it is sent.
+    /// True for a range of a file that is read when it is sent.
     pub(crate) fn is_read(&self) -> bool {
         matches!(self, Self::File(part) if part.len <= SMALL && !part.file.is_guarded())
     }
 
-    /// Whether the segment has no bytes.
+    /// True if the segment has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -93,7 +94,7 @@ pub struct FileSegment {
 }
 
 impl FileSegment {
-    /// Reads at most `most` bytes from the front of the range, which becomes shorter by them.
+    /// Reads at most `most` bytes from the front of the range and removes them from it.
     ///
     /// # Errors
     /// The file cannot be read, or has lost the contents that were handed over.
@@ -128,8 +129,8 @@ impl FileSegment {
         Ok(bytes)
     }
 
-    /// The state of a file that is sent by `sendfile` and that nothing guards against changes. `None` for others, and for contents in
-    /// memory.
+    /// The state of a file that is sent by `sendfile` and not guarded against changes. `None` for
+    /// other files, and for contents in memory.
     pub fn state(&self) -> io::Result<Option<FileState>> {
         match self.file.source()? {
             Source::Final(descriptor) if !self.file.is_guarded() => {

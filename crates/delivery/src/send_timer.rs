@@ -1,4 +1,4 @@
-//! The send timeout, and the least rate at which a client takes what is owed to it.
+//! The send timeout, and the least rate at which a client must take the bytes owed to it.
 
 use std::io;
 use std::pin::Pin;
@@ -12,21 +12,21 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::blocked::Blocked;
 
-/// How often the kernel is asked within the timeout what the client has taken. A client of a kilobyte per second leaves the socket full for minutes,
-/// so that the socket's becoming writable does not tell.
+/// Checks per timeout of the bytes that the client has taken. A client of a kilobyte per second
+/// leaves the socket full for minutes, so waiting for a writable socket would show no progress.
 const LOOKS: u32 = 8;
 
-/// How slowly a client may take a response.
+/// The limits for slow clients.
 #[derive(Debug, Clone, Copy)]
 pub struct SendLimits {
-    /// How long it may take nothing.
+    /// The longest time in which the client may take no byte.
     pub pause: Duration,
-    /// Bytes per second; 0: any rate will do.
+    /// Bytes per second; 0: unlimited.
     pub rate: u64,
 }
 
 impl SendLimits {
-    /// Those of the configuration.
+    /// The limits that the configuration sets.
     pub fn of(config: &FrontConfig) -> Self {
         Self { pause: config.timeouts.send, rate: config.limits.send_rate }
     }
@@ -39,23 +39,24 @@ pub struct SendTimer(Option<Running>);
 #[derive(Debug)]
 struct Running {
     sleep: Pin<Box<Sleep>>,
-    /// Bytes that the client had taken when this was last looked at.
+    /// Bytes that the client had taken at the last check.
     taken: u64,
     pace: Pace,
     blocked: Blocked,
 }
 
 impl SendTimer {
-    /// The client takes all that it is given: the timer is not needed.
+    /// The client takes all bytes that it is given: the timer is not needed.
     pub fn stop(&mut self) {
         self.0 = None;
     }
 
-    /// Fails when the client is too slow, or when memory is short and it holds most of it; wakes the task then. Starts the timer if it does not
-    /// run. `queued`: bytes in memory that wait for the client. `taken`: bytes that it has taken so far.
+    /// Fails if the client is too slow, or if memory is short and the client holds the most; the
+    /// task is woken in both cases. Starts the timer if it does not run. `queued`: bytes in memory
+    /// that wait for the client. `taken`: bytes that the client has taken so far.
     ///
     /// # Errors
-    /// `TimedOut`; `OutOfMemory`.
+    /// `TimedOut` or `OutOfMemory`.
     pub fn check(
         &mut self,
         cx: &mut Context<'_>,

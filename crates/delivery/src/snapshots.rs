@@ -1,26 +1,30 @@
 //! Copies of handed-over files, shared by all event loops of the front.
 //!
-//! A worker hands a file over under a read lease (`docs/handover.md` §3). A copy cannot change, and one copy serves all
-//! links on which the file is handed over.
+//! A worker hands a file over under a read lease (`docs/handover.md` §3). A copy cannot change, and
+//! one copy serves all links on which the file is handed over.
 //!
 //! # When a file may be sent from an existing copy
-//! Time stamps are no proof: a store through a shared mapping of a file on tmpfs changes none. So a copy has *witnesses*: the
-//! descriptor that it was read from, and descriptors that joined it later. A newly opened file may join if
+//! Time stamps are no proof: a store through a shared mapping of a file on tmpfs changes none. So a
+//! copy has *witnesses*: the descriptor that it was read from, and descriptors that joined it
+//! later. A newly opened file may join if
 //!
 //! 1. `fstat` returns the same for both: device, inode, size, modification and change time;
-//! 2. the lease of a witness is intact. A lease that has ended cannot come back, so no process has written since the copy was
-//!    made: the file has the contents of the copy now;
-//! 3. the lease of the new descriptor is intact: the file has the contents that its worker handed over.
+//! 2. the lease of a witness is intact. A lease that has ended cannot come back, so no process has
+//!   written since the copy was made: the file has the contents of the copy now;
+//! 3. the lease of the new descriptor is intact: the file has the contents that its worker handed
+//!   over.
 //!
-//! A copy is stored only if the lease was intact after the reading. (A sealed file counts as one with an intact lease.)
+//! A copy is stored only if the lease was intact after the reading. (A sealed file counts as a file
+//! with an intact lease.)
 //!
 //! # Lifetime
-//! A file that has joined keeps the copy and may close its own descriptor: a `SEGMENT` means the bytes that the file had
-//! under its lease, which are those of the copy, even after the lease has ended. [`WITNESSES`] descriptors stay open. The files
-//! that brought them own them, and the table has weak references, because an open descriptor of a dead worker would block
-//! writers. So memory is freed when the table has dropped a copy *and* no file uses it. The table drops the least recently
-//! used copy first and skips copies in use; workers release files that they have not used for a minute. If the limits leave
-//! no room for a copy, the file is read for each response.
+//! A file that has joined keeps the copy and may close its own descriptor: a `SEGMENT` means the
+//! bytes that the file had under its lease, and the copy has these bytes even after the lease has
+//! ended. [`WITNESSES`] descriptors stay open. The files that brought them own them, and the table
+//! has weak references, because an open descriptor of a dead worker would block writers. So memory
+//! is freed when the table has dropped a copy *and* no file uses it. The table drops the least
+//! recently used copy first and skips copies in use; workers release files that they have not used
+//! for a minute. If the limits leave no room for a copy, the file is read for each response.
 
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,8 +40,9 @@ use sendoff_sys::memfd;
 use sendoff_transport::descriptors;
 pub use sendoff_transport::descriptors::Level;
 
-/// Up to this size, in bytes, a copy lies in ordinary memory and is made at the first request. Sending it costs no more
-/// CPU than `sendfile` (per response: 10 KB 8 % less, 32 KB 10 % less, 60 KB equal).
+/// The largest copy, in bytes, that lies in ordinary memory and is made at the first request.
+/// Sending it costs no more CPU than `sendfile` (per response: 10 KB 8 % less, 32 KB 10 % less, 60
+/// KB equal).
 const IN_MEMORY_LIMIT: u64 = 64 * 1024;
 
 /// [`IN_MEMORY_LIMIT`] while few descriptors are left.
@@ -49,11 +54,12 @@ pub fn in_memory_limit() -> u64 {
     if is_short { IN_MEMORY_LIMIT_IF_SHORT } else { IN_MEMORY_LIMIT }
 }
 
-/// Larger files, in bytes, are read for each response. Copying a file of this size takes about 5 ms.
+/// The largest file, in bytes, that is copied; larger ones are read for each response. Copying a
+/// file of this size takes about 5 ms.
 pub(crate) const LARGEST: u64 = 8 << 20;
 
-/// Descriptors of a file that stay open as proof that its copy is current. With only one, the copy would have to be
-/// made again as soon as one worker releases the file.
+/// Descriptors of a file that stay open as proof that its copy is current. With only one, the copy
+/// would have to be made again as soon as one worker releases the file.
 const WITNESSES: usize = 3;
 
 /// Entries of the table, with a copy or requested once; some 200 bytes each.
@@ -86,7 +92,8 @@ pub struct SnapshotUsage {
     pub descriptors: usize,
     /// Responses that were cut because their file changed, since the front started.
     pub cuts: u64,
-    /// Files that workers called back because another process was about to write to them, since the front started.
+    /// Files that workers called back because another process was about to write to them, since the
+    /// front started.
     pub recalls: u64,
 }
 
@@ -112,12 +119,12 @@ impl Identity {
         }
     }
 
-    /// Bytes.
+    /// The size in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Whether the last change of the file is at least `age` ago.
+    /// True if the last change of the file is at least `age` ago.
     pub fn is_older_than(&self, age: Duration) -> bool {
         let (Ok(seconds), Ok(nanoseconds)) =
             (u64::try_from(self.changed.0), u32::try_from(self.changed.1))
@@ -136,16 +143,18 @@ pub struct Snapshot {
     charge: Charge,
 }
 
-/// Where the contents of a copy are.
+/// The place of a copy's contents.
 #[derive(Debug)]
 pub enum Contents {
     /// Bytes in memory.
     Memory(Bytes),
-    /// A file without a name: a sealed memory file or, if only one file uses the copy, a file on disk.
+    /// A file without a name: a sealed memory file or, if only one file uses the copy, a file on
+    /// disk.
     File(Arc<OwnedFd>),
 }
 
-/// The copies and their counters. The lock is taken when a file is opened, looked up or dropped, never while sending.
+/// The copies and their counters. The lock is taken when a file is opened, looked up or dropped,
+/// never while sending.
 #[derive(Debug)]
 pub struct Snapshots {
     limits: SnapshotLimits,
@@ -157,7 +166,7 @@ pub struct Snapshots {
 
 /// ```text
 ///              second request       copied, the lease stands
-///  AskedOnce ────────────────▶ Making ───────▶ Ready ───▶ dropped: room is needed, or no witness is left
+///  AskedOnce ────────────────▶ Making ───────▶ Ready ───▶ dropped: room needed, or no witness left
 ///      ▲                          │
 ///      └──────────────────────────┘ not copied
 /// ```
@@ -189,14 +198,14 @@ impl Drop for Charge {
     }
 }
 
-/// How a file is to be sent.
+/// The advised way of sending a file.
 #[derive(Debug)]
 pub enum Advice {
     /// From this copy. Without `is_witness` the caller may close its descriptor.
     Join {
         /// The copy.
         snapshot: Arc<Snapshot>,
-        /// The caller's descriptor must stay open, because it tells that the file has not changed.
+        /// The caller's descriptor must stay open as proof that the file has not changed.
         is_witness: bool,
     },
     /// From a copy that the caller is to make.
@@ -219,7 +228,7 @@ impl Snapshots {
         })
     }
 
-    /// What the copies use now, and the number of responses cut.
+    /// The current use by copies, and the number of responses cut.
     #[must_use]
     pub fn usage(&self) -> SnapshotUsage {
         SnapshotUsage {
@@ -240,8 +249,8 @@ impl Snapshots {
         self.recalls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How to send `file`, which was handed over under a lease or is sealed. `identity` is the result of `fstat` when
-    /// it arrived.
+    /// The way to send `file`, which was handed over under a lease or is sealed. `identity` is the
+    /// result of `fstat` when the file arrived.
     pub fn ask(self: &Arc<Self>, identity: Identity, file: &Arc<OwnedFd>) -> Advice {
         if identity.size == 0 || identity.size > LARGEST {
             return Advice::Read;
@@ -261,7 +270,7 @@ impl Snapshots {
             }
         };
         if is_first && identity.size > in_memory_limit() {
-            // For a single response a copy costs more than it saves.
+            // A copy for a single response costs more than it saves.
             dropped.extend(entries.push(identity, Entry::AskedOnce));
             return Advice::Read;
         }
@@ -278,16 +287,16 @@ impl Snapshots {
         }
     }
 
-    /// Reserves room for a copy that only one file will use: it counts towards the limits but is not in the table.
-    /// `None`: no room.
+    /// Reserves room for a copy that only one file will use: it counts towards the limits but is
+    /// not in the table. `None`: there is no room.
     pub fn reserve_unshared(self: &Arc<Self>, identity: Identity) -> Option<Reservation> {
         let mut dropped = Vec::new();
         let charge = self.make_room(&mut self.entries(), identity.size, &mut dropped)?;
         Some(Reservation { snapshots: Arc::clone(self), identity, charge: Some(charge) })
     }
 
-    /// Call it when a file that may have been a witness is given up: drops its copy from the table if the copy has no
-    /// witness with an intact lease.
+    /// To be called when a file that may have been a witness is given up: drops its copy from the
+    /// table if the copy has no witness with an intact lease.
     pub(crate) fn drop_if_stale(&self, identity: &Identity) {
         let mut entries = self.entries();
         let stale = match entries.peek_mut(identity) {
@@ -296,7 +305,7 @@ impl Snapshots {
         };
         let dropped = stale.then(|| entries.pop(identity));
         drop(entries);
-        // After the lock is released, because this may free megabytes.
+        // Dropped after the lock is released, because this may free megabytes.
         drop(dropped);
     }
 
@@ -357,18 +366,18 @@ fn join(
     Advice::Join { snapshot: Arc::clone(snapshot), is_witness }
 }
 
-/// Removes the witnesses whose leases have ended. Returns whether one is left.
+/// Removes the witnesses whose leases have ended. Returns true if one is left.
 fn still_vouched(witnesses: &mut Vec<Weak<OwnedFd>>) -> bool {
     witnesses.retain(|witness| witness.upgrade().is_some_and(|file| stands(&file)));
     !witnesses.is_empty()
 }
 
-/// Whether the file's lease is intact and not being broken, or the file is sealed.
+/// True if the file's lease is intact and not being broken, or if the file is sealed.
 fn stands(file: &OwnedFd) -> bool {
     lease::look(file.as_fd()) == Lease::Stands || memfd::is_final(file)
 }
 
-/// The right to make a copy. If it is dropped without a copy, the next request may make it.
+/// Permission to make a copy. If it is dropped without a copy, the next request may make one.
 #[derive(Debug)]
 pub struct Reservation {
     snapshots: Arc<Snapshots>,
@@ -377,9 +386,9 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Turns what was read from `file` into a snapshot; `None` if the lease has ended, so that the contents may be
-    /// mixed. Other files may join only if the lease is intact; while it is being broken the contents are right, but
-    /// for this file only.
+    /// Makes a snapshot of the bytes read from `file`; `None` if the lease has ended, so that the
+    /// contents may be mixed. Other files may join only if the lease is intact: while it is being
+    /// broken, the contents are right for this file only.
     pub fn fulfil(mut self, file: &Arc<OwnedFd>, contents: Contents) -> Option<Arc<Snapshot>> {
         let state = lease::look(file.as_fd());
         if state == Lease::Ended && !memfd::is_final(file) {
@@ -438,7 +447,7 @@ mod tests {
         }
     }
 
-    /// As a worker hands it over.
+    /// A file as a worker hands it over.
     fn leased(path: &Path) -> (Identity, Arc<OwnedFd>) {
         let file = OwnedFd::from(File::open(path).unwrap());
         lease::take(file.as_fd(), rustix::thread::gettid()).unwrap();
@@ -498,13 +507,13 @@ mod tests {
             snapshots.usage(),
             SnapshotUsage { bytes: 100, descriptors: 0, cuts: 0, recalls: 0 }
         );
-        // Later witnesses vouch for it when the first has gone.
+        // Later witnesses prove its contents after the first has gone.
         drop(first);
         let (identity, file) = leased(&path);
         assert!(matches!(snapshots.ask(identity, &file), Advice::Join { is_witness: true, .. }));
     }
 
-    /// The time stamps are equal in all of these.
+    /// The time stamps are equal in all these cases.
     #[test]
     fn without_leases_on_both_sides_no_file_joins() {
         let folder = Folder::new();

@@ -1,7 +1,8 @@
 //! The spool: bytes that a slow client has not taken yet, in an unlinked temporary file.
 //!
-//! Where the file cannot be made or grow no more, the spool counts as full, as at its limit: the worker waits for the client. What had
-//! been taken from the worker already stays in memory. A response whose client has taken everything begins with a new spool.
+//! If the file cannot be made or cannot grow, the spool counts as full, as it does at its limit:
+//! the worker waits for the client, and bytes already taken from the worker stay in memory. Once
+//! the client has taken everything, the response begins a new spool.
 
 use std::fs::File;
 use std::io;
@@ -12,15 +13,16 @@ use sendoff_report::seldom::Seldom;
 
 use super::in_memory::Gathered;
 
-/// Bytes of one response that may wait on disk. When this limit is reached the worker waits for the client.
+/// The most bytes of one response on disk. At this limit the worker waits for the client.
 const SPOOL_LIMIT: u64 = 1 << 30;
 
-/// Small pieces are gathered in memory up to this size, in bytes, and written together. Otherwise a script that flushes
-/// each line to a slow client would cost one `write(2)` per line, 30 times the CPU time that nginx needs.
+/// Small pieces are gathered in memory up to this size, in bytes, and written together. Otherwise a
+/// script that flushes each line to a slow client would cost one `write(2)` per line, 30 times the
+/// CPU time that nginx needs.
 pub(super) const GATHER: usize = 32 * 1024;
 
-/// Grows while the response is produced faster than the client takes it. Dropped, with its disk blocks, after its last
-/// byte has been sent.
+/// Grows while the response is produced faster than the client takes it. Dropped, with its disk
+/// blocks, after its last byte has been sent.
 #[derive(Debug, Default)]
 pub struct Spool {
     /// Created at the first write.
@@ -29,12 +31,12 @@ pub struct Spool {
     written: u64,
     /// The bytes after those in the file; at most [`GATHER`] unless [`is_stuck`](Self::is_stuck).
     gathered: Vec<u8>,
-    /// The system refused to make the file, or to let it grow.
+    /// The system refused to make the file or to let it grow.
     is_stuck: bool,
     counted: Gathered,
 }
 
-/// Where a range of the spool lies.
+/// The place of a range of the spool.
 #[derive(Debug)]
 pub enum Spooled<'a> {
     /// In the file, with this number of bytes up to the end of the file.
@@ -50,7 +52,7 @@ impl Spool {
         self.counted.set(self.gathered.capacity());
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory in use.
     pub(super) fn in_memory(&self) -> usize {
         self.counted.bytes()
     }
@@ -68,7 +70,8 @@ impl Spool {
         self.gather(&data[written..]);
     }
 
-    /// Each slow client has such a buffer, so it doubles up to [`GATHER`] and not beyond: a vector's own growth ended at 56 KiB.
+    /// Each slow client has such a buffer, so its capacity doubles up to [`GATHER`] and not beyond:
+    /// a vector's own growth ended at 56 KiB.
     fn gather(&mut self, data: &[u8]) {
         let (len, capacity) = (self.gathered.len() + data.len(), self.gathered.capacity());
         if len > capacity {
@@ -78,8 +81,8 @@ impl Spool {
         self.gathered.extend_from_slice(data);
     }
 
-    /// Writes bytes to the end of the file, which is made if there is none. Returns how many the system took: all of them, or it refused
-    /// more.
+    /// Writes bytes to the end of the file, which is made if there is none. Returns the number of
+    /// bytes written; fewer than all if the system refused more.
     fn write(&mut self, data: &[u8]) -> usize {
         let mut done = 0;
         while done < data.len() && !self.is_stuck {
@@ -114,7 +117,7 @@ impl Spool {
         self.written + self.gathered.len() as u64
     }
 
-    /// The bytes from `offset` on; `None` at the end. Stored bytes never change.
+    /// The place of the bytes from `offset` on; `None` at the end. Stored bytes never change.
     pub fn read(&self, offset: u64) -> Option<Spooled<'_>> {
         match (&self.file, offset.checked_sub(self.written)) {
             (Some(file), None) => Some(Spooled::InFile(file, self.written - offset)),
@@ -126,21 +129,22 @@ impl Spool {
         }
     }
 
-    /// Whether the application must wait for the client: [`SPOOL_LIMIT`] is reached, or the file cannot grow.
+    /// True if the application must wait for the client: [`SPOOL_LIMIT`] is reached, or the file
+    /// cannot grow.
     pub fn is_full(&self) -> bool {
         self.stored() >= SPOOL_LIMIT || self.is_stuck()
     }
 
-    /// Whether the file cannot grow.
+    /// True if the file cannot grow.
     pub fn is_stuck(&self) -> bool {
         self.is_stuck
     }
 }
 
-/// Says why spools cannot be written.
+/// Logs why spools cannot be written.
 fn report(error: &io::Error) {
     static SAID: Seldom = Seldom::new();
-    // No descriptor is left: that is said where connections are accepted.
+    // Descriptors have run out: the code that accepts connections logs that.
     let is_known = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
     if is_known.contains(&error.raw_os_error()) {
         return;
@@ -178,7 +182,7 @@ mod tests {
         let piece: Vec<u8> = (0..64 * 1024).map(|n: u32| n.to_be_bytes()[3]).collect();
         spool.append(&piece);
         assert!(!spool.is_full());
-        // No descriptor of the file may write any more.
+        // This descriptor cannot write any more.
         let path = format!("/proc/self/fd/{}", spool.file.as_ref().unwrap().as_raw_fd());
         spool.file = Some(File::open(path).unwrap());
         for _ in 0..3 {

@@ -1,5 +1,5 @@
-//! The client of a response, as handlers see it: whether it is still there, what may be lent to it or taken over from it, and what
-//! is noted about its request.
+//! The client of a response, as handlers see it: its presence, its socket or connection for lending
+//! and tunnels, and the notes about its request.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -14,14 +14,14 @@ use sendoff_report::explain::Report;
 use sendoff_report::log_line::Notes;
 use sendoff_transport::pipe::Pipe;
 
-/// The client of one response. Only a protocol implements it, and what takes a client's place ([`NoClient`], `sendoff explain`);
-/// filters do not.
+/// The client of one response. It is implemented by protocols and by stand-ins for a client
+/// ([`NoClient`], `sendoff explain`), but not by filters.
 pub trait Client {
-    /// Ready when the client has gone: it has closed the connection, or its sending direction (nginx, too, takes that for the
-    /// end).
+    /// Ready when the client has gone: it has closed the connection or its sending direction, which
+    /// nginx takes for the end as well.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// What the access log will say about the request.
+    /// The notes about the request for the access log.
     fn notes(&mut self) -> &mut Notes;
 
     /// The report that collects remarks, if the response is explained.
@@ -37,24 +37,29 @@ pub trait Client {
         false
     }
 
-    /// Closes the connection after this response, for example because another process may still write to its socket.
+    /// Closes the connection after this response, for example because another process may still
+    /// write to its socket.
     fn close_after(&mut self) {}
 
-    /// Forbids to lend the socket for this response: a filter changes what a borrower would write past it.
+    /// Forbids lending the socket for this response, because a filter changes it and a borrower
+    /// would bypass the filter.
     fn withhold_socket(&mut self) {}
 
-    /// The client's socket, to be lent to the application; `None` if the protocol does not allow it.
+    /// The client's socket, to be lent to the application; `None` if the protocol does not allow
+    /// it.
     fn lender(&mut self) -> Option<&mut dyn Lender> {
         None
     }
 
-    /// The client's connection, to be used for another protocol; `None` if the client's protocol knows no such change.
+    /// The client's connection, to be used for another protocol; `None` if the client's protocol
+    /// has no such switch.
     fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
         None
     }
 }
 
-/// In place of a client, for a response that no client waits for: a page that is fetched for the cache, or a subrequest.
+/// The stand-in for a client that does not exist: a page is fetched for the cache, or a subrequest
+/// is made.
 #[derive(Debug, Default)]
 pub struct NoClient {
     notes: Notes,
@@ -72,34 +77,39 @@ impl Client for NoClient {
 
 /// A client's connection that is used for another protocol (RFC 9110 §7.8).
 pub trait Tunnel {
-    /// Queues the head of the response, whose status is 101. Called once and first, in place of [`Sink::begin`](crate::sink::Sink::begin).
+    /// Queues the head of the response, whose status is 101. Called once and first, in place of
+    /// [`Sink::begin`](crate::sink::Sink::begin).
     fn begin(&mut self, head: ResponseHead) -> Result<(), Cut>;
 
-    /// Reads what the client sends; 0 at its end. `buffer` gets its room only when there is something.
+    /// Reads bytes from the client; 0 at the end of its stream. `buffer` gets its room only when
+    /// there are bytes.
     fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut BytesMut)
     -> Poll<io::Result<usize>>;
 
-    /// Sends some of the bytes, behind the head. They may wait for [`poll_flush`](Self::poll_flush).
+    /// Sends some of the bytes, after the head. They may be buffered until
+    /// [`poll_flush`](Self::poll_flush).
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
 
-    /// Whether bytes may pass between the connection and a pipe: nothing encrypts them, and none were read before.
+    /// True if bytes may move between the connection and a pipe, because nothing encrypts them and
+    /// none are buffered.
     fn is_clear(&self) -> bool;
 
-    /// Moves what the client sends into an empty pipe; `Unsupported` where only a read can tell what that is. Only if the connection
-    /// [is clear](Self::is_clear).
+    /// Moves received bytes into an empty pipe. Only for a connection that [is
+    /// clear](Self::is_clear). Fails with `Unsupported` if only a read can tell what was received.
     fn poll_fill(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>>;
 
-    /// Sends bytes that are in a pipe, behind the head. Only if the connection [is clear](Self::is_clear).
+    /// Sends the bytes in a pipe, after the head. Only for a connection that [is
+    /// clear](Self::is_clear).
     fn poll_drain(&mut self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>>;
 
-    /// Ready when nothing that was written waits here.
+    /// Ready when no written bytes are buffered here.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Ends the sending direction.
+    /// Closes the sending direction.
     fn finish(&mut self);
 }
 
-/// What a process must know to which the client's socket is lent (`docs/handover.md` §7).
+/// Facts for the process to which the client's socket is lent (`docs/handover.md` §7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
     /// The client speaks HTTP/1.0, so chunked coding is not allowed.
@@ -108,24 +118,26 @@ pub struct Terms {
     pub keep_alive: bool,
 }
 
-/// A client's socket that may be lent to the process which makes the response.
+/// A client's socket that may be lent to the process that makes the response.
 pub trait Lender {
-    /// Whether nothing is owed to the client, and the client took its previous response as fast as it was made.
+    /// True if no byte is owed to the client, and the client took its previous response as fast as
+    /// it was made.
     fn may_lend(&self) -> bool;
 
-    /// Lends the socket; `None` if that is impossible. From here until [`resume`](Self::resume) or [`Sink::begin`](crate::sink::Sink::begin) only the
-    /// borrower writes to it.
+    /// Lends the socket; `None` if that is impossible. Until [`resume`](Self::resume) or
+    /// [`Sink::begin`](crate::sink::Sink::begin), only the borrower writes to it.
     fn lend(&mut self) -> Option<Terms>;
 
     /// The socket itself while it is lent.
     fn socket(&mut self) -> Option<BorrowedFd<'_>>;
 
-    /// Whether no borrower has written to the client.
+    /// True if no borrower has written to the client.
     fn is_untouched(&self) -> bool;
 
-    /// Takes the socket back and continues the borrower's response: segments that are pushed next follow its bytes.
+    /// Takes the socket back and continues the borrower's response: segments that are pushed next
+    /// follow the borrower's bytes.
     ///
     /// # Errors
-    /// What the borrower says contradicts the kernel's count of written bytes.
+    /// The borrower's report contradicts the kernel's count of written bytes.
     fn resume(&mut self, status: StatusCode, sent: &Sent) -> io::Result<()>;
 }

@@ -1,4 +1,5 @@
-//! What each client has at a time: connections, and requests where a route limits them. All event loops share it.
+//! The current connections of each client, and its requests on routes that limit them. All event
+//! loops share these counts.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sendoff_message::request::RouteId;
 use sendoff_message::request::Who;
 
-/// How many of something each key has; a key without any takes no room. Counts are of 32 bits, which with a client's address makes 16 bytes.
+/// Counts per key; a key with the count 0 takes no memory. Counts have 32 bits, which makes 16
+/// bytes together with a client's address.
 #[derive(Debug)]
 struct Counts<K>(Mutex<HashMap<K, u32>>);
 
@@ -24,7 +26,7 @@ impl<K: Eq + Hash> Counts<K> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts one more, unless there are `most`.
+    /// Adds one, unless the count has reached `most`. Returns true if it was added.
     fn add(&self, key: K, most: u64) -> bool {
         match self.all().entry(key) {
             Entry::Occupied(count) if u64::from(*count.get()) >= most => false,
@@ -50,27 +52,27 @@ impl<K: Eq + Hash> Counts<K> {
 /// The connections of the whole front.
 #[derive(Debug)]
 pub struct Connections {
-    /// Those that descriptors suffice for.
+    /// The number of connections for which there are enough descriptors.
     places: u64,
     count: AtomicU64,
-    /// A connection waits to be accepted on an event loop without idle ones.
+    /// A connection waits to be accepted on an event loop that has no idle connection to close.
     is_wanted: AtomicBool,
     of_clients: Counts<Who>,
 }
 
 impl Connections {
-    /// Descriptors suffice for this number of connections.
+    /// Counters for a front with enough descriptors for this number of connections.
     pub fn new(places: u64) -> Self {
         let (count, is_wanted) = (AtomicU64::new(0), AtomicBool::new(false));
         Self { places, count, is_wanted, of_clients: Counts::default() }
     }
 
-    /// Connections that descriptors suffice for.
+    /// The number of connections for which there are enough descriptors.
     pub fn places(&self) -> u64 {
         self.places
     }
 
-    /// Connections at present.
+    /// The current number of connections.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
@@ -80,22 +82,23 @@ impl Connections {
         self.is_wanted.store(true, Ordering::Relaxed);
     }
 
-    /// Whether an event loop should close an idle connection; one is told so.
+    /// True if an event loop should close an idle connection. Only one event loop gets this answer
+    /// per request for room.
     pub(crate) fn take_wish(&self) -> bool {
         self.is_wanted.load(Ordering::Relaxed) && self.is_wanted.swap(false, Ordering::Relaxed)
     }
 
-    /// Counts a connection that has been accepted.
+    /// Counts an accepted connection.
     pub(crate) fn begin(&self) {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts it as this client's, too; false if the client has `most`.
+    /// Counts the connection as this client's as well; false if the client has reached `most`.
     pub(crate) fn belongs_to(&self, who: Who, most: u64) -> bool {
         self.of_clients.add(who, most)
     }
 
-    /// A connection has ended; `None`: it was no client's.
+    /// Notes that a connection has ended; `None`: it was not counted for a client.
     pub(crate) fn end(&self, who: Option<Who>) {
         if let Some(who) = who {
             self.of_clients.remove(who);
@@ -104,19 +107,19 @@ impl Connections {
     }
 }
 
-/// The requests under way that routes count.
+/// The requests in flight on routes that limit them.
 #[derive(Debug, Default)]
 pub struct Requests(Counts<(RouteId, Who)>);
 
 impl Requests {
-    /// Counts a request of a client on a route; `None`: the client has `most` there.
+    /// Counts a request of a client on a route; `None`: the client has reached `most` there.
     pub fn begin(self: &Arc<Self>, route: RouteId, who: Who, most: u32) -> Option<OneRequest> {
         let key = (route, who);
         self.0.add(key, most.into()).then(|| OneRequest { requests: Arc::clone(self), key })
     }
 }
 
-/// A request that a route counts until this is dropped.
+/// Counts a request on a route until dropped.
 #[derive(Debug)]
 pub struct OneRequest {
     requests: Arc<Requests>,

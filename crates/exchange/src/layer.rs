@@ -18,8 +18,8 @@ pub struct Layer<'r, F> {
 }
 
 impl<'r, F: FnMut(&mut ResponseHead)> Layer<'r, F> {
-    /// Heads are changed by `change`. `lends`: the client's socket may be lent all the same; its borrower writes the head without the
-    /// change.
+    /// A filter that changes heads by `change`. `lends`: the client's socket may still be lent,
+    /// although a borrower writes the head without the change.
     pub fn new(next: &'r mut dyn Sink, lends: bool, change: F) -> Self {
         if !lends {
             next.client().withhold_socket();
@@ -29,11 +29,12 @@ impl<'r, F: FnMut(&mut ResponseHead)> Layer<'r, F> {
 }
 
 impl<F: FnMut(&mut ResponseHead)> Sink for Layer<'_, F> {
-    /// Rules that change or remove a field do so here, too; what they add is for the final response.
+    /// Rules change or remove fields of an interim response as well, but fields that they add are
+    /// only for the final response.
     fn interim(&mut self, mut head: ResponseHead) -> Result<(), Cut> {
         let names: Vec<_> = head.fields.iter().map(|field| field.name().to_vec()).collect();
         let (status, reason) = (head.status, head.reason.take());
-        // Rules may be about successful responses only, which this one announces.
+        // Rules may apply only to successful responses, and an interim response announces one.
         head.status = StatusCode::OK;
         (self.change)(&mut head);
         head.fields.retain(|field| names.iter().any(|own| field.is(own)));

@@ -1,5 +1,6 @@
-//! One exchange between a client and the server: what a protocol asks of the server ([`service`]), the way of the response
-//! ([`sink`]), its [`client`], and what is counted of clients and their connections meanwhile.
+//! One exchange between a client and the server: the [`service`] that answers for a protocol, the
+//! way of the response ([`sink`]), its [`client`], and the counts and limits of clients and their
+//! connections.
 #![forbid(unsafe_code)]
 
 pub mod client;

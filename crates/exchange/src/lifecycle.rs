@@ -1,4 +1,5 @@
-//! How long connections live: when they must end because the front stops, and which of them go when descriptors run short.
+//! The end of connections: when the front stops, after the idle timeout, and when descriptors run
+//! short.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -15,44 +16,47 @@ use tokio::time::Instant;
 
 use crate::clients::Connections;
 
-/// How often idle connections are looked at, at most.
+/// The longest pause between two checks of idle connections.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a connection stays open after its last response when the front stops: its next request may be on its way. The answer to that
-/// says that the connection ends.
+/// The time for which a connection stays open after its last response while the front stops,
+/// because its next request may be on the way. The response to that request announces the end of
+/// the connection.
 const KEPT_AT_STOP: Duration = Duration::from_secs(1);
 
-/// And at least this often within the time that a connection may be idle.
+/// The fewest checks within the idle timeout.
 const LOOKS_PER_TIMEOUT: u32 = 8;
 
-/// What the connections of one event loop share.
+/// The state that the connections of one event loop share.
 #[derive(Debug)]
 pub struct Lifecycle {
     stop: watch::Receiver<Stage>,
-    /// Those of all event loops.
+    /// The counts of all event loops.
     all: Arc<Connections>,
     connections: Cell<usize>,
-    /// Those of them that the kernel encrypts.
+    /// Connections that the kernel encrypts.
     by_kernel: Cell<usize>,
-    /// Told when the last connection ends, and whenever one ends while others wait to be accepted.
+    /// Notified when the last connection ends, and whenever a connection ends while others wait to
+    /// be accepted.
     closed: Notify,
     idle: RefCell<Idle>,
 }
 
-/// How far the end of the front has come.
+/// The stages of stopping the front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Stage {
     /// Requests are taken.
     #[default]
     Serving,
-    /// Responses are finished, no further requests are taken.
+    /// Responses are finished, but no further requests are accepted.
     Draining,
-    /// What is not finished is cut.
+    /// Unfinished responses are cut.
     Cutting,
 }
 
-/// Connections without a request, oldest first. One task ends those that have been idle for too long: a timer for each of them
-/// would cost a system call per request, because the event loop is woken for a timer that is earlier than all others.
+/// Connections without a request, oldest first. One task ends the connections that have been idle
+/// for too long: a timer for each of them would cost a system call per request, because the event
+/// loop is woken for a timer that is earlier than all others.
 #[derive(Debug, Default)]
 struct Idle {
     next: u64,
@@ -72,46 +76,46 @@ impl Lifecycle {
         Self { stop, all, connections, by_kernel, closed: Notify::new(), idle: RefCell::default() }
     }
 
-    /// Whether no further requests are taken.
+    /// True if no further requests are accepted.
     pub fn is_stopping(&self) -> bool {
         *self.stop.borrow() >= Stage::Draining
     }
 
-    /// Ends when the front has come to `stage`.
+    /// Returns when the front has reached `stage`.
     pub fn reached(&self, stage: Stage) -> impl Future<Output = ()> + use<> {
         let mut stop = self.stop.clone();
         async move {
-            // An error means that nothing is left that could say so.
+            // An error means that the sender is gone, so no stage can be reported any more.
             let _ = stop.wait_for(|&now| now >= stage).await;
         }
     }
 
-    /// The connections of all event loops.
+    /// The counts of all event loops.
     pub fn all(&self) -> &Connections {
         &self.all
     }
 
-    /// Connections at present.
+    /// The current number of connections.
     pub fn connections(&self) -> usize {
         self.connections.get()
     }
 
-    /// Those of them that the kernel encrypts.
+    /// The number of connections that the kernel encrypts.
     pub fn by_kernel(&self) -> usize {
         self.by_kernel.get()
     }
 
-    /// Those of them that are without a request.
+    /// The number of connections without a request.
     pub fn idle_connections(&self) -> usize {
         self.idle.borrow().waiting.len()
     }
 
-    /// Ends when a connection has ended since the last call.
+    /// Returns when a connection has ended since the last call.
     pub async fn connection_closed(&self) {
         self.closed.notified().await;
     }
 
-    /// Closes the connection that has been without a request for longest; `false` if there is none.
+    /// Closes the connection that has been without a request for longest; false if there is none.
     pub fn evict_idle(&self) -> bool {
         let Some((_, oldest)) = self.idle.borrow_mut().waiting.pop_first() else { return false };
         if let Some(waker) = oldest.waker {
@@ -120,7 +124,8 @@ impl Lifecycle {
         true
     }
 
-    /// Closes connections that have been without a request for `timeout`, and one where another event loop has none to close, for ever.
+    /// Closes connections that have been without a request for `timeout`, and one connection if
+    /// another event loop needs room and has none to close. Runs forever.
     pub async fn end_idle(&self, timeout: Duration) {
         loop {
             while self.oldest_idle().is_some_and(|since| since.elapsed() >= timeout) {
@@ -138,18 +143,19 @@ impl Lifecycle {
         self.idle.borrow().waiting.first_key_value().map(|(_, oldest)| oldest.since)
     }
 
-    /// Closes all connections that are without a request.
+    /// Closes all connections without a request.
     pub fn evict_all(&self) {
         while self.evict_idle() {}
     }
 
-    /// Closes the connections of a front that stops, each when it has been without a request for [`KEPT_AT_STOP`]. Never ends.
+    /// Closes the connections of a stopping front, each after it has been without a request for
+    /// [`KEPT_AT_STOP`]. Runs forever.
     pub async fn end_kept(&self) {
         self.end_idle(KEPT_AT_STOP).await;
     }
 
-    /// Ends when this connection, which is without a request, should close: it has been idle for too long, or makes room for
-    /// another, or the front stops.
+    /// Returns when this connection, which is without a request, should close: because it was idle
+    /// for too long, to make room for another, or because the front stops.
     pub async fn evicted(self: &Rc<Self>) {
         let place = Place::new(self);
         poll_fn(|cx| {
@@ -164,7 +170,7 @@ impl Lifecycle {
     }
 }
 
-/// A place among the idle connections, given back when it is dropped.
+/// A place among the idle connections. Dropping it leaves the list.
 struct Place {
     lifecycle: Rc<Lifecycle>,
     number: u64,
@@ -184,29 +190,29 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let waiting = self.lifecycle.idle.borrow_mut().waiting.remove(&self.number);
-        // A waker's drop may run code of its own, so not under the borrow.
+        // Dropping a waker may run foreign code, so the borrow must have ended.
         drop(waiting);
     }
 }
 
-/// A connection that is counted, however its task ends.
+/// Counts a connection until dropped.
 #[derive(Debug)]
 pub struct Counted {
-    /// The event loop's.
+    /// The lifecycle of its event loop.
     pub lifecycle: Rc<Lifecycle>,
-    /// Whose it is, if it is counted for a client.
+    /// The client for which it is counted, if any.
     who: Option<Who>,
 }
 
 impl Counted {
-    /// Counts a connection that was accepted.
+    /// Counts an accepted connection.
     pub fn new(lifecycle: &Rc<Lifecycle>) -> Self {
         lifecycle.connections.set(lifecycle.connections.get() + 1);
         lifecycle.all.begin();
         Self { lifecycle: Rc::clone(lifecycle), who: None }
     }
 
-    /// Counts it for a client; false if that has `most` connections.
+    /// Counts the connection for a client; false if the client has reached `most`.
     pub fn belongs_to(&mut self, who: Who, most: u64) -> bool {
         let added = self.lifecycle.all.belongs_to(who, most);
         self.who = added.then_some(who);
@@ -223,7 +229,7 @@ impl Drop for Counted {
     }
 }
 
-/// A connection that the kernel encrypts, counted while it exists.
+/// Counts a connection that the kernel encrypts, until dropped.
 #[derive(Debug)]
 pub struct CountedByKernel(Rc<Lifecycle>);
 
@@ -292,7 +298,7 @@ mod tests {
         assert_eq!(lifecycle.connections(), 0);
     }
 
-    /// Polls once.
+    /// Polls a future once.
     async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
         tokio::select! {
             biased;

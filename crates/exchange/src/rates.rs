@@ -1,4 +1,4 @@
-//! How often clients have asked lately, where a route limits that.
+//! Rate limits of routes per client.
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
@@ -9,11 +9,12 @@ use sendoff_config::Rate;
 use sendoff_message::request::{Endpoint, RouteId, Who};
 use tokio::time::Instant;
 
-/// Clients that are remembered, of all routes together: some 8 MiB. Beyond that the client that has not asked for longest is
-/// forgotten, and its bucket is full when it comes back.
+/// The most clients that are remembered, of all routes together: about 8 MiB. Beyond that, the
+/// client that has not asked for longest is forgotten, and its bucket is full when it comes back.
 const MAX_CLIENTS: NonZeroUsize = NonZeroUsize::new(65_536).expect("not zero");
 
-/// For each route and client, when its bucket will be full again. All event loops share it.
+/// The time at which the bucket of each route and client will be full again. All event loops share
+/// it.
 #[derive(Debug)]
 pub struct Rates(Mutex<LruCache<(RouteId, Who), Instant>>);
 
@@ -24,8 +25,9 @@ impl Default for Rates {
 }
 
 impl Rates {
-    /// Takes a token for each limit that concerns a request. If one has none left, returns its route, and how long it takes until it has; of
-    /// several, the one that takes longest.
+    /// Takes a token for each limit that applies to a request. If a bucket is empty, returns its
+    /// route and the time until its next token; if several are empty, the one with the longest
+    /// time.
     pub fn take(
         &self,
         limits: &[(RouteId, Rate)],
@@ -46,9 +48,10 @@ impl Rates {
     }
 }
 
-/// Takes a token out of a bucket that will be full at `full`. Returns when it will be full then, and how long there is no token
-/// if there is none. The virtual scheduling algorithm of ITU-T I.371: a time says as much as a number of tokens and when they were
-/// counted.
+/// Takes a token out of a bucket that will be full at `full`. Returns the new time at which it will
+/// be full and, if the bucket is empty, the time until its next token. This is the virtual
+/// scheduling algorithm of ITU-T I.371: one time replaces a number of tokens and the time at which
+/// they were counted.
 fn take(
     Rate { interval, burst }: Rate,
     full: Instant,
@@ -80,7 +83,7 @@ mod tests {
         };
         assert_eq!([0, 0, 0, 0].map(|ms| waits(after(ms))), [None, None, None, Some(100)]);
         assert_eq!([90, 100, 110].map(|ms| waits(after(ms))), [Some(10), None, Some(90)]);
-        // A bucket holds no more than a burst, however long it has filled.
+        // A bucket never holds more than a burst, even after a long time.
         assert_eq!([9000; 4].map(|ms| waits(after(ms))), [None, None, None, Some(100)]);
     }
 
@@ -92,7 +95,7 @@ mod tests {
         let passes = |route, text: &str| rates.take(&limits(route), &client(text)).is_none();
         assert!(passes(1, "192.0.2.1") && !passes(1, "192.0.2.1"));
         assert!(passes(2, "192.0.2.1") && passes(1, "192.0.2.2"));
-        // Another address of the same network is the same client.
+        // Another address of the same network counts as the same client.
         assert!(passes(1, "[2001:db8::1]") && !passes(1, "[2001:db8::2]"));
         assert!(passes(1, "[2001:db8:0:1::1]"));
         assert_eq!(rates.take(&[], &client("192.0.2.1")), None);

@@ -1,4 +1,5 @@
-//! What a protocol asks of the server: to choose a handler for a request, to answer it, to log it.
+//! The server as protocols see it: it chooses a handler for a request, answers the request and logs
+//! it.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,12 +16,13 @@ use sendoff_report::log_line::Line;
 
 use crate::sink::Sink;
 
-/// The service that answers the next request. A reload replaces it; requests that have begun go on with the service they began with.
+/// The service that answers the next request. A reload replaces it; a request that has begun keeps
+/// its service.
 #[derive(Debug)]
 pub struct Current<S>(RefCell<Rc<S>>);
 
 impl<S> Current<S> {
-    /// Begins with this service.
+    /// Starts with this service.
     pub fn new(service: S) -> Rc<Self> {
         Rc::new(Self(RefCell::new(Rc::new(service))))
     }
@@ -30,7 +32,7 @@ impl<S> Current<S> {
         Rc::clone(&self.0.borrow())
     }
 
-    /// Requests that begin from now on get this service.
+    /// Sets the service for requests that begin from now on.
     pub fn replace(&self, service: S) {
         let before = self.0.replace(Rc::new(service));
         // Its drop may run code of its own, so not under the borrow.
@@ -91,16 +93,17 @@ pub trait Service {
     /// Time and size limits for clients.
     fn limits(&self) -> &FrontConfig;
 
-    /// Proxies whose word about clients is taken.
+    /// Proxies whose statements about clients are trusted.
     fn trusted_proxies(&self) -> &TrustedProxies;
 
-    /// How a client of a TLS listener is met that names this host (SNI).
+    /// The TLS settings for a client that names this host (SNI) on a TLS listener.
     ///
     /// # Errors
     /// No site on the listener speaks TLS.
     fn tls(&self, listener: usize, server_name: Option<&str>) -> io::Result<Arc<ServerConfig>>;
 
-    /// How an authority is met that checks whether this host leads here (ACME); `None`: it is met as any client.
+    /// The TLS settings for a certificate authority that validates this host (ACME, RFC 8737);
+    /// `None`: no validation is expected, and the client gets the usual settings.
     fn challenge(&self, _server_name: &str) -> Option<Arc<ServerConfig>> {
         None
     }
@@ -126,6 +129,6 @@ pub trait Service {
     /// The client has gone.
     async fn refuse(&self, status: StatusCode, sink: &mut dyn Sink) -> Result<(), Cut>;
 
-    /// Writes the request's line to the access log, however the request ended.
+    /// Writes the request's line to the access log, regardless of the end of the request.
     fn log(&self, line: &Line<'_>);
 }

@@ -1,11 +1,12 @@
 //! A response on its way from a handler to the client.
 //!
 //! ```text
-//!  handler ── interim(head)* ── begin(head) ── push(segment)* ── end() ──▶ filter ──▶ ... ──▶ HTTP/1 or HTTP/2 ──▶ Transport
+//!  handler ── interim()* ─ begin() ─ push()* ─ end() ──▶ filter ─▶ … ─▶ HTTP/1 or 2 ─▶ Transport
 //! ```
 //!
-//! A sink is one response: an HTTP/1 exchange, an HTTP/2 stream, the table of `sendoff explain`, or a filter in front of one of these.
-//! Handlers know nothing of framing, keep-alive or sockets; protocols know nothing of handlers.
+//! A sink is one response: an HTTP/1 exchange, an HTTP/2 stream, the table of `sendoff explain`, or
+//! a filter in front of one of these. Handlers know nothing of framing, keep-alive or sockets;
+//! protocols know nothing of handlers.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -18,14 +19,14 @@ use sendoff_message::response::{Framing, ResponseEnd, ResponseHead};
 
 use crate::client::{Client, NoClient};
 
-/// Whether more of a response may be queued, and where it goes.
+/// The place for further bytes of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
-    /// More is kept in memory.
+    /// Further bytes are kept in memory.
     Memory,
-    /// More goes to a spool file: the client is slower than the application.
+    /// Further bytes go to a spool file: the client is slower than the application.
     Spool,
-    /// The spool is full, too: the application waits until the client has taken something.
+    /// The spool is full as well: the application waits until the client has taken bytes.
     None,
 }
 
@@ -42,7 +43,7 @@ impl Room {
     }
 }
 
-/// Whether a pushed segment fits into the announced length.
+/// The result of pushing a segment into a body of announced length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fit {
     /// It was queued completely.
@@ -52,8 +53,9 @@ pub enum Fit {
 }
 
 impl Fit {
-    /// Accounts for a segment of a body that is framed so, and leaves of it what belongs to the body: nothing where the response has
-    /// none.
+    /// Counts a segment against the framing of its body, and truncates the segment to the bytes
+    /// that belong to the body. A response without a body takes none, which counts as
+    /// [`Whole`](Self::Whole).
     pub fn of(segment: &mut Segment, framing: &mut Framing) -> Self {
         let len = segment.len();
         let fits = framing.take(len);
@@ -64,37 +66,42 @@ impl Fit {
     }
 }
 
-/// One response to one client. If a method fails with a [`Cut`], the client gets no more of the response: the handler returns
-/// the cut, and the protocol ends the connection in a way that the client cannot take for the end of the response.
+/// One response to one client. If a method fails with a [`Cut`], the client gets no more of the
+/// response: the handler returns the cut, and the protocol ends the connection in a way that the
+/// client cannot mistake for the end of the response.
 pub trait Sink {
-    /// Queues the head of an interim response (RFC 9110 §15.2): a status 1xx other than 101, no body. Called before
-    /// [`begin`](Self::begin), any number of times; dropped if the client's version knows no interim responses.
+    /// Queues the head of an interim response (RFC 9110 §15.2): a status 1xx other than 101, no
+    /// body. Called before [`begin`](Self::begin), any number of times. Dropped if the client's
+    /// version has no interim responses.
     fn interim(&mut self, head: ResponseHead) -> Result<(), Cut>;
 
     /// Queues the response head. Called once, before [`push`](Self::push).
     fn begin(&mut self, head: ResponseHead) -> Result<(), Cut>;
 
-    /// Queues a piece of the body. Where the response has no body (HEAD, 304), the piece is dropped.
+    /// Queues a piece of the body. If the response has no body (HEAD, 304), the piece is dropped.
     fn push(&mut self, segment: Segment) -> Result<Fit, Cut>;
 
-    /// Queues the end of the body, which its maker has ended so. Returns the number of missing bytes of the announced length; if
-    /// it is not 0, the response cannot be completed.
+    /// Queues the end of the body; `ending` is the end that the body's producer reported. Returns
+    /// the number of missing bytes of the announced length; if it is not 0, the response cannot be
+    /// completed.
     fn end(&mut self, ending: ResponseEnd) -> Result<u64, Cut>;
 
-    /// Where the next piece would go.
+    /// The place to which the next piece would go.
     fn room(&self) -> Room;
 
     /// Sends as much as the client takes without waiting.
     fn send_now(&mut self) -> Result<Progress, Cut>;
 
-    /// Ready when the client takes more after [`Progress::Blocked`]. Fails if the client has taken nothing for the send timeout.
+    /// Ready when the client takes more after [`Progress::Blocked`]. Fails if the client has taken
+    /// no byte for the send timeout.
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>>;
 
     /// The client at the end of all filters.
     fn client(&mut self) -> &mut dyn Client;
 }
 
-/// Drops a response that only a filter in front of it wants, such as a page that is fetched for the cache.
+/// Discards a response that only a filter in front of it needs, such as a page that is fetched for
+/// the cache.
 #[derive(Debug, Default)]
 pub struct Discard {
     client: NoClient,
@@ -134,7 +141,7 @@ impl Sink for Discard {
     }
 }
 
-/// Sends everything that is queued.
+/// Sends all queued bytes.
 pub async fn flush(sink: &mut dyn Sink) -> Result<(), Cut> {
     loop {
         match sink.send_now()? {
@@ -145,7 +152,7 @@ pub async fn flush(sink: &mut dyn Sink) -> Result<(), Cut> {
     }
 }
 
-/// Answers with a head and a body that is known completely, and sends everything.
+/// Answers with a head and a complete body, and sends both.
 pub async fn respond(
     sink: &mut dyn Sink,
     head: ResponseHead,

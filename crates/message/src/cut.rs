@@ -1,9 +1,9 @@
-//! Why a response does not reach its client completely, and whose fault that is.
+//! The reason why a response does not reach its client completely, and the party at fault.
 
 use std::fmt;
 use std::io;
 
-/// Whose fault it is.
+/// The party at fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The client has gone, or has taken nothing for the send timeout.
@@ -17,19 +17,19 @@ pub enum Fault {
 /// A response ends before it is complete. Nothing more may be sent on the connection.
 #[derive(Debug)]
 pub struct Cut {
-    /// Who caused it.
+    /// The party at fault.
     pub fault: Fault,
-    /// What happened, for the log.
+    /// The reason, for the log.
     pub why: String,
 }
 
 impl Cut {
-    /// The application has caused it.
+    /// The application caused the cut.
     pub fn application(why: impl Into<String>) -> Self {
         Self { fault: Fault::Application, why: why.into() }
     }
 
-    /// Nothing has passed between a client and an application for longer than is allowed.
+    /// No byte has passed between a client and an application for longer than `tunnel_timeout`.
     pub fn idle_tunnel() -> Self {
         let why = "nothing has passed in either direction for longer than tunnel_timeout";
         Self { fault: Fault::Client, why: why.to_owned() }

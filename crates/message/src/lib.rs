@@ -1,4 +1,5 @@
-//! Requests and responses as data, without a protocol: what protocols read and write, and what everything above works with.
+//! Requests and responses as data, independent of the protocol: protocol code reads and writes
+//! them, and all other code works with them.
 #![forbid(unsafe_code)]
 
 mod clock;

@@ -1,7 +1,7 @@
-//! The access log: who writes its lines.
+//! The access log and the thread that writes it.
 //!
-//! Event loops format lines and pass them on in batches. One thread writes them, so a slow disk delays no client and
-//! lines of different loops never mix.
+//! Event loops format lines and pass them on in batches. One thread writes them, so a slow disk
+//! delays no client and lines of different loops never mix.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -25,29 +25,29 @@ const FLUSH_AT: usize = 32 * 1024;
 /// Batches that may wait for the disk; further lines are dropped and counted.
 const MAX_BATCHES: usize = 128;
 
-/// How often it is said that lines are lost.
+/// Least time between two reports of lost lines.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a line may stay in its batch.
+/// The longest time that a line stays in its batch.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A file that lines go to.
 #[derive(Debug)]
 pub struct LogFile {
-    /// Locked by the thread that writes, and by no other.
+    /// Only the writer thread takes this lock.
     current: Mutex<Current>,
-    /// What takes the place of the current file before the next line is written.
+    /// The file that replaces the current one before the next line is written (log rotation).
     next: Mutex<Option<File>>,
 }
 
 #[derive(Debug)]
 struct Current {
     file: File,
-    /// The disk had room for a part of the last line.
+    /// The last write ended in the middle of a line, for example because the disk was full.
     is_torn: bool,
 }
 
-/// Lines that no file has got, and why.
+/// Lines that could not be written, with the reason.
 struct Lost {
     lines: usize,
     error: io::Error,
@@ -103,7 +103,7 @@ fn lost(rest: &[u8], error: io::Error) -> Lost {
     Lost { lines: rest.iter().filter(|&&byte| byte == b'\n').count(), error }
 }
 
-/// Lines for files; lines that are empty only have the next file taken.
+/// Lines and their files. An empty text only makes the thread switch to the file's `next`.
 type Batch = Vec<(Arc<LogFile>, String)>;
 
 /// The thread that writes. It ends when the last [`Sender`] has been dropped.
@@ -113,19 +113,19 @@ pub struct Writer {
     thread: JoinHandle<()>,
 }
 
-/// Where lines are passed on to the thread.
+/// The event loops' end of the queue to the writer thread.
 #[derive(Debug, Clone)]
 pub struct Sender {
     batches: SyncSender<Batch>,
     dropped: Arc<Dropped>,
 }
 
-/// Lines that no file has got.
+/// Counts of lost lines.
 #[derive(Debug, Default)]
 struct Dropped {
-    /// Those of which the log does not say so yet.
+    /// Lost lines that the log has not reported yet.
     unsaid: AtomicU64,
-    /// Since the front started.
+    /// All lost lines since the front started.
     all: AtomicU64,
 }
 
@@ -151,18 +151,19 @@ impl Writer {
         Ok(Self { sender: Sender { batches, dropped }, thread })
     }
 
-    /// Has lines of these logs written to other files from the next batch on. Does not wait for a disk that is slow.
+    /// Has lines of these logs written to other files from the next batch on. Does not wait for a
+    /// slow disk.
     pub fn reopen(&self, files: impl Iterator<Item = (Arc<LogFile>, File)>) {
         let replace = |(log, file): (Arc<LogFile>, File)| {
             *log.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
             (log, String::new())
         };
-        // One batch for all wakes the thread, so that the old files are closed even if no request comes. If the queue is full, the
-        // files wait for the next line.
+        // One batch for all logs wakes the thread, so the old files are closed even if no request
+        // comes. If the queue is full, the files wait for the next line.
         let _ = self.sender.batches.try_send(files.map(replace).collect());
     }
 
-    /// For one event loop.
+    /// A sender for one event loop.
     pub fn sender(&self) -> Sender {
         self.sender.clone()
     }
@@ -181,7 +182,7 @@ fn write(batches: &Receiver<Batch>, dropped: &Dropped) {
         for (file, lines) in batch {
             if let Err(Lost { lines, error }) = file.write(&lines) {
                 dropped.count(lines);
-                // A disk that is full stays so for a while.
+                // A full disk stays full for a while.
                 if reported.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
                     tracing::error!(%error, "an access log cannot be written, lines are lost");
                 }
@@ -204,7 +205,8 @@ fn write(batches: &Receiver<Batch>, dropped: &Dropped) {
 }
 
 impl Sender {
-    /// Passes lines on. If the thread is too slow, lines are lost, not requests.
+    /// Passes lines on. If the queue is full, the lines are dropped and counted: the request does
+    /// not wait.
     fn send(&self, batch: Batch) {
         if let Err(TrySendError::Full(batch) | TrySendError::Disconnected(batch)) =
             self.batches.try_send(batch)
@@ -243,15 +245,16 @@ impl AccessLog {
         }
     }
 
-    /// Passes its lines on to the thread.
+    /// Passes the gathered lines on to the thread.
     pub(crate) fn flush(&self) {
         self.sender.send(self.take().into_iter().collect());
     }
 
-    /// The lines that have not been passed on; `None`: there are none.
+    /// Takes the lines that have not been passed on; `None`: there are none.
     fn take(&self) -> Option<(Arc<LogFile>, String)> {
         let mut lines = self.lines.borrow_mut();
-        // After a full batch as much room as it had, because a text that grows is copied several times.
+        // After a full batch, reserves the same capacity: a string that grows is copied several
+        // times.
         let room = if lines.len() >= FLUSH_AT { lines.capacity() } else { 0 };
         let lines = std::mem::replace(&mut *lines, String::with_capacity(room));
         (!lines.is_empty()).then(|| (Arc::clone(&self.file), lines))
@@ -259,7 +262,7 @@ impl AccessLog {
 }
 
 impl Drop for AccessLog {
-    /// The last lines are those of responses that are cut when their event loop ends.
+    /// Passes on the lines of responses that were cut when their event loop ended.
     fn drop(&mut self) {
         if let Some(lines) = self.take() {
             self.sender.send(vec![lines]);
@@ -271,14 +274,15 @@ impl Drop for AccessLog {
 #[derive(Debug, Default)]
 pub struct Logs {
     files: Vec<Rc<AccessLog>>,
-    /// Which of them is the server's.
+    /// The index of the server's log in `files`.
     of_server: Option<usize>,
-    /// Which of them is that of each site.
+    /// The index of each site's log in `files`.
     of_sites: Vec<Option<usize>>,
 }
 
 impl Logs {
-    /// `files`: those of the configuration's targets, in their order. Logs of `before` with the same file go on.
+    /// Logs for `config`. `files` are the files of the configuration's log targets, in their order;
+    /// a log of `before` that has the same file is kept.
     pub fn new(config: &Config, files: &[Arc<LogFile>], before: &Self, sender: &Sender) -> Self {
         let known: HashMap<_, _> =
             before.files.iter().map(|log| (Arc::as_ptr(&log.file), log)).collect();
@@ -296,8 +300,8 @@ impl Logs {
         }
     }
 
-    /// The log of a site's requests, and how lines look there; without a site, those of requests that belong to none. The
-    /// configuration is that which the value was made of.
+    /// The log of a site's requests with its format, or the server's log for requests without a
+    /// site. `config` must be the configuration that `self` was made from.
     pub fn of<'c>(
         &self,
         config: &'c Config,
@@ -317,17 +321,17 @@ impl Logs {
     }
 }
 
-/// Passes the lines of logs on in time, as long as each exists.
+/// Passes gathered lines on every `FLUSH_INTERVAL`; forgets a log once it has been dropped.
 #[derive(Debug, Default)]
 pub struct Flusher(RefCell<Vec<Weak<AccessLog>>>);
 
 impl Flusher {
-    /// Takes on logs.
+    /// Adds logs.
     pub fn add<'l>(&self, logs: impl Iterator<Item = &'l Rc<AccessLog>>) {
         self.0.borrow_mut().extend(logs.map(Rc::downgrade));
     }
 
-    /// Goes on for ever. Logs with few lines share a batch.
+    /// Runs forever. Logs with few lines share a batch.
     pub async fn run(&self, sender: &Sender) {
         loop {
             tokio::time::sleep(FLUSH_INTERVAL).await;
@@ -390,8 +394,8 @@ mod tests {
         assert_eq!(text, expected);
     }
 
-    /// The pipe is not read, which blocks its writer as a stalled disk does: lines are dropped and counted, and the event loop
-    /// goes on.
+    /// Nothing reads the pipe, so its writer blocks as it does on a stalled disk: lines are dropped
+    /// and counted, and the event loop continues.
     #[test]
     fn a_log_that_takes_nothing_holds_up_no_request() {
         let (reader, pipe) = io::pipe().unwrap();

@@ -1,5 +1,5 @@
-//! The requests of one event loop that applications are to answer, for `sendoff status`. A request costs an entry in a map; its texts
-//! are made when the status is asked for.
+//! The requests of one event loop that applications are to answer, for `sendoff status`. Each
+//! request costs a map entry; the texts are made when the status is asked for.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,13 +12,13 @@ use sendoff_message::request::{Endpoint, Request};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-/// Requests of one event loop that the status describes: those that have been there for longest.
+/// The most requests of one event loop that the status describes: the oldest ones.
 const MOST_DESCRIBED: usize = 1000;
 
 /// The number of the next request of any event loop.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// How far a request is.
+/// The progress of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -37,7 +37,7 @@ pub enum Phase {
 /// A request that an application is to answer, or answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestStatus {
-    /// Its number, which no other request of this front has.
+    /// Its number, unique in this front process.
     pub number: u64,
     /// Method and target, with its id if it has one.
     pub request: String,
@@ -49,17 +49,18 @@ pub struct RequestStatus {
     pub client: String,
     /// Milliseconds since its head was complete.
     pub age: u64,
-    /// How far it is.
+    /// Its progress.
     pub phase: Phase,
     /// The process of the worker that has it.
     pub worker: Option<i32>,
 }
 
-/// The requests of one event loop, by their numbers: the oldest first.
+/// The requests of one event loop by number, the oldest first.
 #[derive(Debug, Default)]
 pub struct AtWork(RefCell<BTreeMap<u64, Rc<Task>>>);
 
-/// A request from the end of its head to the end of its response. A worker that goes on with it after that keeps it.
+/// A request, from the end of its head to the end of its response. A worker that continues after
+/// the response keeps it.
 #[derive(Debug)]
 pub struct Task {
     number: u64,
@@ -74,7 +75,7 @@ pub struct Task {
     worker: Cell<Option<i32>>,
 }
 
-/// Keeps a request in the list.
+/// Keeps a request in the list until dropped.
 #[derive(Debug)]
 pub struct Listed {
     list: Rc<AtWork>,
@@ -82,7 +83,7 @@ pub struct Listed {
 }
 
 impl AtWork {
-    /// Lists a request of the site with this name, as long as the returned value exists.
+    /// Lists a request of the site with this name until the returned value is dropped.
     pub fn list(self: &Rc<Self>, request: &Request, site: &str) -> Listed {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let phase = if request.has_body { Phase::ReadingBody } else { Phase::Waiting };
@@ -110,7 +111,7 @@ impl AtWork {
 }
 
 impl Task {
-    /// The request is that far now.
+    /// Notes the progress of the request.
     pub fn is(&self, phase: Phase) {
         self.phase.set(phase);
     }
@@ -121,7 +122,7 @@ impl Task {
         self.worker.set(Some(worker));
     }
 
-    /// What is known of the request.
+    /// Describes the request; its age is counted up to `now`.
     pub fn status(&self, now: Instant) -> RequestStatus {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let id = self.id.as_ref().map_or_else(String::new, |id| format!(" [{id}]"));

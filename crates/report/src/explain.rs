@@ -1,7 +1,8 @@
 //! `sendoff explain`: a request whose response goes into a table instead of to the client.
 //!
-//! A client that knows the [`Secret`] may ask for it, by a request field. The request is then answered as any other, but the sink
-//! collects the segments in a `Report` instead of sending them, and at the end the client gets the table.
+//! A client that knows the [`Secret`] asks for the table with a request field. The request is
+//! answered as usual, but the sink collects the segments in a `Report` instead of sending
+//! them, and the client gets the table at the end.
 
 use std::fmt::{self, Write};
 
@@ -15,16 +16,17 @@ pub const FIELD: &str = "sendoff-explain";
 /// Characters of a secret.
 pub const SECRET_LEN: usize = 64;
 
-/// The most rows and remarks of one table: a script can write forever.
+/// The most rows and remarks of one table, because a script can write forever.
 const MAX_ROWS: usize = 1000;
 
-/// How many rows back a read is compared with, to be folded into one of them: a loop may read by several lines in turn.
+/// The number of previous rows that a read is compared with, to be merged into one of them: a loop
+/// may read at several lines in turn.
 const LOOKED_AT: usize = 16;
 
-/// Longer texts of a remark are cut, in bytes.
+/// Bytes of a remark that are kept; the rest is cut.
 const MAX_TEXT: usize = 1024;
 
-/// The value that a request must send to be explained.
+/// The value of the request field [`FIELD`] that asks for the table.
 pub struct Secret([u8; SECRET_LEN]);
 
 impl Secret {
@@ -47,8 +49,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Whether a request is to be explained. If so, removes the field, so that the application does not see it; with a wrong secret it is
-/// a field like any other.
+/// True if the request carries the secret. The field is then removed, so the application does not
+/// see it; with a wrong secret the field is passed on.
 pub fn is_asked(secret: Option<&Secret>, fields: &mut HeaderMap) -> bool {
     let Some(secret) = secret else { return false };
     let right = fields.get(FIELD).is_some_and(|given| secret.is(given.as_bytes()));
@@ -58,21 +60,23 @@ pub fn is_asked(secret: Option<&Secret>, fields: &mut HeaderMap) -> bool {
     right
 }
 
-/// What the application says about the segments that follow.
+/// The application's description of the segments that follow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Remark {
-    /// How the application handed them over: `bytes`, `file`, `file recognised`; empty: unknown.
+    /// The way in which the application handed them over: `bytes`, `file`, `file recognised`;
+    /// empty: unknown.
     pub how: String,
-    /// Where in the application they come from.
+    /// The place in the application that produced them.
     pub from: String,
-    /// What they are.
+    /// A description of the segments.
     pub what: String,
-    /// Why they are bytes.
+    /// The reason why they are bytes instead of a file.
     pub why: String,
 }
 
 impl Remark {
-    /// Decodes the content of an `EXPLAIN` record: four texts with tabs between them. The worker is not trusted.
+    /// Decodes the content of an `EXPLAIN` record: four texts separated by tabs. The worker is not
+    /// trusted.
     pub fn decode(content: &[u8]) -> Self {
         let text = String::from_utf8_lossy(&content[..content.len().min(MAX_TEXT)]);
         let mut texts = text.split('\t').map(printable);
@@ -86,7 +90,8 @@ fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// How a segment reaches the client: what the application did, and how the front sends it.
+/// The way in which a segment reaches the client: what the application did, and how the front sends
+/// it.
 fn mode(how: &str, medium: Medium, way: FileWay) -> String {
     let way = match way {
         FileWay::Sendfile if medium == Medium::ShortFile => "read",
@@ -101,7 +106,7 @@ fn mode(how: &str, medium: Medium, way: FileWay) -> String {
     }
 }
 
-/// How ranges of files leave.
+/// The way in which ranges of files are sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum FileWay {
     /// `sendfile(2)`.
@@ -119,23 +124,23 @@ struct Row {
     segments: u64,
 }
 
-/// Reads of one place, for one reason.
+/// Reads at one place in the application, for one reason.
 #[derive(Debug)]
 struct Reads {
     first: Remark,
-    /// Those after the first: a loop reads many files, or one many times.
+    /// Number of further reads: a loop reads many files, or one file many times.
     more: u64,
 }
 
 impl Reads {
-    /// Whether another read belongs to these.
+    /// Adds a read of the same place and reason; returns false for any other read.
     fn take(&mut self, other: &Remark) -> bool {
         let is_alike = self.first.from == other.from && self.first.why == other.why;
         self.more += u64::from(is_alike);
         is_alike
     }
 
-    /// What was read, for the table.
+    /// The text of the table for these reads.
     fn what(&self) -> String {
         match self.more {
             0 => self.first.what.clone(),
@@ -151,13 +156,13 @@ pub struct Report {
     status: Option<StatusCode>,
     length: Option<u64>,
     answered_by: String,
-    /// Whether the response is compressed, and why not.
+    /// The compression of the response, or the reason why there is none.
     compression: Option<String>,
-    /// What else happens to the response.
+    /// Further remarks about the whole response.
     notes: Vec<String>,
     remark: Remark,
     rows: Vec<Row>,
-    /// Reads that gave no lazy string.
+    /// Reads that returned plain bytes instead of a lazy string.
     reads: Vec<Reads>,
     /// Rows and remarks beyond `MAX_ROWS`.
     left_out: u64,
@@ -191,7 +196,7 @@ impl Report {
         }
     }
 
-    /// Adds a remark about the segments that follow, or about a read that gave nothing to hand over.
+    /// Adds a remark about the segments that follow, or about a read that returned plain bytes.
     pub fn remark(&mut self, remark: Remark) {
         if remark.how != "read" {
             self.remark = remark;

@@ -1,5 +1,6 @@
-//! What the server reports about its work: log lines, the table of `sendoff explain`, counters, the figures of `sendoff status`. Data that
-//! others fill in and write; nothing here asks anybody.
+//! The server's reports about its work: log lines, the table of `sendoff explain`, counters, the
+//! figures of `sendoff status`. This crate holds data that other crates fill in and write out; it
+//! asks no other component.
 #![forbid(unsafe_code)]
 
 pub mod access_log;

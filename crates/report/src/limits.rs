@@ -1,4 +1,5 @@
-//! Counts of how often each limit of the front was met. A limit is met rarely, so the counters are shared by all event loops.
+//! Counts of how often each limit of the front was met. Limits are met rarely, so all event loops
+//! share the counters.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -80,8 +81,9 @@ impl Limit {
         COUNTS[self as usize].fetch_add(times, Ordering::Relaxed);
     }
 
-    /// Counts that a client has met the limit, and logs `what` about it: at most one line per [`LOG_PAUSE`], with the number of refusals
-    /// since the last line that were only counted.
+    /// Counts that the client has met the limit, and logs `what` about it: at most one line per
+    /// [`LOG_PAUSE`]. The line ends with the number of refusals since the last line that were
+    /// counted but not logged.
     pub fn refuses(self, client: &dyn fmt::Display, what: impl FnOnce() -> String) {
         self.reached();
         let (now, at) = (START.elapsed().as_secs(), self as usize);
@@ -96,19 +98,19 @@ impl Limit {
         }
     }
 
-    /// The limits that were met, with their labels and how often.
+    /// The limits that were met: their labels and counts.
     pub fn met() -> BTreeMap<String, u64> {
         let all = Self::ALL.into_iter().map(|(limit, label)| (label.to_owned(), limit.count()));
         all.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// How often it was met since this process started.
+    /// Number of times that the limit was met since this process started.
     pub fn count(self) -> u64 {
         COUNTS[self as usize].load(Ordering::Relaxed)
     }
 }
 
-/// What a line says about those that were left out since the last one.
+/// The end of a log line: the number of such lines left out since the last one.
 fn left_out_lines(count: u64, seconds: u64) -> String {
     match count {
         0 => String::new(),
@@ -117,7 +119,8 @@ fn left_out_lines(count: u64, seconds: u64) -> String {
     }
 }
 
-/// The least time between two lines of the log about the same limit: an attack should not fill the disk.
+/// The least time between two log lines about the same limit, so that an attack does not fill the
+/// disk.
 const LOG_PAUSE: Duration = Duration::from_secs(10);
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -125,7 +128,7 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// When the next line about each limit may be logged, in seconds since [`START`].
 static NEXT_LINE: [AtomicU64; Limit::ALL.len()] = [const { AtomicU64::new(0) }; Limit::ALL.len()];
 
-/// How often each limit was met since its last line in the log.
+/// Refusals of each limit since its last line in the log.
 static UNLOGGED: [AtomicU64; Limit::ALL.len()] = [const { AtomicU64::new(0) }; Limit::ALL.len()];
 
 static COUNTS: [AtomicU64; Limit::ALL.len()] = [const { AtomicU64::new(0) }; Limit::ALL.len()];

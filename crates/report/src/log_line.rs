@@ -1,4 +1,4 @@
-//! A line of the access log, and what is collected for it.
+//! A line of the access log and the data for it.
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use crate::at_work::{Phase, Task};
 pub struct Line<'a> {
     /// The client's end of its connection.
     pub client: &'a Endpoint,
-    /// `None`: it was refused before it could be understood.
+    /// `None`: the request was refused before it could be understood.
     pub request: Option<&'a Request>,
     /// The request line as sent.
     pub request_line: &'a dyn fmt::Display,
@@ -53,37 +53,38 @@ impl BodyBytes {
     }
 }
 
-/// What handlers note about a request.
+/// Facts about a request that its handlers note for the log and the meters.
 #[derive(Debug, Clone, Default)]
 pub struct Notes {
     /// The number of its site.
     pub site: Option<usize>,
-    /// It is logged nowhere, because a route says so.
+    /// True if a route turns logging off for the request.
     pub is_unlogged: bool,
     /// The name that the client has authenticated with.
     pub user: Option<String>,
     /// The process id of the worker that answered.
     pub worker: Option<u32>,
-    /// The FastCGI application that answered.
+    /// The application that answered over FastCGI, HTTP, SCGI or AJP.
     pub upstream: Option<String>,
-    /// How long it waited for a worker.
+    /// Time that the request waited for a worker.
     pub queued: Option<Duration>,
-    /// The number of the pool that was asked.
+    /// The number of the pool that was to answer.
     pub pool: Option<usize>,
-    /// When a worker got it.
+    /// The time at which a worker got the request.
     pub given: Option<Instant>,
-    /// What `sendoff status` says about it; `None`: no application is to answer it.
+    /// Its entry in `sendoff status`; `None`: no application is to answer it.
     pub task: Option<Rc<Task>>,
-    /// How long the worker had it.
+    /// Time that the worker spent on the request.
     pub(crate) served: Option<Duration>,
-    /// How the body of the response came; parts of files are known from their bytes.
+    /// The way in which the body came. Parts of files are not noted here: they are recognized by
+    /// [`BodyBytes`].
     pub mode: Mode,
-    /// Bytes of the body that an application has made, without those of files.
+    /// Bytes of the body that an application has generated; bytes of files are not counted.
     pub generated: u64,
 }
 
 impl Notes {
-    /// The request is that far now.
+    /// Notes the progress of the request.
     pub fn is_at(&self, phase: Phase) {
         if let Some(task) = &self.task {
             task.is(phase);
@@ -109,7 +110,7 @@ pub(super) fn write(
         match part {
             LogPart::Text(text) => values.out.push_str(text),
             LogPart::Field(name) => {
-                // Requests have few fields: to look at all costs less than to hash the name.
+                // Requests have few fields: comparing them all costs less than hashing the name.
                 let mut fields = line.request.iter().flat_map(|request| &request.headers);
                 let field = fields.find(|(known, _)| known.as_str() == name);
                 values.bytes(field.map(|(_, value)| value.as_bytes()));
@@ -120,7 +121,7 @@ pub(super) fn write(
     out.push('\n');
 }
 
-/// Writes values.
+/// Writes the values of one line.
 struct Value<'o> {
     out: &'o mut String,
     values: Values,
@@ -177,7 +178,7 @@ impl Value<'_> {
         }
     }
 
-    /// Bytes that anyone may have chosen.
+    /// Bytes that a client may have chosen: they are escaped.
     fn bytes(&mut self, value: Option<&[u8]>) {
         match (value, self.values) {
             (None | Some([]), Values::Plain) => self.out.push('-'),
@@ -196,7 +197,7 @@ impl Value<'_> {
         }
     }
 
-    /// A text without special characters.
+    /// A text without special characters: it is not escaped.
     fn clean(&mut self, write: impl FnOnce(&mut String)) {
         let quote = if self.values == Values::Json { "\"" } else { "" };
         self.out.push_str(quote);
@@ -204,7 +205,7 @@ impl Value<'_> {
         self.out.push_str(quote);
     }
 
-    /// A text that is not empty, without a string of its own.
+    /// A text that is never empty, escaped while it is formatted, without an intermediate string.
     fn shown(&mut self, value: &dyn fmt::Display) {
         // Writing to a String cannot fail.
         let _ = match self.values {
@@ -236,7 +237,7 @@ impl Value<'_> {
     }
 }
 
-/// Writes an address as its `Display` does; for version 4 with a tenth of the instructions.
+/// Writes an address as its `Display` does; IPv4 with a tenth of the instructions.
 pub fn push_ip(out: &mut String, ip: IpAddr) {
     match ip {
         IpAddr::V4(ip) => {
@@ -272,11 +273,13 @@ impl Write for Json<'_> {
     }
 }
 
-/// Writes quotes and everything that is not printable ASCII as `\xHH`, as nginx and Apache do, so that a line stays one line.
+/// Writes quotes, backslashes and everything that is not printable ASCII as `\xHH`, as nginx and
+/// Apache do, so that a line stays one line.
 fn plain(out: &mut String, mut bytes: &[u8]) {
     let is_special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20 | 0x7f..);
     let text = |clean| std::str::from_utf8(clean).unwrap_or_default();
-    // Most values have no special character; without an early end the processor looks at many bytes at once.
+    // Most values have no special character. The fold has no early exit, so the compiler can
+    // vectorize it.
     if !bytes.iter().fold(false, |any, byte| any | is_special(byte)) {
         return out.push_str(text(bytes));
     }
@@ -386,7 +389,8 @@ mod tests {
         assert_eq!(nothing, "- - - - -\n");
     }
 
-    /// Any bytes give a line of valid JSON whose strings are the bytes, where they are UTF-8.
+    /// Any bytes give one line of valid JSON; its strings are the bytes, with U+FFFD for invalid
+    /// UTF-8.
     #[test]
     fn json_is_valid_whatever_clients_send() {
         let all: Vec<u8> = (0..=255).chain("\u{e4}\u{2028}\u{1f418}".bytes()).collect();

@@ -1,6 +1,6 @@
-//! Where the bytes of a response are.
+//! The media that hold the bytes of a response.
 
-/// What a piece of a body is made of.
+/// The medium of a piece of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Medium {
     /// Bytes in memory.

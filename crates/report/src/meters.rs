@@ -1,5 +1,6 @@
-//! What one event loop counts about requests, by site and by pool. Plain memory of one thread: a request costs a few additions, and
-//! event loops are summed when the metrics are asked for.
+//! Counters of one event loop about requests, by site and by pool. They are plain memory of one
+//! thread, so a request costs a few additions; the event loops are summed when the metrics are
+//! asked for.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -12,31 +13,32 @@ use super::log_line::{BodyBytes, Line};
 use super::mode::Mode;
 use super::status::SiteStatus;
 
-/// The upper bounds of a histogram's buckets, in microseconds; what is longer is in the last bucket.
+/// The upper bounds of a histogram's buckets, in microseconds. One more bucket takes longer times.
 pub const BOUNDS: [u64; 16] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
     1_000_000, 5_000_000, 10_000_000, 60_000_000,
 ];
 
-/// Different statuses that are counted per site. Scripts may send any; further ones count as [`OTHER_STATUS`].
+/// The most statuses that are counted separately per site. Scripts may send any status; further
+/// ones count as [`OTHER_STATUS`].
 const MOST_STATUSES: usize = 32;
 
 /// Stands for all statuses beyond [`MOST_STATUSES`].
 pub const OTHER_STATUS: u16 = 0;
 
-/// Times, by the bounds between which they lie.
+/// A histogram of times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// One for each of [`BOUNDS`], and one for what is longer.
+    /// Number of times per bucket: one bucket for each of [`BOUNDS`], and one for longer times.
     pub buckets: [u64; BOUNDS.len() + 1],
-    /// Microseconds.
+    /// The sum of all times, in microseconds.
     pub sum: u64,
 }
 
 impl Histogram {
     fn note(&mut self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        // Without an early end the processor compares several bounds at once.
+        // The loop has no early exit, so the compiler can vectorize it.
         let bucket: usize = BOUNDS.iter().map(|bound| usize::from(micros > *bound)).sum();
         self.buckets[bucket] += 1;
         self.sum = self.sum.saturating_add(micros);
@@ -47,13 +49,13 @@ impl Histogram {
         self.sum = self.sum.saturating_add(other.sum);
     }
 
-    /// How many times were noted.
+    /// Number of times that were noted.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 }
 
-/// Responses that came to their clients in one way.
+/// Responses whose bodies came in the same way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Responses that were begun.
@@ -76,14 +78,14 @@ impl Sent {
     }
 }
 
-/// What was answered for a site since the front has it.
+/// Counters of a site since the front has had it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SiteMeter {
     /// By [`Mode`].
     pub sent: [Sent; Mode::ALL.len()],
-    /// Responses by their statuses, in the order in which the statuses came first.
+    /// Number of responses by status, in the order in which the statuses first occurred.
     pub statuses: Vec<(u16, u64)>,
-    /// From the head of a request to the last byte of its response.
+    /// Times from the head of a request to the last byte of its response.
     pub duration: Histogram,
 }
 
@@ -100,7 +102,7 @@ impl SiteMeter {
         } else if self.statuses.len() < MOST_STATUSES {
             self.statuses.push((status, times));
         } else {
-            // The place of the last one: it and what comes now are counted together.
+            // The last entry becomes the sum of its status and all further ones.
             match &mut self.statuses[MOST_STATUSES - 1] {
                 (OTHER_STATUS, count) => *count += times,
                 (last, count) => (*last, *count) = (OTHER_STATUS, *count + times),
@@ -123,14 +125,14 @@ impl SiteMeter {
     }
 }
 
-/// What was answered by a pool since the front has it.
+/// Counters of a pool since the front has had it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PoolMeter {
     /// By [`Mode`].
     pub sent: [Sent; Mode::ALL.len()],
-    /// How long requests waited for a worker.
+    /// Times that requests waited for a worker.
     pub queue: Histogram,
-    /// How long workers had requests.
+    /// Times that workers spent on requests.
     pub service: Histogram,
 }
 
@@ -143,10 +145,10 @@ impl PoolMeter {
     }
 }
 
-/// A meter that is made when it has something to count: of a thousand sites most are idle.
+/// A meter that is allocated at its first count: of a thousand sites most are idle.
 type Lazy<M> = Rc<RefCell<Option<Box<M>>>>;
 
-/// What one event loop has counted.
+/// The meters of one event loop.
 #[derive(Debug, Default)]
 pub struct Meters {
     /// By the number of the site.
@@ -157,7 +159,8 @@ pub struct Meters {
 }
 
 impl Meters {
-    /// Those for another configuration. Sites and pools of `before`, known by their names, go on counting.
+    /// Meters for another configuration. Sites and pools keep the meters that `before` has under
+    /// the same name.
     pub fn renewed(config: &Config, before: &Self, config_before: &Config) -> Self {
         let sites = |config: &Config| config.sites.iter().map(|site| site.name.clone()).collect();
         let pools = |config: &Config| config.pools.iter().map(|pool| pool.name.clone()).collect();
@@ -187,29 +190,29 @@ impl Meters {
         }
     }
 
-    /// Requests that belong to no site, because they could not be understood.
+    /// Requests without a site, because they could not be understood.
     pub fn refused(&self) -> u64 {
         self.refused.get()
     }
 
-    /// By the number of the site; `None`: none was answered for it.
+    /// The meters of the sites, by site number; `None`: no request was answered for the site.
     pub fn sites(&self) -> Vec<Option<Box<SiteMeter>>> {
         self.sites.iter().map(|site| site.borrow().clone()).collect()
     }
 
-    /// By the number of the pool; `None`: it has answered none.
+    /// The meters of the pools, by pool number; `None`: the pool has answered no request.
     pub fn pools(&self) -> Vec<Option<Box<PoolMeter>>> {
         self.pools.iter().map(|pool| pool.borrow().clone()).collect()
     }
 
-    /// What `sendoff status` shows of each site.
+    /// The figures of each site for `sendoff status`.
     pub fn site_statuses(&self) -> Vec<SiteStatus> {
         let status = |site: &Lazy<SiteMeter>| site.borrow().as_ref().map(|site| site.status());
         self.sites.iter().map(|site| status(site).unwrap_or_default()).collect()
     }
 }
 
-/// A meter for each name: that of the same name before, or a new one.
+/// A meter for each name: the existing meter of that name, or a new one.
 fn kept<M>(names: Vec<String>, names_before: Vec<String>, before: &[Lazy<M>]) -> Vec<Lazy<M>> {
     let mut known: HashMap<_, _> = names_before.into_iter().zip(before).collect();
     names.iter().map(|name| known.remove(name).cloned().unwrap_or_default()).collect()
@@ -247,8 +250,8 @@ mod tests {
         assert_eq!(sum.statuses.last(), Some(&(OTHER_STATUS, 2 * others)));
     }
 
-    /// Run by hand: `cargo test --release -p sendoff-report how_long_counting -- --ignored --nocapture`; under
-    /// `valgrind --tool=callgrind` it shows instructions.
+    /// Run by hand: `cargo test --release -p sendoff-report how_long_counting -- --ignored
+    /// --nocapture`. Under `valgrind --tool=callgrind` it counts instructions.
     #[test]
     #[ignore = "heavy: it measures"]
     fn how_long_counting_a_request_takes() {

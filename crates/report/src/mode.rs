@@ -1,6 +1,6 @@
-//! The ways in which the body of a response comes to the client.
+//! The ways in which the body of a response is delivered.
 
-/// How the body of a response came to the client.
+/// The way in which the body of a response was delivered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mode {
     /// The server made it: a static file, a redirect, an error page.

@@ -1,5 +1,5 @@
-//! The status page of a pool, with the names, the order and the formats of php-fpm's, so that programs which read the one read the
-//! other.
+//! The status page of a pool. Names, order and formats are php-fpm's, so programs that read
+//! php-fpm's page can read this one.
 
 use std::fmt::{self, Write};
 use std::time::SystemTime;
@@ -10,7 +10,7 @@ use sendoff_message::Shown;
 use super::log_line::json;
 use crate::workers::{Described, PoolReport, WorkerReport};
 
-/// How the page is written.
+/// The format of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Lines of names and values.
@@ -25,12 +25,12 @@ pub enum Format {
     OpenMetrics,
 }
 
-/// What the page shows.
+/// The contents of the page.
 #[derive(Debug)]
 pub struct PoolPage<'a> {
     /// The name of the pool.
     pub name: &'a str,
-    /// How many workers the pool keeps.
+    /// The pool's rule for the number of its workers.
     pub policy: Workers,
     /// Its state.
     pub report: PoolReport,
@@ -45,7 +45,7 @@ enum Value {
     Text(String),
     Number(u64),
     Time(SystemTime),
-    /// The processor time of a request, in percent, which the front does not know.
+    /// The processor time of a request in percent, which the front does not know.
     NoPercentage,
 }
 
@@ -67,7 +67,7 @@ const METRICS: [(&str, &str, &str); 11] = [
     ("slow requests", "counter", "Requests that the slow log has."),
 ];
 
-/// The names of metrics that are not those of their fields.
+/// The metrics whose names differ from their fields' names.
 const METRIC_NAMES: [(&str, &str); 2] =
     [("accepted conn", "accepted_connections"), ("listen queue len", "listen_queue_length")];
 
@@ -150,7 +150,8 @@ impl PoolPage<'_> {
         ]
     }
 
-    /// The array that `fpm_get_status()` returns, as JSON: the fields of the page, with names and an order of its own.
+    /// The array that `fpm_get_status()` returns, as JSON: the fields of the page, with the names
+    /// and the order that php-fpm's function uses.
     pub fn as_array(&self) -> String {
         let mut out = "{".to_owned();
         members(&mut out, &self.pool_fields().map(|(name, value)| (name.replace(' ', "-"), value)));
@@ -191,7 +192,8 @@ fn shown(value: Option<&[u8]>) -> Value {
 }
 
 impl Value {
-    /// A text that may come from a client. A control character would be the end of a line, or not allowed at all.
+    /// A text that may come from a client. Control characters become `?`: a line feed would end the
+    /// line, and other formats do not allow them.
     fn text(text: &[u8]) -> Self {
         Self::Text(String::from_utf8_lossy(text).replace(char::is_control, "?"))
     }
@@ -234,7 +236,7 @@ fn text(pool: &[Field], workers: Option<&[[Field; 13]]>) -> String {
 
 fn lines(out: &mut String, fields: &[Field]) {
     for (name, value) in fields {
-        // Only here php-fpm writes it so.
+        // php-fpm uses capitals only in this format.
         let name = if *name == "request uri" { "request URI" } else { name };
         // Writing to a String cannot fail.
         let _ = writeln!(out, "{:<21} {}", format!("{name}:"), value.for_people());

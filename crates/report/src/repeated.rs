@@ -1,5 +1,5 @@
-//! Errors that many requests have in common, as when no host of an upstream can be reached: the log has the first one at once, and then
-//! how many there were, every [`PAUSE`].
+//! Errors that many requests have in common, as when no host of an upstream can be reached. The log
+//! gets the first one at once, and then their number every [`PAUSE`].
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,12 +9,14 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_secs(10);
 
 thread_local! {
-    /// Errors of this event loop that were logged in the last [`PAUSE`], with how many requests have met each since.
+    /// Errors of this event loop that were logged in the last [`PAUSE`], with the number of
+    /// requests that have met each since.
     static RECENT: RefCell<HashMap<String, u64>> = RefCell::default();
 }
 
-/// Returns whether this is the first such error, which is worth a line. `line` names the error and what it concerns, and nothing of
-/// the request, so that there are few. To be called on an event loop.
+/// Returns true for the first such error, which the caller then logs. `line` names the error and
+/// its subject without details of the request, so the number of different lines stays small. Must
+/// be called on an event loop.
 pub fn is_first(line: &str) -> bool {
     let is_first = RECENT.with_borrow_mut(|recent| match recent.get_mut(line) {
         Some(count) => {
@@ -29,7 +31,7 @@ pub fn is_first(line: &str) -> bool {
     is_first
 }
 
-/// Logs how many there are, until there are none for [`PAUSE`].
+/// Logs the number of further errors every [`PAUSE`], until a pause passes without one.
 async fn report(line: String) {
     loop {
         tokio::time::sleep(PAUSE).await;

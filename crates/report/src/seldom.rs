@@ -1,22 +1,22 @@
-//! What is said in the log once in a while, however often it happens.
+//! Log messages that are repeated at most once per interval, however often their cause occurs.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often something is said.
+/// Least time between two messages.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// When something was said last.
+/// The time of the last message.
 #[derive(Debug, Default)]
 pub struct Seldom(Mutex<Option<Instant>>);
 
 impl Seldom {
-    /// It has not been said yet.
+    /// No message has been logged yet.
     pub const fn new() -> Self {
         Self(Mutex::new(None))
     }
 
-    /// Whether it is to be said now; it then counts as said.
+    /// Returns true if the message may be logged now, and then counts it as logged.
     pub fn is_due(&self) -> bool {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = last.is_none_or(|at| at.elapsed() >= INTERVAL);

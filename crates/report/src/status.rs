@@ -1,4 +1,4 @@
-//! What the front is doing at this moment, for `sendoff status`.
+//! The current activity of the front, for `sendoff status`.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -9,30 +9,31 @@ use crate::workers::PhpReport;
 
 pub use crate::at_work::{Phase, RequestStatus};
 
-/// What the front is doing, or one of its event loops.
+/// The current activity of the front or of one of its event loops.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// Clients' connections.
     pub connections: usize,
-    /// Those of them that have no request.
+    /// Clients' connections without a request.
     pub idle_connections: usize,
-    /// Which of them are encrypted by what.
+    /// The encryption of those connections.
     pub tls: Encryption,
-    /// Requests that belong to no site, because they could not be understood.
+    /// Requests without a site, because they could not be understood.
     pub refused: u64,
-    /// What was sent for each site, by its number.
+    /// The figures of each site, by site number.
     pub sites: Vec<SiteStatus>,
-    /// By the number of the pool.
+    /// The state of each pool, by pool number.
     pub pools: Vec<PoolStatus>,
-    /// Those that sites have, by their names.
+    /// The upstreams of the sites, by name.
     pub upstreams: Vec<UpstreamStatus>,
-    /// How often limits were met since the front started, by their names; those that were met.
+    /// The limits that were met since the front started, with their counts, by label.
     pub limits: BTreeMap<String, u64>,
-    /// Requests that applications are to answer, or answer: the oldest first, at most 1000 of each event loop.
+    /// Requests that applications answer or are to answer, the oldest first; at most 1000 of each
+    /// event loop.
     pub requests: Vec<RequestStatus>,
 }
 
-/// What encrypts connections.
+/// The party that encrypts connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Encryption {
@@ -56,7 +57,7 @@ impl Encryption {
     }
 }
 
-/// What was sent for a site since the front has it.
+/// Figures of a site since the front has had it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteStatus {
     /// Requests that were answered, or whose client left.
@@ -68,7 +69,7 @@ pub struct SiteStatus {
 }
 
 impl SiteStatus {
-    /// Adds what another one has counted.
+    /// Adds the figures of another event loop.
     pub fn add(&mut self, other: Self) {
         self.requests += other.requests;
         self.handed_over += other.handed_over;
@@ -83,7 +84,8 @@ pub struct PoolStatus {
     pub waiting: usize,
     /// Requests that workers were given since the front has the pool.
     pub requests: u64,
-    /// How many times requests called for more workers than there may be.
+    /// Number of times that requests needed another worker when the pool already had the most
+    /// allowed.
     pub limit_reached: u64,
     /// Requests that the slow log has.
     pub slow: u64,
@@ -91,9 +93,9 @@ pub struct PoolStatus {
     pub out_of_memory: u64,
     /// The workers, by process id.
     pub workers: Vec<WorkerStatus>,
-    /// What is known of the pool's program; `None`: its workers run PHP.
+    /// The state of the pool's program; `None`: the pool's workers run PHP.
     pub program: Option<ProgramStatus>,
-    /// What its workers have said of PHP; `None`: nothing yet.
+    /// The report that its workers sent about PHP; `None`: none has arrived yet.
     pub php: Option<PhpReport>,
 }
 
@@ -102,20 +104,20 @@ pub struct PoolStatus {
 pub struct UpstreamStatus {
     /// Its name.
     pub name: String,
-    /// Its hosts; none: their names have not been looked up yet, or lead nowhere.
+    /// Its hosts; empty: their names have not been resolved yet, or have no address.
     pub hosts: Vec<HostStatus>,
 }
 
 /// The state of a host of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostStatus {
-    /// Where it is.
+    /// Its address.
     pub address: String,
     /// Its share of requests among hosts of its rank.
     pub weight: u32,
     /// Hosts of a higher rank get requests while none of a lower one is up.
     pub rank: u16,
-    /// Requests that it has, with those that wait for a connection to it.
+    /// Requests in flight to it, including those that wait for a connection.
     pub busy: usize,
     /// Requests that it was given.
     pub requests: u64,
@@ -139,14 +141,16 @@ pub struct ProgramStatus {
 pub struct WorkerStatus {
     /// Its process.
     pub pid: i32,
-    /// The request that it works on, as method and path; `None`: none, or it is a program's and not known.
+    /// Method and path of the current request; `None`: there is none, or the process belongs to a
+    /// program, whose requests are not known.
     pub request: Option<String>,
     /// More about that request; `None`: nothing is known.
     pub at_work: Option<RequestStatus>,
 }
 
 impl Status {
-    /// Adds what another event loop does. Each worker has a link to every loop, and a request on one of them.
+    /// Adds the activity of another event loop. Each worker has a link to every loop, and a request
+    /// on one of them.
     pub fn add(&mut self, other: Self) {
         self.connections += other.connections;
         self.idle_connections += other.idle_connections;

@@ -1,4 +1,4 @@
-//! What a pool and its workers have done, for the status page.
+//! Reports about a pool and its workers, for the status page.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -6,16 +6,16 @@ use std::time::{Duration, SystemTime};
 use http::Method;
 use serde::{Deserialize, Serialize};
 
-/// The state of a pool, and what it has done since the front has it.
+/// The state of a pool, and its counters since the front has had it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolReport {
-    /// Since when the front has it.
+    /// The time since which the front has had the pool.
     pub started: SystemTime,
     /// Requests that workers were given.
     pub requests: u64,
     /// Requests that wait for a worker.
     pub waiting: usize,
-    /// The most that waited at a time.
+    /// The most requests that waited at the same time.
     pub most_waiting: usize,
     /// Requests that may wait.
     pub queue: usize,
@@ -23,35 +23,36 @@ pub struct PoolReport {
     pub idle: usize,
     /// Workers that take requests, idle ones too.
     pub workers: usize,
-    /// The most that were busy at a time.
+    /// The most workers that were busy at the same time.
     pub most_busy: usize,
-    /// How many times requests called for more workers than there may be.
+    /// Number of times that requests needed another worker when the pool already had the most
+    /// allowed.
     pub limit_reached: u64,
     /// Requests that the slow log has.
     pub slow: u64,
     /// Processes that the kernel has ended because there was no memory left.
     pub out_of_memory: u64,
-    /// What its workers have said of PHP; `None`: nothing yet.
+    /// The report that its workers sent about PHP; `None`: none has arrived yet.
     pub php: Option<PhpReport>,
 }
 
-/// What a worker says of PHP at the end of its first request, as JSON. Sizes are in bytes.
+/// A worker's report about PHP, sent as JSON at the end of its first request. Sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhpReport {
     /// Its version, such as "8.2.36".
     pub version: String,
-    /// What opcache does; `None`: it is not loaded, or does not say.
+    /// The state of opcache; `None`: it is not loaded, or does not report.
     pub opcache: Option<OpcacheReport>,
     /// The memory of APCu; `None`: it is not loaded, or off.
     pub apcu: Option<u64>,
 }
 
-/// What opcache has at work.
+/// The configuration and the state of opcache.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpcacheReport {
-    /// Whether it takes new scripts. It does not between a reset and the restart that follows.
+    /// True if opcache takes new scripts. It does not between a reset and the restart that follows.
     pub enabled: bool,
-    /// Its shared memory; 0: it has files alone.
+    /// Its shared memory; 0: it uses files only.
     pub memory: u64,
     /// The memory of its compiler (JIT); `None`: the compiler is off.
     pub jit: Option<u64>,
@@ -65,7 +66,7 @@ impl PhpReport {
     /// The largest report that is read, in bytes. A worker leaves out what would not fit.
     pub const MAX: usize = 4096;
 
-    /// Reads what a worker says; `None`: it makes no sense.
+    /// Parses a worker's report; `None`: it is not valid.
     #[must_use]
     pub fn parse(said: &[u8]) -> Option<Self> {
         let mut report: Self = serde_json::from_slice(said).ok()?;
@@ -77,20 +78,20 @@ impl PhpReport {
     }
 }
 
-/// What a worker does and has done.
+/// The activity of a worker and its counters.
 #[derive(Debug, Clone)]
 pub struct WorkerReport {
     /// Its process.
     pub pid: i32,
-    /// Since when the front has it.
+    /// The time since which the front has had the worker.
     pub started: SystemTime,
     /// Requests that it was given.
     pub requests: u64,
-    /// It has no request.
+    /// True if it has no request.
     pub is_idle: bool,
-    /// Its request, or the last one that it had; `None`: it had none, or requests of the pool are not described.
+    /// Its current or last request; `None`: it had none, or the pool does not describe requests.
     pub request: Option<Arc<Described>>,
-    /// How long the worker has had that request, or had it.
+    /// Time that the worker has spent on that request so far, or spent in all.
     pub took: Duration,
 }
 

@@ -1,4 +1,5 @@
-//! What `.htaccess` files say about a request, in the form in which the server uses it for the response.
+//! The outcome of a request's `.htaccess` files, in the form in which the server applies it to the
+//! response.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -11,37 +12,37 @@ use sendoff_message::response::Field;
 
 use super::field_change::{Action, FieldChange, FieldChanges};
 
-/// Whose password a client has shown.
+/// The user whose password a client has shown.
 #[derive(Debug, Clone)]
 pub struct User {
     /// The file with the password.
     pub file: PathBuf,
-    /// Their name.
+    /// The user's name.
     pub name: Vec<u8>,
 }
 
-/// What the files say about a request. The same decision may serve many requests.
+/// The outcome of the files for a request. Several requests may share a decision.
 #[derive(Debug)]
 pub struct Decision {
     outcome: Outcome,
     user: Option<User>,
-    /// Changes of the fields of a static file, because of its name.
+    /// Changes of the fields of a static file that follow from its name.
     of_file: Option<Rc<FieldChanges>>,
     charset: Option<Bytes>,
     php_value: Option<Vec<u8>>,
     fixed: Option<Fixed>,
 }
 
-/// Changes of heads that are the same for each response.
+/// Changes of heads that are the same for every response.
 #[derive(Debug)]
 struct Fixed {
     always: FieldChanges,
-    /// Those of responses that a file or a script makes.
+    /// Changes of responses that a file or a script makes.
     usual: FieldChanges,
 }
 
 impl Decision {
-    /// `user`: whose password the client has shown.
+    /// `user`: the user whose password the client has shown.
     pub(crate) fn new(outcome: Outcome, user: Option<User>) -> Self {
         let mut decision = Self {
             user,
@@ -71,12 +72,12 @@ impl Decision {
         self.user.as_ref()
     }
 
-    /// Changes of the fields of the file that answers.
+    /// Changes of the fields of the static file that answers.
     pub(crate) fn of_file(&self) -> Option<&Rc<FieldChanges>> {
         self.of_file.as_ref()
     }
 
-    /// The charset of a static file whose type is text and names none.
+    /// The charset of a static file whose type is text and has no charset.
     pub(crate) fn charset(&self) -> Option<&Bytes> {
         self.charset.as_ref()
     }
@@ -86,15 +87,15 @@ impl Decision {
         self.php_value.as_ref()
     }
 
-    /// Whether any head is changed.
+    /// True if the files change heads.
     pub fn changes_heads(&self) -> bool {
         !self.outcome.response.is_empty()
     }
 
-    /// Changes a head if its changes are the same for each response. Returns false if they are not.
+    /// Applies the changes if they are the same for every response. Returns false if they are not.
     pub(crate) fn change(&self, by_server: bool, fields: &mut Vec<Field>) -> bool {
         let Some(Fixed { always, usual }) = &self.fixed else { return false };
-        // Several fields of this name become one.
+        // Several `Vary` fields would have to be merged into one.
         if fields.iter().any(|field| field.is("Vary")) {
             return false;
         }
@@ -110,7 +111,7 @@ impl Decision {
         true
     }
 
-    /// What the client gets with an error status.
+    /// The document that the files set for an error status.
     pub fn error_document(&self, status: StatusCode) -> Option<&apache::ErrorDocument> {
         self.outcome.error_document(status.as_u16())
     }
@@ -132,7 +133,7 @@ impl Fixed {
     }
 }
 
-/// What rules about its name say of a static file: changes of the response's fields, and the charset.
+/// Consequences of a static file's name: changes of the response's fields, and the charset.
 fn of_file(target: &Target) -> (Vec<FieldChange>, Option<Bytes>) {
     let (mut changes, mut default_charset) = (Vec::new(), None);
     let set = |name, value: &[u8]| FieldChange {
@@ -164,14 +165,15 @@ fn of_file(target: &Target) -> (Vec<FieldChange>, Option<Bytes>) {
     (changes, default_charset)
 }
 
-/// A setting as a line of php.ini, which php-fpm, too, reads in `PHP_VALUE`. Within single quotes no character has a meaning; a
-/// single quote itself stands in double ones, and PHP joins what stands side by side.
+/// A setting as a line of php.ini, in the form that php-fpm also reads in `PHP_VALUE`. Within
+/// single quotes no character is special. A single quote is written in double quotes, and PHP
+/// concatenates adjacent strings.
 fn php_ini_line(setting: &apache::PhpSetting) -> Vec<u8> {
     let mut line = [&setting.name[..], b"='"].concat();
     for &byte in &setting.value {
         match byte {
             b'\'' => line.extend_from_slice(b"'\"'\"'"),
-            // It would begin another line.
+            // These characters would begin another line.
             b'\n' | b'\r' | 0 => {}
             _ => line.push(byte),
         }

@@ -1,4 +1,5 @@
-//! What a site's routes and `.htaccess` files make of a request: who answers, and what changes on the way.
+//! The results of a site's routes and `.htaccess` files for a request: the answer, and the changes
+//! on the way.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -18,105 +19,107 @@ use super::field_change::FieldChanges;
 use super::pool_page::PoolPage;
 use super::router::Route;
 
-/// What routes change beside the choice of the handler.
+/// The effects of routes, except for the choice of the handler.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// A route has changed the path, so the routes before it have not seen where the request leads.
+    /// A route has changed the path, so the routes before it have not seen the final path.
     pub(super) is_rewritten: bool,
     /// Changes of the response's fields, in order.
     pub response_headers: Vec<Rc<FieldChanges>>,
-    /// What caches are told.
+    /// The instructions for caches.
     pub cache: Option<Rc<Cache>>,
-    /// Whether pages of applications are kept; `None`: they are not.
+    /// The rules for keeping pages of applications; `None`: they are not kept.
     pub page_cache: Option<PageCache>,
-    /// Whether kept pages may be forgotten by `PURGE`.
+    /// True if a `PURGE` request may remove kept pages.
     pub purge: bool,
-    /// Which responses are compressed; `None`: those that the site says.
+    /// The responses that are compressed; `None`: as the site's settings say.
     pub compress: Option<Compress>,
     /// Parameters for scripts.
     pub params: Vec<(Bytes, Vec<u8>)>,
-    /// Bytes of the request body.
+    /// The largest request body in bytes.
     pub(crate) max_body: Option<u64>,
-    /// Whether an application gets the request body while it arrives.
+    /// True if an application gets the request body while it arrives.
     pub stream_body: Option<bool>,
-    /// How long a script may send nothing; zero: for ever.
+    /// The longest silence of a script; zero: unlimited.
     pub request_timeout: Option<Duration>,
-    /// How often the client may ask, by the routes that say so.
+    /// The rates at which the client may send requests, with the routes that set them.
     pub rates: Vec<(RouteId, Rate)>,
-    /// Whether the application may name files and URLs; `None`: if it is no proxy, or the site has listed folders.
+    /// True if the application may name files and URLs; `None`: only if it is not a proxy, or if
+    /// the site lists folders for this.
     pub name_files: Option<bool>,
-    /// How many requests the client may have under way, by the routes that say so.
+    /// The most concurrent requests of the client, with the routes that set them.
     pub concurrency: Vec<(RouteId, u32)>,
-    /// Whether the request is logged; `None`: as the site says.
+    /// True if the request is logged; `None`: as the site's settings say.
     pub access_log: Option<bool>,
-    /// A name and a password are asked for, which each of these must accept.
+    /// Each of these must accept the name and the password that the client is asked for.
     pub auth: Vec<Rc<BasicAuth>>,
-    /// Applications that are still to be asked whether the client may have what it asks for, in order.
+    /// Applications that must still be asked if the client may have access, in order.
     pub authorizers: Vec<Rc<Authorizer>>,
-    /// What the authorizers that were asked have said.
+    /// The results of the authorizers that were asked.
     pub authorized: Authorized,
     /// The number of the FastCGI application that filters static files.
     pub filter: Option<usize>,
-    /// The file that it gets.
+    /// The file that the filter gets.
     pub filtered: Option<Rc<Entry>>,
-    /// The charset of a static file whose type is text and names none.
+    /// The charset of a static file whose type is text and has no charset.
     pub charset: Option<Bytes>,
-    /// What Lua scripts leave behind for the response and for applications.
+    /// The data that Lua scripts have set for the response and for applications.
     pub lua: Traces,
     /// The numbers of the routes whose Lua scripts have run.
     pub(super) scripts_ran: Vec<usize>,
-    /// Lua scripts that run when the head of the response is known.
+    /// Lua scripts that run once the head of the response is known.
     pub lua_response: Vec<Rc<[PathBuf]>>,
-    /// What `.htaccess` files say about the request.
+    /// The outcome of the `.htaccess` files for the request.
     pub htaccess: Option<Rc<Decision>>,
-    /// The answer of a route, which waits until the client shows the password that `.htaccess` files ask for.
+    /// The answer of a route, kept until the client shows the password that `.htaccess` files ask
+    /// for.
     pub(super) of_route: Option<Box<Answer>>,
 }
 
-/// What a client must show before it gets what an application has named for it.
+/// The conditions for a client to get a file or URL that an application has named.
 #[derive(Debug, Default)]
 pub struct Wanted {
-    /// Whose password it must show.
+    /// The users whose password is accepted.
     pub auth: Option<Rc<BasicAuth>>,
-    /// Who is asked whether it may have it.
+    /// The applications that must allow it.
     pub authorizers: Vec<Rc<Authorizer>>,
 }
 
 impl Wanted {
-    /// Whether nothing is wanted.
+    /// True if there are no conditions.
     pub(crate) fn is_nothing(&self) -> bool {
         self.auth.is_none() && self.authorizers.is_empty()
     }
 }
 
-/// What authorizers have said about a request.
+/// The results of authorizers for a request.
 #[derive(Debug, Default)]
 pub struct Authorized {
     /// For `sendoff explain`.
     pub notes: Vec<String>,
-    /// They have set parameters, which the response may depend on.
+    /// The authorizers have set parameters, on which the response may depend.
     pub has_variables: bool,
-    /// The user whom they name.
+    /// The user that the authorizers have named.
     pub user: Vec<u8>,
-    /// One of them could not be asked.
+    /// An authorizer could not be asked.
     pub has_failed: bool,
 }
 
 impl Effects {
-    /// Asks for a name and a password that these users have, too.
+    /// Requires a name and a password of these users in addition to the others.
     pub(super) fn authenticate_also(&mut self, auth: Option<&Rc<BasicAuth>>) {
         let is_new = |new: &&Rc<BasicAuth>| self.auth.iter().all(|known| known.users != new.users);
         let new = auth.filter(is_new).cloned();
         self.auth.extend(new);
     }
 
-    /// Has an application asked, once.
+    /// Requires the consent of an application; duplicates are dropped.
     pub(super) fn ask(&mut self, authorizer: Option<&Rc<Authorizer>>) {
         let new = authorizer.filter(|new| !self.authorizers.contains(new));
         self.authorizers.extend(new.cloned());
     }
 
-    /// Variables of an authorizer become parameters, in place of others of the same name.
+    /// Makes parameters of an authorizer's variables, replacing others of the same names.
     pub fn grant(&mut self, variables: Vec<(Bytes, Bytes)>) {
         self.authorized.has_variables |= !variables.is_empty();
         for (name, value) in variables {
@@ -128,7 +131,8 @@ impl Effects {
         }
     }
 
-    /// Bytes that the request body may have. `.htaccess` files only lower the server's limit: to raise it is up to the operator.
+    /// The largest request body in bytes. `.htaccess` files can only lower the server's limit:
+    /// raising it is up to the operator.
     pub fn body_limit(&self, of_server: u64) -> u64 {
         let own = self.max_body.unwrap_or(of_server);
         match self.htaccess.as_ref().and_then(|decision| decision.outcome().max_body) {
@@ -137,7 +141,7 @@ impl Effects {
         }
     }
 
-    /// Variables that Lua scripts have set become parameters.
+    /// Makes parameters of the variables that Lua scripts have set.
     pub(super) fn pass_on_environment(&mut self) {
         for (name, value) in &self.lua.environment {
             self.params.retain(|(known, _)| known != name);
@@ -145,16 +149,16 @@ impl Effects {
         }
     }
 
-    /// Variables of `.htaccess` files for scripts. The server's own parameters come first.
+    /// Variables of `.htaccess` files for scripts. The server's own parameters take precedence.
     pub fn environment(&self) -> &[(Vec<u8>, Vec<u8>)] {
         self.htaccess.as_ref().map_or(&[], |decision| &decision.outcome().environment)
     }
 }
 
-/// Who answers.
+/// The answer to a request.
 #[derive(Debug)]
 pub enum Answer {
-    /// What the site's folders have, or an error page.
+    /// A file or script in the site's folders, or an error page.
     Route(Route),
     /// An application that speaks HTTP, SCGI or AJP.
     Proxy {
@@ -167,7 +171,7 @@ pub enum Answer {
     Redirect {
         /// Its status, 3xx.
         status: StatusCode,
-        /// The URI to which it leads.
+        /// The URI of the target.
         location: Bytes,
     },
     /// A fixed response.
@@ -179,15 +183,15 @@ pub enum Answer {
         /// Its body.
         body: Bytes,
     },
-    /// What a Lua script has made.
+    /// The response of a Lua script.
     Lua(ScriptAnswer),
     /// A page about a pool.
     PoolPage(PoolPage),
     /// The metrics of the server.
     Metrics,
-    /// The page with its figures.
+    /// The page with the server's figures.
     StatusPage,
-    /// Whether the server takes requests.
+    /// The readiness of the server to take requests.
     Ready,
     /// The client has met a limit.
     TooOften {
@@ -195,12 +199,13 @@ pub enum Answer {
         limit: Limit,
         /// The route that sets it.
         route: RouteId,
-        /// Seconds after which the client may ask again.
+        /// The number of seconds after which the client may ask again.
         retry_after: u64,
     },
-    /// `.htaccess` files ask for a name and a password. With them the files are to be applied again.
+    /// `.htaccess` files ask for a name and a password. The files must be applied again once the
+    /// client has shown them.
     Authenticate {
-        /// What the client is told that the password is for.
+        /// The purpose of the password, as shown to the client.
         realm: String,
         /// The password file.
         users: PathBuf,
@@ -218,7 +223,8 @@ impl Answer {
         Self::Route(Route::Refused { status, why: Some(why.into()) })
     }
 
-    /// Whether the client gets contents, and not an error, a redirect, or a question for a password.
+    /// True if the client gets contents instead of an error, a redirect or a request for a
+    /// password.
     pub fn has_contents(&self) -> bool {
         match self {
             Self::Route(Route::Script(_) | Route::File(_))
@@ -237,7 +243,8 @@ impl Answer {
         }
     }
 
-    /// Whether the client is refused, asked for a password or sent elsewhere, and not because there is nothing at the path.
+    /// True if the client is refused, asked for a password or redirected. False if the path merely
+    /// does not exist.
     pub fn turns_away(&self) -> bool {
         match self {
             Self::Route(Route::Refused { status, .. }) => *status != StatusCode::NOT_FOUND,
@@ -257,13 +264,13 @@ impl Answer {
     }
 }
 
-/// A request that is answered with an error, and whose page is asked for.
+/// A request that is answered with an error, and needs the page of this error.
 #[derive(Debug, Clone, Copy)]
 pub struct Failure<'a> {
     /// The status of the response.
     pub status: StatusCode,
-    /// The request that has failed.
+    /// The failed request.
     pub request: &'a Request,
-    /// What `.htaccess` files have said about it.
+    /// The outcome of the `.htaccess` files for it.
     pub decision: Option<&'a Decision>,
 }

@@ -1,4 +1,5 @@
-//! Sites: which one answers, what its routes change, who answers a path, and which files applications may name.
+//! Sites: the choice of the site for a request, the effects of its routes, the answer for a path,
+//! and the files that applications may name.
 #![forbid(unsafe_code)]
 
 pub mod decision;
@@ -50,17 +51,18 @@ pub use rules::{Led, Rewrites};
 /// `SERVER_SOFTWARE`, unless the site has its own.
 const SOFTWARE: &str = concat!("sendoff/", env!("CARGO_PKG_VERSION"));
 
-/// How many times a request may begin, the first time included: so says lighttpd, too.
+/// The most times that the processing of a request may begin, including the first; lighttpd has the
+/// same limit.
 const MAX_RUNS: usize = 10;
 
-/// What a decision needs beside the site.
+/// The context of a decision, besides the site.
 #[derive(Clone, Copy)]
 pub struct Around<'a> {
     /// The pools of the configuration.
     pub pools: &'a [PoolConfig],
     /// Makes subrequests for scripts; `None`: they can make none.
     pub asks: Option<&'a dyn Asks>,
-    /// Whether the response is explained.
+    /// True if the response is explained (`sendoff explain`).
     pub is_explained: bool,
 }
 
@@ -69,7 +71,7 @@ pub struct Around<'a> {
 pub struct Site {
     /// Its number in the configuration.
     pub number: usize,
-    /// `None`: no link leads to the root.
+    /// `None`: no symbolic link leads to the root.
     release: Option<Release>,
     /// Finds files and scripts below the root.
     pub router: Router,
@@ -81,17 +83,17 @@ pub struct Site {
     htaccess: Option<Htaccess>,
     /// The files that applications may name.
     pub sendable: Sendable,
-    /// How workers may deliver responses.
+    /// The ways in which workers may deliver responses.
     pub delivery: Delivery,
     /// `SERVER_SOFTWARE`.
     pub software: Bytes,
-    /// Where clients that show a password wait.
+    /// The queue of clients whose passwords are to be checked.
     pub line: Line,
     /// Which responses are compressed.
     pub compression: Compression,
     error_pages: Vec<ErrorPage>,
     maintenance: Option<PathBuf>,
-    /// The port that requests in the clear are redirected to.
+    /// The port to which requests without TLS are redirected.
     https_port: Option<u16>,
     /// The value of `Strict-Transport-Security`.
     pub hsts: Option<Bytes>,
@@ -137,7 +139,7 @@ impl Site {
         })
     }
 
-    /// Where a request in the clear is redirected to, if the site wants that.
+    /// The target of the redirect for a request without TLS, if the site redirects such requests.
     pub fn by_https(&self, request: &Request) -> Option<Bytes> {
         let port = self.https_port.filter(|_| request.scheme == Scheme::Http)?;
         let port = if port == 443 { String::new() } else { format!(":{port}") };
@@ -145,12 +147,12 @@ impl Site {
         Some([start.as_bytes(), &request.uri].concat().into())
     }
 
-    /// Whether the link that leads to the root, if there is one, still leads there.
+    /// True if the symbolic link to the root, if there is one, still leads to the opened folder.
     fn is_current(&self) -> bool {
         self.release.as_ref().is_none_or(Release::is_current)
     }
 
-    /// Applies the site's routes to a request and says who answers it.
+    /// Applies the site's routes to a request and decides on its answer.
     pub async fn decide(
         &self,
         around: Around<'_>,
@@ -165,7 +167,8 @@ impl Site {
         self.decide_for(around, request, None).await
     }
 
-    /// The same for the page of an error, which is there during maintenance, too.
+    /// As [`decide`](Self::decide), for the page of an error, which is available during maintenance
+    /// as well.
     pub async fn decide_page(
         &self,
         around: Around<'_>,
@@ -197,7 +200,7 @@ impl Site {
                     self.protected(around.asks, request, None, answer, &mut effects).await
                 }
                 Applied::Open => self.answer(around, request, &mut effects, None, failure).await,
-                // The page of an error has no target of its own.
+                // The page of an error cannot begin its processing again.
                 Applied::Restart if failure.is_some() => break,
                 Applied::Restart => {
                     *effects = Effects { lua: effects.lua, ..Effects::default() };
@@ -211,11 +214,11 @@ impl Site {
         (Answer::refused(StatusCode::INTERNAL_SERVER_ERROR, why), effects)
     }
 
-    /// Where an application leads a request: an internal route that passes it on. `asks`: whether the application with this number is the
-    /// one that is meant.
+    /// Finds an internal route that passes on a request which an application has redirected here.
+    /// `asks` tells if the application with this number is acceptable.
     ///
     /// # Errors
-    /// The answer to a request that the route refuses.
+    /// The route refuses the request; this is its answer.
     pub fn lead(
         &self,
         request: &mut Request,
@@ -225,7 +228,7 @@ impl Site {
         self.rules.lead(&self.router, request, effects, asks)
     }
 
-    /// Whether the site has internal routes.
+    /// True if the site has internal routes that pass requests on.
     pub fn may_lead(&self) -> bool {
         self.rules.have_internal()
     }
@@ -234,7 +237,7 @@ impl Site {
         Folders { router: &self.router, scripts: self.scripts.as_ref(), asks }
     }
 
-    /// Runs the scripts that come before all routes.
+    /// Runs the scripts that precede all routes.
     async fn before_routes(
         &self,
         asks: Option<&dyn Asks>,
@@ -252,8 +255,9 @@ impl Site {
         }
     }
 
-    /// The answer, unless routes protect the path to which the request has led and which they have not seen. `seen`: they have seen
-    /// this path, and not the request's.
+    /// Returns the answer, unless routes protect the path to which the request has been led and
+    /// which they have not seen yet. `seen`: the path that the routes have seen; `None`: the
+    /// request's path.
     async fn protected(
         &self,
         asks: Option<&dyn Asks>,
@@ -289,8 +293,8 @@ impl Site {
         refused.unwrap_or(answer)
     }
 
-    /// Whether an application answers that may be a servlet container: it drops the parameters of a path (`/manager;x`) before it looks at
-    /// the path. PHP and other scripts that are files see the path as the routes do.
+    /// True if the answering application may be a servlet container, which drops the parameters of
+    /// a path (`/manager;x`). PHP and other scripts that are files see the same path as the routes.
     fn reads_parameters(&self, answer: &Answer) -> bool {
         match answer {
             Answer::Proxy { .. } => true,
@@ -302,7 +306,8 @@ impl Site {
         }
     }
 
-    /// The answer of routes that protect a path which the application may read in the request's.
+    /// The answer of routes that protect a path which the application may derive from the request's
+    /// path.
     async fn protected_behind_parameters(
         &self,
         asks: Option<&dyn Asks>,
@@ -328,8 +333,8 @@ impl Site {
         None
     }
 
-    /// Who answers a request that no route answers. `user`: the client has shown this user's password. `failure`: the request is for
-    /// the page of this error.
+    /// The answer to a request that no route answers. `user`: the user whose password the client
+    /// has shown. `failure`: the request is for the page of this error.
     async fn answer(
         &self,
         around: Around<'_>,
@@ -353,14 +358,15 @@ impl Site {
                 return self.protected(around.asks, request, None, answer, effects).await;
             }
         };
-        // The files may protect the page, but do not answer in its place.
+        // The files may protect the page of the pool, but do not replace it.
         match page {
             Some(page) if !answer.turns_away() => Answer::PoolPage(page),
             _ => answer,
         }
     }
 
-    /// The answer to a request for which `.htaccess` files have asked for a password, now that the client has shown one of this user.
+    /// The answer to a request for which `.htaccess` files have asked for a password, after the
+    /// client has shown the password of `user`.
     pub async fn answer_to(
         &self,
         around: Around<'_>,
@@ -378,7 +384,8 @@ impl Site {
         }
     }
 
-    /// A route's answer, unless `.htaccess` files turn the request away. If they ask for a password, the answer waits in `effects`.
+    /// Returns the answer of a route, unless `.htaccess` files refuse the request. If they ask for
+    /// a password, the answer is kept in `effects`.
     fn with_files(
         &self,
         request: &mut Request,
@@ -393,7 +400,7 @@ impl Site {
         turned_away
     }
 
-    /// What `.htaccess` files say against the file or script to which a route has led the request.
+    /// The objection of `.htaccess` files to the file or script that a route has chosen.
     fn turned_away(
         &self,
         request: &mut Request,
@@ -414,7 +421,8 @@ impl Site {
         files.turn_away(&self.router, request, user, &path)
     }
 
-    /// The `.htaccess` files that concern a request, or the route of its path, if that was found out on the way.
+    /// The `.htaccess` files that decide about a request; otherwise the route of its path, if it is
+    /// already known.
     fn files_for(&self, request: &Request) -> Result<&Htaccess, Option<Route>> {
         let files = self.htaccess.as_ref().ok_or(None)?;
         let path = &request.path[..];
@@ -425,11 +433,11 @@ impl Site {
             return Ok(files);
         }
         let route = self.router.route(path);
-        // The path may be that of a folder, whose own file was not looked for.
+        // The path may belong to a folder, whose own file was not looked for.
         if matches!(route, Route::Folder) && files.concern(&self.router, &[path, b"/"].concat()) {
             return Ok(files);
         }
-        // The script may lie elsewhere: a front controller, whose own folder was not looked at.
+        // The script may be a front controller elsewhere, whose folder was not checked.
         if let Route::Script(script) = &route
             && !path.starts_with(&script.name)
             && let Some(script) = self.router.path_of(&script.filename)
@@ -440,21 +448,22 @@ impl Site {
         Err(Some(route))
     }
 
-    /// Keeps a response from the page cache whose body an application has named, if routes may give what is named to some clients only.
+    /// Keeps a response out of the page cache if an application has named its body and routes may
+    /// restrict named files to some clients.
     pub fn note_named(&self, head: &mut ResponseHead) {
         if self.rules.ask_clients() {
             head.accel_expires = Some(Bytes::from_static(b"0"));
         }
     }
 
-    /// Changes the head of a response as `.htaccess` files say.
+    /// Changes the head of a response as `.htaccess` files demand.
     pub fn change(&self, request: &Request, decision: &Decision, head: &mut ResponseHead) {
         if let Some(files) = &self.htaccess {
             files.change(&self.router, request, decision, head);
         }
     }
 
-    /// Changes the head of a response as Lua scripts say.
+    /// Changes the head of a response as Lua scripts demand.
     pub fn run_on_head(
         &self,
         scripts: &[Rc<[PathBuf]>],
@@ -466,7 +475,7 @@ impl Site {
         }
     }
 
-    /// The path of the site's own page for an error.
+    /// The path of the site's own page for an error status.
     pub fn error_page(&self, status: StatusCode) -> Option<&str> {
         let mut pages = self.error_pages.iter();
         pages.find(|page| page.status == status.as_u16()).map(|page| &*page.path)
@@ -480,7 +489,7 @@ fn has_scripts(site: &sendoff_config::Site) -> bool {
     !site.lua_before.is_empty() || site.routes.iter().any(by_route)
 }
 
-/// Who runs the scripts of a site: the user of its pool, else the server's own.
+/// The user that runs the scripts of a site: the user of its pool, otherwise the server's own.
 fn user_of_scripts(config: &Config, site: &sendoff_config::Site) -> io::Result<Writer> {
     let pool = site.pool.and_then(|pool| config.pools.get(pool));
     match pool.and_then(|pool| pool.account).or(config.account) {
@@ -493,7 +502,8 @@ fn user_of_scripts(config: &Config, site: &sendoff_config::Site) -> io::Result<W
     }
 }
 
-/// By stat(2), because access(2) checks the real user id, and files are opened with the effective one.
+/// Checked by stat(2), because access(2) checks the real user id, but files are opened with the
+/// effective one.
 fn exists(file: &Path) -> bool {
     rustix::fs::stat(file).is_ok()
 }

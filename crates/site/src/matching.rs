@@ -11,18 +11,18 @@ use sendoff_message::request::{Endpoint, Request};
 use super::protect::has_ending;
 use super::text::Groups;
 
-/// Steps that one match may take, so that no path keeps the event loop busy. PCRE2's own limit is 10,000,000, which is a tenth of
-/// a second.
+/// The most steps of one match, so that no path occupies the event loop. PCRE2's own limit of
+/// 10,000,000 steps takes a tenth of a second.
 const MATCH_LIMIT: u32 = 100_000;
 
-/// An expression could not be evaluated: the path would take too many steps.
+/// An expression could not be evaluated, because the path would take too many steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TooHard(pub(crate) String);
 
 /// Compiles an expression.
 ///
 /// # Errors
-/// It is no PCRE2 expression; the error says where.
+/// It is not a valid PCRE2 expression; the error names the position.
 pub(super) fn compile(expression: &str) -> Result<Regex, String> {
     let limited = format!("(*LIMIT_MATCH={MATCH_LIMIT}){expression}");
     let compiled = RegexBuilder::new().dotall(true).jit_if_available(true).build(&limited);
@@ -57,7 +57,7 @@ struct Parameter {
 
 #[derive(Debug)]
 struct Test {
-    /// `None`: any value.
+    /// `None`: any value meets the condition.
     value: Option<Regex>,
     negated: bool,
 }
@@ -79,8 +79,9 @@ impl Field {
         Ok(Self { name, test: Test::compile(condition)? })
     }
 
-    /// True if one of the values meets the condition, or, if it is negated, if the field is missing or one of its values is another:
-    /// applications differ in which of several they take.
+    /// True if one of the values meets the condition. A negated condition holds if the field is
+    /// missing or one of its values differs: applications disagree on which of several values
+    /// counts.
     fn holds(&self, headers: &HeaderMap) -> Result<bool, TooHard> {
         let Some(name) = &self.name else { return Ok(self.test.negated) };
         if *name == COOKIE {
@@ -94,8 +95,8 @@ impl Field {
         Ok(self.test.negated && !headers.contains_key(name))
     }
 
-    /// Cookies are one value, in however many fields they come (RFC 9113 §8.2.3). They are compared as sent and as PHP reads them: `wp.x`
-    /// is its `wp_x`.
+    /// All cookies are one value, regardless of the number of `Cookie` fields (RFC 9113 §8.2.3).
+    /// They are compared as sent and as PHP reads them: PHP reads `wp.x` as `wp_x`.
     fn is_met_by_cookies(&self, headers: &HeaderMap) -> Result<bool, TooHard> {
         let values = || headers.get_all(COOKIE).iter().map(http::HeaderValue::as_bytes);
         for value in values() {
@@ -112,8 +113,9 @@ impl Parameter {
         Ok(Self { name: ParameterName::new(&condition.name), test: Test::compile(condition)? })
     }
 
-    /// Whether the condition holds for one of the values, or, if it is negated, whether the parameter is missing or one of its values is
-    /// another: applications differ in which of several they take.
+    /// True if one of the values meets the condition. A negated condition holds if the parameter is
+    /// missing or one of its values differs: applications disagree on which of several values
+    /// counts.
     fn holds(&self, query: &[u8]) -> Result<bool, TooHard> {
         if self.test.negated { self.misses(query) } else { self.meets(query) }
     }
@@ -133,7 +135,7 @@ impl Parameter {
             is_missing = false;
             let is_met = match value {
                 Some(value) => self.test.is_met_by(&value)?,
-                // An array is no value that an expression is about.
+                // An array has no value that an expression could match.
                 None => self.test.value.is_none(),
             };
             if !is_met {
@@ -144,11 +146,11 @@ impl Parameter {
     }
 }
 
-/// What of a route the path of a request matched.
+/// The parts of the path that a route has matched.
 #[derive(Debug, Default)]
 pub(super) struct Matched {
     pub(super) groups: Groups,
-    /// The length of the prefix.
+    /// The length of the matched prefix.
     pub(super) prefix: usize,
 }
 
@@ -166,7 +168,7 @@ impl Conditions {
         })
     }
 
-    /// What the request matched, or `None` if a condition does not hold.
+    /// The matched parts of the request's path; `None`: a condition does not hold.
     pub(super) fn matches(&self, request: &Request) -> Result<Option<Matched>, TooHard> {
         let path = &request.path[..];
         let mut matched = Matched::default();
@@ -205,7 +207,7 @@ impl Conditions {
     }
 }
 
-/// Whether a folder contains a path, or is it.
+/// True if a folder contains a path or is the path itself.
 pub(super) fn contains(folder: &[u8], path: &[u8]) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
@@ -232,7 +234,8 @@ fn too_hard(expression: &Regex, error: &pcre2::Error) -> TooHard {
     TooHard(format!("the expression {:?} cannot be evaluated: {error}", expression.as_str()))
 }
 
-/// Whether a client may ask. The longest network that contains its address decides; a client on a UNIX socket has none.
+/// True if a client has access. The longest network that contains its address decides; a client on
+/// a UNIX socket has no address.
 pub(super) fn may_ask(clients: &Clients, client: &Endpoint) -> bool {
     let Endpoint::Ip(address) = client else { return clients.otherwise };
     let address = address.ip().to_canonical();

@@ -1,4 +1,5 @@
-//! The folders of a site: its root, and folders elsewhere that stand at a path of it (aliases).
+//! The folders of a site: its root, and folders elsewhere that are mounted at a path of the site
+//! (aliases).
 
 use std::cell::{Ref, RefCell};
 use std::io;
@@ -13,23 +14,23 @@ use sendoff_static_files::{
 use super::matching::contains;
 use super::text::shared;
 
-/// All folders of a site, the longest path first. The last is the root.
+/// All folders of a site, longest path first. The root is the last.
 #[derive(Debug)]
 pub(super) struct Mounts {
     all: Vec<Mount>,
     types: Rc<MediaTypes>,
 }
 
-/// A folder and the path at which it stands.
+/// A folder and the path at which it is mounted.
 #[derive(Debug)]
 struct Mount {
-    /// Without a slash at its end: the root's is empty.
+    /// Without a trailing slash: the root's prefix is empty.
     prefix: Vec<u8>,
     folder: Vec<u8>,
     files: RefCell<FileCache>,
 }
 
-/// A place in one of the folders.
+/// A path in one of the folders.
 pub(super) struct Place<'m, 'p> {
     mount: &'m Mount,
     /// Relative to the folder.
@@ -63,7 +64,7 @@ impl Mounts {
         Ok(Self { all, types })
     }
 
-    /// Where a decoded and normalised path lies.
+    /// The place of a decoded and normalised path.
     pub(super) fn place<'p>(&self, path: &'p [u8]) -> Place<'_, 'p> {
         let found = self.all.iter().find_map(|mount| {
             let rest = path.strip_prefix(&mount.prefix[..])?;
@@ -73,7 +74,7 @@ impl Mounts {
         found.expect("every path begins with a slash, and the root's prefix is empty")
     }
 
-    /// The path of the site, and the place, of a file whose name is that of `entry` with this ending.
+    /// The site's path and the contents of the file that has `entry`'s name plus this ending.
     pub(super) fn beside(
         &self,
         entry: &Entry,
@@ -85,13 +86,14 @@ impl Mounts {
         Some(([&mount.prefix[..], b"/", &path].concat(), found))
     }
 
-    /// Where a cache has found a file; `None`: it comes from no cache.
+    /// The place at which a cache has found a file; `None`: it was opened without a cache.
     pub(super) fn place_of<'e>(&self, entry: &'e Entry) -> Option<Place<'_, 'e>> {
         let home = entry.home()?;
         Some(Place { mount: self.all.get(home.cache)?, path: &home.path })
     }
 
-    /// The root of the site's folder that an absolute path leads to, and the rest of the path; `None`: it leads to none of them.
+    /// The folder of the site that contains an absolute path, and the rest of the path; `None`: no
+    /// folder contains it.
     pub(super) fn root_of<'p>(&self, path: &'p [u8]) -> Option<(Ref<'_, Root>, &'p [u8])> {
         self.all.iter().find_map(|mount| {
             let rest = path.strip_prefix(&mount.folder[..])?;
@@ -100,14 +102,15 @@ impl Mounts {
         })
     }
 
-    /// The alias that a path is below: the length of its prefix, and its folder.
+    /// The alias that contains a path: the length of its prefix, and its folder.
     pub(super) fn alias(&self, path: &[u8]) -> Option<(usize, &[u8])> {
         let mut aliases = self.all.iter().filter(|mount| !mount.prefix.is_empty());
         let found = aliases.find(|mount| contains(&mount.prefix, path))?;
         Some((found.prefix.len(), &found.folder))
     }
 
-    /// The length of the path of the outermost folder of the site in which this folder of the site lies: it, or one above it.
+    /// The length of the path of the site's outermost folder that contains this folder of the site,
+    /// or is the same.
     pub(super) fn outermost(&self, folder: &[u8]) -> usize {
         let folders = self.all.iter().map(|mount| &mount.folder);
         let above = folders.filter(|above| contains(above, folder));
@@ -119,7 +122,7 @@ impl Mounts {
         &self.types
     }
 
-    /// Where a file with this absolute name lies; `None`: in none of the folders.
+    /// The place of a file with this absolute name; `None`: it is in none of the folders.
     pub(super) fn place_of_file<'p>(&self, file: &'p [u8]) -> Option<Place<'_, 'p>> {
         self.all.iter().find_map(|mount| {
             let path = file.strip_prefix(&mount.folder[..])?.strip_prefix(b"/")?;
@@ -134,12 +137,12 @@ impl Place<'_, '_> {
         self.path
     }
 
-    /// What is there now, opened if it is a file.
+    /// The current contents. A file is opened.
     pub(super) fn lookup(&self) -> Result<Found, Refusal> {
         self.mount.files.borrow_mut().lookup(self.path)
     }
 
-    /// What kind of thing is there now.
+    /// The current kind of the contents; nothing is opened.
     pub(super) fn kind(&self) -> Result<Kind, Refusal> {
         self.mount.files.borrow_mut().kind(self.path)
     }
@@ -148,17 +151,18 @@ impl Place<'_, '_> {
         matches!(self.kind(), Ok(Kind::File))
     }
 
-    /// The path of the site.
+    /// The path in the site's URIs.
     pub(super) fn site_path(&self) -> Vec<u8> {
         [&self.mount.prefix[..], b"/", self.path].concat()
     }
 
-    /// The path in the file system.
+    /// The absolute path in the file system.
     pub(super) fn filename(&self) -> Vec<u8> {
         [&self.mount.folder[..], b"/", self.path].concat()
     }
 
-    /// The outermost folder on the way to the place, from the site's folder on, or the file itself, if this user may write to it.
+    /// The first folder on the way from the site's folder to the place, or the file itself, that
+    /// this user may write to.
     pub(super) fn writable_above(&self, user: &Writer) -> Result<Option<PathBuf>, Refusal> {
         self.mount.files.borrow().root().writable_above(self.path, user)
     }

@@ -1,7 +1,8 @@
-//! What the routes of a site say about files and URIs that applications name.
+//! The rules of a site's routes for files and URIs that applications name.
 //!
-//! A `deny` holds for everyone, as nginx's `internal` redirects show: what only applications may name has a route with `internal`. Folders of
-//! `sendfile_from` are the operator's word that paths in them may be named, so no route is asked.
+//! A `deny` applies to applications as well; for paths that only applications may name, a route has
+//! `internal` (as in nginx). By listing folders in `sendfile_from`, the operator allows naming any
+//! path in them, so no route is asked.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -22,30 +23,31 @@ use super::sendable::{ByPath, Denied};
 pub struct Naming<'a> {
     site: &'a Site,
     request: &'a Request,
-    /// What is wanted of the client, by the request for each name that wants it; `None`: it is too late to ask the client.
+    /// The conditions that the client must meet, with the request for the name that has them;
+    /// `None`: the client cannot be asked any more.
     wanted: Option<RefCell<Vec<(Request, Wanted)>>>,
 }
 
 impl<'a> Naming<'a> {
-    /// For a response whose head has not been sent.
+    /// For a response whose head has not been sent yet.
     pub fn new(site: &'a Site, request: &'a Request) -> Self {
         Self { site, request, wanted: Some(RefCell::default()) }
     }
 
-    /// For a response whose head has been sent: what asks the client for something is refused.
+    /// For a response whose head has been sent: a name that requires asking the client is refused.
     pub fn within_body(site: &'a Site, request: &'a Request) -> Self {
         Self { site, request, wanted: None }
     }
 
-    /// What is wanted of the client for what was named.
+    /// The conditions that the client must meet for the names.
     pub fn into_wanted(self) -> Vec<(Request, Wanted)> {
         self.wanted.map(RefCell::into_inner).unwrap_or_default()
     }
 
-    /// Whether routes let applications lead a request here. `led`: the request for what was named.
+    /// Checks that routes let applications name a resource; `led` is the request for it.
     ///
     /// # Errors
-    /// A route denies it, or the client.
+    /// A route denies access, to everyone or to this client.
     pub fn may_lead(&self, led: &Request) -> Result<(), Denied> {
         let mut wanted = Wanted::default();
         self.site.rules.named(led, &mut wanted).map_err(|answer| {
@@ -68,10 +70,10 @@ impl<'a> Naming<'a> {
         Ok(())
     }
 
-    /// The same for a file of this absolute path.
+    /// As [`may_lead`](Self::may_lead), for a file with this absolute path.
     ///
     /// # Errors
-    /// A route denies it, or the client.
+    /// A route denies access, to everyone or to this client.
     pub fn may_send(&self, file: &Path) -> Result<(), Denied> {
         if !self.site.rules.guard() {
             return Ok(());
@@ -92,12 +94,12 @@ impl<'a> Naming<'a> {
         })
     }
 
-    /// Opens the file that a URI stands for. Routes have been asked before.
+    /// Opens the file of a URI. The caller must have checked the routes.
     pub fn by_uri(&self, uri: &[u8]) -> Result<Entry, Denied> {
         self.site.sendable.by_uri(uri)
     }
 
-    /// Whether routes may refuse anything.
+    /// True if routes may refuse a name.
     pub fn has_guards(&self) -> bool {
         self.site.rules.guard()
     }
@@ -116,7 +118,7 @@ impl ByPath for Naming<'_> {
 }
 
 impl Denied {
-    /// Why a route refuses what was named.
+    /// The reason why a route refuses a name.
     pub fn of(answer: Answer, name: &[u8]) -> Self {
         let (status, why) = match answer {
             Answer::Route(Route::Refused { status, why }) => (status, why),

@@ -1,11 +1,11 @@
-//! A file that a header names and that the worker opened when the script set the header. Meanwhile the name may have disappeared, or
-//! lead to another file.
+//! A file that a response field names and that the worker opened when the script set the field. In
+//! the meantime the name may have disappeared, or may lead to another file.
 //!
 //! | the name leads to | the client gets |
 //! |---|---|
 //! | the same file | the file, if the rules for names allow it |
-//! | nothing any more, or another file | the open file, if the rules allow the name and the place where the file was |
-//! | something that is not allowed | 403 |
+//! | no file, or another file | the open file, if the rules allow the name and its old place |
+//! | a file that is not allowed | 403 |
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -24,8 +24,9 @@ use super::sendable::{Denied, Sendable, is_private, path_of_uri};
 const DELETED: &[u8] = b" (deleted)";
 
 impl Sendable {
-    /// Decides between the open file and `by_name`, the file that has the name now. `is_path`: the name is a path and not a URI.
-    /// `may_leave`: what the routes say about the place at which the file was opened.
+    /// Decides between the open file and `by_name`, the file that has the name now. `is_path`: the
+    /// name is a path and not a URI. `may_leave`: checks that the routes allow the place at which
+    /// the file was opened.
     pub fn opened(
         &self,
         is_path: bool,
@@ -34,7 +35,8 @@ impl Sendable {
         by_name: Result<Entry, Denied>,
         may_leave: impl FnOnce(&Path) -> Result<(), Denied>,
     ) -> Result<Entry, Denied> {
-        // Routes and folders were asked about the path without its dots; the worker's kernel has followed them from folder to folder.
+        // Routes and folders were checked with a path without `..`, but the worker's kernel has
+        // followed `..` from folder to folder.
         if !is_path && climbs(name) {
             return by_name;
         }
@@ -42,7 +44,8 @@ impl Sendable {
         match by_name {
             Ok(entry) if entry.is_same_file(&opened) => return Ok(entry),
             Err(denied) if denied.status != StatusCode::NOT_FOUND => {
-                // A missing file cannot be canonicalised, so with an alias of an allowed folder it looks like one outside.
+                // The path of a missing file cannot be canonicalised, so a file in an alias of an
+                // allowed folder seems to lie outside of it.
                 if !path.is_some_and(|path| self.is_gone(path)) {
                     return Err(denied);
                 }
@@ -66,7 +69,7 @@ impl Sendable {
             .map_err(|refusal| Denied::refused(&shown, refusal))
     }
 
-    /// Whether the path leads to nothing any more, and its name alone does not forbid it.
+    /// True if the path leads to no file any more, and its name alone is not forbidden.
     fn is_gone(&self, path: &Path) -> bool {
         let climbs = path.components().any(|part| part == Component::ParentDir);
         let hidden =
@@ -74,17 +77,17 @@ impl Sendable {
         path.is_absolute() && !climbs && !hidden && path.symlink_metadata().is_err()
     }
 
-    /// True if an option allows everything in the folder of `place` for paths.
+    /// True if an option allows every path in the folder of `place`.
     fn in_folders(&self, place: &Path) -> bool {
         self.folders.iter().any(|folder| place.starts_with(&folder.path))
     }
 
-    /// Applies the rules for paths to the place where a file was.
+    /// Applies the rules for paths to the place at which a file was opened.
     fn allows_path(&self, place: &Path) -> bool {
         self.in_folders(place) || self.allows_in_root(place)
     }
 
-    /// Applies the rules for URIs to the place where the file of this URI was.
+    /// Applies the rules for URIs to the place at which the file of this URI was opened.
     fn allows_uri(&self, uri: &[u8], place: &Path) -> bool {
         let Ok(path) = decode_path(path_of_uri(uri)) else { return false };
         match self.folder_of(&path) {
@@ -99,20 +102,21 @@ impl Sendable {
     }
 }
 
-/// True if a URI leads up from a folder.
+/// True if a URI contains `..`.
 fn climbs(uri: &[u8]) -> bool {
     let path: Vec<u8> = percent_decode(path_of_uri(uri)).collect();
     path.split(|&byte| byte == b'/').any(|name| name == b"..")
 }
 
-/// Where an open file is or was; `None` if the descriptor is not open for reading only.
+/// The place of an open file, or its last one; `None` if the descriptor is not open for reading
+/// only.
 fn place_of(opened: &OwnedFd) -> Option<PathBuf> {
     let flags = rustix::fs::fcntl_getfl(opened).ok()?;
     if flags & OFlags::RWMODE != OFlags::RDONLY || flags.contains(OFlags::PATH) {
         return None;
     }
     let place = place(opened).ok()?;
-    // An existing file may have a name with this ending.
+    // An existing file may really have this ending.
     if !place.as_os_str().as_bytes().ends_with(DELETED) || place.symlink_metadata().is_ok() {
         return Some(place);
     }

@@ -1,4 +1,4 @@
-//! The paths of pages about pools.
+//! Paths of pages about pools.
 
 use sendoff_config::PoolConfig;
 
@@ -7,11 +7,11 @@ use sendoff_config::PoolConfig;
 pub struct PoolPage {
     /// The number of the pool.
     pub pool: usize,
-    /// Which page it is.
+    /// The kind of the page.
     pub kind: Kind,
 }
 
-/// What a page about a pool shows.
+/// The contents of a page about a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A fixed text.
@@ -21,7 +21,7 @@ pub enum Kind {
 }
 
 impl PoolPage {
-    /// The page at a decoded path about the pool with this number.
+    /// The page about the pool with this number at a decoded path.
     pub(super) fn at(path: &[u8], number: usize, pools: &[PoolConfig]) -> Option<Self> {
         let pool = pools.get(number)?;
         let is_at = |page: &Option<String>| page.as_ref().is_some_and(|p| p.as_bytes() == path);

@@ -1,27 +1,28 @@
-//! What is never served, whatever lies in a site's folders: hidden files, copies that editors and people leave behind, databases,
-//! lists of installed packages. The operator makes exceptions by name (`serve`).
+//! Files in a site's folders that are never served: hidden files, copies left behind by editors and
+//! people, databases, lists of installed packages. The operator makes exceptions by name (`serve`).
 
 use std::fmt;
 
-/// Endings of files that editors, package managers and people leave beside the originals, often of configuration files with passwords.
+/// Endings of files that editors, package managers and people leave beside the originals, often
+/// configuration files with passwords.
 const LEFT_BEHIND: [&str; 9] =
     ["~", ".bak", ".old", ".orig", ".save", ".swp", ".swo", ".dpkg-old", ".dpkg-dist"];
 
 /// Endings of database dumps.
 const DUMPS: [&str; 2] = [".sql", ".sql.gz"];
 
-/// Files that tell attackers which versions of which packages are installed.
+/// Files that reveal the versions of installed packages to attackers.
 const PACKAGE_LISTS: [&str; 3] = ["composer.json", "composer.lock", "installed.json"];
 
-/// Folders of version control systems whose names begin with no dot.
+/// Folders of version control systems whose names do not begin with a dot.
 const VERSION_CONTROL: [&str; 2] = ["CVS", "_darcs"];
 
-/// Endings of files that PHP installations run. Files with these endings are never sent as static files: their source may contain
-/// passwords.
+/// Endings of files that PHP installations run. Such files are never sent as static files, because
+/// their source may contain passwords.
 const SOURCES: [&str; 9] =
     [".php", ".phar", ".phtml", ".phps", ".pht", ".php3", ".php4", ".php5", ".php7"];
 
-/// Why a name is refused.
+/// The reason why a name is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Protected {
     what: &'static str,
@@ -36,12 +37,12 @@ impl fmt::Display for Protected {
     }
 }
 
-/// The names that the operator wants to be served all the same.
+/// The names that the operator allows nevertheless.
 #[derive(Debug, Default)]
 pub(super) struct Exceptions(Vec<Vec<u8>>);
 
 impl Exceptions {
-    /// Names, or endings that are written as `*.sql`.
+    /// Exceptions for names, or for endings that are written as `*.sql`.
     pub(super) fn new(names: &[String]) -> Self {
         Self(names.iter().map(|name| name.as_bytes().to_ascii_lowercase()).collect())
     }
@@ -53,8 +54,8 @@ impl Exceptions {
         })
     }
 
-    /// Whether a path is refused without a look at what is there: a part of it begins with a dot. `.well-known` is public
-    /// (RFC 8615).
+    /// The reason to refuse a path without looking at the file: a part of the path begins with a
+    /// dot. `.well-known` is public (RFC 8615).
     pub(super) fn hidden(&self, path: &[u8]) -> Option<Protected> {
         let mut names = path.split(|&b| b == b'/').filter(|name| name.starts_with(b"."));
         let name = names.find(|name| *name != b".well-known" && !self.allow(name))?;
@@ -62,7 +63,7 @@ impl Exceptions {
         Some(Protected { what: "names that begin with a dot are not served", exception })
     }
 
-    /// Whether a file or folder that is there is refused for one of the names in its path.
+    /// The reason to refuse an existing file or folder, because of a name in its path.
     pub(super) fn protected(&self, path: &[u8]) -> Option<Protected> {
         path.split(|&b| b == b'/').filter(|name| !name.is_empty()).find_map(|name| {
             let (what, exception) = kind(name)?;
@@ -71,7 +72,7 @@ impl Exceptions {
     }
 }
 
-/// What a name says about a file or folder, and the exception that covers it.
+/// The category of a refused name, and the exception that would allow it.
 fn kind(name: &[u8]) -> Option<(&'static str, String)> {
     let ending = |endings: &[&str]| {
         let found = endings.iter().find(|ending| has_ending(name, ending.as_bytes()));
@@ -90,12 +91,12 @@ fn kind(name: &[u8]) -> Option<(&'static str, String)> {
         })
 }
 
-/// Whether a path has the ending of a file that PHP runs.
+/// True if a path has the ending of a file that PHP runs.
 pub(crate) fn is_source(path: &[u8]) -> bool {
     SOURCES.iter().any(|ending| has_ending(path, ending.as_bytes()))
 }
 
-/// Whether `path` ends so, in upper or lower case.
+/// True if `path` has this ending, in upper or lower case.
 pub(super) fn has_ending(path: &[u8], ending: &[u8]) -> bool {
     path.len() >= ending.len() && path[path.len() - ending.len()..].eq_ignore_ascii_case(ending)
 }
@@ -104,7 +105,7 @@ pub(super) fn has_ending(path: &[u8], ending: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// docs/config.md lists the names.
+    /// The list of names in docs/config.md matches this file.
     #[test]
     fn the_document_lists_every_name_and_no_other() {
         let page = include_str!("../../../docs/config.md");
@@ -125,7 +126,8 @@ mod tests {
             names(&VERSION_CONTROL),
             endings(&SOURCES),
         ];
-        // Before these there are the titles of the columns, and names that begin with a dot.
+        // Before these rows there are the column titles, and the row for names that begin with a
+        // dot.
         assert_eq!(rows.len(), 2 + expected.len());
         for (row, expected) in rows[2..].iter().zip(expected) {
             let cell = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();

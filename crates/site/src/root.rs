@@ -1,28 +1,28 @@
-//! A root that is reached through a symbolic link, as `current` leads to a release: requests see another release as soon as the link
-//! leads there.
+//! A root that is reached through a symbolic link, such as `current` that leads to a release.
+//! Requests use another release as soon as the link leads there.
 //!
-//! A site is opened by the path without links, so everything about a request is of one release: its files, `SCRIPT_FILENAME` (by
-//! which opcache knows scripts) and `DOCUMENT_ROOT`. Whether the link still leads there costs one `stat` per request, which only such
-//! sites pay.
+//! A site is opened by the path without links, so all data of a request belong to the same release:
+//! its files, `SCRIPT_FILENAME` (by which opcache identifies scripts) and `DOCUMENT_ROOT`. Checking
+//! the link costs one `stat` per request, for these sites only.
 
 use std::borrow::Cow;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Where a link led when its site was opened.
+/// The target of a link when its site was opened.
 #[derive(Debug)]
 pub(super) struct Release {
     link: PathBuf,
-    /// Device and inode. The site keeps the folder open, so the inode is not given to another one.
+    /// Device and inode. The site keeps the folder open, so the inode number is not reused.
     identity: (u64, u64),
 }
 
 impl Release {
-    /// The configuration with the folder that its root leads to now.
+    /// The configuration with the folder that its root leads to now as its root.
     ///
     /// # Errors
-    /// The link leads nowhere.
+    /// The link has no target.
     pub(super) fn of(
         config: &sendoff_config::Site,
     ) -> io::Result<(Option<Self>, Cow<'_, sendoff_config::Site>)> {
@@ -32,7 +32,8 @@ impl Release {
         Ok((Some(release), Cow::Owned(sendoff_config::Site { root, ..config.clone() })))
     }
 
-    /// Whether the link still leads there. It counts as unchanged while it leads nowhere.
+    /// True if the link still leads to the same folder. A link without a target counts as
+    /// unchanged.
     pub(super) fn is_current(&self) -> bool {
         identity(&self.link).map_or(true, |identity| identity == self.identity)
     }

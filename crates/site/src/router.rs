@@ -1,4 +1,4 @@
-//! Which handler answers a path.
+//! The choice of the handler for a path.
 
 use std::borrow::Cow;
 use std::cell::Ref;
@@ -14,23 +14,24 @@ use super::matching::contains;
 use super::mounts::{Mounts, Place};
 use super::protect::{Exceptions, has_ending, is_source};
 
-/// How many beginnings of a path are tried as a script with path info: each costs a system call.
+/// The most prefixes of a path that are tried as a script with path info, because each costs a
+/// system call.
 const MAX_SCRIPTS_IN_PATH: usize = 16;
 
-/// A script and how it is called.
+/// A script and the parameters of its call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
     /// `SCRIPT_FILENAME`.
     pub filename: Vec<u8>,
     /// `SCRIPT_NAME`.
     pub name: Vec<u8>,
-    /// `PATH_INFO`: what follows the script in the path.
+    /// `PATH_INFO`: the part of the path after the script.
     pub path_info: Vec<u8>,
-    /// What runs it.
+    /// The upstream that runs it.
     pub upstream: Upstream,
 }
 
-/// What runs a script.
+/// The upstream of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Upstream {
     /// A worker of the pool with this number.
@@ -39,16 +40,17 @@ pub enum Upstream {
     Application(usize),
 }
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Debug, Clone)]
 pub enum Route {
     /// A script, which a worker or a FastCGI application runs.
     Script(Script),
     /// A static file in its current state.
     File(Rc<Entry>),
-    /// A folder whose name lacks the slash at its end.
+    /// A folder whose path lacks the trailing slash.
     Folder,
-    /// An error page of this status. `why` is for the log; it tells the operator what refuses the path and which option would help.
+    /// An error page of this status. `why` is for the log: it tells the operator the reason and the
+    /// option that would help.
     Refused {
         /// The status.
         status: StatusCode,
@@ -68,13 +70,13 @@ impl Route {
 /// The worker script of a site.
 #[derive(Debug)]
 struct Worker {
-    /// It, with no path info.
+    /// The script, without path info.
     script: Script,
-    /// It answers what leads to no file.
+    /// The script answers for paths that lead to no file.
     is_controller: bool,
 }
 
-/// Finds what the site's folders have at a path.
+/// Finds the files and scripts of the site's folders by path.
 #[derive(Debug)]
 pub struct Router {
     root: Vec<u8>,
@@ -82,19 +84,20 @@ pub struct Router {
     index: Vec<Vec<u8>>,
     front_controller: FrontController,
     exceptions: Exceptions,
-    /// Endings of scripts, with their dot, and what runs them.
+    /// Endings of scripts, with their dot, and the upstreams that run them.
     endings: Vec<(Vec<u8>, Upstream)>,
     worker: Option<Worker>,
     /// Path prefixes that belong to a FastCGI application, longest first.
     prefixes: Vec<(Vec<u8>, usize)>,
-    /// The only scripts that run, or folders of such, with a slash at their end; empty: all.
+    /// The only scripts that run, or folders of such scripts with a trailing slash; empty: all
+    /// scripts run.
     php_only: Vec<Vec<u8>>,
-    /// The user whose writable folders run no scripts; `None`: scripts run there, too.
+    /// The user in whose writable folders no script runs; `None`: scripts run there as well.
     distrusted: Option<Writer>,
 }
 
 impl Router {
-    /// A router for a site. No scripts run in folders that `distrusted` may write to.
+    /// A router for a site. No script runs in folders that `distrusted` may write to.
     ///
     /// # Errors
     /// One of the site's folders cannot be opened.
@@ -127,7 +130,8 @@ impl Router {
         Ok(router)
     }
 
-    /// A worker script, as requests see it. One that lies outside of the site's folders seems to lie in its root.
+    /// A worker script as requests see it. A script outside of the site's folders appears to lie in
+    /// the root.
     pub(super) fn worker_script(&self, file: &[u8], pool: usize) -> Script {
         let path = self.path_of(file);
         let name = path.unwrap_or_else(|| {
@@ -138,7 +142,7 @@ impl Router {
         Script { filename: file.to_vec(), name, path_info: Vec::new(), upstream }
     }
 
-    /// The worker script, if it answers what leads to no file.
+    /// The worker script, if it answers for paths that lead to no file.
     fn worker_controller(&self) -> Option<&Script> {
         self.worker.as_ref().filter(|worker| worker.is_controller).map(|worker| &worker.script)
     }
@@ -151,7 +155,8 @@ impl Router {
         }
     }
 
-    /// What runs the script at `name`, which another upstream would run: the workers that have booted it, if it is theirs.
+    /// The upstream that runs the script at `name`: the workers of the worker script if `name` is
+    /// that script, otherwise `upstream`.
     fn runner(&self, name: &[u8], upstream: Upstream) -> Upstream {
         match &self.worker {
             Some(Worker { script, .. }) if script.name == name => script.upstream,
@@ -159,7 +164,7 @@ impl Router {
         }
     }
 
-    /// The number of the pool that runs the scripts of the site, if one does.
+    /// The number of the pool that runs the site's `.php` scripts, if a pool does.
     pub(super) fn pool(&self) -> Option<usize> {
         match self.runs(b".php") {
             Some(Upstream::Workers(pool)) => Some(pool),
@@ -167,7 +172,8 @@ impl Router {
         }
     }
 
-    /// Attaches the FastCGI application with this number to an ending or a prefix. The first attachment wins.
+    /// Attaches the FastCGI application with this number to an ending or a prefix. The first
+    /// attachment wins.
     fn attach(&mut self, matching: &Matching, application: usize) {
         match matching {
             Matching::Ending(ending) => {
@@ -186,27 +192,29 @@ impl Router {
         }
     }
 
-    /// The names of files that stand for their folder.
+    /// The names of index files.
     pub(super) fn index_names(&self) -> &[Vec<u8>] {
         &self.index
     }
 
-    /// The root of the site's folder that an absolute path leads to, and the rest of the path; `None`: it leads to none of them.
+    /// The folder of the site that contains an absolute path, and the rest of the path; `None`: no
+    /// folder contains it.
     pub(super) fn root_of<'p>(&self, path: &'p [u8]) -> Option<(Ref<'_, Root>, &'p [u8])> {
         self.mounts.root_of(path)
     }
 
-    /// The alias that a path is below: the length of its prefix, and its folder.
+    /// The alias that contains a path: the length of its prefix, and its folder.
     pub(super) fn alias(&self, path: &[u8]) -> Option<(usize, &[u8])> {
         self.mounts.alias(path)
     }
 
-    /// The length of the path of the outermost folder of the site in which this folder of the site lies: it, or one above it.
+    /// The length of the path of the site's outermost folder that contains this folder of the site,
+    /// or is the same.
     pub(super) fn outermost(&self, folder: &[u8]) -> usize {
         self.mounts.outermost(folder)
     }
 
-    /// The media type of an ending, which is given without its dot and in small letters.
+    /// The media type of an ending, which must be in lower case and without its dot.
     pub(super) fn media_type(&self, ending: &str) -> Option<&[u8]> {
         let own = self.mounts.media_types().get(ending).map(|own| &own[..]);
         own.or_else(|| types::of_ending(ending).map(str::as_bytes))
@@ -214,17 +222,18 @@ impl Router {
 
     /// `DOCUMENT_ROOT`.
     #[must_use]
-    /// Where a path lies in the file system, whether or not something is there.
+    /// The absolute path of a site's path in the file system, even if there is no file.
     pub(super) fn filename(&self, path: &[u8]) -> Vec<u8> {
         self.mounts.place(path).filename()
     }
 
-    /// The path of the site at which a file with this absolute name stands; `None`: it lies in none of the site's folders.
+    /// The site's path of a file with this absolute name; `None`: it is in none of the site's
+    /// folders.
     pub(super) fn path_of(&self, file: &[u8]) -> Option<Vec<u8>> {
         self.mounts.place_of_file(file).map(|place| place.site_path())
     }
 
-    /// The path of the root.
+    /// The path of the root in the file system.
     pub fn root_bytes(&self) -> &[u8] {
         &self.root
     }
@@ -238,7 +247,7 @@ impl Router {
         self.file_or_script(path)
     }
 
-    /// What the folders have at a path.
+    /// The file or script in the folders at a path.
     fn file_or_script(&self, path: &[u8]) -> Route {
         if let Some(hidden) = self.exceptions.hidden(path) {
             return Route::forbidden(hidden.to_string());
@@ -256,7 +265,8 @@ impl Router {
         }
     }
 
-    /// The compressed form of a file that lies beside it, with this ending: a file that could be asked for itself, and that is not older.
+    /// The compressed variant of a file, which lies beside it with this ending. The variant must be
+    /// a file that may be served, and must not be older than the original.
     pub fn ready_made(&self, entry: &Entry, ending: &str) -> Option<Rc<Entry>> {
         let (path, found) = self.mounts.beside(entry, ending)?;
         let Ok(Found::File(ready)) = found else { return None };
@@ -266,7 +276,8 @@ impl Router {
         (!is_refused && ready.modified >= entry.modified).then_some(ready)
     }
 
-    /// How the FastCGI application with this number is called as the filter of a file; `None`: the site's folders do not have the file.
+    /// The call of the FastCGI application with this number as the filter of a file; `None`: the
+    /// file is not in the site's folders.
     pub fn filter(&self, entry: &Entry, number: usize) -> Option<Script> {
         let place = self.mounts.place_of(entry)?;
         let (filename, name) = (place.filename(), place.site_path());
@@ -274,7 +285,7 @@ impl Router {
         Some(Script { filename, name, path_info: Vec::new(), upstream })
     }
 
-    /// The file at a path, which no script answers for.
+    /// The file at a path, for a route that runs no scripts.
     pub(super) fn file(&self, path: &[u8]) -> Route {
         match self.file_or_script(path) {
             Route::Script(script) if script.name == path => {
@@ -285,12 +296,12 @@ impl Router {
         }
     }
 
-    /// Whether a file of this name is a script that something runs.
+    /// True if an upstream runs a file of this name.
     pub(super) fn is_script(&self, name: &[u8]) -> bool {
         self.runs(name).is_some()
     }
 
-    /// The static file with this name in the file system, which stands at `path`.
+    /// The static file with this absolute name, served at `path`.
     pub(super) fn at(&self, file: &[u8], path: &[u8]) -> Route {
         if is_source(file) {
             return Route::forbidden("it looks like a script, and the rules do not run it");
@@ -311,7 +322,7 @@ impl Router {
         }
     }
 
-    /// The script with this name in the file system, which stands at `name`.
+    /// The script with this absolute name, called as `name`.
     pub(super) fn php(&self, file: &[u8], name: &[u8], path_info: &[u8]) -> Route {
         let upstream = self.runs(file).or_else(|| self.runs(b".php"));
         let Some(upstream) = upstream else {
@@ -333,7 +344,7 @@ impl Router {
         }
     }
 
-    /// What answers for a path that leads to nothing.
+    /// The handler of a path that does not exist.
     pub(super) fn missing_at(&self, path: &[u8]) -> Route {
         match self.exceptions.hidden(path) {
             Some(hidden) => Route::forbidden(hidden.to_string()),
@@ -341,7 +352,8 @@ impl Router {
         }
     }
 
-    /// The script at a path, or the one that a beginning of the path names, whatever its ending is.
+    /// The script at a path, or the script that a prefix of the path names, regardless of its
+    /// ending.
     pub(super) fn script_at(&self, path: &[u8], upstream: Upstream) -> Route {
         if let Some(hidden) = self.exceptions.hidden(path) {
             return Route::forbidden(hidden.to_string());
@@ -358,7 +370,7 @@ impl Router {
         }
     }
 
-    /// A FastCGI application that answers for a path, whether or not there is a file.
+    /// A FastCGI application that answers for a path, even if there is no file.
     pub(super) fn application(&self, name: &[u8], path_info: &[u8], number: usize) -> Route {
         Route::Script(Script {
             filename: [&self.root[..], name].concat(),
@@ -374,12 +386,12 @@ impl Router {
         Some(self.application(prefix, &path[prefix.len()..], *number))
     }
 
-    /// Whether the path is refused for its name alone.
+    /// True if the path is refused because of its name alone.
     pub(super) fn hides(&self, path: &[u8]) -> bool {
         self.exceptions.hidden(path).is_some()
     }
 
-    /// Whether a FastCGI application answers for the path, whatever lies there.
+    /// True if a FastCGI application answers for the path, regardless of files.
     pub(super) fn is_beneath_prefix(&self, path: &[u8]) -> bool {
         self.prefixes.iter().any(|(prefix, _)| contains(prefix, path))
     }
@@ -389,7 +401,8 @@ impl Router {
         endings.find(|(ending, _)| path.ends_with(ending)).map(|(_, upstream)| *upstream)
     }
 
-    /// The route of a path with the ending of a script: an upstream runs the file, or the client gets 403. It is never sent.
+    /// The route of a path with the ending of a script: an upstream runs the file, or the client
+    /// gets 403. The file is never sent.
     fn source(&self, path: &[u8]) -> Route {
         match self.mounts.place(path).kind() {
             Ok(Kind::File) => match self.runs(path) {
@@ -418,7 +431,7 @@ impl Router {
         if path.ends_with(b"/") { self.index(path) } else { Route::Folder }
     }
 
-    /// A script that is there. Rules of the site may forbid to run it.
+    /// A script that exists. The site's rules may forbid to run it.
     fn script(&self, name: &[u8], path_info: &[u8], upstream: Upstream) -> Route {
         self.script_at_place(&self.mounts.place(name), name, path_info, upstream)
     }
@@ -472,14 +485,14 @@ impl Router {
         matches!(self.mounts.place(path).kind(), Ok(Kind::Directory))
     }
 
-    /// The path of the file that stands for a folder.
+    /// The path of a folder's index file.
     pub(super) fn index_of(&self, folder: &[u8]) -> Option<Vec<u8>> {
         let mut paths = self.index.iter().map(|name| [folder, name].concat());
         paths.find(|path| self.is_file(path))
     }
 
     fn index(&self, folder: &[u8]) -> Route {
-        // The script that has booted the application stands for its folder, whatever it is called.
+        // The worker script answers for its folder, regardless of its name.
         if let Some(worker) = self.worker_controller()
             && worker.name.strip_prefix(folder).is_some_and(|name| !name.contains(&b'/'))
         {
@@ -488,7 +501,7 @@ impl Router {
         if let Some(index) = self.index_of(folder) {
             return self.file_or_script(&index);
         }
-        // The folder of a front controller is its own affair. The server lists no folders.
+        // A front controller answers for its own folder. The server lists no folders.
         let own = match &self.front_controller {
             FrontController::Listed(all) => all.iter().any(|controller| {
                 folder.strip_suffix(b"/").is_some_and(|name| name == controller.folder.as_bytes())
@@ -508,7 +521,8 @@ impl Router {
         }
     }
 
-    /// `/dir/x.php/more`: the shortest beginning that has a script's ending and is a file is the script; the rest is its `PATH_INFO`.
+    /// `/dir/x.php/more`: the script is the shortest prefix that has a script's ending and is a
+    /// file; the rest is its `PATH_INFO`.
     fn script_in_path(&self, path: &[u8]) -> Option<Route> {
         let slashes = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
         let scripts = slashes.filter_map(|end| Some((end, self.runs(&path[..end])?)));
@@ -518,7 +532,7 @@ impl Router {
         Some(self.script(&path[..end], &path[end..], upstream))
     }
 
-    /// The front controller that answers for a path that leads to no file.
+    /// The front controller for a path that leads to no file.
     fn controller(&self, path: &[u8]) -> Route {
         if let Some(worker) = self.worker_controller() {
             return Route::Script(worker.clone());

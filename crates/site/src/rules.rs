@@ -1,4 +1,4 @@
-//! The routes of a site, applied to a request.
+//! The routes of a site and their application to a request.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use super::pool_page::PoolPage;
 use super::router::{Route, Router, Upstream};
 use super::text::{Groups, Text, Use, shared_field};
 
-/// What the routes of a site work with.
+/// The context in which the routes of a site are applied.
 #[derive(Clone, Copy)]
 pub(super) struct Folders<'s> {
     pub(super) router: &'s Router,
@@ -34,14 +34,14 @@ pub(super) struct Folders<'s> {
     pub(super) asks: Option<&'s dyn Asks>,
 }
 
-/// What has come of routes or scripts.
+/// The result of routes or scripts.
 #[derive(Debug)]
 pub(super) enum Applied {
-    /// Nothing answers yet.
+    /// There is no answer yet.
     Open,
-    /// The request begins again.
+    /// The processing of the request begins again.
     Restart,
-    /// This answers.
+    /// The answer is decided.
     Answer(Answer),
 }
 
@@ -93,7 +93,7 @@ struct OneRoute {
     handler: Option<OneHandler>,
 }
 
-/// A change of header fields, with variables in its value.
+/// A change of header fields whose value may contain variables.
 #[derive(Debug)]
 struct TextChange {
     action: Action,
@@ -131,7 +131,7 @@ impl HeadChanges {
     }
 }
 
-/// A new path and, perhaps, a new query.
+/// A new path and, optionally, a new query.
 #[derive(Debug)]
 struct Rewrite {
     path: Text,
@@ -159,7 +159,7 @@ enum OneHandler {
 }
 
 impl Rules {
-    /// Whether there is no route.
+    /// True if the site has no routes.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -175,7 +175,7 @@ impl Rules {
         compiled.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Applies the routes: changes the request, collects effects, and says who answers.
+    /// Applies the routes: changes the request, collects effects, and decides on the answer.
     pub(super) async fn apply(
         &self,
         folders: Folders<'_>,
@@ -200,9 +200,10 @@ impl Rules {
         Applied::Open
     }
 
-    /// What the routes say about access to a path that the request has led to and that they have not seen: a script with what follows
-    /// it in the path, an index file, a path that a later route or `.htaccess` files made. Returns the answer if they refuse it; a
-    /// password that they ask for, beside those asked for already, an authorizer or a filter is an effect.
+    /// Applies the access rules of the routes to a path that the request was led to and that the
+    /// routes have not seen: a script without its path info, an index file, a path made by a later
+    /// route or by `.htaccess` files. Returns the answer if they refuse access. A password, in
+    /// addition to those already required, an authorizer or a filter becomes an effect.
     pub(super) async fn protect(
         &self,
         folders: Folders<'_>,
@@ -224,7 +225,7 @@ impl Rules {
             auth = route.auth.as_ref().or(auth);
             effects.ask(route.authorize.as_ref());
             effects.filter = route.filter.or(effects.filter);
-            // A script of a route may protect what it concerns.
+            // A route's script may protect the path.
             if !route.lua.is_empty() && !effects.scripts_ran.contains(&number) {
                 effects.scripts_ran.push(number);
                 match route.run_scripts(folders, request, effects).await {
@@ -237,7 +238,7 @@ impl Rules {
                     }
                 }
             }
-            // The path has been led here already, so a route that rewrites it leaves it to the routes that follow.
+            // The path was already led here, so the rewriting of further routes is not applied.
             match &route.handler {
                 None => {}
                 Some(OneHandler::Deny { status }) => {
@@ -252,33 +253,35 @@ impl Rules {
     }
 }
 
-/// Where an application may lead a request: an internal route that passes it on.
+/// The target of an application's redirect: an internal route that passes the request on.
 #[derive(Debug)]
 pub struct Led {
-    /// The number of the application among those of the site.
+    /// The number of the application in the site.
     pub application: usize,
     /// Bytes of the path that the route's `prefix` has matched.
     pub prefix: usize,
 }
 
 impl Rules {
-    /// Whether a route may refuse what an application names, or want something of the client for it.
+    /// True if a route may refuse a file or URI that an application names, or may set conditions
+    /// for the client.
     pub(super) fn guard(&self) -> bool {
         self.0.iter().any(|route| {
             matches!(route.handler, Some(OneHandler::Deny { .. })) || route.asks_client()
         })
     }
 
-    /// True if a route may want something of the client.
+    /// True if a route may set conditions for the client.
     pub(super) fn ask_clients(&self) -> bool {
         self.0.iter().any(OneRoute::asks_client)
     }
 
-    /// What the routes say about a request that an application has led here, or about the file that it has named: as for a client, up to
-    /// the route that would answer. Scripts are not run, and the path is not rewritten.
+    /// Checks the routes for a request that an application has redirected here, or for a file that
+    /// it has named. As for a client, the routes are checked up to the route that would answer.
+    /// Scripts are not run, and the path is not rewritten.
     ///
     /// # Errors
-    /// The answer: a route denies it.
+    /// A route denies access; this is its answer.
     pub(super) fn named(&self, request: &Request, wanted: &mut Wanted) -> Result<(), Answer> {
         for route in &self.0 {
             if route.matched(request)?.is_none() {
@@ -298,7 +301,7 @@ impl Rules {
             if let Some(OneHandler::Deny { status }) = route.handler {
                 return Err(Answer::refused(status, format!("{} denies it", route.origin)));
             }
-            // The routes that follow are not asked for a client either.
+            // A client's request would not reach the routes after this one either.
             if route.handler.is_some() || route.is_internal {
                 return Ok(());
             }
@@ -306,17 +309,18 @@ impl Rules {
         Ok(())
     }
 
-    /// Whether one of the routes is internal and passes requests on.
+    /// True if an internal route passes requests on.
     pub(super) fn have_internal(&self) -> bool {
         let leads = |route: &OneRoute| matches!(route.handler, Some(OneHandler::Proxy { .. }));
         self.0.iter().any(|route| route.is_internal && leads(route))
     }
 
-    /// The first internal route that concerns a request which an application has led here, applied to it. `None`: there is none.
-    /// `asks`: whether a route's application is the one that is meant, and the route keeps the path if it must.
+    /// Applies the first internal route that matches a request which an application has redirected
+    /// here. `None`: no route matches. `asks` tells if a route's application, and its kind of path,
+    /// are acceptable.
     ///
     /// # Errors
-    /// The answer: the route refuses the client, or makes no path of the one that was named.
+    /// The route refuses the client, or its rewriting fails; this is its answer.
     pub(super) fn lead(
         &self,
         router: &Router,
@@ -354,14 +358,14 @@ impl Rules {
 /// The path that an application gets from a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rewrites {
-    /// Another one than the client has asked for.
+    /// A path that the route has rewritten.
     RewriteUri,
-    /// The one that the client has asked for.
+    /// The path that was requested.
     KeepUri,
 }
 
 impl OneRoute {
-    /// True if it lets some clients through only.
+    /// True if it restricts access to some clients.
     fn asks_client(&self) -> bool {
         self.auth.is_some() || self.authorize.is_some() || self.clients.is_some()
     }
@@ -405,10 +409,12 @@ impl OneRoute {
         })
     }
 
-    /// What of a request the route's conditions match; `None`: it does not concern the request.
+    /// The parts of a request that match the route's conditions; `None`: the route does not apply
+    /// to the request.
     ///
     /// # Errors
-    /// The answer if that cannot be said: to skip the route could show what it hides.
+    /// A condition could not be evaluated. The request is refused, because skipping the route could
+    /// reveal what it protects.
     fn matched(&self, request: &Request) -> Result<Option<Matched>, Answer> {
         self.conditions.matches(request).map_err(|why| {
             let why = format!("{}: {}", self.origin, why.0);
@@ -416,7 +422,7 @@ impl OneRoute {
         })
     }
 
-    /// Applies the route to a request that it concerns. Returns who answers, if the route says so.
+    /// Applies the route to a matching request. Returns the answer, if the route decides on it.
     async fn apply(
         &self,
         folders: Folders<'_>,
@@ -460,7 +466,8 @@ impl OneRoute {
         }
     }
 
-    /// Runs the route's scripts. One of them may choose another file, which becomes the request's path.
+    /// Runs the route's scripts. A script may choose another file, whose path becomes the request's
+    /// path.
     async fn run_scripts(
         &self,
         folders: Folders<'_>,
@@ -497,7 +504,8 @@ impl OneRoute {
         self.rewrite.is_some() || !self.try_files.is_empty()
     }
 
-    /// Changes the path and the query. Returns a status if that is what the list of candidates ends with.
+    /// Changes the path and the query. Returns a status if no candidate exists and the list of
+    /// candidates ends with a status.
     fn rewrite(
         &self,
         router: &Router,
@@ -510,7 +518,7 @@ impl OneRoute {
         self.try_files(router, request, groups)
     }
 
-    /// The answer to a client that may not ask.
+    /// The answer to a client without access.
     fn turned_away(&self, request: &Request) -> Option<Answer> {
         if self.is_internal && !request.is_led {
             return Some(Answer::Route(Route::Refused {
@@ -547,7 +555,7 @@ impl OneRoute {
         effects.request_timeout = self.request_timeout.or(effects.request_timeout);
         effects.name_files = self.name_files.or(effects.name_files);
         effects.access_log = self.access_log.or(effects.access_log);
-        // A script may have the routes applied once more.
+        // A script may have the routes applied again, so duplicates are dropped.
         let is_new = |(id, _): &(RouteId, Rate)| effects.rates.iter().all(|(known, _)| known != id);
         if let Some(rate) = self.rate.filter(is_new) {
             effects.rates.push(rate);
@@ -558,7 +566,8 @@ impl OneRoute {
         }
     }
 
-    /// Takes the first candidate that exists. Returns a status if that is what the list ends with.
+    /// Takes the first candidate that exists. Returns a status if none does and the list ends with
+    /// a status.
     fn try_files(
         &self,
         router: &Router,
@@ -650,7 +659,7 @@ impl TextChange {
         FieldChange { action: self.action, field: Field::Own(self.name.clone(), value) }
     }
 
-    /// Changes the request's fields. What would be no valid field is left out.
+    /// Changes the request's fields. An invalid field is ignored.
     fn apply_to_request(&self, request: &mut Request, groups: &Groups) {
         let Ok(name) = HeaderName::from_bytes(&self.name) else { return };
         if self.action == Action::Remove {
@@ -748,7 +757,8 @@ impl OneHandler {
     }
 }
 
-/// A path as the client sent it may begin with `//` or `/\\`, behind which browsers expect a host: one slash takes their place.
+/// The target of a redirect to the site itself. A path as sent may begin with `//` or `/\\`, after
+/// which browsers expect a host, so one slash replaces them.
 fn on_site(mut location: Vec<u8>) -> Vec<u8> {
     if location.starts_with(b"/") {
         let slashes = location.iter().take_while(|byte| matches!(byte, b'/' | b'\\')).count();

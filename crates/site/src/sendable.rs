@@ -1,4 +1,5 @@
-//! The files that applications may name in `X-Sendfile` and similar fields, and the rules for these names.
+//! The files that applications may name in `X-Sendfile` and similar fields, and the rules for these
+//! names.
 
 use std::fmt;
 use std::io;
@@ -16,9 +17,9 @@ use super::protect::is_source;
 #[derive(Debug)]
 pub struct Sendable {
     pub(super) root: Folder,
-    /// `--sendfile-from`.
+    /// The folders of `--sendfile-from`.
     pub(super) folders: Vec<Folder>,
-    /// `--accel`: beginnings of URIs, longest first.
+    /// The URI prefixes of `--accel`, longest first, with their folders.
     pub(super) prefixes: Vec<(Vec<u8>, Folder)>,
 }
 
@@ -34,13 +35,13 @@ impl Folder {
         Ok(Self { root: Root::open(&path, symlinks, follow)?, path })
     }
 
-    /// `path` relative to the folder, if it is beneath it.
+    /// The rest of `path`, if it is beneath the folder.
     pub(super) fn beneath<'a>(&self, path: &'a Path) -> Option<&'a [u8]> {
         path.strip_prefix(&self.path).ok().map(|rest| rest.as_os_str().as_bytes())
     }
 }
 
-/// Why a file is not sent.
+/// The reason why a file is not sent.
 #[derive(Debug)]
 pub struct Denied {
     /// The status of the response.
@@ -69,14 +70,15 @@ impl Denied {
 }
 
 impl Sendable {
-    /// Files beneath the site's root and what the options add.
+    /// The files beneath the site's root and in the folders of the options.
     ///
     /// # Errors
     /// One of the folders cannot be opened.
     pub fn open(site: &sendoff_config::Site) -> io::Result<Self> {
         let sendoff_config::Site { root, symlinks, follow, sendfile_from, accel, .. } = site;
-        // A link may be an upload, unpacked from an archive, and its owner the one that also owns the application's secrets: so the owner
-        // of a link counts for nothing here, unlike for files that clients ask for.
+        // A link may be an upload unpacked from an archive, and its owner may also own the
+        // application's secrets. So, unlike for files that clients ask for, the owner of a link
+        // does not count here.
         let symlinks = match symlinks {
             Symlinks::Any => Symlinks::Any,
             Symlinks::Owner | Symlinks::Inside => Symlinks::Inside,
@@ -93,14 +95,14 @@ impl Sendable {
         Ok(Self { root: in_folder(root)?, folders, prefixes })
     }
 
-    /// Whether `--sendfile-from` is given. Only then are frameworks asked to name files: without the option, files outside the root
-    /// would be refused, which the framework could have sent itself.
+    /// True if `--sendfile-from` is set. Only then are frameworks asked to name files. Otherwise
+    /// files outside the root would be refused, although the framework could have sent them itself.
     pub fn is_set_up(&self) -> bool {
         !self.folders.is_empty()
     }
 
-    /// Where a file with this absolute path stands in the site, if clients may ask for it there; `None`: it is in a folder that the
-    /// operator has named, or in no folder of the site.
+    /// The site's path of a file with this absolute path, if clients may ask for it there; `None`:
+    /// it is in a folder that the operator has listed, or in no folder of the site.
     pub(crate) fn site_path(&self, path: &Path) -> Option<Vec<u8>> {
         let path_in = |path: &Path| {
             if self.folders.iter().any(|folder| folder.beneath(path).is_some()) {
@@ -112,7 +114,7 @@ impl Sendable {
         path_in(path).or_else(|| path_in(&path.canonicalize().ok()?)).flatten()
     }
 
-    /// The folder that an option names for a decoded path of a URI, and the path in it.
+    /// The folder of an option that contains a decoded path of a URI, and the rest of the path.
     pub(super) fn folder_of<'p>(&self, path: &'p [u8]) -> Option<(&Folder, &'p [u8])> {
         self.prefixes.iter().find_map(|(prefix, folder)| {
             let rest = path.strip_prefix(&prefix[..])?;
@@ -121,7 +123,7 @@ impl Sendable {
         })
     }
 
-    /// Opens the file that a URI stands for.
+    /// Opens the file of a URI.
     pub(crate) fn by_uri(&self, uri: &[u8]) -> Result<Entry, Denied> {
         let name = String::from_utf8_lossy(uri);
         let path = decode_path(path_of_uri(uri))
@@ -135,7 +137,7 @@ impl Sendable {
         })
     }
 
-    /// Opens a path that begins with one of the folders or with the root; `None` if it does not.
+    /// Opens a path beneath one of the folders or the root; `None` if it is beneath none of them.
     fn beneath(&self, path: &Path, name: &dyn fmt::Display) -> Option<Result<Entry, Denied>> {
         for folder in &self.folders {
             if let Some(rest) = folder.beneath(path) {
@@ -145,7 +147,8 @@ impl Sendable {
         self.root.beneath(path).map(|rest| self.in_root(rest, name))
     }
 
-    /// Opens a file beneath the root. Hidden files and scripts are refused, as for clients, unless an option names their folder.
+    /// Opens a file beneath the root. Hidden files and scripts are refused, as for clients, unless
+    /// an option lists their folder.
     fn in_root(&self, path: &[u8], name: &dyn fmt::Display) -> Result<Entry, Denied> {
         if is_private(path) {
             return Err(Denied::forbidden(format!(
@@ -156,7 +159,7 @@ impl Sendable {
     }
 }
 
-/// The path of a URI, as it is written.
+/// The path of a URI, still encoded.
 pub(super) fn path_of_uri(uri: &[u8]) -> &[u8] {
     uri.split(|&b| b == b'?').next().unwrap_or_default()
 }
@@ -166,7 +169,7 @@ pub trait ByPath {
     /// Opens the file with this absolute path.
     ///
     /// # Errors
-    /// It may not be sent, or cannot be opened.
+    /// The file may not be sent, or cannot be opened.
     fn by_path(&self, path: &[u8]) -> Result<Entry, Denied>;
 }
 
@@ -177,7 +180,8 @@ impl ByPath for Sendable {
         if !path.is_absolute() {
             return Err(Denied::forbidden(format!("{name} is no absolute path")));
         }
-        // The application may know the folder by another name: the canonical path is looked up, too.
+        // The application may use another name of the folder, so the canonical path is tried as
+        // well.
         let found = self.beneath(path, &name);
         found.or_else(|| self.beneath(&path.canonicalize().ok()?, &name)).unwrap_or_else(|| {
             let folder = path.parent().unwrap_or(path).display();
@@ -188,7 +192,7 @@ impl ByPath for Sendable {
     }
 }
 
-/// Whether a path beneath the root is that of a hidden file or of a script.
+/// True for the path of a hidden file or a script beneath the root.
 pub(super) fn is_private(path: &[u8]) -> bool {
     refuses(path) || is_source(path)
 }
@@ -201,7 +205,7 @@ fn open(root: &Root, path: &[u8], name: &dyn fmt::Display) -> Result<Entry, Deni
 mod tests {
     use super::*;
 
-    /// A site with files that may be sent and files that may not.
+    /// A site with allowed and forbidden files.
     fn site() -> (tempfile::TempDir, Sendable) {
         let dir = tempfile::tempdir().unwrap();
         for (name, contents) in [

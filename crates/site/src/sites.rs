@@ -1,4 +1,5 @@
-//! Which site answers a request: by the listener that the client connected to and the host it asked for.
+//! The choice of the site for a request, by the listener that the client connected to and the host
+//! that it asked for.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,11 +15,11 @@ use sendoff_static_files::{CacheLimits, CacheShare};
 use super::Site;
 use super::htaccess::HtaccessShare;
 
-/// The sites of one event loop. A site is opened when its first request comes.
+/// The sites of one event loop. A site is opened at its first request.
 #[derive(Debug)]
 pub struct Sites {
     config: Arc<Config>,
-    /// For each listener.
+    /// One entry for each listener.
     listeners: Vec<Hosts>,
     open: RefCell<Vec<Option<Rc<Site>>>>,
     share: Rc<CacheShare>,
@@ -30,9 +31,9 @@ pub struct Sites {
 #[derive(Debug, Default)]
 struct Hosts {
     exact: HashMap<Box<str>, usize>,
-    /// Endings of names, the longest first.
+    /// Endings of host names, longest first.
     beneath: Vec<(Box<str>, usize)>,
-    /// The site for all other hosts: the site that names no host, else the first site.
+    /// The site for all other hosts: the site without hosts, otherwise the first site.
     default: Option<usize>,
     has_catch_all: bool,
 }
@@ -64,7 +65,7 @@ impl Hosts {
 }
 
 impl Sites {
-    /// Nothing is opened yet. At most `open_files` static files are kept open.
+    /// Sites of which none is open yet. At most `open_files` static files are kept open.
     pub fn new(config: Arc<Config>, open_files: usize, dictionaries: &Arc<Dictionaries>) -> Self {
         let limits = CacheLimits { entries: CacheLimits::default().entries.min(open_files) };
         let open = RefCell::new(vec![None; config.sites.len()]);
@@ -73,7 +74,7 @@ impl Sites {
         Self { listeners: by_listener(&config), config, open, share, htaccess, scripts }
     }
 
-    /// The sites of another configuration. Those that stay as they are stay open, with their files.
+    /// The sites of another configuration. Unchanged sites stay open, with their files.
     pub fn renewed(&self, config: Arc<Config>) -> Self {
         let accounts = |config: &Config| -> Vec<_> {
             config.pools.iter().map(|pool| pool.account).chain([config.account]).collect()
@@ -93,19 +94,20 @@ impl Sites {
     /// The site that answers a request.
     ///
     /// # Errors
-    /// It cannot be opened.
+    /// The site cannot be opened.
     pub fn of(&self, request: &Request) -> io::Result<Rc<Site>> {
         let none = || io::Error::other("no site listens here");
         let hosts = self.listeners.get(request.listener).ok_or_else(none)?;
         let number = match hosts.default {
-            // The usual case of one site needs no look at the host.
+            // The usual case: with a single site, the host is irrelevant.
             Some(only) if hosts.exact.is_empty() && hosts.beneath.is_empty() => only,
             _ => hosts.find(&request.host_name()).ok_or_else(none)?,
         };
         self.open(number)
     }
 
-    /// The number of the site that a host name stands for on a listener; without a name, its default.
+    /// The number of the site for a host name on a listener; without a name, the default site of
+    /// the listener.
     pub fn number_of(&self, listener: usize, host: Option<&str>) -> Option<usize> {
         let hosts = self.listeners.get(listener)?;
         host.map_or(hosts.default, |host| hosts.find(&host.to_ascii_lowercase()))
@@ -119,7 +121,7 @@ impl Sites {
         let opened = Site::open(&self.config, number, &self.share, &self.htaccess, &self.scripts);
         let site = match (opened, before) {
             (Ok(site), _) => Rc::new(site),
-            // The link leads to a folder that cannot be served.
+            // The link leads to a folder that cannot be served: the previous release stays in use.
             (Err(_), Some(before)) => return Ok(before),
             (Err(error), None) => return Err(error),
         };
@@ -129,7 +131,7 @@ impl Sites {
 }
 
 fn by_listener(config: &Config) -> Vec<Hosts> {
-    // A front that has been reloaded has its own numbers of listeners.
+    // After a reload, the listeners of a front have other numbers.
     let count =
         config.sites.iter().flat_map(|site| &site.listeners).max().map_or(0, |last| last + 1);
     let mut listeners: Vec<Hosts> = (0..count).map(|_| Hosts::default()).collect();

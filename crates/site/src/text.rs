@@ -1,4 +1,4 @@
-//! Texts of routes with `$path`, `$1` and so on in them.
+//! Texts of routes with `$path`, `$1` and similar variables.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -10,13 +10,14 @@ use sendoff_http1::FieldLine;
 use sendoff_message::request::{NOT_IN_PATH, Request};
 use sendoff_message::response::Field;
 
-/// Bytes that are encoded within a parameter of a query string.
+/// Bytes that are percent-encoded in a parameter of a query string.
 const NOT_IN_QUERY: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
-/// A text of the configuration that many responses carry, at a fixed place for as long as the process lives: to hand it out counts no
-/// references, which took a tenth of a small file's time with ten such fields. What is kept is bounded by the different texts of all
-/// configurations that the process has had.
+/// A text of the configuration for many responses, leaked so that it lives as long as the process:
+/// handing it out costs no reference counting, which took a tenth of a small file's time with ten
+/// such fields. The leaked memory is bounded by the different texts of all configurations of the
+/// process.
 fn kept(text: &[u8]) -> &'static [u8] {
     static KEPT: Mutex<BTreeSet<&'static [u8]>> = Mutex::new(BTreeSet::new());
     let mut all = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -28,19 +29,19 @@ fn kept(text: &[u8]) -> &'static [u8] {
     new
 }
 
-/// A text of the configuration, for many responses.
+/// A text of the configuration for many responses.
 pub(super) fn shared(text: &str) -> Bytes {
     Bytes::from_static(kept(text.as_bytes()))
 }
 
-/// A field of the configuration, for many responses.
+/// A field of the configuration for many responses.
 pub(super) fn shared_field(name: &[u8], value: &[u8]) -> Field {
     let line = FieldLine::new(name, value, kept);
-    // The protocol leaves it out and says so.
+    // The protocol drops an invalid field and logs it.
     line.map_or_else(|_| Field::Own(name.to_vec().into(), value.to_vec().into()), Field::Line)
 }
 
-/// A text, parsed.
+/// A parsed text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Text(Vec<Part>);
 
@@ -70,7 +71,7 @@ const VARIABLES: [(&str, Variable); 6] = [
     ("remote_addr", Variable::RemoteAddr),
 ];
 
-/// What a route's expression matched: the path as it then was, and where its groups are.
+/// The match of a route's expression: the path at that time, and the ranges of its groups.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Groups {
     pub(super) subject: Vec<u8>,
@@ -84,19 +85,19 @@ impl Groups {
     }
 }
 
-/// Where a rendered text goes, which decides how the decoded parts of it are written.
+/// The use of a rendered text, which decides on the encoding of its decoded parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// A path in the file system or a parameter for scripts: as they are.
+    /// A path in the file system or a parameter for scripts: not encoded.
     Plain,
-    /// A URI or a text that a browser may show.
+    /// A URI, or a text that a browser may show.
     Uri,
     /// The query part of a URI.
     Query,
 }
 
 impl Text {
-    /// Parses a text. What follows a dollar sign and is no variable stands for itself.
+    /// Parses a text. `$$` is a dollar sign, and so is a `$` without a variable.
     pub(crate) fn parse(text: &str) -> Self {
         let mut parts = Vec::new();
         let mut literal = Vec::new();
@@ -133,7 +134,7 @@ impl Text {
         Self(parts)
     }
 
-    /// Whether the text begins so for every request.
+    /// True if the text begins like this for every request.
     pub(crate) fn begins_with(&self, beginning: &[u8]) -> bool {
         matches!(self.0.first(), Some(Part::Literal(literal)) if literal.starts_with(beginning))
     }

@@ -12,8 +12,9 @@ use super::refusal::{Forbidden, Refusal};
 use super::resolve::{Identity, Resolved, Root};
 use super::types;
 
-/// What is derived from a file's contents is kept only if the file's last change is at least this old: two changes within one tick of
-/// the kernel's clock (at most 10 ms) can leave the same time stamp, so the second would go unnoticed.
+/// Data derived from a file's contents is kept only if the file's last change is at least this old.
+/// Two changes within one tick of the kernel's clock (at most 10 ms) can leave the same time stamp,
+/// so the second would go unnoticed.
 pub const SETTLED: Duration = Duration::from_millis(20);
 
 /// The limits of a cache.
@@ -29,14 +30,15 @@ impl Default for CacheLimits {
     }
 }
 
-/// A file ready to be sent, with what its head says of it. Its contents are read when they are sent and not before: a store through a
-/// shared mapping changes them, and no time of the file says so.
+/// A file ready to be sent, with the data for its head. Its contents are read when they are sent
+/// and not before: a store through a shared mapping changes them without changing a time stamp of
+/// the file.
 #[derive(Debug, Clone)]
 pub struct Entry {
     file: Rc<OpenFile>,
-    /// Where a cache has found it.
+    /// The place at which a cache has found it; `None`: it was opened without a cache.
     home: Option<Home>,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
     /// The strong validator, with its quotes.
     pub etag: Bytes,
@@ -48,22 +50,22 @@ pub struct Entry {
     pub content_type: Bytes,
 }
 
-/// Where a file lies.
+/// The place of a file.
 #[derive(Debug, Clone)]
 pub struct Home {
-    /// The number of its cache among those of the site.
+    /// The number of the cache among the site's caches.
     pub cache: usize,
-    /// Relative to the root of the cache.
+    /// The path relative to the root of the cache.
     pub path: Box<[u8]>,
 }
 
 impl Entry {
-    /// Where a cache has found it; `None`: it comes from no cache.
+    /// The place at which a cache has found it; `None`: it was opened without a cache.
     pub fn home(&self) -> Option<&Home> {
         self.home.as_ref()
     }
 
-    /// The same file under another media type.
+    /// A copy of the entry with another media type.
     pub fn with_type(&self, content_type: &Bytes) -> Self {
         Self { content_type: content_type.clone(), ..self.clone() }
     }
@@ -79,22 +81,25 @@ impl Entry {
         Segment::File(FileSegment { file: Rc::clone(&self.file), offset, len })
     }
 
-    /// The same as a part of a body that may consist of thousands of files: if it is short it is read now, so that it takes no
-    /// descriptor while it waits for the client.
+    /// As [`segment`](Self::segment), for a part of a body that may consist of thousands of files.
+    /// A short part is read at once, so that it occupies no descriptor while it waits for the
+    /// client.
     pub fn part(&self, offset: u64, len: u64) -> Segment {
         let mut part = FileSegment { file: Rc::clone(&self.file), offset, len };
         let short = usize::try_from(len).ok().filter(|_| len <= SMALL);
         match short.map(|len| (len, part.read(len))) {
             Some((len, Ok(bytes))) if bytes.len() == len => Segment::Bytes(bytes),
-            // What is missing of it is found missing when it is sent.
+            // If a read fails here, it is repeated, and the error is noticed, when the part is
+            // sent.
             _ => self.segment(offset, len),
         }
     }
 
-    /// Opens the file at `path` beneath `root` without a cache, so that the space of a removed file is freed when it has been sent.
+    /// Opens the file at `path` beneath `root` without a cache, so that the space of a removed file
+    /// is freed once it has been sent.
     ///
     /// # Errors
-    /// There is no file that may be sent.
+    /// The file does not exist or must not be sent.
     pub fn open(root: &Root, path: &[u8]) -> Result<Self, Refusal> {
         match open(root, path, &MediaTypes::new())? {
             Opened::File(entry, _) => Ok(entry),
@@ -102,7 +107,8 @@ impl Entry {
         }
     }
 
-    /// The entry of a file that another process has opened for reading; the name in `path` determines the media type.
+    /// The entry of a file that another process has opened for reading; the name in `path`
+    /// determines the media type.
     ///
     /// # Errors
     /// It is not a regular file.
@@ -114,7 +120,7 @@ impl Entry {
         Ok(Self::new(path, &MediaTypes::new(), &identity, file))
     }
 
-    /// Whether `other` refers to the same file.
+    /// True if `other` refers to the same file.
     #[must_use]
     pub fn is_same_file(&self, other: &OwnedFd) -> bool {
         let ours = self.file.descriptor().and_then(|file| Identity::of_descriptor(&*file).ok());
@@ -129,7 +135,7 @@ impl Entry {
             .checked_add(Duration::from_secs(seconds))
             .map_or_else(SystemTime::now, |modified| modified.min(SystemTime::now()));
         let mut etag = String::with_capacity(48);
-        // With nanoseconds, because two versions within a second may have the same size.
+        // With nanoseconds, because two versions within one second may have the same size.
         let _ = write!(etag, "\"{seconds:x}.{nanoseconds:x}-{:x}\"", identity.size);
         let name = String::from_utf8_lossy(path);
         Self {
@@ -151,7 +157,7 @@ fn media_type(name: &str, own: &MediaTypes) -> Bytes {
     own.get(&ending).cloned().unwrap_or_else(|| Bytes::from_static(built_in()))
 }
 
-/// What is at a path.
+/// The contents of a path.
 #[derive(Debug, Clone)]
 pub enum Found {
     /// A regular file, open.
@@ -160,16 +166,16 @@ pub enum Found {
     Directory,
 }
 
-/// What kind of thing is at a path.
+/// The kind of a path's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A regular file; perhaps it cannot be read.
+    /// A regular file; possibly not readable.
     File,
     /// A directory.
     Directory,
 }
 
-/// What the caches of an event loop keep together, and their common limits.
+/// The common limits of an event loop's caches, and the number of entries that they keep together.
 #[derive(Debug)]
 pub struct CacheShare {
     limits: CacheLimits,
@@ -177,7 +183,7 @@ pub struct CacheShare {
 }
 
 impl CacheShare {
-    /// Nothing is kept yet.
+    /// Limits for caches that are still empty.
     #[must_use]
     pub fn new(limits: CacheLimits) -> Rc<Self> {
         Rc::new(Self { limits, entries: Cell::new(0) })
@@ -196,15 +202,16 @@ impl CacheShare {
     }
 }
 
-/// Media types by the ending of a name, in lower case and without its dot. They precede the built-in ones.
+/// Media types by the ending of a name, in lower case and without its dot. They take precedence
+/// over the built-in ones.
 pub type MediaTypes = HashMap<String, Bytes>;
 
-/// Keeps files of one root open, for one event loop. Each lookup costs one `statx`, which notices every
-/// change; missing files are not remembered.
+/// Keeps files of one root open, for one event loop. Each look-up costs one `statx`, which notices
+/// every change; missing files are not remembered.
 #[derive(Debug)]
 pub struct FileCache {
     root: Root,
-    /// Its number among the caches of the site.
+    /// Its number among the site's caches.
     number: usize,
     types: Rc<MediaTypes>,
     share: Rc<CacheShare>,
@@ -222,7 +229,7 @@ struct Slot {
 #[derive(Debug)]
 enum Known {
     Directory,
-    /// May be served, but was not opened yet.
+    /// May be served, but is not open.
     File,
     Open(Rc<Entry>),
 }
@@ -234,27 +241,27 @@ impl FileCache {
         Self { root, number: 0, types, share, slots: HashMap::new(), clock: 0 }
     }
 
-    /// Sets its number among the caches of the site.
+    /// Sets its number among the site's caches.
     pub fn set_number(&mut self, number: usize) {
         self.number = number;
     }
 
-    /// The number of paths that all caches that share its limits keep at present.
+    /// The number of paths that all caches with the same limits keep at present.
     #[must_use]
     pub fn kept(&self) -> usize {
         self.share.entries.get()
     }
 
-    /// The folder.
+    /// The root folder.
     #[must_use]
     pub fn root(&self) -> &Root {
         &self.root
     }
 
-    /// What is at `path` (relative to the root, decoded) now, opened if it is a file.
+    /// The current contents of `path` (relative to the root, decoded). A file is opened.
     ///
     /// # Errors
-    /// There is nothing that may be served.
+    /// There is no file or folder, or it must not be served.
     pub fn lookup(&mut self, path: &[u8]) -> Result<Found, Refusal> {
         if let Some(slot) = self.current(path) {
             match &slot.known {
@@ -277,10 +284,10 @@ impl FileCache {
         })
     }
 
-    /// What kind of thing is at `path` now, without opening it.
+    /// The current kind of `path`'s contents; nothing is opened.
     ///
     /// # Errors
-    /// There is nothing that may be served.
+    /// There is no file or folder, or it must not be served.
     pub fn kind(&mut self, path: &[u8]) -> Result<Kind, Refusal> {
         if let Some(slot) = self.current(path) {
             return Ok(match slot.known {
@@ -296,7 +303,7 @@ impl FileCache {
         Ok(kind)
     }
 
-    /// The slot for `path`, if it still describes the file there; removes it otherwise.
+    /// The slot of `path` if it is up to date; an outdated slot is removed.
     fn current(&mut self, path: &[u8]) -> Option<&Slot> {
         let known = self.slots.get(path)?.identity;
         let same =
@@ -326,8 +333,9 @@ impl FileCache {
         self.evict();
     }
 
-    /// Drops the least recently used eighth, until the limits are kept. A larger part at once makes the search cheap per entry.
-    /// A cache gives up what it has itself: the one that grows makes room.
+    /// Drops the least recently used eighth of the entries until the limits are kept. Dropping many
+    /// at once makes the search cheap per entry. The cache that grows drops its own entries, even
+    /// if other caches share the limits.
     fn evict(&mut self) {
         while self.share.is_exceeded() && !self.slots.is_empty() {
             let mut uses: Vec<u64> = self.slots.values().map(|slot| slot.used).collect();

@@ -7,14 +7,14 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName};
 
-/// What to do with a GET or HEAD request.
+/// The result of the preconditions of a GET or HEAD request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Perform it.
+    /// The request is performed.
     Proceed,
-    /// 304.
+    /// The response is 304.
     NotModified,
-    /// 412.
+    /// The response is 412.
     PreconditionFailed,
 }
 
@@ -59,7 +59,7 @@ impl Validators<'_> {
         let holds = if validator.contains(&b'"') {
             validator == self.etag
         } else {
-            // A date is a strong validator only once the second it names is over (§8.8.2.2).
+            // A date is a strong validator only after the second that it names (§8.8.2.2).
             date(headers, &IF_RANGE) == Some(self.modified)
                 && now.duration_since(self.modified).is_ok_and(|age| age > Duration::from_secs(1))
         };

@@ -1,7 +1,8 @@
 //! Static files.
 //!
-//! `resolve` finds a path without leaving the root, `cache` keeps files open and notices every change,
-//! `conditional` and `range` are the parts of RFC 9110 that decide how much of a file is sent.
+//! `resolve` finds a path without leaving the root, `cache` keeps files open and notices every
+//! change, `conditional` and `range` are the parts of RFC 9110 that decide which bytes of a file
+//! are sent.
 #![forbid(unsafe_code)]
 
 mod cache;
@@ -40,7 +41,8 @@ pub struct StaticResponse {
     pub headers: Vec<(&'static str, Bytes)>,
     /// The body; empty for HEAD.
     pub body: Vec<Segment>,
-    /// The value of `Content-Length`; for HEAD, that of GET. `None` for 304, which has no such field.
+    /// The value of `Content-Length`; for HEAD, the value that GET would get. `None` for 304, which
+    /// has no such field.
     pub content_length: Option<u64>,
 }
 
@@ -52,14 +54,14 @@ impl StaticResponse {
     }
 }
 
-/// Whether `path` (decoded) is never served: a dot file, or anything in a dot folder. The exception is
-/// `.well-known`, whose contents are public (RFC 8615).
+/// True if `path` (decoded) is never served, because a file or folder on it begins with a dot. The
+/// exception is `.well-known`, whose contents are public (RFC 8615).
 #[must_use]
 pub fn refuses(path: &[u8]) -> bool {
     path.split(|b| *b == b'/').any(|segment| segment.starts_with(b".") && segment != b".well-known")
 }
 
-/// Answers a request for a file that was looked up.
+/// The response to a request for a file that was looked up.
 #[must_use]
 pub fn respond_with(entry: &Entry, method: &Method, headers: &HeaderMap) -> StaticResponse {
     if *method != Method::GET && *method != Method::HEAD {
@@ -104,7 +106,7 @@ fn fill(response: &mut StaticResponse, entry: &Entry, range: Option<&[u8]>) {
             }
         }
         Ranges::Unsatisfiable => {
-            // The validators describe the file, which this response does not contain.
+            // The validators describe the file, and this response does not contain the file.
             headers.clear();
             headers.push(("Content-Range", format!("bytes */{}", entry.size).into()));
             *status = StatusCode::RANGE_NOT_SATISFIABLE;

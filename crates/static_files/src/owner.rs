@@ -1,7 +1,8 @@
-//! Symbolic links that may lead to whatever belongs to their own owner (Apache's `SymLinksIfOwnerMatch`).
+//! Symbolic links that may lead only to files and folders of their own owner (Apache's
+//! `SymLinksIfOwnerMatch`).
 //!
-//! Each link's owner is compared with the owner of what the path reaches through the link. Magic links of `/proc` are refused before
-//! the walk (`resolve.rs`).
+//! The owner of each link is compared with the owner of the file or folder that the link leads to.
+//! Magic links of `/proc` are refused before the walk (`resolve.rs`).
 
 use std::os::fd::OwnedFd;
 
@@ -13,7 +14,7 @@ use super::walk::{Passed, Walk};
 /// Finds `path`, which is relative to `root`, without opening the file.
 ///
 /// # Errors
-/// There is nothing, or a link leads to what belongs to another user.
+/// The path does not exist, or a link leads to another user's file or folder.
 pub(super) fn find(root: &OwnedFd, path: &[u8]) -> Result<OwnedFd, Refusal> {
     let mut walk = Walk::new(root, path)?;
     while let Some(passed) = walk.next()? {

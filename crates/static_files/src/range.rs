@@ -8,32 +8,34 @@ use sendoff_delivery::segment::Segment;
 
 use super::Entry;
 
-/// The most parts of a multipart response. Viewers of PDF files ask for a few; a request with more is probably an attack.
+/// The most parts of a multipart response. Viewers of PDF files ask for a few; a request with more
+/// is probably an attack.
 const MAX_RANGES: usize = 16;
 
 /// A non-empty range inside a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteRange {
-    /// The first byte, from 0.
+    /// The first byte, counted from 0.
     pub first: u64,
-    /// Bytes, at least 1.
+    /// The number of bytes, at least 1.
     pub len: u64,
 }
 
 impl ByteRange {
-    /// The value of `Content-Range` in a file of `size` bytes.
+    /// The value of `Content-Range` for a file of `size` bytes.
     #[must_use]
     pub fn content_range(self, size: u64) -> String {
         format!("bytes {}-{}/{size}", self.first, self.first + self.len - 1)
     }
 }
 
-/// What a `Range` field asks for.
+/// The request of a `Range` field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ranges {
-    /// The whole file: the field is malformed, in another unit, or asks for too many ranges or bytes.
+    /// The whole file: the field is malformed, in another unit, or asks for too many ranges or
+    /// bytes.
     Whole,
-    /// 416: the file has no byte of the ranges.
+    /// The file has no byte of the ranges; the response is 416.
     Unsatisfiable,
     /// One range.
     One(ByteRange),
@@ -63,7 +65,8 @@ impl Ranges {
         match ranges[..] {
             _ if !any || total > size => Self::Whole,
             [] => Self::Unsatisfiable,
-            // The last bytes of an empty file are a valid range, but Content-Range cannot express it.
+            // The last bytes of an empty file are a valid range, but Content-Range cannot express
+            // it.
             [ByteRange { len: 0, .. }, ..] => Self::Whole,
             [range] => Self::One(range),
             _ => Self::Several(ranges),
@@ -76,7 +79,7 @@ fn byte_set(value: &[u8]) -> Option<&[u8]> {
     unit.eq_ignore_ascii_case(b"bytes=").then_some(set)
 }
 
-/// `None`: malformed. `Some(None)`: the file has no byte of the range.
+/// Parses one range. `None`: it is malformed. `Some(None)`: the file has no byte of it.
 fn range(member: &[u8], size: u64) -> Option<Option<ByteRange>> {
     let dash = member.iter().position(|b| *b == b'-')?;
     let (first, last) = (&member[..dash], &member[dash + 1..]);
@@ -93,7 +96,7 @@ fn range(member: &[u8], size: u64) -> Option<Option<ByteRange>> {
     Some((first < size).then(|| ByteRange { first, len: last.min(size - 1) - first + 1 }))
 }
 
-/// A number in digits; one too large for any file becomes the largest.
+/// Parses a decimal number; a number too large for any file becomes the largest.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -111,7 +114,7 @@ pub struct Multipart {
     pub content_type: String,
     /// The body.
     pub body: Vec<Segment>,
-    /// Bytes of the body.
+    /// The length of the body in bytes.
     pub len: u64,
 }
 
@@ -119,7 +122,7 @@ impl Multipart {
     /// The body for `ranges` of `entry`.
     #[must_use]
     pub fn new(entry: &Entry, ranges: &[ByteRange]) -> Self {
-        // Random, so that the boundary cannot be placed in a file beforehand.
+        // Random, so that the boundary cannot be put into a file in advance.
         let random = || RandomState::new().build_hasher().finish();
         let boundary = format!("{:016x}{:016x}", random(), random());
         let (mut body, mut len) = (Vec::with_capacity(2 * ranges.len() + 1), 0);

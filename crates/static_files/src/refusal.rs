@@ -1,4 +1,4 @@
-//! Why a path cannot be served.
+//! The reasons why a path cannot be served.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use rustix::fs::CWD;
 use rustix::io::Errno;
 
-/// Why a path cannot be served.
+/// The reason why a path cannot be served.
 #[derive(Debug)]
 pub enum Refusal {
     /// The path does not exist.
@@ -20,18 +20,18 @@ pub enum Refusal {
     Failed(io::Error),
 }
 
-/// Why a path must not be served.
+/// The reason why a path must not be served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Forbidden {
     /// A system call refuses it.
     Denied(Errno),
-    /// A symbolic link leads to this place, outside the root.
+    /// A symbolic link leads to this place outside the root.
     Outside(PathBuf),
-    /// A symbolic link does not belong to the owner of this place, to which it leads.
+    /// A symbolic link leads to this place, which belongs to another owner than the link.
     OtherOwner(PathBuf),
-    /// It is neither a regular file nor a directory, or it is a directory and a file is wanted.
+    /// It is neither a regular file nor a directory, or a directory in place of a file.
     NoFile,
-    /// The root has been removed, or another folder has its name.
+    /// The root was removed, or another folder has taken its name.
     RootReplaced,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Refusal {
 }
 
 impl fmt::Display for Forbidden {
-    /// The reason and, if there is one, the key and the option that would help.
+    /// Writes the reason, and the key and the option that would allow the path, if there are any.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Denied(errno) => {
@@ -95,7 +95,7 @@ pub(super) fn proc_path(descriptor: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", descriptor.as_raw_fd())
 }
 
-/// The place of an open file, as the kernel reports it.
+/// The path of an open file, as the kernel reports it.
 pub fn place(descriptor: &OwnedFd) -> Result<PathBuf, Errno> {
     let link = rustix::fs::readlinkat(CWD, proc_path(descriptor), Vec::new())?;
     Ok(PathBuf::from(std::ffi::OsString::from_vec(link.into_bytes())))

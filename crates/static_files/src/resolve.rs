@@ -18,14 +18,16 @@ use super::owner;
 use super::refusal::{Forbidden, Refusal, place, proc_path};
 use super::writable::{self, Writer};
 
-/// `openat2` fails with EAGAIN if a rename races with a `..` in a symbolic link. It is then tried again, up to this number of times.
+/// `openat2` fails with EAGAIN if a rename races with a `..` in a symbolic link. This is the number
+/// of attempts.
 const ATTEMPTS: u8 = 8;
 
-/// How files are opened: a FIFO or a device does not block, and no terminal becomes the server's.
+/// The flags with which files are opened: a FIFO or a device does not block, and a terminal does
+/// not become the server's controlling terminal.
 const READING: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Debug)]
 pub enum Resolved {
     /// A regular file, not opened yet.
@@ -34,12 +36,12 @@ pub enum Resolved {
     Directory(Identity),
 }
 
-/// Identifies a file and its state: two states of a file differ in it.
+/// Identifies a file and its state: it changes whenever the state does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     device: (u32, u32),
     inode: u64,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
     modified: (i64, u32),
     changed: (i64, u32),
@@ -53,7 +55,7 @@ impl Hash for Identity {
 }
 
 impl Identity {
-    /// From what `statx` says.
+    /// The identity in a result of `statx`.
     pub fn of(stat: &Statx) -> Self {
         let time = |t: StatxTimestamp| (t.tv_sec, t.tv_nsec);
         Self {
@@ -72,17 +74,18 @@ impl Identity {
             .map(|stat| Self::of(&stat))
     }
 
-    /// Whether both are the same file, perhaps in different states.
+    /// True if both are the same file, possibly in different states.
     pub fn is_same_file(&self, other: &Self) -> bool {
         (self.device, self.inode, self.kind) == (other.device, other.inode, other.kind)
     }
 
-    /// Whether it is a regular file.
+    /// True for a regular file.
     pub fn is_regular_file(&self) -> bool {
         self.kind == FileType::RegularFile
     }
 
-    /// Whether both are the same directory. Its times are ignored, because they change with every file in it.
+    /// True if both are the same directory. Its times are ignored, because they change with every
+    /// file in it.
     pub fn is_same_directory(&self, other: &Self) -> bool {
         self.kind == FileType::Directory && self.is_same_file(other)
     }
@@ -92,7 +95,7 @@ impl Identity {
         (u64::try_from(self.modified.0).unwrap_or(0), self.modified.1)
     }
 
-    /// Whether the last change of the file is at least `age` ago.
+    /// True if the last change of the file is at least `age` ago.
     pub fn is_older_than(&self, age: Duration, now: SystemTime) -> bool {
         let Ok(seconds) = u64::try_from(self.changed.0) else { return true };
         let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, self.changed.1);
@@ -105,13 +108,13 @@ impl Identity {
 pub struct Unopened(OwnedFd);
 
 impl Unopened {
-    /// Opens the file, through `/proc`: only this opens exactly the file that was checked.
+    /// Opens the file through `/proc`: only this opens exactly the file that was checked.
     pub fn open(&self) -> Result<OwnedFd, Refusal> {
         Ok(rustix::fs::openat(CWD, proc_path(&self.0), READING, Mode::empty())?)
     }
 }
 
-/// The folder that is served, and where its symbolic links may lead.
+/// The folder that is served, and the rules for its symbolic links.
 #[derive(Debug)]
 pub struct Root {
     directory: OwnedFd,
@@ -121,7 +124,8 @@ pub struct Root {
 }
 
 impl Root {
-    /// Opens the folder `path`. `follow` lists folders outside it that links may lead to whatever `symlinks` says.
+    /// Opens the folder `path`. `follow` lists folders outside of it that links may lead to,
+    /// regardless of `symlinks`.
     ///
     /// # Errors
     /// One of the folders cannot be opened; the error names it.
@@ -129,18 +133,18 @@ impl Root {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())
             .map_err(|error| named(path, &error.into()))?;
-        // Without symbolic links, because the kernel reports places in this form.
+        // Canonical, because the kernel reports paths in this form.
         let follow = follow.iter().map(|folder| canonical(folder)).collect::<Result<_, _>>()?;
         let identity = Identity::of_descriptor(&directory)?;
         Ok(Self { directory, identity, symlinks, follow })
     }
 
-    /// Identifies the folder, and its state when it was opened.
+    /// The identity of the folder, with its state when it was opened.
     pub fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// The folder itself.
+    /// The folder's descriptor.
     pub fn directory(&self) -> &OwnedFd {
         &self.directory
     }
@@ -148,13 +152,14 @@ impl Root {
     /// Finds `path`, which is relative to the root and decoded; "" is the root.
     ///
     /// # Errors
-    /// There is nothing that may be served.
+    /// The path does not exist or must not be served.
     pub fn resolve(&self, path: &[u8]) -> Result<Resolved, Refusal> {
         if path.starts_with(b"/") || path.split(|b| *b == b'/').any(|segment| segment == b"..") {
             return Err(Refusal::Forbidden(Forbidden::Denied(Errno::XDEV)));
         }
         let found = match self.find(path, ResolveFlags::BENEATH) {
-            // The path leaves the root, or contains an absolute link, which may lead back into the root.
+            // The path leaves the root, or contains an absolute link, which may lead back into the
+            // root.
             Err(Errno::XDEV) => self.find_outside(path)?,
             found => found?,
         };
@@ -166,27 +171,30 @@ impl Root {
         }
     }
 
-    /// Whether symbolic links of the site may lead to this place (as the kernel reports it).
+    /// True if symbolic links of the site may lead to this place, a path as the kernel reports it.
     pub fn follows_to(&self, place: &Path) -> bool {
         self.follow.iter().any(|folder| place.starts_with(folder))
     }
 
-    /// The identity of the file at `path` now, in one system call. Does not check whether it may be served.
+    /// The current identity of the file at `path`, in one system call. Does not check if the file
+    /// may be served.
     pub fn identify(&self, path: &[u8]) -> Result<Identity, Errno> {
         let flags = StatxFlags::BASIC_STATS;
         rustix::fs::statx(&self.directory, name(path), AtFlags::empty(), flags)
             .map(|stat| Identity::of(&stat))
     }
 
-    /// The first place on the way from the root to `path`, both included, that a user may write to.
+    /// The first file or folder on the way from the root to `path`, both included, that a user may
+    /// write to.
     ///
     /// # Errors
-    /// The file, or a list of permissions, cannot be looked at.
+    /// The file or an access control list cannot be read.
     pub fn writable_above(&self, path: &[u8], user: &Writer) -> Result<Option<PathBuf>, Refusal> {
         writable::on_the_way(&self.directory, path, user)
     }
 
-    /// Finds the path without opening the file (`O_PATH`): to open a FIFO or a device can have effects.
+    /// Finds the path without opening the file (`O_PATH`), because opening a FIFO or a device can
+    /// have effects.
     fn find(&self, path: &[u8], bounds: ResolveFlags) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let resolve = bounds | ResolveFlags::NO_MAGICLINKS;
@@ -199,7 +207,8 @@ impl Root {
         rustix::fs::openat2(&self.directory, name(path), flags, Mode::empty(), resolve)
     }
 
-    /// Follows symbolic links out of the root, then asks the kernel for the resulting place and checks it.
+    /// Follows symbolic links out of the root, then asks the kernel for the resulting path and
+    /// checks it.
     fn find_outside(&self, path: &[u8]) -> Result<OwnedFd, Refusal> {
         let found = self.find(path, ResolveFlags::empty())?;
         if self.symlinks == Symlinks::Any {
@@ -217,11 +226,11 @@ impl Root {
     }
 }
 
-/// Opens a regular file for reading, wherever it lies. `path` begins in `folder` if it is relative. A FIFO or a device is refused: to
-/// read it could take for ever.
+/// Opens a regular file for reading, at any place. A relative `path` begins in `folder`. A FIFO or
+/// a device is refused, because reading it may never end.
 ///
 /// # Errors
-/// It cannot be opened, or is no regular file.
+/// The file cannot be opened, or is not a regular file.
 pub fn open_regular(folder: impl AsFd, path: impl Arg) -> io::Result<(File, Identity)> {
     let file = rustix::fs::openat(folder, path, READING, Mode::empty())?;
     let identity = Identity::of_descriptor(&file)?;
@@ -232,10 +241,10 @@ pub fn open_regular(folder: impl AsFd, path: impl Arg) -> io::Result<(File, Iden
     }
 }
 
-/// The contents of a regular file of at most `most` bytes.
+/// Reads a regular file of at most `most` bytes.
 ///
 /// # Errors
-/// It cannot be read, is no regular file, or is larger.
+/// The file cannot be read, is not a regular file, or is larger.
 pub fn read_regular(folder: impl AsFd, path: impl Arg, most: usize) -> io::Result<Vec<u8>> {
     let (file, _) = open_regular(folder, path)?;
     let mut bytes = Vec::new();
@@ -262,7 +271,8 @@ fn name(path: &[u8]) -> &OsStr {
     OsStr::from_bytes(if path.is_empty() { b"." } else { path })
 }
 
-/// The place of the root. A root that was removed, and perhaps created again, has none, and nothing is inside it.
+/// The path of the root. A root that was removed, and possibly created again, has none, and
+/// contains no file.
 fn place_of_root(directory: &OwnedFd) -> Result<PathBuf, Refusal> {
     let place = place(directory)?;
     let stat = rustix::fs::statx(CWD, &place, AtFlags::empty(), StatxFlags::BASIC_STATS)?;

@@ -14,7 +14,7 @@ use super::range::ByteRange;
 use super::*;
 
 struct Site {
-    /// Holds the folders `root` and `outside`.
+    /// The parent of the folders `root` and `outside`.
     folder: TempDir,
 }
 
@@ -56,14 +56,14 @@ fn file(cache: &mut FileCache, path: &str) -> Rc<Entry> {
     }
 }
 
-/// Looks `path` up, and makes sure that its entry is kept.
+/// Looks `path` up, and checks that its entry is kept.
 fn kept(cache: &mut FileCache, path: &str) -> Rc<Entry> {
     let entry = file(cache, path);
     assert!(Rc::ptr_eq(&entry, &file(cache, path)), "{path} is not kept");
     entry
 }
 
-/// The bytes a client would get.
+/// The bytes that a client would get.
 fn bytes(segments: &[Segment]) -> Vec<u8> {
     let mut all = Vec::new();
     for segment in segments {
@@ -93,7 +93,7 @@ fn headers(fields: &[(&str, &str)]) -> HeaderMap {
         .collect()
 }
 
-/// Does the work of the router and the file handler.
+/// Does the work of the router and of the file handler.
 fn respond(
     cache: &mut FileCache,
     path: &[u8],
@@ -221,7 +221,7 @@ fn links_may_not_leave_the_root() {
     assert_eq!(contents(&file(&mut following, "shared")), b"outside");
 }
 
-/// A link that led to a file in the root when it was first looked up.
+/// The link led to a file in the root when it was first looked up.
 #[test]
 fn a_link_that_is_turned_outwards_is_noticed() {
     let site = Site::new();
@@ -236,7 +236,7 @@ fn a_link_that_is_turned_outwards_is_noticed() {
     assert!(matches!(cache.kind(b"link"), Err(Refusal::Forbidden(_))));
 }
 
-/// The test would hang if the FIFO were opened for reading.
+/// Opening the FIFO for reading would block the test forever.
 #[test]
 fn only_regular_files() {
     let site = Site::new();
@@ -266,7 +266,7 @@ fn kinds() {
         assert!(matches!(cache.kind(b"sub/a.php/"), Err(Refusal::NotFound)));
         assert!(matches!(cache.lookup(b"sub"), Ok(Found::Directory)));
     }
-    // The cache remembers neither missing files nor files that were removed.
+    // The cache remembers neither missing nor removed files.
     site.write("sub/b.php", "x");
     assert_eq!(cache.kind(b"sub/b.php").unwrap(), Kind::File);
     assert_eq!(contents(&file(&mut cache, "sub/b.php")), b"x");

@@ -1,12 +1,12 @@
-//! Media types by the ending of a name.
+//! Media types by the ending of a file name.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// The table: lines of a type and its endings.
+/// The table: each line has a type and its endings.
 const TABLE: &str = include_str!("mime.types");
 
-/// Where the table has no other.
+/// The type of files whose ending is not in the table.
 pub const UNKNOWN: &str = "application/octet-stream";
 
 static BY_ENDING: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| {
@@ -15,7 +15,7 @@ static BY_ENDING: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(
     types.flat_map(|(kind, endings)| endings.split(' ').map(move |ending| (ending, kind))).collect()
 });
 
-/// The type of an ending, which is given without its dot and in small letters.
+/// The type of an ending, which must be in lower case and without its dot.
 #[must_use]
 pub fn of_ending(ending: &str) -> Option<&'static str> {
     BY_ENDING.get(ending).copied()

@@ -1,7 +1,8 @@
-//! A path walked name by name, with each symbolic link on the way seen.
+//! A walk along a path, name by name, that reports each symbolic link.
 //!
-//! The walk holds what it has reached, so whatever is checked about `here` is true of what the next name is looked up in: a link or
-//! folder that is replaced meanwhile leads to nothing that was not checked.
+//! The walk holds a descriptor of the place that it has reached, and looks the next name up in
+//! exactly that place. So a check of `here` stays valid even if a link or folder is replaced in the
+//! meantime.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -11,10 +12,11 @@ use rustix::io::Errno;
 
 use super::refusal::Refusal;
 
-/// Links on one path; the kernel's own limit (path_resolution(7)).
+/// The most links on one path, as in the kernel (path_resolution(7)).
 const MAX_LINKS: usize = 40;
 
-/// Parts of a path and of the links on it that may be left to walk. The kernel's limit for one path is 4096 bytes.
+/// The most names of a path, and of the links on it, that may be left to walk. The kernel's limit
+/// for one path is 4096 bytes.
 const MAX_STEPS: usize = 8192;
 
 const FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -27,27 +29,27 @@ pub(super) struct Walk {
     links: usize,
 }
 
-/// What is left to do.
+/// A step of the walk.
 #[derive(Debug)]
 enum Step {
-    /// To go on to this name.
+    /// Goes on to this name.
     Name(Vec<u8>),
-    /// What was reached is what a link of this owner leads to.
+    /// Reports that the target of a link of this owner was reached.
     EndOfLink(u32),
 }
 
-/// What the walk has just passed.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Passed {
-    /// A folder, or the file at the end: now `here`.
+    /// A folder, or the file at the end of the path: now `here`.
     Name,
-    /// The folder above the previous one: now `here`.
+    /// The parent folder: now `here`.
     Parent,
-    /// A link whose target begins at the root directory: now `here`.
+    /// A link with an absolute target: `here` is now the root directory of the file system.
     AbsoluteLink,
-    /// A link whose target begins in its own folder, which stays `here`.
+    /// A link with a relative target: its folder stays `here`.
     RelativeLink,
-    /// `here` is what a link of this owner leads to.
+    /// `here` is the target of a link of this owner.
     EndOfLink(u32),
 }
 
@@ -60,20 +62,20 @@ impl Walk {
         Ok(Self { here: open(root, b".")?, steps: names(path).collect(), links: 0 })
     }
 
-    /// What has been reached.
+    /// The place that the walk has reached.
     pub(super) fn here(&self) -> &OwnedFd {
         &self.here
     }
 
-    /// What has been reached.
+    /// The place that the walk has reached.
     pub(super) fn into_here(self) -> OwnedFd {
         self.here
     }
 
-    /// Goes one step on; `None`: the end of the path is reached.
+    /// Takes the next step; `None`: the end of the path is reached.
     ///
     /// # Errors
-    /// There is nothing of this name, or there are too many links.
+    /// The name does not exist, or there are too many links.
     pub(super) fn next(&mut self) -> Result<Option<Passed>, Refusal> {
         let name = match self.steps.pop_front() {
             None => return Ok(None),

@@ -1,8 +1,10 @@
-//! Whether a user may write to a file, or to a folder on the way to it: then the user, or who has got hold of a script that runs as
-//! the user, decides what the file contains.
+//! The files and folders that a user may write to. If the user may write to a file, or to a folder
+//! on the way to it, then the user, or an attacker who controls a script that runs as the user,
+//! decides the contents of the file.
 //!
-//! The answer comes from permission bits and POSIX access control lists (acl(5)), as the kernel would give it to a process of that user.
-//! The server itself runs as another user, so it cannot ask the kernel (access(2)).
+//! The answer is computed from permission bits and POSIX access control lists (acl(5)), as the
+//! kernel would for a process of that user. The server itself runs as another user, so it cannot
+//! use access(2).
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -13,7 +15,7 @@ use rustix::io::Errno;
 use super::refusal::{Refusal, place, proc_path};
 use super::walk::{Passed, Walk};
 
-/// A user with all groups that a process of it has.
+/// A user with all groups of its processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Writer {
     /// The user's id.
@@ -22,12 +24,13 @@ pub struct Writer {
     pub groups: Vec<u32>,
 }
 
-/// The first place on the way from `root` to `path`, both included, that the writer may write to. Symbolic links are followed, and
-/// what they lead through is on the way, from the root directory on if a link is absolute. Folders above `root` count only where a
-/// link does not come back into it.
+/// The first file or folder on the way from `root` to `path`, both included, that the writer may
+/// write to. Symbolic links are followed, and the folders on the way to their targets count as
+/// well; for an absolute link they begin at the root directory of the file system. Folders outside
+/// of `root` count only if the link does not lead back into it.
 ///
 /// # Errors
-/// The file, or a list of permissions, cannot be looked at.
+/// The file or an access control list cannot be read.
 pub(super) fn on_the_way(
     root: &OwnedFd,
     path: &[u8],
@@ -40,7 +43,7 @@ pub(super) fn on_the_way(
         return Ok(Some(place(walk.here())?));
     }
     let mut is_inside = true;
-    // Found since a link has left the root.
+    // The first writable place since a link has left the root.
     let mut outside: Option<PathBuf> = None;
     let mut was_root = true;
     while let Some(passed) = walk.next()? {
@@ -73,12 +76,13 @@ impl Writer {
     fn may_write(&self, file: &OwnedFd) -> Result<bool, Refusal> {
         let stat = fstat(file)?;
         let mode = Mode::from_raw_mode(stat.st_mode);
-        // Without the group's bit, which is the mask of a list, a list allows no more than the other bits do.
+        // The group bit is the mask of an access control list. Without it, the list allows no more
+        // than the other bits.
         let list = if mode.contains(Mode::WGRP) { access_list(file)? } else { None };
         Ok(self.may(&stat, mode, list.as_deref()))
     }
 
-    /// acl(5), "Access check algorithm".
+    /// The check of acl(5), "Access check algorithm".
     fn may(&self, stat: &Stat, mode: Mode, list: Option<&[u8]>) -> bool {
         if self.uid == 0 {
             return true;
@@ -90,7 +94,7 @@ impl Writer {
         match list.map(Entries::parse) {
             None if is_member => mode.contains(Mode::WGRP),
             None => mode.contains(Mode::WOTH),
-            // A list that is not understood may allow anything.
+            // A list that cannot be parsed may allow anything.
             Some(None) => true,
             Some(Some(entries)) => self.is_allowed_by(&entries, is_member),
         }
@@ -122,14 +126,14 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// The bit of an entry that allows to write.
+/// The permission bit of an entry that allows writing.
 const WRITE: u16 = 2;
 
-/// The form of the attribute (`linux/posix_acl_xattr.h`).
+/// The version of the attribute's format (`linux/posix_acl_xattr.h`).
 const VERSION: u32 = 2;
 const NAME: &str = "system.posix_acl_access";
 
-/// The largest extended attribute (`linux/limits.h`).
+/// The size limit of an extended attribute in bytes (`linux/limits.h`).
 const MAX_LIST: usize = 64 * 1024;
 
 /// An access control list.
@@ -140,12 +144,13 @@ struct Entries(Vec<Entry>);
 struct Entry {
     tag: u16,
     writes: bool,
-    /// Of a named user or group.
+    /// The id of a named user or group.
     id: u32,
 }
 
 impl Entries {
-    /// Numbers are little-endian: a version, and for each entry its tag, its permissions and an id.
+    /// Parses the attribute. Numbers are little-endian: a version, and for each entry its tag, its
+    /// permissions and an id.
     fn parse(attribute: &[u8]) -> Option<Self> {
         let (version, entries) = attribute.split_first_chunk()?;
         let (entries, rest) = entries.as_chunks::<8>();
@@ -180,7 +185,7 @@ mod tests {
 
     const NONE: u32 = u32::MAX;
 
-    /// A list as the kernel writes it.
+    /// A list in the kernel's format.
     fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
         let bytes = entries.iter().flat_map(|(tag, permissions, id)| {
             [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()

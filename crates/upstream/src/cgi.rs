@@ -1,4 +1,5 @@
-//! A request as FastCGI records: the CGI/1.1 meta-variables of RFC 3875 §4.1, as nginx's `fastcgi.conf` names them.
+//! A request as FastCGI records, with the CGI/1.1 meta-variables of RFC 3875 §4.1 as nginx's
+//! `fastcgi.conf` names them.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -16,10 +17,10 @@ use sendoff_message::request::{Body, BodyStream};
 
 pub use sendoff_link::front::REQUEST_ID;
 
-/// The `BEGIN_REQUEST` record.
+/// Length of the `BEGIN_REQUEST` record.
 const BEGIN_LEN: usize = HEADER_LEN + 8;
 
-/// That record and the header of the `PARAMS` record behind it.
+/// Length of that record and of the header of the `PARAMS` record behind it.
 const BEFORE_PARAMS: usize = BEGIN_LEN + HEADER_LEN;
 
 /// All records of a request to a worker. They may be sent again to another worker.
@@ -29,9 +30,9 @@ pub struct RequestMessage {
     pub records: Bytes,
     /// The file for the `BODY` record at the end.
     pub body: Option<Rc<OwnedFd>>,
-    /// There is a `CLIENT` record: the client's socket goes along.
+    /// There is a `CLIENT` record: the client's socket is sent along.
     pub lends: bool,
-    /// How long the script may send nothing, if not as long as others of its pool; zero: for ever.
+    /// The longest silence of the script, if it differs from the pool's setting; zero: unlimited.
     pub deadline: Option<Duration>,
 }
 
@@ -43,18 +44,19 @@ impl RequestMessage {
     }
 }
 
-/// A request for an application that knows FastCGI and nothing more.
+/// A request for an application that knows only FastCGI, without the extensions of a worker.
 #[derive(Debug)]
 pub struct StreamedRequest {
-    /// A `CLIENT` record, for a connection whose application has shown that it knows what that is; or nothing.
+    /// The `CLIENT` record, for a connection whose application has announced that it knows the
+    /// record; otherwise empty.
     pub client: Vec<u8>,
-    /// The kernel encrypts what is written to the client.
+    /// The kernel encrypts bytes that are written to the client's socket.
     pub encrypted: bool,
-    /// Where in `records` the request body begins.
+    /// Offset of the request body in `records`.
     pub head_len: usize,
-    /// Everything, or everything up to the body in the file.
+    /// All records, or the records up to a body that is read while it is sent.
     pub records: Vec<u8>,
-    /// What is still to become `STDIN` records.
+    /// The part of the body that is not in `records` yet.
     pub body: Rest,
     /// The file of a filter, which is sent behind the body.
     pub data: Option<FileSegment>,
@@ -72,14 +74,15 @@ pub enum Rest {
 }
 
 impl StreamedRequest {
-    /// Whether the application has something to read: the file of a filter, or a body, which is more than the record that ends it.
+    /// True if the application has bytes to read: the file of a filter, or a body. `records` always
+    /// has the record that ends the body.
     pub fn has_body(&self) -> bool {
         self.data.is_some()
             || !matches!(self.body, Rest::Nothing)
             || self.records.len() > self.head_len + HEADER_LEN
     }
 
-    /// The same under another id, and with the `CLIENT` record if it `lends`.
+    /// A copy with another id, and with the `CLIENT` record if it `lends`.
     pub fn with(&self, id: u16, lends: bool) -> Self {
         let client = if lends { &self.client[..] } else { &[] };
         let (begin, rest) = self.records.split_at(BEGIN_LEN);
@@ -109,19 +112,20 @@ pub fn renumber(records: &mut [u8], id: u16) {
 /// Collects the parameters of a request.
 #[derive(Debug, Clone)]
 pub struct RequestMessageBuilder {
-    /// [`BEFORE_PARAMS`] bytes that are written last, then the parameters: they are not copied where one record holds them.
+    /// [`BEFORE_PARAMS`] bytes that are filled in last, and then the parameters. If one record
+    /// holds the parameters, they are not copied.
     records: Vec<u8>,
     /// A `CLIENT` record.
     client: Vec<u8>,
-    /// The kernel encrypts what is written to the client.
+    /// The kernel encrypts bytes that are written to the client's socket.
     encrypted: bool,
 }
 
 impl RequestMessageBuilder {
-    /// No parameters yet.
+    /// A builder without parameters.
     #[must_use]
     pub fn new() -> Self {
-        // Room for what browsers send.
+        // Enough room for a typical browser's request.
         let mut records = Vec::with_capacity(2048);
         records.resize(BEFORE_PARAMS, 0);
         Self { records, client: Vec::new(), encrypted: false }
@@ -138,7 +142,7 @@ impl RequestMessageBuilder {
         client.encode(REQUEST_ID, &mut self.client);
     }
 
-    /// The request with a body in memory.
+    /// Finishes the request, with a body in memory.
     #[must_use]
     pub fn with_bytes(self, body: &[u8]) -> RequestMessage {
         let lends = !self.client.is_empty();
@@ -147,7 +151,7 @@ impl RequestMessageBuilder {
         RequestMessage { records: records.into(), body: None, lends, deadline: None }
     }
 
-    /// The request with a body of `len` bytes in a file.
+    /// Finishes the request, with a body of `len` bytes in a file.
     #[must_use]
     pub fn with_file(self, body: Rc<OwnedFd>, len: u64) -> RequestMessage {
         let lends = !self.client.is_empty();
@@ -156,13 +160,15 @@ impl RequestMessageBuilder {
         RequestMessage { records: records.into(), body: Some(body), lends, deadline: None }
     }
 
-    /// The request for a FastCGI application: a large body is read while it is sent, as is one that is still arriving.
+    /// Finishes the request for a FastCGI application. A large or still arriving body is read while
+    /// it is sent.
     #[must_use]
     pub fn streamed(self, body: &Body) -> StreamedRequest {
         self.with_role(RESPONDER, body)
     }
 
-    /// The request for a FastCGI application that filters a file with this time of its last change (FastCGI 1.0 §6.4).
+    /// Finishes the request for a FastCGI application that filters the file `data`, which was last
+    /// changed at the given time (FastCGI 1.0 §6.4).
     #[must_use]
     pub fn filtered(
         mut self,
@@ -192,8 +198,9 @@ impl RequestMessageBuilder {
         StreamedRequest { client, encrypted, head_len, records, body, data: None }
     }
 
-    /// The question to an authorizer: parameters (FastCGI 1.0 §6.3), and the end of a body. The specification knows no body here, but
-    /// a program on libfcgi that looks for one would wait for its end.
+    /// Finishes the request to an authorizer: the parameters (FastCGI 1.0 §6.3) and the end of an
+    /// empty body. The specification has no body here, but a program on libfcgi that reads one
+    /// would wait for its end.
     #[must_use]
     pub fn question(self) -> StreamedRequest {
         let mut records = self.head(AUTHORIZER, 32);
@@ -208,7 +215,7 @@ impl RequestMessageBuilder {
         let Self { mut records, client, .. } = self;
         let begin = BeginRequest { keep_conn: true }.encode_for(role, REQUEST_ID);
         let len = records.len() - BEFORE_PARAMS;
-        // An empty stream has no record but its end.
+        // An empty stream consists only of its end record.
         let is_one_record = client.is_empty() && (1..=MAX_ALIGNED_CONTENT).contains(&len);
         if let Some(len) = u16::try_from(len).ok().filter(|_| is_one_record) {
             records.reserve(more + HEADER_LEN);

@@ -1,4 +1,4 @@
-//! Why an upstream has not answered, or not to the end.
+//! The reasons why an upstream has not answered, or not completely.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,7 +7,8 @@ use http::StatusCode;
 
 pub use sendoff_link::front::Retry;
 
-/// Why an upstream has not answered, or not to the end, and whether the request may be sent again. The kind says whose fault it is.
+/// The reason why an upstream has not answered, or not completely, and the safety of a retry. The
+/// kind shows the party at fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamError {
     kind: UpstreamErrorKind,
@@ -15,17 +16,17 @@ pub struct UpstreamError {
     why: Cow<'static, str>,
 }
 
-/// What went wrong. A handler chooses the status code by this.
+/// The kind of an error. Handlers choose the status code by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UpstreamErrorKind {
-    // There is more work than the upstream can do: the client may try again later.
+    // The upstream is overloaded: the client may try again later.
     /// Too many requests wait for the upstream already.
     QueueFull,
     /// The upstream had no room for the request in time.
     WaitTimedOut,
     /// The upstream was reached and takes no request now.
     Overloaded,
-    // The fault of the application, or of what runs it.
+    // The application, or the machine that runs it, is at fault.
     /// The upstream took no connection in time.
     ConnectTimedOut,
     /// The upstream cannot be connected to.
@@ -36,31 +37,33 @@ pub enum UpstreamErrorKind {
     Broken,
     /// The upstream has been silent for too long.
     Silent,
-    // The fault of the client.
-    /// The rest of a request body that is passed on while it arrives will not come; the client gets this status.
+    // The client is at fault.
+    /// The rest of a request body that is passed on while it arrives will not come; the client gets
+    /// a response with this status.
     Request(StatusCode),
-    // The fault of this server.
-    /// The server itself lacks something, such as a descriptor.
+    // This server is at fault.
+    /// The server itself lacks a resource, such as a descriptor.
     Server,
 }
 
 impl UpstreamError {
-    /// An error of this kind. `why` completes the sentence "the upstream ...", and has "it" for the upstream.
+    /// An error of this kind. `why` completes the sentence "the upstream ...", and calls the
+    /// upstream "it".
     pub fn new(kind: UpstreamErrorKind, retry: Retry, why: impl Into<Cow<'static, str>>) -> Self {
         Self { kind, retry, why: why.into() }
     }
 
-    /// A worker or a connection that is gone.
+    /// The worker has died or the connection is gone.
     pub fn died(retry: Retry) -> Self {
         Self::new(UpstreamErrorKind::Died, retry, "it died at work on the request")
     }
 
-    /// An upstream that talks nonsense.
+    /// The upstream has broken the protocol.
     pub fn broken(why: impl Into<Cow<'static, str>>) -> Self {
         Self::new(UpstreamErrorKind::Broken, Retry::Unsafe, why)
     }
 
-    /// An upstream that has been silent for too long.
+    /// The upstream has been silent for too long.
     pub fn silent() -> Self {
         Self::new(UpstreamErrorKind::Silent, Retry::Unsafe, "it was silent for too long")
     }
@@ -75,13 +78,14 @@ impl UpstreamError {
         Self::new(UpstreamErrorKind::Request(status), Retry::Unsafe, why)
     }
 
-    /// What went wrong.
+    /// The kind of the error.
     #[must_use]
     pub fn kind(&self) -> UpstreamErrorKind {
         self.kind
     }
 
-    /// True if it is not about this request: the upstream takes none now, or not enough of them.
+    /// True if the error is not specific to this request: the upstream accepts no requests now, or
+    /// too few.
     #[must_use]
     pub fn is_outage(&self) -> bool {
         match self.kind {
@@ -98,7 +102,7 @@ impl UpstreamError {
         }
     }
 
-    /// Whether the request may be given to another worker or sent over another connection.
+    /// Safety of giving the request to another worker or sending it over another connection.
     #[must_use]
     pub fn retry(&self) -> Retry {
         self.retry

@@ -1,4 +1,5 @@
-//! Events of a response between the task that receives them and the task of the client's connection.
+//! The queue of a response's events, between the task that receives them and the task of the
+//! client's connection.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -18,12 +19,13 @@ use tokio::sync::Notify;
 
 use super::error::{Retry, UpstreamError, UpstreamErrorKind};
 
-/// Bytes that may wait for the connection's task before the upstream is no longer read.
+/// Bytes in the queue above which the upstream is not read (back-pressure).
 const INBOX_LIMIT: usize = 256 * 1024;
-/// Events that may wait before the upstream is no longer read: those that bring files have no bytes in memory.
+/// Events in the queue above which the upstream is not read: events with files have no bytes in
+/// memory.
 pub const INBOX_EVENTS: usize = 1024;
 
-/// Bytes that are read from the disk at a time.
+/// Bytes that are read from the disk at once.
 const PIECE: usize = 64 * 1024;
 
 /// A part of a response, in order.
@@ -31,34 +33,37 @@ const PIECE: usize = 64 * 1024;
 pub enum Event {
     /// The whole body will have this many bytes. At most once, before any segment.
     Length(u64),
-    /// The upstream has written the beginning of the response to the client; what follows are body segments. Comes first,
-    /// if at all.
+    /// The upstream has written the beginning of the response to the client; the following segments
+    /// are all body. Can only be the first event.
     Sent(Sent),
     /// The open file that the header block names. At most once.
     Named(OwnedFd),
-    /// About the segments that follow, for `sendoff explain`.
+    /// A remark about the following segments, for `sendoff explain`.
     Explanation(Bytes),
     /// The CGI header block and then the body; or the body alone, behind a [`Head`](Self::Head).
     Segment(Segment),
-    /// A response head, from upstreams whose protocol has one of its own; an interim one, if its status is 1xx.
+    /// A response head, from upstreams with a protocol that has heads of its own; interim if its
+    /// status is 1xx.
     Head(CgiHead),
-    /// The upstream has changed to another protocol, which the client has offered. Nothing follows.
+    /// The upstream has switched to another protocol, which the client has offered. This is the
+    /// last event.
     Switch(CgiHead),
-    /// Bytes of the body that the worker can still change: they go to the kernel, or are copied before they are looked at.
+    /// Bytes of the body in memory that the worker can still change: they are passed to the kernel,
+    /// or copied before they are parsed.
     Piece(Bytes),
     /// The response has ended.
     End(ResponseEnd),
-    /// There is no rest of the response, and why.
+    /// The rest of the response will not come, for this reason.
     Failed(UpstreamError),
 }
 
 impl Event {
-    /// Whether nothing follows.
+    /// True if no event can follow.
     pub fn is_last(&self) -> bool {
         matches!(self, Self::End(_) | Self::Failed(_) | Self::Switch(_))
     }
 
-    /// Bytes in memory.
+    /// Bytes that the event holds in memory.
     fn len(&self) -> usize {
         match self {
             Self::Segment(Segment::Bytes(bytes)) | Self::Piece(bytes) => bytes.len(),
@@ -67,46 +72,47 @@ impl Event {
     }
 }
 
-/// Events of one response that the connection's task has not yet taken. The inbox outlives the upstream's work on the
-/// request: the worker may be at its next request before the connection's task has looked.
+/// Events of one response that the connection's task has not taken yet. The inbox may outlive the
+/// upstream's work: a worker may be at its next request before the connection's task looks.
 #[derive(Debug, Default)]
 pub struct Inbox {
     events: RefCell<VecDeque<Event>>,
-    /// Bytes in memory among them.
+    /// Bytes that the events hold in memory.
     bytes: Cell<usize>,
     /// The last event was taken.
     ended: Cell<bool>,
     /// The connection's task, if it waits for an event.
     reader: RefCell<Option<Waker>>,
-    /// For the upstream's task: the inbox has room again.
+    /// Notifies the upstream's task that the inbox has room again.
     pub room: Notify,
-    /// The same for a task that looks after many inboxes.
+    /// The same, for a task that serves many inboxes.
     room_waker: RefCell<Option<Waker>>,
-    /// What comes after the events.
+    /// Bytes on disk that follow the events.
     backlog: RefCell<Option<Backlog>>,
 }
 
-/// Bytes on disk, from a task that cannot wait for this one client: others share its connection.
+/// Bytes on disk, from a task that cannot wait for this client because other requests share its
+/// connection.
 #[derive(Debug, Default)]
 struct Backlog {
     spool: Spool,
     /// Bytes of it that were taken.
     taken: u64,
-    /// How the response has ended.
+    /// The last event, which follows the bytes.
     last: Option<Event>,
 }
 
-/// Why bytes cannot be stored for a client that does not take them.
+/// The reason why bytes cannot be stored for a slow client.
 #[derive(Debug)]
 pub enum NotStored {
-    /// As many as may be wait already.
+    /// The spool has reached its limit.
     Full,
     /// The temporary file cannot grow.
     NoDisk,
 }
 
 impl Backlog {
-    /// The next event; `None`: nothing is there yet.
+    /// The next event; `None`: there is none yet.
     fn next(&mut self) -> io::Result<Option<Event>> {
         let bytes = match self.spool.read(self.taken) {
             None => return Ok(self.last.take()),
@@ -128,21 +134,21 @@ impl Backlog {
 }
 
 impl Inbox {
-    /// Adds an event behind the others.
+    /// Appends an event.
     pub fn push(&self, event: Event) {
         self.bytes.set(self.bytes.get() + event.len());
         self.events.borrow_mut().push_back(event);
         self.wake_reader();
     }
 
-    /// Has the connection's task look again.
+    /// Wakes the connection's task.
     pub fn wake_reader(&self) {
         if let Some(reader) = self.reader.take() {
             reader.wake();
         }
     }
 
-    /// The first event, if there is one.
+    /// Takes the first event, if there is one.
     pub fn take(&self) -> Option<Event> {
         let was_full = self.is_full();
         let queued = self.events.borrow_mut().pop_front();
@@ -178,7 +184,7 @@ impl Inbox {
         event
     }
 
-    /// Stores bytes on disk, behind everything that waits. Meant for a full inbox.
+    /// Appends bytes on disk. Meant for a full inbox.
     pub fn store(&self, bytes: &[u8]) -> Result<(), NotStored> {
         let mut backlog = self.backlog.borrow_mut();
         let backlog = backlog.get_or_insert_default();
@@ -193,12 +199,12 @@ impl Inbox {
         Ok(())
     }
 
-    /// Bytes on disk, or about to be.
+    /// Bytes that were stored and not taken yet.
     pub fn stored(&self) -> u64 {
         self.backlog.borrow().as_ref().map_or(0, |backlog| backlog.spool.stored() - backlog.taken)
     }
 
-    /// Adds the last event, behind everything that waits.
+    /// Appends the last event.
     pub fn finish(&self, last: Event) {
         match &mut *self.backlog.borrow_mut() {
             Some(backlog) => backlog.last = Some(last),
@@ -207,7 +213,7 @@ impl Inbox {
         self.wake_reader();
     }
 
-    /// Has a task look again when there is room.
+    /// Registers a task that is woken once there is room.
     pub fn wake_for_room(&self, waker: &Waker) {
         *self.room_waker.borrow_mut() = Some(waker.clone());
     }
@@ -224,19 +230,20 @@ impl Inbox {
         .await
     }
 
-    /// Whether the connection's task knows how it ended, so that nothing is left to abandon.
+    /// True once the connection's task has taken the last event, so that no work is left to
+    /// abandon.
     pub fn has_ended(&self) -> bool {
         self.ended.get()
     }
 
-    /// True while the upstream is not to be read.
+    /// True if the upstream must not be read.
     pub fn is_full(&self) -> bool {
         self.bytes.get() > INBOX_LIMIT
             || self.events.borrow().len() > INBOX_EVENTS
             || self.backlog.borrow().is_some()
     }
 
-    /// Drops all events that wait.
+    /// Drops all queued events.
     pub fn clear(&self) {
         self.events.borrow_mut().clear();
         *self.backlog.borrow_mut() = None;
@@ -244,7 +251,7 @@ impl Inbox {
         self.room.notify_one();
     }
 
-    /// Events that wait.
+    /// The number of queued events.
     pub fn waiting(&self) -> usize {
         self.events.borrow().len()
     }

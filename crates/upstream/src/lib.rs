@@ -1,6 +1,7 @@
-//! What all upstreams share: the request that is sent to them, the events of a response and where they wait, requests that wait for a
-//! free place, errors, and hosts. The crates `upstream_worker`, `upstream_fastcgi` and `upstream_gateway` speak to workers, FastCGI
-//! applications, and applications over HTTP, SCGI and AJP.
+//! The common parts of all upstreams: the requests sent to them, the events of a response and their
+//! queue, the queue of waiting requests, errors, and hosts. The crates `upstream_worker`,
+//! `upstream_fastcgi` and `upstream_gateway` speak to workers, to FastCGI applications, and to
+//! applications over HTTP, SCGI and AJP.
 #![forbid(unsafe_code)]
 
 pub mod cgi;

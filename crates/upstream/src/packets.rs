@@ -1,4 +1,4 @@
-//! Messages with descriptors, as masters and workers of pools send them.
+//! Messages with descriptors, as the masters and workers of pools send them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,12 +13,12 @@ use tokio::net::UnixStream;
 /// A message and the descriptors that came with it.
 pub(crate) type Packet = (BytesMut, VecDeque<OwnedFd>);
 
-/// A packet socket. The type inside is used to wait for it and for nothing else.
+/// A packet socket. The stream type inside serves only to wait for it.
 #[derive(Debug)]
 pub struct Packets(UnixStream);
 
 impl Packets {
-    /// Takes a connected socket (`SOCK_SEQPACKET`).
+    /// Wraps a connected socket (`SOCK_SEQPACKET`).
     ///
     /// # Errors
     /// It cannot be watched.
@@ -28,10 +28,11 @@ impl Packets {
         UnixStream::from_std(socket).map(Self)
     }
 
-    /// The next message, of which at most `room` bytes are read; `None`: the other side has closed.
+    /// The next message, cut to `room` bytes; `None`: the peer has closed the socket.
     ///
     /// # Errors
-    /// The socket cannot be read. After [`is_full`] it can be again.
+    /// The socket cannot be read. After an error for which [`is_full`] is true, the call may be
+    /// repeated.
     pub async fn next(&self, room: usize) -> io::Result<Option<Packet>> {
         let (mut message, mut fds) = (BytesMut::with_capacity(room), VecDeque::new());
         let received = self.0.async_io(Interest::READABLE, || {
@@ -42,7 +43,7 @@ impl Packets {
     }
 }
 
-/// Whether a message was lost because this process has all the descriptors that it may have.
+/// True if a message was lost because this process has reached its limit of descriptors.
 pub fn is_full(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::MFILE.raw_os_error())
 }

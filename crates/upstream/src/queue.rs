@@ -1,23 +1,23 @@
 //! The queue of requests that wait for a worker or a connection.
 //!
-//! Requests leave it from anywhere at the cost of a look-up, so one whose client has gone leaves at once, and the length is
-//! that of those who really wait.
+//! A request can leave the queue from any position at the cost of a look-up, so a request whose
+//! client has gone leaves at once and is not counted any longer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Something that is free is rather given to a request of the same event loop, unless another loop's has waited this much
-/// longer: waking the other loop costs about 25 µs.
+/// A free worker or connection goes to a request of the same event loop, unless a request of
+/// another loop has waited this much longer: waking another loop costs about 25 µs.
 pub const LOCALITY: Duration = Duration::from_millis(1);
 
-/// How many requests may wait, and for how long.
+/// The limits of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueLimits {
     /// Requests that may wait, on all event loops together; the next one is refused.
     pub requests: usize,
-    /// How long each may wait.
+    /// The longest wait of a request.
     pub wait: Duration,
 }
 
@@ -28,10 +28,10 @@ impl Default for QueueLimits {
     }
 }
 
-/// Requests that wait, oldest first; `L` names event loops.
+/// The waiting requests, oldest first; `L` identifies an event loop.
 #[derive(Debug)]
 pub struct WaitQueue<L, W> {
-    /// One line for each event loop. Numbers count up, so a line is in the order of arrival.
+    /// One line for each event loop. Numbers increase, so each line is in the order of arrival.
     lines: Vec<(L, BTreeMap<u64, Waiting<W>>)>,
     last: u64,
     len: usize,
@@ -43,7 +43,7 @@ struct Waiting<W> {
     waiter: W,
 }
 
-/// Where in the queue a request waits.
+/// A request's position in the queue.
 #[derive(Debug, Clone, Copy)]
 pub struct Number<L>(L, u64);
 
@@ -54,7 +54,7 @@ impl<L, W> Default for WaitQueue<L, W> {
 }
 
 impl<L: Copy + Eq, W> WaitQueue<L, W> {
-    /// Requests that wait.
+    /// The number of waiting requests.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -64,13 +64,14 @@ impl<L: Copy + Eq, W> WaitQueue<L, W> {
         self.len == 0
     }
 
-    /// Since when the oldest request waits.
+    /// The time since which the oldest request has waited.
     pub fn oldest(&self) -> Option<Instant> {
         let heads = self.lines.iter().filter_map(|(_, line)| line.first_key_value());
         heads.map(|(_, waiting)| waiting.since).min()
     }
 
-    /// Adds a request of an event loop, which has waited since then. Returns the number by which it can be removed.
+    /// Adds a request of an event loop, which has waited since the given time. Returns the number
+    /// by which it can be removed.
     pub fn push(&mut self, event_loop: L, since: Instant, waiter: W) -> Number<L> {
         self.last += 1;
         self.len += 1;
@@ -83,7 +84,7 @@ impl<L: Copy + Eq, W> WaitQueue<L, W> {
         Number(event_loop, self.last)
     }
 
-    /// Takes a request out; `None` if it has left before.
+    /// Removes a request; `None` if it has left before.
     pub fn remove(&mut self, Number(event_loop, number): Number<L>) -> Option<W> {
         let (_, line) = self.lines.iter_mut().find(|(of, _)| *of == event_loop)?;
         let waiting = line.remove(&number)?;
@@ -91,14 +92,15 @@ impl<L: Copy + Eq, W> WaitQueue<L, W> {
         Some(waiting.waiter)
     }
 
-    /// Takes out all requests.
+    /// Removes all requests.
     pub fn take(&mut self) -> Vec<W> {
         self.len = 0;
         let waiting = self.lines.drain(..).flat_map(|(_, line)| line.into_values());
         waiting.map(|waiting| waiting.waiter).collect()
     }
 
-    /// Takes out the request that gets what has become free on this event loop.
+    /// Removes the request that gets a worker or connection of this event loop: the oldest one,
+    /// with an advantage of [`LOCALITY`] for requests of the same loop.
     pub fn pop(&mut self, event_loop: L) -> Option<(L, W)> {
         let lines = self.lines.iter_mut().filter(|(_, line)| !line.is_empty());
         let (of, line) = lines.min_by_key(|(of, line)| {
@@ -141,8 +143,8 @@ mod tests {
         assert_eq!(queue.remove(numbers[5]), None);
     }
 
-    /// What a request costs that leaves must not depend on how many wait: 4,096 leave from the middle of 4,096, and the
-    /// same from among 16 times as many, in about the same time each.
+    /// The cost of leaving must not depend on the length of the queue: 4,096 requests leave from
+    /// the middle of 4,096, and of 16 times as many, in about the same time each.
     #[test]
     fn a_full_queue_is_left_as_quickly_as_a_short_one() {
         let time = |others: usize| {
@@ -156,7 +158,7 @@ mod tests {
             assert_eq!(queue.len(), others);
             begun.elapsed()
         };
-        // The best of some: the machine may be busy with other things.
+        // The best of several runs: the machine may be busy.
         let best = |others| (0..20).map(|_| time(others)).min().unwrap();
         let (few, many) = (best(0), best(15 * 4096));
         assert!(many < few * 20 + Duration::from_millis(5), "{few:?}, {many:?}");

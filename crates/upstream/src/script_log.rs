@@ -1,61 +1,64 @@
-//! What applications write to their log (`STDERR` records): one entry for each message, bounded in size and number.
+//! Log output of applications (`STDERR` records): one entry for each message, bounded in size and
+//! number.
 //!
-//! The records of one upstream go in, entries come out. No I/O, and the caller has the clock.
+//! Parses the records of one upstream into entries. No I/O; the caller passes the time.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use sendoff_report::limits::Limit;
 
-/// Entries that one upstream may log per second: room for a page that logs a line for each of a few thousand rows.
+/// The most entries per second of one upstream: enough for a page that logs a line for each of a
+/// few thousand rows.
 const ENTRIES_PER_SECOND: u64 = 5000;
-/// Bytes of entries that one upstream may log per second.
+/// The most bytes of entries per second of one upstream.
 const BYTES_PER_SECOND: usize = 1024 * 1024;
-/// The longest entry, in bytes of the application's text. A PHP stack trace of 60 frames takes about 6 KiB.
+/// The longest entry, in bytes of the application's text. A PHP stack trace of 60 frames takes
+/// about 6 KiB.
 const MAX_ENTRY: usize = 8 * 1024;
 const SECOND: Duration = Duration::from_secs(1);
-/// What stands before the second and later lines of an entry, so that no text can pass for an entry of its own.
+/// Separates the lines of an entry, so that no line can look like an entry.
 const INDENT: &str = "\n    ";
 
 /// One message.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
     /// The message, without control characters.
     pub text: String,
 }
 
-/// How bad a message is.
+/// The severity of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// The script has ended because of it.
+    /// The message reports the end of the script.
     Fatal,
-    /// The script goes on.
+    /// The script continues.
     Other,
 }
 
-/// What comes over one connection or link.
+/// The log output on one connection or link.
 #[derive(Debug)]
 pub struct ScriptLog {
     records: Records,
-    /// The beginning of a record whose end has not come: at most 64 KiB.
+    /// The beginning of an unfinished record: at most 64 KiB.
     record: Vec<u8>,
 }
 
-/// What a record is.
+/// The content of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Records {
     /// One message (`docs/handover.md` §1).
     Messages,
-    /// Text with any number of messages: FastCGI says nothing about its boundaries.
+    /// Text with any number of messages: FastCGI defines no boundaries.
     Text,
 }
 
-/// What one upstream may still log in this second.
+/// The log budget of one upstream for the current second.
 #[derive(Debug, Default)]
 pub struct Budget {
-    /// When the second began for which the counts are.
+    /// Start of the current second.
     since: Option<Instant>,
     entries: u64,
     bytes: usize,
@@ -63,12 +66,12 @@ pub struct Budget {
 }
 
 impl ScriptLog {
-    /// Reads messages that come in such records.
+    /// Parses records of this kind.
     pub fn new(records: Records) -> Self {
         Self { records, record: Vec::new() }
     }
 
-    /// Takes a piece of a record. Messages are looked for when the record is complete.
+    /// Adds a part of a record. A complete record is split into messages.
     pub fn push(
         &mut self,
         text: &[u8],
@@ -96,7 +99,8 @@ impl ScriptLog {
 }
 
 impl Budget {
-    /// A response has ended, or the upstream has: says how many entries were suppressed.
+    /// Logs the number of suppressed entries. To be called when a response or the upstream has
+    /// ended.
     pub fn flush(&mut self, mut log: impl FnMut(Entry)) {
         let suppressed = std::mem::take(&mut self.suppressed);
         if suppressed > 0 {
@@ -129,8 +133,8 @@ impl Budget {
     }
 }
 
-/// The messages in a record: as a rule one for each line, but an uncaught exception ends with the line that says where it
-/// was thrown, and stack traces belong to the message before them.
+/// The messages in a record. Usually each line is a message, but an uncaught exception extends to
+/// the line with the place where it was thrown, and a stack trace belongs to the previous message.
 fn messages(record: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = record;
     std::iter::from_fn(move || {
@@ -140,7 +144,7 @@ fn messages(record: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Bytes of the first message, with its line feed.
+/// Length of the first message in bytes, with its line feed.
 fn message_len(text: &[u8]) -> usize {
     let mut len = line_len(text);
     let first = without_prefix(&text[..len]);
@@ -167,7 +171,7 @@ fn contains(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|window| window == word)
 }
 
-/// php-fpm puts this before each message.
+/// php-fpm puts this prefix before each message.
 fn without_prefix(line: &[u8]) -> &[u8] {
     line.strip_prefix(b"PHP message: ").unwrap_or(line)
 }
@@ -237,7 +241,7 @@ mod tests {
         ];
         let expected = expected.map(|(severity, text)| Entry { severity, text });
         assert_eq!(all, expected);
-        // As php-fpm says it.
+        // With php-fpm's prefix.
         assert_eq!(entries(&format!("PHP message: {TRACE}"))[0].severity, Severity::Fatal);
         assert_eq!(entries(&format!("PHP message: {TRACE}")).len(), 1);
         assert_eq!(entries("PHP Parse error:  x in y\nmore").len(), 2);

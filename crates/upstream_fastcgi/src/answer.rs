@@ -1,4 +1,5 @@
-//! The answer to one request over a connection, without the connection: records come in, what they mean goes out.
+//! The answer to one request over a connection, without the I/O: records come in, and their meaning
+//! goes out as [`Output`].
 
 use std::collections::VecDeque;
 
@@ -11,14 +12,14 @@ use sendoff_fastcgi::{Decoder, Part};
 use sendoff_message::response::ResponseEnd;
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 
-/// Descriptors that may wait for the record that needs them: an application has one to send.
+/// Descriptors that may wait for the record that needs them: an application has only one to send.
 const MAX_WAITING_DESCRIPTORS: usize = 1;
 
 /// `protocolStatus` of an `END_REQUEST` that refuses (FastCGI 1.0 §5.5).
 pub(super) const CANT_MPX_CONN: u8 = 1;
 pub(super) const OVERLOADED: u8 = 2;
 
-/// What the application has said; `D` is a descriptor.
+/// One event of an application's answer; `D` is a descriptor.
 #[derive(Debug)]
 pub(super) enum Output<D> {
     /// Bytes of the CGI header block and the body.
@@ -31,21 +32,21 @@ pub(super) enum Output<D> {
     Piece(Piece),
     /// Text about the bytes that follow, for `sendoff explain`.
     Explanation(Bytes),
-    /// A piece of what the application writes to its log.
+    /// A part of the application's log output.
     Log { text: Bytes, ends_record: bool },
     /// The response has ended; the connection may serve the next request.
     End(Hints, ResponseEnd),
 }
 
-/// What goes over the connection besides bytes.
+/// The kind of connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Medium {
-    /// Descriptors, so that the application may know handover.
+    /// A UNIX socket. It also carries descriptors, so the application may use handover.
     Unix,
     Tcp,
 }
 
-/// Who may write to the client.
+/// The party that may write to the client.
 ///
 /// ```text
 ///  Lent ── SENT, or the first bytes of the response ──▶ Front
@@ -56,7 +57,7 @@ pub(super) enum Writer {
     Lent,
 }
 
-/// Whether the application has said anything since it got the request.
+/// State of the answer: nothing or something was received since the request was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Voice {
     Silent,
@@ -81,33 +82,35 @@ impl Answer {
         Self { id, previous, medium, writer, voice: Voice::Silent, decoder: Decoder::default() }
     }
 
-    /// Who may write to the client now.
+    /// The party that may write to the client now.
     pub(super) fn writer(&self) -> Writer {
         self.writer
     }
 
-    /// Whether the connection has served another request before.
+    /// True if the connection has served another request before.
     pub(super) fn is_after_another(&self) -> bool {
         self.previous.is_some()
     }
 
-    /// Whether nothing of a further record has come.
+    /// True if no byte of a further record has arrived.
     pub(super) fn is_at_boundary(&self) -> bool {
         self.decoder.at_boundary()
     }
 
-    /// The application has closed the connection after it was sent this many bytes of the request, which `were_read` for certain. One
-    /// that was idle may have closed a kept connection before the request came; on a new one, something was read if something was sent.
+    /// The error for a connection that the application closed after `sent` bytes of the request,
+    /// which `were_read` for certain. A retry is safe if the application has read nothing: either
+    /// no byte was sent, or it may have closed an idle kept connection before the request arrived.
     pub(super) fn closed(&self, sent: u64, were_read: bool) -> UpstreamError {
         let may_be_unread = self.previous.is_some() && !were_read;
         let is_unread = self.voice == Voice::Silent && (may_be_unread || sent == 0);
         UpstreamError::died(if is_unread { Retry::Safe } else { Retry::Unsafe })
     }
 
-    /// The next thing that the application has said; `None` until more has been received.
+    /// The next event of the answer; `None` until more bytes have been received.
     ///
     /// # Errors
-    /// The application takes no request now, or talks nonsense. The connection is of no more use.
+    /// The application refuses the request, or breaks the protocol. The connection cannot be used
+    /// any longer.
     pub(super) fn next<D>(
         &mut self,
         received: &mut BytesMut,
@@ -135,7 +138,8 @@ impl Answer {
         let (Part::Stream { kind, request_id, .. }
         | Part::EndOfStream { kind, request_id }
         | Part::Record { kind, request_id, .. }) = part;
-        // php-fpm writes what a script says after fastcgi_finish_request() behind the end of its response.
+        // php-fpm sends a script's output after fastcgi_finish_request() behind the end of its
+        // response.
         if Some(request_id) == self.previous {
             return Ok(None);
         }
@@ -201,7 +205,7 @@ impl Answer {
 }
 
 pub(super) fn end(content: &[u8]) -> Result<ResponseEnd, UpstreamError> {
-    // It says that it has not begun with the request.
+    // With these statuses the application states that it has not begun with the request.
     let busy = |why| UpstreamError::new(UpstreamErrorKind::Overloaded, Retry::Safe, why);
     let EndRequest { app_status, protocol_status } =
         EndRequest::decode(content).map_err(malformed)?;
@@ -258,7 +262,7 @@ mod tests {
         Answer::new(2, Some(1), medium, writer)
     }
 
-    /// What these pieces say, neighbouring bytes joined, or the error.
+    /// The events in these pieces, neighbouring bytes joined, or the error.
     fn hear(
         answer: &mut Answer,
         pieces: &[&[u8]],
@@ -303,7 +307,7 @@ mod tests {
             assert_eq!(heard.as_ref(), Ok(&whole), "cut at {cut}");
             assert!(answer.is_at_boundary());
         }
-        // Over TCP the hints mean nothing.
+        // Over TCP, hints are ignored.
         let tcp = hear(&mut answer(Medium::Tcp, Writer::Front), &[&end(0)], &[]).unwrap();
         assert!(tcp[0].contains("direct: None"));
     }

@@ -1,6 +1,7 @@
-//! FastCGI applications, the programs of pools among them: connections that are kept, and requests over them.
+//! FastCGI applications, including the programs of pools: their kept connections, and the requests
+//! over them.
 //!
-//! Which request gets which connection: `connections.rs`. What goes over it: `driver.rs`.
+//! `connections.rs` decides which request gets which connection; `driver.rs` does the I/O.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
@@ -32,8 +33,9 @@ use super::shared::{Over, Seat, Sharing};
 #[cfg(test)]
 mod tests;
 
-/// The pause after a new connection until another one may be tried although no process has taken the first. Over UNIX
-/// sockets the kernel says whether a process has begun to read, over TCP only an answer does.
+/// The pause after a new connection until the next one may be tried although no process has taken
+/// the first. Over UNIX sockets the kernel shows that a process has begun to read, over TCP only an
+/// answer does.
 const PATIENCE_UNIX: Duration = Duration::from_secs(1);
 const PATIENCE_TCP: Duration = Duration::from_millis(1);
 
@@ -47,32 +49,33 @@ pub struct Application {
     sharing: Arc<Sharing>,
 }
 
-/// What an application has to do.
+/// The load of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApplicationLoad {
     /// Requests that wait for a process.
     pub waiting: usize,
-    /// Requests that a process has.
+    /// Requests that a process works on.
     pub busy: usize,
-    /// Requests that it was given since the front knows it.
+    /// Requests that it was given since the front has known it.
     pub requests: u64,
 }
 
 impl Application {
-    /// An application at `address` that may be silent for `timeout` while it has a request, with the usual limits.
+    /// An application at `address` with the usual limits. `timeout` is the longest silence during a
+    /// request.
     #[must_use]
     pub fn new(address: Address, timeout: Duration) -> Arc<Self> {
         Self::with_limits(address, timeout, QueueLimits::default())
     }
 
-    /// The same; `limits` are those of requests that wait for a connection.
+    /// As [`new`](Self::new), with `limits` for requests that wait for a connection.
     #[must_use]
     pub fn with_limits(address: Address, timeout: Duration, limits: QueueLimits) -> Arc<Self> {
         Self::with_peer(Peer::new(address, None, timeout), limits)
     }
 
-    /// The program of a pool, which may be silent for `timeout` while it has a request; `limits` are those of requests that wait for a
-    /// connection.
+    /// The program of a pool. `timeout` is the longest silence during a request; `limits` apply to
+    /// requests that wait for a connection.
     #[must_use]
     pub fn of_pool(program: Arc<Program>, timeout: Duration, limits: QueueLimits) -> Arc<Self> {
         let address = Address::Pool(program.name().to_owned());
@@ -86,7 +89,8 @@ impl Application {
         Arc::new(Self { peer, connections, requests: AtomicU64::new(0), sharing })
     }
 
-    /// It gets no more connections than this at a time; `None`: as many as it says, or is found to take.
+    /// Limits its connections; `None`: the limit is the number that the application reports, or is
+    /// found by trial.
     pub fn limit(&self, limit: Option<NonZeroUsize>) {
         if limit.is_some() {
             self.sharing.is_configured();
@@ -94,38 +98,39 @@ impl Application {
         self.connections.limit(limit);
     }
 
-    /// Whether it can be connected to.
+    /// Connects to it, to find out if it is up.
     ///
     /// # Errors
-    /// Why not.
+    /// It cannot be reached.
     pub(super) async fn probe(&self) -> Result<(), UpstreamError> {
         self.peer.reach().await.map(drop)
     }
 
-    /// Closes connections that have been idle for too long, or on which the application says something between requests; while
-    /// descriptors `are_scarce`, all idle ones.
+    /// Closes connections that have been idle for too long, or on which the application has sent
+    /// something between requests. While descriptors `are_scarce`, closes all idle ones.
     pub(super) fn close_old(&self, are_scarce: bool) {
         self.connections.close_old(|kept| !are_scarce && kept.parked.is_quiet());
     }
 
-    /// Whether it is the program of a pool: nothing but a request ends its processes at work, apart from the system.
+    /// True for the program of a pool. The server lets its processes finish their work, so a
+    /// process that dies at work was ended by its request or by the system.
     pub fn is_program(&self) -> bool {
         self.peer.program.is_some()
     }
 
-    /// Connections that it has closed when it should not have.
+    /// Connections that it has closed while they were in use or kept.
     #[must_use]
     pub fn connections_lost(&self) -> u64 {
         self.peer.lost.load(Ordering::Relaxed)
     }
 
-    /// Whether descriptors can pass to it.
+    /// True if descriptors can be passed to it.
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.peer.is_local()
     }
 
-    /// What it has to do.
+    /// Its current load.
     #[must_use]
     pub fn load(&self) -> ApplicationLoad {
         let (waiting, connections) = self.connections.load();
@@ -135,38 +140,40 @@ impl Application {
         ApplicationLoad { waiting, busy, requests: self.requests.load(Ordering::Relaxed) }
     }
 
-    /// Whether `region` should be announced to it.
+    /// True if `region` should be announced to it.
     #[must_use]
     pub fn knows_region(&self) -> bool {
         self.peer.hints().region
     }
 
-    /// The clients' sockets that it may be lent.
+    /// The kinds of client sockets that it may be lent.
     #[must_use]
     pub fn knows_direct(&self) -> Sockets {
         self.peer.hints().direct
     }
 
-    /// Whether the channel should be announced to it. Others would show the parameter to their scripts.
+    /// True if the channel should be announced to it. An application that does not know the channel
+    /// would pass the parameter on to its scripts.
     #[must_use]
     pub fn knows_channel(&self) -> bool {
         self.peer.knows_channel()
     }
 
-    /// Remembers whether it says so in its responses. Over TCP no descriptors pass, whatever it says.
+    /// Notes if its last response announced that it knows the channel. Over TCP this is always
+    /// false, because no descriptors can be passed.
     pub fn says_it_knows_channel(&self, knows: bool) {
         self.peer.note_channel(knows);
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.peer.address
     }
 
-    /// Gives the application a request: over a shared connection if the application multiplexes, otherwise over an exclusive one.
-    /// The socket of its `client` goes along if the request lends it and the application at the other end of a kept connection knows what
-    /// to do with it.
+    /// Gives the application a request: over a shared connection if the application multiplexes,
+    /// otherwise over an exclusive one. The socket of `client` is sent along if the request lends
+    /// it and the application has announced on this kept connection that it can use it.
     ///
     /// # Errors
     /// It cannot be reached.
@@ -199,7 +206,7 @@ impl Application {
         Ok(exchange)
     }
 
-    /// Gives the application a request on a connection that it has alone.
+    /// Gives the application a request on an exclusive connection.
     fn drive(
         self: &Arc<Self>,
         connection: Connection,
@@ -216,7 +223,7 @@ impl Application {
         FastcgiExchange { application, inbox, may_be_silent, framed, knows_direct, carrier, turn }
     }
 
-    /// A connection for one request; `None`: it is to share one.
+    /// A connection for one request; `None`: the request is to share a connection.
     async fn connection(self: &Arc<Self>, over: Over) -> Result<Option<Connection>, UpstreamError> {
         loop {
             self.sharing.make_room();
@@ -245,59 +252,60 @@ impl Application {
     }
 }
 
-/// Whether as many connections wait already as the application lets wait.
+/// True if the application's backlog is full.
 fn is_full(error: &UpstreamError) -> bool {
     error.kind() == UpstreamErrorKind::Overloaded
 }
 
-/// One request to an application and its response. Dropped before the last event, it closes the connection, or has the application abort
-/// the request if others share it.
+/// One request to an application and its response. Dropping it before the last event closes the
+/// connection; on a shared connection, the application is told to abort the request.
 #[derive(Debug)]
 pub struct FastcgiExchange {
     application: Arc<Application>,
     inbox: Rc<Inbox>,
-    /// The rest of the body comes elsewhere.
+    /// The rest of the body comes on a link.
     may_be_silent: Rc<Cell<bool>>,
     framed: RefCell<Option<Framed>>,
     knows_direct: bool,
     carrier: Carrier,
-    /// Until the exchange has ended, the host counts as busy with it.
+    /// Counts the exchange as work of its host until it ends.
     turn: Option<Turn<Application>>,
 }
 
-/// What carries a request and its answer.
+/// The carrier of a request and its answer.
 #[derive(Debug)]
 enum Carrier {
-    /// A connection that it has alone, by this task.
+    /// The task of an exclusive connection.
     Own(AbortHandle),
     Shared(Seat),
 }
 
 impl FastcgiExchange {
-    /// Whether other requests share its connection, so that one of its own may be better for it.
+    /// True if other requests share its connection, so that an exclusive one may be better for it.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         matches!(self.carrier, Carrier::Shared(_))
     }
 
-    /// The body is framed and may move to a link; `rest` is what of it came with the header block.
+    /// The body is framed and may move to a link. `rest` is the part of it that came with the
+    /// header block.
     pub fn expect_frames(&mut self, claim: Rc<Claim>, rest: Bytes) {
         *self.framed.get_mut() = Some(Framed::new(claim, rest));
     }
 
-    /// The application; of an upstream, which of its hosts.
+    /// The application as named in logs; for an upstream, with the host.
     pub fn who(&self) -> String {
         let address = self.application.address();
         let upstream = self.turn.as_ref().and_then(Turn::upstream);
         upstream.map_or_else(|| address.to_string(), |name| format!("upstream:{name}, {address}"))
     }
 
-    /// The host has this exchange until its end.
+    /// Counts the exchange as work of its host until it ends.
     pub fn hold(&mut self, turn: Turn<Application>) {
         self.turn = Some(turn);
     }
 
-    /// The next event, if it is there already.
+    /// The next event, if it is available.
     pub fn try_next(&self) -> Option<Event> {
         let mut framed = self.framed.borrow_mut();
         let Some(framed) = &mut *framed else { return self.inbox.take() };
@@ -337,13 +345,14 @@ impl FastcgiExchange {
         &self.application
     }
 
-    /// Whether it could have been lent the client's socket: on a new connection, none is.
+    /// True if the application could have been lent the client's socket. It never can on a new
+    /// connection.
     #[must_use]
     pub fn knows_direct(&self) -> bool {
         self.knows_direct
     }
 
-    /// Whether the body may move to a link, and files with it.
+    /// True if the body, and files with it, may come on a link.
     #[must_use]
     pub fn is_framed(&self) -> bool {
         self.framed.borrow().is_some()
@@ -353,7 +362,7 @@ impl FastcgiExchange {
 impl Drop for FastcgiExchange {
     fn drop(&mut self) {
         match &self.carrier {
-            // The inbox may have ended by a failure of the disk.
+            // The inbox may have ended because the disk failed.
             Carrier::Shared(seat) => seat.give_up(),
             Carrier::Own(task) if !self.inbox.has_ended() => task.abort(),
             Carrier::Own(_) => {}

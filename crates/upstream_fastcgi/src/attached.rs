@@ -1,4 +1,5 @@
-//! What a site is attached to: one FastCGI application, or the hosts of an upstream, each of which is one.
+//! The attachment of a site: one FastCGI application, or the hosts of an upstream, which are one
+//! application each.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -14,19 +15,20 @@ use tokio::task::JoinHandle;
 
 use super::application::Application;
 
-/// How often idle connections are looked at.
+/// The pause between two sweeps of idle connections.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An attachment of a site.
 pub type Attached = Arc<Hosts<Application>>;
 
-/// An application alone.
+/// The attachment of a single application.
 pub fn attached(application: Arc<Application>) -> Attached {
     let address = application.address().clone();
     Hosts::single(application, address)
 }
 
-/// An upstream. Its hosts may be silent for `timeout` while they have a request. They are known once [`tend`] looks after it.
+/// An upstream. `timeout` is a host's longest silence during a request. The hosts become known once
+/// [`tend`] runs.
 pub fn hosts_of(upstream: &Upstream, timeout: Duration) -> Attached {
     let limit = upstream.connections.and_then(|n| NonZeroUsize::new(n.try_into().ok()?));
     Hosts::new(&upstream.name, Rules::of(upstream), move |address: &Address| {
@@ -37,7 +39,8 @@ pub fn hosts_of(upstream: &Upstream, timeout: Duration) -> Attached {
     })
 }
 
-/// Closes connections that have been idle for too long, for ever; while descriptors are scarce, all that are idle.
+/// Closes connections that have been idle for too long; while descriptors are scarce, all idle
+/// ones. Runs forever.
 pub async fn sweep(attached: Vec<Attached>) {
     loop {
         tokio::time::sleep(SWEEP_INTERVAL).await;
@@ -46,7 +49,8 @@ pub async fn sweep(attached: Vec<Attached>) {
     }
 }
 
-/// Looks after the hosts of an upstream. The tasks run for ever on the event loop of the caller.
+/// Keeps the list of an upstream's hosts and their states up to date. The tasks run forever on the
+/// event loop of the caller.
 pub fn tend(attached: &Attached, upstream: &Upstream) -> Vec<JoinHandle<()>> {
     hosts::tend(attached, upstream, |host: Arc<Application>| async move { host.probe().await })
 }

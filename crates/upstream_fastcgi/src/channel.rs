@@ -1,5 +1,5 @@
-//! The channel: processes of FastCGI applications on this host open links to the front (`docs/handover.md` §8), and hand
-//! over on them what they would otherwise copy.
+//! The channel: processes of FastCGI applications on this host open links to the front
+//! (`docs/handover.md` §8), and hand over on them data that they would otherwise copy.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -26,14 +26,16 @@ use tokio::time::timeout;
 
 /// Registrations that may wait to be taken.
 const BACKLOG: i32 = 128;
-/// Registrations at work at a time: every process on this host may connect, and could otherwise use up all descriptors.
+/// Registrations in progress at the same time: every process on this host may connect, and could
+/// otherwise use up all descriptors.
 const MAX_REGISTERING: usize = 64;
-/// How long a process may take from its connect to its message, which are two system calls.
+/// The longest time from a process's connect to its message, which are two consecutive system
+/// calls.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long accepting pauses when descriptors have run out.
+/// The pause in accepting after descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Where processes register: the same for all event loops.
+/// The place where processes register, the same for all event loops.
 #[derive(Clone)]
 pub struct Channel {
     name: String,
@@ -48,11 +50,12 @@ impl fmt::Debug for Channel {
 }
 
 impl Channel {
-    /// A channel for this many event loops, and its listener. The socket is abstract: a process may register if it has the
-    /// token, wherever it looks from (`chroot`, another user, a `/tmp` of its own) in the same network namespace.
+    /// A channel for this number of event loops, and its listener. The socket is abstract: any
+    /// process in the same network namespace may register if it has the token, regardless of its
+    /// file system (`chroot`, another user, a private `/tmp`).
     ///
     /// # Errors
-    /// Too many event loops, or those of `bind(2)`.
+    /// There are too many event loops, or an error of `bind(2)`.
     pub fn open(event_loops: usize) -> io::Result<(Self, OwnedFd)> {
         let links = u8::try_from(event_loops).map_err(io::Error::other)?;
         let token = random_secret()?;
@@ -65,8 +68,8 @@ impl Channel {
         Ok((Self { name, token, links }, socket))
     }
 
-    /// Announces the channel for one request: the value of the parameter, and the claim with which the request's body may
-    /// come on the link of this event loop.
+    /// Announces the channel for one request. Returns the value of the parameter, and the claim
+    /// with which the response's body may come on the link of this event loop.
     ///
     /// # Errors
     /// The kernel has no random bits.
@@ -86,7 +89,7 @@ impl Channel {
         Ok((announcement.encode(), claim))
     }
 
-    /// Takes registrations and gives every event loop its link, for ever.
+    /// Accepts registrations and gives every event loop its link. Runs forever.
     ///
     /// # Errors
     /// The listener could not be registered with the event loop.
@@ -95,7 +98,8 @@ impl Channel {
         listener: OwnedFd,
         loops: Vec<UnboundedSender<NewLink>>,
     ) -> io::Result<()> {
-        // A packet socket; the type is used to wait for it and for nothing else. The same below.
+        // This is a packet socket; the stream type serves only to wait for it. The same holds
+        // below.
         let listener = UnixStream::from_std(listener.into())?;
         let places = Arc::new(Semaphore::new(MAX_REGISTERING));
         loop {
@@ -152,7 +156,7 @@ impl Channel {
         {
             let number = u8::try_from(number).map_err(io::Error::other)?;
             let new = NewLink { origin: Origin::Channel, pid, number, socket, guard };
-            // A loop that has ended needs no link.
+            // An event loop that has ended needs no link.
             drop(event_loop.send(new));
         }
         rustix::net::send(&socket, &[REGISTERED], SendFlags::NOSIGNAL)?;

@@ -1,22 +1,26 @@
-//! Which request gets which connection to a FastCGI application, and when a new one is made.
+//! Assignment of requests to connections of a FastCGI application, and the decision to make a new
+//! connection.
 //!
-//! Such an application gives a process (or a thread) to each connection for as long as it is open. As many connections as
-//! processes, and none more, would be best: another one only waits in the listener's queue, and the process that takes it
-//! must leave a connection for it, with all that both ends have prepared there.
+//! Such an application occupies a process (or a thread) with each connection while the connection
+//! is open. The ideal is one connection per process: a further connection sits in the backlog, and
+//! the process that accepts it must first close another one, with everything that both ends have
+//! prepared there.
 //!
-//! If the number of processes is known ([`Connections::limit`]), connections are made as requests need them up to it, and
-//! none beyond. If not, requests wait here, oldest first, for a connection that is kept, and one at a time tries a new one:
+//! If the number of processes is known ([`Connections::limit`]), connections are made on demand up
+//! to it. If not, requests wait here, oldest first, for a kept connection, and one request at a
+//! time tries a new one:
 //!
 //! ```text
 //!   new ──────────▶ untaken ─────── a process begins to read ──────▶ in use ◀──────▶ idle
 //!                     │                                                ▲
 //!                     └─ not within `WAKE_UP`: all are busy. The next  ┘
-//!                        one that would be kept is closed, and its
-//!                        process takes this one
+//!                        connection that would be kept is closed, and
+//!                        its process takes this one
 //! ```
-//! If a process took the attempt by itself, the next may follow at once; if not, none is made for a while. A process needs time
-//! to wake up, far more of it on a busy machine than a small response takes. Without `WAKE_UP`, the first response on another
-//! connection looked like proof that no process was free, and applications of six threads got one or two connections.
+//! If a process took the new connection by itself, the next may follow at once; if not, no
+//! connection is tried for a while. A process needs time to wake up: on a busy machine far more
+//! than a small response takes. Without `WAKE_UP`, the first response on another connection looked
+//! like proof that no process was free, and applications of six threads got one or two connections.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -33,25 +37,27 @@ use tokio::time::Instant;
 #[cfg(test)]
 mod tests;
 
-/// Connections to one application that are kept while idle.
+/// The most idle connections that are kept to one application.
 const MAX_IDLE: usize = 32;
-/// How long a connection is kept while idle: others may use the application too.
+/// The idle timeout of a connection. It is short, because other servers may use the application
+/// too.
 const IDLE_TIME: Duration = Duration::from_secs(2);
-/// How long a connection is used. Its process then looks whether another server has a connection for it.
+/// The maximum age of a connection in use. Its process then gets the chance to accept a connection
+/// of another server.
 const MAX_AGE: Duration = Duration::from_secs(2);
 
-/// The pause after a new connection for which no process was free, until another one is tried; it doubles each time.
+/// The pause after a new connection for which no process was free. It doubles each time.
 const HOLD_MIN: Duration = Duration::from_millis(50);
 const HOLD_MAX: Duration = Duration::from_secs(1);
 
-/// The time in which a process that is free takes a new connection, and one that was set free for it (or takes one of another
-/// server).
+/// The time in which a free process accepts a new connection. A process that was set free for a
+/// connection gets the same time; it may accept a connection of another server instead.
 const WAKE_UP: Duration = Duration::from_millis(20);
 
 /// The connections to one application, for all event loops.
 #[derive(Debug)]
 pub(super) struct Connections<C> {
-    /// A new connection that was not taken for this long does not keep others from being tried.
+    /// A new connection that was not taken for this long no longer delays further attempts.
     patience: Duration,
     limits: QueueLimits,
     state: Mutex<State<C>>,
@@ -59,24 +65,25 @@ pub(super) struct Connections<C> {
 
 #[derive(Debug)]
 struct State<C> {
-    /// Used last at the end.
+    /// The last one was used most recently.
     idle: VecDeque<Idle<C>>,
     waiting: WaitQueue<ThreadId, Waiter<C>>,
-    /// The connections that the application takes at a time; `None`: to be found out.
+    /// The most connections at a time; `None`: to be found by trial.
     limit: Option<NonZeroUsize>,
-    /// All connections, with those that are being made.
+    /// All connections, including those that are being made.
     open: usize,
-    /// Connections among them that no process is known to have.
+    /// The open connections that no process is known to read.
     untaken: usize,
-    /// Connections among these for which no process was set free.
+    /// The untaken connections for which no process was set free.
     wanted: usize,
-    /// When a connection was made last.
+    /// The time at which the last connection was made.
     newest: Instant,
-    /// When a process was set free, or a connection made, last: since then there has been one to take it, perhaps.
+    /// The time at which a process was last set free or a connection made. The process gets
+    /// `WAKE_UP` from then on to take a connection.
     awaited: Instant,
     hold_until: Instant,
     hold: Duration,
-    /// The task that tries a new connection in time.
+    /// The task that tries new connections when their time has come.
     timekeeper: Option<AbortHandle>,
 }
 
@@ -93,18 +100,18 @@ struct Waiter<C> {
     grant: oneshot::Sender<Grant<C>>,
 }
 
-/// What a request gets.
+/// The answer to a request for a connection.
 #[derive(Debug)]
 pub(super) enum Grant<C> {
-    /// A kept connection.
+    /// Permission to use this kept connection.
     Kept(Place<C>, C),
-    /// The right to make one.
+    /// Permission to make a new connection.
     New(Place<C>),
-    /// None: requests may share connections from now on.
+    /// Requests may share connections from now on.
     Shared,
 }
 
-/// A connection as it is counted. Dropping it says that the connection is closed.
+/// The place of a connection in the counts. Dropping it reports the connection as closed.
 #[derive(Debug)]
 pub(super) struct Place<C> {
     of: Arc<Connections<C>>,
@@ -119,11 +126,11 @@ pub(super) struct Place<C> {
 enum Stage {
     Untaken,
     Taken,
-    /// The connection is idle or closed, and counted as such.
+    /// The place is no longer counted here: the connection is idle or closed.
     Left,
 }
 
-/// A request's place in the queue. Dropping it leaves the queue.
+/// A request's place in the queue. Dropping it removes the request from the queue.
 struct Turn<'a, C> {
     of: &'a Connections<C>,
     number: Number<ThreadId>,
@@ -131,7 +138,7 @@ struct Turn<'a, C> {
 
 impl<C> Drop for Turn<'_, C> {
     fn drop(&mut self) {
-        // The lock is released before the sender is dropped.
+        // The lock must be released before the sender is dropped.
         let left = self.of.state().waiting.remove(self.number);
         drop(left);
     }
@@ -156,8 +163,8 @@ impl<C: Send + 'static> Connections<C> {
         Arc::new(Self { patience, limits, state: Mutex::new(state) })
     }
 
-    /// No more connections than this from now on; `None`: as many as the application is found to take. Those that are open
-    /// beyond it are closed when they would be kept.
+    /// Sets the most connections from now on; `None`: the limit is to be found by trial. Surplus
+    /// connections are closed instead of being kept.
     pub(super) fn limit(self: &Arc<Self>, limit: Option<NonZeroUsize>) {
         let mut state = self.state();
         if state.limit == limit {
@@ -168,8 +175,8 @@ impl<C: Send + 'static> Connections<C> {
         self.try_new();
     }
 
-    /// Waits for a connection, for a request that may go over a kept one only if it is `repeatable`. A request that is
-    /// dropped while it waits leaves the queue at once.
+    /// Waits for a connection. Only a `repeatable` request gets a kept one, because the application
+    /// may be closing it. A request that is dropped while it waits leaves the queue at once.
     pub(super) async fn acquire(
         self: &Arc<Self>,
         repeatable: bool,
@@ -196,7 +203,7 @@ impl<C: Send + 'static> Connections<C> {
             let (grant, granted) = oneshot::channel();
             let event_loop = thread::current().id();
             let number = state.waiting.push(event_loop, now, Waiter { repeatable, grant });
-            // An event loop that ends takes its tasks with it.
+            // The task dies with its event loop.
             if state.timekeeper.as_ref().is_none_or(AbortHandle::is_finished) {
                 let task = tokio::task::spawn_local(Arc::clone(self).keep_time());
                 state.timekeeper = Some(task.abort_handle());
@@ -219,7 +226,7 @@ impl<C: Send + 'static> Connections<C> {
         UpstreamError::new(UpstreamErrorKind::WaitTimedOut, Retry::Safe, why)
     }
 
-    /// The right to make a connection that requests share, if no request waits for one of its own.
+    /// Permission to make a shared connection; `None` if a request waits for an exclusive one.
     pub(super) fn another(self: &Arc<Self>) -> Option<Place<C>> {
         let mut state = self.state();
         let now = Instant::now();
@@ -231,13 +238,13 @@ impl<C: Send + 'static> Connections<C> {
         Some(self.place(now, Stage::Untaken))
     }
 
-    /// Whether requests are queued because the application's limit of connections is reached.
+    /// True if requests wait because the limit of connections is reached.
     pub(super) fn are_wanted(&self) -> bool {
         let state = self.state();
         state.limit.is_some() && !state.waiting.is_empty()
     }
 
-    /// Those that wait need no connection of their own: requests may share them.
+    /// Dismisses all waiting requests: they may share connections from now on.
     pub(super) fn dismiss(&self) {
         let waiting = self.state().waiting.take();
         for waiter in waiting {
@@ -245,7 +252,7 @@ impl<C: Send + 'static> Connections<C> {
         }
     }
 
-    /// Tries new connections when it is time to, as long as requests wait.
+    /// Tries new connections when their time has come. Ends when no request waits.
     async fn keep_time(self: Arc<Self>) {
         loop {
             let at = {
@@ -261,14 +268,15 @@ impl<C: Send + 'static> Connections<C> {
         }
     }
 
-    /// How many requests wait for a connection or a process, and how many have both.
+    /// The number of requests that wait for a connection or a process, and of requests that have
+    /// both.
     pub(super) fn load(&self) -> (usize, usize) {
         let state = self.state();
         let waiting = state.waiting.len() + state.untaken;
         (waiting, state.open.saturating_sub(state.idle.len() + state.untaken))
     }
 
-    /// Closes those that have been idle for too long, or are not quiet.
+    /// Closes connections that have been idle for too long, or are not quiet.
     pub(super) fn close_old(&self, is_quiet: impl Fn(&C) -> bool) {
         let now = Instant::now();
         let mut state = self.state();
@@ -282,7 +290,8 @@ impl<C: Send + 'static> Connections<C> {
 
 impl<C> Connections<C> {
     fn state(&self) -> MutexGuard<'_, State<C>> {
-        // A panic elsewhere cannot leave the lists half changed: nothing between lock and unlock panics.
+        // A panic elsewhere cannot leave the lists inconsistent: no code between lock and unlock
+        // panics.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -290,7 +299,7 @@ impl<C> Connections<C> {
         Place { of: Arc::clone(self), made, stage }
     }
 
-    /// Lets those who wait make new connections, if it is time to.
+    /// Lets waiting requests make new connections, if their time has come.
     fn try_new(self: &Arc<Self>) {
         loop {
             let mut state = self.state();
@@ -301,12 +310,13 @@ impl<C> Connections<C> {
             let Some(waiter) = state.next_waiter() else { return };
             state.make_another(now);
             drop(state);
-            // Refused, it ends like a connection that failed.
+            // If the waiter is gone, dropping the grant counts the connection as closed.
             drop(waiter.grant.send(Grant::New(self.place(now, Stage::Untaken))));
         }
     }
 
-    /// One connection is gone and its process free: the request that has waited longest may make another.
+    /// A connection was closed and its process is free: the request that has waited longest may
+    /// make a new one.
     fn replace(self: &Arc<Self>, mut state: MutexGuard<'_, State<C>>) {
         let Some(waiter) = state.next_waiter() else {
             state.open -= 1;
@@ -324,7 +334,7 @@ impl<C> State<C> {
         if newest { self.idle.pop_back() } else { self.idle.pop_front() }
     }
 
-    /// When the next new connection may be tried, if nothing happens until then and there is no limit.
+    /// The time of the next attempt without a limit, unless an event allows it earlier.
     fn next_try(&self, patience: Duration) -> Instant {
         if self.untaken == 0 {
             return self.hold_until;
@@ -340,29 +350,30 @@ impl<C> State<C> {
         }
     }
 
-    /// When to look whether a new connection may be tried.
+    /// The time of the next check for a new connection.
     fn next_look(&self, patience: Duration, now: Instant) -> Instant {
         match self.limit {
-            // Below the limit nothing else delays it; at the limit, whatever ends sees to the next.
+            // Below the limit, only `hold_until` delays a connection; at the limit, the end of
+            // another request triggers the next.
             Some(_) => self.hold_until.max(now + HOLD_MIN),
             None => self.next_try(patience),
         }
     }
 
-    /// One more connection, for which no process may be free.
+    /// Counts an additional connection, for which possibly no process is free.
     fn make_another(&mut self, now: Instant) {
         self.open += 1;
         self.wanted += 1;
         self.make_instead(now);
     }
 
-    /// A new connection for one that is closed: the process of that one is free for it.
+    /// Counts a new connection in place of a closed one, whose process is free for it.
     fn make_instead(&mut self, now: Instant) {
         self.untaken += 1;
         (self.newest, self.awaited) = (now, now);
     }
 
-    /// Whether a new connection has waited for a process for too long.
+    /// True if a new connection has waited for a process for too long.
     fn is_overdue(&self, now: Instant) -> bool {
         self.untaken > 0 && now.duration_since(self.awaited) > WAKE_UP
     }
@@ -382,7 +393,7 @@ impl<C> State<C> {
 }
 
 impl<C: Send + 'static> Place<C> {
-    /// A process has begun to read what the connection brought.
+    /// Notes that a process has begun to read the request on the connection.
     pub(super) fn is_taken(&mut self) {
         if self.stage != Stage::Untaken {
             return;
@@ -391,7 +402,7 @@ impl<C: Send + 'static> Place<C> {
         let mut state = self.of.state();
         state.untaken -= 1;
         if state.wanted > state.untaken {
-            // No process had to be set free for it.
+            // The process took it by itself: another one may be free as well.
             state.wanted = state.untaken;
             (state.hold, state.hold_until) = (HOLD_MIN, self.made);
             drop(state);
@@ -403,12 +414,13 @@ impl<C: Send + 'static> Place<C> {
         self.stage != Stage::Untaken
     }
 
-    /// The listener's queue was full.
+    /// Delays further attempts, because the listener's backlog was full.
     pub(super) fn back_off(&self) {
         self.of.state().back_off(Instant::now());
     }
 
-    /// The connection serves the next request, unless its process is needed elsewhere.
+    /// Keeps the connection for the next request, unless its process is needed for another
+    /// connection.
     pub(super) fn keep(mut self, connection: C) {
         self.is_taken();
         self.stage = Stage::Left;
@@ -440,7 +452,7 @@ impl<C: Send + 'static> Place<C> {
             Grant::Kept(self.of.place(self.made, Stage::Taken), connection)
         } else {
             state.make_instead(now);
-            // Closed before the other is made.
+            // The old connection must be closed before the new one is made.
             drop(connection);
             Grant::New(self.of.place(now, Stage::Untaken))
         };

@@ -1,5 +1,5 @@
-//! One exchange with a FastCGI application, from the first byte of the request to the end of the answer: the I/O around
-//! `answer.rs` and `outgoing.rs`.
+//! One exchange with a FastCGI application, from the first byte of the request to the end of the
+//! answer: the I/O for `answer.rs` and `outgoing.rs`.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -28,43 +28,45 @@ use super::outgoing::Outgoing;
 use super::peer::{Connection, Kept, Last, Peer};
 use super::stream::Stream;
 
-/// What one read may bring, in bytes.
+/// The most bytes of one read.
 const RECEIVE: usize = 64 * 1024;
 /// A buffer with less room than this is replaced before the next read.
 const RECEIVE_MIN: usize = 16 * 1024;
 
-/// Sends a request and receives its answer at the same time: an application may answer before it has read everything,
-/// and wait for its answer to be taken.
+/// Sends a request and receives its answer at the same time: an application may answer before it
+/// has read the whole request, and block until its answer is read.
 pub(super) struct Driver {
     peer: Arc<Peer>,
     place: Place<Kept>,
     stream: Stream,
-    /// What of a new connection's bytes the peer had not read at the last look, in the kernel's counting.
+    /// Bytes on a new connection that the peer had not read at the last check, as the kernel counts
+    /// them.
     unread: u64,
-    /// The event loop was told to forget that something can be written.
+    /// The connection's writable state was cleared in the event loop.
     forgot_writable: bool,
-    /// The other end of this connection knows what to do with a client's socket.
+    /// The application has announced on this connection that it can use a client's socket.
     pub(super) knows_direct: bool,
-    /// The client's socket, which the application has, too.
+    /// The client's socket, if it was also lent to the application.
     lent: Option<LentClient>,
     outgoing: Outgoing,
     answer: Answer,
     buffer: BytesMut,
-    /// Those that no record has needed yet.
+    /// Received descriptors that no record has claimed yet.
     descriptors: VecDeque<OwnedFd>,
     region: LinkRegion,
     log: ScriptLog,
     pub(super) inbox: Rc<Inbox>,
-    /// The rest of the body comes on a link, which has a clock of its own.
+    /// The rest of the body comes on a link, which has a timeout of its own.
     pub(super) may_be_silent: Rc<Cell<bool>>,
-    /// What its log says of the end of the response.
+    /// The end of the response as the application's log indicates it.
     ending: ResponseEnd,
     label: Rc<str>,
 }
 
 impl Driver {
-    /// A `request` over a `connection`. The socket of its `client` goes along if the request lends it and the other end of
-    /// a kept connection knows what to do with it.
+    /// An exchange of `request` over `connection`. The socket of `client` is sent along if the
+    /// request lends it and the application has announced on this kept connection that it can use
+    /// it.
     pub(super) fn new(
         peer: Arc<Peer>,
         connection: Connection,
@@ -119,7 +121,8 @@ impl Driver {
         drop(lent);
         inbox.push(match result {
             Ok((hints, ending)) => {
-                // What else may be on its way in either direction would be taken for the next request's.
+                // Bytes still in flight in either direction would be mistaken for a part of the
+                // next exchange.
                 let is_quiet = buffer.is_empty() && descriptors.is_empty();
                 if outgoing.ended
                     && is_quiet
@@ -179,23 +182,24 @@ impl Driver {
         self.answer.closed(self.outgoing.sent, self.stream.was_read())
     }
 
-    /// Sends what a kept connection takes of the request, and what is lent along with it.
+    /// Sends as much of the request as a kept connection takes, with the lent descriptor.
     fn send_at_once(&mut self) -> Result<(), UpstreamError> {
         let descriptor = self.lent.as_ref().map(|lent| lent.socket.as_fd());
         let Ok(bytes) = self.outgoing.bytes() else { return Ok(()) };
         match self.stream.write_at_once(bytes, descriptor) {
             Ok(n) => self.outgoing.advance(n),
-            // The descriptor must go along with the first byte.
+            // The descriptor must be sent with the first byte.
             Err(_) if descriptor.is_some() => return Err(self.closed()),
             Err(_found_again) => {}
         }
         Ok(())
     }
 
-    /// Sends what the connection takes. `open` becomes false when the peer takes no more: it may have answered all the
-    /// same.
+    /// Sends as much as the connection takes. Sets `open` to false when the peer stops reading; it
+    /// may still have answered.
     fn send(&mut self, open: &mut bool) -> Result<bool, UpstreamError> {
-        // In two pieces: of the second one an application may read nothing before it has worked.
+        // On a new connection, the head is sent by itself: an application may leave the body unread
+        // until it has begun to work.
         let head = if self.looks_for_reader() { self.outgoing.head_left() } else { 0 };
         let bytes = match self.outgoing.bytes() {
             Ok([]) => return Ok(false),
@@ -204,7 +208,8 @@ impl Driver {
         };
         let bytes = if head > 0 { &bytes[..head] } else { bytes };
         let written = match self.stream.try_write(bytes) {
-            // The peer may have read everything before, and then the event loop never says so again.
+            // The peer may have read everything before the state was cleared; the event loop then
+            // never reports the connection as writable.
             Err(error) if is_for_later(&error) && std::mem::take(&mut self.forgot_writable) => {
                 self.stream.write_at_once(bytes, None)
             }
@@ -229,13 +234,15 @@ impl Driver {
         !self.place.was_taken() && matches!(self.stream, Stream::Unix(_))
     }
 
-    /// Notes whether a process has a new connection. `wrote`: something of the request was sent since the last look.
+    /// Checks if a process has begun to read from a new connection. `wrote`: a part of the request
+    /// was sent since the last check.
     fn look_for_reader(&mut self, wrote: bool) {
         if !self.looks_for_reader() {
             return;
         }
         if !wrote {
-            // Before the look: what is read behind it counts as news.
+            // Cleared before the check, so that a read after the check makes the connection
+            // writable again.
             self.stream.forget_writable();
             self.forgot_writable = true;
         }
@@ -246,7 +253,7 @@ impl Driver {
         self.unread = unread;
     }
 
-    /// Takes what has come. `is_unanswered`: nothing has come over the connection yet.
+    /// Receives bytes. `is_unanswered`: no byte has arrived on the connection yet.
     fn receive(&mut self, is_unanswered: &mut bool) -> Result<bool, UpstreamError> {
         *is_unanswered = *is_unanswered && !self.peer.note_answer(&self.stream);
         if self.buffer.capacity() - self.buffer.len() < RECEIVE_MIN {
@@ -276,13 +283,13 @@ impl Driver {
         };
         let is_starved = self.outgoing.is_starved();
         tokio::select! {
-            // No process has the connection, and none will.
+            // No process has the connection, and none will accept it.
             down = self.peer.down(), if self.looks_for_reader() => Err(down),
-            // The next read or write finds an error again.
+            // The next read or write returns any error.
             _ = self.stream.ready(interest) => Ok(()),
             () = self.inbox.room.notified(), if !may_read => Ok(()),
             () = self.outgoing.more(), if is_starved => Ok(()),
-            // While the client is slow, it is not the application that takes its time.
+            // No timeout while a slow client delays the exchange.
             () = tokio::time::sleep(self.peer.timeout), if may_read && !is_starved => {
                 let is_lent = self.answer.writer() == Writer::Lent;
                 let is_elsewhere = is_lent && self.lent.as_mut().is_some_and(LentClient::has_moved);
@@ -295,7 +302,8 @@ impl Driver {
         }
     }
 
-    /// Passes on what the application has said; at the end of the answer how it ended, and what the application hinted at.
+    /// Handles an event of the answer. At its end, returns the hints of the application and the
+    /// kind of end.
     fn handle(
         &mut self,
         output: Output<OwnedFd>,
@@ -313,7 +321,7 @@ impl Driver {
             Output::Log { text, ends_record } => {
                 let (peer, label) = (&self.peer, &self.label);
                 let log = |entry: Entry| {
-                    // php-fpm says nothing of it in its `END_REQUEST`.
+                    // php-fpm does not report a fatal error in its `END_REQUEST`.
                     if entry.severity == Severity::Fatal {
                         self.ending = ResponseEnd::Failed;
                     }
@@ -339,10 +347,10 @@ pub(super) fn log(peer: &Peer, request: &str, Entry { severity, text }: Entry) {
     }
 }
 
-/// A client's socket that an application has been lent.
+/// A client's socket that is lent to an application.
 struct LentClient {
     socket: LentSocket,
-    /// What it had been given to send at the last look.
+    /// The number of bytes written to the socket until the last check.
     written: Option<u64>,
 }
 
@@ -353,7 +361,8 @@ impl LentClient {
         Ok(Self { socket, written })
     }
 
-    /// Whether something was written since the last look: an application at work there may be silent here.
+    /// True if bytes were written since the last check: an application that writes to the client
+    /// may be silent here.
     fn has_moved(&mut self) -> bool {
         let written = sendoff_sys::tcp::written(self.socket.as_fd()).ok();
         let before = std::mem::replace(&mut self.written, written);
@@ -365,7 +374,7 @@ pub(super) fn is_for_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Not the last request's, so that what comes late for that one is not taken for this one's.
+/// The next id. It differs from the last request's, so a late record of that request is recognized.
 fn next_id(last: u16) -> u16 {
     if last == REQUEST_ID { REQUEST_ID + 1 } else { REQUEST_ID }
 }

@@ -1,4 +1,5 @@
-//! A body that an application frames, because it may move to a link (`docs/handover.md` §8).
+//! A response body in frames, because the application may move it to a link (`docs/handover.md`
+//! §8).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,22 +13,23 @@ use sendoff_upstream::inbox::{Event, Inbox};
 use sendoff_upstream_worker::claims::Claim;
 use tokio::time::timeout;
 
-/// How long a body that has moved may be nowhere. The process claims it before it says so here.
+/// The longest time from the frame that moves a body to the claim on a link. The process should
+/// claim the body before it sends the frame.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// ```text
-///        the frame that says so        END_REQUEST on the link
-///  Here ────────────────────────▶ Moved ─────────────────────▶ Complete ──▶ the application's own END_REQUEST
+///        the frame `Moved`             END_REQUEST on the link
+///  Here ────────────────────────▶ Moved ─────────────────────▶ Complete ──▶ END_REQUEST here
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Here,
     Moved,
-    /// The link has ended its part so.
+    /// The link's part has ended like this.
     Complete(ResponseEnd),
 }
 
-/// Where the body of a response is, and what of it comes next.
+/// The source and the next part of a response body.
 #[derive(Debug)]
 pub(super) struct Framed {
     frames: Frames,
@@ -39,17 +41,18 @@ impl Framed {
     /// A body that begins with `rest`.
     pub(super) fn new(claim: Rc<Claim>, rest: Bytes) -> Self {
         let mut frames = Frames::default();
-        // The first bytes are never too many.
+        // The first bytes always fit.
         let _surplus = frames.push(rest);
         Self { frames, stage: Stage::Here, claim }
     }
 
-    /// Whether the application has nothing more to say where it was asked, and will be silent there.
+    /// True if the body comes on a link, and the application is silent on its connection.
     pub(super) fn has_moved(&self) -> bool {
         self.stage == Stage::Moved
     }
 
-    /// Where the next event comes from; `application` is what comes where it was asked.
+    /// The source of the next event; `application` is the inbox of the application's own
+    /// connection.
     pub(super) fn source(&self, application: &Rc<Inbox>) -> Rc<Inbox> {
         match self.stage {
             Stage::Moved => Rc::clone(self.claim.inbox()),
@@ -57,13 +60,14 @@ impl Framed {
         }
     }
 
-    /// How long the source may be silent beyond what its own task watches; `None`: that is enough.
+    /// The longest silence of a link; `None` if the task of the source has its own timeout.
     pub(super) fn patience(&self, silence: Duration) -> Option<Duration> {
         let limit = if self.claim.is_claimed() { silence } else { CLAIM_TIMEOUT };
         (self.stage == Stage::Moved).then_some(limit)
     }
 
-    /// The source was silent for longer. `None`: it has just been claimed.
+    /// The event for a source that was silent for `patience`. `None`: the body was claimed in the
+    /// meantime.
     pub(super) fn too_long(&self, patience: Duration, silence: Duration) -> Option<Event> {
         if !self.claim.is_claimed() {
             return Some(broken("moved its body to a link and did not claim it"));
@@ -71,13 +75,13 @@ impl Framed {
         (patience == silence).then_some(Event::Failed(UpstreamError::silent()))
     }
 
-    /// What has been received already.
+    /// The next event from bytes that were already received.
     pub(super) fn waiting(&mut self) -> Option<Event> {
         match self.frames.take() {
             Ok(Some(Frame::Bytes(bytes))) => Some(Event::Segment(Segment::Bytes(bytes))),
             Ok(Some(Frame::Moved)) => {
                 self.stage = Stage::Moved;
-                // Nothing may follow it.
+                // No byte may follow this frame.
                 self.frames.take().is_err().then(|| surplus(Surplus))
             }
             Ok(None) => None,
@@ -85,7 +89,7 @@ impl Framed {
         }
     }
 
-    /// What an event from the source means; `None`: it says nothing by itself.
+    /// The event for the consumer that an event of the source causes; `None`: none by itself.
     pub(super) fn take(&mut self, event: Event) -> Option<Event> {
         match (self.stage, event) {
             (Stage::Here, Event::Segment(Segment::Bytes(bytes))) => {
@@ -113,7 +117,7 @@ fn broken(why: &'static str) -> Event {
     Event::Failed(UpstreamError::broken(format!("it {why}")))
 }
 
-/// The next event, if it is there already.
+/// The next event, if it is available.
 pub(super) fn try_next(framed: &mut Framed, application: &Rc<Inbox>) -> Option<Event> {
     loop {
         if let Some(event) = framed.waiting() {
@@ -126,7 +130,7 @@ pub(super) fn try_next(framed: &mut Framed, application: &Rc<Inbox>) -> Option<E
     }
 }
 
-/// Waits until the source has something, or has been silent for too long.
+/// Waits for the next event of the source; `None`: it was silent for `patience`.
 pub(super) async fn next(source: &Inbox, patience: Option<Duration>) -> Option<Event> {
     match patience {
         None => Some(source.next().await),

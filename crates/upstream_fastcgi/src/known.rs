@@ -1,4 +1,5 @@
-//! What an application has said of itself, and what it has shown since: whether requests may share connections to it.
+//! Facts about an application: its answer when it was asked for its values, and its behaviour
+//! since. They decide if requests may share connections.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,27 +10,30 @@ use tokio::time::Instant;
 
 use super::values::{Asking, Values};
 
-/// How an application has refused a request that shares a connection (`protocolStatus`, FastCGI 1.0 §5.5).
+/// The ways in which an application refuses a request on a shared connection (`protocolStatus`,
+/// FastCGI 1.0 §5.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Its connections cannot be shared, whatever it has said (`FCGI_CANT_MPX_CONN`).
+    /// Its connections cannot be shared, despite its values (`FCGI_CANT_MPX_CONN`).
     CannotShare,
-    /// Not now (`FCGI_OVERLOADED`).
+    /// It refuses further requests for now (`FCGI_OVERLOADED`).
     Overloaded,
 }
 
-/// What is known of an application, for all event loops.
+/// Facts about an application, for all event loops.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     asking: Mutex<Asking>,
     multiplexes: AtomicBool,
-    /// They could at some time.
+    /// True once connections could be shared.
     has_multiplexed: AtomicBool,
-    /// It takes a certain number of connections, so that event loops may have to wait for each other's.
+    /// The application takes a limited number of connections, so event loops may have to wait for
+    /// each other's.
     is_limited: AtomicBool,
-    /// An event loop waits for a connection.
+    /// Notified when an event loop waits for a connection.
     pub(super) wanted: Notify,
-    /// A permit for each request that it takes at a time, if it has said how many.
+    /// A permit for each request that the application takes at a time, if it has reported the
+    /// number.
     admission: Mutex<Option<Admission>>,
 }
 
@@ -40,17 +44,17 @@ struct Admission {
 }
 
 impl Known {
-    /// Whether requests may share connections.
+    /// True if requests may share connections.
     pub(super) fn multiplexes(&self) -> bool {
         self.multiplexes.load(Ordering::Relaxed)
     }
 
-    /// Whether it is to be asked now; from then on it counts as asked.
+    /// True if it is time to ask the application for its values; it then counts as asked.
     pub(super) fn begin_asking(&self) -> bool {
         self.asking().begin(Instant::now())
     }
 
-    /// It is not asked: what there is to know is in the configuration.
+    /// Prevents the question: the configuration has the number of connections.
     pub(super) fn is_configured(&self) {
         *self.asking() = Asking::Asked;
     }
@@ -70,32 +74,34 @@ impl Known {
         self.has_multiplexed.fetch_or(values.multiplexes, Ordering::Relaxed);
     }
 
-    /// The application did not answer the question for its values. If it has multiplexed before, it may be restarting and is asked again.
+    /// Notes that the application did not answer the question for its values. If it has multiplexed
+    /// before, it may be restarting and is asked again.
     pub(super) fn has_not_answered(&self) {
         if self.has_multiplexed.load(Ordering::Relaxed) {
             *self.asking() = Asking::Answered(Instant::now());
         }
     }
 
-    /// Whether event loops may have to wait for each other's connections.
+    /// True if event loops may have to wait for each other's connections.
     pub(super) fn is_limited(&self) -> bool {
         self.is_limited.load(Ordering::Relaxed)
     }
 
-    /// Permits for the requests that share connections; `None`: any number.
+    /// Permits for the requests that share connections; `None`: the number is unlimited.
     pub(super) fn permits(&self) -> Option<Arc<Semaphore>> {
         let admission = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
         admission.as_ref().map(|admission| Arc::clone(&admission.permits))
     }
 
-    /// It has closed a connection that requests shared: it may be another application when it is reached again.
+    /// Notes that it has closed a shared connection. It may have been replaced by another
+    /// application, so it is asked again.
     pub(super) fn is_lost(&self) {
         if self.multiplexes.swap(false, Ordering::Relaxed) {
             *self.asking() = Asking::NotYet;
         }
     }
 
-    /// It has refused a request that shared a connection.
+    /// Notes that it has refused a request on a shared connection.
     pub(super) fn has_refused(&self, refusal: Refusal) {
         self.multiplexes.store(false, Ordering::Relaxed);
         *self.asking() = match refusal {
@@ -105,7 +111,7 @@ impl Known {
     }
 
     fn asking(&self) -> MutexGuard<'_, Asking> {
-        // A panic elsewhere leaves it as it was.
+        // A panic elsewhere leaves the value consistent.
         self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

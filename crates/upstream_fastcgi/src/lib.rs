@@ -1,4 +1,5 @@
-//! FastCGI applications that were started elsewhere (`docs/fastcgi.md`), and the programs of pools (`docs/pools.md`).
+//! FastCGI applications that were started elsewhere (`docs/fastcgi.md`), and the programs of pools
+//! (`docs/pools.md`).
 #![forbid(unsafe_code)]
 
 mod answer;

@@ -1,4 +1,5 @@
-//! The records of a request, as they leave: a body in a file, or one that is still arriving, is read in between.
+//! The records of a request on their way to the application. A body that lies in a file or is still
+//! arriving is read piece by piece.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,32 +16,33 @@ use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 /// Content of a `STDIN` record made from a body in a file: what a UNIX socket takes at once.
 const PIECE: u16 = 32 * 1024;
 
-/// A request on its way out.
+/// The sending side of a request.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     request: Rc<StreamedRequest>,
     pub(super) id: u16,
-    /// The record being sent, once the request's own are.
+    /// The record that is being sent; `None`: the request's own records are.
     chunk: Option<Vec<u8>>,
-    /// Bytes sent of the current buffer: the request's records, then the chunk.
+    /// Bytes sent of the current buffer (the request's records, or `chunk`).
     at: usize,
-    /// Where the next piece of the body begins.
+    /// Offset of the next piece of the body.
     body_at: u64,
-    /// The end of the body was among what is sent.
+    /// The end of the body is among the records sent.
     body_ended: bool,
-    /// What is left of the file of a filter.
+    /// The unread part of a filter's file.
     data: Option<FileSegment>,
-    /// Of a body that is still arriving. `None`: another exchange has it, or the application takes no more.
+    /// The reader of a body that is still arriving. `None`: there is none, another exchange has it,
+    /// or the application takes no more.
     reader: Option<BodyReader>,
     /// Bytes sent in all.
     pub(super) sent: u64,
     pub(super) ended: bool,
 }
 
-/// What follows a record.
+/// The successor of a record.
 enum Next {
     Record(Vec<u8>),
-    /// The client has not sent it yet.
+    /// The client has not sent the bytes yet.
     Later,
     Nothing,
 }
@@ -66,12 +68,12 @@ impl Outgoing {
         }
     }
 
-    /// Bytes that are missing up to the request body.
+    /// Unsent bytes before the request body.
     pub(super) fn head_left(&self) -> usize {
         if self.chunk.is_some() { 0 } else { self.request.head_len.saturating_sub(self.at) }
     }
 
-    /// What is to be sent next; nothing at the end, and while the client is waited for.
+    /// The next bytes to send; empty at the end, and while the client has not sent more.
     pub(super) fn bytes(&mut self) -> Result<&[u8], UpstreamError> {
         while !self.ended && self.at == self.current().len() {
             match self.next()? {
@@ -132,7 +134,7 @@ impl Outgoing {
         }
     }
 
-    /// Whether it is the client that is waited for.
+    /// True if the sender waits for the client.
     pub(super) fn is_starved(&self) -> bool {
         self.reader.is_some() && !self.ended && self.at == self.current().len()
     }
@@ -147,7 +149,7 @@ impl Outgoing {
         self.reader.as_ref().map_or(Poll::Pending, |reader| reader.poll_arrived(cx))
     }
 
-    /// The application takes no more.
+    /// Drops the rest of the body, because the application takes no more.
     pub(super) fn give_up(&mut self) {
         self.reader = None;
     }
@@ -155,7 +157,8 @@ impl Outgoing {
     pub(super) fn advance(&mut self, n: usize) {
         self.at += n;
         self.sent += n as u64;
-        // Marks the end as soon as it is reached: the answer may come before the next look. That will find an error again.
+        // Sets `ended` as soon as the end is reached, because the answer may come before the next
+        // call. The next call repeats an error.
         drop(self.bytes().map(<[u8]>::len));
     }
 }
@@ -178,7 +181,7 @@ fn read(file: &OwnedFd, at: u64, size: u16, id: u16) -> io::Result<Vec<u8>> {
     Ok(record)
 }
 
-/// A record with what has come of a body.
+/// A record with the bytes of a body that have arrived.
 fn arrived(reader: &mut BodyReader, id: u16) -> Result<Next, UpstreamError> {
     let bytes = match reader.take(usize::from(PIECE)) {
         Arrived::Nothing => return Ok(Next::Later),

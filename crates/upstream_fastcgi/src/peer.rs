@@ -1,4 +1,4 @@
-//! What is known of an application, and its connections between two requests.
+//! Facts about an application, and its connections between two requests.
 
 use std::future::pending;
 use std::io;
@@ -23,17 +23,17 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) address: Address,
-    /// What listens there, if that is a pool.
+    /// The program that listens there, if the address is a pool's.
     pub(super) program: Option<Arc<Program>>,
-    /// How long it may be silent while it has a request.
+    /// The longest silence during a request.
     pub(super) timeout: Duration,
-    /// What the end of its last answer said that it could do.
+    /// The capabilities that the end of its last answer announced.
     hints: Mutex<Hints>,
-    /// A field of its last response head said that it knows the channel.
+    /// A field of its last response head announced the channel.
     said_channel: AtomicBool,
-    /// What it may log on all its connections together.
+    /// The log budget of all its connections together.
     log: Mutex<Budget>,
-    /// Connections that it has closed at work on a request, or while they were kept.
+    /// Connections that it has closed while they were in use or kept.
     pub(super) lost: AtomicU64,
 }
 
@@ -65,7 +65,7 @@ impl Peer {
     /// A new connection within [`CONNECT_TIMEOUT`].
     ///
     /// # Errors
-    /// It cannot be reached.
+    /// The application cannot be reached.
     pub(super) async fn reach(&self) -> Result<Stream, UpstreamError> {
         let connected = tokio::select! {
             biased;
@@ -98,8 +98,8 @@ impl Peer {
         Err(UpstreamError::new(kind, Retry::Safe, why))
     }
 
-    /// Ends when it is known that no process will take a connection in the next moment. Of applications that were started elsewhere
-    /// it never is.
+    /// Returns when no process will accept a connection soon. Never returns for an application that
+    /// was started elsewhere.
     pub(super) async fn down(&self) -> UpstreamError {
         match &self.program {
             Some(program) => program.down().await,
@@ -107,7 +107,8 @@ impl Peer {
         }
     }
 
-    /// Tells the master of a program which process answers on a new connection. Returns false if nothing has come yet.
+    /// Reports to the master of a program which process answers on a new connection. Returns false
+    /// if no byte has arrived yet.
     pub(super) fn note_answer(&self, stream: &Stream) -> bool {
         let Some(program) = &self.program else { return true };
         let Some(pid) = stream.sender() else { return false };
@@ -116,19 +117,19 @@ impl Peer {
         true
     }
 
-    /// A process has ended at work on a request that it had read.
+    /// Notes that a process has died while it worked on a request that it had read.
     pub(super) fn note_death_at_work(&self) {
         if let Some(program) = &self.program {
             program.note_death_at_work();
         }
     }
 
-    /// Whether descriptors can pass to it: whether it listens on a UNIX socket.
+    /// True if descriptors can be passed to it, because it listens on a UNIX socket.
     pub(super) fn is_local(&self) -> bool {
         !matches!(self.address, Address::Tcp(_))
     }
 
-    /// What the last answer said.
+    /// The capabilities that the last answer announced.
     pub(super) fn hints(&self) -> Hints {
         *self.hints.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -145,14 +146,14 @@ impl Peer {
         self.said_channel.load(Ordering::Relaxed) || self.hints().channel
     }
 
-    /// Over TCP no descriptors pass, whatever the application says.
+    /// Over TCP this is always false, because no descriptors can be passed.
     pub(super) fn note_channel(&self, knows: bool) {
         let knows = knows && self.is_local();
         self.said_channel.store(knows, Ordering::Relaxed);
     }
 }
 
-/// A connection that serves no request now.
+/// A connection between two requests.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) parked: Parked,
@@ -173,6 +174,6 @@ pub(super) struct Connection {
     pub(super) place: Place<Kept>,
     pub(super) stream: Stream,
     pub(super) region: LinkRegion,
-    /// `None` on a new one.
+    /// `None` on a new connection.
     pub(super) last: Option<Last>,
 }

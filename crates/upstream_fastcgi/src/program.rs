@@ -1,7 +1,7 @@
-//! The program of a pool, as its master describes it: where it is connected to, and which processes it has.
+//! The program of a pool, as its master describes it: its listening socket and its processes.
 //!
-//! The listening socket has no name in the file system: the front has a descriptor of its inode, which leads there through `/proc`
-//! (proc_pid_fd(5)). No other process can connect.
+//! The listening socket has no name in the file system. The front has a descriptor of its inode and
+//! connects through `/proc` (proc_pid_fd(5)); no other process can connect.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,7 +15,7 @@ use sendoff_upstream_worker::master::Master;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
-/// The most processes that are remembered as those that have answered.
+/// The most processes that are remembered as having answered.
 const MOST_SERVED: usize = 1024;
 
 /// The program of a pool, shared by all event loops.
@@ -24,21 +24,21 @@ pub struct Program {
     /// The pool's name.
     name: String,
     master: Master,
-    /// Processes of which the master knows that they have answered a request.
+    /// Processes that were reported to the master because they have answered a request.
     served: Mutex<BTreeSet<u32>>,
     said: watch::Sender<Said>,
 }
 
-/// What the master said last.
+/// The last message of the master.
 #[derive(Debug, Default)]
 struct Said {
-    /// The inode of the listening socket; `None`: the master has said nothing yet.
+    /// The inode of the listening socket; `None`: no message has arrived yet.
     socket: Option<Arc<OwnedFd>>,
     state: ProgramState,
 }
 
 impl Program {
-    /// The program of the pool with this name, of which nothing is known yet.
+    /// The program of the pool with this name, in an unknown state.
     #[must_use]
     pub fn new(name: &str, master: Master) -> Arc<Self> {
         let (name, served) = (name.to_owned(), Mutex::default());
@@ -51,7 +51,8 @@ impl Program {
         &self.name
     }
 
-    /// Takes what the master says on the pool socket. Ends when the supervisor closes the other side.
+    /// Receives the master's messages on the pool socket. Returns when the supervisor closes the
+    /// other end.
     ///
     /// # Errors
     /// The pool socket cannot be read.
@@ -85,51 +86,54 @@ impl Program {
         }
     }
 
-    /// A process has answered a request. The master, which is told once, starts another one without a pause when that one ends.
+    /// Notes that a process has answered a request. The master is told once per process; it
+    /// restarts such a process without a pause.
     pub(super) fn note_answer(&self, pid: u32) {
         let mut served = self.served();
-        // Processes that its processes have started are not in its state.
+        // The master's state lacks the children of its processes, so they are never removed one by
+        // one.
         if served.len() >= MOST_SERVED {
             served.clear();
         }
         if served.insert(pid) && self.master.has_served(pid).is_err() {
-            // It is behind with its messages.
+            // The master is behind with its messages: the next answer reports the process again.
             served.remove(&pid);
         }
     }
 
-    /// A process has ended at work on a request.
+    /// Notes that a process has died while it worked on a request.
     pub(super) fn note_death_at_work(&self) {
-        // A master that is behind with its messages starts the next process after a pause.
+        // If the message is lost, the master starts the next process after a pause.
         let _ = self.master.died_at_work();
     }
 
     fn served(&self) -> MutexGuard<'_, BTreeSet<u32>> {
-        // A panic elsewhere cannot leave the set half changed.
+        // A panic elsewhere cannot leave the set inconsistent.
         self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// There is no master any more that would start a process.
+    /// Notes that the master is gone, so that no process will be started any more.
     pub fn set_abandoned(&self) {
         self.said.send_modify(|said| said.state.down = Some("has lost its master".to_owned()));
     }
 
-    /// The ids of its processes, and why none runs.
+    /// The ids of its processes, or the reason why none runs.
     #[must_use]
     pub fn state(&self) -> ProgramState {
         self.said.borrow().state.clone()
     }
 
-    /// Whether the master has said how the program is.
+    /// True once the master has reported the state of the program.
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.said.borrow().socket.is_some()
     }
 
-    /// Connects to it. A front that has just started waits for the master first.
+    /// Connects to the program. In a front that has just started, waits for the first message of
+    /// the master.
     ///
     /// # Errors
-    /// Those of `connect(2)`.
+    /// An error of `connect(2)`.
     pub(super) async fn connect(&self) -> io::Result<UnixStream> {
         // The sender lives as long as this value.
         let _ = self.said.subscribe().wait_for(|said| said.socket.is_some()).await;
@@ -139,13 +143,13 @@ impl Program {
         UnixStream::connect(path).await
     }
 
-    /// Ends when no process runs, and none will be started in the next moment.
+    /// Returns when no process runs and none will be started soon.
     pub(super) async fn down(&self) -> UpstreamError {
         let mut said = self.said.subscribe();
         let said = said.wait_for(|said| said.state.down.is_some()).await;
         let why = said.as_ref().ok().and_then(|said| said.state.down.as_deref());
         let why = format!("no process of it runs: the last one {}", why.unwrap_or("is gone"));
-        // Nothing has been read of the request, but it would find no process another time either.
+        // The request was not read, but a retry would find no process either.
         UpstreamError::new(UpstreamErrorKind::Overloaded, Retry::Unsafe, why)
     }
 }

@@ -1,11 +1,14 @@
-//! Applications that take several requests on one connection (`FCGI_MPXS_CONNS`, FastCGI 1.0 §4.1): which request shares which.
+//! Applications that take several requests on one connection (`FCGI_MPXS_CONNS`, FastCGI 1.0 §4.1),
+//! and the assignment of requests to shared connections.
 //!
-//! Each event loop has a few connections to such an application. A request gets one on which no other is open, else a new one up to
-//! [`FEW`], else it shares the one with the fewest.
+//! Each event loop has a few connections to such an application. A request gets an idle one,
+//! otherwise a new one up to [`FEW`], otherwise it shares the one with the fewest requests.
 //!
-//! FastCGI has no flow control per request, so a request can keep those behind it waiting: Go's `net/http/fcgi` reads nothing more from a
-//! connection until the handler has read the piece of a body that came last, and a client that is slow keeps what is sent to it. No
-//! request is put behind such a one as long as it can have another connection; there are at most [`MANY`] more for this.
+//! FastCGI has no flow control per request, so a request can delay those behind it (head-of-line
+//! blocking): Go's `net/http/fcgi` stops reading a connection until the handler has read the last
+//! piece of a body, and a slow client delays all responses of its connection. A new request avoids
+//! such a blocked connection if it can have another one; up to [`MANY`] further connections are
+//! made for this.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -33,18 +36,19 @@ use requests::{Admitted, Begun, RequestKey};
 mod line;
 mod requests;
 
-/// Connections of one event loop on which no request keeps others waiting.
+/// Connections of one event loop without a request that may delay others.
 const FEW: usize = 4;
 
-/// Further connections of one event loop.
+/// The most further connections of one event loop.
 const MANY: usize = 16;
 
-/// Over which connection a request may go.
+/// The connections that a request may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
-    /// Any: the request may be sent again if the application has closed the connection meanwhile.
+    /// Any connection: the request may be sent again if the application has just closed the
+    /// connection.
     Any,
-    /// None that has been idle, which the application may be closing.
+    /// No idle connection, because the application may be closing it.
     Busy,
     /// A new one, exclusive to the request.
     Own,
@@ -53,7 +57,7 @@ pub enum Over {
 /// The shared connections to one application.
 #[derive(Debug)]
 pub(super) struct Sharing {
-    /// Which application this is.
+    /// The number of the application.
     number: u64,
     peer: Arc<Peer>,
     known: Arc<Known>,
@@ -61,14 +65,14 @@ pub(super) struct Sharing {
     limits: QueueLimits,
     /// Shared connections of all event loops.
     lines: Arc<AtomicUsize>,
-    /// Requests that the application has on them.
+    /// Requests in flight on them.
     busy: Arc<AtomicUsize>,
-    /// Requests that wait because it has as many as it takes, or for a connection that is being made.
+    /// Requests that wait for a permit, or for a connection that is being made.
     waiting: AtomicUsize,
 }
 
 thread_local! {
-    /// The shared connections of this event loop, by the application's number.
+    /// The shared connections of this event loop, by the number of the application.
     static HERE: RefCell<HashMap<u64, Rc<Here>>> = RefCell::default();
 }
 
@@ -76,11 +80,11 @@ thread_local! {
 #[derive(Debug, Default)]
 struct Here {
     lines: RefCell<Vec<Rc<Line>>>,
-    /// Those that are being made.
+    /// The number of connections that are being made.
     connecting: Cell<usize>,
-    /// One was made, or could not be made.
+    /// Notified when a connection was made or has failed.
     changed: Notify,
-    /// How many could not be made, and why the last one.
+    /// The number of connections that could not be made, and the last error.
     failures: Cell<u64>,
     failure: RefCell<Option<UpstreamError>>,
 }
@@ -93,22 +97,22 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// The client has left.
+    /// Gives up the request, because its client has left.
     pub(super) fn give_up(&self) {
         self.line.give_up(self.key);
     }
 }
 
-/// Where a request goes.
+/// The connection for a request.
 enum Choice {
     Line(Rc<Line>),
-    /// Over a new connection, which may be made now, or when its turn comes.
+    /// A new connection, with permission to make it or without: then it waits for permission.
     New(Option<Place<Kept>>),
-    /// Over one that is being made.
+    /// A connection that is being made: the request waits for it.
     Wait,
 }
 
-/// Counts a request as waiting until it is dropped.
+/// Counts a request as waiting until dropped.
 struct Waits<'a>(&'a AtomicUsize);
 
 impl Drop for Waits<'_> {
@@ -153,24 +157,25 @@ impl Sharing {
         })
     }
 
-    /// Whether requests may share connections.
+    /// True if requests may share connections.
     pub(super) fn is_on(&self) -> bool {
         self.known.multiplexes()
     }
 
-    /// The application is not asked: its number of connections is in the configuration, and each has one request.
+    /// Prevents the question for the application's values: the configuration has the number of
+    /// connections, and each gets one request at a time.
     pub(super) fn is_configured(&self) {
         self.known.is_configured();
     }
 
-    /// Shared connections, requests on them, and requests that wait.
+    /// The numbers of shared connections, of requests on them, and of waiting requests.
     pub(super) fn load(&self) -> (usize, usize, usize) {
         let [lines, busy, waiting] =
             [&*self.lines, &*self.busy, &self.waiting].map(|number| number.load(Ordering::Relaxed));
         (lines, busy, waiting)
     }
 
-    /// Asks the application what it takes, if it is time to and it has a connection in use.
+    /// Asks the application for its values, if it is time to and a connection is in use.
     pub(super) fn ask(self: &Arc<Self>) {
         let (_, busy) = self.connections.load();
         if busy == 0 || !self.known.begin_asking() {
@@ -189,7 +194,8 @@ impl Sharing {
         });
     }
 
-    /// Gives the application a request on a shared connection. `None`: it takes none there any longer.
+    /// Gives the application a request on a shared connection. `None`: the application no longer
+    /// shares connections.
     pub(super) async fn begin(
         self: &Arc<Self>,
         request: &Rc<StreamedRequest>,
@@ -215,12 +221,13 @@ impl Sharing {
                     Err(error) => failure = Some(error),
                 },
                 (Choice::Wait, None) => {
-                    // A request with a permit has waited in this queue already.
+                    // A request with a permit has already waited in this queue.
                     let _waits = if permit.is_none() { Some(self.waits()?) } else { None };
                     let end = *deadline.get_or_insert_with(|| Instant::now() + self.limits.wait);
                     let changed = timeout_at(end, here.changed.notified()).await;
                     changed.map_err(|_| self.connections.timed_out())?;
-                    // All who wait learn of it: the next attempt would end in the same way.
+                    // All waiting requests get the error: another attempt would fail in the same
+                    // way.
                     if here.failures.get() != failures
                         && here.connecting.get() == 0
                         && here.lines.borrow().is_empty()
@@ -239,7 +246,7 @@ impl Sharing {
         }))
     }
 
-    /// Waits until the application takes one request more.
+    /// Waits for permission to give the application one more request; `None`: no limit is known.
     async fn permit(&self) -> Result<Option<OwnedSemaphorePermit>, UpstreamError> {
         let Some(permits) = self.known.permits() else { return Ok(None) };
         if let Ok(permit) = Arc::clone(&permits).try_acquire_owned() {
@@ -247,7 +254,7 @@ impl Sharing {
         }
         let _waits = self.waits()?;
         let wait = timeout(self.limits.wait, Semaphore::acquire_owned(permits)).await;
-        // It is never closed.
+        // The semaphore is never closed.
         wait.map(Result::ok).map_err(|_| self.connections.timed_out())
     }
 
@@ -288,7 +295,7 @@ impl Sharing {
             return Choice::New(Some(place));
         }
         let blocked = || busy().filter(|line| line.is_blocked()).min_by_key(|line| line.live());
-        // A request without a body waits rather for a connection that is being made.
+        // A request without a body prefers a connection that is being made to a blocked one.
         let shared = if has_body { blocked().or(clean) } else { clean };
         let may_wait = may_make && connecting > 0;
         let shared = shared.or_else(|| if may_wait { None } else { blocked() });
@@ -299,7 +306,7 @@ impl Sharing {
         }
     }
 
-    /// Makes a connection. `None`: it is not to be shared.
+    /// Makes a connection. `None`: connections are no longer shared.
     async fn make(
         self: &Arc<Self>,
         here: &Rc<Here>,
@@ -316,7 +323,7 @@ impl Sharing {
                 return Err(error);
             }
         };
-        // It has no process of its own that could be busy.
+        // A shared connection occupies no process that could be busy.
         place.is_taken();
         self.ask();
         let line = Line::new();
@@ -335,7 +342,8 @@ impl Sharing {
         Ok(Some(line))
     }
 
-    /// Connects. After an extra connection has failed no other is tried for a while: requests share those that are open.
+    /// Connects. After an extra connection has failed, further ones are delayed: requests share the
+    /// open connections.
     async fn connect(
         &self,
         place: Option<Place<Kept>>,
@@ -363,14 +371,14 @@ impl Sharing {
         }
     }
 
-    /// Waits for the right to make a connection.
+    /// Waits for permission to make a connection.
     async fn turn(&self) -> Result<Grant<Kept>, UpstreamError> {
         let mut turn = pin!(self.connections.acquire(false));
         let granted = poll_fn(|cx| Poll::Ready(turn.as_mut().poll(cx))).await;
         if let Poll::Ready(granted) = granted {
             return granted;
         }
-        // Now that this one waits, other event loops may see it.
+        // Tells the other event loops, now that the request waits.
         self.known.wanted.notify_waiters();
         turn.await
     }
@@ -390,7 +398,8 @@ impl Sharing {
         }
     }
 
-    /// The shared connections of this event loop take no new requests, so that the application has room for another connection.
+    /// Retires the shared connections of this event loop, so that the application has room for
+    /// another connection.
     pub(super) fn make_room(&self) {
         if self.lines.load(Ordering::Relaxed) == 0 {
             return;
@@ -429,7 +438,8 @@ mod tests {
     use sendoff_message::request::Body;
     use sendoff_upstream::cgi::RequestMessageBuilder;
 
-    /// Shared connections, up to `connections`, to an address where nothing listens. Up to `waiting` requests may wait.
+    /// Shared connections, up to `connections`, to an address without a listener. Up to `waiting`
+    /// requests may wait.
     fn sharing(connections: usize, waiting: usize) -> (Arc<Sharing>, Rc<Here>) {
         let limits = QueueLimits { requests: waiting, wait: Duration::from_secs(9) };
         let address = Address::Unix("/does/not/exist".into());

@@ -23,8 +23,8 @@ pub(super) enum Stream {
     Tcp(TcpStream),
 }
 
-/// A connection that no request has. It stays registered with its event loop, which is most often the one that uses it next: that saves
-/// two system calls per request.
+/// A connection between two requests. It stays registered with its event loop, which most often
+/// uses it next: that saves two system calls per request.
 #[derive(Debug)]
 pub(super) struct Parked {
     stream: Stream,
@@ -40,7 +40,8 @@ impl Stream {
                 stream.set_nodelay(true)?;
                 Ok(Self::Tcp(stream))
             }
-            // A pool is where its master has said, an upstream where its hosts are.
+            // The address of a pool comes from its master, and the address of an upstream from its
+            // hosts.
             Address::Pool(_) | Address::Upstream(_) => Err(io::ErrorKind::AddrNotAvailable.into()),
         }
     }
@@ -52,7 +53,8 @@ impl Stream {
         }
     }
 
-    /// Reads into the buffer's spare room. Descriptors, which come over UNIX sockets only, are appended to `descriptors`.
+    /// Reads into the buffer's spare room. Descriptors, which arrive only over UNIX sockets, are
+    /// appended to `descriptors`.
     pub(super) fn try_read(
         &self,
         buffer: &mut BytesMut,
@@ -66,7 +68,7 @@ impl Stream {
         }
     }
 
-    /// What the kernel keeps because the peer has not read it; `None` where the kernel does not say.
+    /// Sent bytes that the peer has not read; `None` if the kernel does not report them.
     pub(super) fn unread(&self) -> Option<u64> {
         match self {
             Self::Unix(stream) => sendoff_sys::unix::unread(stream.as_fd()).ok(),
@@ -74,25 +76,27 @@ impl Stream {
         }
     }
 
-    /// After the end of what the peer sends: true if it had read everything that was sent by then. A peer that closes a UNIX socket
-    /// before it has read everything resets the connection. False over TCP, where the kernel does not say.
+    /// To be called after the end of the peer's stream: true if the peer had read everything that
+    /// was sent. A peer that closes a UNIX socket with unread bytes resets the connection. Always
+    /// false over TCP, where the kernel does not report this.
     pub(super) fn was_read(&self) -> bool {
         let Self::Unix(stream) = self else { return false };
-        // In this order: what a close has dropped counts as read, and is a reset from then on.
+        // The count must be queried first: bytes that a close has dropped no longer count as
+        // unread, but the connection is then reset.
         let is_read = self.unread() == Some(0);
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         is_read && matches!(rustix::net::recv(stream.as_fd(), &mut [0; 1][..], flags), Ok((0, _)))
     }
 
-    /// From now on the kernel notes which process sends.
+    /// Makes the kernel record the sending process of each message, or stop recording it.
     pub(super) fn note_sender(&self, is_noted: bool) {
         if let Self::Unix(stream) = self {
-            // Without it the master starts processes after a pause.
+            // If this fails, the master starts processes after a pause.
             let _ = set_socket_passcred(stream, is_noted);
         }
     }
 
-    /// The id of the process that has sent what can be read next, if that [is noted](Self::note_sender).
+    /// The process that has sent the next unread bytes, if [it is recorded](Self::note_sender).
     pub(super) fn sender(&self) -> Option<u32> {
         let Self::Unix(stream) = self else { return None };
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
@@ -107,20 +111,20 @@ impl Stream {
         })
     }
 
-    /// From now on it is ready to be written to when the peer has read something.
+    /// Clears the writable state: the connection becomes writable again when the peer has read.
     pub(super) fn forget_writable(&self) {
         let not_now = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
-        // It says only what it was told.
+        // The call only passes on the closure's result.
         let _not_now = match self {
             Self::Unix(stream) => stream.try_io(Interest::WRITABLE, not_now),
             Self::Tcp(stream) => stream.try_io(Interest::WRITABLE, not_now),
         };
     }
 
-    /// From now on it is ready to be read from when something has come.
+    /// Clears the readable state: the connection becomes readable again when bytes arrive.
     pub(super) fn forget_readable(&self) {
         let not_now = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
-        // It says only what it was told.
+        // The call only passes on the closure's result.
         let _not_now = match self {
             Self::Unix(stream) => stream.try_io(Interest::READABLE, not_now),
             Self::Tcp(stream) => stream.try_io(Interest::READABLE, not_now),
@@ -134,8 +138,9 @@ impl Stream {
         }
     }
 
-    /// Writes without asking the event loop, which learns only in its next round that a resumed connection takes something.
-    /// A descriptor goes along, if there is one, over UNIX sockets.
+    /// Writes without the readiness of the event loop, which learns only in its next round that a
+    /// resumed connection is writable. A descriptor is sent along, if there is one, over UNIX
+    /// sockets only.
     pub(super) fn write_at_once(
         &self,
         bytes: &[u8],
@@ -172,7 +177,8 @@ impl Parked {
         })
     }
 
-    /// Whether the peer has neither closed it nor said anything, which it has no reason to do between requests.
+    /// True if the peer has neither closed the connection nor sent any bytes, which it has no
+    /// reason to do between requests.
     pub(super) fn is_quiet(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let peeked = rustix::net::recv(self.as_fd(), &mut [0; 1][..], flags);

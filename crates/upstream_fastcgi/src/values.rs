@@ -1,10 +1,11 @@
-//! What an application says when it is asked how many connections it takes at a time, and whether requests may share them (FastCGI 1.0
-//! §4.1).
+//! The values of an application: the connections that it takes at a time, and its ability to share
+//! them between requests (`FCGI_GET_VALUES`, FastCGI 1.0 §4.1).
 //!
-//! It is asked over a connection of its own when it gets a second one for requests: then another process is probably free. php-cgi
-//! and flup tell the number of their processes. php-fpm says nothing; libfcgi and libsendoff say 1, which is the process that
-//! answers. Then the number is found out (`connections.rs`). Go's `net/http/fcgi` says that requests may share connections (`shared/`), and
-//! no number.
+//! The question gets a connection of its own, at the time when a second connection for requests is
+//! made: then another process is probably free. php-cgi and flup report the number of their
+//! processes. php-fpm reports no number; libfcgi and libsendoff report 1, which is the answering
+//! process. In these cases the number is found by trial (`connections.rs`). Go's `net/http/fcgi`
+//! reports that requests may share connections (`shared/`), and no number.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,31 +21,34 @@ use tokio::time::{Instant, timeout};
 use super::peer::Peer;
 use super::stream::Stream;
 
-/// An application that does not know the question keeps a process waiting for this long, once.
+/// An application that does not know the question occupies a process for this long, once.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The time until an application that has answered is asked again: it may have been started again with other settings.
+/// The pause before an application that has answered is asked again: it may have been restarted
+/// with other settings.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Bytes that an answer may have.
+/// The longest answer, in bytes.
 const MAX_ANSWER: usize = 4096;
 
 const MAX_CONNS: &[u8] = b"FCGI_MAX_CONNS";
 const MAX_REQS: &[u8] = b"FCGI_MAX_REQS";
 const MPXS_CONNS: &[u8] = b"FCGI_MPXS_CONNS";
 
-/// What an application says.
+/// The values that an application has reported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Values {
-    /// How many connections it takes at a time. `None`: it does not say, or the answer is about one process.
+    /// The most connections at a time. `None`: it was not reported, or the answer is about one
+    /// process.
     pub(super) connections: Option<NonZeroUsize>,
-    /// How many requests it takes at a time on all connections together, if it says so and connections may be shared.
+    /// The most requests at a time on all connections together, if it was reported and connections
+    /// may be shared.
     pub(super) requests: Option<NonZeroUsize>,
-    /// Several requests may share a connection.
+    /// True if several requests may share a connection.
     pub(super) multiplexes: bool,
 }
 
-/// Whether an application should be asked.
+/// State of the question for an application's values.
 ///
 /// ```text
 ///  NotYet ── asked ──▶ Asked ── answers ──▶ Answered ── a minute later ──▶ NotYet
@@ -59,7 +63,7 @@ pub(super) enum Asking {
 }
 
 impl Asking {
-    /// Whether to ask now; from then on it counts as asked.
+    /// True if it is time to ask; the application then counts as asked.
     pub(super) fn begin(&mut self, now: Instant) -> bool {
         let is_due = match *self {
             Self::NotYet => true,
@@ -73,10 +77,10 @@ impl Asking {
     }
 }
 
-/// Asks the application.
+/// Asks the application for its values.
 ///
 /// # Errors
-/// It has not answered.
+/// The application has not answered.
 pub(super) async fn ask(peer: &Peer) -> io::Result<Values> {
     let stream = timeout(PATIENCE, peer.connect()).await??;
     timeout(PATIENCE, exchange(&stream)).await?
@@ -90,7 +94,7 @@ async fn exchange(stream: &Stream) -> io::Result<Values> {
     let len = u16::try_from(question.len()).unwrap_or_default();
     let wire = [&Header::new(Kind::GET_VALUES, 0, len).encode(), &question[..]].concat();
     stream.ready(Interest::WRITABLE).await?;
-    // A new connection takes so few bytes at once.
+    // A new connection takes this small request at once.
     if stream.try_write(&wire)? < wire.len() {
         return Err(io::ErrorKind::WriteZero.into());
     }
@@ -130,7 +134,7 @@ fn said(content: &[u8]) -> Values {
         }
     }
     if !values.multiplexes {
-        // One connection is that of the process that answers.
+        // The value 1 describes only the process that answers.
         values.connections = values.connections.filter(|number| number.get() > 1);
         values.requests = None;
     }
@@ -145,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    /// What an application is taken to say that answers with these bytes.
+    /// The values that result from an application's answer of these bytes.
     fn answered(answer: Vec<u8>) -> io::Result<Values> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");

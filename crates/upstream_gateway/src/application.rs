@@ -1,4 +1,4 @@
-//! An application that speaks HTTP, SCGI or AJP, on one host or on those of an upstream.
+//! An application that speaks HTTP, SCGI or AJP, on one host or on the hosts of an upstream.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::host::{Host, Manner};
 
-/// How often idle connections are looked at.
+/// The pause between two sweeps of idle connections.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An application, shared by all event loops.
@@ -24,8 +24,9 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// An application. `upstream` is the one that `proxy` names, if it names one; its hosts are known once [`tend_gateways`] looks after
-    /// it. What is wrong with the roots of TLS is said when a host is asked.
+    /// An application. `upstream` is the upstream that `proxy` names, if it names one; its hosts
+    /// become known once [`tend_gateways`] runs. An error in the root certificates of TLS is
+    /// reported when a host is connected to.
     #[must_use]
     pub fn new(proxy: Proxy, upstream: Option<Upstream>) -> Arc<Self> {
         let name = proxy.to_string();
@@ -52,30 +53,30 @@ impl Gateway {
         Arc::new(Self { manner, upstream, name, hosts })
     }
 
-    /// Where it is and how it is asked.
+    /// The address, the protocol and the settings of the application.
     #[must_use]
     pub fn proxy(&self) -> &Proxy {
         &self.manner.proxy
     }
 
-    /// The upstream that it runs on, if it does.
+    /// The upstream whose hosts run the application, if there is one.
     #[must_use]
     pub fn upstream(&self) -> Option<&Upstream> {
         self.upstream.as_ref()
     }
 
-    /// For the log, as the operator wrote it.
+    /// The name for the log, as the operator wrote it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it runs.
+    /// The hosts that run the application.
     pub fn hosts(&self) -> &Arc<Hosts<Host>> {
         &self.hosts
     }
 
-    /// A host of it, for the log.
+    /// The name of one of its hosts, for the log.
     pub fn name_of(&self, host: &Host) -> String {
         match &self.upstream {
             Some(_) => format!("{}, {}", self.name, host.address()),
@@ -84,8 +85,9 @@ impl Gateway {
     }
 }
 
-/// Looks after the hosts of applications: closes connections that have been idle for too long, looks names up, probes. The tasks run for
-/// ever on the event loop of the caller.
+/// Starts the background tasks for the hosts of applications: they close connections that have been
+/// idle for too long, resolve names and probe hosts. The tasks run forever on the event loop of the
+/// caller.
 pub fn tend_gateways(gateways: Vec<Arc<Gateway>>) -> Vec<JoinHandle<()>> {
     let mut tasks = Vec::new();
     for gateway in &gateways {

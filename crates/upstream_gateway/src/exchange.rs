@@ -1,4 +1,4 @@
-//! One request to an application and its response: the input and output around `request.rs` and `reader.rs`.
+//! One request to an application and its response: the I/O for `request.rs` and `reader.rs`.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -23,19 +23,19 @@ use super::request::{GatewayRequest, Outgoing};
 use super::room::Place;
 use super::stream::{self, Stream};
 
-/// How long an application may take; `None`: for ever.
+/// Timeouts for an application; `None`: unlimited.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// Until the first byte of the response.
+    /// Time until the first byte of the response.
     pub first_byte: Option<Duration>,
-    /// From then on, while nothing moves.
+    /// Time without any progress after the first byte.
     pub silence: Option<Duration>,
-    /// In all.
+    /// Time for the whole exchange.
     pub total: Option<Duration>,
 }
 
-/// A request and its response. Dropped before the last event, it closes the connection. [`next`](Self::next) loses nothing when its
-/// future is dropped.
+/// A request and its response. Dropping it before the last event closes the connection.
+/// [`next`](Self::next) is cancellation-safe: dropping its future loses nothing.
 #[derive(Debug)]
 pub struct GatewayExchange {
     gateway: Arc<Gateway>,
@@ -46,7 +46,7 @@ pub struct GatewayExchange {
     driver: RefCell<Driver>,
 }
 
-/// Until it is dropped, the host counts as busy with the request.
+/// Counts the host as busy with the request until dropped.
 #[derive(Debug, Default)]
 pub struct Stay {
     _place: Option<Place>,
@@ -55,33 +55,33 @@ pub struct Stay {
 
 #[derive(Debug)]
 struct Driver {
-    /// `None` when the exchange has ended.
+    /// `None` once the exchange has ended.
     stream: Option<Stream>,
     outgoing: Outgoing,
     /// The connection has served other requests.
     is_kept: bool,
     /// Bytes of the request that were written.
     written: u64,
-    /// The application takes no more of the request. It may have answered all the same.
+    /// The application reads no more of the request. It may still have answered.
     is_deaf: bool,
-    /// Bytes were written that wait in TLS.
+    /// Written bytes wait in the TLS session.
     must_flush: bool,
     reader: Reader,
     received: BytesMut,
-    /// Something of the response has come.
+    /// A byte of the response has arrived.
     was_heard: bool,
 }
 
-/// What has happened.
+/// The result of one round of I/O.
 enum Step {
     Said(Said),
-    /// Bytes have moved; nothing is complete yet.
+    /// Bytes have moved, but no part is complete yet.
     Moved,
 }
 
 impl GatewayExchange {
-    /// Gives a host of an application a request, which `client` has sent. The exchange is made on the heap, since it is moved through
-    /// several futures.
+    /// Gives a request of `client` to a host of an application. The exchange is on the heap,
+    /// because it is moved through several futures.
     ///
     /// # Errors
     /// The host cannot be reached.
@@ -129,23 +129,23 @@ impl GatewayExchange {
         &self.gateway
     }
 
-    /// The application; of an upstream, which of its hosts.
+    /// The application as named in logs; for an upstream, with the host.
     pub fn who(&self) -> String {
         self.gateway.name_of(&self.host)
     }
 
-    /// Whether the connection has served other requests.
+    /// True if the connection has served other requests.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.driver.borrow().is_kept
     }
 
-    /// The host has this exchange until its end.
+    /// Counts the exchange as work of its host until it ends.
     pub fn hold(&mut self, turn: Turn<Host>) {
         self.stay._turn = Some(turn);
     }
 
-    /// The next event that follows from what has been received.
+    /// The next event that can be derived from received bytes; `None`: more bytes are needed.
     pub fn try_next(&self) -> Option<Event> {
         let said = self.driver.borrow_mut().said();
         match said {
@@ -155,7 +155,7 @@ impl GatewayExchange {
         }
     }
 
-    /// The next event.
+    /// Waits for the next event.
     pub async fn next(&self) -> Event {
         loop {
             let step = poll_fn(|cx| self.driver.borrow_mut().poll(cx));
@@ -175,7 +175,8 @@ impl GatewayExchange {
         }
     }
 
-    /// Gives the connection away, on which another protocol is spoken now, what has come of that, and what keeps the host busy.
+    /// After a switch of the protocol, returns the connection, the bytes received since, and the
+    /// value that counts the host as busy.
     #[must_use]
     pub fn into_tunnel(self) -> Option<(Stream, BytesMut, Stay)> {
         let Driver { stream, received, .. } = self.driver.into_inner();
@@ -189,7 +190,7 @@ impl GatewayExchange {
         };
         let patience = &self.patience;
         let silence = match was_heard {
-            // It is the client that takes its time.
+            // No timeout while a slow client delays the exchange.
             _ if is_starved => None,
             true => patience.silence,
             false => patience.first_byte,
@@ -219,7 +220,7 @@ impl GatewayExchange {
                 self.driver.borrow_mut().stream = None;
                 Event::End(ResponseEnd::Closed)
             }
-            // `Driver::said` handles these.
+            // `Driver::said` never returns these.
             Said::Wants(_) | Said::Nothing => Event::Failed(out_of_place()),
         }
     }
@@ -231,7 +232,8 @@ impl GatewayExchange {
 }
 
 impl Driver {
-    /// What follows from what has been received; `None`: nothing.
+    /// The next part of the response that can be derived from received bytes; `None`: more bytes
+    /// are needed.
     fn said(&mut self) -> Result<Option<Said>, UpstreamError> {
         loop {
             match self.reader.next(&mut self.received)? {
@@ -265,7 +267,7 @@ impl Driver {
                     });
                 }
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(self.died(false))),
-                // Another clock runs while the client is waited for.
+                // Another timeout applies while the client delays the exchange.
                 Poll::Pending if has_sent || self.outgoing.is_starved() != was_starved => {
                     return Poll::Ready(Ok(Step::Moved));
                 }
@@ -274,7 +276,7 @@ impl Driver {
         }
     }
 
-    /// Sends what the connection takes. Returns whether it took anything.
+    /// Sends as much as the connection takes. Returns true if any byte was sent.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
         let mut has_sent = false;
         let Some(stream) = &mut self.stream else { return Ok(false) };
@@ -305,13 +307,15 @@ impl Driver {
         Ok(has_sent)
     }
 
-    /// The application has closed its sending direction of a kept connection before the request came.
+    /// True if the application closed its sending direction of a kept connection before the request
+    /// arrived.
     fn was_closed_before(&self) -> bool {
         let is_silent = !self.was_heard && self.is_kept;
         is_silent && self.stream.as_ref().is_some_and(|stream| stream.is_unreceived(self.written))
     }
 
-    /// The application has closed the connection too early. `is_unread`: it cannot have read anything of what was written.
+    /// The error for a connection that was closed too early. `is_unread`: the application cannot
+    /// have read any byte of the request.
     fn died(&self, is_unread: bool) -> UpstreamError {
         let retry = if self.written == 0 || is_unread { Retry::Safe } else { Retry::Unsafe };
         let why = match self.was_heard {

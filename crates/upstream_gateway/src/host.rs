@@ -1,4 +1,4 @@
-//! A host of an application that speaks HTTP, SCGI or AJP: how it is reached, and the connections to it that are kept.
+//! A host of an application that speaks HTTP, SCGI or AJP, and its kept connections.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -25,13 +25,13 @@ use super::request::Kind;
 use super::room::{Place, Room};
 use super::stream::{Plain, Stream};
 
-/// How long a connection is kept while idle: less than the 5 s after which Node.js closes it, so that few requests meet a connection that
-/// is about to be closed.
+/// The idle timeout of a connection. It is shorter than the 5 s of Node.js, so that few requests
+/// meet a connection that is about to be closed.
 const IDLE_TIME: Duration = Duration::from_secs(4);
-/// How long a connection may have been idle that gets a request which must not be sent twice: half of the 2 s after which gunicorn closes
-/// one, the shortest such time of those in use.
+/// The longest idle time of a connection for a request that must not be sent twice: half of
+/// gunicorn's 2 s, the shortest idle timeout of the common application servers.
 const FRESH: Duration = Duration::from_secs(1);
-/// Connections to one host that all event loops together keep while idle.
+/// The most idle connections to one host, of all event loops together.
 const MAX_IDLE: usize = 64;
 
 /// A host of an application, shared by all event loops.
@@ -39,32 +39,34 @@ const MAX_IDLE: usize = 64;
 pub struct Host {
     manner: Arc<Manner>,
     address: Address,
-    /// Connections that no request has now, used last at the end.
+    /// Idle connections; the last one was used most recently.
     idle: Mutex<VecDeque<Idle>>,
     room: Room,
     /// Requests that it was given.
     requests: AtomicU64,
 }
 
-/// Over which connection a request goes.
+/// The connections that a request may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
-    /// A kept one, if there is any: the request may be repeated if the connection closes at this moment.
+    /// A kept connection, if there is any: the request may be repeated if the connection is closed
+    /// at this moment.
     Kept,
-    /// A kept one that is hardly about to be closed: the request must not be processed twice.
+    /// A kept connection that is unlikely to be closed soon: the request must not be processed
+    /// twice.
     Fresh,
-    /// One that has served no other request.
+    /// A new connection.
     New,
 }
 
-/// How the hosts of an application are asked.
+/// The protocol and the settings with which all hosts of an application are asked.
 #[derive(Debug)]
 pub(super) struct Manner {
     pub(super) proxy: Proxy,
     pub(super) tls: Option<Result<Tls, String>>,
 }
 
-/// What TLS needs.
+/// The prerequisites of TLS connections.
 pub(super) struct Tls {
     connector: TlsConnector,
     server_name: ServerName<'static>,
@@ -76,7 +78,7 @@ impl std::fmt::Debug for Tls {
     }
 }
 
-/// A connection that is registered with the event loop of this thread.
+/// A connection that is registered with the event loop of thread `thread`.
 #[derive(Debug)]
 struct Idle {
     stream: Stream,
@@ -85,7 +87,7 @@ struct Idle {
 }
 
 impl Manner {
-    /// What is wrong with the roots is said when a host is connected to.
+    /// An error in the root certificates is kept, and reported when a host is connected to.
     pub(super) fn new(proxy: Proxy) -> Self {
         let tls = match &proxy.protocol {
             ProxyProtocol::Http { tls: Some(tls), .. } => Some(Tls::new(tls)),
@@ -96,47 +98,48 @@ impl Manner {
 }
 
 impl Host {
-    /// A host that has no more than `limit` requests at a time.
+    /// A host that gets at most `limit` requests at a time.
     pub(super) fn new(manner: Arc<Manner>, address: Address, limit: Option<NonZeroUsize>) -> Self {
         let room = Room::new(limit, QueueLimits::default());
         Self { manner, address, idle: Mutex::default(), room, requests: AtomicU64::new(0) }
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// How it is asked.
+    /// The settings with which it is asked.
     pub(super) fn proxy(&self) -> &Proxy {
         &self.manner.proxy
     }
 
-    /// Requests that it was given since the front knows it.
+    /// Requests that it was given since the front has known it.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Waits until it may have one more request, which is counted.
+    /// Waits for permission to give the host one more request, which is counted.
     pub(super) async fn enter(&self) -> Result<Option<Place>, UpstreamError> {
         let place = self.room.enter().await?;
         self.requests.fetch_add(1, Ordering::Relaxed);
         Ok(place)
     }
 
-    /// Whether it can be connected to.
+    /// Connects to the host, to find out if it is up.
     ///
     /// # Errors
-    /// Why not.
+    /// The host cannot be reached.
     pub(super) async fn probe(&self) -> Result<(), UpstreamError> {
         self.within_limit(async { Plain::connect(&self.address).await.map(drop).map_err(said) })
             .await
     }
 
-    /// A kept connection for a request, if there is one that it may go over. One that has been idle for less than [`FRESH`] is hardly
-    /// about to be closed; with AJP, an application that has answered a ping on the connection has not closed it.
+    /// A kept connection that the request may use, if there is one. A connection that was idle for
+    /// less than [`FRESH`] is unlikely to be closed soon; with AJP, the application must answer a
+    /// ping on the connection instead.
     pub(super) async fn kept(&self, over: Over, kind: Kind) -> Option<Stream> {
         loop {
             let stream = match (over, kind) {
@@ -152,7 +155,7 @@ impl Host {
         }
     }
 
-    /// The connection of this event loop that was used last, if it has been idle for less than `limit`.
+    /// The most recently used connection of this event loop, if it was idle for less than `limit`.
     fn take(&self, limit: Duration) -> Option<Stream> {
         let thread = thread::current().id();
         let mut idle = self.idle();
@@ -168,7 +171,7 @@ impl Host {
 
     /// Keeps a connection for the next request.
     pub(super) fn keep(&self, stream: Stream) {
-        // Such a connection is one client's.
+        // With the PROXY protocol, a connection belongs to one client.
         if self.proxy().proxy_protocol {
             return;
         }
@@ -178,12 +181,12 @@ impl Host {
         }
     }
 
-    /// A new connection, for a request of this client.
+    /// Makes a connection for a request of this client.
     pub(super) async fn connect(&self, client: &Request) -> Result<Stream, UpstreamError> {
         self.within_limit(self.try_connect(client)).await
     }
 
-    /// What `connecting` makes, if it does not take too long.
+    /// The result of `connecting`, or an error after the connect timeout.
     async fn within_limit<T>(
         &self,
         connecting: impl Future<Output = Result<T, String>>,
@@ -213,7 +216,7 @@ impl Host {
     }
 
     fn idle(&self) -> MutexGuard<'_, VecDeque<Idle>> {
-        // A panic elsewhere cannot leave the list half changed.
+        // A panic elsewhere cannot leave the list inconsistent.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -237,7 +240,7 @@ impl Tls {
     }
 }
 
-/// Asks whether a container is still there (AJP).
+/// Asks an AJP container for an answer; `None`: it gave none.
 async fn ping(mut stream: Stream) -> Option<Stream> {
     let Stream::Plain(plain) = &mut stream else { return None };
     plain.write_all(&sendoff_ajp::PING).await.ok()?;

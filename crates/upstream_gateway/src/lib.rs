@@ -5,8 +5,8 @@
 //!                        ▲                      │
 //!                        └── Wants (AJP) ───────┘
 //! ```
-//! An exchange does its input and output when it is asked for the next event, and in no task of its own: while the client is slow,
-//! nothing is read from the application.
+//! An exchange has no task of its own: it does its I/O when it is asked for the next event. While
+//! the client is slow, nothing is read from the application (back-pressure).
 #![forbid(unsafe_code)]
 
 mod application;

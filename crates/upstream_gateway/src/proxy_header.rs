@@ -1,11 +1,13 @@
-//! The header of the PROXY protocol, version 2, with which a new connection begins if the application wants it.
+//! The header of the PROXY protocol, version 2, that begins a new connection if the application is
+//! configured to expect it.
 
 use std::net::SocketAddr;
 
 use proxy_header::{ProxiedAddress, ProxyHeader};
 use sendoff_message::request::{Endpoint, Request};
 
-/// The header that names the client of a request. It names no client if that came over a UNIX socket.
+/// The header that names the client of a request. It has no addresses if the client came over a
+/// UNIX socket.
 pub(super) fn header(request: &Request) -> Vec<u8> {
     let header = match (&request.peer, &request.local) {
         (Endpoint::Ip(client), Endpoint::Ip(local)) => {
@@ -15,14 +17,15 @@ pub(super) fn header(request: &Request) -> Vec<u8> {
         _ => ProxyHeader::with_local(),
     };
     let mut bytes = Vec::with_capacity(64);
-    // It has no additions, which alone could be too large.
+    // The header has no additions, and only these could be too large.
     if header.encode_v2(&mut bytes).is_err() {
         bytes.clear();
     }
     bytes
 }
 
-/// The header knows no addresses of two families: a trusted proxy may say that a client of IPv6 came, over a connection of IPv4.
+/// Both addresses of a header must have the same family. They may differ, because a trusted proxy
+/// may report an IPv6 client over an IPv4 connection.
 fn of_one_family(client: SocketAddr, local: SocketAddr) -> (SocketAddr, SocketAddr) {
     let mapped = |address: SocketAddr| match address {
         SocketAddr::V4(v4) => SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port()),

@@ -1,4 +1,4 @@
-//! What an application answers, whichever protocol it speaks.
+//! Parses the answer of an application, for all protocols.
 
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
@@ -9,26 +9,26 @@ use sendoff_upstream::error::UpstreamError;
 
 use super::request::{GatewayRequest, Kind};
 
-/// What the application has said.
+/// An event of the answer.
 #[derive(Debug)]
 pub(super) enum Said {
-    /// A response head; an interim one, if its status is 1xx.
+    /// A response head; interim if its status is 1xx.
     Head(CgiHead),
-    /// The protocol has changed: what follows is no response.
+    /// The protocol has changed: the bytes that follow are no response.
     Switch(CgiHead),
     /// Bytes of the body.
     Bytes(Bytes),
-    /// It wants bytes of the request body (AJP).
+    /// The application asks for bytes of the request body (AJP).
     Wants(u16),
-    /// The response is complete, and the connection may serve another request or not.
+    /// The response is complete; `may_stay`: the connection may serve another request.
     End { may_stay: bool },
     /// The response has ended with the connection.
     Closed,
-    /// Nothing more until more is received.
+    /// No event until more bytes are received.
     Nothing,
 }
 
-/// Reads one response.
+/// Parses one response.
 #[derive(Debug)]
 pub(super) enum Reader {
     Http {
@@ -62,10 +62,10 @@ impl Reader {
         }
     }
 
-    /// The next thing that was said.
+    /// The next event.
     ///
     /// # Errors
-    /// The application breaks the protocol; the connection is of no more use.
+    /// The application has broken the protocol; the connection cannot be used any longer.
     pub(super) fn next(&mut self, received: &mut BytesMut) -> Result<Said, UpstreamError> {
         match self {
             Self::Http { decoder, upgrade } => http(decoder, *upgrade, received),
@@ -74,10 +74,11 @@ impl Reader {
         }
     }
 
-    /// The application has closed its sending direction. Returns true if that ends the response in good order.
+    /// To be called when the application has closed its sending direction. Returns true if the
+    /// close is a regular end of the response.
     ///
     /// # Errors
-    /// The response had not even begun, where the close is the only end that it can have.
+    /// The connection was closed inside the header block (SCGI).
     pub(super) fn closed(&mut self) -> Result<bool, UpstreamError> {
         match self {
             Self::Http { decoder, .. } => Ok(decoder.closed()),
@@ -98,7 +99,7 @@ fn http(
 ) -> Result<Said, UpstreamError> {
     loop {
         return Ok(match decoder.next(received).map_err(wrong)? {
-            // The body is sent unasked.
+            // Ignored: the body is sent without waiting for it.
             Reply::Interim(head) if head.status == StatusCode::CONTINUE => continue,
             Reply::Interim(head) | Reply::Head(head) => Said::Head(head),
             Reply::Switch(head) if upgrade => Said::Switch(head),
@@ -145,7 +146,7 @@ fn from_container(
                 *has_head = true;
                 Said::Head(ajp_head(status, reason, fields)?)
             }
-            // It asks for what it has written to be sent, which is done anyway.
+            // A request to flush, which is not needed.
             ajp::Answer::Data(data) if *has_head && data.is_empty() => continue,
             ajp::Answer::Data(data) if *has_head => Said::Bytes(data),
             ajp::Answer::End { may_stay } if *has_head => Said::End { may_stay },

@@ -9,23 +9,24 @@ use bytes::{Bytes, BytesMut};
 use sendoff_message::request::{Arrived, Body, BodyReader};
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 
-/// Bytes of a body in a file that are read at a time.
+/// The most bytes of one read of a body in a file.
 const PIECE: usize = 64 * 1024;
 
-/// A request as an application gets it. Unless its body is still arriving, it may be sent again over another connection.
+/// A request in the application's protocol. It may be sent again over another connection, unless
+/// its body is still arriving.
 #[derive(Debug)]
 pub struct GatewayRequest {
-    /// Everything before the body.
+    /// All bytes before the body.
     pub head: Bytes,
     /// The body.
     pub body: Body,
-    /// Whether the response has no body whatever it says (HEAD).
+    /// True for HEAD: the response has no body, even if its head announces one.
     pub is_head: bool,
-    /// What the application speaks.
+    /// The application's protocol.
     pub kind: Kind,
 }
 
-/// What the application speaks.
+/// The protocol of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// HTTP/1.1.
@@ -42,15 +43,16 @@ pub enum Kind {
     },
 }
 
-/// What is still to be sent of a request.
+/// The unsent part of a request.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     request: Rc<GatewayRequest>,
-    /// What leaves next.
+    /// The next bytes to send.
     pending: Bytes,
-    /// Where the rest of the body begins.
+    /// Offset of the rest of the body.
     at: u64,
-    /// With AJP, the bytes of the body that the application has asked for; `None`: for none.
+    /// The number of bytes of the body that the application has asked for (AJP); `None`: it waits
+    /// for no bytes.
     asked: Option<u16>,
     stream: Stream,
 }
@@ -58,28 +60,28 @@ pub(super) struct Outgoing {
 /// A body that is still arriving.
 #[derive(Debug)]
 enum Stream {
-    /// The body is not of that kind.
+    /// The body is complete, in memory or in a file.
     None,
     Reading(BodyReader),
     /// All of it was read.
     Ended,
-    /// The application takes no more of it.
+    /// The application reads no more of it.
     GivenUp,
 }
 
 impl Outgoing {
-    /// The whole request.
+    /// A request of which no byte was sent yet.
     pub(super) fn new(request: Rc<GatewayRequest>) -> Result<Self, UpstreamError> {
         let pending = request.head.clone();
         let stream = match &request.body {
             Body::Stream(stream) => Stream::Reading(stream.reader().ok_or_else(spent)?),
             Body::Memory(_) | Body::File { .. } => Stream::None,
         };
-        // The first piece of a body comes unasked.
+        // The first piece of a body is sent unasked.
         let asked = (!request.body.is_empty()).then_some(u16::MAX);
         let mut outgoing = Self { request, pending: Bytes::new(), at: 0, asked, stream };
         outgoing.refill()?;
-        // Both leave with one system call.
+        // Head and first piece are sent with one system call.
         outgoing.pending = match outgoing.pending.is_empty() {
             true => pending,
             false => [pending, outgoing.pending].concat().into(),
@@ -87,24 +89,24 @@ impl Outgoing {
         Ok(outgoing)
     }
 
-    /// What leaves next; nothing while there is nothing to send.
+    /// The next bytes to send; empty while there are none.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.pending
     }
 
-    /// This many of the bytes have left.
+    /// Notes that this number of bytes was sent.
     pub(super) fn advance(&mut self, n: usize) -> Result<(), UpstreamError> {
         drop(self.pending.split_to(n));
         if self.pending.is_empty() { self.refill() } else { Ok(()) }
     }
 
-    /// The application wants this many bytes more (AJP).
+    /// Notes that the application asks for this number of bytes (AJP).
     pub(super) fn wants(&mut self, bytes: u16) -> Result<(), UpstreamError> {
         self.asked = Some(bytes);
         if self.pending.is_empty() { self.refill() } else { Ok(()) }
     }
 
-    /// Whether all of it was sent.
+    /// True if all of it was sent.
     pub(super) fn is_done(&self) -> bool {
         let is_read = match self.stream {
             Stream::None => self.at == self.request.body.len(),
@@ -116,7 +118,7 @@ impl Outgoing {
         self.pending.is_empty() && is_read
     }
 
-    /// Whether it is the client that is waited for.
+    /// True if the sender waits for the client.
     pub(super) fn is_starved(&self) -> bool {
         let is_wanted = match self.request.kind {
             Kind::Ajp { .. } => self.asked.is_some(),
@@ -125,7 +127,7 @@ impl Outgoing {
         self.pending.is_empty() && is_wanted && matches!(self.stream, Stream::Reading(_))
     }
 
-    /// Takes what has come of a body that is still arriving; the task is woken when more has.
+    /// Takes the next bytes of a body that is still arriving; the task is woken when more arrive.
     pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Result<(), UpstreamError> {
         if self.is_starved()
             && let Stream::Reading(reader) = &self.stream
@@ -136,7 +138,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// The application takes no more.
+    /// Drops the rest of the body, because the application reads no more.
     pub(super) fn give_up(&mut self) {
         if let Stream::Reading(_) = self.stream {
             self.stream = Stream::GivenUp;
@@ -198,7 +200,7 @@ impl Outgoing {
     }
 }
 
-/// A piece of a body whose length is not known before, or its end if there is nothing (RFC 9112 §7.1).
+/// A chunk of a body of unknown length; the last chunk if there are no bytes (RFC 9112 §7.1).
 fn chunk(bytes: &Bytes) -> Bytes {
     match bytes.len() {
         0 => Bytes::from_static(b"0\r\n\r\n"),
@@ -211,7 +213,7 @@ fn spent() -> UpstreamError {
     UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
 }
 
-/// At most `most` bytes of a body from this place on; nothing at its end.
+/// At most `most` bytes of a body from offset `at` on; empty at its end.
 fn piece(body: &Body, at: u64, most: usize) -> io::Result<Bytes> {
     let left = body.len().saturating_sub(at);
     let len = usize::try_from(left).map_or(most, |left| left.min(most));
@@ -221,7 +223,7 @@ fn piece(body: &Body, at: u64, most: usize) -> io::Result<Bytes> {
             return Ok(bytes.slice(start..start + len));
         }
         Body::File { descriptor, .. } => (descriptor.as_fd(), len),
-        // It has a reader of its own.
+        // It is read by its own reader.
         Body::Stream(_) => return Ok(Bytes::new()),
     };
     let mut buffer = BytesMut::zeroed(len);
@@ -253,7 +255,7 @@ mod tests {
         Rc::new(GatewayRequest { head: Bytes::from_static(b"head"), body, is_head: false, kind })
     }
 
-    /// All that is sent without being asked, `step` bytes at a time.
+    /// All bytes that are sent without being asked for, taken `step` bytes at a time.
     fn all(outgoing: &mut Outgoing, step: usize) -> Vec<u8> {
         let mut sent = Vec::new();
         while !outgoing.bytes().is_empty() {
@@ -299,7 +301,7 @@ mod tests {
                 (String::from_utf8(sent).unwrap(), outgoing.is_done()),
                 (expected.into(), true)
             );
-            // No other connection can have it.
+            // No other connection can get the body.
             assert!(Outgoing::new(message).is_err());
         }
     }

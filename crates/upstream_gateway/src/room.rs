@@ -1,4 +1,4 @@
-//! How many requests a host has at a time, if the operator has limited that.
+//! A limit of the requests that a host gets at a time, if the operator has set one.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use sendoff_upstream::queue::QueueLimits;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// The requests that a host may have.
+/// Permission for the requests to a host.
 #[derive(Debug)]
 pub(super) struct Room {
-    /// One permit for each; `None`: any number.
+    /// One permit for each request; `None`: unlimited.
     places: Option<Arc<Semaphore>>,
     waiting: AtomicUsize,
     limits: QueueLimits,
 }
 
-/// A request's place at a host. Dropped, it is free for the next one.
+/// A request's place at a host. Dropping it makes room for the next request.
 #[derive(Debug)]
 pub(super) struct Place {
     _permit: OwnedSemaphorePermit,
 }
 
 impl Room {
-    /// Room for `limit` requests at a time; `waiting` limits those that wait for it.
+    /// Room for `limit` requests at a time; `waiting` limits the queue.
     pub(super) fn new(limit: Option<NonZeroUsize>, waiting: QueueLimits) -> Self {
         let places = limit.map(|limit| Arc::new(Semaphore::new(limit.get())));
         Self { places, waiting: AtomicUsize::new(0), limits: waiting }
@@ -54,7 +54,7 @@ impl Room {
     }
 }
 
-/// Counts a request as waiting.
+/// Counts a request as waiting until dropped.
 struct Waiter<'r> {
     all: &'r AtomicUsize,
     number: usize,

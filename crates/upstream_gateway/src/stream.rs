@@ -14,19 +14,20 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
-/// The size of one read, in bytes.
+/// The most bytes of one read.
 const READ: usize = 64 * 1024;
 /// A buffer with less room than this is replaced before the next read.
 const READ_MIN: usize = 16 * 1024;
-/// The room for decrypted bytes: those of one record.
+/// Room for decrypted bytes: one TLS record.
 const RECORD: usize = 16 * 1024;
 
 thread_local! {
-    /// Room behind what was read last. Short responses share one allocation, and most find it free again.
+    /// The spare room of the last buffer. Short responses share one allocation, and mostly find it
+    /// free again.
     static SPARE: Cell<BytesMut> = Cell::default();
 }
 
-/// Leaves the rest of a buffer to the next read of this event loop, if nothing is in it.
+/// Keeps the room of an empty buffer for the next read of this event loop.
 pub(crate) fn give_back(buffer: BytesMut) {
     if buffer.is_empty() {
         SPARE.set(buffer);
@@ -60,7 +61,7 @@ impl Plain {
                 stream.set_nodelay(true)?;
                 Ok(Self::Tcp(stream))
             }
-            // An upstream is where its hosts are; pools speak FastCGI.
+            // The address of an upstream comes from its hosts; pools speak FastCGI.
             Address::Pool(_) | Address::Upstream(_) => Err(io::ErrorKind::AddrNotAvailable.into()),
         }
     }
@@ -72,8 +73,8 @@ impl Plain {
         }
     }
 
-    /// A read that fills the buffer only in part has emptied the socket, which tokio remembers: the next one asks the kernel only when it
-    /// has said that there is more.
+    /// A read that fills the buffer only in part has drained the socket. tokio clears the readiness
+    /// then, so the next read makes no system call until the kernel reports more bytes.
     fn poll_read_buf(
         &mut self,
         cx: &mut Context<'_>,
@@ -128,13 +129,13 @@ impl Plain {
 }
 
 impl Stream {
-    /// Whether bytes may pass between the connection and a pipe: nothing encrypts them.
+    /// True if bytes may move between the connection and a pipe, because nothing encrypts them.
     pub fn is_clear(&self) -> bool {
         matches!(self, Self::Plain(_))
     }
 
-    /// Moves what the application sends into an empty pipe; `Unsupported` where only a read can tell what that is. Only if the connection
-    /// [is clear](Self::is_clear).
+    /// Moves received bytes into an empty pipe. Only for a connection that [is
+    /// clear](Self::is_clear). Fails with `Unsupported` if only a read can tell what was received.
     pub fn poll_fill(&self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(plain) => plain.poll_fill(cx, pipe),
@@ -142,7 +143,7 @@ impl Stream {
         }
     }
 
-    /// Sends bytes that are in a pipe. Only if the connection [is clear](Self::is_clear).
+    /// Sends the bytes in a pipe. Only for a connection that [is clear](Self::is_clear).
     pub fn poll_drain(&self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(plain) => plain.poll_drain(cx, pipe),
@@ -150,7 +151,8 @@ impl Stream {
         }
     }
 
-    /// Reads what has come; 0 at the end of what the application sends. The buffer gets its room only when there is something.
+    /// Reads received bytes; 0 at the end of the application's stream. The buffer gets its room
+    /// only when there are bytes.
     pub fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -170,7 +172,8 @@ impl Stream {
         }
     }
 
-    /// Sends some of the bytes. With TLS they may wait for [`poll_flush`](Self::poll_flush).
+    /// Sends some of the bytes. With TLS they may be buffered until
+    /// [`poll_flush`](Self::poll_flush).
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(plain) => Pin::new(plain).poll_write(cx, bytes),
@@ -178,7 +181,7 @@ impl Stream {
         }
     }
 
-    /// Ready when nothing that was written waits here.
+    /// Ready when no written bytes are buffered here.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(_) => Poll::Ready(Ok(())),
@@ -186,7 +189,7 @@ impl Stream {
         }
     }
 
-    /// Ends the sending direction.
+    /// Closes the sending direction.
     pub fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(plain) => Pin::new(plain).poll_shutdown(cx),
@@ -194,11 +197,12 @@ impl Stream {
         }
     }
 
-    /// True if the application's machine has not received a byte of the last `written` ones, although the application has closed its
-    /// sending direction: it closed the connection before they came. Known of TCP in the clear; false if unknown.
+    /// True if the application closed its sending direction and its machine has not received any of
+    /// the last `written` bytes, so the connection was closed before they arrived. Known for TCP
+    /// without TLS; false if unknown.
     ///
-    /// A close with bytes that the application has not read, all or some, is a reset and no end of what it sends. So the answer holds
-    /// after a read of 0 bytes, and not after an error.
+    /// A close with bytes that the application has not read causes a reset, not an end of its
+    /// stream. So the result is valid after a read of 0 bytes, but not after an error.
     pub(super) fn is_unreceived(&self, written: u64) -> bool {
         match self {
             Self::Plain(Plain::Tcp(stream)) => sendoff_sys::tcp::unacknowledged(stream.as_fd())
@@ -207,7 +211,8 @@ impl Stream {
         }
     }
 
-    /// Whether the application has neither closed the connection nor said anything, which it has no reason to do between requests.
+    /// True if the application has neither closed the connection nor sent any bytes, which it has
+    /// no reason to do between requests.
     pub(super) fn is_quiet(&mut self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let socket = match self {
@@ -276,7 +281,8 @@ mod tests {
 
     use super::*;
 
-    /// What a read finds after the application has dealt with a connection and with what was written to it.
+    /// The result of a read after the application has handled a connection and the bytes written to
+    /// it.
     async fn after(
         deal: impl FnOnce(std::net::TcpStream, &mut dyn FnMut()),
     ) -> (io::Result<usize>, bool) {

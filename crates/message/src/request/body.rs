@@ -1,5 +1,6 @@
-//! Request bodies. Each is received completely before a worker is taken: in memory up to a limit, else in an unlinked file. Applications
-//! may get it while it arrives (`stream.rs`).
+//! Request bodies. By default a body is received completely before a worker is taken: in memory up
+//! to a limit, otherwise in an unlinked file. An application may also get its body while it arrives
+//! (`stream.rs`).
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -14,13 +15,14 @@ use super::stream::BodyStream;
 /// The largest body that is kept in memory and sent to the worker as `STDIN` records, in bytes.
 const MEMORY_LIMIT: usize = 64 * 1024;
 
-/// Bytes that are collected before they are written to the file: a client may send its body in chunks of one byte.
+/// Bytes that are gathered before they are written to the file, because a client may send its body
+/// in chunks of one byte.
 const WRITE_BUFFER: usize = 64 * 1024;
 
-/// Why a request is refused whose body cannot be written to disk.
+/// The log's reason for refusing a request whose body cannot be written to disk.
 pub const NOT_STORED: &str = "its body cannot be stored";
 
-/// The status for a request whose body cannot be written to disk. Logs the error.
+/// The status of the response to a request whose body cannot be written to disk. Logs the error.
 pub fn not_stored(error: &io::Error, request: &str) -> StatusCode {
     tracing::error!(request, %error, "a request body cannot be stored");
     match error.kind() {
@@ -56,13 +58,15 @@ impl Default for Body {
 }
 
 impl Body {
-    /// The length in bytes; 0 of a body that is still arriving, if the client has not said it.
+    /// The length in bytes; 0 if the body is still arriving and the client has not announced its
+    /// length.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.known_len().unwrap_or(0)
     }
 
-    /// The length in bytes. `None`: it is still arriving, and the client has not said it.
+    /// The length in bytes; `None`: the body is still arriving and the client has not announced its
+    /// length.
     #[must_use]
     pub fn known_len(&self) -> Option<u64> {
         match self {
@@ -72,19 +76,19 @@ impl Body {
         }
     }
 
-    /// Whether the body has no bytes.
+    /// True if the body is known to have no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.known_len() == Some(0)
     }
 
-    /// Whether it can be sent again after an upstream has begun to read it.
+    /// True if the body can be sent to another upstream after one has begun to read it.
     #[must_use]
     pub fn is_repeatable(&self) -> bool {
         !matches!(self, Self::Stream(_))
     }
 
-    /// Whether an upstream has begun to read it and no other can have it.
+    /// True if an upstream has begun to read the body and no other upstream can get it.
     #[must_use]
     pub fn is_spent(&self) -> bool {
         matches!(self, Self::Stream(stream) if stream.is_spent())
@@ -104,7 +108,7 @@ enum State {
         file: BufWriter<File>,
         len: u64,
     },
-    /// The handler does not use the body.
+    /// The handler does not use the body: its bytes are dropped.
     Discarded,
 }
 

@@ -1,13 +1,16 @@
-//! What trusted proxies say about a request: who the client is, and what it asked them for.
+//! Statements of trusted proxies about a request: the client's address, and the scheme, host and
+//! port that the client asked for.
 //!
-//! Each proxy adds the address that it was connected from at the end of a list, so the list is read from its end: the last address
-//! is the word of our peer, the address before it the word of the proxy with that last address, and so on. The first address
-//! that is no trusted proxy's is the client. What stands further left was sent by the client and is never looked at: neither its
-//! commas nor its quotes can change how the right end is read.
+//! Each proxy appends the address of its own peer to a list, so the list is read from its end: the
+//! last address was added by our peer, the address before it by the proxy that has the last
+//! address, and so on. The first address from the right that does not belong to a trusted proxy is
+//! the client. Everything further left was sent by the client and is ignored: its commas and quotes
+//! cannot change how the right end is read.
 //!
 //! ```text
 //!  X-Forwarded-For:  (anything the client sent), 203.0.113.9, 10.0.0.2
-//!                                                 └ client     └ trusted proxy, which has said so      peer: trusted proxy
+//!                                                 │            └ trusted proxy, added by our peer
+//!                                                 └ client, added by 10.0.0.2
 //! ```
 
 use std::borrow::Cow;
@@ -20,18 +23,19 @@ use sendoff_http1::is_host;
 
 use super::Scheme;
 
-/// What trusted proxies say about a request. Nothing here comes from the client.
+/// The statements of trusted proxies about a request. No field comes from the client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Forwarded {
-    /// The client's address; port 0: they do not say the port. `None`: they do not say who the client is, or hide it.
+    /// The client's address; port 0: the proxies do not give the port. `None`: they do not name the
+    /// client, or hide it.
     pub client: Option<SocketAddr>,
     /// The scheme that the client used.
     pub scheme: Option<Scheme>,
-    /// The authority that the client asked, `host` or `host:port`; valid.
+    /// The authority that the client asked for, `host` or `host:port`; valid.
     pub host: Option<Bytes>,
-    /// The port that the client asked.
+    /// The port that the client asked for.
     pub port: Option<u16>,
-    /// Something that cannot be understood was ignored, for the log.
+    /// The reason why a part was ignored, for the log.
     pub complaint: Option<&'static str>,
 }
 
@@ -45,8 +49,9 @@ impl Forwarded {
         }
     }
 
-    /// The port for `SERVER_PORT`: what the proxies say, or what follows from the rest. `asked` is the authority in the request,
-    /// which counts if only the scheme is said. `None`: the proxies say nothing about it.
+    /// The port for `SERVER_PORT`, as the proxies state it or as it follows from the host and the
+    /// scheme. `asked` is the authority in the request; its port counts if the proxies state only
+    /// the scheme. `None`: the proxies state nothing about the port.
     #[must_use]
     pub fn server_port(&self, asked: Option<&[u8]>) -> Option<u16> {
         let of_host = |host: &[u8]| port_of(host).or_else(|| Some(self.scheme?.default_port()));
@@ -67,7 +72,7 @@ fn x_forwarded(headers: &HeaderMap, proxies: &TrustedProxies) -> Forwarded {
     const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
     const PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
     let mut told = Forwarded::default();
-    // How many proxies before our peer have spoken, too.
+    // Number of proxies before our peer that have added an element.
     let mut hops = 0;
     for element in elements(headers, &FOR) {
         match node(element) {
@@ -120,7 +125,7 @@ fn forwarded(headers: &HeaderMap, proxies: &TrustedProxies) -> Forwarded {
             told.complaint = Some("Forwarded has an element that cannot be understood");
             break;
         };
-        // The rest of an element is about the connection that it names.
+        // The other parameters of an element describe the connection whose peer the element names.
         told.scheme = element.proto.as_deref().and_then(scheme);
         let host = element.host.as_deref().filter(|host| is_host(host));
         told.host = host.map(Bytes::copy_from_slice);
@@ -149,7 +154,7 @@ impl Forwarded {
     }
 }
 
-/// Who a proxy was connected from.
+/// The peer of a proxy, as the proxy names it.
 #[derive(Debug, PartialEq, Eq)]
 enum Node {
     Address(SocketAddr),
@@ -158,7 +163,8 @@ enum Node {
     Malformed,
 }
 
-/// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`, `unknown`, `_name`.
+/// Parses `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`,
+/// `unknown`, `_name`.
 fn node(text: &[u8]) -> Node {
     let Ok(text) = std::str::from_utf8(text) else { return Node::Malformed };
     if text.eq_ignore_ascii_case("unknown") || text.starts_with('_') {
@@ -182,7 +188,7 @@ fn node(text: &[u8]) -> Node {
     let is_bare = text.ends_with(']');
     let number = match port_text {
         None if is_bare => Some(0),
-        // A port may be hidden, too.
+        // The port may be hidden as well.
         Some(text) if text.starts_with('_') => Some(0),
         Some(text) => port(text.as_bytes()),
         None => None,
@@ -199,7 +205,7 @@ fn scheme(text: &[u8]) -> Option<Scheme> {
         .find(|scheme| text.eq_ignore_ascii_case(scheme.as_str().as_bytes()))
 }
 
-/// One to five digits, at most 65535.
+/// Parses one to five digits, at most 65535.
 fn port(digits: &[u8]) -> Option<u16> {
     let text = std::str::from_utf8(digits).ok()?;
     let is_number = (1..=5).contains(&text.len()) && digits.iter().all(u8::is_ascii_digit);
@@ -219,8 +225,8 @@ fn elements<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item
     elements.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
 }
 
-/// What the proxy `hops` before our peer has said. If there are fewer elements, the proxies do not add to this field but set it, and
-/// the last element is the one to believe.
+/// The element of the proxy `hops` before our peer. If there are fewer elements, the proxies
+/// replace this field instead of appending to it, and the last element counts.
 fn element_of<'h>(headers: &'h HeaderMap, name: &HeaderName, hops: usize) -> Option<&'h [u8]> {
     let mut all = elements(headers, name);
     let last = all.next()?;
@@ -252,7 +258,7 @@ impl<'v> Iterator for QuotedElements<'v> {
     }
 }
 
-/// Whether a character behind `before` is escaped by a backslash.
+/// True if the character after `before` is escaped by a backslash.
 fn is_escaped(before: &[u8]) -> bool {
     before.iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
 }
@@ -295,8 +301,8 @@ impl<'v> Element<'v> {
     }
 }
 
-/// The value of a parameter, a token or a quoted string, and what follows it. The colons and brackets of addresses, which belong
-/// into quotes, are accepted without.
+/// Splits off the value of a parameter, which is a token or a quoted string. Addresses should be
+/// quoted because of their colons and brackets (RFC 7239 §6); they are accepted without quotes.
 fn value(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     let [b'"', quoted @ ..] = text else {
         let end = text.iter().position(|&byte| byte == b';').unwrap_or(text.len());
@@ -318,7 +324,7 @@ fn value(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     None
 }
 
-/// Whether it is a token (RFC 9110 §5.6.2).
+/// True for a token (RFC 9110 §5.6.2).
 fn is_token(text: &[u8]) -> bool {
     let is_tchar = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     !text.is_empty() && text.iter().all(is_tchar)

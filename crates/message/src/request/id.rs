@@ -9,8 +9,9 @@ use http::HeaderMap;
 /// The longest id that is taken from a proxy, in bytes.
 const MAX_ID: usize = 128;
 
-/// The id for a request: what a trusted proxy says in `X-Request-Id`, if that is one field of harmless characters, else 32
-/// hexadecimal digits. `fields`: those of a request whose peer is trusted.
+/// The id for a request: the value of `X-Request-Id`, if `fields` has exactly one such field and it
+/// consists of harmless characters; otherwise 32 random hexadecimal digits. `fields` must come from
+/// a trusted proxy; `None`: the peer is not trusted.
 #[must_use]
 pub fn new_id(fields: Option<&HeaderMap>) -> Rc<str> {
     fields.and_then(given).map_or_else(random, Rc::from)
@@ -24,8 +25,8 @@ fn given(fields: &HeaderMap) -> Option<&str> {
     ((1..=MAX_ID).contains(&text.len()) && text.chars().all(is_harmless)).then_some(text)
 }
 
-/// 128 bits from a keyed hash of a counter. The key is random, one for each thread, so there is no system call per id, and ids tell
-/// nothing about others.
+/// 128 bits from a keyed hash of a counter. Each thread has a random key, so an id costs no system
+/// call and reveals nothing about other ids.
 fn random() -> Rc<str> {
     thread_local! {
         static KEY: RandomState = RandomState::new();

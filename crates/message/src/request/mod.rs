@@ -1,4 +1,4 @@
-//! A request, independent of its protocol: what the router and the handlers work with.
+//! A request, independent of its protocol, for the router and the handlers.
 
 mod body;
 pub mod forwarded;
@@ -30,7 +30,8 @@ pub use stream::BodyStream;
 pub use stream::{Arrived, BodyReader, BodyWriter};
 pub use who::Who;
 
-/// The fields in which a client says which part of a page it wants, and on which condition (RFC 9110 §13.1, §14.2).
+/// The fields with which a client asks for a part of a page or states a condition (RFC 9110 §13.1,
+/// §14.2).
 pub const CONDITIONS: [HeaderName; 6] = [
     header::RANGE,
     header::IF_RANGE,
@@ -40,7 +41,8 @@ pub const CONDITIONS: [HeaderName; 6] = [
     header::IF_UNMODIFIED_SINCE,
 ];
 
-/// One request. The connection that receives it fills it in, and adds the body when the route is known.
+/// One request. The connection that receives it fills it in, and adds the body once the route is
+/// known.
 ///
 /// The byte strings share the memory they were received in.
 #[derive(Debug, Clone)]
@@ -49,54 +51,62 @@ pub struct Request {
     pub method: Method,
     /// The request target as the client sent it, for logs.
     pub target: Bytes,
-    /// Path and query as sent, still percent-encoded, in origin form: `/a%20b?c=d`. `*` in a request about the server as a
-    /// whole (`OPTIONS *`). This is `REQUEST_URI`.
+    /// Path and query as sent, still percent-encoded, in origin form: `/a%20b?c=d`. `*` in a
+    /// request about the server as a whole (`OPTIONS *`). Becomes `REQUEST_URI`.
     pub uri: Bytes,
-    /// The path, decoded and normalised by [`decode_path`]. Starts with `/`; just that where `uri` is `*`.
+    /// The path, decoded and normalised by [`decode_path`]. Starts with `/`; exactly `/` if `uri`
+    /// is `*`.
     pub path: Vec<u8>,
-    /// What follows the first `?` in `uri`, as sent; `None` without one.
+    /// The query: everything after the first `?` in `uri`, as sent; `None` without a `?`.
     pub query: Option<Bytes>,
-    /// The authority that the client asked, `host` or `host:port`, as sent, or as a trusted proxy says; valid and not empty. `None`
-    /// only in HTTP/1.0.
+    /// The authority that the client asked for, `host` or `host:port`, as sent or as stated by a
+    /// trusted proxy; valid and not empty. `None` only in HTTP/1.0.
     pub host: Option<Bytes>,
-    /// All fields, `Host` included. Names consist of letters, digits and `-`: other fields are dropped on reception, because
-    /// CGI would turn their names into those of different fields (`X.Real.IP` and `X-Real-IP` both become `HTTP_X_REAL_IP`).
+    /// All fields, `Host` included. Names consist of letters, digits and `-`. Fields with other
+    /// names are dropped on reception, because CGI maps different names to the same variable
+    /// (`X.Real.IP` and `X-Real-IP` both become `HTTP_X_REAL_IP`).
     pub headers: HeaderMap,
     /// The protocol version that the request is answered in.
     pub version: Version,
-    /// How the client reached this server, or the trusted proxy before it.
+    /// The scheme with which the client reached this server, or the trusted proxy in front of it.
     pub scheme: Scheme,
-    /// What the TLS handshake with the peer has shown, if the connection has TLS.
+    /// The results of the TLS handshake with the peer; `None` without TLS.
     pub tls: Option<Rc<TlsFacts>>,
-    /// The port that the client asked, for `SERVER_PORT`; `None` on a UNIX socket, unless a trusted proxy tells.
+    /// The port that the client asked for, for `SERVER_PORT`; `None` on a UNIX socket, unless a
+    /// trusted proxy states the port.
     pub port: Option<u16>,
-    /// The body, complete or still arriving; empty until it has been read, and if the handler does not use it.
+    /// The body, complete or still arriving. Empty until it has been read, or if the handler does
+    /// not use it.
     pub body: Body,
-    /// Whether the request has a body, which may be of 0 bytes (`Content-Length: 0`).
+    /// True if the request has a body, even of 0 bytes (`Content-Length: 0`).
     pub has_body: bool,
-    /// Whether an application has led it here, and no client (`X-Accel-Redirect`, `X-Reproxy-URL`).
+    /// True if an application redirected the request internally (`X-Accel-Redirect`,
+    /// `X-Reproxy-URL`).
     pub is_led: bool,
     /// Its id, if ids are on: printable ASCII.
     pub id: Option<Rc<str>>,
     /// The number of the listener that accepted the connection, in `Config::listen`.
     pub listener: usize,
-    /// The client's end of its connection; the client may be connected to a trusted proxy.
+    /// The client's end of its connection, even if the client is connected to a trusted proxy.
     pub peer: Endpoint,
-    /// The trusted proxy that has passed the request on, if one has.
+    /// The trusted proxy that passed the request on; `None`: the client is connected to this
+    /// server.
     pub via: Option<Endpoint>,
-    /// The end of the connection at this server.
+    /// The server's end of the connection.
     pub local: Endpoint,
 }
 
 impl Request {
-    /// Whether the request concerns the server as a whole and no resource (`OPTIONS *`, RFC 9110 §9.3.7). It has no route.
+    /// True if the request is about the server as a whole instead of a resource (`OPTIONS *`, RFC
+    /// 9110 §9.3.7). It has no route.
     #[must_use]
     pub fn is_about_server(&self) -> bool {
         self.uri == "*"
     }
 
-    /// Other paths that an application may read in the request: servlet containers drop the parameters of segments, those as they were
-    /// sent, and others those of the decoded path. `is_rewritten`: the path as it was sent does not reach the application.
+    /// Other paths that an application may derive from the request: servlet containers drop the
+    /// parameters of path segments, some before and some after decoding the path. `is_rewritten`:
+    /// the application does not see the path as sent.
     ///
     /// # Errors
     /// Such a path climbs above the root.
@@ -114,7 +124,8 @@ impl Request {
         Ok(paths)
     }
 
-    /// Begins the request again: path and query are those of `uri`, whatever rules have made of them.
+    /// Restarts the processing of the request: path and query are derived from `uri` again, without
+    /// the changes of rules.
     ///
     /// # Errors
     /// The path cannot be decoded.
@@ -126,10 +137,10 @@ impl Request {
         Ok(())
     }
 
-    /// Method and target, with its id if it has one: how log lines name it.
+    /// Method and target, with the request's id if it has one: the request's name in log lines.
     #[must_use]
     pub fn shown(&self) -> String {
-        // Each request is given its name, so this does without `format!`, which takes twice as long.
+        // Every request needs its name, so the code avoids `format!`, which takes twice as long.
         let (method, target) = (self.method.as_str(), String::from_utf8_lossy(&self.target));
         match &self.id {
             Some(id) => [method, " ", &target, " [", id, "]"].concat(),
@@ -137,8 +148,8 @@ impl Request {
         }
     }
 
-    /// The host that the client asked for, in lower case, without its port and without the dot that may end a name; the local
-    /// address if it named none.
+    /// The host that the client asked for, in lower case, without port and trailing dot; the local
+    /// address if the client named none.
     #[must_use]
     pub fn host_name(&self) -> String {
         let Some(host) = &self.host else {
@@ -148,7 +159,8 @@ impl Request {
     }
 }
 
-/// The request line as log lines name a request: with its id, if it has one. A request that was not understood has only its line.
+/// The request line as the request's name in log lines, with its id if it has one. A request that
+/// was not understood has only its line.
 pub fn named(line: &impl fmt::Display, request: Option<&Request>) -> String {
     match request.and_then(|request| request.id.as_deref()) {
         Some(id) => format!("{line} [{id}]"),
@@ -156,7 +168,7 @@ pub fn named(line: &impl fmt::Display, request: Option<&Request>) -> String {
     }
 }
 
-/// The host of an authority, in lower case, without the port and without the dot that may end a name.
+/// The host of an authority, in lower case, without port and trailing dot.
 pub fn host_name(authority: &[u8]) -> String {
     let after_brackets = authority.iter().rposition(|&b| b == b']').unwrap_or(0);
     let colon = authority[after_brackets..].iter().position(|&b| b == b':');

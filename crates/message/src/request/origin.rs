@@ -1,4 +1,4 @@
-//! Where a connection comes from, and where it arrived.
+//! The two ends of a connection, its scheme and its TLS handshake.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,14 +10,14 @@ use std::rc::Rc;
 use sendoff_config::TrustedProxies;
 use sendoff_tls::ClientCertificate;
 
-/// What is known about a connection before its first request.
+/// Facts about a connection that are known before its first request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// The number of the listener that accepted it, in `Config::listen`.
     pub listener: usize,
-    /// How the client speaks to the listener.
+    /// The scheme of the listener's connections.
     pub scheme: Scheme,
-    /// What the TLS handshake has shown.
+    /// The results of the TLS handshake; `None` without TLS.
     pub tls: Option<Rc<TlsFacts>>,
     /// The client's end.
     pub peer: Endpoint,
@@ -26,7 +26,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Whether the peer is a trusted proxy.
+    /// True if the peer is a trusted proxy.
     #[must_use]
     pub fn is_trusted(&self, proxies: &TrustedProxies) -> bool {
         self.peer.ip().map_or(proxies.unix, |address| proxies.contains(address))
@@ -65,7 +65,7 @@ impl Scheme {
 /// The name of TLS 1.3 as OpenSSL and nginx write it.
 pub const TLS_13: &str = "TLSv1.3";
 
-/// What a TLS handshake has shown.
+/// The results of a TLS handshake.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TlsFacts {
     /// The kernel encrypts what is written to the socket; otherwise the server does.
@@ -108,8 +108,8 @@ impl Endpoint {
         }
     }
 
-    /// The address as CGI parameters have it, without the port: `192.0.2.1`, `2001:db8::1`, `unix:/run/site.sock`; `unix:` for
-    /// a client's socket. nginx writes the same.
+    /// The address without the port, as in CGI parameters: `192.0.2.1`, `2001:db8::1`,
+    /// `unix:/run/site.sock`; `unix:` for a client's socket. nginx writes the same.
     #[must_use]
     pub fn address(&self) -> Cow<'static, [u8]> {
         match self {
@@ -123,7 +123,8 @@ impl Endpoint {
     }
 }
 
-/// The address as `Display` writes it, which took 3.5 % of the front's instructions for a small page (two addresses per request).
+/// The address as `Display` writes it. `Display` itself took 3.5 % of the front's instructions for
+/// a small page (two addresses per request).
 fn decimal(address: Ipv4Addr) -> Vec<u8> {
     let mut text = Vec::with_capacity("255.255.255.255".len());
     for (number, octet) in address.octets().into_iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode};
 
-/// Bytes of a decoded path that are percent-encoded where a URI is wanted (RFC 3986 §3.3).
+/// Bytes of a decoded path that must be percent-encoded in a URI (RFC 3986 §3.3).
 pub const NOT_IN_PATH: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -18,12 +18,13 @@ pub const NOT_IN_PATH: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// Why a path is refused.
+/// The reason why a path is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadPath(pub &'static str);
 
-/// Decodes `%xx`, merges slashes and resolves `.` and `..` (RFC 3986 §5.2.4, but after decoding, because the file system sees the
-/// decoded name). The result starts with `/`; it ends with `/` if the path names a folder.
+/// Decodes `%xx`, merges slashes and resolves `.` and `..` (RFC 3986 §5.2.4). Dots are resolved
+/// after decoding, because the file system sees the decoded name. The result starts with `/`; it
+/// ends with `/` if the path names a folder.
 ///
 /// # Errors
 /// The path is not absolute, has a broken `%xx` or a NUL, or climbs above the root.
@@ -71,7 +72,8 @@ pub fn normalise(decoded: &[u8]) -> Result<Vec<u8>, BadPath> {
     Ok(out)
 }
 
-/// The path as servlet containers map it: without the parameters of its segments, which begin with a semicolon (RFC 3986 §3.3).
+/// The path as servlet containers map it: without the parameters of its segments, which begin with
+/// a semicolon (RFC 3986 §3.3).
 #[must_use]
 pub fn without_parameters(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());

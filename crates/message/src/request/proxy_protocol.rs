@@ -1,4 +1,4 @@
-//! The PROXY protocol: what a proxy says about a connection before its first request.
+//! The PROXY protocol: a proxy's statement about a connection, sent before the first request.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,20 +7,22 @@ use proxy_header::{Error, ParseConfig, Protocol, ProxyHeader};
 
 use super::origin::Endpoint;
 
-/// The longest header that is read, in bytes; nginx reads as many. The addresses of version 2 take at most 232, so this leaves room for additions that are skipped.
+/// The longest header that is read, in bytes, as in nginx. The addresses of version 2 take at most
+/// 232 bytes; the rest is room for additions (TLVs), which are skipped.
 pub const MAX_HEADER: usize = 4096;
 
 /// The longest header of version 1, in bytes.
 const MAX_LINE: usize = 107;
 
-/// What the bytes of a connection begin with.
+/// The beginning of a connection's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Announced {
     /// A part of a header.
     Incomplete,
     /// A header of `len` bytes.
     Header {
-        /// The client's end, and the end that it connected to; `None`: the proxy speaks for itself, or does not know.
+        /// The client's end, and the end that it connected to; `None`: the proxy itself made the
+        /// connection, or does not know the ends.
         ends: Option<(Endpoint, Endpoint)>,
         /// Length in bytes.
         len: usize,
@@ -44,7 +46,7 @@ impl fmt::Display for NoHeader {
 pub fn announced(bytes: &[u8]) -> Result<Announced, NoHeader> {
     let skip_additions = ParseConfig { include_tlvs: false, ..ParseConfig::default() };
     match ProxyHeader::parse(bytes, skip_additions) {
-        // The library looks for the end of an overlong line, and beyond a line feed.
+        // The library accepts an overlong line, and one with a line feed before its CRLF.
         Ok((_, len)) if len > longest(bytes) || is_whole(&bytes[..len - 1]) => Err(NoHeader),
         Ok((header, len)) => {
             let ends = match header.proxied_address() {
@@ -61,13 +63,13 @@ pub fn announced(bytes: &[u8]) -> Result<Announced, NoHeader> {
     }
 }
 
-/// The longest header of the version that begins so, in bytes.
+/// The longest header of the version that begins with these bytes, in bytes.
 fn longest(bytes: &[u8]) -> usize {
     if bytes.first() == Some(&b'P') { MAX_LINE } else { MAX_HEADER }
 }
 
-/// Whether all bytes of a header are there, so that no further ones can complete it: the line of version 1, or as many as the header
-/// of version 2 says.
+/// True if the header is complete, so that further bytes cannot make it valid: version 1 ends with
+/// a line feed, version 2 states its length.
 fn is_whole(bytes: &[u8]) -> bool {
     match bytes {
         [b'P', line @ ..] => line.contains(&b'\n'),
@@ -79,7 +81,8 @@ fn is_whole(bytes: &[u8]) -> bool {
     }
 }
 
-/// An IPv4 address in the form of IPv6 becomes what it is, because rules for addresses are written so.
+/// An IPv4-mapped IPv6 address becomes the IPv4 address, because rules for addresses are written
+/// for IPv4.
 fn endpoint(address: SocketAddr) -> Endpoint {
     Endpoint::Ip(SocketAddr::new(address.ip().to_canonical(), address.port()))
 }
@@ -100,7 +103,8 @@ mod tests {
         Some((Endpoint::Ip(peer.parse().unwrap()), Endpoint::Ip(local.parse().unwrap())))
     }
 
-    /// A header, whole and in every part of it, and what follows it.
+    /// Expects these ends of the whole header with and without further bytes, and `Incomplete` of
+    /// every part of it.
     #[track_caller]
     fn expect(header: &[u8], ends: Option<(Endpoint, Endpoint)>) {
         let len = header.len();

@@ -1,4 +1,4 @@
-//! From a request head to a request, whichever protocol it came by.
+//! From a request head to a request, for every protocol.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -11,8 +11,9 @@ use sendoff_http1::{BodyFraming, Head};
 use super::forwarded::Forwarded;
 use super::{BadPath, Body, Endpoint, Origin, Request, decode_path, new_id};
 
-/// The request with this head, without its body. `proxies`: the peer is one of them, so what it says about the client counts. `ids`: the
-/// request gets an id.
+/// The request with this head, without its body. `proxies`: the peer is one of these proxies, so
+/// its statements about the client count; `None`: the peer is not trusted. `ids`: the request gets
+/// an id.
 ///
 /// # Errors
 /// The path cannot be decoded.
@@ -53,7 +54,8 @@ pub fn request(
     Ok(request)
 }
 
-/// Takes a trusted proxy at its word. The fields stay as they are, except for `Host`: applications read it to know their own name.
+/// Applies the statements of a trusted proxy. The fields stay as they are, except for `Host`, from
+/// which applications learn their own name.
 fn take_word(request: &mut Request, told: Forwarded) {
     if let Some(complaint) = told.complaint
         && is_time_to_complain()
@@ -76,7 +78,7 @@ fn take_word(request: &mut Request, told: Forwarded) {
     }
 }
 
-/// True at most once a minute, because proxies repeat themselves with every request.
+/// True at most once a minute, because a proxy repeats its mistake with every request.
 fn is_time_to_complain() -> bool {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);

@@ -1,13 +1,14 @@
-//! Routes, for what is counted by route.
+//! Ids of routes, for counters per route.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// A route, by a number that no other route has.
+/// The id of a route, a hash of the place where the route is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RouteId(pub u64);
 
 impl RouteId {
-    /// The number of the route that is written there: the same on all event loops, and after a reload that leaves it where it is.
+    /// The id of the route written at `origin`: the same on all event loops, and after a reload
+    /// that does not move the route.
     pub fn of(origin: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         origin.hash(&mut hasher);

@@ -1,11 +1,13 @@
-//! A request body that is passed on while it arrives: a queue that the client's connection fills and one upstream empties.
+//! A request body that is passed on while it arrives: a queue that the client's connection fills
+//! and one upstream empties.
 //!
 //! ```text
 //!  client ──▶ BodyWriter ── at most `ROOM` bytes ──▶ BodyReader ──▶ upstream
 //!                 └──── end(), fail(status) ────────────▲
 //! ```
-//! While the queue is full, nothing is read from the client. When the reader is dropped, the upstream wants no more: the rest is
-//! read and dropped, because many clients look for a response only when they have sent everything.
+//! While the queue is full, no byte is read from the client (back-pressure). Once the upstream has
+//! dropped the reader, the rest of the body is read and discarded, because many clients look for a
+//! response only after they have sent everything.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -15,17 +17,18 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::StatusCode;
 
-/// Bytes that wait for the upstream; one piece may exceed it.
+/// Capacity of the queue in bytes; the last piece may exceed it.
 const ROOM: usize = 64 * 1024;
 
-/// A body that is still arriving. Clones stand for the same body, which one reader gets.
+/// A body that is still arriving. Clones share the body, and only one of them gives out the reader.
 #[derive(Debug, Clone)]
 pub struct BodyStream {
     len: Option<u64>,
     shared: Rc<RefCell<Shared>>,
 }
 
-/// The end that the client's connection fills. Dropped before the end of the body, it fails.
+/// The end that the client's connection fills. Dropping it before the end of the body makes the
+/// body fail.
 #[derive(Debug)]
 pub struct BodyWriter(Rc<RefCell<Shared>>);
 
@@ -33,16 +36,17 @@ pub struct BodyWriter(Rc<RefCell<Shared>>);
 #[derive(Debug)]
 pub struct BodyReader(Rc<RefCell<Shared>>);
 
-/// What there is to read.
+/// A result of reading the queue.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Arrived {
     /// The next bytes.
     Bytes(Bytes),
-    /// Nothing yet.
+    /// No byte has arrived since the last read.
     Nothing,
     /// The body is complete.
     End,
-    /// The rest will not come; the client is answered with this status, if it is still there.
+    /// The rest will not come. The client gets a response with this status, if it is still
+    /// connected.
     Failed(StatusCode),
 }
 
@@ -52,9 +56,9 @@ struct Shared {
     len: usize,
     end: End,
     reading: Reading,
-    /// Waits for something to read.
+    /// The reader that waits for bytes.
     reader: Option<Waker>,
-    /// Waits for room.
+    /// The writer that waits for room.
     writer: Option<Waker>,
 }
 
@@ -67,14 +71,14 @@ enum End {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reading {
-    /// No upstream has begun to.
+    /// No upstream has begun to read.
     NotYet,
     Begun,
     Over,
 }
 
 impl BodyStream {
-    /// A body of `len` bytes, if that is known, none of which has come.
+    /// A body of `len` bytes, if the length is known. No byte has arrived yet.
     pub fn new(len: Option<u64>) -> (BodyWriter, Self) {
         let shared = Rc::new(RefCell::new(Shared {
             pieces: VecDeque::new(),
@@ -87,19 +91,19 @@ impl BodyStream {
         (BodyWriter(Rc::clone(&shared)), Self { len, shared })
     }
 
-    /// The length in bytes, if the client has said it.
+    /// The length in bytes, if the client has announced it.
     #[must_use]
     pub fn known_len(&self) -> Option<u64> {
         self.len
     }
 
-    /// Whether an upstream has begun to read it. No other can have it then.
+    /// True once an upstream has begun to read the body; no other upstream can get it then.
     #[must_use]
     pub fn is_spent(&self) -> bool {
         self.shared.borrow().reading != Reading::NotYet
     }
 
-    /// The only reader. `None`: it was given away.
+    /// The only reader. `None`: it was already given out.
     pub fn reader(&self) -> Option<BodyReader> {
         let mut shared = self.shared.borrow_mut();
         if shared.reading != Reading::NotYet {
@@ -111,7 +115,7 @@ impl BodyStream {
 }
 
 impl BodyWriter {
-    /// Ready when more may be pushed.
+    /// Ready when the queue has room.
     pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut shared = self.0.borrow_mut();
         if shared.len < ROOM {
@@ -121,7 +125,7 @@ impl BodyWriter {
         Poll::Pending
     }
 
-    /// Adds bytes, which are not empty.
+    /// Adds bytes, which must not be empty.
     pub fn push(&self, bytes: Bytes) {
         let mut shared = self.0.borrow_mut();
         if shared.reading == Reading::Over {
@@ -158,10 +162,10 @@ impl Drop for BodyWriter {
 }
 
 impl BodyReader {
-    /// Takes at most `most` of what has come.
+    /// Takes the next piece of the body, at most `most` bytes.
     pub fn take(&mut self, most: usize) -> Arrived {
         let mut shared = self.0.borrow_mut();
-        // What cannot become whole is given up at once.
+        // A body that cannot become complete is given up at once.
         if let End::Failed(status) = shared.end {
             return Arrived::Failed(status);
         }
@@ -199,7 +203,7 @@ impl Drop for BodyReader {
     }
 }
 
-/// Wakers only mark their task, so this may be called under the borrow.
+/// Wakes a task. Wakers only mark their task, so this may be called while `Shared` is borrowed.
 fn wake(waker: Option<Waker>) {
     waker.into_iter().for_each(Waker::wake);
 }
@@ -235,7 +239,7 @@ mod tests {
         assert_eq!(reader.take(1), Arrived::Failed(StatusCode::REQUEST_TIMEOUT));
         let (writer, body) = BodyStream::new(None);
         drop(body.reader());
-        // Dropped, not kept.
+        // The reader is gone: bytes are dropped.
         (0..9).for_each(|_| writer.push(vec![0; ROOM].into()));
         assert!(writer.poll_room(cx).is_ready());
         let (writer, body) = BodyStream::new(None);

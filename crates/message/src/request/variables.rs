@@ -1,8 +1,9 @@
-//! Names and values of parameters and cookies, as applications read them: what rules about them look at.
+//! Names and values of parameters and cookies as applications read them, for the rules about them.
 //!
-//! PHP makes variables of them (`php_default_treat_data()`, `php_register_variable_ex()`): `?+a.b`, `?a[b` and `?a_b%00c` are all `a_b`, and
-//! `a[]` is an element of the array `a`. Others read form data without that, a few separate parameters by `;`, too, or leave `+` as it is.
-//! A rule that keeps requests away must hold whichever of them the application is.
+//! PHP makes variables of them (`php_default_treat_data()`, `php_register_variable_ex()`): `?+a.b`,
+//! `?a[b` and `?a_b%00c` are all `a_b`, and `a[]` is an element of the array `a`. Other
+//! applications decode form data without these rules; a few also separate parameters by `;`, or
+//! leave `+` as it is. A rule that blocks requests must hold for every such application.
 
 use std::borrow::Cow;
 
@@ -12,20 +13,20 @@ use percent_encoding::percent_decode;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PhpName {
     variable: Vec<u8>,
-    /// The keys behind it; `None`: the next free one.
+    /// The array keys after the variable; `None`: the next free key (`[]`).
     elements: Vec<Option<Vec<u8>>>,
 }
 
-/// How a name is meant that has the variable of another name.
+/// The relation between two names with the same variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Whole,
-    /// An element of it.
+    /// An element of the array that the other name means.
     Element,
 }
 
 impl PhpName {
-    /// Reads a name that is no longer escaped. `None`: PHP leaves the parameter out.
+    /// Parses a name that has been decoded. `None`: PHP ignores the parameter.
     fn of(name: &[u8]) -> Option<Self> {
         let name = name.split(|&byte| byte == 0).next()?;
         let name = &name[name.iter().take_while(|&&byte| byte == b' ').count()..];
@@ -42,16 +43,16 @@ impl PhpName {
             elements.push((!is_next).then(|| key[..blank + end].to_vec()));
             rest = &key[blank + end + 1..];
         }
-        // A bracket that nothing closes is a letter like any other, if it is the first.
+        // An unclosed bracket is an ordinary character, if it is the first bracket.
         let variable = if elements.is_empty() { name } else { variable };
         let letter = |&byte: &u8| if b" .[".contains(&byte) { b'_' } else { byte };
         Some(Self { variable: variable.iter().map(letter).collect(), elements })
     }
 
-    /// How `other` is a part of what this name means.
+    /// The part of this name's value that `other` means; `None`: a different value.
     fn contains(&self, other: &Self) -> Option<Part> {
         let mut pairs = self.elements.iter().zip(&other.elements);
-        // Which element is the next free one is not known.
+        // The next free key is not known, so it matches every key.
         let is_beneath = self.variable == other.variable
             && self.elements.len() <= other.elements.len()
             && pairs.all(|(one, other)| one.is_none() || other.is_none() || one == other);
@@ -60,7 +61,7 @@ impl PhpName {
     }
 }
 
-/// The name of a parameter that a rule is about.
+/// The name of a parameter in a rule.
 #[derive(Debug)]
 pub struct ParameterName {
     text: Vec<u8>,
@@ -68,12 +69,12 @@ pub struct ParameterName {
 }
 
 impl ParameterName {
-    /// The name as an operator writes it.
+    /// The name as the operator writes it.
     pub fn new(text: &str) -> Self {
         Self { text: text.as_bytes().to_vec(), php: PhpName::of(text.as_bytes()) }
     }
 
-    /// What one application or another reads as a value of this parameter.
+    /// All values of this parameter, in every reading that some application uses.
     pub fn any_values<'q>(&'q self, query: &'q [u8]) -> impl Iterator<Item = Cow<'q, [u8]>> + 'q {
         let semicolons = query.contains(&b';').then(|| pairs(query, b"&;"));
         let pairs = pairs(query, b"&").chain(semicolons.into_iter().flatten());
@@ -85,7 +86,8 @@ impl ParameterName {
         })
     }
 
-    /// The values of this parameter as PHP and most others read them; `None`: an element of an array, which is no text.
+    /// The values of this parameter as PHP and most applications read them; `None`: an element of
+    /// an array, which is no text.
     pub fn values<'q>(
         &'q self,
         query: &'q [u8],
@@ -96,7 +98,7 @@ impl ParameterName {
         })
     }
 
-    /// Whether one application or another reads a name as this one.
+    /// True if some application reads `name` as this parameter.
     fn is(&self, name: &[u8]) -> bool {
         let read = form_decode(name);
         let is_php = || self.php.as_ref()?.contains(&PhpName::of(&read)?);
@@ -106,7 +108,8 @@ impl ParameterName {
     }
 }
 
-/// The cookies of all `Cookie` fields as PHP reads them, in the form of one field: `a=1; b=2`. Elements of an array have its name.
+/// The cookies of all `Cookie` fields as PHP reads them, written as one field: `a=1; b=2`. Elements
+/// of an array have the array's name.
 pub fn cookies<'f>(fields: impl Iterator<Item = &'f [u8]>) -> Vec<u8> {
     let mut read = Vec::new();
     for cookie in fields.flat_map(|field| field.split(|&byte| byte == b';')) {
@@ -123,7 +126,7 @@ pub fn cookies<'f>(fields: impl Iterator<Item = &'f [u8]>) -> Vec<u8> {
     read
 }
 
-/// Names and values as they stand in a query.
+/// Splits a query into names and values, without decoding them.
 fn pairs<'q>(
     query: &'q [u8],
     separators: &'static [u8],
@@ -139,7 +142,7 @@ fn name_and_value(pair: &[u8]) -> (&[u8], &[u8]) {
     (&pair[..end], pair.get(end + 1..).unwrap_or_default())
 }
 
-/// Decodes what a form sends: `+` is a blank.
+/// Decodes a form's value, where `+` is a space.
 fn form_decode(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.contains(&b'+') {
         return percent_decode(text).into();
@@ -148,7 +151,7 @@ fn form_decode(text: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(percent_decode(&blanks).collect())
 }
 
-/// What C's `isspace()` takes for white space.
+/// White space as C's `isspace()` defines it.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
@@ -167,7 +170,7 @@ mod tests {
         Some(text)
     }
 
-    /// What PHP 8.2's `parse_str()` says.
+    /// The expected names are the results of PHP 8.2's `parse_str()`.
     #[test]
     fn names_are_read_as_php_reads_them() {
         for (name, read) in [

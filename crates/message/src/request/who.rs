@@ -1,11 +1,12 @@
-//! Which clients count as one, where clients are limited.
+//! The identity of a client for limits per client.
 
 use std::net::IpAddr;
 
 use super::Endpoint;
 
-/// What counts as one client: an IPv4 address, or the /64 network of an IPv6 address, because its owner has all 2^64 addresses in it.
-/// Clients on UNIX sockets have no address.
+/// One client for the purpose of limits: an IPv4 address, or the /64 network of an IPv6 address,
+/// because a network's owner can use all its 2^64 addresses. Clients on UNIX sockets have no
+/// address and count as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Who {
     /// An IPv4 address.
@@ -17,7 +18,7 @@ pub enum Who {
 }
 
 impl Who {
-    /// Who has this end of a connection.
+    /// The client at this end of a connection.
     pub fn of(client: &Endpoint) -> Self {
         match client.ip().map(|address| address.to_canonical()) {
             Some(IpAddr::V4(address)) => Self::V4(address.octets()),

@@ -8,9 +8,10 @@ use sendoff_http1::FieldLine;
 /// A header field of a response, with its name as the client will see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Field {
-    /// Name and value, not checked yet.
+    /// Name and value, not validated yet.
     Own(Bytes, Bytes),
-    /// A field that the configuration gives to many responses, checked when the configuration was read.
+    /// A field that the configuration adds to many responses, validated when the configuration was
+    /// read.
     Line(FieldLine),
 }
 
@@ -56,7 +57,7 @@ impl Field {
         }
     }
 
-    /// Whether this is the field's name, in any case.
+    /// True if this is the field's name, in any case.
     #[must_use]
     pub fn is(&self, name: impl AsRef<[u8]>) -> bool {
         self.name().eq_ignore_ascii_case(name.as_ref())

@@ -6,22 +6,25 @@ use sendoff_http1::CgiHead;
 
 use super::field::Field;
 
-/// The head of a response before a protocol has written it. Framing fields (`Content-Length`, `Transfer-Encoding`,
-/// `Connection`) are not among its fields: protocols make them from `length`.
+/// The head of a response before a protocol writes it. Framing fields (`Content-Length`,
+/// `Transfer-Encoding`, `Connection`) are not among its fields: protocols make them from `length`.
 #[derive(Debug, Clone)]
 pub struct ResponseHead {
     /// The status code.
     pub status: StatusCode,
     /// The reason phrase, if the application chose one. Only HTTP/1 sends it (RFC 9112 §4).
     pub reason: Option<Bytes>,
-    /// Names and values in the order in which the client gets them. They are not checked yet: the protocol leaves out, and logs,
-    /// a field that would break the head.
+    /// Names and values in the order in which the client gets them. They are not validated yet: the
+    /// protocol drops, and logs, a field that would break the head.
     pub fields: Vec<Field>,
-    /// Bytes of the body, if known. For a response to HEAD: of the body that GET would get.
+    /// Bytes of the body, if known. In a response to HEAD: the length of the body that GET would
+    /// get.
     pub length: Option<u64>,
-    /// What the application tells caches in front of it (`X-Accel-Expires`), and not clients.
+    /// The value of `X-Accel-Expires`, which applications send to the cache in front of them;
+    /// clients do not get it.
     pub accel_expires: Option<Bytes>,
-    /// Whether the server itself makes the response, and no file or application: an error page or a redirect.
+    /// True if the server itself makes the response (an error page or a redirect) instead of a file
+    /// or an application.
     pub by_server: bool,
 }
 
@@ -29,7 +32,7 @@ impl ResponseHead {
     /// A head without fields.
     #[must_use]
     pub fn new(status: StatusCode, length: Option<u64>) -> Self {
-        // Room for what filters add, so that the list seldom moves.
+        // Reserves room for the fields that filters add, so that the list seldom moves.
         let fields = Vec::with_capacity(16);
         Self { status, reason: None, fields, length, accel_expires: None, by_server: false }
     }
@@ -61,14 +64,14 @@ impl ResponseHead {
         Some(self.fields.remove(at).into_parts().1)
     }
 
-    /// Whether there is a field of this name.
+    /// True if there is a field of this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.value(name).is_some()
     }
 }
 
-/// Adds fields of the server's own.
+/// Adds the server's own fields.
 pub fn append_fields(
     head: &mut ResponseHead,
     fields: impl IntoIterator<Item = (&'static str, Bytes)>,

@@ -1,4 +1,5 @@
-//! Response heads as data. The code that writes their bytes is in `sendoff_http1`, because workers use it, too.
+//! Response heads as data. The code that writes their bytes is in `sendoff_http1`, because workers
+//! use it, too.
 
 mod end;
 mod field;

@@ -1,4 +1,4 @@
-//! Compiled `.htaccess` files, which all sites and event loops of the process share.
+//! Compiled `.htaccess` files, shared by all sites and event loops of the process.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -13,7 +13,8 @@ use rustix::io::Errno;
 use sendoff_htaccess as apache;
 use sendoff_static_files::{Identity, SETTLED, open_regular};
 
-/// Bytes of all files together. A file beyond the limit takes the place of those that were not used for the longest time.
+/// The most bytes of all files together. A file beyond the limit replaces the least recently used
+/// ones.
 const MAX_WEIGHT: usize = 128 << 20;
 
 static COMPILED: LazyLock<Mutex<Compiled>> = LazyLock::new(Mutex::default);
@@ -43,7 +44,7 @@ impl Compiled {
         Some(Arc::clone(&known.rules))
     }
 
-    /// Whether the operator was told these remarks.
+    /// True if these remarks were already logged.
     fn has_remarks(&self, path: &Path, remarks: &[apache::Remark]) -> bool {
         let before = self.files.peek(path).map(|known| known.rules.remarks());
         before.unwrap_or_default() == remarks
@@ -65,8 +66,9 @@ fn compiled() -> MutexGuard<'static, Compiled> {
     COMPILED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The rules of a file in its current state; `None`: there is no file. What cannot be read, or is too long, refuses its folder.
-/// `name` is the file's absolute name, and `path` leads to it from `folder`.
+/// The rules of a file in its current state; `None`: there is no file. An unreadable or overlong
+/// file refuses its folder. `name` is the file's absolute name, and `path` leads to it from
+/// `folder`.
 pub(super) fn rules(
     name: &Path,
     folder: BorrowedFd<'_>,
@@ -88,7 +90,8 @@ pub(super) fn rules(
             (None, apache::File::unreadable(&shown, &why))
         }
     };
-    // Another change within the same tick of the kernel's clock would go unnoticed.
+    // A version that is too recent is not trusted: another change within the same tick of the
+    // kernel's clock would go unnoticed.
     let version = version.filter(|version| version.is_older_than(SETTLED, SystemTime::now()));
     let rules = Arc::new(rules);
     let mut compiled = compiled();
@@ -99,16 +102,16 @@ pub(super) fn rules(
     Some(rules)
 }
 
-/// The contents of a file, and the state that they are from.
+/// Reads a file. Returns its contents and the state that they belong to.
 fn read(folder: BorrowedFd<'_>, path: &OsStr) -> io::Result<(Identity, Vec<u8>)> {
     let (file, version) = open_regular(folder, path)?;
     let mut bytes = Vec::new();
-    // One more than is allowed, so that the parser sees that it is too long.
+    // Reads one byte more than is allowed, so that the parser notices an overlong file.
     file.take(apache::MAX_FILE as u64 + 1).read_to_end(&mut bytes)?;
     Ok((version, bytes))
 }
 
-/// Tells the operator what is not obeyed.
+/// Logs the lines of a file that have no effect.
 fn log(name: &Path, remarks: &[apache::Remark]) {
     for apache::Remark { line, severity, text } in remarks {
         let (name, effect) = (name.display(), severity.effect());

@@ -1,4 +1,4 @@
-//! Parts of a request in the form that rules see.
+//! Parts of a request in the form that rules need.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use sendoff_message::request::Endpoint;
 pub(super) struct Fields<'a>(pub(super) &'a HeaderMap);
 
 impl<'a> Fields<'a> {
-    /// The value of a field; several fields of a name are joined.
+    /// The value of a field; several fields of the same name are joined.
     pub(super) fn value(&self, name: &HeaderName) -> Option<Cow<'a, [u8]>> {
         let mut values = self.0.get_all(name).iter();
         let first = values.next()?.as_bytes();
@@ -43,7 +43,7 @@ pub(super) fn port(host: &[u8]) -> Option<u16> {
     port.parse().ok()
 }
 
-/// An address for rules that compare addresses. A UNIX socket has none that any network contains.
+/// An address for rules that compare addresses. The address of a UNIX socket is in no network.
 pub(super) fn socket_address(endpoint: &Endpoint) -> SocketAddr {
     match endpoint {
         Endpoint::Ip(address) => *address,

@@ -1,7 +1,8 @@
 //! `.htaccess` files of a site: found in the folders of a path and applied to requests.
 //!
-//! The crate `sendoff_htaccess` knows Apache's rules and no server; this folder gives it requests and files, and turns what it says
-//! into answers. An outcome is kept while nothing has changed that it depends on.
+//! The crate `sendoff_htaccess` knows Apache's rules but no server. This module passes requests and
+//! files to it, and turns its outcomes into answers. An outcome is kept while everything that it
+//! depends on stays unchanged.
 
 mod compiled;
 mod fields;
@@ -33,7 +34,7 @@ use outcomes::{LookedAt, Outcomes};
 use presence::Presence;
 use watcher::Watcher;
 
-/// What the sites of one event loop share.
+/// The state that the sites of one event loop share.
 #[derive(Debug)]
 pub(crate) struct HtaccessShare {
     watcher: Watcher,
@@ -43,7 +44,7 @@ pub(crate) struct HtaccessShare {
 }
 
 impl HtaccessShare {
-    /// Nothing is known yet.
+    /// The state for sites that have not asked for any file yet.
     pub(super) fn new() -> Rc<Self> {
         let (watcher, outcomes, presence) = (Watcher::new(), Outcomes::new(), Presence::new());
         Rc::new(Self { watcher, outcomes, presence, sites: Cell::new(0) })
@@ -53,29 +54,30 @@ impl HtaccessShare {
 /// The `.htaccess` files of a site.
 #[derive(Debug)]
 pub(super) struct Htaccess {
-    /// Differs from that of every other site, and of the same site with other folders.
+    /// A number that differs for every site, and for every set of folders of the same site.
     number: u64,
     obeyed: Obeyed,
     software: Bytes,
     share: Rc<HtaccessShare>,
 }
 
-/// When a site obeys the files.
+/// The cases in which a site obeys the files.
 #[derive(Debug)]
 enum Obeyed {
-    /// They answer for everything.
+    /// The files decide about every request.
     Always,
-    /// Where one lies on the way. What they say nothing about is the site's.
+    /// The files decide about paths on the way to which one lies. If they say nothing about a path,
+    /// the site's own rules apply.
     WhereFound {
-        /// The front controller gives way to files that say what answers for paths that lead nowhere.
+        /// For paths without a file, `.htaccess` rules take precedence over the front controller.
         yields: bool,
-        /// The operator was told that it does.
+        /// The operator was told about this precedence.
         is_told: Cell<bool>,
     },
 }
 
 impl Htaccess {
-    /// For a site that obeys the files; `None`: it does not.
+    /// The files of a site; `None`: it does not obey them.
     pub(super) fn new(obeys: Setting, software: Bytes, share: &Rc<HtaccessShare>) -> Option<Self> {
         let obeyed = match obeys {
             Setting::Ignored => return None,
@@ -89,12 +91,12 @@ impl Htaccess {
         Some(Self { number, obeyed, software, share: Rc::clone(share) })
     }
 
-    /// Whether paths that are refused for their names are left to the site.
+    /// True if the site itself refuses hidden names, without asking the files.
     pub(super) fn leave_hidden(&self) -> bool {
         matches!(self.obeyed, Obeyed::WhereFound { .. })
     }
 
-    /// Whether the files have a say about a path.
+    /// True if the files decide about a path.
     pub(super) fn concern(&self, router: &Router, path: &[u8]) -> bool {
         let HtaccessShare { presence, watcher, .. } = &*self.share;
         match self.obeyed {
@@ -119,7 +121,8 @@ impl Htaccess {
             // A worker script may lie outside of the site's folders.
             && router.path_of(&script.filename).is_some()
         {
-            // The rules of its own folder hold for the front controller, and not those of the folder with nothing at the path.
+            // The rules of the front controller's own folder apply, instead of the rules of the
+            // folder that lacks the requested path.
             decision = self.decision_at(router, request, user, &script.name);
             match &decision.outcome().answer {
                 apache::Answer::Serve(_) | apache::Answer::Redirect { .. } => {}
@@ -132,7 +135,8 @@ impl Htaccess {
                 }
             }
         }
-        // What depends on the user is not known yet: the files are applied again.
+        // If a password is needed, changes may depend on the user: the files are applied again
+        // later.
         if !matches!(answer, Answer::Authenticate { .. }) {
             for (name, value) in &decision.outcome().request_fields {
                 change_field(&mut request.headers, name, value.as_deref());
@@ -145,7 +149,8 @@ impl Htaccess {
         answer
     }
 
-    /// The answer of the files to a request that a route has led to what stands at `path`: whether they refuse it, or ask for a password.
+    /// The answer of the files if they refuse a request that a route has led to the file at `path`,
+    /// or ask for a password; otherwise `None`.
     pub(super) fn turn_away(
         &self,
         router: &Router,
@@ -159,7 +164,7 @@ impl Htaccess {
         let decision = self.decision_at(router, request, user, path);
         let turns_away = match &decision.outcome().answer {
             apache::Answer::Refuse { .. } | apache::Answer::Authenticate { .. } => true,
-            // PHP is off in the folder.
+            // PHP is turned off in the folder.
             apache::Answer::Serve(target) => target.handler == apache::Handler::Source,
             _ => false,
         };
@@ -167,7 +172,7 @@ impl Htaccess {
         turns_away.then(|| self.answer(router, &mut { asked }, &mut Effects::default(), &decision))
     }
 
-    /// Changes the head of a response as the rules say.
+    /// Changes the head of a response as the rules demand.
     pub(super) fn change(
         &self,
         router: &Router,
@@ -197,7 +202,7 @@ impl Htaccess {
         head.fields = fields.map(|(name, value)| Field::Own(name.into(), value.into())).collect();
     }
 
-    /// What the files say about a request, known or found out.
+    /// The outcome of the files for a request, kept or computed.
     fn decision(
         &self,
         router: &Router,
@@ -229,7 +234,7 @@ impl Htaccess {
         decision
     }
 
-    /// Calls `look` with what the crate sees of the site and of a request.
+    /// Calls `look` with the crate's view of the site and of a request.
     fn view<T>(
         &self,
         router: &Router,
@@ -271,7 +276,7 @@ impl Htaccess {
         look(&site, &view)
     }
 
-    /// Who answers.
+    /// The answer to a request.
     fn answer(
         &self,
         router: &Router,
@@ -321,7 +326,7 @@ impl Htaccess {
             apache::Answer::Refuse { status } => {
                 let status = StatusCode::from_u16(*status);
                 let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-                // Rules give no reason for a path that none of them is about.
+                // Rules give no reason for a path to which no rule applies.
                 let why = match why() {
                     why if why.is_empty() => "it is a folder without an index file".to_owned(),
                     why => why,
@@ -335,7 +340,7 @@ impl Htaccess {
         }
     }
 
-    /// What the site itself answers, where the files say nothing about it.
+    /// The site's own answer, for paths about which the files say nothing.
     fn of_site(
         &self,
         router: &Router,
@@ -345,7 +350,7 @@ impl Htaccess {
         let Obeyed::WhereFound { yields, is_told } = &self.obeyed else { return None };
         let path = &request.path[..];
         if matches!(outcome.answer, apache::Answer::Missing(_)) {
-            // What may not be looked at is not missing.
+            // A forbidden path must not look like a missing one.
             let route = router.route(path);
             if matches!(route, Route::Refused { status: StatusCode::FORBIDDEN, .. }) {
                 return Some(route);
@@ -365,14 +370,14 @@ impl Htaccess {
                 }
                 Some(Route::NOT_FOUND)
             }
-            // A folder without an index file may be that of a front controller.
+            // A folder without an index file may belong to a front controller.
             apache::Answer::Refuse { status: 403 } | apache::Answer::List(_)
                 if outcome.reasons.is_empty() && !outcome.says.folders && path.ends_with(b"/") =>
             {
                 let route = router.route(path);
                 matches!(route, Route::Script(_)).then_some(route)
             }
-            // The script that has booted the application stands for its folder, whatever the index file is.
+            // The worker script answers for its folder, regardless of the index file.
             apache::Answer::Serve(target)
                 if !outcome.says.folders && path.ends_with(b"/") && target.path != path =>
             {
@@ -384,7 +389,7 @@ impl Htaccess {
         }
     }
 
-    /// What the files say about a request for the script at this path.
+    /// The outcome of the files for a request of the script at this path.
     fn decision_at(
         &self,
         router: &Router,
@@ -399,7 +404,7 @@ impl Htaccess {
     }
 }
 
-/// Whether the rules were those for this script.
+/// True if the rules were evaluated for this script.
 fn is_served(answer: &apache::Answer, script: &Script) -> bool {
     let apache::Answer::Serve(target) = answer else { return false };
     target.path.strip_suffix(&target.path_info[..]) == Some(&script.name)
@@ -414,7 +419,7 @@ fn rewrite(request: &mut Request, target: &Target) {
     }
 }
 
-/// Changes a field that scripts see. What would be no valid field is left out.
+/// Changes a field that scripts see. An invalid field is ignored.
 fn change_field(headers: &mut HeaderMap, name: &[u8], value: Option<&[u8]>) {
     let Ok(name) = HeaderName::from_bytes(name) else { return };
     match value.map(HeaderValue::from_bytes) {

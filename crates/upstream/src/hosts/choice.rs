@@ -1,8 +1,9 @@
-//! Which host of an upstream gets a request, by what is known of each. No sockets and no clock: the time comes in.
+//! The choice of the host that gets a request, by the health and the load of each host. No sockets
+//! and no clock: the caller passes the time.
 //!
-//! The host with the fewest requests for its weight is chosen; among equals, each is chosen as often as its weight says. Hosts
-//! of a higher rank than the lowest that is up get no requests (RFC 2782 calls the rank a priority).
-//! What a host is known to be:
+//! The choice falls on the host with the fewest requests for its weight; equally loaded hosts take
+//! turns in proportion to their weights. Hosts of a higher rank than the lowest rank with a host
+//! that is up get no requests (RFC 2782 calls the rank a priority). The states of a host:
 //!
 //! ```text
 //!             `fails` failures in a row                 the pause is over
@@ -12,8 +13,8 @@
 //!   │                                        └─ fails: the pause doubles ────┘ │
 //!   └─ answers: its share grows for `slow_start` ──────────────────────────────┘
 //! ```
-//! A host on trial has one request of the upstream, and the others have the rest. Where no host is up, requests go to those
-//! that are down: an attempt costs less than a refusal.
+//! A host on trial gets one request of the upstream, and the other hosts get the rest. While no
+//! host is up, requests go to hosts that are down: an attempt costs less than a refusal.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -29,48 +30,51 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// The share of a host that has just come back.
 const FIRST_SHARE: f64 = 0.1;
 
-/// When a host is taken for down, and how it comes back.
+/// The rules by which a host goes down and comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// Failures in a row.
+    /// Consecutive failures after which a host is down.
     pub(crate) fails: u32,
-    /// The time until a host that is down gets another request; it doubles with each failure, up to a minute.
+    /// The time until a host that is down gets another request; it doubles with each failure, up to
+    /// a minute.
     pub(crate) pause: Duration,
-    /// The time in which a host that has come back gets its whole share; zero: at once.
+    /// The time in which the share of a host that has come back grows to its whole weight; zero: at
+    /// once.
     pub(crate) slow_start: Duration,
 }
 
-/// How a request to a host went, as far as the host is concerned.
+/// The result of a request as evidence of the host's health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It has answered.
     Good,
-    /// It could not be reached, closed the connection without an answer, broke the protocol, or was silent for too long.
+    /// The host could not be reached, closed the connection without an answer, broke the protocol,
+    /// or was silent for too long.
     Bad,
 }
 
-/// Names a host, also when others have come and gone.
+/// The id of a host, which is never used for another host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HostId(u64);
 
-/// A host as configuration and names tell of it.
+/// A host as the configuration and the name service describe it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member<K> {
-    /// What distinguishes it.
+    /// The key that identifies the host.
     pub key: K,
-    /// Its share among those of its rank, at least 1.
+    /// Its share of the requests among hosts of its rank, at least 1.
     pub weight: u32,
     /// Hosts of the lowest rank that is up get the requests.
     pub rank: u16,
 }
 
-/// The hosts of an upstream. `K` is what distinguishes them, `V` what their requests need.
+/// The hosts of an upstream. `K` identifies a host, `V` is the data that its requests need.
 #[derive(Debug)]
 pub(super) struct Choice<K, V> {
     rules: Rules,
     hosts: Vec<Host<K, V>>,
     last_id: u64,
-    /// Whether any host has had a request.
+    /// True once a host has had a request.
     is_used: bool,
 }
 
@@ -83,14 +87,15 @@ struct Host<K, V> {
     /// Failures since the last answer.
     failures: u32,
     health: Health,
-    /// Grows by its share each time when it is among equals, and shrinks by the shares of all when it is the one chosen. So debts are
-    /// bounded, however many requests it had when it was the least busy.
+    /// The balance of the turns: grows by the host's share each time the host is among equals, and
+    /// shrinks by the shares of all of them when the host is chosen. So the balance stays bounded,
+    /// even if the host was the least busy for many requests.
     credit: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Health {
-    /// Since when it is back; `None`: it was never away.
+    /// The time at which it came back; `None`: it was never down.
     Up(Option<Instant>),
     Down {
         until: Instant,
@@ -101,12 +106,12 @@ enum Health {
     },
 }
 
-/// What `sendoff status` says of a host.
+/// The state of a host, for `sendoff status`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostState<K> {
-    /// What it was told to be.
+    /// Its key, weight and rank.
     pub member: Member<K>,
-    /// Requests that it has.
+    /// Requests in flight.
     pub in_flight: usize,
     /// Failures since its last answer.
     pub failures: u32,
@@ -119,7 +124,8 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
         Self { rules, hosts: Vec::new(), last_id: 0, is_used: false }
     }
 
-    /// These are the hosts from now on. What is known of those that stay is kept; weights of a host that is named twice add up.
+    /// Replaces the list of hosts. Hosts that stay keep their state. If a host is named twice, the
+    /// weights add up and the lower rank counts.
     pub(super) fn set(&mut self, members: &[Member<K>], now: Instant, value: impl Fn(&K) -> V) {
         let mut before = std::mem::take(&mut self.hosts);
         for member in members {
@@ -140,7 +146,7 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
                         member: member.clone(),
                         in_flight: 0,
                         failures: 0,
-                        // While others are at work, it begins slowly.
+                        // If other hosts already work, a new host begins with a small share.
                         health: Health::Up(self.is_used.then_some(now)),
                         credit: 0.0,
                     }
@@ -150,11 +156,11 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
         }
     }
 
-    /// The host for the next request, which it has from now on: [`Self::end`] says when it does not any more. Those in `tried`
-    /// are not chosen. `None`: there is no other.
+    /// Chooses the host for the next request and counts the request until [`Self::end`]. Skips the
+    /// hosts in `tried`. `None`: there is no other host.
     pub(super) fn choose(&mut self, tried: &[HostId], now: Instant) -> Option<(HostId, V)> {
         let at = match self.hosts.as_slice() {
-            // Most upstreams have one host: nothing to compare, and no lists to make.
+            // Most upstreams have one host, so there is nothing to compare.
             [only] if !tried.contains(&only.id) => 0,
             _ => self.least_busy(tried, now)?,
         };
@@ -167,7 +173,7 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
         Some((host.id, host.value.clone()))
     }
 
-    /// The place of the host that has the fewest requests for its weight.
+    /// The index of the host that has the fewest requests for its weight.
     fn least_busy(&mut self, tried: &[HostId], now: Instant) -> Option<usize> {
         let slow_start = self.rules.slow_start;
         let candidates = || self.hosts.iter().enumerate().filter(|(_, h)| !tried.contains(&h.id));
@@ -182,14 +188,14 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
             .map(|(.., at)| *at)
             .collect();
         match equals.as_slice() {
-            // All are down: the one that was to be tried first.
+            // All are down: the host that is due first.
             [] => candidates().min_by_key(|(_, host)| host.down_until()).map(|(at, _)| at),
             [at] => Some(*at),
             _ => self.in_turn(&equals, now),
         }
     }
 
-    /// The one of these equals whose turn it is.
+    /// The host among these equals whose turn it is.
     fn in_turn(&mut self, equals: &[usize], now: Instant) -> Option<usize> {
         let slow_start = self.rules.slow_start;
         let mut sum = 0.0;
@@ -199,13 +205,14 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
             sum += share;
         }
         let credit = |at: &usize| self.hosts[*at].credit;
-        // Of those with the same credit the first.
+        // Among hosts with the same credit, the first.
         let best = *equals.iter().rev().max_by(|a, b| credit(a).total_cmp(&credit(b)))?;
         self.hosts[best].credit -= sum;
         Some(best)
     }
 
-    /// How a host's request goes, before it has ended. Returns whether the host is up now and was not, or the other way round.
+    /// Judges a host by a request that may still be running. Returns the host's change between up
+    /// and down, if any.
     pub(super) fn judge(&mut self, id: HostId, verdict: Verdict, now: Instant) -> Option<Change> {
         let rules = self.rules;
         let host = self.hosts.iter_mut().find(|host| host.id == id)?;
@@ -216,10 +223,10 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
             }
             (Verdict::Good, health) => {
                 host.failures = 0;
-                // An answer to a request that it had before shows that it was not away.
+                // Without a trial, the answer belongs to an older request: the host was never away.
                 let is_new = matches!(health, Health::OnTrial { .. });
                 host.health = Health::Up(is_new.then_some(now));
-                // What it has missed is not made up for.
+                // The host does not catch up on requests that it missed.
                 host.credit = 0.0;
                 Some(Change::CameBack)
             }
@@ -237,7 +244,7 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
                 host.health = Health::Down { until: now + pause, pause };
                 None
             }
-            // Of requests that it had when it went down.
+            // The request was sent before the host went down.
             (Verdict::Bad, Health::Down { .. }) => {
                 host.failures += 1;
                 None
@@ -245,8 +252,8 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
         }
     }
 
-    /// A host can be reached. One that is down gets a request as soon as there is one: that it can be reached does not show that it
-    /// answers.
+    /// Notes that a host can be reached. If it is down, it gets a trial request at once: only an
+    /// answer to a request brings it back.
     pub(super) fn can_be_reached(&mut self, id: HostId, now: Instant) {
         let Some(host) = self.hosts.iter_mut().find(|host| host.id == id) else { return };
         if let Health::Down { until, .. } = &mut host.health {
@@ -254,7 +261,8 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
         }
     }
 
-    /// A host does not have the request any more. Without a verdict, another request may be the trial.
+    /// Ends a request to a host. If the trial ends without a verdict, another request may be the
+    /// trial.
     pub(super) fn end(&mut self, id: HostId, now: Instant) {
         let Some(host) = self.hosts.iter_mut().find(|host| host.id == id) else { return };
         host.in_flight -= 1;
@@ -263,7 +271,7 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
         }
     }
 
-    /// All hosts, in the order in which they were given.
+    /// The states of all hosts, in the order of the list.
     pub(super) fn states(&self, now: Instant) -> Vec<(HostState<K>, V)> {
         let state = |host: &Host<K, V>| HostState {
             member: host.member.clone(),
@@ -278,18 +286,18 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
         self.hosts.iter().map(|host| (state(host), host.value.clone())).collect()
     }
 
-    /// What distinguishes the host with this id.
+    /// The key of the host with this id.
     pub(super) fn key(&self, id: HostId) -> Option<&K> {
         self.hosts.iter().find(|host| host.id == id).map(|host| &host.member.key)
     }
 
-    /// The hosts, to look after them.
+    /// All hosts with their ids.
     pub(super) fn all(&self) -> impl Iterator<Item = (HostId, &V)> {
         self.hosts.iter().map(|host| (host.id, &host.value))
     }
 }
 
-/// A host is up now and was not, or the other way round.
+/// A host's change between up and down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     WentDown,
@@ -305,7 +313,7 @@ impl<K, V> Host<K, V> {
         }
     }
 
-    /// `None` sorts before every time: a host on trial is the nearest to be up.
+    /// `None` sorts before every time: a host on trial is most likely the first to be up.
     fn down_until(&self) -> Option<Instant> {
         match self.health {
             Health::Down { until, .. } => Some(until),
@@ -313,7 +321,7 @@ impl<K, V> Host<K, V> {
         }
     }
 
-    /// Its weight, or the part of it that it has while it comes back.
+    /// Its weight, reduced while the host comes back.
     fn share(&self, slow_start: Duration, now: Instant) -> f64 {
         let weight = f64::from(self.member.weight.max(1));
         match self.health {
@@ -325,9 +333,9 @@ impl<K, V> Host<K, V> {
         }
     }
 
-    /// Requests for its share.
+    /// Requests in flight, divided by its share.
     fn load(&self, slow_start: Duration, now: Instant) -> f64 {
-        // More requests than an f64 counts exactly do not fit into memory.
+        // A number of requests that an f64 cannot represent does not fit into memory.
         #[expect(clippy::cast_precision_loss, reason = "see above")]
         let in_flight = self.in_flight as f64;
         in_flight / self.share(slow_start, now)

@@ -1,4 +1,4 @@
-//! The hosts of an upstream as all event loops share them.
+//! The hosts of an upstream, shared by all event loops.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,22 +15,22 @@ use crate::error::{Retry, UpstreamError, UpstreamErrorKind};
 #[cfg(test)]
 mod tests;
 
-/// How long a request waits for names that have not been looked up yet.
+/// The longest time that a request waits for names to be resolved for the first time.
 const FIRST_LOOK_UP: Duration = Duration::from_secs(5);
 
-/// Hosts that a request is sent to at most, one after the other.
+/// The most hosts that one request is sent to, one after the other.
 const MAX_TRIES: usize = 8;
 
-/// Makes what a driver needs for a host.
+/// Makes a driver's data for a host.
 type Make<T> = Box<dyn Fn(&Address) -> Arc<T> + Send + Sync>;
 
-/// The hosts of an upstream; `T` is what a driver needs for each.
+/// The hosts of an upstream; `T` is the driver's data for each host.
 pub struct Hosts<T> {
-    /// The upstream's name; `None`: it is a single host, whose address says everything.
+    /// The upstream's name; `None`: it is a single host, named by its address.
     name: Option<String>,
     make: Make<T>,
     choice: Mutex<Choice<Address, Arc<T>>>,
-    /// Whether the hosts are known, and otherwise why not.
+    /// Success of the first look-up, or the reason for its failure.
     known: watch::Sender<Known>,
 }
 
@@ -38,7 +38,7 @@ pub struct Hosts<T> {
 enum Known {
     NotYet,
     Yes,
-    /// A sentence that has "it" for the upstream.
+    /// The reason, a sentence that calls the upstream "it".
     No(String),
 }
 
@@ -46,7 +46,8 @@ enum Known {
 #[derive(Debug, Default)]
 pub struct Tried(Vec<HostId>);
 
-/// A request's stay at a host. Until it is dropped, the host counts as busy with it.
+/// An attempt of a request at a host. The host counts as busy with the request until this is
+/// dropped.
 pub struct Turn<T> {
     of: Arc<Hosts<T>>,
     id: HostId,
@@ -54,7 +55,8 @@ pub struct Turn<T> {
 }
 
 impl<T> Hosts<T> {
-    /// An upstream with this name, whose hosts are not known yet; `make` makes what a host needs.
+    /// An upstream with this name, whose hosts are not known yet; `make` makes the driver's data
+    /// for a host.
     pub fn new(
         name: &str,
         rules: Rules,
@@ -76,7 +78,7 @@ impl<T> Hosts<T> {
         })
     }
 
-    /// A single host, which is never given up.
+    /// A single host, which never goes down.
     pub fn single(host: Arc<T>, address: Address) -> Arc<Self>
     where
         T: Send + Sync + 'static,
@@ -87,7 +89,7 @@ impl<T> Hosts<T> {
         hosts
     }
 
-    /// These are the hosts from now on.
+    /// Replaces the list of hosts.
     pub(crate) fn set(&self, members: &[Member<Address>]) {
         self.choice().set(members, Instant::now(), &self.make);
         self.known.send_replace(match members {
@@ -96,7 +98,8 @@ impl<T> Hosts<T> {
         });
     }
 
-    /// No host is known, for a reason that has "it" for the upstream. Hosts that are known already stay.
+    /// Notes why no host is known, in a sentence that calls the upstream "it". Has no effect if
+    /// hosts are known already.
     pub(super) fn set_unknown(&self, why: String) {
         self.known.send_if_modified(|known| {
             let is_news = *known != Known::Yes;
@@ -107,7 +110,7 @@ impl<T> Hosts<T> {
         });
     }
 
-    /// The host for a request's next attempt.
+    /// Chooses the host for a request's next attempt.
     ///
     /// # Errors
     /// No host is known, or the request has been sent to all of them.
@@ -117,7 +120,7 @@ impl<T> Hosts<T> {
         }
         let mut known = self.known.subscribe();
         let wait = timeout(FIRST_LOOK_UP, known.wait_for(|known| *known != Known::NotYet));
-        // The sender lives as long as this value.
+        // The sender lives as long as `self`.
         let _ = wait.await;
         self.choose_known(tried).ok_or_else(|| {
             let why = match &*self.known.borrow() {
@@ -135,7 +138,7 @@ impl<T> Hosts<T> {
         Some(Turn { of: Arc::clone(self), id, host })
     }
 
-    /// The upstream's name; nothing for a single host.
+    /// The upstream's name; empty for a single host.
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
@@ -145,12 +148,12 @@ impl<T> Hosts<T> {
         self.choice().all().count()
     }
 
-    /// The hosts as they are now, each with what the driver has of it.
+    /// The current states of the hosts, each with the driver's data.
     pub fn states(&self) -> Vec<(HostState<Address>, Arc<T>)> {
         self.choice().states(Instant::now())
     }
 
-    /// What the driver has of each host.
+    /// The driver's data for each host.
     pub fn all(&self) -> Vec<Arc<T>> {
         self.choice().all().map(|(_, host)| Arc::clone(host)).collect()
     }
@@ -159,12 +162,12 @@ impl<T> Hosts<T> {
         self.choice().all().map(|(id, host)| (id, Arc::clone(host))).collect()
     }
 
-    /// A host can be reached.
+    /// Notes that a host can be reached.
     pub(super) fn can_be_reached(&self, id: HostId) {
         self.choice().can_be_reached(id, Instant::now());
     }
 
-    /// Takes a verdict, and logs what it changes.
+    /// Applies a verdict, and logs a change of the host's health.
     pub(super) fn judge(&self, id: HostId, verdict: Verdict, why: &dyn fmt::Display) {
         let (change, key) = {
             let mut choice = self.choice();
@@ -182,7 +185,8 @@ impl<T> Hosts<T> {
     }
 
     fn choice(&self) -> MutexGuard<'_, Choice<Address, Arc<T>>> {
-        // A panic elsewhere cannot leave it half changed: nothing between lock and unlock panics.
+        // A panic elsewhere cannot leave the choice inconsistent: no code between lock and unlock
+        // panics.
         self.choice.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -194,15 +198,16 @@ impl<T> fmt::Debug for Hosts<T> {
 }
 
 impl Tried {
-    /// Whether the request may be sent to another host of this upstream after such a failure: nothing of it was read, or it may
-    /// be repeated (RFC 9110 §9.2.2) and no byte of an answer has come, which the caller knows. A host that was silent for
-    /// too long may still be at work, and the client has waited: another would hardly be quicker.
+    /// True if the request may be sent to another host of this upstream after such a failure. The
+    /// first host must have read no byte of the request, or the request must be idempotent (RFC
+    /// 9110 §9.2.2); the caller makes sure that no byte of an answer has arrived. After a silent
+    /// host no other is tried: the first may still be at work, and another would hardly be quicker.
     pub fn may_go_on<T>(&self, why: &UpstreamError, is_idempotent: bool, hosts: &Hosts<T>) -> bool {
         let is_safe = match why.kind() {
             UpstreamErrorKind::Server
             | UpstreamErrorKind::Request(_)
             | UpstreamErrorKind::Silent
-            // The request has waited for its whole time.
+            // The request has waited for its full time.
             | UpstreamErrorKind::WaitTimedOut => false,
             UpstreamErrorKind::Died => is_idempotent || why.retry() == Retry::Safe,
             UpstreamErrorKind::Overloaded
@@ -216,7 +221,7 @@ impl Tried {
 }
 
 impl<T> Turn<T> {
-    /// What the driver has of the host.
+    /// The driver's data for the host.
     pub fn host(&self) -> &Arc<T> {
         &self.host
     }
@@ -226,12 +231,13 @@ impl<T> Turn<T> {
         self.of.name.as_deref()
     }
 
-    /// The host has begun to answer.
+    /// Notes that the host has begun to answer.
     pub fn answered(&self) {
         self.of.judge(self.id, Verdict::Good, &"");
     }
 
-    /// The attempt has failed. What is only busy, or the fault of this server, says nothing about the host's health.
+    /// Notes that the attempt has failed. An overloaded host, or an error of this server, does not
+    /// affect the host's health.
     pub fn failed(&self, why: &UpstreamError) {
         match why.kind() {
             UpstreamErrorKind::ConnectTimedOut

@@ -1,14 +1,15 @@
-//! Upstreams with several hosts: which of them gets a request, what is known of their health, and where their names lead.
+//! Upstreams with several hosts: the choice of a host for a request, the hosts' health, and the
+//! resolution of their names.
 //!
-//! Nothing here knows a protocol. A driver gives [`Hosts`] a value for each address (its connections to it, say) and asks
-//! for a [`Turn`] per attempt:
+//! This module knows no protocol. A driver gives [`Hosts`] a value for each address (such as its
+//! connections) and asks for a [`Turn`] per attempt:
 //!
 //! ```text
 //!   let mut tried = Tried::default();
 //!   loop {
-//!       let mut turn = hosts.choose(&mut tried).await?;        // waits only until a name is resolved for the first time
+//!       let mut turn = hosts.choose(&mut tried).await?;  // waits for the first look-up only
 //!       match attempt(turn.host()).await {
-//!           Ok(head) => { turn.answered(); … }                 // at the head, not at the end of the response
+//!           Ok(head) => { turn.answered(); … }           // at the head of the response
 //!           Err(why) => {
 //!               turn.failed(&why);
 //!               if !tried.may_go_on(&why, is_idempotent, &hosts) { return Err(why) }
@@ -16,9 +17,9 @@
 //!       }
 //!   }
 //! ```
-//! The turn is dropped when the response has ended: until then the host counts as busy with it. `choice.rs` is the machine
-//! that chooses, `names.rs` looks names up again, `probe.rs` looks after hosts that have no requests, `tend.rs`
-//! keeps both at work.
+//! The turn is dropped when the response has ended: until then the host counts as busy with the
+//! request. `choice.rs` chooses, `names.rs` resolves names again and again, `probe.rs` checks the
+//! hosts, and `tend.rs` runs these tasks.
 
 mod choice;
 mod group;

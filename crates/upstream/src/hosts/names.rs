@@ -1,4 +1,5 @@
-//! Where the names of an upstream's hosts lead: looked up before the first request, and again when the answer gets old.
+//! The addresses of an upstream's hosts: names are resolved before the first request, and again
+//! when the answer expires.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -16,26 +17,27 @@ use super::group::Hosts;
 #[cfg(test)]
 mod tests;
 
-/// The shortest and the longest time for which an answer is used, whatever it says: a name server is not asked in a loop, and a
-/// change of `/etc/hosts`, which says nothing, is noticed.
+/// The shortest and the longest time for which an answer is used, regardless of its TTL: name
+/// servers are not asked in a tight loop, and changes of `/etc/hosts`, which has no TTL, are
+/// noticed.
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The time until a name that could not be looked up is tried again.
+/// The time until the next attempt after a failed look-up.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// A name that leads to more addresses than this leads to the first of them.
+/// The most addresses of one name that are used: the first ones.
 const MAX_ADDRESSES: usize = 64;
 
-/// What a look-up has found, and for how long that holds.
+/// The result of a look-up, and the time for which it is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
     members: Vec<Member<Address>>,
     holds: Duration,
 }
 
-/// Looks the names of an upstream up, for ever, or once if there are none. What was found stays until something else is: a
-/// name server that does not answer costs no host.
+/// Resolves the names of an upstream, forever, or once if there are no names. Results stay in use
+/// until a look-up succeeds again: a name server that does not answer costs no host.
 pub(crate) async fn keep_resolved<T>(hosts: Arc<Hosts<T>>, of: Vec<UpstreamHost>) {
     keep(&hosts, &of, look_up).await;
 }
@@ -55,14 +57,14 @@ async fn keep<T, F: Future<Output = Result<Found, String>>>(
                     holds = holds.min(found.holds);
                     failures[at].clear();
                     let before = known[at].replace(found.members);
-                    // At once: another name may take its time.
+                    // At once, because the look-up of the next name may take long.
                     if before != known[at] {
                         hosts.set(&known.iter().flatten().flatten().cloned().collect::<Vec<_>>());
                     }
                 }
                 Err(why) => {
                     holds = holds.min(AGAIN);
-                    // Once per reason, not every few seconds.
+                    // Logged once per reason instead of every few seconds.
                     if failures[at] != why {
                         tracing::warn!(upstream = hosts.name(), "{why}");
                         failures[at] = why;
@@ -80,7 +82,7 @@ async fn keep<T, F: Future<Output = Result<Found, String>>>(
     }
 }
 
-/// Whether there is nothing to look up.
+/// True if the address needs no look-up.
 fn is_literal(host: &UpstreamHost) -> bool {
     match &host.address {
         UpstreamAddress::At(Address::Tcp(host_port)) => host_port.parse::<SocketAddr>().is_ok(),
@@ -117,11 +119,13 @@ async fn look_up(host: UpstreamHost) -> Result<Found, String> {
     }
 }
 
-/// The addresses of a host, as `/etc/hosts` or the name servers of `/etc/resolv.conf` say. Both files are read each time.
+/// The addresses of a host, from `/etc/hosts` or the name servers in `/etc/resolv.conf`. Both files
+/// are read each time.
 async fn addresses(host: &str) -> Result<(Vec<IpAddr>, Duration), String> {
     match resolver() {
         Ok(resolver) => ip_addresses(&resolver, host).await,
-        // There is no name server: the system knows what else there may be (nsswitch.conf).
+        // No name server is configured: the C library's resolver may know other sources
+        // (nsswitch.conf).
         Err(_) => {
             let found = tokio::net::lookup_host((host, 0)).await.map_err(|why| why.to_string())?;
             let mut addresses: Vec<_> = found.map(|address| address.ip()).collect();
@@ -149,7 +153,7 @@ async fn ip_addresses(
     Ok((addresses, found.valid_until().saturating_duration_since(Instant::now())))
 }
 
-/// The hosts of a service (RFC 2782): priorities become ranks above `rank`.
+/// The hosts of a service (RFC 2782). Priorities become ranks above `rank`.
 async fn service_hosts(
     resolver: &TokioResolver,
     service: &str,
@@ -160,7 +164,7 @@ async fn service_hosts(
     let (mut members, mut failure) = (Vec::new(), "it names no host".to_owned());
     for record in found.answers().iter().take(MAX_ADDRESSES) {
         let RData::SRV(srv) = &record.data else { continue };
-        // "." says that the service does not exist.
+        // The target "." means that the service does not exist.
         if srv.target.is_root() {
             continue;
         }

@@ -1,5 +1,5 @@
-//! Looks after hosts also while they have no requests: one that is gone costs no request to find out, and one that is back
-//! gets requests again before its pause is over.
+//! Checks hosts independently of requests: a dead host is noticed without a failed request, and a
+//! host that is back gets requests before its pause is over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::choice::Verdict;
 use super::group::Hosts;
 use crate::error::UpstreamError;
 
-/// Asks every host each `interval` whether it is there, for ever. `probe` ends in bounded time.
+/// Probes every host once per `interval`, forever. `probe` must end in bounded time.
 pub(crate) async fn keep_probing<T, F>(
     hosts: Arc<Hosts<T>>,
     interval: Duration,
@@ -21,7 +21,7 @@ pub(crate) async fn keep_probing<T, F>(
 {
     loop {
         tokio::time::sleep(interval).await;
-        // At the same time: a host that does not answer does not delay the others.
+        // All at the same time, so that a silent host does not delay the others.
         let mut probes = JoinSet::new();
         for (id, host) in hosts.with_ids() {
             let asked = probe(host);
@@ -31,7 +31,7 @@ pub(crate) async fn keep_probing<T, F>(
             match probed {
                 Ok((id, Ok(()))) => hosts.can_be_reached(id),
                 Ok((id, Err(why))) => hosts.judge(id, Verdict::Bad, &why),
-                // Only a panic ends it otherwise.
+                // Only a panic has this result.
                 Err(_) => {}
             }
         }

@@ -1,4 +1,4 @@
-//! The tasks that look after the hosts of an upstream.
+//! The background tasks for the hosts of an upstream.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use super::probe::keep_probing;
 use crate::error::UpstreamError;
 
 impl Rules {
-    /// What the operator has said of an upstream.
+    /// The rules that the configuration sets for an upstream.
     pub fn of(upstream: &Upstream) -> Self {
         let Upstream { fails, retry_after: pause, slow_start, .. } = *upstream;
         Self { fails, pause, slow_start }
     }
 }
 
-/// Looks the names of an upstream up, and after its hosts, which `probe` connects to. The tasks run for ever on the event loop of the
-/// caller.
+/// Starts the tasks that resolve the names of an upstream's hosts and probe the hosts; `probe`
+/// connects to a host. The tasks run forever on the event loop of the caller.
 pub fn tend<T, F>(
     hosts: &Arc<Hosts<T>>,
     upstream: &Upstream,

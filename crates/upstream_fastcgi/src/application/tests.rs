@@ -17,7 +17,7 @@ fn run(test: impl Future<Output = ()>) {
     tokio::task::LocalSet::new().block_on(&runtime, test).expect("it hangs");
 }
 
-/// What one request to an application brings: the bytes, and how many of them lie in its memory.
+/// The response to one request: its bytes, and the number of them that lie in shared memory.
 async fn ask(application: &Arc<Application>, accept: Option<&[u8]>) -> (Vec<Bytes>, usize) {
     let mut builder = RequestMessageBuilder::new();
     if let Some(words) = accept {
@@ -39,7 +39,8 @@ async fn ask(application: &Arc<Application>, accept: Option<&[u8]>) -> (Vec<Byte
     }
 }
 
-/// An application that was started elsewhere says that it could, and only then is told that it may.
+/// An application that was started elsewhere announces the capability, and only then gets
+/// permission.
 #[test]
 fn applications_share_memory_over_kept_connections() {
     let folder = tempfile::tempdir().unwrap();
@@ -66,7 +67,8 @@ fn applications_share_memory_over_kept_connections() {
         assert!(!application.knows_region());
         let (first, lent) = ask(&application, None).await;
         assert!(application.knows_region() && lent == 0);
-        // The pieces of a response may be on their way when the connection serves the next.
+        // The pieces of a response may still be in flight when the connection serves the next
+        // request.
         let mut held = vec![first];
         for _ in 0..5 {
             let (pieces, lent) = ask(&application, Some(ACCEPT_REGION)).await;
@@ -81,7 +83,8 @@ fn applications_share_memory_over_kept_connections() {
     assert_eq!(served.join().unwrap(), 6);
 }
 
-/// Only over a connection whose last answer said that it knows what a client's socket is for.
+/// Lends the socket only on a connection whose last answer announced that the application can use
+/// it.
 #[test]
 fn applications_write_to_clients_over_kept_connections() {
     use sendoff_fastcgi::direct::Client;
@@ -134,8 +137,8 @@ fn applications_write_to_clients_over_kept_connections() {
     served.join().unwrap();
 }
 
-/// The client leaves while its request is sent: the application sees the connection end inside it, and the next request has
-/// a connection of its own.
+/// The client leaves while its request is sent: the application sees the connection end inside the
+/// request, and the next request gets a new connection.
 #[test]
 fn a_request_given_up_while_it_is_sent_closes_its_connection() {
     let folder = tempfile::tempdir().unwrap();
@@ -149,7 +152,7 @@ fn a_request_given_up_while_it_is_sent_closes_its_connection() {
         begun.send(()).unwrap();
         go_on.recv().unwrap();
         let mut rest = Vec::new();
-        // Less than the whole request, and then its end or a reset.
+        // A part of the request, and then the end of the stream or a reset.
         let _reset = io::Read::read_to_end(&mut first, &mut rest);
         let connection = listener.accept().unwrap().0;
         let mut worker = sendoff_worker::Worker::new(vec![connection.into()], None).unwrap();

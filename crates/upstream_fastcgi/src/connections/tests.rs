@@ -1,4 +1,4 @@
-//! The clock stands still while there is something to do, and then leaps to the next timer.
+//! The clock stands still while a task can run, and then jumps to the next timer.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -10,13 +10,13 @@ use tokio::time::advance;
 
 use super::*;
 
-/// A test that holds another reference sees whether it is closed.
+/// A test that holds another reference can see if the connection is closed.
 type Connection = Arc<()>;
 
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Timers go off up to a millisecond late.
+/// Timers fire up to a millisecond late.
 const MOMENT: Duration = Duration::from_millis(1);
-/// For so long no process has taken a new connection that none is free.
+/// After this time without a process taking a new connection, all processes count as busy.
 const LATE: Duration = WAKE_UP.saturating_add(MOMENT);
 
 fn run(test: impl Future<Output = ()>) {
@@ -44,7 +44,7 @@ async fn poll_once(waiting: &mut Waiting) -> Option<Result<Grant<Connection>, Up
 }
 
 impl Connections<Connection> {
-    /// Connections in all, those among them that are untaken, and those that are idle.
+    /// The number of all connections, of untaken ones and of idle ones.
     fn counts(&self) -> (usize, usize, usize) {
         let state = self.state();
         assert!(state.wanted <= state.untaken);
@@ -73,7 +73,7 @@ impl Connections<Connection> {
         }
     }
 
-    /// A connection in use, of an application that was found to have no more processes.
+    /// A connection in use, of an application that turned out to have only one process.
     async fn only_place(self: &Arc<Self>) -> Place<Connection> {
         let before = self.taken_place().await;
         let mut place = self.new_place(true).await;
@@ -83,7 +83,7 @@ impl Connections<Connection> {
         place
     }
 
-    /// A request that finds nothing.
+    /// A request that finds no connection and waits.
     async fn waiting(self: &Arc<Self>, repeatable: bool) -> Waiting {
         let of = Arc::clone(self);
         let mut waiting: Waiting = Box::pin(async move { of.acquire(repeatable).await });
@@ -178,14 +178,14 @@ fn when_all_are_busy_the_next_free_one_is_closed_and_none_is_tried_for_twice_as_
             busy.keep(Arc::clone(&connection));
             assert!(is_closed(&connection));
             assert_eq!(connections.counts(), (1, 1, 0));
-            // By the process that was set free, so that nothing is known of others.
+            // Taken by the process that was set free: this shows nothing about other processes.
             new.is_taken();
             let next = connections.waiting(true).await;
             drop(gets_new_after(hold, next).await);
             hold = (hold * 2).min(HOLD_MAX);
             busy = new;
         }
-        // One that is taken while all others are busy: there are more processes.
+        // A connection is taken while all known processes are busy, so there are more processes.
         let _other = connections.taken_place().await;
         let mut new = connections.new_place(true).await;
         advance(LATE).await;
@@ -213,7 +213,7 @@ fn another_process_is_set_free_if_the_first_did_not_take_the_new_connection() {
             seen.push(is_closed(&connection));
             advance(pause).await;
         }
-        // The second in time, the third when it is overdue.
+        // The second response comes in time, the third when the connection is overdue.
         assert_eq!(seen, [true, false, true]);
         assert_eq!(connections.counts(), (2, 1, 1));
     });
@@ -279,12 +279,13 @@ fn a_waiter_that_may_not_be_repeated_gets_a_new_connection_for_one_that_is_free(
 fn a_waiter_that_gives_up_leaves_nothing_behind_whenever_it_does() {
     run(async {
         let connections = connections();
-        // Before there is anything.
+        // Before a connection is assigned.
         let place = connections.only_place().await;
         drop(connections.waiting(true).await);
         place.keep(Connection::default());
         assert_eq!(connections.counts(), (1, 0, 1));
-        // With a kept connection on its way to it: the process is free for the next.
+        // While a kept connection is on its way to the waiter: the process becomes free for the
+        // next.
         let (place, connection) = connections.kept().await;
         let (first, mut second) =
             (connections.waiting(true).await, connections.waiting(true).await);
@@ -293,7 +294,7 @@ fn a_waiter_that_gives_up_leaves_nothing_behind_whenever_it_does() {
         assert!(is_closed(&connection));
         let place = gets_new(&mut second).await;
         assert_eq!(connections.counts(), (1, 1, 0));
-        // With the right to make one on its way to it.
+        // While permission to make a connection is on its way to the waiter.
         let (first, mut second) =
             (connections.waiting(true).await, connections.waiting(true).await);
         advance(HOLD_MIN).await;
@@ -304,7 +305,7 @@ fn a_waiter_that_gives_up_leaves_nothing_behind_whenever_it_does() {
     });
 }
 
-/// Requests whose clients had left kept the queue full.
+/// Regression: requests whose clients had left kept the queue full.
 #[test]
 fn a_request_that_is_dropped_leaves_room_for_the_next() {
     run(async {
@@ -324,7 +325,7 @@ fn a_connection_that_died_while_idle_makes_room_for_the_next_request() {
     run(async {
         let connections = connections();
         connections.only_place().await.keep(Connection::default());
-        // What a request does that gets a dead one.
+        // A request that gets a dead connection drops its place.
         let (place, _dead) = connections.kept().await;
         let mut next = connections.waiting(true).await;
         drop(place);
@@ -378,7 +379,7 @@ fn idle_connections_are_few_and_closed_when_they_are_old_or_say_something() {
         connections.close_old(|one| !Arc::ptr_eq(one, &kept[0]));
         assert!(is_closed(&kept[0]));
         assert_eq!(connections.counts(), (MAX_IDLE - 1, 0, MAX_IDLE - 1));
-        // One is used again meanwhile.
+        // One connection is used again in the meantime.
         advance(IDLE_TIME / 2).await;
         let (place, connection) = connections.kept().await;
         place.keep(connection);
@@ -435,18 +436,19 @@ fn an_event_loop_that_ends_takes_nobodys_turn_with_it() {
     run(async {
         busy.set(Some(connections.only_place().await));
         let waiting = connections.waiting(true).await;
-        // The task begins that tries a new one in time.
+        // Starts the task that tries new connections.
         tokio::task::yield_now().await;
         drop(waiting);
     });
     run(async {
         let next = connections.waiting(true).await;
-        // The second clock has not leapt as the first did, while a process had time to wake up.
+        // This runtime's clock has not jumped, so the first connection had no time to be taken.
         gets_new_after(LATE + HOLD_MIN, next).await;
     });
 }
 
-/// A busy machine runs a free process late: the responses that others give meanwhile do not show that none is free.
+/// A busy machine wakes a free process late: responses on other connections in the meantime do not
+/// prove that no process is free.
 #[test]
 fn a_process_has_time_to_wake_up_while_others_go_on() {
     run(async {
@@ -482,11 +484,11 @@ fn up_to_a_limit_connections_are_made_at_once_and_beyond_it_none() {
         assert!(poll_once(&mut waiting).await.is_none());
         let mut place = untaken.pop().unwrap();
         place.is_taken();
-        // One that fails leaves its place to the next.
+        // A failed connection leaves its place to the next.
         drop(untaken.pop());
         let another = gets_new(&mut waiting).await;
         assert_eq!(connections.counts(), (3, 2, 0));
-        // What was told may become wrong.
+        // The limit may shrink later.
         connections.limit(NonZeroUsize::new(2));
         let connection = Connection::default();
         place.keep(Arc::clone(&connection));

@@ -1,4 +1,4 @@
-//! One connection that requests share: the I/O around `requests.rs`, by one task.
+//! One connection that requests share. One task does its I/O for `requests.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -24,21 +24,22 @@ use crate::known::Known;
 use crate::peer::{Kept, Peer};
 use crate::stream::Stream;
 
-/// What one read may bring, in bytes.
+/// The most bytes of one read.
 const RECEIVE: usize = 64 * 1024;
 /// A buffer with less room than this is replaced before the next read.
 const RECEIVE_MIN: usize = 16 * 1024;
 
-/// Reads and writes in a row, after which other tasks have their turn: neither the application nor a disk may keep the event loop.
+/// Consecutive reads and writes before other tasks get their turn, so that neither the application
+/// nor a disk blocks the event loop.
 const ROUNDS: u32 = 8;
 
-/// How long a connection without requests is kept.
+/// The idle timeout of a connection.
 const IDLE_TIME: Duration = Duration::from_secs(2);
 
-/// If others wait for a connection, one that is older than this is given up.
+/// The age from which on a connection is given up if other event loops wait for one.
 const TURN: Duration = Duration::from_millis(50);
 
-/// The longest time between two looks at the clock.
+/// The longest pause between two checks of timeouts.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A shared connection as its requests know it.
@@ -48,7 +49,7 @@ pub(super) struct Line {
     made: Instant,
     /// It takes no new requests.
     is_retired: Cell<bool>,
-    /// A request has begun or was given up since the task has looked.
+    /// A request has begun or was given up since the task last checked.
     has_news: Cell<bool>,
     task: RefCell<Option<Waker>>,
 }
@@ -64,12 +65,12 @@ impl Line {
         })
     }
 
-    /// Whether a request may begin here.
+    /// True if a request may begin here.
     pub(super) fn takes_requests(&self) -> bool {
         !self.is_retired.get() && self.requests.borrow().has_room()
     }
 
-    /// Requests whose clients wait.
+    /// Requests with a waiting client.
     pub(super) fn live(&self) -> usize {
         self.requests.borrow().live()
     }
@@ -78,19 +79,19 @@ impl Line {
         self.requests.borrow().is_idle()
     }
 
-    /// Whether a request here may keep others waiting.
+    /// True if a request here may delay others.
     pub(super) fn is_blocked(&self) -> bool {
         self.requests.borrow().is_blocked()
     }
 
-    /// It takes no new requests if others wait for a connection and it has had its time.
+    /// Retires the connection if others wait for one and it is older than `TURN`.
     pub(super) fn make_way(&self) {
         if self.made.elapsed() > TURN {
             self.retire();
         }
     }
 
-    /// It takes no new requests and is closed behind the last one.
+    /// Takes no new requests, and closes the connection after the last one.
     pub(super) fn retire(&self) {
         self.is_retired.set(true);
         self.wake();
@@ -108,7 +109,7 @@ impl Line {
         begun
     }
 
-    /// The client has left.
+    /// Gives up a request, because its client has left.
     pub(super) fn give_up(&self, key: RequestKey) {
         self.requests.borrow_mut().give_up(key, Instant::now());
         self.wake();
@@ -131,12 +132,12 @@ impl Line {
     }
 }
 
-/// Why a connection has ended.
+/// The reason why a connection has ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// No request needs it.
+    /// No request needs the connection.
     Unused,
-    /// The application has closed it, or broken it.
+    /// The application has closed the connection or broken the protocol.
     Lost(UpstreamError),
 }
 
@@ -147,22 +148,22 @@ pub(super) struct Carrier {
     pub(super) known: Arc<Known>,
     pub(super) connections: Arc<Connections<Kept>>,
     pub(super) stream: Stream,
-    /// Says, when it is dropped, that the connection is closed.
+    /// Reports the connection as closed when dropped.
     pub(super) _place: Place<Kept>,
 }
 
-/// Where a carrier is in both directions.
+/// State of both directions of a connection.
 struct Wire {
     decoder: Decoder,
     buffer: BytesMut,
-    /// Gathered, and of it written.
+    /// Bytes gathered for the next writes, and the number of them already written.
     out: Vec<u8>,
     written: usize,
-    /// Nothing has come yet.
+    /// No byte has arrived yet.
     is_unanswered: bool,
-    /// The application takes nothing more; it may have answered all the same.
+    /// The application reads no more; it may still have answered.
     is_deaf: bool,
-    /// The connection has served nothing since then.
+    /// The time since which the connection has had no request.
     idle_since: Option<Instant>,
     clock: Pin<Box<Sleep>>,
 }
@@ -190,7 +191,8 @@ impl Carrier {
             }
             requests.fail(why);
         }
-        // What was given up may still have permits and files, and a client that reads slowly has the connection.
+        // Requests given up here may still hold permits and files, and a slowly reading client
+        // keeps a reference to the line.
         drop(self.line.requests.take());
         ended.map_or_else(Ended::Lost, |()| Ended::Unused)
     }
@@ -218,7 +220,7 @@ impl Carrier {
         }
     }
 
-    /// Whether the connection is to be closed.
+    /// True if the connection is to be closed.
     fn is_over(&self, wire: &mut Wire, now: Instant) -> bool {
         if self.known.is_limited() && self.connections.are_wanted() {
             self.line.make_way();
@@ -228,7 +230,7 @@ impl Carrier {
             wire.idle_since = None;
             return false;
         }
-        // What goes on for nobody ends with the connection.
+        // Abandoned requests end with the connection.
         if self.line.is_retired.get() || !requests.is_idle() {
             return true;
         }
@@ -277,7 +279,7 @@ impl Carrier {
         wire.is_unanswered = wire.is_unanswered && !self.peer.note_answer(&self.stream);
         match self.stream.try_read(&mut wire.buffer, &mut descriptors) {
             Ok(0) => return Err(UpstreamError::died(Retry::Unsafe)),
-            // That was all: the event loop says when there is more.
+            // The socket is drained: the event loop reports when more bytes arrive.
             Ok(n) if n < room && descriptors.is_empty() => self.stream.forget_readable(),
             Ok(_) => {}
             Err(error) if is_for_later(&error) => return Ok(false),
@@ -297,7 +299,8 @@ impl Carrier {
         Ok(true)
     }
 
-    /// Waits until there is something to do. If the connection `is_busy`, only lets other tasks of the event loop have their turn.
+    /// Waits for an event. If the connection `is_busy`, only lets other tasks of the event loop
+    /// run.
     async fn wait(&self, wire: &mut Wire, may_read: bool, is_busy: bool) {
         let may_write = !wire.is_deaf && wire.written < wire.out.len();
         let interest = match (may_read, may_write) {
@@ -310,7 +313,7 @@ impl Carrier {
         tokio::select! {
             biased;
             () = poll_fn(|cx| self.line.poll_news(cx, may_read)) => {}
-            // The next read or write finds an error again.
+            // The next read or write returns any error.
             _ = self.stream.ready(interest.unwrap_or(Interest::READABLE)), if interest.is_some() => {}
             () = &mut wire.clock => self.look(wire),
             () = self.known.wanted.notified(), if self.known.is_limited() => {}

@@ -1,12 +1,14 @@
-//! The requests that share a connection, without the connection itself: bytes to send, and which request received records belong to.
+//! The requests that share a connection, without the I/O: gathers bytes to send, and assigns
+//! received records to requests.
 //!
 //! ```text
 //!  Free ── begin ──▶ Open(Live) ── END_REQUEST, its STDIN was sent ──────────────▶ Free
 //!                       │   └───── END_REQUEST before that ──▶ Spent
 //!                       └ give_up ─▶ Open(Abandoned) ── END_REQUEST ──▶ Spent
 //! ```
-//! An id that is spent is not used again on this connection. Go's `net/http/fcgi` ends an aborted request twice, at once and when its
-//! handler is done, and counts a request as open until it has read the end of `STDIN`, whatever it has answered.
+//! A spent id is not used again on this connection. Go's `net/http/fcgi` ends an aborted request
+//! twice, at once and when its handler is done, and counts a request as open until it has read the
+//! end of `STDIN`, even if it has already answered.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -37,51 +39,54 @@ use crate::peer::Peer;
 #[cfg(test)]
 mod tests;
 
-/// An id rests until this many others have ended, so that what comes late for it is dropped. Ids stay small all the same: applications may
-/// keep requests in a table (FastCGI 1.0 §3.3).
+/// Ended requests after which a free id is used again, so that a late record for it is dropped. Ids
+/// stay small, because applications may keep requests in a table (FastCGI 1.0 §3.3).
 const RESTING: usize = 8;
 
-/// Bytes that are gathered for one write, unless a request's own records are more.
+/// Bytes that are gathered for one write; a request's own records may exceed it.
 const GATHER: usize = 64 * 1024;
 
-/// Smaller pieces than this are copied: a client that takes nothing would otherwise hold the whole buffer that a piece was received in.
+/// Pieces below this size are copied: a client that does not read would otherwise keep the whole
+/// receive buffer of a piece allocated.
 const COPY_BELOW: usize = 16 * 1024;
 
-/// How long an abandoned request may go on, and how many bytes may come for it, until the connection takes no new requests.
+/// The time for which an abandoned request may continue, and the bytes that may arrive for it,
+/// until the connection takes no new requests.
 const ABANDONED_TIME: Duration = Duration::from_secs(5);
 const ABANDONED_BYTES: usize = 1024 * 1024;
 
-/// Bytes on disk for one slow client, from which on the connection takes no new requests. Once the others have ended, it is not read, and the
-/// application waits for the client.
+/// Bytes on disk for one slow client from which on the connection takes no new requests. Once the
+/// other requests have ended, the connection is not read, so the application waits for the client
+/// (back-pressure).
 const BURDEN: u64 = 4 * 1024 * 1024;
 
 /// The requests of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    /// Slot `i` is that of id `i + 1`.
+    /// Slot `i` belongs to id `i + 1`.
     slots: Vec<Slot>,
-    /// Free ids; the one that has ended first is in front.
+    /// Free ids, in the order in which their requests ended.
     free: VecDeque<u16>,
-    /// Distinguishes requests that have the same id one after the other.
+    /// Distinguishes successive requests with the same id.
     serial: u64,
     live: usize,
     abandoned: usize,
-    /// Live requests that have an unfinished body.
+    /// Live requests with an unfinished body.
     with_body: usize,
-    /// Ids of requests that have something to send, in turn.
+    /// Ids of requests with bytes to send, in turn.
     sending: VecDeque<u16>,
-    /// Ids of requests whose clients have not sent the rest of the body.
+    /// Ids of requests whose clients have not sent the rest of the body yet.
     starved: Vec<u16>,
-    /// Records that go first.
+    /// Records that are sent first.
     urgent: Vec<u8>,
-    /// Bytes gathered, and of them written, since the connection was made.
+    /// Bytes gathered since the connection was made, and the number of them written.
     gathered: u64,
     written: u64,
-    /// Some inbox was full at the last look.
+    /// An inbox was full at the last check.
     may_be_stalled: bool,
-    /// [`BURDEN`] was reached.
+    /// A client's bytes on disk exceed [`BURDEN`].
     is_burdened: bool,
-    /// An answer has come on this connection.
+    /// The application has answered on this connection.
     is_proven: bool,
 }
 
@@ -97,20 +102,21 @@ struct Open {
     serial: u64,
     stage: Stage,
     outgoing: Outgoing,
-    /// Offset of its first byte in all bytes gathered for the connection.
+    /// Offset of its first byte in all bytes gathered for the connection; `None`: no byte was
+    /// gathered.
     begins_at: Option<u64>,
-    /// It has a body that is not sent yet.
+    /// A part of its body is not sent yet.
     has_body: bool,
-    /// The connection was idle, and may have been closed before the request came.
+    /// The connection was idle before the request, so the application may have closed it.
     after_pause: bool,
-    /// Something has come of the answer.
+    /// A part of the answer has arrived.
     is_heard: bool,
-    /// When something was sent or came last.
+    /// The time at which bytes were last sent or received.
     since: Instant,
     inbox: Rc<Inbox>,
     may_be_silent: Rc<Cell<bool>>,
     log: ScriptLog,
-    /// What its log says of the end of the response.
+    /// The end of the response as the application's log indicates it.
     ending: ResponseEnd,
     label: Rc<str>,
     _admitted: Admitted,
@@ -119,14 +125,14 @@ struct Open {
 #[derive(Debug, Clone, Copy)]
 enum Stage {
     Live,
-    /// No client waits for the answer, of which this many bytes were dropped.
+    /// The client has left. Bytes of the answer are dropped, and their number is counted.
     Abandoned {
         since: Instant,
         dropped: usize,
     },
 }
 
-/// A request that the application has, or is about to get.
+/// Counts a request that the application works on or is about to get, until dropped.
 #[derive(Debug)]
 pub(super) struct Admitted {
     busy: Arc<AtomicUsize>,
@@ -146,51 +152,51 @@ impl Drop for Admitted {
     }
 }
 
-/// Names a request of a connection for ever.
+/// A key of a request that is unique on its connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestKey {
     id: u16,
     serial: u64,
 }
 
-/// What a request that has begun is known by.
+/// The handles of a request that has begun.
 pub(crate) struct Begun {
     pub(super) key: RequestKey,
     pub(crate) inbox: Rc<Inbox>,
     pub(crate) may_be_silent: Rc<Cell<bool>>,
 }
 
-/// What a look at the clock has brought.
+/// The result of a check of timeouts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Look {
     Fine,
-    /// The application goes on with a request that it was told to abort: the connection takes no new ones.
+    /// The application continues with an aborted request: the connection takes no new requests.
     Retire,
 }
 
 impl Requests {
-    /// Whether one more can begin.
+    /// True if one more request can begin.
     pub(super) fn has_room(&self) -> bool {
         !self.is_burdened && (!self.free.is_empty() || self.slots.len() < usize::from(u16::MAX))
     }
 
-    /// Requests whose clients wait for the answer.
+    /// The number of requests with a waiting client.
     pub(super) fn live(&self) -> usize {
         self.live
     }
 
-    /// Requests that the application has not ended.
+    /// True if the application has ended all requests.
     pub(super) fn is_idle(&self) -> bool {
         self.live + self.abandoned == 0
     }
 
-    /// Whether a request on this connection may keep others waiting: the application may take its time to read a body, or the client
-    /// to take what comes.
+    /// True if a request on this connection may delay others: the application may read a body
+    /// slowly, or the client a response.
     pub(super) fn is_blocked(&self) -> bool {
         self.with_body > 0 || self.may_be_stalled
     }
 
-    /// Takes on a request. `None`: all ids are taken.
+    /// Adds a request. `None`: all ids are taken.
     pub(super) fn begin(
         &mut self,
         request: Rc<StreamedRequest>,
@@ -255,12 +261,12 @@ impl Requests {
         })
     }
 
-    /// Whether something is to be sent now.
+    /// True if there are records to send.
     pub(super) fn has_to_send(&self) -> bool {
         !self.urgent.is_empty() || !self.sending.is_empty()
     }
 
-    /// Appends whole records of the requests that have any, in turn.
+    /// Appends whole records of the requests in turn.
     pub(super) fn gather(&mut self, out: &mut Vec<u8>, now: Instant) {
         let before = out.len();
         out.append(&mut self.urgent);
@@ -295,7 +301,7 @@ impl Requests {
         self.gathered += (out.len() - before) as u64;
     }
 
-    /// This many bytes of what was gathered are on their way.
+    /// Notes that this number of gathered bytes was written.
     pub(super) fn wrote(&mut self, n: usize) {
         self.written += n as u64;
     }
@@ -304,10 +310,11 @@ impl Requests {
         open.begins_at.is_some_and(|at| at < self.written)
     }
 
-    /// Takes a part of what the application has said, and of a record its end. Returns how it refuses a request, if it does.
+    /// Handles a part of a record; `ends_record`: it is the record's last part. Returns the
+    /// refusal, if the application refuses a request.
     ///
     /// # Errors
-    /// It talks nonsense. The connection is of no more use.
+    /// The application breaks the protocol. The connection cannot be used any longer.
     pub(super) fn take(
         &mut self,
         part: Part,
@@ -321,7 +328,7 @@ impl Requests {
         let (written, shares) = (self.written, self.live + self.abandoned > 1);
         let open = match self.slot(id) {
             Some(Slot::Open(open)) if open.begins_at.is_some_and(|at| at < written) => open,
-            // It comes late for a request that has ended.
+            // A late record of a request that has ended.
             Some(Slot::Free | Slot::Spent) => return Ok(None),
             Some(Slot::Open(_)) | None => return Err(answer::out_of_place(kind)),
         };
@@ -343,7 +350,8 @@ impl Requests {
         Ok(None)
     }
 
-    /// Passes bytes on. What a client does not take is stored: others wait for what comes behind it.
+    /// Passes bytes on. Bytes that a slow client does not take are stored on disk, because other
+    /// requests' records follow them.
     fn deliver(&mut self, id: u16, data: Bytes, shares: bool, now: Instant) {
         let Some(open) = self.live_one(id) else { return };
         if !open.inbox.is_full() {
@@ -402,7 +410,7 @@ impl Requests {
         Ok(refusal)
     }
 
-    /// A request is no longer counted as what it was.
+    /// Removes a request from the counts of its stage.
     fn left(&mut self, open: &Open) {
         match open.stage {
             Stage::Live => {
@@ -413,21 +421,21 @@ impl Requests {
         }
     }
 
-    /// The client has left.
+    /// Gives up a request, because its client has left.
     pub(super) fn give_up(&mut self, RequestKey { id, serial }: RequestKey, now: Instant) {
         if self.live_one(id).is_some_and(|open| open.serial == serial) {
             self.abandon(id, now);
         }
     }
 
-    /// No client waits for the answer to a live request any longer.
+    /// Abandons a live request, which has no client any more.
     fn abandon(&mut self, id: u16, now: Instant) {
         let Some(slot) = self.slot(id) else { return };
         let Slot::Open(mut open) = std::mem::replace(slot, Slot::Free) else { return };
         self.left(&open);
         self.starved.retain(|starved| *starved != id);
         if open.begins_at.is_none() {
-            // The application does not know it.
+            // The application does not know the request.
             self.sending.retain(|sending| *sending != id);
             self.free.push_back(id);
             return;
@@ -439,7 +447,7 @@ impl Requests {
         self.slots[usize::from(id) - 1] = Slot::Open(open);
     }
 
-    /// Whether to read on: a client waits for more, or none has more than enough.
+    /// True if the connection is to be read: a client's inbox has room, or no client is left.
     pub(super) fn may_read(&mut self) -> bool {
         if !self.may_be_stalled {
             return true;
@@ -451,7 +459,8 @@ impl Requests {
         full < live || live == 0
     }
 
-    /// Ready when a client has sent more of a body or, if nothing `is_read`, when one has taken something.
+    /// Ready when a client has sent more of a body or, if the connection is not read, when a client
+    /// has taken bytes.
     pub(super) fn poll_clients(&mut self, cx: &mut Context<'_>, is_read: bool) -> Poll<()> {
         let (mut is_ready, now) = (false, Instant::now());
         for id in std::mem::take(&mut self.starved) {
@@ -475,7 +484,8 @@ impl Requests {
         })
     }
 
-    /// Looks for requests about which the application has said nothing for `patience`, and for those that it does not abort.
+    /// Fails live requests about which the application was silent for `patience`, and checks for
+    /// requests that it does not abort.
     pub(super) fn look(&mut self, now: Instant, patience: Duration) -> Look {
         let mut silent = Vec::new();
         let mut look = Look::Fine;
@@ -487,7 +497,7 @@ impl Requests {
                         look = Look::Retire;
                     }
                 }
-                // While the client is slow, it is not the application that takes its time.
+                // No timeout while the client itself is slow.
                 Stage::Live
                     if open.inbox.is_full()
                         || open.outgoing.is_starved()
@@ -502,7 +512,8 @@ impl Requests {
         let written = self.written;
         for id in silent {
             if let Some(open) = self.live_one(id) {
-                // It may be stuck behind another one's body, which nobody reads.
+                // An unsent request may be stuck behind the body of another request that the
+                // application does not read.
                 let why = if open.begins_at.is_some_and(|at| at < written) {
                     UpstreamError::silent()
                 } else {
@@ -515,13 +526,14 @@ impl Requests {
         look
     }
 
-    /// When the next live request will have been silent for `patience`.
+    /// The time at which the next live request will have been silent for `patience`.
     pub(super) fn next_deadline(&self, patience: Duration) -> Option<Instant> {
         let times = self.all_live().filter_map(|(_, open)| open.since.checked_add(patience));
         times.min()
     }
 
-    /// The connection is gone, or of no more use: `why` goes to those of whose answer something has come.
+    /// Fails all requests, because the connection is gone or unusable. `why` goes to requests whose
+    /// answer has begun.
     pub(super) fn fail(&mut self, why: &UpstreamError) {
         for slot in std::mem::take(&mut self.slots) {
             let Slot::Open(open) = slot else { continue };
@@ -539,7 +551,8 @@ impl Requests {
         *self = Self::default();
     }
 
-    /// Fails those of which nothing was sent, and sends nothing more of the others: the application takes no more.
+    /// The application reads no more: fails the requests of which no byte was sent, and sends no
+    /// further bytes of the others.
     pub(super) fn fail_unsent(&mut self, now: Instant) {
         let unsent = self.all_live().filter(|(_, open)| !self.is_sent(open)).map(|(id, _)| id);
         for id in unsent.collect::<Vec<_>>() {

@@ -38,7 +38,7 @@ fn the_last_address_that_is_no_proxys_is_the_client() {
         (&["203.0.113.9, 10.0.0.2"], "203.0.113.9:0"),
         (&["203.0.113.9,10.0.0.3 ,\t10.0.0.2"], "203.0.113.9:0"),
         (&["203.0.113.9", "10.0.0.2"], "203.0.113.9:0"),
-        // All are proxies: the request comes from the first.
+        // All addresses are proxies: the request comes from the first.
         (&["10.0.0.3, 10.0.0.2"], "10.0.0.3:0"),
         (&["203.0.113.9:4711"], "203.0.113.9:4711"),
         (&["2001:db8::9"], "[2001:db8::9]:0"),
@@ -158,7 +158,7 @@ fn forwarded_tells_address_scheme_and_host_by_element() {
         (&["for=203.0.113.9"][..], "203.0.113.9:0", None, None),
         (&["For=\"[2001:db8::9]:4711\""], "[2001:db8::9]:4711", None, None),
         (&["for=\"203.0.113.9:_port\""], "203.0.113.9:0", None, None),
-        // Not as the standard writes it, but clear.
+        // The standard demands quotes, but the meaning is clear.
         (&["for=[2001:db8::9]:4711"], "[2001:db8::9]:4711", None, None),
         (
             &["for=203.0.113.9;proto=HTTPS;by=10.0.0.1;host=a.example;x=\"a,b;c=\\\"\""],
@@ -172,7 +172,7 @@ fn forwarded_tells_address_scheme_and_host_by_element() {
             Some(Scheme::Https),
             Some("a.example:8443"),
         ),
-        // What a later proxy was asked says nothing about what the client asked.
+        // The scheme and host that a later proxy was asked for are not what the client asked for.
         (&["for=203.0.113.9", "for=10.0.0.2;proto=https;host=b"], "203.0.113.9:0", None, None),
         (&["for=6.6.6.6;proto=https;host=b", "for=203.0.113.9"], "203.0.113.9:0", None, None),
         (&["for=203.0.113.9;host=\"a b\";proto=gopher"], "203.0.113.9:0", None, None),
@@ -222,7 +222,7 @@ fn scheme_host_and_port_are_those_of_the_proxy_that_names_the_client() {
             None,
             None,
         ),
-        // The first proxy has set it, the others left it.
+        // The first proxy has set the field, the others left it alone.
         (&[(FOR, "203.0.113.9, 10.0.0.3, 10.0.0.2"), (PROTO, "https")], https, None, None),
         (&[(FOR, "203.0.113.9, 10.0.0.3, 10.0.0.2"), (HOST, "a, b")], None, Some("b"), None),
     ] {
@@ -274,7 +274,7 @@ fn the_port_follows_from_what_is_said() {
     }
 }
 
-/// Whatever a client sends to the left of what trusted proxies add, the result is the same.
+/// Any bytes that a client sends to the left of the proxies' part leave the result unchanged.
 #[test]
 fn random_prefixes_cannot_forge_anything() {
     const ALPHABET: &[u8] = b"\",;=\\ []:._fortpshunkw0123456789abcdef\t\xff";

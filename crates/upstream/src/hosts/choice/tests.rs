@@ -1,4 +1,4 @@
-//! In virtual time: the tests say what time it is.
+//! The tests pass the time themselves.
 
 use super::*;
 
@@ -69,7 +69,7 @@ fn the_least_busy_for_its_weight_is_chosen() {
     let held: Vec<_> = (0..30).map(|_| hosts.choose(&[], now).unwrap()).collect();
     let names: Vec<_> = held.iter().map(|(_, name)| *name).collect();
     assert_eq!([count(&names, "a"), count(&names, "b")], [20, 10]);
-    // One of them gets slow: the other gets what ends there.
+    // One host becomes slow: the other gets the requests that end there.
     for (id, _) in held.iter().filter(|(_, name)| *name == "b") {
         hosts.end(*id, now);
     }
@@ -87,7 +87,7 @@ fn a_host_that_fails_is_passed_over_and_tried_again_after_a_pause_that_doubles()
         assert_eq!(down_for(&hosts, "a", now), Some(pause));
         assert!((0..20).all(|_| brief(&mut hosts, now + pause - MOMENT) == "b"));
         now += pause;
-        // One request is the trial, and the others go on elsewhere.
+        // One request is the trial; the others go to the other host.
         let trial = loop {
             let (id, name) = hosts.choose(&[], now).unwrap();
             if name == "a" {
@@ -153,7 +153,7 @@ fn where_all_are_down_requests_go_to_the_first_that_is_due_and_each_host_is_trie
     let (second, name) = hosts.choose(&[first], now + MOMENT * 2).unwrap();
     assert_eq!(name, "a");
     assert_eq!(hosts.choose(&[first, second], now + MOMENT * 2), None);
-    // Both are on trial: they get what else comes.
+    // Both are on trial: they get any further requests.
     assert!(hosts.choose(&[], now + MOMENT * 2).is_some());
 }
 
@@ -188,7 +188,7 @@ fn hosts_that_stay_keep_what_is_known_of_them() {
     let members: Vec<_> = states.iter().map(|(host, _)| host.member).collect();
     assert_eq!(members, [member("c", 3, 2), member("a", 5, 1)]);
     assert_eq!((states[0].0.down_for, states[1].0.down_for), (None, Some(RULES.pause)));
-    // The host that had this request is gone.
+    // The host of this request was removed.
     hosts.judge(held, Verdict::Bad, now);
     hosts.end(held, now);
     hosts.set(&[], now, |key| *key);
@@ -206,11 +206,11 @@ fn hosts_of_a_higher_rank_wait_until_no_other_is_up() {
     assert!((0..20).all(|_| brief(&mut hosts, now) == "b"));
     fail(&mut hosts, "b", now);
     assert!((0..20).all(|_| brief(&mut hosts, now) == "spare"));
-    // The trial takes one request back.
+    // The trial takes one request back to the other host.
     assert_ne!(brief(&mut hosts, now + RULES.pause), "spare");
 }
 
-/// Names are looked up one after the other, so hosts may come one by one.
+/// Names are resolved one after the other, so hosts may be added one by one.
 #[test]
 fn a_host_that_comes_later_begins_slowly_but_not_before_the_first_request() {
     let now = Instant::now();
@@ -224,7 +224,8 @@ fn a_host_that_comes_later_begins_slowly_but_not_before_the_first_request() {
     assert!(count(&all, "c") <= 3, "{all:?}");
 }
 
-/// A quick host has more requests than others while all are busy; then it does not wait until they have had as many.
+/// A quick host gets more requests than others while all are busy. Afterwards it does not have to
+/// wait until the others have caught up.
 #[test]
 fn what_a_host_had_because_it_was_quick_is_not_held_against_it() {
     let now = Instant::now();

@@ -1,5 +1,5 @@
-//! The clock stands still while there is something to do, and then leaps to the next timer. Name servers are real ones, on
-//! the loopback interface.
+//! The clock stands still while a task can run, and then jumps to the next timer. Name servers are
+//! real ones on the loopback interface.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -70,7 +70,7 @@ fn names_are_looked_up_again_when_the_answer_is_old_and_hosts_stay_while_that_fa
             })
         };
         let begun = tokio::time::Instant::now();
-        // The first request waits for the first answer.
+        // The first request waits for the first look-up.
         let turn = hosts.choose(&mut Tried::default()).await.unwrap();
         assert_eq!(known(&hosts), ["10.0.0.1:9000", "10.0.0.2:9000"]);
         drop(turn);
@@ -115,7 +115,7 @@ fn what_is_no_name_is_not_looked_up() {
     run(async {
         let hosts = hosts();
         let of = ["127.0.0.1:9000 weight=2", "[::1]:9000 spare", "unix:/run/a"].map(host);
-        // It ends, because nothing can change.
+        // Returns, because no name has to be resolved again.
         keep_resolved(Arc::clone(&hosts), of.to_vec()).await;
         let weights: Vec<_> = hosts
             .states()

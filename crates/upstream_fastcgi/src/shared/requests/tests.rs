@@ -40,7 +40,7 @@ impl Table {
         self.begin(&Body::default())
     }
 
-    /// What leaves for the application: the kind and the id of each record.
+    /// Sends gathered records. Returns the kind, the id and the length of each.
     fn send(&mut self) -> Vec<(Kind, u16, usize)> {
         let mut out = Vec::new();
         self.requests.gather(&mut out, self.now);
@@ -91,7 +91,7 @@ fn file(len: usize) -> Body {
     Body::File { descriptor: Rc::new(OwnedFd::from(file)), len: len as u64 }
 }
 
-/// The bytes that have come, and the last event.
+/// The received bytes, and the last event.
 fn drain(inbox: &Inbox) -> (Vec<u8>, Option<Event>) {
     let mut all = Vec::new();
     while let Some(event) = inbox.take() {
@@ -170,7 +170,7 @@ fn ids_rest_and_those_that_go_may_still_use_are_spent() {
     let begun: Vec<_> = (0..3).map(|_| table.get()).collect();
     table.begin(&file(200_000));
     table.send();
-    // Before the end of the body: Go has the id until then.
+    // Before the end of the body: Go keeps the id until then.
     table
         .hear(
             &[
@@ -183,7 +183,7 @@ fn ids_rest_and_those_that_go_may_still_use_are_spent() {
     assert_eq!(table.send(), [(Kind::STDIN, 4, 0)]);
     table.requests.give_up(begun[0].key, table.now);
     assert_eq!(table.send(), [(Kind::ABORT_REQUEST, 1, 0)]);
-    // Twice, as Go does.
+    // Ends twice, as in Go.
     table.end(1).unwrap();
     table.hear(&stdout(1, b"late")).unwrap();
     table.end(1).unwrap();
@@ -205,7 +205,7 @@ fn ids_rest_and_those_that_go_may_still_use_are_spent() {
 #[test]
 fn a_request_is_given_up_once_and_the_next_with_its_id_lives() {
     let mut table = Table::new();
-    // Not sent: the application does not learn of it.
+    // No byte was sent: the application never learns of the request.
     let unsent = table.get();
     table.requests.give_up(unsent.key, table.now);
     assert_eq!((table.send(), table.busy()), (vec![], 0));
