@@ -1,4 +1,5 @@
-//! The operator's configuration: from the file, or from a command line, to the resolved configuration.
+//! The operator's configuration: from the file, or from a command line, to the resolved
+//! configuration.
 //!
 //! ```text
 //!   sendoff.toml ──load──▶ Top ──resolve──▶ sendoff_config::Config
@@ -6,8 +7,8 @@
 //!                           └── its declaration (keys.rs) ──▶ docs/config.md, sendoff.toml(5), JSON schema, messages
 //! ```
 //!
-//! Every key is declared once, in `keys.rs`. The crate asks the machine only through [`Machine`], so that tests give the
-//! same messages everywhere.
+//! Every key is declared once, in `keys.rs`. The crate asks the machine only through [`Machine`],
+//! so that tests give the same messages everywhere.
 #![forbid(unsafe_code)]
 
 mod docs;
