@@ -398,7 +398,7 @@ fn one(rest: &[u8]) -> Result<Vec<u8>, Problem> {
     }
 }
 
-/// An absolute path, such as that of a file outside of the site.
+/// An absolute path, for files outside of the site.
 fn absolute(rest: &[u8]) -> Result<Vec<u8>, Problem> {
     let path = one(rest)?;
     match path.first() {
