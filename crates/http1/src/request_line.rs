@@ -44,8 +44,8 @@ pub(crate) fn check_method(method: &Method) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// The version for the response: a recipient treats a higher minor version as the highest one that
-/// it knows (RFC 9110 §6.2).
+/// The version for the response: a recipient treats a higher minor version as its own highest one
+/// (RFC 9110 §6.2).
 fn parse_version(word: &[u8]) -> Result<Version, RequestError> {
     match word {
         b"HTTP/1.0" => Ok(Version::HTTP_10),

@@ -55,9 +55,9 @@ impl FieldLine {
     }
 }
 
-/// Writes a response head (RFC 9112 §4, §5). The version is always HTTP/1.1, the highest one that
-/// this server conforms to, for every version of the client (RFC 9110 §2.5). The caller decides on
-/// framing and `Connection`.
+/// Writes a response head (RFC 9112 §4, §5). The version is always HTTP/1.1, the server's highest
+/// one, for every version of the client (RFC 9110 §2.5). The caller decides on framing and
+/// `Connection`.
 #[derive(Debug)]
 #[must_use = "a head ends with `finish`"]
 pub struct HeadEncoder<'a> {
