@@ -96,8 +96,8 @@ impl fmt::Display for RequestLine {
 enum State {
     /// Nothing has been sent.
     Waiting,
-    /// A borrower may write to the socket. The framing is the one that needs most care if the
-    /// borrower dies, because the framing of the bytes that it wrote is then unknown.
+    /// A borrower may write to the socket. Its framing of these bytes is unknown if it dies; the
+    /// value here is the framing that needs most care in this case.
     Lent(Framing),
     /// The head is sent or queued.
     Begun { status: StatusCode, framing: Framing, head_len: u64 },
