@@ -6,8 +6,9 @@
 //!        state folder ◀── Store ────────┘ └── Server: the front answers challenges, and serves by new certificates
 //! ```
 //!
-//! The agent runs in a process of its own. Several servers may share its folder: the holder of a lock asks, the others take over what it
-//! has stored and answer the same challenges.
+//! The agent runs in a process of its own. Several servers may share its folder: the holder of a
+//! lock asks the authority, the others adopt the stored certificates and answer the same
+//! challenges.
 #![forbid(unsafe_code)]
 
 mod agent;
