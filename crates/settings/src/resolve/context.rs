@@ -42,7 +42,8 @@ impl Context<'_> {
         None
     }
 
-    /// The place of the name of an [[upstream]] or a [[pool]]. The name must differ from the known
+    /// The place of the name of an `[[upstream]]` or a `[[pool]]`. The name must differ from the
+    /// known ones.
     /// ones.
     pub(crate) fn own_name<'n>(
         &mut self,
