@@ -1,9 +1,10 @@
 //! Obtains certificates from an authority by ACME (RFC 8555) and renews them.
 //!
 //! ```text
-//!  Wanted (from the configuration) ──▶ Agent ── conversation ──▶ authority
-//!                                       │ ▲                         │ checks challenges at the site's names
-//!        state folder ◀── Store ────────┘ └── Server: the front answers challenges, and serves by new certificates
+//!  Wanted (from the configuration) ──▶ Agent ── conversation ──▶ authority: checks challenges
+//!                                       │ ▲                       at the site's names
+//!        state folder ◀── Store ────────┘ └── Server: the front answers challenges,
+//!                                             and serves with new certificates
 //! ```
 //!
 //! The agent runs in a process of its own. Several servers may share its folder: the holder of a

@@ -10,7 +10,7 @@ use sendoff_message::request::{Endpoint, Who};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-/// The number of addresses that are remembered: less than 1 MiB.
+/// The number of addresses that are remembered; they take less than 1 MiB.
 const MAX_ADDRESSES: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
 
 /// The pause after an address's first wrong password. It doubles with each further one, up to

@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | `If-None-Match` | applications look for their own tags | translated for accepted codings |
 //! | `If-Match` | the same, before the client changes a page (WebDAV) | translated |
-//! | `If-Range` | the client has compressed bytes, ranges count others | left, so it does not match |
+//! | `If-Range` | ranges count uncompressed bytes, the client has others | left: no match |
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderValue, IF_MATCH, IF_NONE_MATCH};

@@ -36,8 +36,8 @@ const AT_ONCE: u64 = TURN as u64;
 
 /// ```text
 ///            begin()              send_now(), or the end of a long body
-///  Waiting ──────────▶ Held ──────────────────────────────────────────────▶ Streaming ──▶ Passing, at the end
-///     │                  ├── its compressed form is kept ──▶ Checking ──▶ Passing, or as without it
+///  Waiting ──────────▶ Held ───────────────────────────────────────▶ Streaming ──▶ Passing
+///     │                  ├── a compressed form is cached ──▶ Checking ──▶ Passing, or as Held
 ///     └──────────────────┴── not compressed, or complete at once ──▶ Passing
 /// ```
 enum State {

@@ -102,8 +102,8 @@ const RESERVE: Duration = Duration::from_secs(1);
 /// ```text
 ///  signal                             drain_timeout     kill_timeout     shutdown_timeout
 ///    ├───────────────────────────────────────┼────────────────┼────────────────┤
-///      front: open responses finish             front: resets     front killed    master killed, and its
-///      then workers: scripts finish             and ends          workers killed  workers with it
+///      front: open responses finish             front: resets     front killed    master killed,
+///      then workers: scripts finish             and ends          workers killed  with its workers
 /// ```
 impl Config {
     /// True if a route keeps pages of applications.

@@ -88,9 +88,9 @@ pub struct CgiHead {
 }
 
 impl CgiHead {
-    /// Parses a complete header block. A line that is not a field is dropped. If the name of a field
-    /// is empty, or contains white space or a control character, the block is refused as in nginx:
-    /// it may not be a header block at all. (A status line is dropped like other lines.)
+    /// Parses a complete header block. A line that is not a field is dropped. If the name of a
+    /// field is empty, or contains white space or a control character, the block is refused as in
+    /// nginx: it may not be a header block at all. (A status line is dropped like other lines.)
     ///
     /// # Errors
     /// The block breaks the grammar, or two `Content-Length` fields differ.

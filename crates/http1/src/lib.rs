@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!           HeadDecoder                    BodyDecoder
-//!  bytes ────────────────▶ Head (framing) ─────────────▶ Data* End ──▶ the next head, from the same buffer
+//!  bytes ────────────────▶ Head (framing) ─────────────▶ Data* End ──▶ the next head
 //! ```
 #![forbid(unsafe_code)]
 

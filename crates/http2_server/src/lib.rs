@@ -4,8 +4,8 @@
 //! ```text
 //!  transport ⇄ link ⇄ h2 (frames, HPACK, windows) ─▶ connection: accepts streams, GOAWAY, floods
 //!                      ▲                               │ a task for each stream
-//!                      │ Given, as much as may be       ▼
-//!                      └──── exchange ◀── Responder ── stream: reads the body, has the request answered
+//!                      │ Given, within the limits       ▼
+//!                      └──── exchange ◀── Responder ── stream: reads the body, calls the handler
 //! ```
 //!
 //! Memory is bounded in three places: a stream passes to h2 only as much as the client's window

@@ -4,7 +4,8 @@
 //! ```text
 //!   sendoff.toml ──load──▶ Top ──resolve──▶ sendoff_config::Config
 //!   command line ────────▶  │  ──print────▶ sendoff.toml
-//!                           └── its declaration (keys.rs) ──▶ docs/config.md, sendoff.toml(5), JSON schema, messages
+//!                           └── its declaration (keys.rs) ──▶ docs/config.md, sendoff.toml(5),
+//!                                                             JSON schema, messages
 //! ```
 //!
 //! Every key is declared once, in `keys.rs`. The crate asks the machine only through [`Machine`],
