@@ -1,4 +1,5 @@
-//! Finds out which PHP the build is for, and tells the crates that compile or test against it (`DEP_PHP_CONFIG`).
+//! Finds the PHP that the build is for, and tells the crates that compile or test against it
+//! (`DEP_PHP_CONFIG`).
 
 use std::process::Command;
 
@@ -9,7 +10,8 @@ fn main() {
     let output = Command::new(&program).arg("--version").output();
     let found = output.ok().filter(|done| done.status.success());
     let found = found.map(|done| String::from_utf8_lossy(&done.stdout).trim().to_owned());
-    // Without PHP there is no `sendoff-php` to start, and the crates that need headers say so.
+    // Without PHP there is no `sendoff-php` to start; the crates that need PHP's headers report the
+    // error.
     let version = found.as_deref().and_then(minor).unwrap_or("8.2");
     println!("cargo::rustc-env=SENDOFF_PHP_VERSION={version}");
     println!("cargo::metadata=config={program}");

@@ -1,4 +1,4 @@
-//! The agent: looks after all certificates that the configuration asks for.
+//! The agent: obtains and renews all certificates that the configuration asks for.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -16,50 +16,51 @@ use crate::store::{Store, Version};
 use crate::trouble::{Kind, Trouble};
 use crate::wanted::{Wanted, wanted};
 
-/// How often challenges of other servers are looked for, and what is due.
+/// Interval of the checks for due work and for challenges of other servers.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How often certificates of other servers are looked for, in ticks.
+/// Interval of the checks for certificates of other servers, in ticks.
 const ADOPT: u32 = 10;
 
-/// How long one attempt may take.
+/// Time limit of one attempt.
 const ATTEMPT: Duration = Duration::from_secs(10 * 60);
 
-/// How often the log repeats what is wrong with a certificate, in seconds.
+/// Interval at which the log repeats a warning about a certificate, in seconds.
 const DAY: u64 = 24 * 60 * 60;
 
-/// The pause before a folder that cannot be used is tried again.
+/// The pause before an unusable folder is tried again.
 const FOLDER_PAUSE: Duration = Duration::from_secs(30);
 
-/// How often an authority is asked when it wants a certificate renewed, in seconds. Within these limits it says so itself.
+/// The shortest and the longest interval at which the authority is asked for the time of the
+/// renewal, in seconds. Within these limits the authority chooses the interval.
 const ASK: [u64; 2] = [60, 24 * 60 * 60];
 
-/// The pause before an authority that did not answer is asked again, in seconds.
+/// The interval, in seconds, after an authority did not answer this question.
 const ASK_AGAIN: u64 = 60 * 60;
 
-/// Looks after certificates.
+/// Obtains and renews certificates for a server.
 pub struct Agent<S> {
     config: Config,
     acme: Acme,
     server: S,
     certificates: Vec<Kept>,
-    /// The challenges that the server answers, as far as this is known.
+    /// The challenges that the server answers; `None` if unknown.
     answered: Option<Vec<Challenge>>,
-    /// What the server has of the folder.
+    /// The state of the folder that the server has adopted.
     served: Option<Version>,
     reported: Vec<CertificateReport>,
-    /// What could not be done with the folder or the server, so that it is said once.
+    /// The last error of the folder or the server, so that it is logged once.
     said: Option<String>,
 }
 
-/// Something about a certificate that an operator has to know.
+/// A state of a certificate that the operator has to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Concern {
-    /// The time of the certificate is over.
+    /// The certificate has expired.
     Expired,
-    /// There is none, and no attempt is made yet.
+    /// There is no certificate, and the next attempt must wait.
     Missing,
-    /// It is to be renewed, and no attempt is made yet.
+    /// The renewal is due, and the next attempt must wait.
     Late,
 }
 
@@ -73,15 +74,15 @@ impl Concern {
     }
 }
 
-/// A certificate that is wanted, and what there is of it.
+/// A wanted certificate and its state.
 struct Kept {
     wanted: Wanted,
-    /// What the log has said of it, and when.
+    /// The last warning in the log, and its time.
     said: Option<(Concern, u64)>,
-    /// The one for all its names.
+    /// The certificate in use, if it covers all names.
     have: Option<(Credentials, Leaf)>,
     renew_at: u64,
-    /// When the authority is asked whether it wants a renewal.
+    /// The time of the next question about the renewal.
     ask_at: u64,
 }
 
@@ -98,7 +99,7 @@ impl Kept {
         Concern::of(self.ends(), self.renew_at, record.obstacle(now).is_some(), now)
     }
 
-    /// Says in the log what an operator has to know: when it begins, and daily while it lasts.
+    /// Logs a warning for the operator when its reason begins, and daily while it lasts.
     fn warn(&mut self, record: &Record, now: u64) {
         let concern = self.concern(record, now);
         let is_said = |(said, at): &(Concern, u64)| Some(*said) == concern && *at + DAY > now;
@@ -128,7 +129,7 @@ impl Kept {
         }
     }
 
-    /// Takes note of what is in the folder.
+    /// Takes over the certificate from the folder.
     fn take(&mut self, obtained: &Obtained) {
         let names = &self.wanted.names;
         let best = obtained.best(names);
@@ -143,7 +144,7 @@ impl Kept {
 }
 
 impl<S: Server> Agent<S> {
-    /// `None`: the configuration asks for no certificate.
+    /// `None` if the configuration asks for no certificate.
     #[must_use]
     pub fn new(config: Config, server: S) -> Option<Self> {
         let acme = config.acme.clone()?;
@@ -160,7 +161,7 @@ impl<S: Server> Agent<S> {
         })
     }
 
-    /// Works for ever. What fails is tried again.
+    /// Runs for ever. Failed steps are tried again.
     pub async fn run(mut self) -> Infallible {
         let store = loop {
             match Store::open(&self.acme, &self.config.state) {
@@ -195,7 +196,7 @@ impl<S: Server> Agent<S> {
 
     async fn tick(&mut self, store: &Store, tick: u32) -> Result<(), String> {
         let is_tenth = tick.is_multiple_of(ADOPT);
-        // A front that was started again knows none.
+        // A restarted front does not know the challenges.
         self.answered.take_if(|answered| is_tenth && !answered.is_empty());
         self.share_challenges(store).await?;
         if is_tenth || self.served.is_none() {
@@ -208,7 +209,7 @@ impl<S: Server> Agent<S> {
         if is_tenth { self.report(store) } else { Ok(()) }
     }
 
-    /// Has the server answer what any server of the folder is asked.
+    /// Passes the challenges of all servers that share the folder to the server.
     async fn share_challenges(&mut self, store: &Store) -> Result<(), String> {
         let challenges = store.challenges(now());
         if self.answered.as_ref() != Some(&challenges) {
@@ -219,7 +220,7 @@ impl<S: Server> Agent<S> {
         Ok(())
     }
 
-    /// Has the server use what is in the folder.
+    /// Passes the certificates in the folder to the server.
     async fn adopt(&mut self, store: &Store) -> Result<(), String> {
         let version = store.version();
         if self.served.as_ref() == Some(&version) {
@@ -239,7 +240,7 @@ impl<S: Server> Agent<S> {
         Ok(Conversation { acme: &self.acme, store, server: &self.server, https })
     }
 
-    /// Asks the authority when it wants the certificate renewed (RFC 9773).
+    /// Asks the authority for the time of the renewal (RFC 9773).
     async fn ask(&mut self, store: &Store, number: usize) {
         let kept = &self.certificates[number];
         let Some((credentials, leaf)) = kept.have.as_ref().filter(|_| kept.ask_at <= now()) else {
@@ -263,7 +264,7 @@ impl<S: Server> Agent<S> {
         (kept.renew_at, kept.ask_at) = (renew_at, now() + pause);
     }
 
-    /// Obtains a certificate if it is due and no other server is at it.
+    /// Obtains a certificate if it is due and no other server holds the lock.
     async fn attempt(&mut self, store: &Store, number: usize) -> Result<(), String> {
         let is_due = |kept: &Kept| kept.have.is_none() || kept.renew_at <= now();
         let name = self.certificates[number].wanted.file();
@@ -273,7 +274,7 @@ impl<S: Server> Agent<S> {
         let state = self.config.state.display().to_string();
         let folder = |error| format!("the folder {state}: {error}");
         let Some(lock) = store.try_lock().map_err(folder)? else { return Ok(()) };
-        // Another server may have done it just now.
+        // Another server may have obtained it just now.
         self.adopt(store).await?;
         let mut record = store.record(&name);
         if !is_due(&self.certificates[number]) || record.next_attempt() > now() {
@@ -321,7 +322,7 @@ impl<S: Server> Agent<S> {
         self.report(store)
     }
 
-    /// Tells the server about changes.
+    /// Reports changes to the server.
     fn report(&mut self, store: &Store) -> Result<(), String> {
         let of = |kept: &mut Kept| {
             let record = store.record(&kept.wanted.file());

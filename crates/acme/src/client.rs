@@ -1,4 +1,4 @@
-//! How the authority is reached: by HTTPS, with limits for what it may cost.
+//! HTTPS requests to the authority, with limits on time and size.
 
 use std::fmt;
 use std::path::Path;
@@ -18,22 +18,23 @@ use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use sendoff_tls::{Verify, client_config};
 use tokio::time::timeout;
 
-/// The time for one request with its response.
+/// Time limit of one request with its response.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// The largest body of a response, in bytes.
 const MAX_BODY: usize = 1 << 20;
 
-/// A response that no authority gives. Something else is at the address, or the authority is broken.
+/// A response that cannot come from an authority: another server has the address, or the authority
+/// is broken.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NotAcme {
-    /// It redirects to another place. RFC 8555 knows no redirects, and keys sign the address that is asked.
+    /// A redirect. RFC 8555 has no redirects, and signatures cover the requested URL.
     Redirect(String),
-    /// It is a page for browsers, as portals and maintenance pages are.
+    /// A page for browsers, such as a portal's or a maintenance page.
     Page,
-    /// Its body is larger than [`MAX_BODY`].
+    /// The body is larger than [`MAX_BODY`].
     TooLarge,
-    /// It was not complete after [`LIMIT`].
+    /// The response was not complete after [`LIMIT`].
     Late,
 }
 
@@ -51,7 +52,7 @@ impl fmt::Display for NotAcme {
 impl std::error::Error for NotAcme {}
 
 impl NotAcme {
-    /// What is wrong with the head of a response, if it cannot come from an authority.
+    /// The mistake in the head of a response that cannot come from an authority.
     fn of(response: &Response<()>) -> Option<Self> {
         let field = |name| response.headers().get(name).map(|value| value.as_bytes());
         if response.status().is_redirection() {
@@ -63,19 +64,19 @@ impl NotAcme {
     }
 }
 
-/// A client that can be used for one attempt.
+/// An HTTPS client for one attempt.
 #[derive(Clone)]
 pub(crate) struct Https {
     client: Client<HttpsConnector<HttpConnector>, BodyWrapper<Bytes>>,
-    /// What the last refusal said in `Retry-After`.
+    /// The value of `Retry-After` in the last refusal, in seconds.
     retry_after: Arc<Mutex<Option<u64>>>,
 }
 
 impl Https {
-    /// `roots`: a file in PEM; `None`: those of the system.
+    /// `roots`: a PEM file with root certificates; `None`: the system's.
     ///
     /// # Errors
-    /// A sentence: there are no roots.
+    /// A sentence: there are no root certificates.
     pub(crate) fn new(roots: Option<&Path>) -> Result<Self, String> {
         let config = client_config(roots, Verify::Certificate)?;
         let connector =
@@ -84,7 +85,7 @@ impl Https {
         Ok(Self { client, retry_after: Arc::default() })
     }
 
-    /// How many seconds the authority wanted the server to wait when it last refused something.
+    /// The time to wait after the last refusal, as the authority demanded, in seconds.
     pub(crate) fn retry_after(&self) -> Option<u64> {
         *self.retry_after.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -19,16 +19,18 @@ use crate::store::Store;
 use crate::trouble::{Kind, Trouble, is};
 use crate::wanted::{Method, Wanted};
 
-/// How an order is asked about: until the authority has decided. Its own `Retry-After` comes first.
+/// Polling of an order until the authority has decided. The authority's `Retry-After` takes
+/// precedence.
 const POLICY: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(500))
     .backoff(1.5)
     .timeout(Duration::from_secs(120));
 
-/// Requests whose nonce was refused are repeated (RFC 8555 §6.5), beyond the repetitions of the library.
+/// Further repetitions of a request whose nonce was refused (RFC 8555 §6.5), after the library has
+/// given up.
 const BAD_NONCES: usize = 10;
 
-/// How long other servers have to learn of challenges; they look every second.
+/// Time for other servers to learn of challenges; they check every second.
 const OTHERS_LEARN: Duration = Duration::from_secs(3);
 
 /// Repeats a request whose nonce is refused.
@@ -42,7 +44,7 @@ async fn again<T>(mut ask: impl AsyncFnMut() -> Result<T, Error>) -> Result<T, E
     ask().await
 }
 
-/// What a conversation is held with.
+/// The parts that a conversation needs.
 pub(crate) struct Conversation<'a, S> {
     pub(crate) acme: &'a Acme,
     pub(crate) store: &'a Store,
@@ -56,7 +58,7 @@ impl<S: Server> Conversation<'_, S> {
         Trouble { retry_after: self.https.retry_after(), ..trouble }
     }
 
-    /// The account in the folder; `None`: there is none yet.
+    /// The account in the folder; `None` if there is none yet.
     pub(crate) async fn known_account(&self) -> Result<Option<Account>, Error> {
         let Some(stored) = self.store.account::<AccountCredentials>() else { return Ok(None) };
         let builder = Account::builder_with_http(Box::new(self.https.clone()));
@@ -85,8 +87,8 @@ impl<S: Server> Conversation<'_, S> {
         Ok(account)
     }
 
-    /// Obtains a certificate and its key, in PEM. `before`: the certificate in whose place it comes. The record is stored before
-    /// anything that must not be forgotten.
+    /// Obtains a certificate and its key, in PEM. `before`: the certificate that it replaces. The
+    /// record is stored before each step that must be known after a crash.
     pub(crate) async fn obtain(
         &self,
         wanted: &Wanted,
@@ -125,7 +127,7 @@ impl<S: Server> Conversation<'_, S> {
         stored.map_err(|error| Trouble::here("the folder cannot be written", error))
     }
 
-    /// Goes on with an order that a process before this one had.
+    /// Continues an order of an earlier process.
     async fn resume(
         &self,
         account: &Account,
@@ -138,7 +140,7 @@ impl<S: Server> Conversation<'_, S> {
         self.finish(order, wanted, key).await
     }
 
-    /// Shows that all names lead to this server.
+    /// Proves that all names lead to this server.
     async fn prove(
         &self,
         order: &mut Order,
@@ -180,7 +182,7 @@ impl<S: Server> Conversation<'_, S> {
         })
     }
 
-    /// Has a certificate made for an order whose names are proven, and gets it.
+    /// Requests the certificate of an order whose names are proven, and downloads it.
     async fn finish(
         &self,
         mut order: Order,
@@ -202,7 +204,7 @@ impl<S: Server> Conversation<'_, S> {
         let refused = |says| Trouble { kind: Kind::Refused, says, retry_after: None };
         let (_, leaf) = usable_pem(pem.clone())
             .map_err(|why| refused(format!("the authority has sent something else: {why}")))?;
-        // It would be due at once, and the next one, too.
+        // An expired certificate would be due at once, as would the next one.
         if u64::try_from(leaf.ends).unwrap_or(0) <= now() {
             return Err(refused(
                 "the certificate that the authority has sent is out of date".to_owned(),
@@ -215,7 +217,8 @@ impl<S: Server> Conversation<'_, S> {
     }
 }
 
-/// Orders a certificate. An authority that does not want to hear which one is replaced (RFC 9773 §5) is not told.
+/// Orders a certificate. If the authority rejects the name of the replaced certificate (RFC 9773
+/// §5), the order is repeated without it.
 async fn order(
     account: &Account,
     names: &[Identifier],
@@ -235,7 +238,7 @@ async fn order(
     again(async || account.new_order(&new).await).await
 }
 
-/// How the authority knows a certificate (RFC 9773 §4.1).
+/// The authority's identifier of a certificate (RFC 9773 §4.1).
 pub(crate) fn replaced(credentials: &Credentials) -> Option<CertificateIdentifier<'static>> {
     let chain = credentials.certificates().ok()?;
     CertificateIdentifier::try_from(chain.first()?).ok().map(CertificateIdentifier::into_owned)
@@ -275,7 +278,8 @@ async fn challenges(order: &mut Order, method: Method) -> Result<Vec<Challenge>,
     Ok(all)
 }
 
-/// Has the authority check the names. What was told once is not told again when this is repeated.
+/// Tells the authority to check the names. A repeated call skips names that are already being
+/// checked.
 async fn set_ready(order: &mut Order, method: Method) -> Result<(), Error> {
     let mut names = order.authorizations();
     while let Some(name) = names.next().await {
@@ -290,7 +294,7 @@ async fn set_ready(order: &mut Order, method: Method) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the authority did not like about names.
+/// The authority's errors about names.
 async fn complaints(order: &mut Order, method: Method) -> Result<Vec<String>, Error> {
     let mut said = Vec::new();
     let mut names = order.authorizations();

@@ -1,13 +1,15 @@
 //! Obtains certificates from an authority by ACME (RFC 8555) and renews them.
 //!
 //! ```text
-//!  Wanted (from the configuration) ──▶ Agent ── conversation ──▶ authority
-//!                                       │ ▲                         │ checks challenges at the site's names
-//!        state folder ◀── Store ────────┘ └── Server: the front answers challenges, and serves by new certificates
+//!  Wanted (from the configuration) ──▶ Agent ── conversation ──▶ authority: checks challenges
+//!                                       │ ▲                       at the site's names
+//!        state folder ◀── Store ────────┘ └── Server: the front answers challenges,
+//!                                             and serves with new certificates
 //! ```
 //!
-//! The agent runs in a process of its own. Several servers may share its folder: the holder of a lock asks, the others take over what it
-//! has stored and answer the same challenges.
+//! The agent runs in a process of its own. Several servers may share its folder: the holder of a
+//! lock asks the authority, the others adopt the stored certificates and answer the same
+//! challenges.
 #![forbid(unsafe_code)]
 
 mod agent;

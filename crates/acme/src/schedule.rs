@@ -1,4 +1,5 @@
-//! When a certificate is asked for. Time and chance come in as numbers, so that nothing here waits.
+//! The times of attempts. Time and randomness are passed in as numbers, so that this module never
+//! waits.
 //!
 //! ```text
 //!            due              attempt
@@ -15,41 +16,43 @@ use crate::trouble::{Kind, Trouble};
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 
-/// Attempts of an hour in which names are checked. Let's Encrypt allows five failures per name and hour.
+/// The most attempts per hour in which names are checked. Let's Encrypt allows five failures per
+/// name and hour.
 const VALIDATIONS_PER_HOUR: usize = 4;
 
-/// The pause after the first failure of a kind, which doubles up to the second number.
+/// The pause after the first failure of a kind, and the longest pause; it doubles with each
+/// failure.
 const UNREACHABLE: [u64; 2] = [MINUTE, HOUR];
 const REFUSED: [u64; 2] = [5 * MINUTE, 12 * HOUR];
 const LIMITED: [u64; 2] = [HOUR, 24 * HOUR];
 const HERE: [u64; 2] = [10, 5 * MINUTE];
 
-/// The pause before the names are proven in another way.
+/// The pause before the names are proven by another method.
 const OTHER_METHOD: u64 = 10;
 
-/// The shortest time between two certificates.
+/// The shortest time between two certificates, in seconds.
 const SHORTEST_REST: u64 = 5;
 
-/// The longest time that an authority may have the server wait. It is a limit for errors of the authority.
+/// The longest wait that an authority may demand: a limit for the authority's mistakes.
 const LONGEST_WAIT: u64 = 7 * 24 * HOUR;
 
-/// What is kept about the attempts for one certificate. Servers that share the folder share it.
+/// The record of the attempts for one certificate. Servers with the same folder share it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Record {
-    /// When names were checked, within the last hour.
+    /// The times of the checks of names within the last hour.
     validations: Vec<u64>,
-    /// Attempts that have failed since the last success.
+    /// Failed attempts since the last success.
     failures: u32,
-    /// Those of them in which names could not be proven.
+    /// Attempts among `failures` in which names could not be proven.
     unproven: u32,
-    /// No attempt is made before.
+    /// The time before which no attempt is made.
     not_before: u64,
-    /// The number of the method that is used next.
+    /// The number of the next method.
     method: usize,
-    /// Why the last attempt failed.
+    /// The reason why the last attempt failed.
     pub(crate) error: Option<String>,
-    /// An order that may go on after a crash.
+    /// An order that may continue after a crash.
     pub(crate) pending: Option<Pending>,
 }
 
@@ -63,7 +66,7 @@ pub(crate) struct Pending {
 }
 
 impl Record {
-    /// When the next attempt may be made.
+    /// The time of the next attempt.
     pub(crate) fn next_attempt(&self) -> u64 {
         self.not_before.max(self.limited_until())
     }
@@ -73,7 +76,8 @@ impl Record {
         lately.nth(VALIDATIONS_PER_HOUR - 1).map_or(0, |first| first + HOUR)
     }
 
-    /// Why no attempt is made at this time; `None`: one may be made, or the last one succeeded a short while ago.
+    /// The reason why no attempt is made at this time; `None` if an attempt may be made, or the
+    /// last one succeeded a short while ago.
     pub(crate) fn obstacle(&self, now: u64) -> Option<String> {
         match &self.error {
             Some(error) if self.next_attempt() > now => {
@@ -86,7 +90,7 @@ impl Record {
         }
     }
 
-    /// The method of the next attempt, of those that there are.
+    /// The number of the next attempt's method, below `methods`.
     pub(crate) fn method(&self, methods: usize) -> usize {
         self.method % methods.max(1)
     }
@@ -97,7 +101,8 @@ impl Record {
         self.validations.push(now);
     }
 
-    /// Notes a failure, and when the next attempt may be made. `methods`: how many there are; `chance`: between 0 and 1.
+    /// Notes a failure, and computes the time of the next attempt. `methods`: the number of
+    /// methods; `chance`: between 0 and 1.
     pub(crate) fn failed(&mut self, trouble: &Trouble, methods: usize, now: u64, chance: f64) {
         self.failures = self.failures.saturating_add(1);
         let [first, longest] = match trouble.kind {
@@ -120,8 +125,9 @@ impl Record {
         self.error = Some(trouble.says.clone());
     }
 
-    /// Notes that there is a certificate. However an authority asks for renewals, there is one per hour at most, and none at once where
-    /// certificates are made for seconds.
+    /// Notes a new certificate. The limit is one certificate per hour, even if an authority asks
+    /// for renewals more often, and a pause of a quarter of the lifetime for certificates that live
+    /// for a shorter time.
     pub(crate) fn succeeded(&mut self, leaf: &Leaf, now: u64) {
         let Self { validations, method, .. } = std::mem::take(self);
         *self = Self {
@@ -133,7 +139,7 @@ impl Record {
     }
 }
 
-/// The share of a number of seconds.
+/// A share of a number of seconds.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -152,13 +158,15 @@ fn lifetime(leaf: &Leaf) -> u64 {
     seconds(leaf.ends).saturating_sub(seconds(leaf.begins))
 }
 
-/// When a certificate is renewed of which the authority says nothing: when a third of its time is left.
+/// The renewal time of a certificate without a suggestion of the authority: when a third of its
+/// lifetime is left.
 pub(crate) fn renew_at(leaf: &Leaf) -> u64 {
     seconds(leaf.ends).saturating_sub(lifetime(leaf) / 3)
 }
 
-/// When a certificate is renewed for which the authority suggests a window (RFC 9773 §4.2): at a random time within, but in any
-/// case while a tenth of its time is left. `chance`: between 0 and 1.
+/// The renewal time of a certificate for which the authority suggests a window (RFC 9773 §4.2): a
+/// random time within the window, but at the latest when a tenth of the lifetime is left. `chance`:
+/// between 0 and 1.
 pub(crate) fn renew_within(leaf: &Leaf, window: [i64; 2], chance: f64) -> u64 {
     let [start, end] = window.map(seconds);
     let suggested = start + part(end.saturating_sub(start), chance);
@@ -189,7 +197,7 @@ mod tests {
                     now = now.max(record.next_attempt());
                     record.validates(now);
                     attempts.push(now);
-                    // A process that is killed notes no failure.
+                    // A killed process notes no failure.
                     if !restarts {
                         record.failed(&trouble(kind), 2, now, chance);
                     }

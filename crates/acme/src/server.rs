@@ -1,4 +1,4 @@
-//! What the agent asks of the server for which it works.
+//! The agent's requests to the server for which it works.
 
 use std::io;
 
@@ -7,25 +7,25 @@ use serde::{Deserialize, Serialize};
 
 /// The server for which certificates are obtained.
 pub trait Server {
-    /// Has the server answer these challenges and no others. Returns when it does.
+    /// Makes the server answer these challenges and no others. Returns when it does.
     fn answer(&self, challenges: &[Challenge]) -> impl Future<Output = io::Result<()>>;
 
-    /// Has the server meet its clients with these certificates. Returns when it does.
+    /// Makes the server use these certificates. Returns when it does.
     fn serve(&self, vault: Vault) -> impl Future<Output = io::Result<()>>;
 
-    /// Tells the server how its certificates are.
+    /// Reports the states of the certificates to the server.
     fn report(&self, certificates: &[CertificateReport]) -> io::Result<()>;
 }
 
-/// How a certificate is.
+/// The state of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateReport {
     /// Its names.
     pub names: Vec<String>,
-    /// Seconds since 1970 until which it holds; `None`: there is none yet.
+    /// The end of its validity, in seconds since 1970; `None` if there is no certificate yet.
     pub ends: Option<u64>,
-    /// Seconds since 1970 when the authority is asked next.
+    /// The time of the next attempt, in seconds since 1970.
     pub asks: u64,
-    /// Why the last attempt failed; `None`: it succeeded, or there was none.
+    /// The reason why the last attempt failed; `None` if it succeeded or there was none.
     pub error: Option<String>,
 }

@@ -1,13 +1,13 @@
-//! The folder that the agent keeps its things in. Servers may share it, also over NFS: files are replaced as a whole, and the holder
-//! of the lock alone writes.
+//! The folder of the agent. Servers may share it, also over NFS: files are replaced as a whole, and
+//! only the holder of the lock writes.
 //!
 //! | file | what |
 //! |---|---|
 //! | `account.json` | the account, with its key |
 //! | `certificates/NAME.pem` | a certificate with its issuers and its key |
-//! | `attempts/NAME.json` | what is kept about attempts ([`Record`]) |
+//! | `attempts/NAME.json` | the record of attempts ([`Record`]) |
 //! | `challenges.json` | the challenges that every server answers |
-//! | `lock` | locked by the server that asks |
+//! | `lock` | locked by the server that asks the authority |
 //! | `members` | locked, shared, by every server |
 
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -27,7 +27,8 @@ use crate::schedule::Record;
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Seconds for which challenges are answered. A server that dies during its attempt leaves its challenges in the folder.
+/// The time for which challenges are answered, in seconds. A server that dies during its attempt
+/// leaves its challenges in the folder.
 const CHALLENGES_HOLD: u64 = 15 * 60;
 
 /// The folder.
@@ -35,7 +36,7 @@ const CHALLENGES_HOLD: u64 = 15 * 60;
 pub(crate) struct Store {
     folder: PathBuf,
     certificates: PathBuf,
-    /// Locked, shared, as long as this server uses the folder.
+    /// Locked, shared, while this server uses the folder.
     members: File,
 }
 
@@ -47,20 +48,20 @@ pub(crate) struct Lock(#[expect(dead_code, reason = "open means locked")] File);
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default)]
 struct Shared {
-    /// They are answered until then.
+    /// The time until which they are answered, in seconds since 1970.
     until: u64,
     challenges: Vec<Challenge>,
 }
 
-/// Tells one state of the certificates from another.
+/// A state of the certificates, for comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Version(Vec<(PathBuf, u64, i64, i64)>);
 
 impl Store {
-    /// Opens the folder, and makes it if it is not there.
+    /// Opens the folder, or creates it.
     ///
     /// # Errors
-    /// It cannot be made, or belongs to other users.
+    /// The folder cannot be created, or belongs to other users.
     pub(crate) fn open(acme: &Acme, state: &Path) -> io::Result<Self> {
         let (folder, certificates) = (acme.folder(state), acme.certificates(state));
         for folder in [&certificates, &folder.join("attempts")] {
@@ -71,17 +72,17 @@ impl Store {
         Ok(Self { folder, certificates, members })
     }
 
-    /// Takes the lock; `None`: another server has it.
+    /// Takes the lock; `None` if another server has it.
     pub(crate) fn try_lock(&self) -> io::Result<Option<Lock>> {
         let file = lockable(&self.folder.join("lock"))?;
         Ok(try_exclusive(&file)?.then_some(Lock(file)))
     }
 
-    /// Whether no other server uses the folder.
+    /// True if no other server uses the folder.
     pub(crate) fn is_alone(&self) -> bool {
         let alone = try_exclusive(&self.members).unwrap_or(false);
-        // The change is not atomic. A server that asks at the same moment believes that it is one of several, which does no harm. A
-        // server that starts at that moment waits.
+        // The change of the lock is not atomic. A server that asks at the same moment believes that
+        // it is not alone, which does no harm. A server that starts at that moment waits.
         let _ = flock(&self.members, FlockOperation::LockShared);
         alone
     }
@@ -95,13 +96,13 @@ impl Store {
         store(&self.folder.join("account.json"), &serde_json::to_vec_pretty(account)?)
     }
 
-    /// The authority does not know the account any more.
+    /// Puts the account aside, which the authority no longer knows.
     pub(crate) fn forget_account(&self) -> io::Result<()> {
         let path = self.folder.join("account.json");
         std::fs::rename(&path, path.with_extension("json.old"))
     }
 
-    /// What is kept about attempts for a certificate.
+    /// The record of attempts for a certificate.
     pub(crate) fn record(&self, name: &str) -> Record {
         let text = read(&self.record_path(name)).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
@@ -115,7 +116,7 @@ impl Store {
         self.folder.join("attempts").join(format!("{name}.json"))
     }
 
-    /// A certificate that can be used.
+    /// The stored certificate, if it is usable.
     pub(crate) fn certificate(&self, name: &str) -> Option<(Credentials, Leaf)> {
         let text = String::from_utf8(read(&self.certificate_path(name)).ok()?).ok()?;
         usable_pem(text).ok()
@@ -129,7 +130,7 @@ impl Store {
         self.certificates.join(format!("{name}.pem"))
     }
 
-    /// What changes with every certificate that is stored.
+    /// A value that changes with every stored certificate.
     pub(crate) fn version(&self) -> Version {
         let entries = self.certificates.read_dir().into_iter().flatten().flatten();
         let entry = |entry: std::fs::DirEntry| {
@@ -141,7 +142,8 @@ impl Store {
         Version(all)
     }
 
-    /// The challenges that every server answers now. The file is opened each time, which makes NFS ask its server.
+    /// The challenges that every server answers now. The file is opened each time, which makes an
+    /// NFS client ask its server.
     pub(crate) fn challenges(&self, now: u64) -> Vec<Challenge> {
         let text = read(&self.folder.join("challenges.json")).unwrap_or_default();
         let shared: Shared = serde_json::from_slice(&text).unwrap_or_default();
@@ -175,7 +177,8 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Writes a file that only our user may read. Readers see the old one or the new one as a whole, also after a crash.
+/// Writes a file that only the owner may read. Readers see the whole old or the whole new file,
+/// even after a crash.
 fn store(path: &Path, text: &[u8]) -> io::Result<()> {
     let draft = path.with_extension("new");
     let mut options = OpenOptions::new();

@@ -1,4 +1,4 @@
-//! Why an attempt failed, and what the operator can do.
+//! Reasons for failed attempts, and advice for the operator.
 
 use std::error::Error as _;
 use std::fmt::Write;
@@ -7,61 +7,61 @@ use instant_acme::{Error, Problem};
 
 use crate::client::NotAcme;
 
-/// What went wrong, as far as it matters for the next attempt.
+/// The kind of a failure, which decides the pause before the next attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The authority does not answer, or with nonsense.
+    /// The authority does not answer, or its answer is not ACME.
     Unreachable,
-    /// The authority wants fewer requests.
+    /// The authority limits the rate of requests.
     Limited,
     /// The authority could not check a name.
     Validation,
     /// The authority refuses for another reason.
     Refused,
-    /// This machine is to blame: its disk, its front.
+    /// The fault is on this machine: its disk, its front.
     Here,
 }
 
-/// Why an attempt failed.
+/// The failure of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Trouble {
     pub(crate) kind: Kind,
-    /// What happened and what to do, without a full stop.
+    /// The failure and the advice, without a full stop.
     pub(crate) says: String,
-    /// Seconds that the authority wants the server to wait.
+    /// The time to wait that the authority demands, in seconds.
     pub(crate) retry_after: Option<u64>,
 }
 
-/// What the types of problems begin with (RFC 8555 §6.7).
+/// The prefix of problem types (RFC 8555 §6.7).
 const NAMESPACE: &str = "urn:ietf:params:acme:error:";
 
-/// The name of a problem's type.
+/// A problem's type, without the prefix.
 pub(crate) fn type_of(problem: &Problem) -> &str {
     problem.r#type.as_deref().map_or("", |name| name.strip_prefix(NAMESPACE).unwrap_or(name))
 }
 
-/// Whether an error is a problem of this type.
+/// True if an error is a problem of this type.
 pub(crate) fn is(error: &Error, name: &str) -> bool {
     matches!(error, Error::Api(problem) if type_of(problem) == name)
 }
 
 impl Trouble {
-    /// This machine is to blame.
+    /// A failure on this machine.
     pub(crate) fn here(what: &str, error: impl std::fmt::Display) -> Self {
         Self { kind: Kind::Here, says: format!("{what}: {error}"), retry_after: None }
     }
 
-    /// The authority could not check names; this is what it said about each.
+    /// A failed check of names; `said` has the authority's error for each name.
     pub(crate) fn validation(said: &[String], retry_after: Option<u64>) -> Self {
         Self { kind: Kind::Validation, says: plain(&said.join("; ")), retry_after }
     }
 
-    /// What the authority answered, or that it did not.
+    /// The failure of a request to the authority.
     pub(crate) fn with_authority(directory: &str, error: &Error) -> Self {
         let says = match error {
             Error::Api(problem) => return Self::of(problem),
             Error::Timeout(_) => format!("{directory} has not come to a decision in time"),
-            // The error may quote what was sent.
+            // The error may quote the response.
             Error::Json(_) | Error::Str(_) | Error::Unsupported(_) => {
                 format!("{directory} answers with something else than ACME: {error}")
             }
@@ -86,7 +86,7 @@ impl Trouble {
         Self { kind: Kind::Unreachable, says: plain(&says), retry_after: None }
     }
 
-    /// What a problem means.
+    /// The failure for a problem that the authority reports.
     pub(crate) fn of(problem: &Problem) -> Self {
         let (kind, help) = match type_of(problem) {
             "rateLimited" => (
@@ -138,8 +138,9 @@ impl Trouble {
     }
 }
 
-/// The longest sentence of an authority that is passed on, in characters. It is kept in a file of bounded size, too: a file that is
-/// larger is not read, and with it the time before which nothing is asked would be forgotten.
+/// The longest text of an authority that is passed on, in characters. The record's file has a size
+/// limit as well: a larger file would not be read, and the time before the next attempt would be
+/// forgotten.
 const LONGEST: usize = 2000;
 
 /// A text from outside as one line.

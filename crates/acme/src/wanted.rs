@@ -1,14 +1,14 @@
-//! Which certificates the configuration asks for.
+//! The certificates that the configuration asks for.
 
 use sendoff_config::{Certificate, Config, Host, ListenAddress, Site};
 use sha1::{Digest, Sha1};
 
-/// How an authority checks that a name leads to this server.
+/// A method by which an authority checks that a name leads to this server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
     /// A TLS handshake at port 443.
     TlsAlpn01,
-    /// A request in the clear at port 80.
+    /// A request without TLS at port 80.
     Http01,
 }
 
@@ -17,12 +17,12 @@ pub(crate) enum Method {
 pub(crate) struct Wanted {
     /// Its names, in order.
     pub(crate) names: Vec<String>,
-    /// How the names can be proven, what is tried first first; never empty.
+    /// The methods that can prove the names, in the order in which they are tried; never empty.
     pub(crate) methods: Vec<Method>,
 }
 
 impl Wanted {
-    /// The name of its files. Certificates for the same names have the same.
+    /// The base name of its files. Certificates for the same names have the same one.
     pub(crate) fn file(&self) -> String {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
         let first = self.names.first().map_or("", |name| name.as_str());
@@ -36,7 +36,7 @@ impl Wanted {
     }
 }
 
-/// The certificates that the sites ask for. Sites with the same names share one.
+/// The certificates of all sites. Sites with the same names share one.
 pub(crate) fn wanted(config: &Config) -> Vec<Wanted> {
     let mut all: Vec<Wanted> = Vec::new();
     for site in config.sites.iter().filter(|site| asks(site)) {
@@ -54,7 +54,8 @@ pub(crate) fn wanted(config: &Config) -> Vec<Wanted> {
     all
 }
 
-/// Whether both configurations ask for the same certificates, in the same way, for sites of the same numbers.
+/// True if both configurations ask for the same certificates, in the same way, for sites with the
+/// same numbers.
 #[must_use]
 pub fn is_same_work(from: &Config, to: &Config) -> bool {
     let sites = |config: &Config| -> Vec<_> {
@@ -78,7 +79,8 @@ fn exact(host: &Host) -> Option<String> {
     }
 }
 
-/// An authority comes by TCP. It may be sent on to other ports than those of the listeners.
+/// The methods for a site. The authority connects over TCP; its connections may be forwarded to
+/// other ports than 443 and 80.
 fn methods(config: &Config, site: &Site) -> Vec<Method> {
     let listeners = site.listeners.iter().filter_map(|number| config.listen.get(*number));
     let tcp: Vec<_> =
@@ -87,7 +89,7 @@ fn methods(config: &Config, site: &Site) -> Vec<Method> {
     if tcp.iter().any(|one| one.tls) {
         methods.push(Method::TlsAlpn01);
     }
-    // Listeners in the clear answer for every site.
+    // Listeners without TLS answer challenges for every site.
     let is_clear =
         |one: &sendoff_config::Listener| !one.tls && matches!(one.address, ListenAddress::Tcp(_));
     if config.listen.iter().any(is_clear) || methods.is_empty() {

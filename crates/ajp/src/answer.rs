@@ -11,7 +11,7 @@ const END_RESPONSE: u8 = 5;
 const GET_BODY_CHUNK: u8 = 6;
 const PONG: u8 = 9;
 
-/// What a container has said.
+/// A packet from a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// The head of the response.
@@ -23,20 +23,21 @@ pub enum Answer {
         /// Names and values in their order, not checked.
         fields: Vec<(Bytes, Bytes)>,
     },
-    /// Bytes of the body; none: what has come so far should reach the client now.
+    /// Bytes of the body. Without bytes it is a flush: the bytes so far should reach the client
+    /// now.
     Data(Bytes),
-    /// It wants this many bytes more of the request body.
+    /// The container wants this number of further bytes of the request body.
     Wants(u16),
     /// The response is complete.
     End {
-        /// Whether the connection may serve another request.
+        /// True if the connection may serve another request.
         may_stay: bool,
     },
     /// The answer to [`PING`](crate::PING).
     Pong,
 }
 
-/// What is wrong with a packet.
+/// The mistake in a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
@@ -61,10 +62,11 @@ impl Decoder {
         Self { packet_size }
     }
 
-    /// The next packet; `None` until all of it is there. Between two calls bytes may only be appended to `buf`.
+    /// The next packet; `None` until it is complete. Between two calls bytes may only be appended
+    /// to `buf`.
     ///
     /// # Errors
-    /// The packet breaks the protocol; the connection is of no more use.
+    /// The packet breaks the protocol; the connection must not be used any more.
     pub fn next(&self, buf: &mut BytesMut) -> Result<Option<Answer>, Malformed> {
         let known = buf.len().min(2);
         if buf[..known] != FROM_CONTAINER[..known] {
@@ -98,7 +100,7 @@ impl Payload {
             SEND_BODY_CHUNK => {
                 let len = self.number()?;
                 let data = self.take(len)?;
-                // Tomcat ends the bytes with a NUL, as strings.
+                // Tomcat adds a NUL behind the bytes, as for strings.
                 if self.0.len() == 1 {
                     self.byte()?;
                 }
@@ -115,7 +117,8 @@ impl Payload {
         let status = self.number()?;
         let reason = self.string()?;
         let count = self.number()?;
-        // A field has four bytes at least: the number in the packet is not believed.
+        // A field has at least four bytes: the packet's own count is not trusted for the
+        // allocation.
         let mut fields = Vec::with_capacity(usize::from(count).min(self.0.len() / 4));
         for _ in 0..count {
             let name = self.name()?;
@@ -133,7 +136,7 @@ impl Payload {
         name.map(Bytes::from).ok_or(Malformed("an unknown number for the name of a field"))
     }
 
-    /// A string that is absent is empty.
+    /// A string; an absent one is returned as empty.
     fn string(&mut self) -> Result<Bytes, Malformed> {
         let len = self.number()?;
         if len == u16::MAX {

@@ -16,7 +16,7 @@ const SECRET: u8 = 12;
 const STORED_METHOD: u8 = 13;
 const END: u8 = 0xff;
 
-/// What a container wants to know about a request beside its fields. Attributes that are absent are not sent.
+/// Facts about a request besides its fields. Absent attributes are not sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Facts<'a> {
     /// The method.
@@ -25,19 +25,19 @@ pub struct Facts<'a> {
     pub protocol: &'a [u8],
     /// The path as the client sent it, without the query.
     pub uri: &'a [u8],
-    /// What follows the `?`.
+    /// The query behind the `?`.
     pub query: Option<&'a [u8]>,
     /// The client's address.
     pub remote_addr: &'a [u8],
     /// The client's port.
     pub remote_port: Option<u16>,
-    /// The host that the client asked, without a port.
+    /// The host that the client named, without a port.
     pub server_name: &'a [u8],
-    /// The port that the client asked.
+    /// The port that the client named.
     pub server_port: u16,
     /// The address that the client connected to.
     pub local_addr: &'a [u8],
-    /// Whether the client came by https.
+    /// True if the client uses https.
     pub is_https: bool,
     /// The version of TLS.
     pub tls_version: Option<&'a [u8]>,
@@ -47,13 +47,14 @@ pub struct Facts<'a> {
     pub tls_certificate: Option<&'a [u8]>,
     /// The user whose password the server has checked.
     pub remote_user: Option<&'a [u8]>,
-    /// How: `Basic`.
+    /// The authentication scheme: `Basic`.
     pub auth_type: Option<&'a [u8]>,
-    /// What the container demands of servers that ask it (`secret` of its connector).
+    /// The secret that the container demands (`secret` of its connector).
     pub secret: Option<&'a [u8]>,
 }
 
-/// The request does not fit into a packet, or one of its strings is longer than the protocol knows.
+/// The request does not fit into a packet, or one of its strings is longer than the protocol
+/// allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLarge;
 
@@ -73,7 +74,7 @@ impl<'a> ForwardRequest<'a> {
         Self { facts, fields: BytesMut::new(), count: 0, is_too_large: false }
     }
 
-    /// Adds a field; its name is in small letters.
+    /// Adds a field; its name is in lower case.
     pub fn field(&mut self, name: &str, value: &[u8]) {
         match words::request_field(name) {
             Some(number) => self.fields.put_slice(&[CODED, number]),
@@ -86,8 +87,8 @@ impl<'a> ForwardRequest<'a> {
         }
     }
 
-    /// The packet. Bytes of the body, if there are any, follow as [`body_piece`]s: the first at once, further ones when the container
-    /// asks for them.
+    /// The packet. Bytes of the body follow as [`body_piece`]s: the first at once, further ones
+    /// when the container asks for them.
     ///
     /// # Errors
     /// The packet would have more than `packet_size` bytes.
@@ -100,7 +101,7 @@ impl<'a> ForwardRequest<'a> {
         for text in [facts.protocol, facts.uri, facts.remote_addr] {
             fits &= put_string(&mut payload, text);
         }
-        // The name of the client's host, which is not looked up.
+        // The name of the client's host is not looked up: an absent string.
         payload.put_slice(&[0xff, 0xff]);
         fits &= put_string(&mut payload, facts.server_name);
         payload.put_u16(facts.server_port);
@@ -143,9 +144,9 @@ impl<'a> ForwardRequest<'a> {
     }
 }
 
-/// Returns false for a string that is too long.
+/// Appends a string. Returns false if it is too long.
 fn put_string(out: &mut BytesMut, text: &[u8]) -> bool {
-    // This length stands for a string that is absent.
+    // This length stands for an absent string.
     let Some(len) = u16::try_from(text.len()).ok().filter(|len| *len < u16::MAX) else {
         return false;
     };
@@ -155,15 +156,16 @@ fn put_string(out: &mut BytesMut, text: &[u8]) -> bool {
     true
 }
 
-/// Bytes of a body that one packet takes, where the container has asked for `asked` of them.
+/// The number of body bytes that fit into one packet, if the container has asked for `asked`.
 #[must_use]
 pub fn piece_room(asked: u16, packet_size: usize) -> usize {
     let room = packet_size.saturating_sub(HEADER + 2);
     room.min(usize::from(asked)).min(usize::from(u16::MAX - 2))
 }
 
-/// The packet with a piece of the request body: as much of `bytes` as fits into `packet_size`, and no more than the container has
-/// `asked` for. Returns it with the number of bytes that it took. Without bytes it says that the body is complete.
+/// The packet with a piece of the request body, and the number of bytes in it: as many as fit into
+/// `packet_size`, but no more than the container has `asked` for. A packet without bytes means that
+/// the body is complete.
 #[must_use]
 pub fn body_piece(bytes: &[u8], asked: u16, packet_size: usize) -> (Bytes, usize) {
     let taken = bytes.len().min(piece_room(asked, packet_size));

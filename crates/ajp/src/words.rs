@@ -1,4 +1,4 @@
-//! Numbers that stand for words.
+//! Numbers that stand for methods and field names.
 
 /// The methods, from 1 on.
 const METHODS: [&str; 27] = [
@@ -31,7 +31,7 @@ const METHODS: [&str; 27] = [
     "MKACTIVITY",
 ];
 
-/// For a method without a number: an attribute has its name.
+/// For a method without a number: its name is sent as an attribute.
 pub(crate) const OTHER_METHOD: u8 = 0xff;
 
 /// Names of request fields, from `0xa001` on.
@@ -67,14 +67,14 @@ const RESPONSE_FIELDS: [&str; 11] = [
     "WWW-Authenticate",
 ];
 
-/// The first byte of a number that stands for a name; no length of a name begins so.
+/// The first byte of a number that stands for a name; the length of a name never begins with it.
 pub(crate) const CODED: u8 = 0xa0;
 
 pub(crate) fn method(name: &str) -> u8 {
     position(&METHODS, name).unwrap_or(OTHER_METHOD)
 }
 
-/// The second byte of the number for a field's name, which is in small letters.
+/// The second byte of the number for a field's name, which is in lower case.
 pub(crate) fn request_field(name: &str) -> Option<u8> {
     position(&REQUEST_FIELDS, name)
 }

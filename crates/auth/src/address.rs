@@ -1,4 +1,5 @@
-//! Clients' addresses that have shown a password lately: each makes one attempt at a time, and waits after wrong ones.
+//! Addresses of clients that have sent a password recently: each makes one attempt at a time, and
+//! waits after wrong ones.
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,21 +10,22 @@ use sendoff_message::request::{Endpoint, Who};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-/// Addresses that are remembered: less than 1 MiB.
+/// The number of addresses that are remembered; they take less than 1 MiB.
 const MAX_ADDRESSES: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
 
-/// How long an address waits after its first wrong password. The time doubles with each further one.
+/// The pause after an address's first wrong password. It doubles with each further one, up to
+/// [`LONGEST_PAUSE`].
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Attempts of one address that may wait: as many as the requests that a browser sends at once over HTTP/2, which show the same
-/// password.
+/// The most attempts of one address that wait: the number of requests that a browser sends at once
+/// over HTTP/2 with the same password.
 pub(super) const MAX_ATTEMPTS: usize = 128;
 
-/// After this time without an attempt the pause begins anew.
+/// The time without an attempt after which the pause starts at [`FIRST_PAUSE`] again.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(300);
 
-/// The addresses, least recently used ones forgotten.
+/// The addresses. The least recently used one is forgotten first.
 #[derive(Debug)]
 pub(super) struct Addresses(Mutex<LruCache<Who, Arc<Address>>>);
 
@@ -34,14 +36,14 @@ impl Default for Addresses {
 }
 
 impl Addresses {
-    /// What is known about a client's address.
+    /// The state of a client's address.
     pub(super) fn of(&self, client: &Endpoint) -> Arc<Address> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(known.get_or_insert(Who::of(client), Arc::default))
     }
 }
 
-/// One address. Every attempt holds the value, and the table does.
+/// The state of one address. The table and every attempt hold a reference.
 #[derive(Debug)]
 pub(super) struct Address {
     attempts: Semaphore,
@@ -54,7 +56,7 @@ impl Default for Address {
     }
 }
 
-/// Its last attempts were wrong.
+/// The state after wrong passwords.
 #[derive(Debug, Clone, Copy)]
 struct Failing {
     pause: Duration,
@@ -62,7 +64,8 @@ struct Failing {
 }
 
 impl Address {
-    /// Waits until no other attempt of the address is under way. `None`: too many wait already.
+    /// Waits until no other attempt of the address is in flight. `None` if too many are waiting
+    /// already.
     pub(super) async fn begin(self: &Arc<Self>) -> Option<SemaphorePermit<'_>> {
         if Arc::strong_count(self) > MAX_ATTEMPTS + 1 {
             return None;
@@ -70,13 +73,13 @@ impl Address {
         self.attempts.acquire().await.ok()
     }
 
-    /// How long the address must wait after its wrong passwords; `None`: there were none lately.
+    /// The pause of the address after wrong passwords; `None` if there were none recently.
     pub(super) fn pause(&self) -> Option<Duration> {
         let failing = *self.failing();
         failing.filter(|failing| failing.last.elapsed() < FORGIVEN_AFTER).map(|f| f.pause)
     }
 
-    /// Notes how an attempt has ended.
+    /// Notes the result of an attempt.
     pub(super) fn note(&self, is_right: bool) {
         let pause = self.pause().map_or(FIRST_PAUSE, |pause| (pause * 2).min(LONGEST_PAUSE));
         *self.failing() = (!is_right).then(|| Failing { pause, last: Instant::now() });

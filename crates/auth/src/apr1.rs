@@ -1,7 +1,8 @@
 //! Apache's variant of the MD5-based crypt, which `htpasswd` writes by default: `$apr1$SALT$HASH`.
 //!
-//! The algorithm is Poul-Henning Kamp's md5crypt with another mark; Apache documents it in "Password Formats". The one library for it
-//! stands on a cryptography crate that has been without maintenance since 2016, so the loop is here and the digest is a library's.
+//! The algorithm is Poul-Henning Kamp's md5crypt with another mark; Apache documents it in
+//! "Password Formats". The only library for it depends on a cryptography crate that has not been
+//! maintained since 2016, so the loop is here and only the digest is a library's.
 
 use md5::{Digest, Md5};
 
@@ -12,10 +13,11 @@ const MAX_SALT: usize = 8;
 /// The digits of the encoding, least significant first.
 const DIGITS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Which bytes of the digest stand together in the encoding.
+/// The bytes of the digest in each group of the encoding.
 const TRIPLES: [[usize; 3]; 5] = [[0, 6, 12], [1, 7, 13], [2, 8, 14], [3, 9, 15], [4, 10, 5]];
 
-/// The hash of a password with the salt of another hash; `None` if that is not of this kind.
+/// The hash of a password with the salt of another hash; `None` if the other hash is not of this
+/// kind.
 pub(super) fn hash_like(hash: &str, password: &[u8]) -> Option<String> {
     let (salt, _) = hash.strip_prefix(MARK)?.split_once('$')?;
     let salt = salt.get(..salt.len().min(MAX_SALT))?;

@@ -1,13 +1,14 @@
-//! Basic authentication (RFC 7617): who may ask for a path that a route protects.
+//! Basic authentication (RFC 7617): access of clients to a path that a route protects.
 //!
-//! A hash takes up to a second to compute, so that is done beside the event loop, and a name and password that were right are
-//! remembered for a while. An attempt waits in up to four lines, each of which lets one attempt through at a time:
+//! A hash takes up to a second to compute, so it is computed outside of the event loop, and a
+//! correct name and password are remembered for a while. An attempt waits in up to four queues,
+//! each of which lets one attempt through at a time (the last one several):
 //!
-//! | line | so that |
+//! | queue | purpose |
 //! |---|---|
-//! | of its address, with a pause after wrong passwords | passwords are not guessed quickly |
-//! | of its site, for addresses whose last password was wrong | others come before them |
-//! | of its site (on its event loop) | sites take turns, however many attempts one of them has |
+//! | of its address, with a pause after wrong passwords | passwords cannot be guessed quickly |
+//! | of its site, for addresses whose last password was wrong | other addresses come first |
+//! | of its site (on its event loop) | sites take turns, even if one of them has many attempts |
 //! | of the server: half of the CPUs | other requests are answered meanwhile |
 #![forbid(unsafe_code)]
 
@@ -40,32 +41,34 @@ use passwords::Passwords;
 /// The largest password file, in bytes.
 const MAX_FILE: u64 = 4 << 20;
 
-/// Password files up to this size, in bytes, are read for each request that shows a password.
+/// Password files up to this size, in bytes, are read for each request with a password.
 const COMPARED: u64 = 64 * 1024;
 
-/// Password files that are kept.
+/// The number of password files that are cached.
 const MAX_FILES: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
 
-/// Pairs of name and password that were right, and how long that is remembered.
+/// The number of correct pairs of name and password that are remembered, and the time for which
+/// they are.
 const MAX_KNOWN: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
 const KNOWN_FOR: Duration = Duration::from_secs(60);
 
-/// What clients have shown; one value for all event loops.
+/// Password files and correct passwords; one value for all event loops.
 #[derive(Debug)]
 pub struct Auth {
     files: Mutex<LruCache<PathBuf, File>>,
-    /// By a hash of file, version, name and password. Its key is random, so nothing can be learned from the hash.
+    /// By a hash of file, version, name and password. Its key is random, so the hash reveals
+    /// nothing.
     known: Mutex<LruCache<u64, Instant>>,
     addresses: Addresses,
     hasher: RandomState,
-    /// Hashes that are computed at a time.
+    /// Limits the number of hashes that are computed at a time.
     turns: Arc<Semaphore>,
 }
 
-/// The attempts at one site.
+/// The queues of the attempts at one site.
 #[derive(Debug)]
 pub struct Line {
-    /// Of addresses whose last password was wrong.
+    /// Attempts of addresses whose last password was wrong.
     failing: Semaphore,
     all: Semaphore,
 }
@@ -76,8 +79,8 @@ impl Default for Line {
     }
 }
 
-/// What tells two versions of a password file apart: its contents, as nginx and Apache read them for each request, or the state of a
-/// file of more than [`COMPARED`] bytes.
+/// The version of a password file: its contents, which nginx and Apache also read for each request,
+/// or the state of a file of more than [`COMPARED`] bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Version {
     /// A digest.
@@ -86,7 +89,8 @@ enum Version {
 }
 
 impl Version {
-    /// Whether another version could look the same: two changes within one tick of the kernel's clock.
+    /// True if another version could have the same state: two changes within one tick of the
+    /// kernel's clock.
     fn is_ambiguous(&self) -> bool {
         matches!(self, Self::State(state) if !state.is_older_than(SETTLED, SystemTime::now()))
     }
@@ -111,19 +115,19 @@ impl Default for Auth {
     }
 }
 
-/// Whether a client may ask.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// It has shown this user's password.
+    /// The client has sent this user's password.
     User(Vec<u8>),
-    /// It has shown no password, or a wrong one.
+    /// The client has sent no password, or a wrong one.
     Denied,
-    /// Too many attempts of its address are waiting.
+    /// Too many attempts of the client's address are waiting.
     TooMany,
 }
 
 impl Auth {
-    /// Checks the value of `Authorization` against a password file. `line`: that of the site.
+    /// Checks the value of `Authorization` against a password file. `line`: the queues of the site.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -144,7 +148,7 @@ impl Auth {
         }
         let address = self.addresses.of(client);
         let Some(_attempt) = address.begin().await else { return Ok(Access::TooMany) };
-        // The previous attempt may have shown the same.
+        // The previous attempt may have had the same password.
         if self.is_known(key) {
             return Ok(Access::User(user));
         }
@@ -158,7 +162,7 @@ impl Auth {
         let name = user.clone();
         let verified = tokio::task::spawn_blocking(move || {
             let is_right = passwords.verify(&name, &password);
-            // Not before, even if the client has gone meanwhile.
+            // Not earlier, even if the client has gone meanwhile.
             drop(turn);
             is_right
         });
@@ -172,7 +176,7 @@ impl Auth {
         Ok(Access::User(user))
     }
 
-    /// Whether a name and password were right a short while ago.
+    /// True if a name and password were correct a short while ago.
     fn is_known(&self, key: u64) -> bool {
         locked(&self.known).get(&key).is_some_and(|since| since.elapsed() < KNOWN_FOR)
     }
@@ -256,7 +260,7 @@ mod tests {
         format!("basic  {}", STANDARD.encode(credentials)).into_bytes()
     }
 
-    /// Checks the credentials and says how long that took in virtual time.
+    /// Checks the credentials. Returns the result and the elapsed virtual time.
     async fn check(auth: &Auth, file: &Path, text: &str, address: u8) -> (bool, Duration) {
         let before = Instant::now();
         let access =
@@ -281,7 +285,7 @@ mod tests {
         }
         let (may, time) = check("ann:open sesame", 2).await;
         assert!(may && time < FIRST_PAUSE, "{time:?}");
-        // Who has the right password is known and does not wait, wherever the request comes from.
+        // A client with a correct, remembered password does not wait, whatever its address.
         let (may, time) = check("ann:open sesame", 1).await;
         assert!(may && time < FIRST_PAUSE, "{time:?}");
         for _ in 0..10 {

@@ -11,7 +11,7 @@ use sha1::{Digest, Sha1};
 
 use super::apr1;
 
-/// A hash of a kind that the server checks.
+/// A hash that the server can check, and its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Hash {
     kind: PasswordHash,
@@ -21,15 +21,15 @@ struct Hash {
 /// The users of a file and the hashes of their passwords.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Passwords {
-    /// `None`: no password matches the hash.
+    /// `None` for a hash that no password matches.
     users: HashMap<Vec<u8>, Option<Hash>>,
-    /// One hash of each kind and cost that the file has.
+    /// One hash of each kind and cost in the file.
     samples: BTreeMap<PasswordHash, Hash>,
 }
 
 impl Passwords {
-    /// Lines `NAME:HASH`; comments and lines without a colon are skipped, and so is what follows a second colon. Of two lines with one
-    /// name the first counts, as in Apache and nginx.
+    /// Parses lines `NAME:HASH`; comments, lines without a colon and text behind a second colon are
+    /// skipped. The first of two lines with the same name counts, as in Apache and nginx.
     pub(super) fn parse(file: &[u8]) -> Self {
         let mut passwords = Self::default();
         for (_, line) in password_lines(file) {
@@ -44,8 +44,9 @@ impl Passwords {
         passwords
     }
 
-    /// Whether this is the user's password. Each attempt that fails takes the same work, so the time does not tell which names exist: a
-    /// hash of each kind and cost that the file has, whoever the user is. It takes up to a second, which is what bcrypt is for.
+    /// True if this is the user's password. Each failing attempt does the same work, so the time
+    /// does not reveal which names exist: it computes one hash of each kind and cost in the file,
+    /// for known and unknown users. This takes up to a second, as bcrypt intends.
     pub(super) fn verify(&self, user: &[u8], password: &[u8]) -> bool {
         let own = self.own(user);
         if own.is_some_and(|hash| matches(hash, password)) {
@@ -61,7 +62,7 @@ impl Passwords {
         self.users.get(user)?.as_ref()
     }
 
-    /// What an attempt computes, beside the user's own hash.
+    /// The hashes that a failing attempt computes besides the user's own.
     fn others(&self, own: Option<&Hash>) -> impl Iterator<Item = &Hash> {
         let own = own.map(|own| own.kind);
         self.samples.values().filter(move |sample| Some(sample.kind) != own)
@@ -93,7 +94,8 @@ fn is_equal(a: &[u8], b: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// Hashes that Apache's htpasswd 2.4 has written (-B, -m, -2, -5, -s), with comments and line ends as editors leave them.
+    /// Hashes from Apache's htpasswd 2.4 (-B, -m, -2, -5, -s), with comments and line ends as
+    /// editors leave them.
     const FILE: &[u8] = b"# users\r\n\
         bcrypt:$2y$05$zG6GKXi4lRaCysT0o/VgZOkfK.r.fpi96s..rGbo2uC.jAuaVdt3u\r\n\
         apr1:$apr1$D2..19Tx$kQZbO4N5dvk87kx2eAa2o/:more\n\
@@ -105,7 +107,7 @@ mod tests {
         short:$2y$05$\n\
         no colon\n";
 
-    /// The same of passwords that are long, empty and not ASCII.
+    /// The same for passwords that are long, empty or not ASCII.
     const ODD: [(&str, &str); 3] = [
         ("long:$apr1$w4DJSckW$11/JiXxNa66XIAfh7GCRE1", "x"),
         ("empty:$apr1$xclFGPsN$yDMTkEKYVJtu5ilMXBEA01", ""),

@@ -1,4 +1,4 @@
-//! Which content codings a client accepts (RFC 9110 §12.5.3).
+//! The content codings that a client accepts (RFC 9110 §12.5.3).
 
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderMap, Version};
@@ -13,13 +13,14 @@ pub(super) struct Accepted {
     zstd: Weight,
     brotli: Weight,
     gzip: Weight,
-    /// The weight of no coding at all; 0 if the client has said nothing about it, because it takes that in any case.
+    /// The weight of a response without a coding; 0 if the client does not mention it, because it
+    /// accepts such a response anyway.
     identity: Weight,
 }
 
 impl Accepted {
-    /// What the fields of a request say. A client that says nothing, or that speaks HTTP/1.0, gets no coding: caches between such
-    /// a client and this server may not know `Vary`.
+    /// The codings in the fields of a request. A client that names none, or speaks HTTP/1.0, gets
+    /// no coding: caches between such a client and this server may not know `Vary`.
     pub(super) fn of(headers: &HeaderMap, version: Version) -> Self {
         let mut accepted = Self::default();
         if version < Version::HTTP_11 {
@@ -38,7 +39,7 @@ impl Accepted {
                 () if is("*") => &mut other,
                 () => continue,
             };
-            // Of a coding that is named twice, the better weight counts.
+            // The best weight of a repeated coding counts.
             *slot = (*slot).max(Some(weight));
         }
         let weight = |own: Option<Weight>| own.or(other).unwrap_or(0);
@@ -54,8 +55,8 @@ impl Accepted {
         Self { zstd: 1000, brotli: 1000, gzip: 1000, identity: 0 }
     }
 
-    /// The codings of `offered` that the client accepts, by descending weight; codings of equal weight keep their order. A coding
-    /// whose weight is below that of `identity` is left out.
+    /// The codings of `offered` that the client accepts, by descending weight; codings of equal
+    /// weight keep their order. A coding with a lower weight than `identity` is left out.
     pub(super) fn choices(self, offered: &[Coding]) -> Vec<Coding> {
         let accepts = |coding: &Coding| {
             let weight = self.weight(*coding);
@@ -66,7 +67,7 @@ impl Accepted {
         choices
     }
 
-    /// Whether the client accepts this coding at all.
+    /// True if the client accepts this coding at all.
     pub(super) fn takes(self, coding: Coding) -> bool {
         self.weight(coding) > 0
     }
@@ -80,7 +81,7 @@ impl Accepted {
     }
 }
 
-/// A coding and its weight. `None`: the member is malformed, and ignored.
+/// A coding and its weight. `None` for a malformed member, which is ignored.
 fn member(member: &[u8]) -> Option<(&[u8], Weight)> {
     let mut parts = member.split(|&b| b == b';').map(<[u8]>::trim_ascii);
     let name = parts.next().filter(|name| !name.is_empty())?;

@@ -1,4 +1,5 @@
-//! Compressed files that are kept: each file is compressed once with much effort, and its compressed form is then sent as a file.
+//! Cache of compressed files: each file is compressed once with much effort, and its compressed
+//! form is then sent as a file.
 //!
 //! ```text
 //!            second request        compressed
@@ -7,9 +8,10 @@
 //!      └─────────────────────┘ the file has changed, or could not be read
 //! ```
 //!
-//! Device, inode, size and times identify a file, so a changed file is another file. Blobs are files, too. A store through a shared
-//! mapping need not change the times, so before its compressed form is sent, the file is read and its digest compared ([`Check`]): that
-//! takes a hundredth of the time of compressing it. Files that are guarded by a lease are not kept.
+//! Device, inode, size and times identify a file, so a changed file counts as another file. Blobs
+//! are files, too. A store through a shared mapping need not change the times, so before the
+//! compressed form is sent, the file is read and its digest compared ([`Check`]): this takes a
+//! hundredth of the time of compressing the file. Files that are guarded by a lease are not cached.
 
 use std::collections::hash_map::{DefaultHasher, RandomState};
 use std::fs::File;
@@ -31,21 +33,22 @@ use sendoff_transport::descriptors::Level;
 
 use super::encoder::{Effort, compress};
 
-/// Bytes of all compressed files.
+/// The most bytes of all compressed files.
 const LIMIT: usize = 64 << 20;
 
-/// Files in the table, with what is kept of them or without: some 200 bytes each.
+/// The most files in the table, with or without a compressed form: about 200 bytes each.
 const MOST_FILES: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
-/// Larger files are compressed on their way, in bytes: with much effort, a file of this size takes a third of a second.
+/// Files above this size, in bytes, are compressed while they are sent: with much effort, a file of
+/// this size takes a third of a second.
 pub(super) const LARGEST: u64 = 4 << 20;
 
-/// Up to this size, in bytes, the compressed form lies in ordinary memory: sending it costs no more than `sendfile`
-/// (`delivery/snapshots.rs`).
+/// Up to this size, in bytes, the compressed form lies in ordinary memory: sending it costs no more
+/// than `sendfile` (`delivery/snapshots.rs`).
 const IN_MEMORY_LIMIT: usize = 64 * 1024;
 
-/// Two changes within one tick of the kernel's clock can leave the same time stamp, so a file is kept only if its last change is
-/// at least this old.
+/// Two changes within one tick of the kernel's clock can leave the same time stamp, so a file is
+/// kept only if its last change is at least this old.
 const SETTLED: Duration = Duration::from_millis(20);
 
 /// The compressed form of a file.
@@ -93,7 +96,7 @@ enum Entry {
     AskedOnce,
     Making,
     Kept(Kept, Digest),
-    /// Compressed it would not be shorter.
+    /// The compressed form would not be shorter.
     Useless,
 }
 
@@ -103,21 +106,22 @@ impl Entry {
     }
 }
 
-/// What is known about the compressed form of a file.
+/// The state of a file's compressed form.
 pub(super) enum Known {
-    /// To be sent if the check passes.
+    /// The compressed form is sent if the check passes.
     Kept(Check),
     /// The file is sent as it is.
     Useless,
     /// The caller compresses the file, and calls [`Cache::make`] with the reservation.
     Make(Reservation),
-    /// It is compressed on its way.
+    /// The file is compressed while it is sent.
     Nothing,
 }
 
 type Key = (FileState, Coding);
 
-/// A digest of a file's contents, which no other process can foretell; `None`: the file is sealed, so they stay what they are.
+/// A digest of a file's contents, which other processes cannot predict; `None` for a sealed file,
+/// whose contents never change.
 type Digest = Option<u64>;
 
 /// Bytes that are read and digested before other connections get their turn: 0.1 ms.
@@ -135,13 +139,13 @@ pub(super) struct Check {
     buffer: Vec<u8>,
 }
 
-/// How far a check is.
+/// The progress of a check.
 pub(super) enum Checked {
-    /// The next call goes on.
+    /// The next call continues.
     Partly,
     /// The file has the contents that were compressed.
     Same(Kept),
-    /// It has others, or cannot be read. What was kept is forgotten.
+    /// The file has other contents, or cannot be read. Its compressed form is forgotten.
     Changed,
 }
 
@@ -184,11 +188,12 @@ impl Check {
     }
 }
 
-/// The compressed files of a front. The lock is taken when a response begins and when a file has been compressed.
+/// The compressed files of a front. The lock is taken when a response begins and after a file has
+/// been compressed.
 #[derive(Debug)]
 pub(super) struct Cache {
     inner: Mutex<Inner>,
-    /// Makes digests.
+    /// The random keys of the digests.
     digests: RandomState,
 }
 
@@ -243,7 +248,7 @@ impl Cache {
 impl Inner {
     fn put(&mut self, key: Key, entry: Entry) {
         self.bytes += entry.len();
-        // `push` returns what had this key, or what had to make room for it.
+        // `push` returns the previous entry with this key, or the entry that was evicted.
         if let Some((_, gone)) = self.entries.push(key, entry) {
             self.bytes -= gone.len();
         }
@@ -263,13 +268,13 @@ pub(super) struct Reservation {
 }
 
 impl Reservation {
-    /// Compresses the file. To be called on a thread that may take its time.
+    /// Compresses the file. To be called on a thread that may block.
     pub(super) fn make(self, file: &OwnedFd) {
         let (state, coding) = self.key;
         match made(file, state, coding, self.cache.digests.build_hasher()) {
             Ok(Some((kept, digest))) => self.put(Entry::Kept(kept, digest)),
             Ok(None) => self.put(Entry::Useless),
-            // It has changed, or memory is full: later requests try again.
+            // The file has changed, or memory is full: later requests try again.
             Err(error) => tracing::debug!(%error, "a file was not compressed"),
         }
     }
@@ -288,7 +293,8 @@ impl Drop for Reservation {
     }
 }
 
-/// The compressed form of a file in this state, and the digest of its contents; `None`: it would not be shorter.
+/// The compressed form of a file in this state, and the digest of its contents; `None` if it would
+/// not be shorter.
 fn made(
     file: &OwnedFd,
     state: FileState,

@@ -21,33 +21,36 @@ use super::encoder::{Effort, Encoder, compress};
 use super::input::Input;
 use super::policy::{self, Policy, Verdict};
 
-/// Bytes that are compressed on the event loop before other connections get their turn: a third of a millisecond at most.
+/// The most bytes that are compressed on the event loop before other connections get their turn: a
+/// third of a millisecond at most.
 const TURN: usize = 32 * 1024;
 
-/// When this number of bytes waits, a thread beside the event loop compresses them, if one is free.
+/// The number of waiting bytes from which on a thread beside the event loop compresses them, if one
+/// is free.
 const FOR_THREAD: usize = 128 * 1024;
 
-/// A body up to this size, in bytes, that is complete before its head has left is compressed in one go, and its length announced.
+/// The largest body, in bytes, that is compressed in one go, with an announced length, if it is
+/// complete before its head is sent.
 const AT_ONCE: u64 = TURN as u64;
 
 /// ```text
 ///            begin()              send_now(), or the end of a long body
-///  Waiting ──────────▶ Held ──────────────────────────────────────────────▶ Streaming ──▶ Passing, at the end
-///     │                  ├── its compressed form is kept ──▶ Checking ──▶ Passing, or as without it
+///  Waiting ──────────▶ Held ───────────────────────────────────────▶ Streaming ──▶ Passing
+///     │                  ├── a compressed form is cached ──▶ Checking ──▶ Passing, or as Held
 ///     └──────────────────┴── not compressed, or complete at once ──▶ Passing
 /// ```
 enum State {
     Waiting,
-    /// The head is known, and waits for what follows it. It does not say yet that the body is compressed.
+    /// The head is known and waits for the body. It is still the head of the uncompressed response.
     Held(Box<ResponseHead>, Coding),
-    /// The body is a whole file, which is compared with the one whose compressed form is kept.
+    /// The body is a whole file, which is compared with the file whose compressed form is cached.
     Checking(Box<ResponseHead>, Coding, Box<Check>),
     Streaming(Stream),
-    /// Everything is passed on as it is.
+    /// Everything is passed on unchanged.
     Passing,
 }
 
-/// A body on its way through an encoder.
+/// A body that is compressed while it is sent.
 enum Stream {
     /// On the event loop.
     Here(Box<Encoder>),
@@ -55,23 +58,24 @@ enum Stream {
     There(JoinHandle<io::Result<(Box<Encoder>, Vec<u8>)>>),
 }
 
-/// A filter that compresses what the policy says, and passes everything else on.
+/// A filter that compresses responses by its policy, and passes others on.
 pub struct Compressed<'r> {
     next: &'r mut dyn Sink,
     policy: &'r Policy<'r>,
     compressor: Arc<Compressor>,
     state: State,
     input: Input,
-    /// Bytes that are missing of the announced length, of a body that is held or compressed.
+    /// The missing bytes of the announced length of a body that is held or compressed.
     left: Option<u64>,
-    /// The body is complete: its end was told, or its announced length was reached.
+    /// The body is complete: the handler ended it, or its announced length was reached.
     has_ended: bool,
-    /// Nothing has come since other tasks had their turn, such as the one that reads what the application sends.
+    /// No bytes have come since other tasks had their turn, such as the task that reads the
+    /// application's output.
     has_paused: bool,
 }
 
 impl<'r> Compressed<'r> {
-    /// A response that is compressed if `policy` says so once its head is known.
+    /// A response that is compressed if `policy` decides so once its head is known.
     pub fn new(
         next: &'r mut dyn Sink,
         policy: &'r Policy<'r>,
@@ -90,7 +94,7 @@ impl<'r> Compressed<'r> {
         }
     }
 
-    /// Sends a head that was held, and with it what has been collected, as it is.
+    /// Sends a held head and the collected body unchanged.
     fn pass(&mut self, mut head: ResponseHead, varies: bool) -> Result<(), Cut> {
         self.state = State::Passing;
         if varies {
@@ -106,7 +110,7 @@ impl<'r> Compressed<'r> {
         Ok(())
     }
 
-    /// Sends a whole body that is compressed already.
+    /// Sends a whole body that is already compressed.
     fn send_whole(
         &mut self,
         mut head: ResponseHead,
@@ -124,7 +128,7 @@ impl<'r> Compressed<'r> {
         Ok(())
     }
 
-    /// Sends a head that was held, and begins to compress what follows it.
+    /// Sends a held head, and begins to compress the body.
     fn stream(&mut self, mut head: ResponseHead, coding: Coding) -> Result<(), Cut> {
         let Some(encoder) = Encoder::for_stream(coding, &self.compressor.budget)? else {
             return self.pass(head, true);
@@ -136,7 +140,7 @@ impl<'r> Compressed<'r> {
         Ok(())
     }
 
-    /// Sends a head that was held.
+    /// Sends a held head.
     fn leave_hold(&mut self) -> Result<(), Cut> {
         match std::mem::replace(&mut self.state, State::Waiting) {
             State::Held(head, coding) if self.has_ended => self.send_held(head, coding),
@@ -148,7 +152,7 @@ impl<'r> Compressed<'r> {
         }
     }
 
-    /// Sends a body that is complete before its head has left, or begins to.
+    /// Sends a body that is complete before its head is sent, or begins to send it.
     fn send_held(&mut self, head: Box<ResponseHead>, coding: Coding) -> Result<(), Cut> {
         if self.policy.is_too_short(self.input.len()) {
             return self.pass(*head, false);
@@ -176,7 +180,7 @@ impl<'r> Compressed<'r> {
         self.compress(*head, coding)
     }
 
-    /// Goes on with the comparison of a file with the one whose compressed form is kept.
+    /// Continues the comparison of a file with the file whose compressed form is cached.
     fn check(&mut self) -> Result<(), Cut> {
         let State::Checking(head, coding, mut check) =
             std::mem::replace(&mut self.state, State::Waiting)
@@ -194,7 +198,7 @@ impl<'r> Compressed<'r> {
         }
     }
 
-    /// Compresses a body that is complete before its head has left, or begins to.
+    /// Compresses a body that is complete before its head is sent, or begins to compress it.
     fn compress(&mut self, head: ResponseHead, coding: Coding) -> Result<(), Cut> {
         if self.input.len() > AT_ONCE {
             return self.stream(head, coding);
@@ -216,7 +220,8 @@ impl<'r> Compressed<'r> {
         self.pass(head, true)
     }
 
-    /// Compresses what waits, as far as the client takes it and this turn goes. Returns whether there is more to do now.
+    /// Compresses waiting bytes, as far as the client takes them and this turn allows. Returns true
+    /// if there is more to do now.
     fn work(&mut self) -> Result<bool, Cut> {
         if let State::Checking(..) = self.state {
             self.check()?;
@@ -236,7 +241,7 @@ impl<'r> Compressed<'r> {
                 if !std::mem::replace(&mut self.has_paused, true) {
                     return Ok(true);
                 }
-                // The application has paused: what it has sent shall arrive.
+                // The application has paused: the bytes so far should reach the client.
                 let out = encoder.flush()?;
                 self.put(out)?;
                 return Ok(false);
@@ -265,7 +270,7 @@ impl<'r> Compressed<'r> {
         Ok(())
     }
 
-    /// Gives [`FOR_THREAD`] bytes to another thread. Returns false if none is free.
+    /// Moves [`FOR_THREAD`] bytes to another thread. Returns false if no thread is free.
     fn move_to_thread(&mut self) -> io::Result<bool> {
         let Ok(permit) = Arc::clone(&self.compressor.threads).try_acquire_owned() else {
             return Ok(false);
@@ -351,7 +356,7 @@ impl Sink for Compressed<'_> {
 
     fn end(&mut self, ending: ResponseEnd) -> Result<u64, Cut> {
         match &self.state {
-            // It has been told so with the last byte of its announced length.
+            // The next sink got the end with the last byte of the announced length.
             State::Passing if self.has_ended => return Ok(0),
             State::Waiting | State::Passing => return self.next.end(ending),
             State::Held(..) | State::Checking(..) | State::Streaming(_) => {}

@@ -1,4 +1,4 @@
-//! The encoders, and what they may cost together.
+//! The encoders, and the limit of their memory.
 
 use std::io::{self, Write};
 use std::mem::take;
@@ -9,23 +9,26 @@ use sendoff_config::Coding;
 use sendoff_report::limits::Limit;
 use zstd::stream::raw::CParameter;
 
-/// Bytes of memory that all encoders of the front may have together. A response beyond that leaves uncompressed.
+/// The most bytes of memory of all encoders of the front. Beyond it, responses are sent
+/// uncompressed.
 const BUDGET: usize = 128 << 20;
 
-/// From this use of the budget on, in bytes, encoders with less memory are made.
+/// The use of the budget, in bytes, from which on new encoders get less memory.
 const THRIFTY_FROM: usize = BUDGET / 2;
 
-/// The window of streams, as a power of two. Pages are rarely longer; a larger window costs memory at both ends.
+/// The window of streams, as a power of two. Pages are rarely longer; a larger window costs memory
+/// on both sides.
 const WINDOW: u32 = 17;
 
-/// How much time and memory an encoder takes. The levels and their figures are in `docs/measurements.md`, "Compression".
+/// The time and memory that an encoder takes. The levels and their figures are in
+/// `docs/measurements.md`, "Compression".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effort {
-    /// For a response on its way.
+    /// For a response that is compressed while it is sent.
     Stream,
     /// The same with little memory.
     Thrifty,
-    /// For what is made once and sent often.
+    /// For a file that is compressed once and sent often.
     Once,
 }
 
@@ -33,7 +36,7 @@ pub(super) enum Effort {
 #[derive(Debug, Default)]
 pub(super) struct Budget(AtomicUsize);
 
-/// The share of one encoder; returned when dropped.
+/// The memory of one encoder; returned to the budget when dropped.
 #[derive(Debug)]
 struct Share {
     budget: Arc<Budget>,
@@ -64,17 +67,18 @@ enum Engine {
     Brotli(Box<brotli::CompressorWriter<Vec<u8>>>),
 }
 
-/// Compresses one body. An encoder that is dropped before [`finish`](Self::finish) has put out no end of its stream: a client
-/// notices that the body is not complete.
+/// Compresses one body. If it is dropped before [`finish`](Self::finish), the stream has no end:
+/// the client notices that the body is incomplete.
 pub(super) struct Encoder {
     engine: Engine,
-    /// There are bytes inside that have not been put out.
+    /// True if the encoder holds bytes that are not in its output yet.
     holds: bool,
     _share: Option<Share>,
 }
 
 impl Encoder {
-    /// An encoder for a response on its way; `None`: there are too many.
+    /// An encoder for a response that is compressed while it is sent; `None` if the budget is used
+    /// up.
     pub(super) fn for_stream(coding: Coding, budget: &Arc<Budget>) -> io::Result<Option<Self>> {
         let effort = if budget.is_scarce() { Effort::Thrifty } else { Effort::Stream };
         let Some(share) = budget.take(memory(coding, effort)) else {
@@ -86,7 +90,7 @@ impl Encoder {
         Ok(Some(encoder))
     }
 
-    /// An encoder; `len` is the number of bytes that it will get, if that is known.
+    /// An encoder; `len` is the number of its input bytes, if known.
     pub(super) fn new(coding: Coding, effort: Effort, len: Option<u64>) -> io::Result<Self> {
         let level = level(coding, effort);
         let engine = match coding {
@@ -113,13 +117,14 @@ impl Encoder {
         Ok(Self { engine, holds: false, _share: None })
     }
 
-    /// Compresses `input`; returns what is ready.
+    /// Compresses `input`; returns the output so far.
     pub(super) fn write(&mut self, input: &[u8]) -> io::Result<Vec<u8>> {
         self.holds |= !input.is_empty();
         self.with(|writer| writer.write_all(input))
     }
 
-    /// Puts out everything that was written. Costs some bytes, because the encoder ends a block early.
+    /// Returns all output for the input so far. Costs some bytes, because the encoder ends a block
+    /// early.
     pub(super) fn flush(&mut self) -> io::Result<Vec<u8>> {
         if !take(&mut self.holds) {
             return Ok(Vec::new());
@@ -127,7 +132,7 @@ impl Encoder {
         self.with(|writer| writer.flush())
     }
 
-    /// Puts out the rest and the end of the stream.
+    /// Returns the rest of the output and the end of the stream.
     pub(super) fn finish(self) -> io::Result<Vec<u8>> {
         match self.engine {
             Engine::Gzip(writer) => writer.finish(),
@@ -154,7 +159,7 @@ impl Encoder {
     }
 }
 
-/// Compresses bytes that are known completely.
+/// Compresses a complete text.
 pub(super) fn compress(coding: Coding, effort: Effort, input: &[u8]) -> io::Result<Vec<u8>> {
     let mut encoder = Encoder::new(coding, effort, Some(input.len() as u64))?;
     let mut out = encoder.write(input)?;

@@ -1,14 +1,15 @@
 //! Entity tags of compressed responses.
 //!
-//! The tag of a compressed response is the tag `"x"` of the uncompressed one with the coding at its end: `W/"x+zstd"`. It is weak,
-//! because the same page may be compressed to different bytes, depending on when the script flushes. Conditions of a request name
-//! tags as the client got them; applications know only their own, so `W/"x+zstd"` becomes `"x"` again:
+//! The tag of a compressed response is the tag `"x"` of the uncompressed one with the coding at its
+//! end: `W/"x+zstd"`. It is weak, because the same page may be compressed to different bytes,
+//! depending on when the script flushes. Conditions of a request contain tags as the client
+//! received them; applications know only their own tags, so `W/"x+zstd"` becomes `"x"` again:
 //!
-//! | field | what it needs | |
+//! | field | problem | treatment |
 //! |---|---|---|
-//! | `If-None-Match` | an application that compares texts finds its own tag | translated, if the client accepts the coding |
-//! | `If-Match` | the same, for a change of what the client has seen (WebDAV) | translated |
-//! | `If-Range` | ranges are those of the uncompressed bytes, and the client has others | left, so it does not match |
+//! | `If-None-Match` | applications look for their own tags | translated for accepted codings |
+//! | `If-Match` | the same, before the client changes a page (WebDAV) | translated |
+//! | `If-Range` | ranges count uncompressed bytes, the client has others | left: no match |
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderValue, IF_MATCH, IF_NONE_MATCH};
@@ -16,21 +17,23 @@ use sendoff_config::Coding;
 
 use super::accept::Accepted;
 
-/// The tag of a compressed response; `None`: the tag may stay, because it is weak.
+/// The tag of a compressed response; `None` if the tag may stay, because it is weak.
 pub(super) fn of_compressed(tag: &[u8], coding: Coding) -> Option<Bytes> {
     let opaque = tag.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     Some([b"W/\"", opaque, b"+", coding.name().as_bytes(), b"\""].concat().into())
 }
 
-/// Translates the conditions of a request. Returns the previous value of `If-None-Match` if it is another one now.
+/// Translates the conditions of a request. Returns the previous value of `If-None-Match` if it was
+/// changed.
 ///
-/// In `If-None-Match`, tags of codings that the client does not accept stay, so that they do not match: a cache lists the tags of all
-/// responses that it has stored, and sends its client the stored response whose tag a 304 names (RFC 9111 §4.3.4).
+/// In `If-None-Match`, tags of codings that the client does not accept stay, so that they do not
+/// match: a cache lists the tags of all responses that it has stored, and sends its client the
+/// stored response whose tag a 304 names (RFC 9111 §4.3.4).
 pub(super) fn translate(headers: &mut HeaderMap, accepted: Accepted) -> Option<HeaderValue> {
     let mut before = None;
     for name in [IF_MATCH, IF_NONE_MATCH] {
         let is_known = |coding| name == IF_MATCH || accepted.takes(coding);
-        // A list over several fields is unusual, and its tags then match no longer, which is safe.
+        // A list over several fields is unusual: it stays, so its tags do not match, which is safe.
         let Some(value) = headers.get_mut(&name) else { continue };
         let Some(translated) = translated(value.as_bytes(), is_known) else { continue };
         let Ok(translated) = HeaderValue::from_bytes(&translated) else { continue };
@@ -42,7 +45,8 @@ pub(super) fn translate(headers: &mut HeaderMap, accepted: Accepted) -> Option<H
     before
 }
 
-/// The tag among those that a client has, `asked`, that stands for an application's `tag`, in a coding that the client accepts.
+/// The tag in the client's list, `asked`, for an application's `tag`, in a coding that the client
+/// accepts.
 pub(super) fn asked_for(tag: &[u8], asked: &HeaderValue, accepted: Accepted) -> Option<Bytes> {
     let given = asked.as_bytes();
     let codings = Coding::ALL.into_iter().filter(|coding| accepted.takes(*coding));
@@ -50,7 +54,8 @@ pub(super) fn asked_for(tag: &[u8], asked: &HeaderValue, accepted: Accepted) -> 
     tags.find(|tag| given.windows(tag.len()).any(|part| part == &tag[..]))
 }
 
-/// A list of tags in which those of compressed responses are replaced, if their coding `is_known`; `None`: there are none.
+/// A list in which the tags of compressed responses are replaced, if `is_known` accepts their
+/// coding; `None` if there are none.
 fn translated(list: &[u8], is_known: impl Fn(Coding) -> bool) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(list.len());
     let mut rest = list;

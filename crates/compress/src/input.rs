@@ -6,10 +6,10 @@ use std::io;
 use bytes::Bytes;
 use sendoff_delivery::segment::{FileSegment, FileState, Segment};
 
-/// Pieces that may wait; a script can name files faster than they are compressed.
+/// The most waiting pieces; a script can name files faster than they are compressed.
 const MOST_PIECES: usize = 1024;
 
-/// Bytes in memory that may wait.
+/// The most waiting bytes in memory.
 const MOST_IN_MEMORY: usize = 256 * 1024;
 
 /// Pieces in order.
@@ -17,14 +17,15 @@ const MOST_IN_MEMORY: usize = 256 * 1024;
 pub(super) struct Input {
     pieces: VecDeque<Piece>,
     len: u64,
-    /// Bytes of pieces that lie in memory.
+    /// Bytes of the pieces in memory.
     in_memory: usize,
 }
 
 #[derive(Debug)]
 enum Piece {
     Bytes(Bytes),
-    /// A range of a file, and the state of the file when the range was queued, unless something guards that.
+    /// A range of a file, and the state of the file when the range was queued, unless the file is
+    /// guarded against changes.
     File(FileSegment, Option<FileState>),
 }
 
@@ -51,7 +52,7 @@ impl Input {
         self.pieces.is_empty()
     }
 
-    /// Whether the application has to wait.
+    /// True if the application must wait.
     pub(super) fn is_full(&self) -> bool {
         self.in_memory >= MOST_IN_MEMORY || self.pieces.len() >= MOST_PIECES
     }
@@ -60,7 +61,8 @@ impl Input {
         self.len
     }
 
-    /// The file and its state, if a whole file is all there is and its state says what it contains.
+    /// The file and its state, if the only piece is a whole file whose state identifies its
+    /// contents.
     pub(super) fn whole_file(&self) -> Option<(&FileSegment, FileState)> {
         match (self.pieces.front()?, self.pieces.len()) {
             (Piece::File(file, Some(state)), 1) if file.offset == 0 && file.len == state.size() => {
@@ -73,7 +75,7 @@ impl Input {
     /// Takes at most `most` bytes from the front, reading them if they lie in a file.
     ///
     /// # Errors
-    /// The file cannot be read, or has changed: what follows would not belong to what went before.
+    /// The file cannot be read, or has changed: the next bytes would not match the previous ones.
     pub(super) fn take(&mut self, most: usize) -> io::Result<Bytes> {
         let Some(piece) = self.pieces.front_mut() else { return Ok(Bytes::new()) };
         let (taken, is_empty) = match piece {
@@ -97,7 +99,7 @@ impl Input {
         Ok(taken)
     }
 
-    /// The segments as they came.
+    /// The segments in their order.
     pub(super) fn into_segments(self) -> impl Iterator<Item = Segment> {
         self.pieces.into_iter().map(|piece| match piece {
             Piece::Bytes(bytes) => Segment::Bytes(bytes),

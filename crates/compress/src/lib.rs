@@ -6,8 +6,9 @@
 //!                            Encoder ◀───┘    └── Cache (files that were compressed before)
 //! ```
 //!
-//! [`policy`] decides by the request and the response head, [`accept`] reads `Accept-Encoding`, [`etag`] keeps conditional requests
-//! right, [`input`] is what waits to be compressed. [`compressed`] puts them together; handlers and protocols do not notice.
+//! [`policy`] decides by the request and the response head, [`accept`] reads `Accept-Encoding`,
+//! [`etag`] translates the tags of conditional requests, [`input`] queues the pieces that wait to
+//! be compressed. [`compressed`] combines them; handlers and protocols do not notice.
 #![forbid(unsafe_code)]
 
 mod accept;
@@ -30,10 +31,10 @@ use encoder::Budget;
 pub use compressed::Compressed;
 pub use policy::{Maker, Policy, vary};
 
-/// Threads that compress beside the event loops. Two leave most of a large machine to pages that are being made.
+/// Threads that compress beside the event loops. Two leave most of a large machine to scripts.
 const THREADS: usize = 2;
 
-/// What all event loops share.
+/// The state that all event loops share.
 #[derive(Debug)]
 pub struct Compressor {
     budget: Arc<Budget>,
@@ -42,7 +43,7 @@ pub struct Compressor {
 }
 
 impl Compressor {
-    /// No buffers are in use, and no file is kept.
+    /// A compressor with an unused budget and an empty cache.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             budget: Arc::default(),
@@ -52,8 +53,8 @@ impl Compressor {
     }
 }
 
-/// Replaces the tags of compressed responses in a request's conditions by those that applications know. Returns `If-None-Match` as
-/// the client has sent it, if it is another one now.
+/// Replaces the tags of compressed responses in a request's conditions by the tags that
+/// applications know. Returns the client's value of `If-None-Match` if it was changed.
 pub fn translate_tags(headers: &mut HeaderMap, version: Version) -> Option<HeaderValue> {
     let accepted = Accepted::of(headers, version);
     etag::translate(headers, accepted)

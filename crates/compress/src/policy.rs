@@ -1,4 +1,4 @@
-//! Which responses are compressed for a request.
+//! The decision about the compression of a response.
 
 use http::header::{AUTHORIZATION, COOKIE, REFERER};
 use http::{HeaderValue, Method, StatusCode};
@@ -9,19 +9,19 @@ use sendoff_message::response::{Field, ResponseHead};
 use super::accept::Accepted;
 use super::etag;
 
-/// Digests of the body as it was before it was compressed (RFC 9530, RFC 3230, RFC 1864).
+/// Fields with digests of the uncompressed body (RFC 9530, RFC 3230, RFC 1864).
 const DIGESTS: [&str; 4] = ["Content-Digest", "Repr-Digest", "Digest", "Content-MD5"];
 
-/// Who makes the response.
+/// The source of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Maker {
     /// The server, from a file or by itself.
     Server,
-    /// A script or an application: the response may contain secrets beside what the client has sent.
+    /// A script or an application: the response may contain secrets besides input from the client.
     Application,
 }
 
-/// What a request allows.
+/// The compression that a request allows.
 #[derive(Debug)]
 pub struct Policy<'a> {
     rules: &'a Compression,
@@ -29,26 +29,26 @@ pub struct Policy<'a> {
     maker: Maker,
     accepted: Accepted,
     pub(super) is_head: bool,
-    /// Why nothing is compressed although the client would accept it.
+    /// The reason why the response is not compressed although the client would accept it.
     withheld: Option<&'static str>,
-    /// `If-None-Match` as the client has sent it, if applications see another value.
+    /// The client's `If-None-Match`, if applications see another value.
     asked: Option<&'a HeaderValue>,
 }
 
-/// What becomes of a response.
+/// The decision about a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It does not depend on `Accept-Encoding`.
+    /// The response does not depend on `Accept-Encoding`.
     Plain,
-    /// Other requests for it get it compressed.
+    /// Not compressed here, but for other requests of the same resource.
     Varies,
-    /// It is compressed.
+    /// The response is compressed.
     Compressed(Coding),
 }
 
 impl<'a> Policy<'a> {
-    /// The policy for a request; `None`: nothing is compressed. `of` says which responses are, `asked` is `If-None-Match` as the
-    /// client has sent it.
+    /// The policy for a request; `None` if nothing is compressed. `of`: the responses that are
+    /// compressed. `asked`: the client's `If-None-Match`.
     pub fn new(
         rules: &'a Compression,
         of: Compress,
@@ -69,7 +69,7 @@ impl<'a> Policy<'a> {
         Some(Self { rules, of, maker, accepted, is_head, withheld, asked })
     }
 
-    /// The same for a client that accepts everything.
+    /// The same policy for a client that accepts every coding.
     pub fn for_everything(mut self) -> Self {
         self.accepted = Accepted::everything();
         self
@@ -80,12 +80,12 @@ impl<'a> Policy<'a> {
         self.accepted.choices(&self.rules.codings)
     }
 
-    /// Whether bodies of this media type are compressed.
+    /// True if bodies of this media type are compressed.
     pub fn is_compressible(&self, media_type: &[u8]) -> bool {
         let essence = media_type.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
         self.rules.types.iter().map(String::as_bytes).any(|known| {
             if let Some(end) = known.strip_prefix(b"*/*") {
-                // RFC 6838 §4.2.8: the suffix says what the type is made of.
+                // RFC 6838 §4.2.8: the suffix names the structure of the type.
                 let from = essence.len().checked_sub(end.len());
                 from.is_some_and(|from| essence[from..].eq_ignore_ascii_case(end))
             } else if let Some(start) = known.strip_suffix(b"*") {
@@ -100,7 +100,7 @@ impl<'a> Policy<'a> {
         len < self.rules.min_length
     }
 
-    /// What becomes of a response with this head.
+    /// The decision about a response with this head.
     pub(super) fn verdict(&self, head: &ResponseHead) -> Verdict {
         if head.status == StatusCode::NOT_MODIFIED {
             return Verdict::Varies;
@@ -109,9 +109,10 @@ impl<'a> Policy<'a> {
             head.value("Content-Type").is_some_and(|media_type| self.is_compressible(media_type));
         let is_encoded = head.value("Content-Encoding").is_some_and(|coding| coding != b"identity");
         let is_part = head.status == StatusCode::PARTIAL_CONTENT || head.has("Content-Range");
-        // A part does not tell how long the whole is, which is compressed for others.
+        // The length of a part does not tell the length of the whole, which is compressed for
+        // others.
         let is_short = !is_part && head.length.is_some_and(|len| self.is_too_short(len));
-        // A file that cannot be sent may be answered for by a script.
+        // A script may answer in place of a file that cannot be sent.
         let is_other = self.of == Compress::Static && is_error(head.status);
         let is_bodiless =
             [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT].contains(&head.status);
@@ -129,12 +130,14 @@ impl<'a> Policy<'a> {
         coding.map_or(Verdict::Varies, Verdict::Compressed)
     }
 
-    /// Why a response with this status is not compressed although the client would accept it.
+    /// The reason why a response with this status is not compressed although the client would
+    /// accept it.
     fn withheld(&self, status: StatusCode) -> Option<&'static str> {
         self.withheld.filter(|_| self.maker == Maker::Application || is_error(status))
     }
 
-    /// Why a response with this head is not compressed, if that is not its own affair.
+    /// The explanation of the decision for the operator; `None` if the response alone is the
+    /// reason.
     pub fn explanation(&self, head: &ResponseHead) -> Option<String> {
         match self.verdict(head) {
             Verdict::Compressed(coding) => Some(format!(
@@ -149,7 +152,7 @@ impl<'a> Policy<'a> {
         }
     }
 
-    /// Changes the head of a response that is not modified so that the client finds what it has.
+    /// Gives a 304 response the tag that the client has.
     pub(super) fn restore_tag(&self, head: &mut ResponseHead) {
         if head.status == StatusCode::NOT_MODIFIED
             && let Some(asked) = self.asked
@@ -172,12 +175,14 @@ pub fn vary(head: &mut ResponseHead) {
                 .any(|field| field == b"*" || field.eq_ignore_ascii_case(b"Accept-Encoding"))
     };
     if !head.fields.iter().any(says) {
-        // A list may be spread over several fields (RFC 9110 §5.3), which leaves the application's own as it is.
+        // A list may be spread over several fields (RFC 9110 §5.3), so the application's own field
+        // stays unchanged.
         head.field("Vary", &b"Accept-Encoding"[..]);
     }
 }
 
-/// Turns the head of a response into that of its compressed form. The caller knows its length, if anyone does.
+/// Turns the head of a response into the head of its compressed form, without a length. The caller
+/// sets the length if it is known.
 pub(super) fn compressed(head: &mut ResponseHead, coding: Coding) {
     head.length = None;
     head.fields.retain(|field| {
@@ -200,7 +205,7 @@ fn tag(head: &mut ResponseHead) -> Option<&mut Field> {
     head.fields.iter_mut().find(|field| field.is("ETag"))
 }
 
-/// RFC 9111 §5.2.2.6.
+/// True for `Cache-Control: no-transform` (RFC 9111 §5.2.2.6).
 fn forbids_transform(head: &ResponseHead) -> bool {
     head.fields.iter().any(|field| {
         field.is("Cache-Control")
@@ -211,9 +216,10 @@ fn forbids_transform(head: &ResponseHead) -> bool {
     })
 }
 
-/// Whether another site may have caused the request in order to learn a secret of the client's page from the length of the compressed
-/// response (BREACH): it carries credentials, is encrypted, and neither `Sec-Fetch-Site` nor `Referer` says that it comes from the
-/// site itself. Browsers set the former in every request; a page cannot change it.
+/// True if another site may have caused the request in order to learn a secret of the client's page
+/// from the length of the compressed response (BREACH): the request carries credentials, is
+/// encrypted, and neither `Sec-Fetch-Site` nor `Referer` shows that it comes from the site itself.
+/// Browsers send `Sec-Fetch-Site` with every request; a page cannot change it.
 fn may_be_attack(request: &Request) -> bool {
     let headers = &request.headers;
     let has_certificate =
@@ -224,7 +230,7 @@ fn may_be_attack(request: &Request) -> bool {
         return false;
     }
     let is_own = match headers.get("Sec-Fetch-Site") {
-        // `none`: typed by the user.
+        // `none`: the user typed the address.
         Some(site) => site == "same-origin" || site == "none",
         None => headers.get(REFERER).is_some_and(|page| is_of_this_site(page.as_bytes(), request)),
     };

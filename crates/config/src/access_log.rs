@@ -1,33 +1,33 @@
-//! Where requests are logged, and how a line looks.
+//! Access logs: their targets and the format of their lines.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Where and how requests are logged.
+/// An access log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessLog {
-    /// Where lines go.
+    /// The target of the lines.
     pub to: LogTarget,
-    /// How they look.
+    /// The format of the lines.
     pub format: LogFormat,
 }
 
-/// Where the requests of a site are logged.
+/// The access log of a site.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SiteLog {
-    /// In the log of the server, if it has one.
+    /// The log of the server, if it has one.
     #[default]
     Server,
-    /// In a log of the site's own. Several sites may share a file.
+    /// A log of the site's own. Several sites may share a file.
     Own(AccessLog),
-    /// Nowhere.
+    /// No log.
     Off,
 }
 
-/// Where lines of a log go.
+/// The target of a log.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LogTarget {
     /// The server's standard output.
@@ -36,20 +36,21 @@ pub enum LogTarget {
     File(#[serde(with = "crate::path::one")] PathBuf),
 }
 
-/// How a line of the access log looks: texts and variables, in order.
+/// The format of a line: texts and variables, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogFormat {
-    /// How values are written.
+    /// The notation of values.
     pub values: Values,
     /// The parts of a line.
     pub parts: Vec<LogPart>,
 }
 
-/// How the values of variables are written.
+/// The notation of variables' values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Values {
-    /// Quotes, backslashes and everything that is not printable ASCII as `\xHH`; `-` if there is none.
+    /// Quotes, backslashes and everything that is not printable ASCII as `\xHH`; `-` if there is
+    /// none.
     Plain,
     /// As values of JSON: strings in quotes, numbers, `null` if there is none.
     Json,
@@ -58,11 +59,11 @@ pub enum Values {
 /// A part of a line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogPart {
-    /// Itself.
+    /// A fixed text.
     Text(String),
-    /// A value.
+    /// The value of a variable.
     Variable(Variable),
-    /// A request field by its name, in lower case.
+    /// The value of a request field, by the field's name in lower case.
     Field(String),
 }
 
@@ -76,7 +77,7 @@ macro_rules! variables {
         }
 
         impl Variable {
-            /// All of them, with their names and what they are, for documents.
+            /// All variables, with their names and descriptions, for documents.
             pub const ALL: &[(Self, &str, &str)] = &[
                 $((Self::$variable, $name, concat!($($doc),+)),)+
             ];
@@ -89,9 +90,9 @@ variables! {
     RemoteAddr = "remote_addr",
     /// The client's port.
     RemotePort = "remote_port",
-    /// The name that the client has authenticated with.
+    /// The name with which the client authenticated.
     RemoteUser = "remote_user",
-    /// When the line was written: `21/Nov/2026:04:53:00 +0000`.
+    /// Time at which the line was written: `21/Nov/2026:04:53:00 +0000`.
     TimeLocal = "time_local",
     /// The same as `2026-11-21T04:53:00+00:00`.
     TimeIso8601 = "time_iso8601",
@@ -113,9 +114,9 @@ variables! {
     SslProtocol = "ssl_protocol",
     /// The cipher suite of TLS.
     SslCipher = "ssl_cipher",
-    /// The host that the client asked, in lower case, without the port.
+    /// The host that the client named, in lower case, without the port.
     Host = "host",
-    /// The port that the client asked.
+    /// The port that the client named.
     ServerPort = "server_port",
     /// The name of the site that answered.
     Site = "site",
@@ -139,10 +140,10 @@ variables! {
     RequestId = "request_id",
 }
 
-/// What [`LogFormat::combined`] stands for.
+/// The format of [`LogFormat::combined`].
 const COMBINED: &str = r#"$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent""#;
 
-/// What [`LogFormat::json`] stands for.
+/// The format of [`LogFormat::json`].
 const JSON: &str = r#"{"time":$time_iso8601,"remote_addr":$remote_addr,"remote_user":$remote_user,"site":$site,"scheme":$scheme,"host":$host,"method":$request_method,"uri":$request_uri,"protocol":$server_protocol,"status":$status,"body_bytes_sent":$body_bytes_sent,"bytes_handed_over":$bytes_handed_over,"bytes_copied":$bytes_copied,"request_time":$request_time,"queue_time":$queue_time,"worker":$worker,"upstream":$upstream,"referer":$http_referer,"user_agent":$http_user_agent,"request_id":$request_id}"#;
 
 impl LogFormat {
@@ -158,14 +159,15 @@ impl LogFormat {
         Self { values: Values::Json, parts: parts(JSON).unwrap_or_default() }
     }
 
-    /// Whether lines have this variable.
+    /// True if lines contain this variable.
     #[must_use]
     pub fn has(&self, variable: Variable) -> bool {
         self.parts.contains(&LogPart::Variable(variable))
     }
 }
 
-/// `combined`, `json`, or a line with variables: `$remote_addr "$request" $status ${request_time}s`. `$$` is a dollar sign.
+/// `combined`, `json`, or a line with variables:
+/// `$remote_addr "$request" $status ${request_time}s`. `$$` is a dollar sign.
 impl FromStr for LogFormat {
     type Err = String;
 
@@ -181,7 +183,7 @@ impl FromStr for LogFormat {
     }
 }
 
-/// Takes a line apart.
+/// Splits a line into its parts.
 fn parts(line: &str) -> Result<Vec<LogPart>, String> {
     if line.contains(|c: char| c.is_control()) {
         return Err("a line of the access log has no control characters".to_owned());
@@ -269,7 +271,7 @@ mod tests {
         assert!("$nonsense".parse::<LogFormat>().unwrap_err().contains("bytes_handed_over"));
     }
 
-    /// docs/proxies.md lists every variable, and beside it the member of JSON that has its value.
+    /// docs/proxies.md lists every variable, and beside it the JSON member that has its value.
     #[test]
     fn the_document_lists_the_variables_and_the_members_of_json() {
         let page = include_str!("../../../docs/proxies.md");

@@ -1,4 +1,4 @@
-//! Who a process runs as.
+//! The user and group of a process.
 
 use serde::{Deserialize, Serialize};
 

@@ -4,22 +4,24 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Where certificates come from that the server obtains.
+/// The authority from which the server obtains certificates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Acme {
     /// The URL of the authority's directory.
     pub directory: String,
-    /// The address that the authority may write to.
+    /// The e-mail address that the authority may write to.
     pub email: Option<String>,
-    /// A file in PEM with the roots that the authority's own certificate leads to; `None`: those of the system.
+    /// A PEM file with the root certificates for the TLS connection to the authority; `None`: the
+    /// system's.
     #[serde(with = "crate::path::optional")]
     pub roots: Option<PathBuf>,
 }
 
 impl Acme {
-    /// The folder for account and certificates beneath [`Config::state`](crate::Config::state). Each directory has its own, so that
-    /// certificates of a staging directory never take the place of real ones.
+    /// The folder for account and certificates beneath [`Config::state`](crate::Config::state).
+    /// Each directory URL has its own folder, so that certificates of a staging directory never
+    /// replace real ones.
     #[must_use]
     pub fn folder(&self, state: &Path) -> PathBuf {
         let name = self.directory.split_once("://").map_or(&*self.directory, |(_, rest)| rest);

@@ -1,31 +1,34 @@
-//! How a site compresses responses.
+//! Compression of a site's responses.
 
 use serde::{Deserialize, Serialize};
 
-/// How a site compresses responses for clients that accept it.
+/// Compression of a site's responses for clients that accept it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Compression {
-    /// Which responses; routes may say otherwise.
+    /// The responses to compress; routes may override it.
     pub of: Compress,
-    /// The codings that may be used; of those that a client accepts equally, the first is chosen.
+    /// The codings that may be used. Among codings that a client accepts equally, the first in this
+    /// list is chosen.
     pub codings: Vec<Coding>,
-    /// Media types without parameters; `text/*` stands for all of text, `*/*+json` for all that end so.
+    /// Media types without parameters; `text/*` stands for all of text, `*/*+json` for all types
+    /// that end in `+json`.
     pub types: Vec<String>,
-    /// Shorter bodies are not compressed, in bytes.
+    /// Length in bytes from which bodies are compressed.
     pub min_length: u64,
-    /// Whether responses to requests that another site has caused, and that carry credentials, are compressed under TLS, too.
+    /// Compresses also responses over TLS to requests that carry credentials and were caused by
+    /// another site.
     pub cross_site: bool,
 }
 
-/// Which responses are compressed.
+/// The responses that are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Compress {
     /// None.
     Off,
     /// Static files.
     Static,
-    /// Those of scripts and applications, too.
+    /// Static files and the responses of scripts and applications.
     All,
 }
 
@@ -54,7 +57,7 @@ impl Coding {
         }
     }
 
-    /// What the name of a compressed file has at its end.
+    /// The ending of a compressed file's name.
     #[must_use]
     pub fn ending(self) -> &'static str {
         match self {

@@ -17,66 +17,70 @@ use crate::route::PageCache;
 use crate::site::Site;
 use crate::upstream::Upstream;
 
-/// What a server is to do, with every default filled in and every path absolute.
+/// The configuration of a server, with every default filled in and every path absolute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Which events are logged, in the syntax of `tracing_subscriber::EnvFilter`.
+    /// Filter of the events that are logged, in the syntax of `tracing_subscriber::EnvFilter`.
     pub log: String,
-    /// Where to listen, as the operator wrote it: port 0 stands for any free port.
+    /// The listeners, as the operator wrote them: port 0 stands for any free port.
     pub listen: Vec<Listener>,
-    /// Proxies whose word about the client is taken (`X-Forwarded-For`, `Forwarded`, PROXY protocol).
+    /// Proxies whose statements about the client are trusted (`X-Forwarded-For`, `Forwarded`, PROXY
+    /// protocol).
     pub trusted_proxies: TrustedProxies,
-    /// The user that the front changes to; `None`: it stays what the supervisor is.
+    /// The user that the front changes to; `None`: the front stays the supervisor's user.
     pub account: Option<Account>,
-    /// The folder for what the server itself keeps from one start to the next: certificates that it made or obtained.
+    /// The folder for files that the server keeps across restarts: certificates that it made or
+    /// obtained.
     #[serde(with = "crate::path::one")]
     pub state: PathBuf,
-    /// Where it obtains certificates; `None`: no site asks for that.
+    /// The authority for certificates; `None` if no site asks for one.
     pub acme: Option<Acme>,
-    /// How long the server goes on after the signal that ends it while it says that it is about to leave.
+    /// Time after the stop signal in which the server still answers, while its readiness check
+    /// already fails.
     pub drain_delay: Duration,
-    /// Time from then until its last process is gone.
+    /// Time from the end of `drain_delay` until the last process is gone.
     pub shutdown_timeout: Duration,
     /// The process that speaks HTTP.
     pub front: FrontConfig,
-    /// What is served; the first site on a listener is its default.
+    /// The sites; the first one on a listener is the listener's default.
     pub sites: Vec<Site>,
-    /// The pools of PHP workers, in the order of their numbers.
+    /// The pools of PHP workers and of programs, in the order of their numbers.
     pub pools: Vec<PoolConfig>,
     /// Upstreams with several hosts, to which sites refer by their names.
     pub upstreams: Vec<Upstream>,
 }
 
-/// A place to listen.
+/// A listener.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Listener {
     /// The address.
     pub address: ListenAddress,
-    /// Whether each connection begins with a PROXY protocol header, version 1 or 2. Only trusted proxies may connect then.
+    /// Each connection begins with a PROXY protocol header, version 1 or 2. Only trusted proxies
+    /// may connect then.
     pub proxy_protocol: bool,
-    /// Whether clients speak TLS.
+    /// Clients speak TLS.
     pub tls: bool,
-    /// Which processes may connect, if it is a UNIX socket.
+    /// Access to a UNIX socket.
     pub access: SocketAccess,
 }
 
-/// Which processes may connect to a UNIX socket: permissions, owner and group of its file.
+/// The permissions, owner and group of a UNIX socket's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SocketAccess {
-    /// Permissions; a process needs the right to write.
+    /// Permissions; a process needs the right to write to connect.
     pub mode: u32,
-    /// The user's number; `None`: the supervisor's.
+    /// The owner's user id; `None`: the supervisor's.
     pub owner: Option<u32>,
-    /// The group's number; `None`: the supervisor's.
+    /// The group id; `None`: the supervisor's.
     pub group: Option<u32>,
 }
 
 impl Default for SocketAccess {
-    /// Every process that can reach the path may connect, as with nginx and as to a port of the loopback interface: the permissions of
-    /// the folders above it decide.
+    /// Every process that can reach the path may connect, as with nginx and as with a port of the
+    /// loopback interface: the permissions of the folders above the path decide.
     fn default() -> Self {
         Self { mode: 0o666, owner: None, group: None }
     }
@@ -91,43 +95,47 @@ pub enum ListenAddress {
     Unix(#[serde(with = "crate::path::one")] PathBuf),
 }
 
-/// The most of `shutdown_timeout` that is kept for cutting connections and ending processes.
+/// The largest part of `shutdown_timeout` that is reserved for resetting connections and killing
+/// processes.
 const RESERVE: Duration = Duration::from_secs(1);
 
 /// ```text
 ///  signal                             drain_timeout     kill_timeout     shutdown_timeout
 ///    ├───────────────────────────────────────┼────────────────┼────────────────┤
-///      front: open responses finish             front: resets     front killed    master killed, and its
-///      then workers: scripts finish             and ends          workers killed  workers with it
+///      front: open responses finish             front: resets     front killed    master killed,
+///      then workers: scripts finish             and ends          workers killed  with its workers
 /// ```
 impl Config {
-    /// Whether pages of applications are kept.
+    /// True if a route keeps pages of applications.
     #[must_use]
     pub fn keeps_pages(&self) -> bool {
         let mut rules = self.sites.iter().flat_map(|site| &site.routes).map(|route| &route.rules);
         rules.any(|rules| matches!(rules.page_cache, Some(PageCache::On(_))))
     }
 
-    /// Time from the signal until the front resets the connections that are still in the middle of a response, and ends.
+    /// Time from the signal until the front resets the connections that are still in the middle of
+    /// a response, and ends.
     #[must_use]
     pub fn drain_timeout(&self) -> Duration {
         self.shutdown_timeout - self.reserve()
     }
 
-    /// Time from the signal until the supervisor kills the front and the workers that have not ended by themselves.
+    /// Time from the signal until the supervisor kills the front and the workers that have not
+    /// ended by themselves.
     #[must_use]
     pub fn kill_timeout(&self) -> Duration {
         self.shutdown_timeout - self.reserve() / 2
     }
 
-    /// Time that the PHP master gives its last workers to log where they are, before it kills them. It fits between
-    /// `kill_timeout` and `shutdown_timeout`.
+    /// Time that the PHP master gives its last workers to log their backtraces, before it kills
+    /// them. It fits between `kill_timeout` and `shutdown_timeout`.
     #[must_use]
     pub fn last_grace(&self) -> Duration {
         self.reserve() / 4
     }
 
-    /// The log of the requests of the site with this number, and of those that belong to no site; `None`: they are logged nowhere.
+    /// The log of the site with this number, or of requests that belong to no site; `None` if these
+    /// requests are not logged.
     #[must_use]
     pub fn log_of(&self, site: Option<usize>) -> Option<&AccessLog> {
         match site.and_then(|site| self.sites.get(site)).map(|site| &site.access_log) {
@@ -137,7 +145,7 @@ impl Config {
         }
     }
 
-    /// Where requests are logged, each target once: that of the server, then those of sites.
+    /// The targets of all access logs, each once: first the server's, then the sites'.
     #[must_use]
     pub fn log_targets(&self) -> Vec<&LogTarget> {
         let sites = (0..self.sites.len()).map(Some);

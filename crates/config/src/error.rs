@@ -1,14 +1,15 @@
-//! Why a configuration did not reach a process.
+//! Errors in passing a configuration to a process.
 
 use std::{fmt, io};
 
-/// Why a configuration did not reach a process. None of these is the operator's mistake: what an operator may get wrong is
-/// refused before there is a [`Config`](crate::Config).
+/// An error in passing a configuration to a process. None of these is the operator's mistake: the
+/// operator's mistakes are reported before there is a [`Config`](crate::Config).
 #[derive(Debug)]
 pub enum Error {
     /// The system refused a file for it, or its bytes.
     System(io::Error),
-    /// It is not the configuration of this version of the server: the programs do not belong together.
+    /// It is not the configuration of this version of the server: the programs do not belong
+    /// together.
     Foreign(serde_json::Error),
 }
 

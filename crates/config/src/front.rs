@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::access_log::AccessLog;
 
-/// The most event loops a front may have: a worker's links, one per event loop, and its guard socket travel in one message,
-/// which carries at most 64 descriptors.
+/// The largest number of event loops of a front: a worker's links, one per event loop, and its
+/// guard socket travel in one message, which carries at most 64 descriptors.
 pub const MAX_THREADS: u8 = 63;
 
 /// Configuration of the process that speaks HTTP.
@@ -17,66 +17,72 @@ pub const MAX_THREADS: u8 = 63;
 pub struct FrontConfig {
     /// Event loops, at most [`MAX_THREADS`].
     pub threads: u8,
-    /// Where requests are logged; `None`: nowhere.
+    /// The server's access log.
     pub access_log: Option<AccessLog>,
-    /// Whether each request gets an id, for the log and as `REQUEST_ID` for scripts. A trusted proxy's `X-Request-Id` is taken.
+    /// Gives each request an id, for the log and as `REQUEST_ID` for scripts. A trusted proxy's
+    /// `X-Request-Id` is used as it is.
     pub request_ids: bool,
-    /// How long clients may take.
+    /// Time limits for clients.
     pub timeouts: Timeouts,
-    /// How much clients may send.
+    /// Size and rate limits for clients.
     pub limits: Limits,
-    /// Where pages are kept.
+    /// The page cache.
     pub page_cache: PageStore,
 }
 
-/// Where pages of applications are kept, if rules say so (`PageCache`).
+/// The page cache on disk. `PageCache` rules say which pages go into it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PageStore {
     /// The folder; it belongs to the user of the front.
     #[serde(with = "crate::path::one")]
     pub folder: PathBuf,
-    /// Bytes that the pages may take.
+    /// The largest size of all pages, in bytes.
     pub size: u64,
 }
 
-/// How long clients may take. No value is zero.
+/// Time limits for clients. No value is zero.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Timeouts {
-    /// For a request head, from its first byte on.
+    /// From the first byte of a request head to its last.
     pub head: Duration,
     /// Between two pieces of a request body.
     pub body: Duration,
-    /// Without a request on an open connection.
+    /// While an open connection has no request.
     pub idle: Duration,
-    /// Without taking a byte of the response that the client is owed.
+    /// While response bytes wait and the client reads none of them.
     pub send: Duration,
 }
 
-/// How much clients may send and hold.
+/// Size and rate limits for clients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
     /// Bytes of a request body.
     pub max_body: u64,
-    /// Connections at a time; `None`: as many as descriptors allow.
+    /// Connections at a time; `None`: as many as the descriptors allow.
     pub connections: Option<u64>,
-    /// Connections of one client at a time; `None`: half of all, and as many as it likes from an address of this machine.
+    /// Connections of one client at a time; `None`: half of all connections, and no limit for an
+    /// address of this machine.
     pub connections_per_client: Option<u64>,
-    /// Bytes per second that a client sends of a body, once it has been at it for the timeout; 0: any rate will do.
+    /// The lowest rate, in bytes per second, at which a client may send a body that takes longer
+    /// than the timeout; 0: no lowest rate.
     pub body_rate: u64,
-    /// Bytes per second that a client takes of a response, once it has been at it for the timeout; 0: any rate will do.
+    /// The lowest rate, in bytes per second, at which a client may read a response that takes
+    /// longer than the timeout; 0: no lowest rate.
     pub send_rate: u64,
-    /// Bytes of memory for what waits for clients.
+    /// The most bytes of memory for response bytes that wait for clients.
     pub queued: u64,
 }
 
 impl Limits {
-    /// The default of both rates. A GPRS link carries 20 times as much; what tests of slow attacks send or take is a tenth.
+    /// The default of both rates. A GPRS link carries 20 times as much; slow-attack tools send or
+    /// read a tenth.
     pub const RATE: u64 = 100;
 
-    /// A limit of request bodies. Every other value is a default; of memory there may be any amount.
+    /// Limits with this one for request bodies. The other values are defaults; `queued` is
+    /// unlimited.
     #[must_use]
     pub fn new(max_body: u64) -> Self {
         Self {

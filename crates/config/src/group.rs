@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What all processes of a pool together may use: its workers or processes, its master, and what they have started. The kernel enforces it
-/// by a control group of the pool (cgroups(7), version 2).
+/// Limits of all processes of a pool together: its workers or processes, its master, and the
+/// processes that they started. The kernel enforces them by a control group of the pool
+/// (cgroups(7), version 2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupLimits {
@@ -16,7 +17,7 @@ pub struct GroupLimits {
 }
 
 impl GroupLimits {
-    /// Whether nothing is limited, so that the pool needs no control group.
+    /// True if there is no limit, so that the pool needs no control group.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()

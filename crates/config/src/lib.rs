@@ -1,12 +1,15 @@
-//! The resolved configuration: one immutable value that `sendoff` makes at its start and gives to its processes.
+//! The resolved configuration: one immutable value that `sendoff` makes at its start and gives to
+//! its processes.
 //!
-//! The supervisor writes the value to a sealed file ([`Config::seal`]); the front and the PHP master inherit the open file
-//! and read it ([`Config::read`]). So each process works with the same decisions: no child parses the command line or looks
-//! at an environment variable, and a child that is started again finds what the first one found.
+//! The supervisor writes the value to a sealed file ([`Config::seal`]); the front and the PHP
+//! master inherit the open file and read it ([`Config::read`]). So each process works with the same
+//! decisions: no child parses the command line or looks at an environment variable, and a child
+//! that is started again finds what the first one found.
 //!
-//! The encoding is JSON. It is read once per process start, so its speed does not matter; it is in the dependency tree
-//! already, names its fields (a binary of another version fails with a sentence instead of reading nonsense), and
-//! `cat /proc/PID/fd/N` shows an operator what a running process was told.
+//! The encoding is JSON. It is read once per process start, so its speed does not matter; it is in
+//! the dependency tree already, names its fields (a binary of another version fails with a sentence
+//! instead of reading nonsense), and `cat /proc/PID/fd/N` shows an operator what a running process
+//! was told.
 #![forbid(unsafe_code)]
 
 mod access_log;

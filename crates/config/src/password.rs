@@ -1,10 +1,11 @@
-//! Hashes of passwords in files of lines `NAME:HASH`: which of them the server can check, and why not the others.
+//! Hashes of passwords in files of lines `NAME:HASH`: the kinds that the server can check, and the
+//! reasons why it refuses others.
 //!
-//! `sendoff check` and the server ask the same question here, so they give the same answer.
+//! `sendoff check` and the server both use this module, so they give the same answer.
 
 use std::fmt;
 
-/// bcrypt's cost: 2 to the power of it in rounds; 14 takes about a second.
+/// The highest cost of bcrypt, which has 2^cost rounds; cost 14 takes about a second.
 const MAX_COST: u32 = 14;
 
 /// Rounds of SHA-256 and SHA-512 crypt: `MAX_ROUNDS` take about half a second.
@@ -12,7 +13,8 @@ const MIN_ROUNDS: u32 = 1000;
 const USUAL_ROUNDS: u32 = 5000;
 const MAX_ROUNDS: u32 = 500_000;
 
-/// A hash that the server checks: its kind, and what a check costs. Equal values take the same time.
+/// A hash that the server can check: its kind, and the cost of a check. Equal values take the same
+/// time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PasswordHash {
     /// `{SHA}`, without a salt.
@@ -31,12 +33,12 @@ pub enum PasswordHash {
     },
     /// `$2y$` and its relatives.
     Bcrypt {
-        /// 2 to the power of it is the number of rounds.
+        /// The binary logarithm of the number of rounds.
         cost: u32,
     },
 }
 
-/// Why the server cannot check a hash: no password matches it.
+/// The reason why the server cannot check a hash. No password matches it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum UnusableHash {
     /// `$1$`
@@ -49,13 +51,13 @@ pub enum UnusableHash {
     Yescrypt,
     /// `$argon2`
     Argon2,
-    /// 13 characters: crypt(3) of old.
+    /// 13 characters: the traditional DES hash of crypt(3).
     DesCrypt,
-    /// It would take seconds, and other clients would wait meanwhile.
+    /// A check would take seconds, and other clients would wait meanwhile.
     Costly,
-    /// The mark is known, and what follows it is not what a hash of this kind has.
+    /// A known mark, followed by text that is not a hash of this kind.
     Damaged,
-    /// No mark that is known: plain text, perhaps.
+    /// No known mark; perhaps the password in plain text.
     Unknown,
 }
 
@@ -78,7 +80,7 @@ impl fmt::Display for UnusableHash {
 }
 
 impl UnusableHash {
-    /// What the operator can do about it.
+    /// Advice for the operator.
     #[must_use]
     pub fn help(self) -> &'static str {
         "a hash cannot be converted: set the password anew by `htpasswd -B FILE NAME`; supported are bcrypt (-B), SHA-512 and SHA-256 crypt (-5, -2), apr1 (-m), sha (-s)"
@@ -152,14 +154,14 @@ fn bcrypt(rest: &str) -> Result<PasswordHash, UnusableHash> {
     }
 }
 
-/// Whether a text is of this length and has the 64 digits that crypt(3) uses.
+/// True for a text of this length with only the 64 digits of crypt(3).
 fn is_encoded(text: &str, length: usize) -> bool {
     let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'/');
     text.len() == length && text.bytes().all(is_digit)
 }
 
-/// The hashes of a file of lines `NAME:HASH` that no password matches, each kind once: the number of its first line, from 1, and how many
-/// lines have it.
+/// The hashes in a file of lines `NAME:HASH` that no password matches, each kind once: the number
+/// of its first line, counted from 1, and the number of its lines.
 pub fn unusable_hashes(file: &[u8]) -> Vec<(UnusableHash, usize, usize)> {
     let mut found: Vec<(UnusableHash, usize, usize)> = Vec::new();
     for (number, line) in password_lines(file) {
@@ -176,18 +178,19 @@ pub fn unusable_hashes(file: &[u8]) -> Vec<(UnusableHash, usize, usize)> {
 /// A line of a file with users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PasswordLine<'f> {
-    /// `NAME:HASH`. What follows a second colon has no meaning.
+    /// `NAME:HASH`. Text behind a second colon has no meaning.
     User {
         /// The name.
         name: &'f [u8],
-        /// The hash; empty if it is not UTF-8, which no hash is.
+        /// The hash; empty if it is not UTF-8, which no valid hash is.
         hash: &'f str,
     },
-    /// There is no colon.
+    /// No colon.
     NoUser,
 }
 
-/// The lines of a file with users, each with its number from 1. Empty lines and comments are left out.
+/// The lines of a file with users, each with its number from 1. Empty lines and comments are left
+/// out.
 pub fn password_lines(file: &[u8]) -> impl Iterator<Item = (usize, PasswordLine<'_>)> {
     let lines = file.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).zip(1..);
     let lines = lines.filter(|(line, _)| !line.is_empty() && !line.starts_with(b"#"));

@@ -1,4 +1,5 @@
-//! Paths in JSON: as text if they are UTF-8, else as their bytes, because a path on Linux may be any bytes.
+//! Paths in JSON: as text if they are UTF-8, else as their bytes, because a path on Linux may be
+//! any bytes.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

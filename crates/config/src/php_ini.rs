@@ -3,22 +3,23 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The PHP that this build is for, such as `8.4`.
+/// The PHP version that this build is for, such as `8.4`.
 pub const PHP_VERSION: &str = env!("SENDOFF_PHP_VERSION");
 
-/// The folder with `php.ini` and `conf.d`: that of php-fpm, or of libphp if there is no php-fpm.
+/// The folder with `php.ini` and `conf.d`: php-fpm's, or libphp's if there is no php-fpm.
 #[must_use]
 pub fn folder() -> PathBuf {
     let [fpm, embed] = ["fpm", "embed"].map(|sapi| format!("/etc/php/{PHP_VERSION}/{sapi}"));
     PathBuf::from(if Path::new(&fpm).is_dir() || !Path::new(&embed).is_dir() { fpm } else { embed })
 }
 
-/// What the files say at one moment, to be compared with another.
+/// The contents of the files at one moment, for a comparison with a later one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contents(Vec<(PathBuf, Vec<u8>)>);
 
 impl Contents {
-    /// Reads the files of a folder that PHP reads at its start. An unreadable file counts as missing.
+    /// Reads the files in a folder that PHP reads at its start. An unreadable file counts as
+    /// missing.
     #[must_use]
     pub fn read(folder: &Path) -> Self {
         let scanned = fs::read_dir(folder.join("conf.d")).into_iter().flatten().flatten();

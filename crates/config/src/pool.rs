@@ -13,74 +13,85 @@ use crate::group::GroupLimits;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolConfig {
-    /// Its name in logs, which no other pool has.
+    /// Its unique name, for logs.
     pub name: String,
-    /// What its processes run; `None`: they are PHP workers, and what is said here of scripts is about PHP's.
+    /// The program that its processes run; `None`: PHP workers. Fields about scripts mean PHP
+    /// scripts.
     pub program: Option<Program>,
-    /// The PHP script that its workers run once, to take requests there one after the other (worker mode); `None`: each request runs its
-    /// own script. Not with a `program`.
+    /// The PHP script that each worker runs once and that then takes one request after the other
+    /// (worker mode); `None`: each request runs its own script. Not with a `program`.
     pub worker: Option<WorkerScript>,
-    /// The user and the group of its workers; `None`: those of the supervisor, which must not be root then.
+    /// The user and the group of its workers; `None`: the supervisor's, which must not be root
+    /// then.
     pub account: Option<Account>,
-    /// The permissions that files made by scripts do not get (umask(2)), at most 0o777; `None`: the supervisor's.
+    /// The permissions that new files of scripts do not get (umask(2)), at most 0o777; `None`: the
+    /// supervisor's.
     pub umask: Option<u32>,
-    /// The folder that is `/` for scripts (chroot(2)); `None`: the system's. Only root can start such a pool. The front takes it
-    /// off the beginning of `SCRIPT_FILENAME` and `DOCUMENT_ROOT`.
+    /// The folder that is `/` for scripts (chroot(2)); `None`: the system's. Only root can start
+    /// such a pool. The front removes this prefix from `SCRIPT_FILENAME` and `DOCUMENT_ROOT`.
     #[serde(with = "crate::path::optional")]
     pub chroot: Option<PathBuf>,
-    /// The working folder of workers before and after a script, which itself runs in its own folder. A path inside `chroot`.
+    /// The working folder of workers before and after a script, which itself runs in its own
+    /// folder. A path inside `chroot`.
     #[serde(with = "crate::path::one")]
     pub chdir: PathBuf,
-    /// Environment variables of scripts, with their values, beside `USER` and `HOME`. Scripts see no others. None of the names
-    /// is empty or contains `=`.
+    /// Environment variables of scripts, with their values, beside `USER` and `HOME`. Scripts see
+    /// no others. None of the names is empty or contains `=`.
     pub environment: Vec<(String, String)>,
-    /// How many workers there are.
+    /// The number of workers.
     pub workers: Workers,
-    /// Settings on top of php.ini, each `KEY=VALUE` in the syntax of php.ini. Scripts may change them where PHP allows it.
+    /// Settings on top of php.ini, each `KEY=VALUE` in the syntax of php.ini. Scripts may change
+    /// them where PHP allows it.
     pub php_ini: Vec<String>,
-    /// Settings on top of those, by name, with values that are taken as they are (`php_value`). Scripts may change them where PHP
-    /// allows it.
+    /// Settings on top of `php_ini`, by name, with values that are taken literally (`php_value`).
+    /// Scripts may change them where PHP allows it.
     pub php_values: Vec<(String, String)>,
-    /// As `php_values`, for settings that neither scripts nor `.user.ini` files can change (`php_admin_value`).
+    /// As `php_values`, for settings that neither scripts nor `.user.ini` files can change
+    /// (`php_admin_value`).
     pub php_admin_values: Vec<(String, String)>,
-    /// Requests after which a worker is replaced; 0: never.
+    /// The number of requests after which a worker is replaced; 0: never.
     pub max_requests: u64,
-    /// How long a script may send nothing before it counts as stuck and its worker is replaced; `None`: for ever.
+    /// Time without output after which a script counts as stuck and its worker is replaced; `None`:
+    /// no limit.
     pub request_timeout: Option<Duration>,
-    /// Requests that may wait for a worker, or for a process of the program.
+    /// The largest number of requests that wait for a worker, or for a process of the program.
     pub max_waiting: u64,
-    /// Where scripts are logged that run for long; `None`: nowhere.
+    /// The log of slow scripts.
     pub slow_log: Option<SlowLog>,
-    /// The most bytes of memory of its own that a worker may have (`RLIMIT_DATA`); `None`: any number. PHP's `memory_limit`
-    /// counts what the script allocates; this also counts what libraries do.
+    /// The most bytes of private memory of a worker (`RLIMIT_DATA`); `None`: no limit. PHP's
+    /// `memory_limit` counts only the script's allocations; this limit also counts libraries.
     pub memory_limit: Option<u64>,
-    /// The most descriptors that a worker may have (`RLIMIT_NOFILE`); `None`: as many as the supervisor.
+    /// The most descriptors of a worker (`RLIMIT_NOFILE`); `None`: the supervisor's limit.
     pub max_open_files: Option<u64>,
-    /// The most processes and threads that the user of its workers may have, in and out of the pool, when a worker starts another one
-    /// (`RLIMIT_NPROC`); `None`: as many as the supervisor's limit says.
+    /// The most processes and threads of the workers' user, in and outside of the pool, at the time
+    /// when a worker starts another one (`RLIMIT_NPROC`); `None`: the supervisor's limit.
     pub max_processes: Option<u64>,
-    /// The most bytes of the core file of a worker that crashes (`RLIMIT_CORE`); `None`: as many as the supervisor's limit says.
+    /// The most bytes of the core file of a worker that crashes (`RLIMIT_CORE`); `None`: the
+    /// supervisor's limit.
     pub max_core: Option<u64>,
-    /// What all processes of the pool together may use.
+    /// The limits of all processes of the pool together.
     pub group: GroupLimits,
-    /// Whether programs that scripts start get no privileges by being setuid, and scripts cannot signal processes of other pools and of
-    /// the server.
+    /// Denies privileges to setuid programs that scripts start, and denies scripts signals to
+    /// processes of other pools and of the server.
     pub no_new_privileges: bool,
-    /// The request path, on every site whose scripts the pool runs, that is answered with the state of the pool; `None`: none.
+    /// The request path, on every site whose scripts the pool runs, for the state of the pool;
+    /// `None`: no such path.
     pub status_path: Option<String>,
-    /// The request path, on every site whose scripts the pool runs, that is answered with `ping_response`; `None`: none.
+    /// The request path, on every site whose scripts the pool runs, for `ping_response`; `None`: no
+    /// such path.
     pub ping_path: Option<String>,
     /// The body of the response for `ping_path`.
     pub ping_response: String,
-    /// What keeps a file as the script read it until it is sent.
+    /// The protection of a file against changes until it is sent.
     pub snapshot: Snapshot,
 }
 
 impl PoolConfig {
-    /// The default of [`max_waiting`](Self::max_waiting). At 4096 requests a client has left long before its turn comes.
+    /// The default of [`max_waiting`](Self::max_waiting). A client behind 4096 waiting requests
+    /// leaves long before its turn comes.
     pub const MAX_WAITING: u64 = 4096;
 
-    /// A pool of this name and these workers: every other value is its default.
+    /// A pool with this name and these workers; the other values are defaults.
     #[must_use]
     pub fn new(name: &str, workers: Workers) -> Self {
         Self {
@@ -113,7 +124,7 @@ impl PoolConfig {
         }
     }
 
-    /// What its processes are confined to.
+    /// The limits that each of its processes is started with.
     #[must_use]
     pub fn confines(&self) -> Confines<'_> {
         Confines {
@@ -127,7 +138,7 @@ impl PoolConfig {
         }
     }
 
-    /// PHP workers to start with.
+    /// The number of PHP workers at the start.
     #[must_use]
     pub fn first_workers(&self) -> usize {
         match self.workers {
@@ -137,7 +148,7 @@ impl PoolConfig {
         }
     }
 
-    /// Processes of its program.
+    /// The number of processes of its program; 0 for a pool of PHP workers.
     #[must_use]
     pub fn processes(&self) -> usize {
         match self.workers {
@@ -146,13 +157,13 @@ impl PoolConfig {
         }
     }
 
-    /// PHP workers that there may be at a time.
+    /// The largest number of PHP workers at a time.
     #[must_use]
     pub fn most_workers(&self) -> usize {
         self.bounds().map_or_else(|| self.first_workers(), |bounds| bounds.max)
     }
 
-    /// Between which numbers of workers the front chooses, unless the operator has chosen.
+    /// The bounds between which the front chooses the number of workers; `None` for a fixed number.
     #[must_use]
     pub fn bounds(&self) -> Option<Bounds> {
         match self.workers {
@@ -166,12 +177,12 @@ impl PoolConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerScript {
-    /// Its file, outside of any `chroot`.
+    /// The path of its file, outside of any `chroot`.
     #[serde(with = "crate::path::one")]
     pub file: PathBuf,
-    /// Bytes of PHP's memory after which a worker is replaced, when its request has ended; `None`: any.
+    /// Bytes of PHP's memory above which a worker is replaced after its request; `None`: no limit.
     pub max_memory: Option<u64>,
-    /// Time after which a worker is replaced, when its request has ended; `None`: any.
+    /// Age after which a worker is replaced after its request; `None`: no limit.
     pub max_age: Option<Duration>,
     /// Folders; when a source file below them changes, the workers are replaced.
     #[serde(with = "crate::path::list")]
@@ -186,7 +197,8 @@ impl WorkerScript {
     }
 }
 
-/// A program that answers FastCGI requests. Each process gets the listening socket of its pool as descriptor 0.
+/// A program that answers FastCGI requests. Each process gets the listening socket of its pool as
+/// descriptor 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
@@ -195,50 +207,50 @@ pub struct Program {
     pub file: PathBuf,
     /// Its name and arguments as the operator wrote them; not empty.
     pub command: Vec<String>,
-    /// Requests that one of its processes serves at a time; `None`: that is found out.
+    /// Requests that one of its processes serves at a time; `None`: the server finds it out.
     pub requests_per_process: Option<u32>,
 }
 
 impl Program {
-    /// Where programs are looked for whose name has no slash, and the `PATH` of their processes, unless the pool's environment has
-    /// one.
+    /// The folders in which programs without a slash in their name are looked up. Also the `PATH`
+    /// of their processes, unless the pool's environment has one.
     pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 }
 
-/// Where scripts are logged that run for long.
+/// The log of slow scripts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlowLog {
-    /// How long: a script that has worked on its request for this time is logged once, with its PHP backtrace, and goes on. Not
-    /// zero.
+    /// Time after which a script that still works on its request is logged once, with its PHP
+    /// backtrace. The script goes on. Not zero.
     pub after: Duration,
     /// The file, opened for appending by the user who started the server.
     #[serde(with = "crate::path::one")]
     pub path: PathBuf,
 }
 
-/// How many workers there are.
+/// The number of workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Workers {
-    /// Always this many.
+    /// A constant number.
     Fixed(u16),
     /// As many as requests need.
     Auto(Bounds),
 }
 
-/// Between which numbers of workers to choose.
+/// The bounds of the number of workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bounds {
-    /// Kept even while no request comes. With 0 an idle pool has no process at all.
+    /// The number that stays while no request comes. With 0 an idle pool has no process at all.
     pub min: usize,
-    /// Never exceeded.
+    /// The largest number.
     pub max: usize,
-    /// Workers beyond `min` that had no request for this long are ended.
+    /// Idle timeout of the workers beyond `min`.
     pub idle: Duration,
 }
 
-/// What keeps a file as the script read it until it is sent.
+/// The protection of a file, as the script read it, against changes until it is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Snapshot {
     /// A read lease on the file.

@@ -1,4 +1,4 @@
-//! Proxies whose word about the client is taken, and the networks that they are in.
+//! Proxies whose statements about the client are trusted, and their networks.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::route::Network;
 
-/// Proxies whose word about the client is taken.
+/// Proxies whose statements about the client are trusted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrustedProxies {
-    /// The networks of proxies that come over TCP.
+    /// The networks of proxies that connect over TCP.
     pub networks: Vec<Network>,
-    /// Whether every process that can connect to a UNIX listener is one.
+    /// True if every process that can connect to a UNIX listener is trusted.
     pub unix: bool,
-    /// Where in a request they say who the client is. Only one place is read: a proxy that writes one of them passes the
-    /// other on as the client has sent it.
+    /// The request fields that are read. Only one kind is read: a proxy that writes one of them
+    /// passes on the other as the client sent it.
     pub fields: ProxyFields,
 }
 
@@ -31,13 +31,13 @@ pub enum ProxyFields {
 }
 
 impl TrustedProxies {
-    /// Whether no client is a trusted proxy.
+    /// True if no client is a trusted proxy.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.networks.is_empty() && !self.unix
     }
 
-    /// Whether `address` is a trusted proxy's.
+    /// True if `address` belongs to a trusted proxy.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.networks.iter().any(|network| network.contains(address))
@@ -58,7 +58,8 @@ impl TrustedProxies {
 }
 
 impl Network {
-    /// Whether `address` is in the network. An IPv4 address may be written as one of IPv6 (`::ffff:192.0.2.1`).
+    /// True if `address` is in the network. An IPv4 address may be written as IPv6
+    /// (`::ffff:192.0.2.1`).
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let differs = |ours: u128, theirs: u128, bits: u8| {

@@ -6,30 +6,31 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// An application that speaks HTTP, SCGI or AJP, and how it is asked.
+/// An application that speaks HTTP, SCGI or AJP, and the settings of requests to it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proxy {
-    /// Where it listens.
+    /// The address.
     pub address: ProxyAddress,
-    /// What it speaks.
+    /// The protocol.
     pub protocol: ProxyProtocol,
-    /// What it is told about the client.
+    /// The fields that tell it about the client.
     pub forwarded: ForwardedFields,
-    /// Whether a new connection begins with a header of the PROXY protocol, which names the client. Such a connection serves one request.
+    /// New connections begin with a header of the PROXY protocol, which names the client. Such a
+    /// connection serves one request.
     pub proxy_protocol: bool,
     /// Time limits.
     pub timeouts: ProxyTimeouts,
 }
 
-/// Where an application listens. Written behind the scheme of its URL.
+/// The address of an application, which stands behind the scheme of its URL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ProxyAddress {
     /// A UNIX socket.
     Unix(#[serde(with = "crate::path::one")] PathBuf),
     /// A host, by name or number, and a port.
     Tcp(String),
-    /// On the hosts of the upstream with this name.
+    /// The hosts of the upstream with this name.
     Upstream(String),
 }
 
@@ -43,23 +44,23 @@ impl fmt::Display for ProxyAddress {
     }
 }
 
-/// What an application speaks.
+/// The protocol of an application.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ProxyProtocol {
     /// HTTP/1.1.
     Http {
         /// The `Host` field of requests.
         host: ProxyHost,
-        /// `None`: in the clear.
+        /// `None`: without TLS.
         tls: Option<ProxyTls>,
-        /// Whether clients may change to another protocol, such as WebSocket.
+        /// Lets clients change to another protocol, such as WebSocket.
         upgrade: bool,
     },
     /// SCGI.
     Scgi,
     /// AJP 1.3.
     Ajp {
-        /// What the application demands of servers that ask it.
+        /// The secret that the application demands from servers.
         secret: Option<String>,
         /// The largest packet, in bytes.
         packet_size: usize,
@@ -69,7 +70,7 @@ pub enum ProxyProtocol {
 /// The `Host` field of requests that are passed on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ProxyHost {
-    /// The host that the client asked for.
+    /// The host that the client named.
     Client,
     /// The host and port of the application.
     Upstream,
@@ -77,16 +78,17 @@ pub enum ProxyHost {
     Fixed(String),
 }
 
-/// How an application is met under TLS.
+/// TLS to an application.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProxyTls {
-    /// The name that its certificate must have, and that it is told (SNI).
+    /// The name that its certificate must have, and that the handshake names (SNI).
     pub server_name: String,
-    /// A file in PEM with the roots that its certificate must lead to; `None`: those of the system.
+    /// A PEM file with the root certificates that its certificate must lead to; `None`: the
+    /// system's.
     #[serde(with = "crate::path::optional")]
     pub roots: Option<PathBuf>,
-    /// Whether its certificate is checked.
+    /// Checks the application's certificate.
     pub verify: bool,
 }
 
@@ -97,7 +99,7 @@ pub enum ForwardedFields {
     XForwarded,
     /// `Forwarded` (RFC 7239).
     Forwarded,
-    /// None; what the client has sent of them is passed on.
+    /// None; fields that the client sent are passed on.
     Off,
 }
 
@@ -105,15 +107,15 @@ pub enum ForwardedFields {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProxyTimeouts {
-    /// Until it has taken a connection; TLS included.
+    /// Until the connection is made, with its TLS handshake.
     pub connect: Duration,
     /// From the request to the first byte of the response.
     pub first_byte: Duration,
-    /// How long it may neither send anything nor take anything of the request.
+    /// While the application neither sends anything nor reads anything of the request.
     pub silence: Duration,
-    /// From the request to the end of the response; `None`: any.
+    /// From the request to the end of the response; `None`: no limit.
     pub total: Option<Duration>,
-    /// How long nothing may pass in either direction after a change of the protocol.
+    /// Without a byte in either direction after a change of the protocol.
     pub tunnel: Duration,
 }
 

@@ -1,8 +1,9 @@
-//! Routes of a site: which requests they concern, what they change, and who answers.
+//! Routes of a site: conditions, rules and handlers.
 //!
-//! A site tries its routes in order. A route whose conditions all hold applies its [`Rules`]; if it has a [`Handler`], that
-//! handler answers and no further route is tried, else the next route sees the request as the rules have left it. A request
-//! that no handler took gets what the site's folder has at its path.
+//! A site tries its routes in order. A route whose conditions all hold applies its [`Rules`]; if it
+//! has a [`Handler`], the handler answers and no further route is tried. Otherwise the next route
+//! sees the request as the rules left it. The path of a request without a handler is looked up in
+//! the site's folder.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -16,29 +17,31 @@ use crate::compression::Compress;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
-    /// Where the operator wrote it, for the log: `sendoff.toml:14`, `--deny /private`.
+    /// The place in the configuration, for the log: `sendoff.toml:14`, `--deny /private`.
     pub origin: String,
-    /// The requests that it concerns.
+    /// The conditions of the requests that it concerns.
     pub conditions: Conditions,
-    /// What it changes.
+    /// The changes that it makes.
     pub rules: Rules,
-    /// Who answers; `None`: the routes that follow decide.
+    /// The handler that answers; `None`: the next routes decide.
     pub handler: Option<Handler>,
 }
 
-/// Which requests a route concerns. Every condition that is given must hold; of a list, one element suffices. Without any
-/// condition the route concerns all requests. Paths are compared decoded and normalised.
+/// Conditions on a request. Every condition that is given must hold; one matching element of a list
+/// suffices. Without any condition the route concerns all requests. Paths are compared decoded and
+/// normalised.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conditions {
     /// Complete paths.
     pub paths: Vec<String>,
-    /// Folders: the path itself and everything beneath it. They begin with a slash and do not end with one; "" is the
-    /// whole site.
+    /// Folders: the path itself and everything beneath it. They begin with a slash and do not end
+    /// with one; "" is the whole site.
     pub prefixes: Vec<String>,
     /// Endings of the last segment of the path, with their dot, compared without regard to case.
     pub extensions: Vec<String>,
-    /// A PCRE2 expression that matches anywhere in the path. Its groups are `$1` to `$9` in the route's texts.
+    /// A PCRE2 expression that matches anywhere in the path. Its groups are `$1` to `$9` in the
+    /// route's texts.
     pub expression: Option<String>,
     /// Methods; `GET` includes `HEAD`.
     pub methods: Vec<String>,
@@ -52,61 +55,68 @@ pub struct Conditions {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FieldCondition {
-    /// The name; of a field without regard to case.
+    /// The name; a field's name is compared without regard to case.
     pub name: String,
-    /// A PCRE2 expression for the value; `None`: it must be there. A field that is absent matches no expression.
+    /// A PCRE2 expression for the value; `None`: the field must be present. A missing field matches
+    /// no expression.
     pub value: Option<String>,
-    /// The condition holds if the rest of it does not.
+    /// Inverts the condition.
     pub negated: bool,
 }
 
-/// What a route changes. In its texts `$path`, `$query`, `$host`, `$scheme`, `$uri` (path and query as sent), `$remote_addr`
-/// and `$1` to `$9` stand for parts of the request; `$$` is a dollar sign.
+/// Changes by a route. In its texts `$path`, `$query`, `$host`, `$scheme`, `$uri` (path and query
+/// as sent), `$remote_addr` and `$1` to `$9` stand for parts of the request; `$$` is a dollar sign.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rules {
     /// The new path and, behind `?`, the new query; without `?` the query stays.
     pub rewrite: Option<String>,
-    /// Candidates for the new path, tried in order. A candidate that ends with a slash must be a folder, any other a file. The
-    /// last candidate is not looked up: it is a path, which is taken as a rewrite, or `=STATUS`.
+    /// Candidates for the new path, tried in order. A candidate that ends with a slash must be a
+    /// folder, any other a file. The last candidate is used without a check: a path, as in
+    /// `rewrite`, or `=STATUS`.
     pub try_files: Vec<String>,
-    /// Clients are answered with 404: only applications lead requests here, by `X-Accel-Redirect` and `X-Reproxy-URL`.
+    /// Clients get 404: only applications lead requests here, by `X-Accel-Redirect` and
+    /// `X-Reproxy-URL`.
     pub internal: bool,
-    /// Whether applications may name files and URLs in response fields; `None`: as earlier routes say, or those that are no proxies.
+    /// Lets applications name files and URLs in response fields; `None`: the value of earlier
+    /// routes, or only applications that are no proxies.
     pub name_files: Option<bool>,
     /// Changes of request fields, in order.
     pub request_headers: Vec<HeaderRule>,
     /// Changes of response fields, in order.
     pub response_headers: Vec<HeaderRule>,
-    /// What caches are told, unless the application says so itself.
+    /// `Cache-Control`, unless the application sets it itself.
     pub cache: Option<Cache>,
-    /// Whether pages of applications are kept for other requests; `None`: as earlier routes say, or they are not.
+    /// The use of the page cache; `None`: the value of earlier routes, or `Off`.
     pub page_cache: Option<PageCache>,
-    /// Whether clients may have kept pages forgotten by `PURGE`; `None`: as earlier routes say, or they may not.
+    /// Lets clients remove cached pages by `PURGE`; `None`: the value of earlier routes, or false.
     pub purge: Option<bool>,
-    /// Which responses are compressed; `None`: those that the site says.
+    /// The responses that are compressed; `None`: the site's choice.
     pub compress: Option<Compress>,
-    /// CGI parameters for scripts: names and texts. They replace the server's own of the same name.
+    /// CGI parameters for scripts: names and texts. They replace the server's own parameters of the
+    /// same name.
     pub params: Vec<(String, String)>,
-    /// Bytes of a request body.
+    /// The largest request body, in bytes.
     pub max_body: Option<u64>,
-    /// Whether an application gets the request body while it arrives; `None`: as a route before says, or when it is complete.
+    /// Passes the request body to an application while it arrives; `None`: the value of earlier
+    /// routes, or when the body is complete.
     pub stream_body: Option<bool>,
-    /// How long a script may send nothing; zero: for ever.
+    /// The longest time without output of a script; zero: no limit.
     pub request_timeout: Option<Duration>,
-    /// How often one client may ask; `None`: as often as it likes.
+    /// The request rate of one client; `None`: no limit.
     pub rate: Option<Rate>,
-    /// Requests of one client that may be under way at a time; `None`: as many as it likes.
+    /// Requests of one client in flight at a time; `None`: no limit.
     pub concurrency: Option<u32>,
-    /// Whether the request is logged; `None`: as the site says.
+    /// Writes the request to the access log; `None`: the site's choice.
     pub access_log: Option<bool>,
-    /// A name and a password are asked for.
+    /// Users and passwords for the request.
     pub auth: Option<BasicAuth>,
-    /// An application that is asked whether the client may have what it asks for.
+    /// The application that decides whether the client may make the request.
     pub authorize: Option<Authorizer>,
-    /// The number in `Site::fastcgi` of the application that gets static files as the data of a filter (FastCGI 1.0 §6.4).
+    /// The number in `Site::fastcgi` of the application that gets static files as the data of a
+    /// filter (FastCGI 1.0 §6.4).
     pub filter: Option<usize>,
-    /// Which addresses may ask; `None`: all.
+    /// The client addresses that are allowed; `None`: all.
     pub clients: Option<Clients>,
     /// Lua scripts that run, in order, before the handler; one of them may answer.
     #[serde(with = "crate::path::list")]
@@ -129,43 +139,45 @@ pub enum HeaderRule {
     Remove(String),
 }
 
-/// What caches are told.
+/// `Cache-Control` and `Expires` of responses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cache {
-    /// `Cache-Control: max-age` and `Expires`; `None`: neither.
+    /// `Cache-Control: max-age` and `Expires`; `None`: neither field.
     pub max_age: Option<Duration>,
     /// Further directives of `Cache-Control`: `public`, `immutable`, `no-store`.
     pub directives: Vec<String>,
 }
 
-/// Whether pages of applications are kept for other requests (docs/page-cache.md).
+/// The use of the page cache for pages of applications (docs/page-cache.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PageCache {
-    /// They are not.
+    /// Pages are not kept.
     Off,
-    /// They are.
+    /// Pages are kept for other requests.
     On(Keeping),
 }
 
-/// Which pages are kept, and for how long.
+/// The pages that are kept, and the time for which they are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Keeping {
-    /// How long a page is fresh of which the application says nothing; `None`: only pages are kept of which it does.
+    /// The lifetime of a page for which the application gives none; `None`: such a page is not
+    /// kept.
     pub fresh: Option<Duration>,
-    /// How long afterwards the page may be sent while it is made anew, or if that fails; zero: as the application says.
+    /// Time after `fresh` in which the page may be sent while it is made anew, or if that fails;
+    /// zero: as the application says.
     pub stale: Duration,
-    /// Whether requests with cookies get the same pages as those without.
+    /// Serves requests with cookies the same pages as requests without.
     pub cookies: bool,
 }
 
-/// How often one client may ask: a bucket of tokens, of which each request takes one. A client is an IPv4 address, or the network
-/// of 64 bits of an IPv6 address.
+/// The request rate of one client: a token bucket from which each request takes one token. A client
+/// is an IPv4 address, or the /64 network of an IPv6 address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
-    /// After this time there is another token. Not zero.
+    /// The time for one new token. Not zero.
     pub interval: Duration,
     /// Tokens in a full bucket. Not zero.
     pub burst: u32,
@@ -175,9 +187,10 @@ pub struct Rate {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BasicAuth {
-    /// What the client shows its user.
+    /// The name of the protected area, which browsers show when they ask for the password.
     pub realm: String,
-    /// Lines `NAME:HASH`, as `htpasswd` writes them (bcrypt, apr1, sha).
+    /// A file of lines `NAME:HASH`, as `htpasswd` writes them.
+    /// [`PasswordHash`](crate::PasswordHash) has the kinds of hashes.
     #[serde(with = "crate::path::one")]
     pub users: PathBuf,
 }
@@ -186,22 +199,23 @@ pub struct BasicAuth {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Authorizer {
-    /// The number in `Site::fastcgi`.
+    /// Its number in `Site::fastcgi`.
     pub application: usize,
-    /// The script that it runs (`SCRIPT_FILENAME`); `None`: it is told of the file at the request's path.
+    /// The script that it runs (`SCRIPT_FILENAME`); `None`: the file at the request's path.
     #[serde(with = "crate::path::optional")]
     pub script: Option<PathBuf>,
 }
 
-/// Which addresses may ask. The longest network that contains the address decides; without one, `otherwise`.
+/// Client addresses that are allowed. The longest network that contains the address decides;
+/// without one, `otherwise`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clients {
-    /// May ask.
+    /// Networks that are allowed.
     pub allow: Vec<Network>,
-    /// May not.
+    /// Networks that are denied.
     pub deny: Vec<Network>,
-    /// Whether an address in none of the networks may ask.
+    /// Allows an address in none of the networks.
     pub otherwise: bool,
 }
 
@@ -215,28 +229,28 @@ pub struct Network {
     pub prefix: u8,
 }
 
-/// Who answers a request.
+/// The handler that answers a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Handler {
-    /// The file at the path. What looks like a script is refused.
+    /// The file at the path. Files that look like scripts are refused.
     Static,
-    /// A PHP worker runs the script at the path, or this one.
+    /// A PHP script, run by a worker.
     Php {
         /// The number of its pool.
         pool: usize,
-        /// A path of the site; `None`: the request's.
+        /// The path of the script on the site; `None`: the request's path.
         script: Option<String>,
     },
     /// A FastCGI application.
     FastCgi {
-        /// The number in `Site::fastcgi`.
+        /// Its number in `Site::fastcgi`.
         application: usize,
-        /// Whether the path must lead to a file of the site.
+        /// The path must lead to a file of the site.
         only_files: bool,
     },
     /// An application that speaks HTTP, SCGI or AJP.
     Proxy {
-        /// The number in `Site::proxies`.
+        /// Its number in `Site::proxies`.
         proxy: usize,
     },
     /// A redirect (RFC 9110 §15.4).
@@ -262,8 +276,8 @@ pub enum Handler {
     },
     /// The metrics of the server.
     Metrics,
-    /// The page with its figures.
+    /// The page with live figures of the server.
     StatusPage,
-    /// Whether the server takes requests, for load balancers.
+    /// The readiness check for load balancers.
     Ready,
 }

@@ -1,4 +1,4 @@
-//! How the configuration gets into another process: in a file without a name whose bytes are final.
+//! Transfer of the configuration to other processes: an unnamed file whose bytes are final.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,15 +10,16 @@ use sendoff_sys::memfd;
 use crate::config::Config;
 use crate::error::Error;
 
-/// Size limit of a configuration, in bytes. A command line is far below it: `ARG_MAX` is usually 2 MiB.
+/// Size limit of a configuration, in bytes. A command line is far below it: `ARG_MAX` is usually 2
+/// MiB.
 const MAX_LEN: u64 = 64 << 20;
 
 impl Config {
-    /// Writes the configuration to a file that exists in memory only and that no process can change any more. Children
-    /// inherit the descriptor if its close-on-exec flag is cleared.
+    /// Writes the configuration to a file that exists in memory only and that no process can change
+    /// afterwards. Children inherit the descriptor if its close-on-exec flag is cleared.
     ///
     /// # Errors
-    /// The system has no descriptor or memory for it.
+    /// The system has no descriptor or memory for the file.
     pub fn seal(&self) -> Result<OwnedFd, Error> {
         let text = serde_json::to_vec_pretty(self).map_err(Error::Foreign)?;
         let file = memfd::sealed(c"sendoff-config", text.len() as u64, |file| {
@@ -27,8 +28,9 @@ impl Config {
         Ok(file)
     }
 
-    /// Reads what [`seal`](Self::seal) wrote. From the beginning, wherever the offset of the descriptor is: the offset
-    /// belongs to all processes that inherited the file, and a child that is started again reads it again.
+    /// Reads the file that [`seal`](Self::seal) wrote, from its beginning, without the descriptor's
+    /// offset: the offset is shared by all processes that inherited the file, and a child that is
+    /// started again reads the file again.
     ///
     /// # Errors
     /// The descriptor cannot be read, or does not hold a configuration.

@@ -19,47 +19,53 @@ use crate::tls::Tls;
 pub struct Site {
     /// Its name in logs.
     pub name: String,
-    /// The hosts that it answers for; empty: every host that no other site on the listener answers for.
+    /// The hosts that it answers for; empty: every host that no other site on the listener answers
+    /// for.
     pub hosts: Vec<Host>,
     /// The numbers of its listeners in `Config::listen`.
     pub listeners: Vec<usize>,
-    /// How it is met on those of its listeners that speak TLS; `None`: it has none.
+    /// TLS on its listeners with TLS; `None`: the site has no certificate.
     pub tls: Option<Tls>,
-    /// The port that requests in the clear are redirected to, by https; `None`: they are answered.
+    /// The port of https to which requests without TLS are redirected; `None`: such requests are
+    /// answered.
     pub https_port: Option<u16>,
     /// The value of `Strict-Transport-Security` (RFC 6797), sent under TLS.
     pub hsts: Option<String>,
     /// The folder with static files and scripts.
     #[serde(with = "crate::path::one")]
     pub root: PathBuf,
-    /// The path of the root with symbolic links, if it has some: when they lead elsewhere, so does the site.
+    /// The path of the root with its symbolic links, if it has some: when the links change, the
+    /// site has a new root.
     #[serde(with = "crate::path::optional")]
     pub root_link: Option<PathBuf>,
-    /// Folders outside the root that stand at a path of the site, the longest path first.
+    /// Folders outside the root that are served at a path of the site, the longest path first.
     pub aliases: Vec<Alias>,
-    /// Where symbolic links may lead.
+    /// The allowed targets of symbolic links.
     pub symlinks: Symlinks,
-    /// Folders outside the root that symbolic links may lead to in any case.
+    /// Folders outside the root that symbolic links may always lead to.
     #[serde(with = "crate::path::list")]
     pub follow: Vec<PathBuf>,
-    /// Names of the files that stand for their folder, in order.
+    /// Names of index files, in order.
     pub index: Vec<String>,
-    /// Which script answers for paths that lead nowhere.
+    /// The script that answers for paths that lead to no file.
     pub front_controller: FrontController,
     /// Lua scripts that run before the routes are tried, in order.
     #[serde(with = "crate::path::list")]
     pub lua_before: Vec<PathBuf>,
-    /// In order.
+    /// The routes, in the order in which they are tried.
     pub routes: Vec<Route>,
-    /// Exceptions from what is never served: names (`composer.json`) or endings (`*.sql`) of files and folders.
+    /// Exceptions from the files that are never served: names (`composer.json`) or endings
+    /// (`*.sql`) of files and folders.
     pub serve: Vec<String>,
-    /// Whether a script runs if the user of its workers may write to the root, to a folder above the script, or to the script itself.
+    /// Runs a script even if the user of its workers may write to the root, to a folder above the
+    /// script, or to the script itself.
     pub scripts_in_writable_folders: bool,
-    /// The only scripts that run: paths, or folders with a slash at the end; empty: all. Others are refused.
+    /// The only scripts that run: paths, or folders with a slash at the end; empty: all. Others are
+    /// refused.
     pub php_only: Vec<String>,
     /// Media types by ending (without its dot) on top of the built-in ones.
     pub media_types: Vec<(String, String)>,
-    /// Which responses are compressed, and how.
+    /// Compression of responses.
     pub compression: Compression,
     /// Pages of the site for error statuses.
     pub error_pages: Vec<ErrorPage>,
@@ -68,39 +74,40 @@ pub struct Site {
     pub maintenance: Option<PathBuf>,
     /// `SERVER_SOFTWARE`; `None`: the server's name and version.
     pub server_software: Option<String>,
-    /// Whether `.htaccess` files are obeyed.
+    /// The use of `.htaccess` files.
     pub htaccess: Htaccess,
-    /// Where its requests are logged.
+    /// The access log.
     pub access_log: SiteLog,
-    /// The number of the pool that runs its scripts, in `Config::pools`; `None`: FastCGI applications answer for all of them.
+    /// The number in `Config::pools` of the pool that runs its scripts; `None`: FastCGI
+    /// applications answer for all of them.
     pub pool: Option<usize>,
-    /// The worker script that answers what leads to no file, in place of a script of its own; `None`: there is none.
+    /// The worker script that answers for paths that lead to no file.
     pub worker: Option<SiteWorker>,
-    /// FastCGI applications and what each answers, in the order of the command line.
+    /// FastCGI applications and the requests for each, in the order of the configuration.
     pub fastcgi: Vec<Attachment>,
-    /// How long a FastCGI application may be silent while it has a request.
+    /// The longest time in which a FastCGI application may send nothing while it has a request.
     pub fastcgi_timeout: Duration,
     /// Applications that routes pass requests on to.
     pub proxies: Vec<Proxy>,
     /// Folders outside the root whose files applications may name in `X-Sendfile`.
     #[serde(with = "crate::path::list")]
     pub sendfile_from: Vec<PathBuf>,
-    /// What URIs in `X-Accel-Redirect` stand for, longest prefix first.
+    /// Folders by the prefix of URIs in `X-Accel-Redirect`, longest prefix first.
     pub accel: Vec<Accel>,
-    /// How responses leave the workers.
+    /// The way of responses out of the workers.
     pub delivery: Delivery,
-    /// Whether FastCGI applications on this host may open links and hand files over on them.
+    /// Lets FastCGI applications on this host open links and hand over files on them.
     pub channel: bool,
 }
 
 impl Site {
-    /// Whether the pool with this number runs its scripts, or its worker script.
+    /// True if the pool with this number runs the site's scripts or its worker script.
     #[must_use]
     pub fn has_pool(&self, pool: usize) -> bool {
         self.pool == Some(pool) || self.worker.as_ref().is_some_and(|worker| worker.pool == pool)
     }
 
-    /// A site with nothing but its folder: every other value is its default.
+    /// A site with this folder; the other values are defaults.
     #[must_use]
     pub fn new(root: PathBuf) -> Self {
         let controller = Controller { folder: String::new(), script: "/index.php".to_owned() };
@@ -143,16 +150,18 @@ impl Site {
     }
 }
 
-/// Whether `.htaccess` files are obeyed.
+/// The use of `.htaccess` files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Htaccess {
-    /// They are not looked at.
+    /// The server does not look for them.
     Ignored,
-    /// They are, and answer for everything, as in Apache.
+    /// They decide everything, as in Apache.
     Obeyed,
-    /// They are where one lies on the way to what a request asks for. Elsewhere the site answers as if there were none.
+    /// They decide for a path on which one lies. For other paths the site answers as with
+    /// `Ignored`.
     WhereFound {
-        /// The front controller is the default one: it gives way to files that say what answers for paths that lead nowhere.
+        /// The front controller is the default one: an `.htaccess` file that names a script for
+        /// paths without a file takes precedence.
         yields: bool,
     },
 }
@@ -162,11 +171,11 @@ pub enum Htaccess {
 pub enum Host {
     /// This name or address, in lower case, without a port.
     Exact(String),
-    /// Every name that ends so: `.example.org` for `*.example.org`.
+    /// Every name with this ending: `.example.org` for `*.example.org`.
     Beneath(String),
 }
 
-/// A folder outside the root that stands at a path of the site.
+/// A folder outside the root that is served at a path of the site.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Alias {
@@ -177,25 +186,26 @@ pub struct Alias {
     pub folder: PathBuf,
 }
 
-/// Where symbolic links may lead, beside the root, aliases and the folders that are named.
+/// The allowed targets of symbolic links, beside the root, aliases and the folders that are named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Symlinks {
-    /// Nowhere else.
+    /// No others.
     Inside,
-    /// To what belongs to the owner of the link.
+    /// Files that belong to the owner of the link.
     Owner,
-    /// Anywhere.
+    /// All files.
     Any,
 }
 
-/// Which script answers for paths that lead nowhere.
+/// The script that answers for paths that lead to no file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FrontController {
-    /// None: 404.
+    /// No script: the answer is 404.
     Off,
-    /// The nearest `index.php` in the folder of the path or one above it.
+    /// The `index.php` in the folder of the path, or in the nearest folder above it.
     Nearest,
-    /// Controllers by folder, the longest folder first. The first controller whose folder contains the path answers.
+    /// Controllers by folder, the longest folder first. The first controller whose folder contains
+    /// the path answers.
     Listed(Vec<Controller>),
 }
 
@@ -203,12 +213,14 @@ pub enum FrontController {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SiteWorker {
-    /// The number of its pool, in `Config::pools`, which has a [`WorkerScript`](crate::WorkerScript).
+    /// The number in `Config::pools` of its pool, which has a
+    /// [`WorkerScript`](crate::WorkerScript).
     pub pool: usize,
-    /// The script, as that pool has it.
+    /// The path of the script, equal to the pool's.
     #[serde(with = "crate::path::one")]
     pub file: PathBuf,
-    /// Whether it is the front controller, too. Otherwise it gets the requests that lead to its file.
+    /// True if it is also the front controller. Otherwise it gets only requests that lead to its
+    /// file.
     pub is_controller: bool,
 }
 
@@ -232,11 +244,11 @@ pub struct ErrorPage {
     pub path: String,
 }
 
-/// A beginning of URIs in `X-Accel-Redirect` and the folder it stands for.
+/// A prefix of URIs in `X-Accel-Redirect`, and its folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Accel {
-    /// The beginning, which starts with a slash.
+    /// The prefix, which begins with a slash.
     pub prefix: String,
     /// The folder.
     #[serde(with = "crate::path::one")]
@@ -256,10 +268,10 @@ impl FromStr for Accel {
     }
 }
 
-/// How responses leave the workers.
+/// The way of responses out of the workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Delivery {
-    /// Whatever is cheapest for the response.
+    /// The cheapest way for each response.
     Auto,
     /// As `Auto`, and workers write every large response to the client themselves.
     Direct,
@@ -271,31 +283,32 @@ pub enum Delivery {
     Relay,
 }
 
-/// When a worker gets the client's socket along with a request.
+/// The condition on which a worker gets the client's socket along with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direct {
     /// Every byte passes through the front.
     Never,
-    /// When its script made large responses before.
+    /// The script made large responses before.
     Auto,
-    /// Whenever it can be.
+    /// Always, where it is possible.
     Always,
 }
 
 impl Delivery {
-    /// Whether workers may hand files over; otherwise every byte of their output passes through the link.
+    /// True if workers may hand over files; otherwise every byte of their output passes through the
+    /// link.
     #[must_use]
     pub fn accepts_files(self) -> bool {
         self != Self::Relay
     }
 
-    /// Whether workers may put generated bytes into shared memory.
+    /// True if workers may put generated bytes into shared memory.
     #[must_use]
     pub fn accepts_regions(self) -> bool {
         matches!(self, Self::Auto | Self::Direct | Self::Region)
     }
 
-    /// Whether workers may write to clients themselves.
+    /// The condition on which workers may write to clients themselves.
     #[must_use]
     pub fn direct(self) -> Direct {
         match self {
@@ -312,23 +325,25 @@ impl Delivery {
 pub struct Attachment {
     /// The requests it answers.
     pub matching: Matching,
-    /// Where it listens.
+    /// Its address.
     pub address: Address,
 }
 
-/// Which requests go to a FastCGI application.
+/// The requests for a FastCGI application.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Matching {
-    /// Files of the site with this ending, which begins with a dot, and what follows them in a path.
+    /// Files of the site with this ending, which begins with a dot, and paths that continue behind
+    /// such a file.
     Ending(String),
-    /// Everything beneath this path, which begins with a slash and does not end with one: "" is the whole site.
+    /// Everything beneath this path, which begins with a slash and does not end with one: "" is the
+    /// whole site.
     Prefix(String),
     /// Only the requests that routes send to it.
     Routes,
 }
 
 impl Attachment {
-    /// Whether the application answers every request that PHP workers could.
+    /// True if the application answers every request that PHP workers could answer.
     #[must_use]
     pub fn replaces_workers(&self) -> bool {
         match &self.matching {
@@ -356,7 +371,7 @@ impl FromStr for Attachment {
     }
 }
 
-/// Where a FastCGI application listens.
+/// The address of a FastCGI application.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Address {
     /// A UNIX socket.
@@ -365,7 +380,8 @@ pub enum Address {
     Tcp(String),
     /// The socket of the pool with this name, which has a program.
     Pool(String),
-    /// The hosts of the upstream with this name, in [`Config::upstreams`](crate::Config::upstreams).
+    /// The hosts of the upstream with this name, in
+    /// [`Config::upstreams`](crate::Config::upstreams).
     Upstream(String),
 }
 

@@ -123,7 +123,7 @@ fn what_was_sealed_is_read_again_and_again() {
     let config = config();
     let sealed = config.seal().unwrap();
     let mut inherited = std::fs::File::from(sealed.try_clone().unwrap());
-    // A process that shares the descriptor has read to its end.
+    // Another process that shares the descriptor has read to its end.
     inherited.seek(SeekFrom::End(0)).unwrap();
     for _ in 0..2 {
         assert_eq!(Config::read(sealed.try_clone().unwrap()).unwrap(), config);

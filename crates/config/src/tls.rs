@@ -1,28 +1,28 @@
-//! How a site's clients are met under TLS.
+//! TLS of sites.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// TLS of a site. Keys and certificates are not part of the configuration, which every process may read: the supervisor reads them
-/// and gives them to the front alone.
+/// TLS of a site. Keys and certificates are not part of the configuration, which every process may
+/// read: the supervisor reads them and gives them only to the front.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
-    /// Where the certificate comes from.
+    /// The source of the certificate.
     pub certificate: Certificate,
-    /// Whether clients show certificates; `None`: they are not asked.
+    /// The demand for client certificates; `None`: clients are not asked for one.
     pub clients: Option<ClientCertificates>,
     /// The oldest version that is spoken.
     pub oldest: TlsVersion,
 }
 
-/// Where a site's certificate comes from.
+/// The source of a site's certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Certificate {
     /// From files in PEM.
     Files {
-        /// The certificate, followed by those of its issuers up to a root.
+        /// The certificate, followed by the certificates of its issuers up to a root.
         #[serde(with = "crate::path::one")]
         chain: PathBuf,
         /// The private key.
@@ -34,18 +34,19 @@ pub enum Certificate {
     },
     /// The server signs it itself, once, and keeps it in [`Config::state`](crate::Config::state).
     SelfSigned,
-    /// The server obtains it from an authority ([`Config::acme`](crate::Config::acme)) and renews it.
+    /// The server obtains it from an authority ([`Config::acme`](crate::Config::acme)) and renews
+    /// it.
     Acme,
 }
 
-/// What clients must show.
+/// The demand for client certificates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientCertificates {
-    /// The certificates of the issuers that are trusted, in PEM.
+    /// The certificates of the trusted issuers, in PEM.
     #[serde(with = "crate::path::one")]
     pub issuers: PathBuf,
-    /// Whether clients without a certificate are refused.
+    /// Refuses clients without a certificate.
     pub required: bool,
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// A time: `30s`, `500ms`, `2m`, `1h`, `30d`; a number without a unit is seconds. Fractions are allowed (`0.5`, `1.5m`), and zero.
+/// A time: `30s`, `500ms`, `2m`, `1h`, `30d`; a number without a unit is seconds. Fractions are
+/// allowed (`0.5`, `1.5m`), and zero.
 ///
 /// # Errors
 /// A sentence that says what was expected.
@@ -18,7 +19,7 @@ pub fn time(text: &str) -> Result<Duration, String> {
         _ => return Err(wrong()),
     };
     let number = decimal(number).ok_or_else(wrong)?;
-    // What is larger than a `Duration` is no time to wait for.
+    // A time that does not fit into a `Duration` is a mistake.
     Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
 }
 
@@ -51,7 +52,7 @@ pub fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(wrong)
 }
 
-/// The number and what follows it.
+/// Splits a text into its number and its unit.
 fn split(text: &str) -> (&str, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     text.split_at(end)

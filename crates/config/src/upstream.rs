@@ -12,19 +12,22 @@ use crate::site::Address;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Upstream {
-    /// Its name, which no other upstream has.
+    /// Its unique name.
     pub name: String,
     /// The hosts, at least one.
     pub hosts: Vec<UpstreamHost>,
-    /// Connections to each host at a time; `None`: what the host says, or is found to take.
+    /// Connections to each host at a time; `None`: the number that the host reports, or that the
+    /// server finds out.
     pub connections: Option<u32>,
     /// Failures in a row after which a host is taken for down.
     pub fails: u32,
-    /// The time until a host that is down is tried again; it doubles with each further failure, up to a minute.
+    /// Time until a host that is down gets another request; it doubles with each further failure,
+    /// up to a minute.
     pub retry_after: Duration,
-    /// The time in which a host that has come back gets its whole share of requests; zero: at once.
+    /// Time in which the share of a host that has come back grows to its full size; zero: at once.
     pub slow_start: Duration,
-    /// How often each host is connected to, to see whether it is there; `None`: only requests tell.
+    /// Interval at which the server connects to each host to see whether it is up; `None`: only
+    /// requests show it.
     pub probe: Option<Duration>,
 }
 
@@ -32,24 +35,24 @@ pub struct Upstream {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpstreamHost {
-    /// Where it is.
+    /// The address.
     pub address: UpstreamAddress,
     /// Its share of requests, at least 1.
     pub weight: u32,
-    /// Hosts of a higher rank get requests while none of a lower one is up.
+    /// Hosts with a higher rank get requests only while no host with a lower rank is up.
     pub rank: u16,
 }
 
-/// Where hosts of an upstream are.
+/// The address of an upstream's hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum UpstreamAddress {
-    /// At this address. Of a host name, at each address that it has.
+    /// This address; a host name stands for each of its addresses.
     At(Address),
-    /// Where the SRV records of this name say (RFC 2782).
+    /// The targets of the SRV records of this name (RFC 2782).
     Service(String),
 }
 
-/// The rank of hosts that are spare; priorities of SRV records are less in practice.
+/// The rank of `spare` hosts. Priorities of SRV records are lower in practice.
 const SPARE: u16 = 1 << 12;
 
 impl FromStr for UpstreamHost {

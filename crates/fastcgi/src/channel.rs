@@ -1,23 +1,23 @@
-//! The channel of `docs/handover.md` §8: how a process of a FastCGI application that Sendoff did not start opens links to
-//! the front.
+//! The channel of `docs/handover.md` §8: processes of a FastCGI application that Sendoff did not
+//! start open links to the front.
 
 use std::fmt;
 
 /// The request parameter in which the front announces its channel.
 pub const CHANNEL_PARAM: &[u8] = b"SENDOFF_CHANNEL";
 
-/// The request parameter by which the front says that it is one where `SERVER_SOFTWARE` says something else. Fields of clients cannot
-/// make it: they become `HTTP_*`.
+/// The request parameter by which the front identifies itself where `SERVER_SOFTWARE` has another
+/// value. Clients cannot set it: their fields become `HTTP_*`.
 pub const FRONT_PARAM: &[u8] = b"SENDOFF_FRONT";
 
-/// How `SERVER_SOFTWARE` begins if the operator has left it alone.
+/// The beginning of `SERVER_SOFTWARE` unless the operator has changed it.
 pub const SOFTWARE_START: &[u8] = b"sendoff/";
 
-/// The response field by which an application says that it knows the channel. Its value is `1`, or the claim of the
-/// request if the body is framed ([`crate::frames`]). In lower case.
+/// The response field by which an application announces that it supports the channel. Its value is
+/// `1`, or the claim of the request if the body is framed ([`crate::frames`]). In lower case.
 pub const CHANNEL_FIELD: &[u8] = b"x-sendoff";
 
-/// Whether a field of a response head is addressed to the front, which removes it.
+/// True for a field of a response head that is addressed to the front, which removes it.
 #[must_use]
 pub fn is_for_front(name: &[u8]) -> bool {
     let is = |own: &[u8]| name.eq_ignore_ascii_case(own);
@@ -28,7 +28,7 @@ pub fn is_for_front(name: &[u8]) -> bool {
         || begins(b"x-reproxy-")
 }
 
-/// What the front answers to a registration that it has taken.
+/// The front's answer to a registration that it accepts.
 pub const REGISTERED: u8 = b'R';
 
 /// 128 random bits, so that no other process can guess them.
@@ -36,7 +36,7 @@ pub const REGISTERED: u8 = b'R';
 pub struct Secret(pub [u8; 16]);
 
 impl fmt::Debug for Secret {
-    /// It must not get into logs.
+    /// Hides the value, which must not get into logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
     }
@@ -72,18 +72,19 @@ impl Secret {
     }
 }
 
-/// What [`CHANNEL_PARAM`] says: `NAME TOKEN LINKS LINK CLAIM`.
+/// The value of [`CHANNEL_PARAM`]: `NAME TOKEN LINKS LINK CLAIM`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announcement {
-    /// The abstract UNIX socket (`SOCK_SEQPACKET`) that takes registrations, without its leading NUL.
+    /// The abstract UNIX socket (`SOCK_SEQPACKET`) that takes registrations, without its leading
+    /// NUL.
     pub name: String,
-    /// What a registration must say.
+    /// The token that a registration must contain.
     pub token: Secret,
-    /// How many links a process opens: one to each event loop.
+    /// The number of links that a process opens: one to each event loop.
     pub links: u8,
-    /// The link on which this request may be answered.
+    /// The number of the link on which this request may be answered.
     pub link: u8,
-    /// Names this request on that link, once.
+    /// The name of this request on that link, used once.
     pub claim: Secret,
 }
 
@@ -101,7 +102,7 @@ impl Announcement {
         value
     }
 
-    /// Reads the parameter's value; `None` if it is of another version.
+    /// Reads the parameter's value; `None` if it has another format.
     #[must_use]
     pub fn decode(value: &[u8]) -> Option<Self> {
         let mut words = value.split(|&b| b == b' ');
@@ -118,12 +119,13 @@ impl Announcement {
 /// Bytes in a registration.
 pub const REGISTRATION_LEN: usize = 24;
 
-/// What a process sends to the announced socket, together with the descriptors of `links` links and of the guard socket.
+/// The message that a process sends to the announced socket, with the descriptors of `links` links
+/// and of the guard socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registration {
-    /// From the announcement.
+    /// The token from the announcement.
     pub token: Secret,
-    /// The process.
+    /// The id of the process.
     pub pid: u32,
     /// The number of links.
     pub links: u32,
@@ -140,7 +142,7 @@ impl Registration {
         raw
     }
 
-    /// Reads a message; `None` if it is of another length.
+    /// Reads a message; `None` if it has another length.
     #[must_use]
     pub fn decode(raw: &[u8]) -> Option<Self> {
         let raw: &[u8; REGISTRATION_LEN] = raw.try_into().ok()?;

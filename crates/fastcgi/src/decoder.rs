@@ -8,7 +8,7 @@ use crate::record::{HEADER_LEN, Header, Kind};
 pub enum Part {
     /// Bytes of a stream (`Kind::is_stream`), passed on as they arrive; never empty.
     Stream {
-        /// Which stream.
+        /// The kind of the stream.
         kind: Kind,
         /// The request it belongs to.
         request_id: u16,
@@ -17,7 +17,7 @@ pub enum Part {
     },
     /// The empty record that ends a stream (§3.3).
     EndOfStream {
-        /// Which stream.
+        /// The kind of the stream.
         kind: Kind,
         /// The request it belongs to.
         request_id: u16,
@@ -35,7 +35,7 @@ pub enum Part {
     },
 }
 
-/// Cuts a byte stream into records, for either role.
+/// Splits a byte stream into records, for either role.
 ///
 /// ```text
 ///            8 bytes there       a stream's content all passed on
@@ -60,7 +60,7 @@ enum State {
 }
 
 impl Decoder {
-    /// Takes the next part out of `buf`; `None` when it needs more bytes first.
+    /// Takes the next part out of `buf`; `None` if more bytes are needed.
     ///
     /// # Errors
     /// The peer does not speak FastCGI 1. The stream cannot be resumed.
@@ -117,13 +117,13 @@ impl Decoder {
         Some(Part::Stream { kind, request_id, data })
     }
 
-    /// Whether content of the current record has yet to come.
+    /// True while content of the current record is missing.
     #[must_use]
     pub fn is_inside_content(&self) -> bool {
         matches!(self.state, State::Content { .. })
     }
 
-    /// Whether the stream stands between two records, where a peer may close it.
+    /// True between two records, where a peer may close the stream.
     #[must_use]
     pub fn at_boundary(&self) -> bool {
         matches!(self.state, State::Header | State::Padding { left: 0 })
@@ -144,7 +144,7 @@ mod tests {
         wire
     }
 
-    /// The same bytes come out wherever the input is cut.
+    /// The decoded bytes are the same for every split of the input.
     #[test]
     fn any_split_gives_the_same_response() {
         let wire = response();

@@ -1,4 +1,5 @@
-//! `CLIENT` and `SENT`: a worker that writes its response to the client itself (`docs/handover.md` §7).
+//! `CLIENT` and `SENT`: a worker that writes its response to the client itself (`docs/handover.md`
+//! §7).
 
 use crate::Error;
 use crate::record::{Header, Kind, MAX_CONTENT};
@@ -10,25 +11,29 @@ const HTTP_10: u8 = 1;
 const KEEP_ALIVE: u8 = 2;
 const ENCRYPTED: u8 = 4;
 
-/// Records of TLS that a borrower may make on one client's socket before it gives the socket back: a key encrypts a limited number
-/// (RFC 8446 §5.5), and only the front knows how many there were before.
+/// The most TLS records that a borrower may write to one client's socket before it gives the socket
+/// back: a key may encrypt only a limited number (RFC 8446 §5.5), and only the front knows the
+/// number of earlier records.
 pub const MAX_RECORDS: u64 = 1 << 20;
 
-/// Content of `CLIENT`: what the head of a response depends on besides what the application says.
+/// Content of `CLIENT`: facts about the client and the connection that the head of a response
+/// depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Client<'a> {
-    /// The client speaks HTTP/1.0 and knows no chunks.
+    /// The client speaks HTTP/1.0, which has no chunked coding.
     pub http_10: bool,
     /// Another request may follow on the connection, if the framing of the response allows it.
     pub keep_alive: bool,
-    /// The kernel makes TLS records of what is written to the socket.
+    /// The kernel encrypts the bytes that are written to the socket (kTLS).
     pub encrypted: bool,
-    /// Field lines, each ended by CRLF, that the response gets unless the application has set them.
+    /// Field lines, each ended by CRLF, for the response unless the application has set these
+    /// fields.
     pub fields: &'a [u8],
 }
 
 impl<'a> Client<'a> {
-    /// Appends the whole record. Field lines that one record cannot hold are a mistake of the caller, and left out.
+    /// Appends the whole record. Field lines that do not fit into one record are a mistake of the
+    /// caller, and left out.
     pub fn encode(self, request_id: u16, out: &mut Vec<u8>) {
         let fields = if self.fields.len() < MAX_CONTENT { self.fields } else { &[] };
         let len = u16::try_from(1 + fields.len()).unwrap_or(u16::MAX);
@@ -67,36 +72,37 @@ impl<'a> Client<'a> {
     }
 }
 
-/// How the client finds the end of a response whose beginning it has.
+/// The framing of the rest of a response whose beginning the client has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
-    /// Body bytes that are missing; 0: the response is complete.
+    /// The number of missing body bytes; 0: the response is complete.
     Length(u64),
-    /// More chunks, and the last one.
+    /// Further chunks, and the last chunk.
     Chunked {
-        /// A chunk has begun: its end belongs behind the bytes that are framed already.
+        /// A chunk has begun: its end belongs behind the bytes that are already framed.
         open: bool,
     },
     /// The end of the connection.
     Close,
 }
 
-/// Content of `SENT`: what the worker has written. The front continues from there and owns the socket again.
+/// Content of `SENT`: the progress of the worker's response. The front continues from there and
+/// owns the socket again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sent {
     /// Bytes written to the socket, head included.
     pub wire: u64,
-    /// Bytes of the head, all of which may not be written yet.
+    /// Length of the head in bytes; the end of the head may not be written yet.
     pub head: u32,
-    /// Number of `STDOUT` bytes that follow and are framed already.
+    /// Number of the following `STDOUT` bytes that are already framed.
     pub framed: u64,
-    /// How the bytes after them are to be framed.
+    /// The framing of the bytes behind them.
     pub rest: Rest,
-    /// The status that the head tells.
+    /// The status in the head.
     pub status: u16,
-    /// The client has gone.
+    /// The client has closed the connection.
     pub gone: bool,
-    /// The application has said more than it had announced.
+    /// The application has sent more than its announced length.
     pub surplus: bool,
 }
 

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// What a peer did wrong. Every one of these makes the link unusable.
+/// A mistake of the peer. Each of these makes the link unusable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -13,11 +13,11 @@ pub enum Error {
         /// The length its header gave, in bytes.
         len: usize,
     },
-    /// A name-value pair ran past the end of its stream (§3.4).
+    /// A name-value pair extends beyond the end of its stream (§3.4).
     TruncatedParam,
-    /// A guard message that is not one of `docs/handover.md` §3.
+    /// A guard message that is not in `docs/handover.md` §3.
     GuardMessage,
-    /// A region, or a piece of one, that is not as `docs/handover.md` §4 has it.
+    /// A region, or a piece of one, that violates `docs/handover.md` §4.
     Region(&'static str),
 }
 

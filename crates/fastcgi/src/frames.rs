@@ -1,14 +1,14 @@
-//! The framed body of `docs/handover.md` §8: a body in `STDOUT` that can break off to go on elsewhere.
+//! The framed body of `docs/handover.md` §8: a body in `STDOUT` that can continue on a link.
 
 use bytes::{Buf, Bytes};
 
-/// The head that says: the rest of the body comes on a link.
+/// The frame header after which the rest of the body comes on a link.
 const MOVED: u32 = u32::MAX;
 
-/// The last frame of a body that goes on on a link.
+/// The last frame of a body that continues on a link.
 pub const MOVED_FRAME: [u8; 4] = MOVED.to_be_bytes();
 
-/// What comes next in a framed body.
+/// The next part of a framed body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
     /// Body bytes.
@@ -17,15 +17,16 @@ pub enum Frame {
     Moved,
 }
 
-/// Bytes after the body has moved.
+/// The error of bytes behind [`Frame::Moved`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Surplus;
 
-/// Takes a framed body apart: `[length u32][bytes]...`, at last perhaps `[0xffffffff]`.
+/// Decodes a framed body: `[length u32][bytes]...`, with `[0xffffffff]` at the end if it continues
+/// on a link.
 #[derive(Debug, Default)]
 pub struct Frames {
     waiting: Bytes,
-    /// The part of a head that has come.
+    /// The received part of a frame header.
     head: [u8; 4],
     head_len: usize,
     /// Bytes left of the current frame.
@@ -34,7 +35,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Takes what was received; [`Self::take`] must have returned `None` before.
+    /// Passes received bytes in; [`Self::take`] must have returned `None` before.
     ///
     /// # Errors
     /// The body has moved, so no bytes may follow.
@@ -47,10 +48,10 @@ impl Frames {
         Ok(())
     }
 
-    /// What comes next; `None`: receive more first.
+    /// The next part; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// There are bytes after the body has moved.
+    /// There are bytes behind the end of the moved body.
     pub fn take(&mut self) -> Result<Option<Frame>, Surplus> {
         while !self.waiting.is_empty() {
             if self.moved {
@@ -78,7 +79,7 @@ impl Frames {
         Ok(None)
     }
 
-    /// Whether the body may end here.
+    /// True between two frames, where the body may end.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.left == 0 && self.head_len == 0

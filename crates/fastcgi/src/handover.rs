@@ -6,7 +6,7 @@ use crate::direct::{SENT_LEN, Sent};
 use crate::record::{EndRequest, HEADER_LEN, Header, Kind};
 use crate::region::Piece;
 
-/// The request parameter in which the front says what it accepts.
+/// The request parameter in which the front lists the records that it accepts.
 pub const ACCEPT_PARAM: &[u8] = b"SENDOFF_ACCEPT";
 
 /// The word in [`ACCEPT_PARAM`] for `OPEN`, `SEGMENT` and the records that go with them.
@@ -26,29 +26,30 @@ pub const ACCEPT_RELAY: &[u8] = b"relay";
 /// The word in [`ACCEPT_PARAM`] for `REGION` and `PIECE`.
 pub const ACCEPT_REGION: &[u8] = b"region";
 
-/// First bytes of the padding of an `END_REQUEST` that tells what the application can do. A front cannot ask applications
-/// that it did not start: they might show [`ACCEPT_PARAM`] to their scripts. The bytes that FastCGI reserves there (§5.5)
-/// would not do: php-fpm leaves in them what its buffer held.
+/// First bytes of the padding of an `END_REQUEST` that lists the capabilities of the application. A
+/// front cannot send [`ACCEPT_PARAM`] to applications that it did not start: they might show it to
+/// their scripts. The reserved bytes of FastCGI's record (§5.5) are not usable: php-fpm leaves old
+/// bytes of its buffer in them.
 const HINTS: [u8; 7] = *b"sendoff";
 const HINT_REGION: u8 = 1;
 const HINT_DIRECT: u8 = 2;
 const HINT_CHANNEL: u8 = 4;
 const HINT_ENCRYPTED: u8 = 8;
 
-/// Clients' sockets that an application can write to.
+/// The clients' sockets that an application can write to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Sockets {
     /// None.
     #[default]
     None,
-    /// Those of TCP.
+    /// Sockets without encryption.
     Clear,
-    /// Also those that the kernel encrypts.
+    /// Also sockets that the kernel encrypts.
     All,
 }
 
 impl Sockets {
-    /// Whether a socket, which the kernel may encrypt, is among them.
+    /// True if a socket is among them. `encrypted`: the kernel encrypts the socket.
     #[must_use]
     pub fn include(self, encrypted: bool) -> bool {
         self >= if encrypted { Self::All } else { Self::Clear }
@@ -63,7 +64,7 @@ impl Sockets {
     }
 }
 
-/// What an application has said that it can do.
+/// The capabilities that an application has announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hints {
     /// It can answer with `REGION` and `PIECE`.
@@ -75,7 +76,7 @@ pub struct Hints {
 }
 
 impl Hints {
-    /// The whole record, with these in its padding.
+    /// The whole record, with the hints in its padding.
     #[must_use]
     pub fn end_request(self, end: EndRequest, request_id: u16) -> [u8; HEADER_LEN + 16] {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
@@ -108,22 +109,23 @@ impl Hints {
     }
 }
 
-/// The word in [`ACCEPT_PARAM`] for the channel: the body may be answered on a link that the application opens itself.
+/// The word in [`ACCEPT_PARAM`] for the channel: the body may be answered on a link that the
+/// application opens itself.
 pub const ACCEPT_CHANNEL: &[u8] = b"channel";
 
-/// Descriptors that may ride on one `sendmsg` (the kernel's own bound, `SCM_MAX_FD`, is 253).
+/// The most descriptors in one `sendmsg` (the kernel's own limit, `SCM_MAX_FD`, is 253).
 pub const MAX_FDS_PER_MESSAGE: usize = 64;
 
-/// Names an open file on the links of one worker; never used twice in a worker's life.
+/// The id of an open file on the links of one worker; never reused in a worker's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u32);
 
 /// A handover record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record {
-    /// A file is now known by this id; its descriptor rides along.
+    /// A file has this id from now on; its descriptor comes with the record.
     Open(FileId),
-    /// `length` bytes of the body are in that file from `offset` on.
+    /// `length` bytes of the body are in the file, from `offset` on.
     Segment {
         /// An id opened on this link.
         file: FileId,
@@ -132,27 +134,30 @@ pub enum Record {
         /// Bytes.
         length: u64,
     },
-    /// The whole body will have this many bytes.
+    /// The length of the whole body in bytes.
     Length(u64),
-    /// The worker goes on working after `END_REQUEST`.
+    /// The worker continues to work after `END_REQUEST`.
     Detach,
     /// A detached worker takes requests again.
     Ready,
-    /// The file is about to change: copy what is not sent, answer when the rest cannot change.
+    /// The file is about to change: the front copies the bytes that are not sent yet, and answers
+    /// when it no longer needs the file.
     Recall(FileId),
-    /// The worker has no more use for the file: answer when the last segment has left.
+    /// The worker no longer needs the file: the front answers when it has sent the last segment.
     Release(FileId),
-    /// The request body is this number of bytes from the start of the file whose descriptor rides along.
+    /// The request body is this number of bytes from the start of a file, whose descriptor comes
+    /// with the record.
     Body(u64),
-    /// The worker's shared memory for this link; its descriptor rides along.
+    /// The worker's shared memory for this link; its descriptor comes with the record.
     Region,
-    /// Bytes of the body lie in that memory.
+    /// Bytes of the body in that memory.
     Piece(Piece),
-    /// The file that the header block names, whose descriptor rides along.
+    /// The file that the header block names; its descriptor comes with the record.
     Named,
-    /// The worker has written to the client's socket, which `CLIENT` brought, and does so no more.
+    /// The worker has written to the client's socket that `CLIENT` brought, and writes no more.
     Sent(Sent),
-    /// The rest of the body of that request follows on this link, under the id of this record.
+    /// The rest of the body of the request with this claim follows on this link, under the id of
+    /// this record.
     Claim(Secret),
 }
 
@@ -227,7 +232,7 @@ impl Record {
     /// Reads a record's content; `None` if the kind is not a handover record.
     ///
     /// # Errors
-    /// The content has not the length its kind demands.
+    /// The content does not have the length of its kind.
     pub fn decode(kind: Kind, content: &[u8]) -> Result<Option<Self>, Error> {
         let wrong = || Error::ContentLength { kind: kind.0, len: content.len() };
         let id =
@@ -262,10 +267,10 @@ impl Record {
     }
 }
 
-/// What the front answers on the guard socket.
+/// The front's answer on the guard socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GuardMessage {
-    /// To which record.
+    /// The kind of the answer.
     pub answer: GuardAnswer,
     /// The worker's number for the link.
     pub link: u8,
@@ -276,9 +281,9 @@ pub struct GuardMessage {
 /// The two answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardAnswer {
-    /// To `RECALL`: the front has no more need of the file's contents.
+    /// To `RECALL`: the front no longer needs the file's contents.
     Recalled,
-    /// To `RELEASE`: likewise.
+    /// To `RELEASE`: the front no longer needs the file's contents.
     Released,
 }
 
@@ -300,7 +305,7 @@ impl GuardMessage {
     /// Reads a message.
     ///
     /// # Errors
-    /// It is not 8 bytes long or of an unknown kind.
+    /// The message is not 8 bytes long, or of an unknown kind.
     pub fn decode(raw: &[u8]) -> Result<Self, Error> {
         let raw: [u8; GUARD_MESSAGE_LEN] = raw.try_into().map_err(|_| Error::GuardMessage)?;
         let answer = match raw[0] {

@@ -1,6 +1,7 @@
 //! FastCGI 1.0 records and the handover records of `docs/handover.md`, for both roles. No I/O.
 //!
-//! Numbers on the wire are big-endian. Section numbers refer to the FastCGI specification, version 1.0.
+//! Numbers on the wire are big-endian. Section numbers refer to the FastCGI specification, version
+//! 1.0.
 #![forbid(unsafe_code)]
 
 pub mod channel;

@@ -2,10 +2,11 @@
 
 use crate::Error;
 
-/// Lengths below this are one byte long, others four with the top bit set.
+/// Lengths below this take one byte, others four bytes with the top bit set.
 const ONE_BYTE_LIMIT: u8 = 0x80;
 
-/// Appends one pair to a PARAMS stream. Lengths must stay below 2^31 bytes, which every limit of ours ensures.
+/// Appends one pair to a PARAMS stream. Lengths must stay below 2^31 bytes, which all limits of
+/// this server ensure.
 pub fn encode(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     match (short(name.len()), short(value.len())) {
         (Some(name), Some(value)) => out.extend_from_slice(&[name, value]),
@@ -27,7 +28,7 @@ fn encode_len(out: &mut Vec<u8>, len: usize) {
     }
 }
 
-/// The length in its form of one byte, if it has one.
+/// The length as one byte, if it fits.
 fn short(len: usize) -> Option<u8> {
     u8::try_from(len).ok().filter(|&len| len < ONE_BYTE_LIMIT)
 }

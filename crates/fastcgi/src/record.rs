@@ -8,7 +8,8 @@ pub const HEADER_LEN: usize = 8;
 /// The longest content one record can carry, in bytes.
 pub const MAX_CONTENT: usize = 65_535;
 
-/// The longest content we send: the largest multiple of 8 that fits, so no padding is ever needed (§3.3).
+/// The longest content of a sent record: the largest multiple of 8 that fits, so that no padding is
+/// needed (§3.3).
 pub const MAX_ALIGNED_CONTENT: usize = 65_528;
 
 /// Record types: FastCGI's own (§8) and, from 128, the handover records.
@@ -45,7 +46,8 @@ impl Kind {
     pub const EXPLAIN: Self = Self(141);
     pub const NAMED: Self = Self(142);
 
-    /// Whether records of this type are pieces of a stream (§3.3), whose record boundaries mean nothing.
+    /// True if records of this type are pieces of a stream (§3.3), whose record boundaries have no
+    /// meaning.
     #[must_use]
     pub fn is_stream(self) -> bool {
         matches!(self, Self::PARAMS | Self::STDIN | Self::STDOUT | Self::STDERR | Self::DATA)
@@ -97,7 +99,7 @@ impl Header {
     }
 }
 
-/// What a client asks of an application (§5.1).
+/// The flags of a `BEGIN_REQUEST` record (§5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BeginRequest {
     /// `FCGI_KEEP_CONN`: the application must not close the connection after the response.
@@ -143,10 +145,10 @@ impl BeginRequest {
     }
 }
 
-/// How an application ended a request (§5.5).
+/// The result of a request (§5.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndRequest {
-    /// What a CGI program would have returned from `main`.
+    /// The exit status that a CGI program would have returned from `main`.
     pub app_status: u32,
     /// 0 is `FCGI_REQUEST_COMPLETE`; the others are refusals.
     pub protocol_status: u8,

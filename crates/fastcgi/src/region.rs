@@ -1,5 +1,5 @@
-//! The memory that a worker shares with the front on one link (`docs/handover.md` §4): its layout, what names bytes in
-//! it, and the worker's account of its chunks.
+//! The memory that a worker shares with the front on one link (`docs/handover.md` §4): its layout,
+//! the records that name bytes in it, and the worker's count of lent chunks.
 //!
 //! ```text
 //!   0         64 KiB        128 KiB
@@ -13,10 +13,11 @@ use std::ops::Range;
 use crate::Error;
 use crate::record::Kind;
 
-/// Where the counters begin: the largest page that Linux has, so that each part can be mapped alone.
+/// The offset of the counters: the largest page size of Linux, so that each part can be mapped
+/// alone.
 pub const RETURNS_AT: u64 = 64 * 1024;
 
-/// Where the chunks begin.
+/// The offset of the chunks.
 pub const DATA_AT: u64 = 2 * RETURNS_AT;
 
 /// Bytes of the header.
@@ -25,14 +26,15 @@ pub const HEADER_LEN: usize = 24;
 const MAGIC: &[u8; 8] = b"sendoff\0";
 const VERSION: u32 = 1;
 
-/// A front takes chunks of up to this size: a piece may go beyond its limit for one response.
+/// The largest chunk that a front accepts, in bytes: a piece may exceed the limit of one response
+/// by this size.
 const MAX_CHUNK_SIZE: u32 = 256 * 1024;
 /// Chunk sizes are multiples of this.
 const CHUNK_UNIT: u32 = 4096;
-/// Chunks that a front accepts at most: it keeps an account of each.
+/// The most chunks that a front accepts: it keeps a count for each.
 const MAX_CHUNKS: u32 = 4096;
 
-/// How large a region is.
+/// The size of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     chunk_size: u32,
@@ -43,7 +45,7 @@ impl Layout {
     /// A region of `chunks` chunks of `chunk_size` bytes.
     ///
     /// # Errors
-    /// No front would take it.
+    /// No front accepts such a region.
     pub fn new(chunk_size: u32, chunks: u32) -> Result<Self, Error> {
         let size_fits = (CHUNK_UNIT..=MAX_CHUNK_SIZE).contains(&chunk_size);
         if !size_fits
@@ -69,7 +71,8 @@ impl Layout {
     /// Reads a region's first bytes.
     ///
     /// # Errors
-    /// They are not the header of a region of this version, or it is larger than any front takes.
+    /// The bytes are not the header of a region of this version, or the region is larger than a
+    /// front accepts.
     pub fn decode(raw: &[u8; HEADER_LEN]) -> Result<Self, Error> {
         let number =
             |at: usize| u32::from_be_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
@@ -88,7 +91,7 @@ impl Layout {
         self.chunk_size
     }
 
-    /// How many chunks there are.
+    /// The number of chunks.
     #[must_use]
     pub fn chunks(self) -> u32 {
         self.chunks
@@ -100,7 +103,7 @@ impl Layout {
         self.chunk_size as usize * self.chunks as usize
     }
 
-    /// Where a piece lies, from [`DATA_AT`] on; `None` if it reaches out of its chunk.
+    /// The range of a piece, relative to [`DATA_AT`]; `None` if it exceeds its chunk.
     #[must_use]
     pub fn range(self, piece: Piece) -> Option<Range<usize>> {
         let end = piece.offset.checked_add(piece.length)?;
@@ -112,12 +115,13 @@ impl Layout {
     }
 }
 
-/// What `PIECE` says: body bytes that lie in a chunk.
+/// The content of `PIECE`: body bytes in a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     /// The chunk's number.
     pub chunk: u32,
-    /// Nothing more of this chunk follows: it goes back when the front needs none of its bytes any more.
+    /// The last piece of this chunk: the chunk is returned when the front needs none of its bytes
+    /// any more.
     pub last: bool,
     /// First byte, from the start of the chunk.
     pub offset: u32,
@@ -149,21 +153,23 @@ impl Piece {
     }
 }
 
-/// The worker's account: how often each chunk was lent. A chunk that came back as often is free.
+/// The worker's count of the lends of each chunk. A chunk is free if it was returned as often as it
+/// was lent.
 #[derive(Debug)]
 pub struct Lender {
     lent: Vec<u32>,
 }
 
 impl Lender {
-    /// Nothing is lent.
+    /// A count without lent chunks.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         Self { lent: vec![0; layout.chunks as usize] }
     }
 
-    /// Lends the lowest free chunk: it was used last, so it may still be in the cache. `returned` reads a chunk's
-    /// counter, with acquire ordering: what the front did with the chunk must have happened before.
+    /// Lends the lowest free chunk: it was used most recently, so it may still be in the cache.
+    /// `returned` reads a chunk's counter with acquire ordering: the front's accesses to the chunk
+    /// must have happened before.
     pub fn lend(&mut self, returned: impl Fn(u32) -> u32) -> Option<u32> {
         let (chunk, lent) =
             (0..).zip(&mut self.lent).find(|(chunk, lent)| returned(*chunk) == **lent)?;
@@ -229,7 +235,7 @@ mod tests {
         assert_eq!(lender.lend(|chunk| returned[chunk as usize]), Some(1));
         returned[0] = 1;
         assert_eq!(lender.lend(|chunk| returned[chunk as usize]), Some(0));
-        // Nonsense in the counters is not a free chunk.
+        // An impossible counter does not make a chunk free.
         returned = [7, 0];
         assert_eq!(lender.lend(|chunk| returned[chunk as usize]), None);
     }

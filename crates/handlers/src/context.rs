@@ -9,7 +9,7 @@ use sendoff_site::effects::Effects;
 
 use crate::services::Services;
 
-/// What a handler knows about a request. What it answers to is a [`Responder`](sendoff_exchange::sink::Responder).
+/// What a handler knows about a request. Its response goes to a [`Sink`](sendoff_exchange::sink::Sink).
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) services: &'a Services,

@@ -21,7 +21,7 @@ pub(crate) enum Methods {
 }
 
 impl Methods {
-    /// Whether a method is among them. `GET` includes `HEAD`.
+    /// True if a method is among them. `GET` includes `HEAD`.
     pub(crate) fn contain(&self, method: &[u8]) -> bool {
         let method = if method == b"HEAD" { b"GET" } else { method };
         let named = |names: &[Vec<u8>]| names.iter().any(|name| name == method);
@@ -33,10 +33,11 @@ impl Methods {
     }
 }
 
-/// `Order`, `Allow`, `Deny` and `Satisfy` of a section. They replace those of the folders above.
+/// `Order`, `Allow`, `Deny` and `Satisfy` of a section. They replace the directives of the folders
+/// above.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
-    /// Of the last directive.
+    /// The line of the last directive.
     pub(crate) line: usize,
     order: Vec<(Methods, Order)>,
     allow: Vec<(Methods, Who)>,
@@ -90,7 +91,7 @@ impl Hosts {
     pub(crate) fn set_order(&mut self, methods: &Methods, text: &[u8]) -> Result<(), Problem> {
         let order = match text.to_ascii_lowercase().as_slice() {
             b"deny,allow" => Order::DenyAllow,
-            // Only who is allowed and not denied: the same as the second.
+            // Access only for clients that are allowed and not denied: the same as `Allow,Deny`.
             b"allow,deny" | b"mutual-failure" => Order::AllowDeny,
             other => return Err(format!("Order does not know {:?}", lossy(other)).into()),
         };
@@ -127,7 +128,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// Whether the client's address may ask.
+    /// True if the directives let the client in.
     pub(crate) fn allow(&self, context: &Context<'_>, pass: &Pass) -> bool {
         let method = context.request.method;
         let listed = |list: &[(Methods, Who)]| {
@@ -139,7 +140,7 @@ impl Hosts {
         }
     }
 
-    /// Whether either the address or the user suffices.
+    /// True if either the address or the user suffices (`Satisfy any`).
     pub(crate) fn any_suffices(&self, method: &[u8]) -> bool {
         last(&self.satisfy, method).unwrap_or(false)
     }
@@ -149,12 +150,12 @@ fn last<T: Copy>(list: &[(Methods, T)], method: &[u8]) -> Option<T> {
     list.iter().rev().find(|(methods, _)| methods.contain(method)).map(|(_, value)| *value)
 }
 
-/// How the parts of a group count.
+/// The way in which the parts of a group combine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counting {
     /// `<RequireAll>`
     All,
-    /// `<RequireAny>`, and what stands outside of groups.
+    /// `<RequireAny>`, and requirements outside of groups.
     Any,
     /// `<RequireNone>`
     None,
@@ -163,7 +164,7 @@ pub(crate) enum Counting {
 /// A group of requirements.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// Where it begins.
+    /// The line at which the group begins.
     pub(crate) line: usize,
     pub(crate) counting: Counting,
     pub(crate) parts: Vec<Requirement>,
@@ -176,12 +177,12 @@ pub(crate) enum Requirement {
     Check { check: Check, negated: bool, methods: Methods },
 }
 
-/// What is required.
+/// The condition of a requirement.
 #[derive(Debug)]
 pub(crate) enum Check {
     Always(bool),
     Networks(Vec<Network>),
-    /// From this machine.
+    /// The client is on this machine.
     Local,
     Methods(Vec<Vec<u8>>),
     Variables(Vec<Vec<u8>>),
@@ -192,14 +193,14 @@ pub(crate) enum Check {
     Groups(Vec<Template>),
 }
 
-/// What requirements say of a request.
+/// The result of requirements for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Granted,
     Denied,
-    /// A user is asked for, and there is none yet.
+    /// A user is required, and the request has none yet.
     UserWanted,
-    /// Nothing applies.
+    /// No requirement applies.
     Neutral,
 }
 
@@ -322,7 +323,7 @@ impl Check {
     }
 }
 
-/// Whether a file with lines `GROUP: USER...` names a user as a member of a group.
+/// True if a file with lines `GROUP: USER...` names a user as a member of a group.
 fn is_member(file: &[u8], group: &[u8], user: &[u8]) -> bool {
     let lines = file.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     lines.filter(|line| line.first() != Some(&b'#')).any(|line| {
@@ -337,12 +338,12 @@ fn expression(text: &[u8]) -> Result<Check, Problem> {
 }
 
 impl Group {
-    /// The group of requirements that stand outside of groups.
+    /// The implicit group of the requirements outside of groups.
     pub(crate) fn any(line: usize) -> Self {
         Self { line, counting: Counting::Any, parts: Vec::new() }
     }
 
-    /// What the group says of a request. Adds the request fields that it looks at to `vary`.
+    /// The verdict of the group on a request. Adds the request fields that it reads to `vary`.
     /// `groups` is the file of `AuthGroupFile`.
     pub(crate) fn verdict(
         &self,
@@ -374,7 +375,8 @@ fn weaker(one: Verdict, other: Verdict) -> Verdict {
     if one == Verdict::UserWanted { one } else { other }
 }
 
-/// What is not refused is not granted thereby.
+/// Negates a verdict. A negated requirement can deny but not grant: without a refusal it is
+/// neutral.
 fn negate(verdict: Verdict) -> Verdict {
     match verdict {
         Verdict::Granted => Verdict::Denied,
@@ -402,7 +404,7 @@ impl Requirement {
         }
     }
 
-    /// Whether the requirement can only refuse.
+    /// True if the requirement can only refuse.
     pub(crate) fn is_negative(&self) -> bool {
         match self {
             Self::Group(group) => group.counting == Counting::None,
@@ -411,10 +413,11 @@ impl Requirement {
     }
 }
 
-/// `AuthType`, `AuthName`, `AuthUserFile`, `AuthGroupFile`: each replaces that of the folders above.
+/// `AuthType`, `AuthName`, `AuthUserFile`, `AuthGroupFile`: each replaces the same directive of the
+/// folders above.
 #[derive(Debug, Default)]
 pub(crate) struct Authentication {
-    /// Whether it is `Basic`; `Some(false)`: `None`.
+    /// `AuthType`: true for `Basic`, false for `None`.
     pub(crate) basic: Option<bool>,
     pub(crate) realm: Option<Vec<u8>>,
     pub(crate) users: Option<Vec<u8>>,
@@ -426,7 +429,7 @@ pub(crate) fn client(context: &Context<'_>) -> String {
     lossy(&variables::address(context.client()))
 }
 
-/// Whether a value of a setting means no.
+/// True if a setting has a value that means "no".
 pub(crate) fn is_off(value: &[u8]) -> bool {
     matches!(value.to_ascii_lowercase().as_slice(), b"" | b"0" | b"off" | b"no" | b"false")
 }

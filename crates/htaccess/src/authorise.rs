@@ -1,4 +1,4 @@
-//! Whether a client may ask: addresses, requirements, users.
+//! Access of clients: addresses, requirements, users.
 
 use crate::access::{self, Verdict};
 use crate::merged::{Merged, Origin};
@@ -6,10 +6,10 @@ use crate::outcome::Answer;
 use crate::reason::Reason;
 use crate::state::{Context, Pass, Refusal};
 
-/// Whether the client may ask. An answer means that it may not, or that a password is wanted.
+/// Checks the access of a client. An answer asks for a password; `None` lets the client in.
 ///
 /// # Errors
-/// It may not.
+/// The rules deny access.
 pub(crate) fn authorise(
     context: &Context<'_>,
     pass: &mut Pass,
@@ -34,7 +34,7 @@ pub(crate) fn authorise(
     }
 }
 
-/// Whether the user may ask.
+/// Checks the access of a user, or asks for one.
 fn authenticate(
     context: &Context<'_>,
     pass: &mut Pass,
@@ -54,7 +54,7 @@ fn authenticate(
     let verdict = merged.verdict(context, pass);
     match verdict.map_err(|_| Refusal::status(500))? {
         (Verdict::Granted | Verdict::Neutral, _) => Ok(None),
-        // Another user may be let in.
+        // The client may authenticate as another user.
         _ => Ok(Some(ask)),
     }
 }

@@ -1,4 +1,5 @@
-//! What one evaluation may cost. When a bound is reached, the request is refused: no rule is skipped.
+//! The cost limits of one evaluation. When one is reached, the request is refused: no rule is
+//! skipped.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -6,17 +7,17 @@ use std::time::{Duration, Instant};
 use crate::limits;
 use crate::request::Look;
 
-/// A bound is reached.
+/// A limit is reached.
 #[derive(Debug)]
 pub(crate) struct TooCostly;
 
-/// What may still be done for a request.
+/// The rest of the limits for a request.
 pub(crate) struct Budget<'a> {
     clock: &'a dyn Look,
     started: Instant,
-    /// How long after the start the processor time is asked for.
+    /// The elapsed time at which the processor time is read again.
     next_look: Cell<Duration>,
-    /// Of the thread, when it was asked for first.
+    /// The thread's processor time when it was read first.
     processor_time: Cell<Option<Duration>>,
     steps: Cell<usize>,
     lookups: Cell<usize>,
@@ -38,24 +39,24 @@ impl<'a> Budget<'a> {
         }
     }
 
-    /// The bound that was reached, for the log.
+    /// The limit that was reached, for the log.
     pub(crate) fn exceeded(&self) -> Option<&'static str> {
         self.exceeded.get()
     }
 
-    /// Whether another rule may be tried.
+    /// Counts one more rule.
     pub(crate) fn step(&self) -> Result<(), TooCostly> {
         self.take(&self.steps, "too many rules were tried")?;
         self.time()
     }
 
-    /// Whether another path may be looked up.
+    /// Counts one more path that is looked up.
     pub(crate) fn lookup(&self) -> Result<(), TooCostly> {
         self.take(&self.lookups, "too many paths were looked up")?;
         self.time()
     }
 
-    /// Whether time is left: before each match of an expression, and in each loop over rules.
+    /// Checks the processor time: before each match of an expression, and in each loop over rules.
     pub(crate) fn time(&self) -> Result<(), TooCostly> {
         if self.exceeded.get().is_some() {
             return Err(TooCostly);
@@ -64,7 +65,7 @@ impl<'a> Budget<'a> {
         if elapsed < self.next_look.get() {
             return Ok(());
         }
-        // The thread may have waited for a processor: only what it has used counts.
+        // The thread may have waited for a processor: only the time that it used counts.
         self.next_look.set(elapsed + limits::TIME / 10);
         let now = self.clock.processor_time();
         let first = self.processor_time.get().unwrap_or(now);
@@ -75,7 +76,7 @@ impl<'a> Budget<'a> {
         Ok(())
     }
 
-    /// Cuts a value that a directive has made to what may still be made.
+    /// Cuts a value that a directive made to the bytes that are left.
     pub(crate) fn cut(&self, value: &mut Vec<u8>) {
         value.truncate(limits::VALUE.min(self.bytes.get()));
         self.bytes.set(self.bytes.get() - value.len());

@@ -16,14 +16,14 @@ use crate::scope::{AuthMerging, Document, OptionChange, PathInfo, Scope};
 use crate::syntax::words;
 use crate::text::{self, lossy};
 
-/// What becomes of a directive.
+/// The treatment of a directive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// As Apache does.
+    /// The directive works as in Apache.
     Obeyed,
-    /// Has no effect here, which is no matter of access.
+    /// The directive has no effect here, and is not about access.
     Ignored,
-    /// What it covers is answered with 403.
+    /// Requests that the directive covers are answered with 403.
     Refused,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Directive {
 
 type Parsed = Result<(), Problem>;
 
-/// Where a directive stands.
+/// The surroundings of a directive.
 pub(crate) struct Place<'a> {
     pub(crate) scope: &'a mut Scope,
     /// The methods of the `<Limit>` around it.
@@ -46,7 +46,7 @@ pub(crate) struct Place<'a> {
     pub(crate) line: usize,
 }
 
-/// The directives that are known, and what becomes of each.
+/// The known directives, and the treatment of each.
 pub fn directives() -> impl Iterator<Item = (&'static str, Effect)> {
     DIRECTIVES.iter().map(|directive| (directive.name, directive.effect))
 }
@@ -283,7 +283,7 @@ pub(crate) static DIRECTIVES: &[Directive] = &[
         }
         let index = place.scope.index.get_or_insert_default();
         for name in names {
-            // Alone it forgets what came before.
+            // `disabled` forgets the names before it.
             if name.eq_ignore_ascii_case(b"disabled") {
                 index.clear();
             } else {
@@ -374,7 +374,7 @@ pub(crate) static DIRECTIVES: &[Directive] = &[
         place.scope.php.push(PhpSetting { name: name.clone(), value });
         Ok(())
     }),
-    // What the server decides for itself.
+    // Directives about decisions that the server makes itself.
     ignored("ContentDigest"),
     ignored("EnableMMAP"),
     ignored("EnableSendfile"),
@@ -398,7 +398,7 @@ fn one(rest: &[u8]) -> Result<Vec<u8>, Problem> {
     }
 }
 
-/// The name of a file that lies outside of what the rules are about.
+/// An absolute path, for files outside of the site.
 fn absolute(rest: &[u8]) -> Result<Vec<u8>, Problem> {
     let path = one(rest)?;
     match path.first() {
@@ -431,7 +431,7 @@ fn hosts<'a>(place: &'a mut Place<'_>) -> &'a mut Hosts {
 
 fn redirect(place: &mut Place<'_>, form: Form, rest: &[u8]) -> Parsed {
     let redirect = Redirect::parse(place.line, form, rest)?;
-    // What covers the whole folder comes first.
+    // A redirect of the whole folder comes first.
     let at = if redirect.covers_all() { 0 } else { place.scope.redirects.len() };
     place.scope.redirects.insert(at, redirect);
     Ok(())
@@ -469,7 +469,8 @@ fn compresses_only(filters: &[u8]) -> bool {
     filters.split(|byte| *byte == b';').all(|filter| COMPRESSING.contains(&filter))
 }
 
-/// Filters compress, which the server does by itself. Includes are another matter: without them their source would be sent.
+/// Accepts filters without effect: they compress, which the server does by itself. Includes are
+/// refused: without them the source of the file would be sent.
 fn filter(_: &mut Place<'_>, rest: &[u8]) -> Parsed {
     if text::find(&rest.to_ascii_lowercase(), b"include").is_some() {
         return Err(Problem::Refused("includes are not supported".to_owned()));
@@ -520,7 +521,7 @@ fn options(place: &mut Place<'_>, rest: &[u8]) -> Parsed {
             b"symlinksifownermatch" => &[OptionChange::FollowOwnLinks(on)],
             b"all" => &[OptionChange::Listing(on), OptionChange::FollowLinks(on)],
             b"none" => &[OptionChange::Clear],
-            // Without effect: programs, includes and negotiation are not supported.
+            // No effect: programs, includes and negotiation are not supported.
             b"execcgi" | b"includes" | b"includesnoexec" | b"multiviews" => &[],
             other => return Err(format!("there is no option {:?}", lossy(other)).into()),
         };

@@ -23,7 +23,7 @@ pub(crate) struct Conditional {
     changes: Vec<Change>,
 }
 
-/// A variable and its value; `None`: it is taken out.
+/// A variable and its value; `None` removes the variable.
 type Change = (Vec<u8>, Option<Vec<u8>>);
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Conditional {
         Self::parse_with(&attribute, rest, ignore_case)
     }
 
-    /// Parses what follows the attribute.
+    /// Parses the text behind the attribute.
     ///
     /// # Errors
     /// It is not understood.
@@ -96,7 +96,7 @@ impl Conditional {
         Ok(Self { subject: Subject::Expression(expression), changes: changes(rest)? })
     }
 
-    /// Changes the variables of a request, if it matches.
+    /// Changes the variables of a request that matches.
     pub(crate) fn apply(&self, context: &Context<'_>, pass: &mut Pass) -> Result<(), TooCostly> {
         let Some(groups) = self.matches(context, pass)? else { return Ok(()) };
         for (name, value) in &self.changes {
@@ -113,7 +113,7 @@ impl Conditional {
         Ok(())
     }
 
-    /// Whether values may refer to groups; without any, Apache takes them as they are.
+    /// True if values may refer to groups; without groups, Apache takes values literally.
     fn has_groups(&self) -> bool {
         match &self.subject {
             Subject::Attribute(_, pattern)

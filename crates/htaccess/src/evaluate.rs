@@ -1,5 +1,6 @@
-//! The phases of a request, in Apache's order: the path meets the file system, rules are collected, variables, access,
-//! types, rewriting, redirects, index files. A rewritten path begins again.
+//! The phases of a request, in Apache's order: the path is looked up in the file system, rules are
+//! collected, then variables, access, types, rewriting, redirects and index files. A rewritten path
+//! begins again.
 
 use crate::authorise::authorise;
 use crate::environment::Fixed;
@@ -20,13 +21,13 @@ use crate::text::{self, BadPath, lossy};
 use crate::variables;
 use crate::walk::walk;
 
-/// What the rules of a site's folders make of a request.
+/// Applies the rules of a site's folders to a request.
 #[must_use]
 pub fn evaluate(site: &Site<'_>, request: &Request<'_>, files: &dyn Files) -> Outcome {
     let look_ups = Folders(files);
     let context = Context::new(site, request, files, &look_ups);
     let mut outcome = follow(&context, files);
-    // Whatever came of it, some rule may not have been tried.
+    // A reached limit means that some rule was not tried.
     if let Some(text) = context.budget.exceeded() {
         outcome.answer = Answer::Refuse { status: 500 };
         if outcome.reasons.is_empty() {
@@ -38,7 +39,7 @@ pub fn evaluate(site: &Site<'_>, request: &Request<'_>, files: &dyn Files) -> Ou
     outcome
 }
 
-/// Passes until there is an answer.
+/// Runs passes until there is an answer.
 fn follow(context: &Context<'_>, files: &dyn Files) -> Outcome {
     let mut start = Start::first(context);
     let mut reasons = Vec::new();
@@ -63,7 +64,7 @@ fn follow(context: &Context<'_>, files: &dyn Files) -> Outcome {
 
 fn outcome(mut answer: Answer, effects: Effects, mut reasons: Vec<Reason>) -> Outcome {
     if let Answer::Redirect { location, .. } = &answer {
-        // They would begin another field.
+        // Control characters would begin another field.
         if location.iter().any(|byte| is_control(*byte)) {
             let text = "the redirect's target has control characters".to_owned();
             reasons.push(Reason { file: ".htaccess".to_owned(), line: 0, text });
@@ -84,12 +85,12 @@ fn outcome(mut answer: Answer, effects: Effects, mut reasons: Vec<Reason>) -> Ou
     }
 }
 
-/// Whether a byte may not be part of a field's value (RFC 9110 section 5.5).
+/// True for a byte that must not be part of a field's value (RFC 9110 section 5.5).
 fn is_control(byte: u8) -> bool {
     (byte < 32 && byte != b'\t') || byte == 127
 }
 
-/// Where a pass begins.
+/// The start of a pass.
 struct Start {
     path: Vec<u8>,
     query: Option<Vec<u8>>,
@@ -123,7 +124,7 @@ impl Start {
     }
 }
 
-/// The variables by which a script knows that its path was not asked for.
+/// Sets the variables from which a script can tell that its path was not in the request.
 fn redirected_from(variables: &mut Variables, status: u16, path: &[u8], query: Option<&[u8]>) {
     variables.set(b"REDIRECT_STATUS", status.to_string().into_bytes());
     variables.set(b"REDIRECT_URL", path.to_vec());
@@ -133,7 +134,7 @@ fn redirected_from(variables: &mut Variables, status: u16, path: &[u8], query: O
     }
 }
 
-/// The pass that an internal redirect begins.
+/// The start of the pass after an internal redirect.
 fn again(pass: &Pass, path: &[u8]) -> Result<Start, u16> {
     let mark = path.iter().position(|byte| *byte == b'?');
     let (path, query) = match mark {
@@ -163,7 +164,7 @@ fn again(pass: &Pass, path: &[u8]) -> Result<Start, u16> {
     })
 }
 
-/// What one pass has come to.
+/// The result of one pass.
 struct Processed {
     next: Next,
     effects: Effects,
@@ -172,14 +173,14 @@ struct Processed {
 
 enum Next {
     Answer(Answer),
-    /// Again with this path, which is not decoded yet, and with the pass's query.
+    /// Begin again with this path, which is not decoded yet, and with the pass's query.
     Again(Vec<u8>),
 }
 
-/// A field of the request and its new value; `None`: it is taken out.
+/// A field of the request and its new value; `None` removes the field.
 type FieldChange = (Vec<u8>, Option<Vec<u8>>);
 
-/// What the rules do beside the answer.
+/// The effects of the rules besides the answer.
 struct Effects {
     pass: Pass,
     response: ResponseRules,
@@ -247,7 +248,7 @@ impl Effects {
     }
 }
 
-/// The folders that look-ups find their rules in.
+/// The folders in which look-ups find their rules.
 struct Folders<'a>(&'a dyn Files);
 
 impl LookUps for Folders<'_> {
@@ -270,7 +271,8 @@ fn look_up(context: &Context<'_>, files: &dyn Files, path: &[u8], pass: &Pass) -
     LookedUp { status, pass: processed.effects.pass }
 }
 
-/// A request within a request. `None`: there were too many; `Some(None)`: the path is wrong.
+/// A request within a request. `None`: the limit of look-ups is reached; `Some(None)`: the path is
+/// wrong.
 #[allow(clippy::option_option, reason = "two ways to fail with different statuses")]
 fn process_within(
     context: &Context<'_>,
@@ -285,7 +287,7 @@ fn process_within(
         Some(mark) => (&path[..mark], Some(path[mark + 1..].to_vec())),
         None => (path, None),
     };
-    // Relative to the folder of the request.
+    // The path is relative to the folder of the request.
     let folder = pass.path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
     let path = if path.first() == Some(&b'/') {
         path.to_vec()
@@ -411,7 +413,7 @@ impl Phases<'_> {
             }
         } else if self.pass.found.is_none()
             && again.is_none()
-            // A missing script stays missing, and so does a script among the index files.
+            // A missing script stays missing, as does a script among the index files.
             && !has_handler(self.context, &self.pass, merged, &media)
             && let Some(processed) = self.fallback()
         {
@@ -465,7 +467,7 @@ impl Phases<'_> {
         Ok(None)
     }
 
-    /// A folder's path ends with a slash.
+    /// Redirects a folder's path without a slash at its end to the path with one.
     fn slash(&self) -> Option<Answer> {
         if self.pass.path.last() == Some(&b'/') || self.merged.slash == Some(false) {
             return None;
@@ -527,7 +529,7 @@ impl Phases<'_> {
         process_within(self.context, self.files, &path, &self.pass)?
     }
 
-    /// Makes what was looked up the request itself.
+    /// Turns a look-up into the request itself.
     fn adopted(&self, mut processed: Processed) -> Processed {
         let pass = &mut processed.effects.pass;
         pass.depth = self.pass.depth;
@@ -536,7 +538,7 @@ impl Phases<'_> {
         processed
     }
 
-    /// What is at the path, once nothing else has an answer.
+    /// The file or folder at the path, once no other phase has an answer.
     fn target(&mut self, media: Media) -> Result<Answer, Refusal> {
         let (merged, found) = (self.merged, self.pass.found);
         let handler = handler(self.context, &self.pass, merged, &media)?;
@@ -565,7 +567,7 @@ impl Phases<'_> {
             (_, handler) => handler == Handler::Php,
         };
         let name = self.pass.file.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        // Rules and passwords are not for clients, whatever the rules say.
+        // Files with rules and passwords are never served, whatever the rules say.
         if name.starts_with(b".ht") {
             return Err(Refusal::status(403));
         }
@@ -581,7 +583,7 @@ impl Phases<'_> {
     }
 }
 
-/// What `RequestHeader` makes of the request's fields.
+/// The changes that `RequestHeader` makes to the request's fields.
 fn request_fields(
     context: &Context<'_>,
     pass: &Pass,
@@ -597,7 +599,7 @@ fn request_fields(
         let changed = rule.applies(context, pass, &[]).and_then(|applies| {
             if applies { rule.change(context, pass, &[], &mut fields) } else { Ok(()) }
         });
-        // A script may trust a field that was to be taken out.
+        // A script may trust a field that the rule was to remove.
         changed.map_err(|_| Refusal::status(500))?;
     }
     let has = |fields: &[(Vec<u8>, Vec<u8>)], name: &[u8]| {

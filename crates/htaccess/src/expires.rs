@@ -6,10 +6,10 @@ use crate::header::{self, Fields};
 use crate::problem::Problem;
 use crate::text::{self, lossy};
 
-/// How long a response stays fresh.
+/// The time for which a response stays fresh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lifetime {
-    /// From the file's last change instead of from now.
+    /// The time starts at the file's last change instead of now.
     from_change: bool,
     seconds: i64,
 }
@@ -19,11 +19,11 @@ pub(crate) struct Lifetime {
 pub(crate) struct Config {
     pub(crate) active: Option<bool>,
     pub(crate) default: Option<Lifetime>,
-    /// By media type in small letters.
+    /// By media type in lower case.
     pub(crate) by_type: Vec<(Vec<u8>, Lifetime)>,
 }
 
-/// Seconds that a date can be away from now: a hundred years.
+/// The largest distance of a date from now, in seconds: a hundred years.
 const MOST: i64 = 100 * 365 * 86_400;
 
 impl Lifetime {
@@ -68,7 +68,7 @@ impl Lifetime {
 }
 
 impl Config {
-    /// Takes over what a section nearer to the file says.
+    /// Adds the directives of a section nearer to the file, which take precedence.
     pub(crate) fn merge(&mut self, nearer: &Self) {
         self.active = nearer.active.or(self.active);
         self.default = nearer.default.or(self.default);
@@ -104,7 +104,7 @@ impl Config {
         let base = match (lifetime.from_change, modified) {
             (false, _) => now,
             (true, Some(modified)) => modified,
-            // What is made anew has no last change.
+            // A generated response has no last change.
             (true, None) => return,
         };
         let seconds = |time: SystemTime| {

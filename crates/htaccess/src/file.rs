@@ -31,8 +31,8 @@ impl fmt::Debug for File {
 }
 
 impl File {
-    /// Parses a file. `name` is what remarks and reasons call it: its path. What cannot be parsed is remembered: a
-    /// request to its folder is refused.
+    /// Parses a file. `name` is its path, for remarks and reasons. If a line cannot be parsed,
+    /// requests to the folder are refused.
     #[must_use]
     pub fn parse(bytes: &[u8], name: &str) -> Self {
         let mut parser = Parser::default();
@@ -59,32 +59,34 @@ impl File {
         Self { name, scope, remarks: vec![remark], broken: Some(0), weight: 1024 }
     }
 
-    /// What an operator should know of the file.
+    /// Remarks for the operator about the file.
     #[must_use]
     pub fn remarks(&self) -> &[Remark] {
         &self.remarks
     }
 
-    /// Why requests to the folder are answered with 500; `None`: they are not.
+    /// The reason why requests to the folder are answered with 500; `None` if the file is not
+    /// broken.
     #[must_use]
     pub fn broken(&self) -> Option<Reason> {
         let remark = self.remarks.get(self.broken?)?;
         Some(Reason { file: self.name.to_string(), line: remark.line, text: remark.text.clone() })
     }
 
-    /// Whether the file is about access: whoever does not obey it may show what it protects. A file that cannot be read may be.
+    /// True if the file is about access: a server that ignores it may show protected files. An
+    /// unreadable file counts as one.
     #[must_use]
     pub fn protects(&self) -> bool {
         self.broken.is_some() || self.scope.protects()
     }
 
-    /// Bytes that the file takes, about.
+    /// The approximate size of the parsed file in memory, in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
         self.weight
     }
 
-    /// What the file is called.
+    /// The file's path.
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -106,15 +108,16 @@ struct Parser {
     at: usize,
     depth: usize,
     remarks: Vec<Remark>,
-    /// Bytes of what was parsed, about.
+    /// The approximate size of the parsed directives, in bytes.
     weight: usize,
 }
 
-/// Where directives of a section go.
+/// The target of the directives of a section.
 struct Target<'a> {
     scope: &'a mut Scope,
     methods: Methods,
-    /// Groups of requirements that are open; directives other than `Require` are not allowed in them.
+    /// Groups of requirements that are open; directives other than `Require` are not allowed in
+    /// them.
     groups: Vec<Group>,
 }
 
@@ -192,7 +195,7 @@ impl Parser {
         self.settle(target.scope, line, parsed)
     }
 
-    /// Remembers what was wrong with a line.
+    /// Records the problem with a line.
     fn settle(
         &mut self,
         scope: &mut Scope,
@@ -268,7 +271,7 @@ impl Parser {
         }
     }
 
-    /// Whether a section that is decided while the file is read applies.
+    /// Decides a section that depends on the server alone. True if the section applies.
     fn holds(&self, name: &[u8], words: &[Vec<u8>]) -> Result<bool, String> {
         if name == b"ifversion" {
             return modules::version(words);
@@ -282,13 +285,13 @@ impl Parser {
             b"ifmodule" => modules::is_loaded(word),
             b"ifdirective" => directives::find(word).is_some(),
             b"ifsection" => SECTIONS.iter().any(|s| s.as_bytes().eq_ignore_ascii_case(word)),
-            // Nothing is defined, and no file of the system is looked at.
+            // Nothing is defined, and files of the system do not count.
             _ => false,
         };
         Ok(holds != negated)
     }
 
-    /// Leaves out a section that does not apply.
+    /// Skips a section that does not apply.
     fn skip(&mut self, section: &Line) -> Result<(), Broken> {
         let mut open = vec![section.clone()];
         while let Some(line) = self.lines.get(self.at).cloned() {
@@ -378,7 +381,7 @@ impl Parser {
     }
 }
 
-/// The sections that are known, as the documentation lists them.
+/// The known sections, as the documentation lists them.
 pub(crate) const SECTIONS: [&str; 16] = [
     "IfModule",
     "IfDefine",
@@ -398,7 +401,7 @@ pub(crate) const SECTIONS: [&str; 16] = [
     "RequireNone",
 ];
 
-/// A section's name in small letters, and what follows it up to its `>`.
+/// A section's name in lower case, and the text behind it up to its `>`.
 fn section_head(line: &Line) -> Option<(Vec<u8>, &[u8])> {
     let name = line.name.strip_prefix(b"<")?;
     if let Some(name) = name.strip_suffix(b">") {

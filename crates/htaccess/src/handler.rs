@@ -1,4 +1,4 @@
-//! Who makes the response: PHP, or nothing but the file.
+//! The handler of a file: PHP, or the file's bytes.
 
 use crate::media::Media;
 use crate::merged::Merged;
@@ -8,7 +8,7 @@ use crate::request::Kind;
 use crate::state::{Context, Pass, Refusal};
 use crate::text::{self, lossy};
 
-/// What makes the response for the file that a pass has found.
+/// The handler of the file that a pass found.
 ///
 /// # Errors
 /// The rules name a handler that is not supported.
@@ -46,7 +46,7 @@ pub(crate) fn handler(
     Ok(if handler == Handler::Php && merged.is_off("engine") { Handler::Source } else { handler })
 }
 
-/// Whether a name has a handler, be there a file of that name or not.
+/// True if a name has a handler, whether or not the file exists.
 pub(crate) fn has_handler(
     context: &Context<'_>,
     pass: &Pass,
@@ -62,13 +62,14 @@ pub(crate) fn has_handler(
     }
 }
 
-/// Handlers and types that stand for PHP: Apache's module, php-fpm behind its proxy, the names that hosters use.
+/// True for handlers and types that stand for PHP: Apache's module, php-fpm behind its proxy, the
+/// names that hosters use.
 fn is_php(handler: &[u8]) -> bool {
     let handler = handler.to_ascii_lowercase();
     text::find(&handler, b"php").is_some() && text::find(&handler, b"source").is_none()
 }
 
-/// Handlers that would do something with the file that this server does not.
+/// True for handlers that process the file in a way that this server does not support.
 fn is_unsupported(handler: &[u8]) -> bool {
     const NAMES: [&[u8]; 13] = [
         b"cgi-script",

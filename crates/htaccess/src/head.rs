@@ -7,8 +7,8 @@ use std::time::SystemTime;
 pub struct Head {
     /// The status.
     pub status: u16,
-    /// Whether the server itself makes the response, instead of a file or a script: a redirect or an error page.
-    /// `Header` then has no effect unless it says `always`.
+    /// True if the server itself makes the response (a redirect or an error page), instead of a
+    /// file or a script. `Header` then has no effect unless it says `always`.
     pub by_server: bool,
     /// Names and values, `Content-Type` among them.
     pub fields: Vec<(Vec<u8>, Vec<u8>)>,
@@ -19,23 +19,24 @@ pub struct Head {
 /// A change of a response's head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeadChange {
-    /// It is made first, and in responses that the server itself makes, too. All others leave the fields that it makes alone.
+    /// Changes with `always` come first, and also apply to responses of the server itself. Other
+    /// changes do not affect the fields that they make.
     pub always: bool,
-    /// What happens to the fields of the name.
+    /// The action on the fields with this name.
     pub action: HeadAction,
     /// The name of the field.
     pub name: Vec<u8>,
-    /// The value; empty if the field is taken out.
+    /// The value; empty for `Unset`.
     pub value: Vec<u8>,
 }
 
-/// What happens to the fields of a name.
+/// An action on the fields with a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadAction {
-    /// One field with the value takes their place.
+    /// One field with the value replaces them.
     Set,
     /// A field with the value is added.
     Add,
-    /// They are taken out.
+    /// They are removed.
     Unset,
 }

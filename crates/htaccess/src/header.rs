@@ -123,7 +123,7 @@ impl Text {
         Ok(Self::Format(parts))
     }
 
-    /// The text, if it is the same for each response.
+    /// The text, if it is the same for every response.
     fn literal(&self) -> Option<Vec<u8>> {
         match self {
             Self::Format(parts) => match parts.as_slice() {
@@ -160,7 +160,7 @@ impl Text {
     }
 }
 
-/// Line ends would begin another field.
+/// Replaces line ends and NUL, which would begin another field.
 fn clean(mut value: Vec<u8>) -> Vec<u8> {
     for byte in &mut value {
         if matches!(byte, b'\r' | b'\n' | 0) {
@@ -233,12 +233,12 @@ impl HeaderRule {
         Ok(Self { always, action, name, condition })
     }
 
-    /// Whether the rule is about `Content-Type`, which every response has once.
+    /// True for `Content-Type`, which every response has exactly once.
     pub(crate) fn is_content_type(&self) -> bool {
         self.name.eq_ignore_ascii_case(b"Content-Type")
     }
 
-    /// The change, if it is the same for each response.
+    /// The change, if it is the same for every response.
     pub(crate) fn fixed(&self) -> Option<HeadChange> {
         let (action, text) = match &self.action {
             Action::Set(text) => (HeadAction::Set, text.literal()?),
@@ -251,11 +251,11 @@ impl HeaderRule {
         is_fixed.then_some(HeadChange { always, action, name, value: text })
     }
 
-    /// Bytes that the rule takes, about.
+    /// The approximate size of the rule in memory, in bytes.
     pub(crate) fn weight(&self) -> usize {
         let text = |text: &Text| match text {
             Text::Format(parts) => parts.iter().map(Part::weight).sum(),
-            // Its source is not kept; it was part of a line.
+            // The source of the expression is not kept; it was part of a line.
             Text::Expression(_) => limits::LINE,
         };
         let action = match &self.action {
@@ -276,7 +276,7 @@ impl HeaderRule {
         self.name.len() + action + condition
     }
 
-    /// Whether the rule looks at the response.
+    /// True if the rule depends on the response.
     pub(crate) fn sees_response(&self) -> bool {
         let text = match &self.action {
             Action::Set(text)
@@ -291,7 +291,7 @@ impl HeaderRule {
             || matches!(text, Some(Text::Expression(_)))
     }
 
-    /// Whether the rule applies. `response` has the fields that expressions see.
+    /// True if the rule applies. `response` has the fields that expressions see.
     pub(crate) fn applies(
         &self,
         context: &Context<'_>,

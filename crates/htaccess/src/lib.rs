@@ -1,10 +1,12 @@
 //! Apache's `.htaccess` files: parsed once, then evaluated for each request as Apache 2.4 does.
 //!
-//! The crate reads no file and knows no socket. The server gives it parsed files and a view of the file system
-//! ([`Files`]), a [`Request`] and a [`Site`]; [`evaluate`] says in an [`Outcome`] what to answer. Rewritten paths, index files and
-//! internal redirects are already followed in it.
+//! The crate reads no files and opens no sockets. The server passes it parsed files and a view of
+//! the file system ([`Files`]), a [`Request`] and a [`Site`]; [`evaluate`] returns the answer in an
+//! [`Outcome`]. Rewritten paths, index files and internal redirects are already resolved in the
+//! outcome.
 //!
-//! What is about access and is not understood refuses what it covers: see docs/htaccess.md.
+//! A line that may be about access and is not understood denies the requests that it covers: see
+//! docs/htaccess.md.
 #![forbid(unsafe_code)]
 
 mod access;

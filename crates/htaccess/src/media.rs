@@ -1,9 +1,9 @@
-//! What endings of file names say: `AddType`, `AddEncoding`, `AddHandler` and their like.
+//! Meanings of file name endings: `AddType`, `AddEncoding`, `AddHandler` and their like.
 
 use crate::state::Context;
 use crate::text;
 
-/// What an ending stands for.
+/// A property that an ending may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Property {
     Type,
@@ -16,7 +16,8 @@ pub(crate) enum Property {
 /// The directives of a section.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
-    /// Ending in small letters without its dot, property, value; `None`: what folders above say is forgotten.
+    /// Ending in lower case without its dot, property, value; `None` removes the value of folders
+    /// above.
     entries: Vec<(Vec<u8>, Property, Option<Vec<u8>>)>,
 }
 
@@ -27,7 +28,7 @@ fn ending(text: &[u8]) -> Vec<u8> {
 impl Config {
     /// `AddType VALUE ENDING...` and its like.
     pub(crate) fn add(&mut self, property: Property, value: &[u8], endings: &[Vec<u8>]) {
-        // Apache writes all values in small letters.
+        // Apache stores all values in lower case.
         let value = value.to_ascii_lowercase();
         let entries = endings.iter().map(|text| (ending(text), property, Some(value.clone())));
         self.entries.extend(entries);
@@ -35,17 +36,17 @@ impl Config {
 
     /// `RemoveType ENDING...` and its like.
     pub(crate) fn remove(&mut self, property: Property, endings: &[Vec<u8>]) {
-        // What the same section adds stays, wherever it stands.
+        // Additions of the same section take effect wherever they stand.
         self.entries.splice(0..0, endings.iter().map(|text| (ending(text), property, None)));
     }
 }
 
-/// What all endings of a file's name say together.
+/// The combined properties of all endings of a file's name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Media {
     /// A directive or the server's table names the type.
     pub(crate) content_type: Option<Vec<u8>>,
-    /// A directive says something of an ending.
+    /// A directive defines a property of an ending.
     pub(crate) by_rule: bool,
     /// A directive names the type.
     pub(crate) type_by_rule: bool,
@@ -57,13 +58,13 @@ pub(crate) struct Media {
     pub(crate) handler_removed: bool,
 }
 
-/// Looks up the endings of a file's name in the sections that apply, the nearest last.
+/// Looks up the endings of a file's name in the sections that apply, the nearest section last.
 pub(crate) fn media(context: &Context<'_>, configs: &[&Config], file: &[u8]) -> Media {
     let mut found = Media::default();
     let name = file.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let start = name.iter().position(|byte| *byte != b'.').unwrap_or(name.len());
     for part in name[start..].split(|byte| *byte == b'.').skip(1) {
-        // The request ends with an error.
+        // The exceeded limit ends the request with an error.
         if context.budget.time().is_err() {
             break;
         }
@@ -110,7 +111,7 @@ fn look<'a>(
     entries.next().map(|(_, _, value)| value.as_ref())
 }
 
-/// Values joined as a header field has them.
+/// Values joined as in a header field.
 pub(crate) fn joined(values: &[Vec<u8>]) -> Vec<u8> {
     let mut joined = Vec::new();
     for (index, value) in values.iter().enumerate() {

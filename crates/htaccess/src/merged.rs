@@ -1,4 +1,5 @@
-//! The rules that apply to one request: those of the folders on its path, of the sections that cover it.
+//! The merged rules for one request: the files of the folders on its path, and the sections that
+//! cover it.
 
 use std::sync::Arc;
 
@@ -59,7 +60,7 @@ pub(crate) struct Merged<'a> {
     pub(crate) vary: Vec<Vec<u8>>,
 }
 
-/// Where a scope stands.
+/// The folder and the file of a scope.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     folder: &'a [u8],
@@ -67,7 +68,7 @@ struct Place<'a> {
 }
 
 impl<'a> Merged<'a> {
-    /// The rules for what a pass has found.
+    /// The rules for the file that a pass found.
     ///
     /// # Errors
     /// An expression took too long.
@@ -84,7 +85,8 @@ impl<'a> Merged<'a> {
             context.budget.time().map_err(|_| costly(place, 0))?;
             merged.merge(place, place.file.scope());
         }
-        // Sections come behind all folders: those by name, then those by expression.
+        // Sections come after the directives of all folders: first sections by name, then those by
+        // expression.
         let mut expressions: Vec<(Place<'a>, &'a [Section])> = Vec::new();
         for place in places() {
             let sections = place.file.scope().sections.as_slice();
@@ -144,7 +146,8 @@ impl<'a> Merged<'a> {
             if !holds.map_err(|_| costly(place, *line))? {
                 continue;
             }
-            // An expression that is not understood may or may not hold: what follows it is refused as well.
+            // An expression that is not understood may hold or not: the `ElseIf` and `Else` behind
+            // it apply, too.
             taken = expression.is_some() || matches!(covers, Covers::Else);
             self.merge(place, scope);
             let mut nested = vec![(place, scope.sections.as_slice())];
@@ -253,7 +256,7 @@ impl<'a> Merged<'a> {
         known.groups = nearer.groups.clone().or(known.groups.take());
     }
 
-    /// Changes the options of a folder.
+    /// Applies changes to the options of a folder.
     pub(crate) fn set_options(&mut self, changes: &[OptionChange]) {
         for change in changes {
             match *change {
@@ -268,7 +271,7 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// What `Require` says, and the file that says it.
+    /// The verdict of `Require`, and the directive that decided.
     ///
     /// # Errors
     /// An expression took too long.
@@ -293,7 +296,7 @@ impl<'a> Merged<'a> {
         Ok(verdict)
     }
 
-    /// What the rules say about folders and about paths that lead nowhere.
+    /// The kinds of requests that the rules decide, in place of the server's own rules.
     pub(crate) fn says(&self) -> Says {
         let has_page = |(status, document): &(u16, Option<_>)| *status == 404 && document.is_some();
         let rewrites = self.rewrite.engine && !self.rewrite.rules.is_empty();
@@ -302,7 +305,7 @@ impl<'a> Merged<'a> {
         Says { missing, folders: rewrites || self.index.is_some() || self.slash.is_some() }
     }
 
-    /// Whether a setting of PHP is off.
+    /// True if a setting of PHP is off.
     pub(crate) fn is_off(&self, name: &str) -> bool {
         let setting = self.php.iter().find(|setting| setting.name == name.as_bytes());
         setting.is_some_and(|setting| access::is_off(&setting.value))

@@ -1,12 +1,13 @@
-//! What `<IfModule>`, `<IfVersion>` and `<IfDefine>` see: Apache 2.4 with the modules that applications expect.
+//! The environment of `<IfModule>`, `<IfVersion>` and `<IfDefine>`: Apache 2.4 with the modules
+//! that applications expect.
 
 use crate::text::{lossy, number};
 
-/// The version that `<IfVersion>` compares with.
+/// The version that `<IfVersion>` compares.
 const VERSION: [i64; 3] = [2, 4, 62];
 
-/// Modules that count as loaded: those that Debian enables at installation, those whose directives are obeyed, and those
-/// that the server itself stands for (compression, file types).
+/// Modules that count as loaded: Debian's default modules, modules whose directives are obeyed, and
+/// modules whose work the server does itself (compression, file types).
 pub(crate) const MODULES: [(&str, &str); 29] = [
     ("core.c", "core_module"),
     ("http_core.c", "http_module"),
@@ -39,8 +40,8 @@ pub(crate) const MODULES: [(&str, &str); 29] = [
     ("mod_version.c", "version_module"),
 ];
 
-/// PHP's module under the names that it had in its versions. Applications turn PHP off in upload folders by the name of
-/// their day, so each of them counts.
+/// PHP's module under its names in all versions. Applications turn PHP off in upload folders by the
+/// name of their time, so each name counts as loaded.
 pub(crate) const PHP: [(&str, &str); 4] = [
     ("mod_php.c", "php_module"),
     ("mod_php5.c", "php5_module"),
@@ -48,7 +49,7 @@ pub(crate) const PHP: [(&str, &str); 4] = [
     ("mod_php8.c", "php8_module"),
 ];
 
-/// Whether a module counts as loaded.
+/// True if a module counts as loaded.
 pub(crate) fn is_loaded(name: &[u8]) -> bool {
     let known =
         |(file, module): &(&str, &str)| name == file.as_bytes() || name == module.as_bytes();
@@ -76,7 +77,7 @@ pub(crate) fn version(words: &[Vec<u8>]) -> Result<bool, String> {
         *wanted = number(part);
     }
     let holds = match operator {
-        // Only the parts that are given count.
+        // Only the given parts of the version are compared.
         b"" | b"=" | b"==" => VERSION[..parts.len()] == wanted[..parts.len()],
         b">" => VERSION > wanted,
         b">=" => VERSION >= wanted,

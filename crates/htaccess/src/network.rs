@@ -1,4 +1,4 @@
-//! Networks, as `Require ip`, `Allow from` and `-ipmatch` name them.
+//! Networks in `Require ip`, `Allow from` and `-ipmatch`.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -40,7 +40,7 @@ impl Network {
         Ok(Self { address, prefix: prefix.ok_or_else(wrong)? })
     }
 
-    /// Whether an address is in the network.
+    /// True if an address is in the network.
     pub(crate) fn contains(self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(net), IpAddr::V4(address)) => {
@@ -58,7 +58,7 @@ impl Network {
     }
 }
 
-/// An address, or the first one to three numbers of one, and how many bits are known.
+/// An address, or its first one to three numbers, and the number of known bits.
 fn address_of(text: &str) -> Option<(IpAddr, u8)> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Some((address, if address.is_ipv4() { 32 } else { 128 }));

@@ -1,35 +1,36 @@
-//! What the rules make of a request.
+//! The outcome of the rules for a request.
 
 use crate::reason::{DependsOn, Reason};
 use crate::response::ResponseRules;
 
-/// What the rules make of a request.
+/// The outcome of the rules for a request.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What to answer.
+    /// The answer.
     pub answer: Answer,
-    /// Changes of the response's head, whatever the answer is.
+    /// Changes of the response's head, for every answer.
     pub response: ResponseRules,
-    /// Changes of the request's fields that a script sees, in order: a value, or `None` for a field that is taken out.
+    /// Changes of the request's fields for scripts, in order: a value, or `None` to remove the
+    /// field.
     pub request_fields: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     /// Variables for scripts, on top of the server's own.
     pub environment: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Bytes of a request body; zero: no limit. `None`: the server's own limit.
+    /// The largest request body in bytes; zero: no limit. `None`: the server's own limit.
     pub max_body: Option<u64>,
     /// PHP settings.
     pub php: Vec<PhpSetting>,
-    /// What the client gets with an error status that the server itself answers with.
+    /// The contents of error responses that the server itself makes, by status.
     pub error_documents: Vec<(u16, ErrorDocument)>,
-    /// What the files leave to the server.
+    /// The kinds of requests that the files decide.
     pub says: Says,
-    /// What the outcome depends on, beside the method, the target, the host and the files.
+    /// The inputs of the outcome, besides the method, the target, the host and the files.
     pub depends_on: DependsOn,
-    /// Which rules decided, in order.
+    /// The rules that decided, in order.
     pub reasons: Vec<Reason>,
 }
 
 impl Outcome {
-    /// Bytes that the outcome takes, about.
+    /// The approximate size of the outcome in memory, in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
         let pairs =
@@ -64,60 +65,62 @@ impl Outcome {
     }
 }
 
-/// What the files leave to the server, which may have rules of its own for that.
+/// The kinds of requests that the files decide. For other kinds the server may have rules of its
+/// own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Says {
-    /// They say what answers for paths that lead nowhere: they rewrite, or name a fallback or a page for 404.
+    /// The files decide paths that lead to no file: they rewrite, or name a fallback or a page for
+    /// 404.
     pub missing: bool,
-    /// They say what answers for folders: by an index file or the slash behind the folder's name.
+    /// The files decide folders: by an index file, or by the slash behind a folder's name.
     pub folders: bool,
 }
 
-/// What to answer.
+/// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// A file or script.
     Serve(Target),
     /// The list of a folder's contents.
     List(Target),
-    /// Nothing is at the path. The target says what was looked for.
+    /// No file is at the path. The target describes the missing file.
     Missing(Target),
     /// A redirect.
     Redirect {
         /// From 300 to 399.
         status: u16,
-        /// An absolute URI, or what the rule has instead.
+        /// An absolute URI, or the text of the rule.
         location: Vec<u8>,
     },
-    /// An error page. The status may be any from 200 on that a rule names.
+    /// An error page. The status may be any status from 200 on that a rule names.
     Refuse {
         /// 403, 404, 410, 500, ...
         status: u16,
     },
-    /// Basic authentication (RFC 7617). The server asks for name and password (401); when it has verified them, it
-    /// evaluates again with [`Request::user`](crate::Request).
+    /// Basic authentication (RFC 7617). The server asks for name and password (401); after it has
+    /// verified them, it evaluates again with [`Request::user`](crate::Request).
     Authenticate {
-        /// What the client shows its user.
+        /// The name of the protected area, which browsers show when they ask for the password.
         realm: Vec<u8>,
         /// The file with lines `NAME:HASH`: an absolute path.
         users: Vec<u8>,
     },
 }
 
-/// What a request leads to.
+/// The file or folder that a request leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// The file or folder: an absolute path.
     pub file: Vec<u8>,
-    /// The path of the site that led to the file, decoded: after all rewriting, with `path_info`.
+    /// The decoded path of the site that led to the file: after all rewriting, with `path_info`.
     pub path: Vec<u8>,
-    /// What follows the file in the path; empty or with a slash at its beginning.
+    /// The part of the path behind the file; empty, or with a slash at its beginning.
     pub path_info: Vec<u8>,
     /// The query after all rewriting.
     pub query: Option<Vec<u8>>,
-    /// What makes the response.
+    /// The handler of the file.
     pub handler: Handler,
-    /// The media type, if a rule decided it: `Some(None)` is no type.
+    /// The media type, if a rule decided it: `Some(None)` means no type.
     pub content_type: Option<Option<Vec<u8>>>,
     /// `Content-Encoding`, joined by `, `; empty: none.
     pub encoding: Vec<u8>,
@@ -125,18 +128,19 @@ pub struct Target {
     pub language: Vec<u8>,
     /// The charset that goes into the type of a static file.
     pub charset: Option<Vec<u8>>,
-    /// Whether a static file has an entity tag.
+    /// True if a static file has an entity tag.
     pub etag: bool,
 }
 
-/// What makes a response.
+/// The handler that makes a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handler {
     /// The file's bytes.
     Static,
     /// PHP runs the file.
     Php,
-    /// The file is a script whose execution the rules turn off. Apache sends its source; a careful server refuses.
+    /// A script whose execution the rules turn off. Apache sends its source; a careful server
+    /// refuses.
     Source,
 }
 
@@ -149,12 +153,12 @@ pub struct PhpSetting {
     pub value: Vec<u8>,
 }
 
-/// What the client gets with an error status.
+/// The contents of an error response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ErrorDocument {
     /// These bytes, as HTML.
     Text(Vec<u8>),
-    /// What the site has at this path (with a query, if there is one), as an answer to `GET`.
+    /// The response of the site for `GET` of this path, which may have a query.
     Path(Vec<u8>),
     /// A redirect to this URI (302).
     Redirect(Vec<u8>),

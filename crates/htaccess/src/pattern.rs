@@ -1,4 +1,4 @@
-//! Regular expressions: PCRE2, with a bound on what a match may cost.
+//! Regular expressions: PCRE2, with limits on the cost of a match.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,19 +9,19 @@ use pcre2::bytes::{Regex, RegexBuilder};
 use crate::budget::{Budget, TooCostly};
 use crate::limits;
 
-/// Groups that texts may refer to, the whole match included.
+/// The number of groups that texts may refer to, the whole match included.
 const GROUPS: usize = 10;
 
 /// An expression.
 pub(crate) struct Pattern {
-    /// Machine code, with the little stack that costs nothing: made for the first match.
+    /// Machine code with a small stack that costs no allocation. It is compiled at the first match.
     fast: OnceLock<Option<Regex>>,
     text: String,
     has_groups: bool,
     ignore_case: bool,
 }
 
-/// What an expression has matched: `$0` to `$9`.
+/// The groups of a match: `$0` to `$9`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Groups {
     subject: Vec<u8>,
@@ -29,7 +29,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// A group; empty if it took no part in the match.
+    /// The text of a group; empty if it took no part in the match.
     pub(crate) fn get(&self, number: usize) -> &[u8] {
         let range = self.ranges.get(number).cloned().flatten();
         range.and_then(|range| self.subject.get(range)).unwrap_or_default()
@@ -37,7 +37,7 @@ impl Groups {
 }
 
 impl Pattern {
-    /// Compiles an expression as Apache does: `.` matches line ends, `$` nothing but the end.
+    /// Compiles an expression as Apache does: `.` matches line ends, `$` only the end of the text.
     ///
     /// # Errors
     /// A sentence that says what is wrong with the expression.
@@ -51,17 +51,17 @@ impl Pattern {
         Ok(Self { fast: OnceLock::new(), text, has_groups, ignore_case })
     }
 
-    /// Bytes that the expression takes, about.
+    /// The approximate size of the compiled expression, in bytes.
     pub(crate) fn weight(&self) -> usize {
         weight(self.text.as_bytes())
     }
 
-    /// Whether the expression has groups.
+    /// True if the expression has groups.
     pub(crate) fn has_groups(&self) -> bool {
         self.has_groups
     }
 
-    /// Whether the expression matches anywhere.
+    /// True if the expression matches anywhere.
     pub(crate) fn matches(&self, subject: &[u8], budget: &Budget<'_>) -> Result<bool, TooCostly> {
         budget.time()?;
         if let Ok(matches) = self.fast()?.is_match(subject) {
@@ -85,7 +85,8 @@ impl Pattern {
         fast.as_ref().ok_or(TooCostly)
     }
 
-    /// The same, interpreted: for what needs more stack. It is not kept, because it keeps up to 8 MB that a match has needed.
+    /// The same expression, interpreted, for a match that needs more stack. It is not kept, because
+    /// PCRE2 keeps up to 8 MB that a match needed.
     fn slow(&self) -> Result<Regex, TooCostly> {
         compile(&self.text, self.ignore_case, false).map_err(|_| TooCostly)
     }
@@ -97,7 +98,7 @@ impl Pattern {
         budget: &Budget<'_>,
     ) -> Result<Option<Vec<Option<Range<usize>>>>, TooCostly> {
         budget.time()?;
-        // Without groups the match itself suffices, which needs no memory.
+        // Without groups the range of the match suffices, which needs no allocation.
         if !self.has_groups
             && let Ok(found) = self.fast()?.find_at(subject, start)
         {
@@ -153,13 +154,15 @@ fn compile(text: &str, ignore_case: bool, jit: bool) -> Result<Regex, pcre2::Err
     builder.caseless(ignore_case).dotall(true).jit_if_available(jit).build(&source)
 }
 
-/// Bytes that the expressions in a text, and what else it says, take when they are compiled, about.
+/// The approximate size in memory of a line with this text, its compiled expressions included, in
+/// bytes.
 pub(crate) fn weight(text: &[u8]) -> usize {
     let expanded = text.len().saturating_mul(repetitions(text));
     2048 + expanded.saturating_mul(32).min(limits::EXPRESSION)
 }
 
-/// How many times larger repetitions (`{2,30}`) make an expression when it is compiled: the product of all, which nested ones reach.
+/// The factor by which repetitions (`{2,30}`) enlarge a compiled expression: the product of all,
+/// which nested repetitions reach.
 fn repetitions(text: &[u8]) -> usize {
     let counts = text.split(|byte| *byte == b'{').skip(1).filter_map(|rest| {
         let end = rest.iter().position(|byte| *byte == b'}')?;
@@ -169,7 +172,7 @@ fn repetitions(text: &[u8]) -> usize {
     counts.fold(1, |product: usize, count: usize| product.saturating_mul(count.max(1)))
 }
 
-/// Puts groups into a text: `$1`; a backslash keeps the dollar sign.
+/// Fills groups into a text: `$1`; a backslash keeps the dollar sign.
 pub(crate) fn fill(text: &[u8], groups: &Groups) -> Vec<u8> {
     let (mut filled, mut at) = (Vec::new(), 0);
     while let Some(&byte) = text.get(at).filter(|_| filled.len() <= limits::VALUE) {
@@ -190,8 +193,9 @@ pub(crate) fn fill(text: &[u8], groups: &Groups) -> Vec<u8> {
     filled
 }
 
-/// The expression with `\z` for `$`. PCRE2's `$` also matches before a line end at the end, which a path may have; its
-/// option against that is not in the library's interface.
+/// The expression with `\z` for `$`. PCRE2's `$` also matches before a line end at the end of the
+/// text, which a path may have; the option against this (`DOLLAR_ENDONLY`) is missing in the
+/// library's interface.
 fn only_at_the_end(text: &str) -> String {
     if text.contains("(?m") || text.contains("\\Q") {
         return text.to_owned();
@@ -227,7 +231,7 @@ fn only_at_the_end(text: &str) -> String {
                 at_start = false;
                 continue;
             }
-            // A bracket right at the start of a class is a member.
+            // A bracket at the start of a class is a member.
             ']' if class && !at_start => class = false,
             '$' if !class => {
                 result.push_str("\\z");

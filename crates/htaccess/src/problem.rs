@@ -1,15 +1,15 @@
-//! What can be wrong with a directive, and what the reader of a log is told.
+//! Problems with directives, and remarks about them for the log.
 
 use std::fmt;
 
-/// What becomes of a directive that is not obeyed as it stands.
+/// The consequence of a directive that cannot be obeyed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Problem {
-    /// Apache would answer 500 for the whole folder, and so do we.
+    /// Apache would answer 500 for the whole folder, and so does this server.
     Broken(String),
-    /// It may be about access: what it covers is answered with 403.
+    /// The directive may be about access: requests that it covers are answered with 403.
     Refused(String),
-    /// It is not about access: nothing happens.
+    /// The directive is not about access: it has no effect.
     Ignored(String),
 }
 
@@ -25,7 +25,7 @@ impl From<&str> for Problem {
     }
 }
 
-/// How much a remark matters.
+/// The severity of a remark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// Every request to the folder is answered with 500.
@@ -41,14 +41,14 @@ pub enum Severity {
 pub struct Remark {
     /// The line, from 1.
     pub line: usize,
-    /// What becomes of the requests.
+    /// The consequence for requests.
     pub severity: Severity,
-    /// A sentence: what was found, and what to do.
+    /// The problem and the advice, as one sentence.
     pub text: String,
 }
 
 impl Severity {
-    /// What happens to requests, as the end of a sentence.
+    /// The consequence for requests, as the end of a sentence.
     #[must_use]
     pub fn effect(self) -> &'static str {
         match self {

@@ -1,16 +1,16 @@
-//! Why an outcome is what it is.
+//! Reasons for an outcome.
 
 use std::fmt;
 
-/// What of a request was looked at. With the same method, target, host, port and scheme, the same values of these fields
-/// and the same files, the outcome is the same, unless `more` was.
+/// The inputs of an evaluation. The same method, target, host, port and scheme, the same values of
+/// these fields and the same files lead to the same outcome, unless `more` is true.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DependsOn {
     /// Names of request fields.
     pub fields: Vec<Vec<u8>>,
     /// The address of the client, without its port.
     pub client: bool,
-    /// More of the client, the user, the time, all fields, the size of a file.
+    /// Other inputs: the client's port, the user, the time, all fields, or the size of a file.
     pub more: bool,
 }
 
@@ -19,9 +19,9 @@ pub struct DependsOn {
 pub struct Reason {
     /// The file.
     pub file: String,
-    /// The line, from 1; 0: the whole file.
+    /// The line, from 1; 0 stands for the whole file.
     pub line: usize,
-    /// What the rule did.
+    /// The effect of the rule.
     pub text: String,
 }
 

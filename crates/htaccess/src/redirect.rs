@@ -26,7 +26,7 @@ enum From {
     Everything(Template),
 }
 
-/// How a directive is written.
+/// The name of a directive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Redirect,
@@ -74,12 +74,13 @@ impl Redirect {
         Ok(Self { line, status, from, to })
     }
 
-    /// Whether it covers every path.
+    /// True if it covers every path.
     pub(crate) fn covers_all(&self) -> bool {
         matches!(self.from, From::Everything(_))
     }
 
-    /// The target for a request; `None`: it is not concerned. A refusal has an empty target.
+    /// The target for a request; `None` if the redirect does not match. A refusal has an empty
+    /// target.
     pub(crate) fn target(
         &self,
         context: &Context<'_>,
@@ -114,14 +115,14 @@ impl Redirect {
     }
 }
 
-/// What follows a prefix that ends where a segment of the path ends.
+/// The rest of a path behind a prefix that ends at the end of a segment.
 fn beneath<'a>(prefix: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     let rest = path.strip_prefix(prefix)?;
     let whole = prefix.last() == Some(&b'/') || matches!(rest.first(), None | Some(b'/'));
     whole.then_some(rest)
 }
 
-/// Escapes the path of a target; its query stays.
+/// Escapes the path of a target, and leaves its query unchanged.
 fn escape_filled(target: &[u8]) -> Vec<u8> {
     let end = target.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(target.len());
     let start = text::find(&target[..end], b"://").map_or(0, |at| at + 3);
@@ -142,7 +143,7 @@ fn status_named(word: &[u8]) -> Option<u16> {
     }
 }
 
-/// Whether a text begins with a scheme.
+/// True if a text begins with a scheme and a slash.
 pub(crate) fn is_uri(text: &[u8]) -> bool {
     let scheme = text::find(text, b":").map_or(&b""[..], |colon| &text[..colon]);
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);

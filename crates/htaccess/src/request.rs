@@ -1,4 +1,4 @@
-//! What the evaluation sees of a request, of the site and of its files.
+//! The evaluation's view of a request, of the site and of its files.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,40 +14,41 @@ pub struct Request<'a> {
     pub target: &'a [u8],
     /// The path, decoded and normalised.
     pub path: &'a [u8],
-    /// What follows the first `?` of the target.
+    /// The query: the text behind the first `?` of the target.
     pub query: Option<&'a [u8]>,
     /// `HTTP/1.1`
     pub protocol: &'a [u8],
-    /// Whether the client came over TLS, or a trusted proxy says so.
+    /// True if the client's connection uses TLS, or a trusted proxy says so.
     pub https: bool,
-    /// The host that the client asked for, without a port.
+    /// The host that the client named, without a port.
     pub host: &'a [u8],
-    /// The port that the client asked for, if it named one.
+    /// The port that the client named, if any.
     pub port: Option<u16>,
-    /// Where the connection was accepted.
+    /// The server's address of the connection.
     pub server: SocketAddr,
-    /// The client.
+    /// The client's address.
     pub client: SocketAddr,
     /// The request's header fields.
     pub fields: &'a dyn Fields,
     /// The time of the request.
     pub now: SystemTime,
-    /// Who the client is, once the server has verified what [`Answer::Authenticate`](crate::Answer) asked for.
+    /// The user, once the server has verified the credentials for
+    /// [`Answer::Authenticate`](crate::Answer).
     pub user: Option<Identity<'a>>,
-    /// The response that an error document is made for.
+    /// The failed response, if this request is for its error document.
     pub error: Option<Failed<'a>>,
 }
 
-/// A name whose password the server has verified.
+/// A user name whose password the server has verified.
 #[derive(Debug, Clone, Copy)]
 pub struct Identity<'a> {
-    /// The file that the name stands in.
+    /// The path of the file with the name.
     pub users: &'a [u8],
     /// The name.
     pub name: &'a [u8],
 }
 
-/// A response that gets an error document.
+/// A failed response, which gets an error document.
 #[derive(Debug, Clone, Copy)]
 pub struct Failed<'a> {
     /// Its status.
@@ -58,13 +59,14 @@ pub struct Failed<'a> {
     pub path: &'a [u8],
     /// Its query.
     pub query: Option<&'a [u8]>,
-    /// The environment of the outcome that failed.
+    /// The environment of the failed request's outcome.
     pub environment: &'a [(Vec<u8>, Vec<u8>)],
 }
 
 /// The header fields of a request.
 pub trait Fields {
-    /// The value of a field, without regard to the name's case; several fields of a name are joined by `, `.
+    /// The value of a field, without regard to the name's case; several fields of a name are joined
+    /// by `, `.
     fn get(&self, name: &[u8]) -> Option<Cow<'_, [u8]>>;
     /// Calls `each` with every name and value.
     fn each(&self, each: &mut dyn FnMut(&[u8], &[u8]));
@@ -81,13 +83,13 @@ impl fmt::Debug for dyn Fields + '_ {
 pub struct Site<'a> {
     /// The site's folder: an absolute path without a slash at its end.
     pub root: &'a [u8],
-    /// Names of the files that stand for their folder.
+    /// Names of index files, in order.
     pub index: &'a [Vec<u8>],
-    /// Whether a file of this name is a PHP script.
+    /// True for the name of a PHP script.
     pub is_script: &'a dyn Fn(&[u8]) -> bool,
-    /// The media type of an ending, which is given without its dot and in small letters.
+    /// The media type of an ending, which is passed without its dot and in lower case.
     pub media_type: &'a dyn Fn(&[u8]) -> Option<Vec<u8>>,
-    /// Whether folders without an index file are listed unless a file says otherwise.
+    /// Lists folders without an index file, unless a file decides otherwise.
     pub listing: bool,
     /// `SERVER_SOFTWARE`
     pub software: &'a [u8],
@@ -103,7 +105,7 @@ impl fmt::Debug for Site<'_> {
     }
 }
 
-/// What is at a path.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -114,25 +116,26 @@ pub enum Kind {
     Other,
 }
 
-/// A file, a folder or something else, symbolic links followed.
+/// A file, folder or other object, after symbolic links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// Bytes of a file.
+    /// The size of a file, in bytes.
     pub size: u64,
-    /// Whether the server may execute it.
+    /// True if the server may execute it.
     pub executable: bool,
 }
 
-/// The file system. Paths are absolute. What the server may not look at does not exist.
+/// The file system. Paths are absolute. Files that the server may not look at do not exist.
 pub trait Look {
-    /// What is at a path, which may end with a slash.
+    /// The object at a path, which may end with a slash.
     fn look(&self, path: &[u8]) -> Option<Found>;
-    /// Whether a path is itself a symbolic link.
+    /// True if a path is itself a symbolic link.
     fn is_link(&self, path: &[u8]) -> bool;
-    /// The contents of a file that names the members of groups; `None`: it cannot be read.
+    /// The contents of a file with the members of groups; `None` if it is unreadable.
     fn groups(&self, path: &[u8]) -> Option<Vec<u8>>;
-    /// The processor time that the calling thread has used so far. Rules that use too much of it end.
+    /// The processor time of the calling thread so far. An evaluation that uses too much of it
+    /// ends.
     fn processor_time(&self) -> Duration;
 }

@@ -1,4 +1,4 @@
-//! What the rules change in the head of a response.
+//! Changes of a response's head by the rules.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct ResponseRules {
     pub(crate) pass: Pass,
 }
 
-/// Responses are made when all paths are known: `-F` and `-U` find nothing any more.
+/// Fails all look-ups: when responses are made, `-F` and `-U` no longer find any path.
 struct NoLookUps;
 
 impl LookUps for NoLookUps {
@@ -36,7 +36,7 @@ impl fmt::Debug for ResponseRules {
 }
 
 impl ResponseRules {
-    /// Whether [`apply`](Self::apply) changes nothing, whatever the response is.
+    /// True if [`apply`](Self::apply) changes no response.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.headers.is_empty()
@@ -46,7 +46,7 @@ impl ResponseRules {
             && self.pass.vary.is_empty()
     }
 
-    /// The changes, if they are the same for each response that has no `Vary`.
+    /// The changes, if they are the same for every response without `Vary`.
     #[must_use]
     pub fn fixed(&self) -> Option<Vec<HeadChange>> {
         let is_fixed = self.expires.active != Some(true)
@@ -59,7 +59,7 @@ impl ResponseRules {
         self.headers.iter().map(|rule| rule.fixed()).collect()
     }
 
-    /// Bytes that the rules take, about.
+    /// The approximate size of the rules in memory, in bytes.
     pub(crate) fn weight(&self) -> usize {
         let headers = self.headers.iter().map(|rule| 256 + rule.weight());
         let types = self.expires.by_type.iter().map(|(name, _)| 64 + name.len());
@@ -69,7 +69,8 @@ impl ResponseRules {
         path.len() + query + file.len() + headers.chain(types).chain(variables).sum::<usize>()
     }
 
-    /// Changes a response's head. A rule whose expression takes too long is left out, with those behind it.
+    /// Changes a response's head. A rule whose expression takes too long is skipped, with all rules
+    /// behind it.
     pub fn apply(&self, site: &Site<'_>, request: &Request<'_>, files: &dyn Look, head: &mut Head) {
         let context = Context::new(site, request, files, &NoLookUps);
         let mut always: Fields = Vec::new();
@@ -77,7 +78,7 @@ impl ResponseRules {
             always.push((b"Set-Cookie".to_vec(), cookie.clone()));
         }
         self.before_headers(&context, head);
-        // Rules with `always` come first, each kind in its order.
+        // Rules with `always` come first, and rules of each kind stay in order.
         let changed = self.change(&context, true, &mut always, &mut head.fields);
         if changed.is_ok() && !head.by_server {
             let _ = self.change(&context, false, &mut always, &mut head.fields);
@@ -88,7 +89,7 @@ impl ResponseRules {
     }
 
     fn before_headers(&self, context: &Context<'_>, head: &mut Head) {
-        // Error pages are not kept by caches; redirects may be.
+        // Caches do not store error pages, but may store redirects.
         let is_redirect = (300..400).contains(&head.status);
         if head.by_server && !is_redirect {
             return;
@@ -133,7 +134,7 @@ impl ResponseRules {
     }
 }
 
-/// Makes one `Vary` of all, which names each request field once.
+/// Combines all `Vary` fields into one, which names each request field once.
 fn unify_vary(fields: &mut Fields) {
     let is_vary = |name: &[u8]| name.eq_ignore_ascii_case(b"Vary");
     let mut names: Vec<Vec<u8>> = Vec::new();
@@ -149,7 +150,7 @@ fn unify_vary(fields: &mut Fields) {
     }
 }
 
-/// Adds the configured charset to a text type that names none.
+/// Adds the configured charset to a text type without one.
 fn add_charset(content_type: &mut Vec<u8>, charset: &[u8]) {
     let essence = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     let is_text =

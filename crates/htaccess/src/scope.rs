@@ -1,4 +1,4 @@
-//! What a file, or a section of it, says: the directives sorted by their subject.
+//! The directives of a file, or of a section, sorted by their subject.
 
 use std::sync::Arc;
 
@@ -47,13 +47,13 @@ pub(crate) struct Scope {
     pub(crate) require_tls: Option<usize>,
     /// `LimitRequestBody` in bytes; zero: no limit.
     pub(crate) max_body: Option<u64>,
-    /// Lines that may be about access and are not understood.
+    /// Lines that are not understood and may be about access.
     pub(crate) refusals: Vec<(usize, String)>,
     pub(crate) sections: Vec<Section>,
 }
 
 impl Scope {
-    /// Whether a directive is about access.
+    /// True if a directive is about access.
     pub(crate) fn protects(&self) -> bool {
         let rules = self.rewrite.as_ref().map_or(&[][..], |config| &config.rules);
         self.require.is_some()
@@ -68,7 +68,7 @@ impl Scope {
     }
 }
 
-/// A section and the requests that it is for.
+/// A section and its condition.
 #[derive(Debug)]
 pub(crate) struct Section {
     pub(crate) line: usize,
@@ -76,39 +76,39 @@ pub(crate) struct Section {
     pub(crate) scope: Scope,
 }
 
-/// Which requests a section is for.
+/// The condition of a section.
 #[derive(Debug)]
 pub(crate) enum Covers {
     /// `<Files>`: a name or a shell pattern.
     Name(Vec<u8>),
     /// `<FilesMatch>`
     Matching(Pattern),
-    /// `<If>`; `None`: the expression is not understood, so that it may hold.
+    /// `<If>`; `None` if the expression is not understood: the section may apply.
     If(Option<Expression>),
     ElseIf(Option<Expression>),
     Else,
 }
 
-/// What an option becomes.
+/// A change of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OptionChange {
-    /// The options begin anew.
+    /// All options are reset.
     Clear,
     Listing(bool),
     FollowLinks(bool),
     FollowOwnLinks(bool),
 }
 
-/// Whether what follows the file in a path is accepted.
+/// The treatment of a path that continues behind a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PathInfo {
-    /// By scripts.
+    /// Scripts accept it.
     ByHandler,
     Always,
     Never,
 }
 
-/// How `Require` combines with that of the folders above.
+/// The combination of `Require` with the requirements of the folders above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AuthMerging {
     Replace,
@@ -116,7 +116,7 @@ pub(crate) enum AuthMerging {
     Or,
 }
 
-/// An error document as it is written.
+/// An error document as it is in the file.
 #[derive(Debug)]
 pub(crate) enum Document {
     Text(Template),

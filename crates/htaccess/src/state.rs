@@ -9,7 +9,7 @@ use crate::budget::Budget;
 use crate::reason::{DependsOn, Reason};
 use crate::request::{Fields, Found, Look, Request, Site};
 
-/// A request is refused.
+/// The refusal of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) status: u16,
@@ -43,7 +43,7 @@ impl Variables {
         self.0.retain(|(known, _)| known != name);
     }
 
-    /// The variables of the request that an internal redirect makes.
+    /// The variables of the request after an internal redirect.
     pub(crate) fn redirected(&self) -> Self {
         let rename = |(name, value): &(Vec<u8>, Vec<u8>)| {
             ([b"REDIRECT_", name.as_slice()].concat(), value.clone())
@@ -58,20 +58,20 @@ pub(crate) struct Pass {
     /// The path, decoded.
     pub(crate) path: Vec<u8>,
     pub(crate) query: Option<Vec<u8>>,
-    /// What the path leads to: a file, a folder, or the first part that does not exist.
+    /// The path of a file or folder, or the first part of the path that does not exist.
     pub(crate) file: Vec<u8>,
-    /// What follows the file in the path.
+    /// The part of the path behind the file.
     pub(crate) path_info: Vec<u8>,
-    /// What is at `file`.
+    /// The object at `file`.
     pub(crate) found: Option<Found>,
-    /// The prefix and the folder of the alias; the site's root without one.
+    /// The prefix and the folder of the alias; without one, empty and the site's root.
     pub(crate) prefix: Vec<u8>,
     pub(crate) folder: Vec<u8>,
     pub(crate) variables: Variables,
     pub(crate) user: Option<Vec<u8>>,
-    /// Request fields that decided: `Vary`.
+    /// Request fields that decided, for `Vary`.
     pub(crate) vary: Vec<Vec<u8>>,
-    /// How many look-ups deep; zero for the request itself.
+    /// The nesting of look-ups; zero for the request itself.
     pub(crate) depth: usize,
     /// The type and the handler that a rewrite rule forces.
     pub(crate) forced_type: Option<Vec<u8>>,
@@ -85,7 +85,7 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
-    /// Remembers request fields that decided.
+    /// Adds request fields that decided.
     pub(crate) fn depend_on(&mut self, fields: Vec<Vec<u8>>) {
         for field in fields {
             let is_token = field.iter().all(|byte| byte.is_ascii_graphic() && *byte != b',');
@@ -96,7 +96,7 @@ impl Pass {
     }
 }
 
-/// What a look-up has found.
+/// The result of a look-up.
 pub(crate) struct LookedUp {
     pub(crate) status: u16,
     pub(crate) pass: Pass,
@@ -108,12 +108,12 @@ pub(crate) trait LookUps {
     fn look_up(&self, context: &Context<'_>, path: &[u8], pass: &Pass) -> LookedUp;
 }
 
-/// What does not change while a request is evaluated.
+/// The constant inputs of an evaluation, its budget, and the record of the inputs that it read.
 pub(crate) struct Context<'a> {
     pub(crate) site: &'a Site<'a>,
     pub(crate) request: &'a Request<'a>,
     pub(crate) files: &'a dyn Look,
-    /// Evaluation knows the rules, and not the other way round.
+    /// Breaks the cycle between this module and the evaluation, which implements the look-ups.
     pub(crate) look_ups: &'a dyn LookUps,
     pub(crate) budget: Budget<'a>,
     pub(crate) looked_at: RefCell<DependsOn>,
@@ -130,7 +130,7 @@ impl<'a> Context<'a> {
         Self { site, request, files, look_ups, budget, looked_at }
     }
 
-    /// A request field.
+    /// The value of a request field.
     pub(crate) fn field(&self, name: &[u8]) -> Option<Cow<'a, [u8]>> {
         let mut looked_at = self.looked_at.borrow_mut();
         let is_known = |known: &Vec<u8>| known.eq_ignore_ascii_case(name);
@@ -158,7 +158,7 @@ impl<'a> Context<'a> {
         self.request.client.port()
     }
 
-    /// A file's size counts, of whose changes nothing tells.
+    /// Records that a file's size was read: its changes are not reported.
     pub(crate) fn looks_at_size(&self) {
         self.looked_at.borrow_mut().more = true;
     }

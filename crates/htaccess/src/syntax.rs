@@ -2,14 +2,14 @@
 
 use crate::limits;
 
-/// A line that is neither empty nor a comment.
+/// A line with a directive or a section.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// Where it begins, from 1.
+    /// The number of its first line, from 1.
     pub(crate) number: usize,
     /// The directive, or the section with its `<`.
     pub(crate) name: Vec<u8>,
-    /// What follows, without blanks at either end.
+    /// The arguments, without blanks at either end.
     pub(crate) rest: Vec<u8>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn lines(bytes: &[u8]) -> Result<Vec<Line>, TooLong> {
     Ok(found)
 }
 
-/// Takes the next word off a text. Quotes keep blanks; a backslash hides a quote or a backslash.
+/// Takes the next word off a text. Quotes keep blanks; a backslash escapes a quote or a backslash.
 pub(crate) fn word(text: &mut &[u8]) -> Option<Vec<u8>> {
     let trimmed = text.trim_ascii_start();
     let quote = trimmed.first().copied().filter(|byte| matches!(byte, b'"' | b'\''));
@@ -90,7 +90,8 @@ pub(crate) fn words(mut text: &[u8]) -> Vec<Vec<u8>> {
     std::iter::from_fn(|| word(&mut text)).collect()
 }
 
-/// Takes the next argument of a rewrite directive off a text: backslashes stay, and one before a blank keeps it.
+/// Takes the next argument of a rewrite directive off a text: backslashes stay, and a backslash
+/// before a blank keeps the blank.
 pub(crate) fn raw_word<'a>(text: &mut &'a [u8]) -> Option<&'a [u8]> {
     let trimmed = text.trim_ascii_start();
     let quote = trimmed.first().copied().filter(|byte| matches!(byte, b'"' | b'\''));

@@ -1,4 +1,4 @@
-//! Byte strings: what Apache does with paths and words.
+//! Byte strings: Apache's operations on paths and words.
 
 /// A byte string as text for people.
 pub(crate) fn lossy(bytes: &[u8]) -> String {
@@ -18,12 +18,12 @@ pub(crate) fn find(text: &[u8], needle: &[u8]) -> Option<usize> {
     text.windows(needle.len()).position(|window| window == needle)
 }
 
-/// A prefix without regard to case.
+/// True if a text begins with a prefix, without regard to case.
 pub(crate) fn starts_with_ignore_case(text: &[u8], prefix: &[u8]) -> bool {
     text.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
-/// The number that a text begins with, as C's `atoi` reads it.
+/// The number at the beginning of a text, as C's `atoi` reads it.
 pub(crate) fn number(text: &[u8]) -> i64 {
     let text = text.trim_ascii_start();
     let (negative, digits) = match text {
@@ -37,12 +37,13 @@ pub(crate) fn number(text: &[u8]) -> i64 {
     if negative { -value } else { value }
 }
 
-/// `%xx` for every byte that a path may not contain as it is. Apache writes small digits.
+/// Escapes every byte that a path may not contain as `%xx`, with lower-case digits as Apache writes
+/// them.
 pub(crate) fn escape_path(path: &[u8]) -> Vec<u8> {
     escape(path, b"$-_.+!*'(),:;@&=/~")
 }
 
-/// `%xx` for every byte but letters, digits and those given.
+/// Escapes every byte except letters, digits and `kept` as `%xx`.
 pub(crate) fn escape(text: &[u8], kept: &[u8]) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(text.len());
     for &byte in text {
@@ -61,7 +62,7 @@ fn hex(pair: &[u8]) -> Option<u8> {
     u8::try_from(high * 16 + low).ok()
 }
 
-/// Decodes `%xx`; what is not followed by two digits stays.
+/// Decodes `%xx`; a `%` without two digits stays.
 pub(crate) fn unescape(text: &[u8]) -> Vec<u8> {
     let (mut decoded, mut at) = (Vec::with_capacity(text.len()), 0);
     while let Some(&byte) = text.get(at) {
@@ -79,7 +80,7 @@ pub(crate) fn unescape(text: &[u8]) -> Vec<u8> {
     decoded
 }
 
-/// Why a path is refused.
+/// The reason why a path is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum BadPath {
     /// `%` without two digits, or a path that leaves the site: 400.
@@ -88,7 +89,7 @@ pub(crate) enum BadPath {
     Hidden,
 }
 
-/// Decodes the path of an internal redirect, and takes out `.`, `..` and repeated slashes.
+/// Decodes the path of an internal redirect, and removes `.`, `..` and repeated slashes.
 pub(crate) fn decode_path(path: &[u8]) -> Result<Vec<u8>, BadPath> {
     let (mut decoded, mut at) = (Vec::with_capacity(path.len()), 0);
     while let Some(&byte) = path.get(at) {
@@ -107,7 +108,7 @@ pub(crate) fn decode_path(path: &[u8]) -> Result<Vec<u8>, BadPath> {
     normalise(&decoded)
 }
 
-/// Takes `.`, `..` and repeated slashes out of a path, which must begin with a slash.
+/// Removes `.`, `..` and repeated slashes from a path, which must begin with a slash.
 fn normalise(path: &[u8]) -> Result<Vec<u8>, BadPath> {
     if path.first() != Some(&b'/') {
         return Err(BadPath::Malformed);
@@ -135,9 +136,9 @@ fn normalise(path: &[u8]) -> Result<Vec<u8>, BadPath> {
     Ok(normal)
 }
 
-/// Whether a shell pattern (`*`, `?`, `[...]`, `\` before a character) matches the whole of a name.
+/// True if a shell pattern (`*`, `?`, `[...]`, `\` before a character) matches the whole name.
 pub(crate) fn glob(pattern: &[u8], name: &[u8]) -> bool {
-    // The place to go on after a star has taken one byte more.
+    // The position to continue from after a star has matched one byte more.
     let (mut p, mut n, mut star) = (0, 0, None);
     while n < name.len() {
         let step = match pattern.get(p) {
@@ -165,7 +166,7 @@ pub(crate) fn glob(pattern: &[u8], name: &[u8]) -> bool {
     pattern[p.min(pattern.len())..].iter().all(|byte| *byte == b'*')
 }
 
-/// The length of a bracket expression and whether it contains a byte; `None` if it does not end.
+/// The length of a bracket expression, and true if it contains a byte; `None` if it does not end.
 fn class(pattern: &[u8], byte: u8) -> Option<(usize, bool)> {
     let negated = matches!(pattern.get(1), Some(b'!' | b'^'));
     let start = if negated { 2 } else { 1 };

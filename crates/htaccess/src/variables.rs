@@ -29,7 +29,7 @@ const FIELDS: [(&str, &str); 7] = [
     ("HTTP_ACCEPT", "Accept"),
 ];
 
-/// A request field, which the response then depends on.
+/// A request field, on which the response then depends.
 pub(crate) fn field(context: &Context<'_>, name: &[u8]) -> Value {
     match context.field(name) {
         // `Vary` never names `Host`: it is part of the URI (RFC 9110 section 12.5.5).
@@ -111,12 +111,12 @@ pub(crate) fn scheme(context: &Context<'_>) -> &'static [u8] {
     if context.request.https { b"https" } else { b"http" }
 }
 
-/// The port that the client asked for.
+/// The port that the client named, or the scheme's usual one.
 fn port(context: &Context<'_>) -> u16 {
     context.request.port.unwrap_or(if context.request.https { 443 } else { 80 })
 }
 
-/// Scheme, host and, unless it is the usual one, port: the beginning of the site's URIs.
+/// Scheme, host and, unless it is the usual one, port: the prefix of the site's URIs.
 pub(crate) fn origin(context: &Context<'_>) -> Vec<u8> {
     let usual = if context.request.https { 443 } else { 80 };
     let mut origin = text::concat(&[scheme(context), b"://", context.request.host]);
@@ -126,7 +126,7 @@ pub(crate) fn origin(context: &Context<'_>) -> Vec<u8> {
     origin
 }
 
-/// Variables of the time, which is UTC here.
+/// Variables of the time, in UTC.
 fn time(context: &Context<'_>, name: &str) -> Option<Value> {
     let part = name.strip_prefix("TIME")?;
     let seconds = context.now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -153,7 +153,7 @@ fn date(mut days: u64) -> (u64, u64, u64) {
     let is_leap = |year: u64| {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
     };
-    // A cycle of the calendar, so that no clock makes this long.
+    // Whole 400-year cycles are skipped, so that no clock value makes the loop long.
     let mut year = 1970 + days / 146_097 * 400;
     days %= 146_097;
     while days >= 365 + u64::from(is_leap(year)) {

@@ -1,4 +1,4 @@
-//! The path meets the file system.
+//! Look-up of a path in the file system.
 
 use crate::file::File;
 use crate::files::Files;
@@ -9,7 +9,7 @@ use crate::request::Kind;
 use crate::state::{Context, Pass, Refusal};
 use crate::text::{self, lossy};
 
-/// Follows the path through the folders as far as it leads, and collects their rules.
+/// Follows the path through the folders as far as they exist, and collects their rules.
 pub(crate) fn walk(
     context: &Context<'_>,
     files: &dyn Files,
@@ -20,7 +20,7 @@ pub(crate) fn walk(
         _ => (0, context.site.root.to_vec()),
     };
     (pass.prefix, pass.folder) = (pass.path[..length].to_vec(), folder.clone());
-    // The folder may lie in another one of the site, whose rules hold in it.
+    // The folder may lie in another folder of the site, whose rules apply to it.
     let (outermost, inner) = folder.split_at(files.outermost(&folder).min(folder.len()));
     let (mut chain, mut here) = (Chain::new(), outermost.to_vec());
     let mut options = Merged { follow_links: true, ..Merged::default() };
@@ -41,7 +41,7 @@ pub(crate) fn walk(
             }
             weight += file.weight();
             let is_light = weight <= limits::WEIGHT;
-            // To read the file may have taken long.
+            // Reading the file may have taken long.
             if !is_light || context.budget.time().is_err() {
                 return Err(too_costly(&file, is_light));
             }

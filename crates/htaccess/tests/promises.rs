@@ -1,4 +1,5 @@
-//! What the types promise: remarks and reasons name lines, limits hold, outcomes say what they depend on.
+//! Guarantees of the types: remarks and reasons name lines, limits hold, outcomes name the inputs
+//! that they depend on.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use sendoff_htaccess::{
     Site, evaluate,
 };
 
-/// What this thread has used of a processor: other work on the machine does not count.
+/// Processor time of this thread: other work on the machine does not count.
 fn processor_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("a clock that began at 0")
 }
@@ -160,7 +161,7 @@ fn costly_expressions_and_endless_rules_end() {
     }
 }
 
-/// Each of these took seconds to minutes before all parts of an evaluation had one bound.
+/// Each of these took seconds to minutes before all parts of an evaluation shared one limit.
 #[test]
 fn all_expressions_and_look_ups_of_a_request_share_one_bound() {
     let names: Vec<String> = (0..60).map(|number| format!("i{number}")).collect();
@@ -190,7 +191,7 @@ fn all_expressions_and_look_ups_of_a_request_share_one_bound() {
         let took = processor_time() - start;
         let line = rules.lines().nth(1).unwrap();
         assert!(took < Duration::from_secs(2), "{took:?}: {line}");
-        // 200 ms, counted from a first look after 20 ms, with a look every 20 ms.
+        // The limit is 200 ms, counted from the first look after 20 ms, with a look every 20 ms.
         if took > Duration::from_millis(250) {
             assert_eq!(found.answer, Answer::Refuse { status: 500 }, "{took:?}: {line}");
             assert!(!found.reasons.is_empty(), "{line}");
@@ -198,7 +199,7 @@ fn all_expressions_and_look_ups_of_a_request_share_one_bound() {
     }
 }
 
-/// A site with the same file of rules in each of its folders, however deep.
+/// A site with the same file of rules in every folder at any depth.
 struct Everywhere(OneFolder);
 
 impl Look for Everywhere {

@@ -2,32 +2,34 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::{BodyFraming, RequestError};
 
-/// Bytes of chunk extensions, and of zeros before chunk sizes, accepted in one body. No client needs them; an attacker could
-/// make the server work for nothing with them.
+/// The most bytes of chunk extensions, and of zeros before chunk sizes, in one body. No client
+/// needs them; an attacker could use them to make the server work.
 const EXTENSIONS_LIMIT: usize = 16 * 1024;
-/// Bytes of all trailer fields of one body.
+/// The most bytes of all trailer fields of one body.
 const TRAILERS_LIMIT: usize = 16 * 1024;
 /// The end of each line, and of each chunk.
 const LINE_END: &[u8] = b"\r\n";
-/// Digits of a chunk size after its leading zeros: 16 fill a u64.
+/// The most digits of a chunk size after its leading zeros: 16 fill a u64.
 const SIZE_DIGITS: usize = 16;
 
-/// Chunks up to this size, in bytes, are taken together with those that follow: to share the buffer with each byte of its own costs more
-/// than to move it.
+/// Consecutive chunks up to this size, in bytes, are returned as one piece: moving a small chunk
+/// costs less than sharing the buffer with it.
 const SMALL_CHUNK: usize = 1024;
 
-/// What [`BodyDecoder::decode`] found.
+/// The result of [`BodyDecoder::decode`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decoded {
-    /// Bytes of the body, shared with the buffer; never empty. One chunk, or a part of it, or several small ones.
+    /// Bytes of the body, shared with the buffer; never empty. They are one chunk, a part of one,
+    /// or several small chunks.
     Data(Bytes),
-    /// Nothing until more bytes arrive.
+    /// More bytes are needed.
     NeedMore,
-    /// The body is complete. The buffer starts with what follows it.
+    /// The body is complete. The buffer starts with the bytes behind it.
     End,
 }
 
-/// Takes one request body out of a buffer (RFC 9112 §6, §7.1). Trailer fields are validated and dropped.
+/// Takes one request body out of a buffer (RFC 9112 §6, §7.1). Trailer fields are validated and
+/// dropped.
 ///
 /// ```text
 ///           size > 0             all passed on             CRLF
@@ -39,7 +41,7 @@ pub enum Decoded {
 #[derive(Debug, Clone)]
 pub struct BodyDecoder {
     state: State,
-    /// Bytes that the body may still have.
+    /// The most bytes that the rest of the body may have.
     allowance: u64,
     extensions: usize,
     trailers: usize,
@@ -129,7 +131,8 @@ impl BodyDecoder {
         }
     }
 
-    /// Takes the small chunks at the start of `buf` that have come completely. `None`: there is none, or it is one to look at closely.
+    /// Takes the complete small chunks at the start of `buf`. `None` if there is none: the state
+    /// machine reads, and validates, the next chunk.
     fn take_small_chunks(&mut self, buf: &mut BytesMut) -> Option<Bytes> {
         let (mut read, mut written) = (0, 0);
         while let Some((start, size)) = small_chunk(&buf[read..])
@@ -167,8 +170,8 @@ impl BodyDecoder {
         if line.len() > limit { Err(TOO_LONG) } else { Ok(Some(line)) }
     }
 
-    /// `chunk-size [ chunk-ext ]`, where blanks and tabs may stand before an extension (§7.1.1), but not at the end of the line:
-    /// readers differ on these.
+    /// `chunk-size [ chunk-ext ]`. Blanks and tabs may stand before an extension (§7.1.1), but not
+    /// at the end of the line, where readers treat them differently.
     fn chunk_size(&mut self, line: &[u8]) -> Result<u64, RequestError> {
         const BAD_SIZE: RequestError = RequestError::Malformed("a chunk size is not valid");
         let end = line.iter().position(|b| b" \t;".contains(b)).unwrap_or(line.len());
@@ -192,7 +195,8 @@ impl BodyDecoder {
     }
 }
 
-/// Where the data of a whole small chunk at the start of `bytes` begin, and how many there are. `None`: it is something else, be it wrong.
+/// The offset and the length of the data of a complete small chunk at the start of `bytes`. `None`
+/// for everything else, valid or not.
 fn small_chunk(bytes: &[u8]) -> Option<(usize, usize)> {
     /// Digits of [`SMALL_CHUNK`].
     const DIGITS: usize = 3;
@@ -212,7 +216,8 @@ fn small_chunk(bytes: &[u8]) -> Option<(usize, usize)> {
     None
 }
 
-/// Trailers are dropped, but must be valid fields: anything else could be the beginning of a smuggled request.
+/// Checks a trailer, which is dropped. Every other line could be the beginning of a smuggled
+/// request.
 fn check_trailer(line: &[u8]) -> Result<(), RequestError> {
     let colon = memchr::memchr(b':', line);
     match colon.map(|at| line.split_at(at)) {

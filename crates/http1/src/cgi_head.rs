@@ -9,14 +9,14 @@ pub const MAX_HEAD: usize = 64 * 1024;
 /// The most fields of a response head.
 pub(crate) const MAX_FIELDS: usize = 256;
 
-/// Bytes of a line that the log shows.
+/// The most bytes of a line that the log shows.
 const MAX_SHOWN: usize = 100;
 
-/// Fields of most heads.
+/// The number of fields that suffices for most heads.
 const FEW_FIELDS: usize = 16;
 
-/// Room for the raw fields of a header block. Most blocks are short, and to fill the large array took 1 % of the instructions for a small
-/// page.
+/// Room for the raw fields of a header block. Most blocks are short, and filling the large array
+/// took 1 % of the instructions for a small page.
 #[expect(
     clippy::large_enum_variant,
     reason = "it is a local variable, so that most heads need no allocation"
@@ -27,7 +27,7 @@ pub(crate) enum FieldRoom<'b> {
 }
 
 impl<'b> FieldRoom<'b> {
-    /// As much as the block may need, up to [`MAX_FIELDS`].
+    /// Room for all fields of the block, up to [`MAX_FIELDS`].
     pub(crate) fn of(block: &'b [u8]) -> Self {
         if memchr::memchr_iter(b'\n', block).nth(FEW_FIELDS).is_none() {
             Self::Few([httparse::EMPTY_HEADER; FEW_FIELDS])
@@ -44,7 +44,8 @@ impl<'b> FieldRoom<'b> {
     }
 }
 
-/// Fields that concern one connection only (RFC 9110 §7.6.1). The server writes those of the client's connection itself.
+/// Fields that concern one connection only (RFC 9110 §7.6.1). The server writes its own for the
+/// client's connection.
 pub(crate) const HOP_BY_HOP: [&str; 7] = [
     "connection",
     "keep-alive",
@@ -55,7 +56,7 @@ pub(crate) const HOP_BY_HOP: [&str; 7] = [
     "upgrade",
 ];
 
-/// What is wrong with a header block.
+/// The mistake in a header block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadHead(pub &'static str);
 
@@ -68,25 +69,28 @@ impl fmt::Display for BadHead {
 /// A response head as the application wrote it (RFC 3875 §6).
 #[derive(Debug)]
 pub struct CgiHead {
-    /// From `Status`; 302 if there is only a `Location`, else 200. An interim status (1xx) if another head block follows.
+    /// From `Status`; 302 if there is only a `Location`, else 200. An interim status (1xx) if
+    /// another head block follows.
     pub status: StatusCode,
-    /// Whether the application has said the status itself, in `Status`.
+    /// True if the application set the status itself, by `Status`.
     pub has_status: bool,
     /// The words after the number in `Status`, if any.
     pub reason: Option<Bytes>,
     /// All other fields that concern the client, in their order and spelling.
     pub fields: Vec<(Bytes, Bytes)>,
-    /// `Content-Length`, which is not among the fields; `None` also if it was dropped.
+    /// The value of `Content-Length`, which is not among `fields`; also `None` if it was invalid.
     pub content_length: Option<u64>,
-    /// Why `Content-Length` was dropped: it is not a number of bytes. Worth a line in the log.
+    /// The reason why `Content-Length` was dropped: it is not a number of bytes. Worth a line in
+    /// the log.
     pub dropped: Option<&'static str>,
-    /// The first line that is no field, and was dropped. Worth a line in the log.
+    /// The first line that is not a field and was dropped. Worth a line in the log.
     pub bad_line: Option<String>,
 }
 
 impl CgiHead {
-    /// Parses a complete header block. A line that is no field is dropped. If white space or a control character stands where its
-    /// name should be, the block is refused as in nginx: it may be something else than a header block.
+    /// Parses a complete header block. A line that is not a field is dropped. If the name of a
+    /// field is empty, or contains white space or a control character, the block is refused as in
+    /// nginx: it may not be a header block at all. (A status line is dropped like other lines.)
     ///
     /// # Errors
     /// The block breaks the grammar, or two `Content-Length` fields differ.
@@ -99,7 +103,7 @@ impl CgiHead {
             Err(_) => {
                 let bad_line;
                 (good, bad_line) = good_fields(block)?;
-                // A page without a head has lines, too.
+                // A page without a head also has lines.
                 if good.is_empty() {
                     return Err(BadHead("an invalid header field"));
                 }
@@ -136,7 +140,7 @@ impl CgiHead {
         Ok(head)
     }
 
-    /// A head whose fields have come one by one, from an upstream that is held to them: `Content-Length` occurs once at most.
+    /// A head from separate fields of an upstream, which must send `Content-Length` at most once.
     ///
     /// # Errors
     /// `Content-Length` is not a number of bytes, or occurs twice.
@@ -171,7 +175,8 @@ impl CgiHead {
         Ok(head)
     }
 
-    /// Adds a field. A response has one media type (RFC 9110 §8.3): the last one that the application has named, as in nginx and Apache.
+    /// Adds a field. A response has one media type (RFC 9110 §8.3): the application's last one, as
+    /// in nginx and Apache.
     pub(crate) fn push(&mut self, name: Bytes, value: Bytes) {
         let is_type = |name: &[u8]| name.eq_ignore_ascii_case(b"content-type");
         if is_type(&name)
@@ -183,8 +188,9 @@ impl CgiHead {
         }
     }
 
-    /// Drops an invalid Content-Length instead of refusing the response: the response can be framed without it. Of two that differ it is
-    /// not known which one is meant, nor where the application believes that its response ends (RFC 9112 §6.3).
+    /// Stores `Content-Length`. An invalid one is dropped and the response kept: the response can
+    /// be framed without it. Two different lengths are refused, because they do not tell where the
+    /// application ends its response (RFC 9112 §6.3).
     fn note_length(&mut self, value: &[u8], other: Option<&[u8]>) -> Result<(), BadHead> {
         let length = parse_length(value);
         if other.is_some_and(|other| {
@@ -199,7 +205,8 @@ impl CgiHead {
         Ok(())
     }
 
-    /// The fields that the client gets, in their order: those of `common` that the application has not set, and its own.
+    /// The fields for the client, in order: the fields of `common` that the application did not
+    /// set, then its own.
     pub fn with_common<'a>(
         &'a self,
         common: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
@@ -217,7 +224,7 @@ impl CgiHead {
     }
 }
 
-/// The fields of a block in which not every line is one, and the first line that is none.
+/// The valid fields of a block, and the first line that is not a field.
 fn good_fields(block: &[u8]) -> Result<(Vec<httparse::Header<'_>>, Option<String>), BadHead> {
     let (mut fields, mut bad_line) = (Vec::new(), None);
     for line in block.split(|&byte| byte == b'\n') {
@@ -250,7 +257,7 @@ fn good_fields(block: &[u8]) -> Result<(Vec<httparse::Header<'_>>, Option<String
     Ok((fields, bad_line))
 }
 
-/// Whether it may be the name of a field (RFC 9110 §5.1).
+/// True if a name may be the name of a field (RFC 9110 §5.1).
 fn is_token(name: &str) -> bool {
     HeaderName::from_bytes(name.as_bytes()).is_ok()
 }

@@ -2,11 +2,11 @@ use std::fmt;
 
 use http::StatusCode;
 
-/// Why a request is refused. The connection cannot be resumed after any of these: answer with
-/// [`status`](Self::status) and close.
+/// The reason why a request is refused. The connection cannot be resumed after any of these: answer
+/// with [`status`](Self::status) and close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestError {
-    /// The bytes break the grammar, or could be understood in two ways. Says what is wrong.
+    /// The bytes break the grammar, or can be understood in two ways. The text names the mistake.
     Malformed(&'static str),
     /// The request line is longer than the limit.
     TargetTooLong,

@@ -3,7 +3,7 @@ use http::{HeaderMap, HeaderName, Version};
 
 use crate::RequestError;
 
-/// How the end of a request body is found (RFC 9112 §6).
+/// The framing of a request body (RFC 9112 §6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyFraming {
     /// Neither field: there is no body.
@@ -15,8 +15,9 @@ pub enum BodyFraming {
 }
 
 impl BodyFraming {
-    /// RFC 9112 §6.3 allows a server to repair some of what is refused here (repeated equal lengths, a length beside chunked
-    /// coding). A proxy in front may have repaired the request differently, so this server repairs nothing.
+    /// RFC 9112 §6.3 allows a server to repair some requests that are refused here (repeated equal
+    /// lengths, a length beside chunked coding). A proxy in front may have repaired the request
+    /// differently, so this server repairs nothing.
     pub(crate) fn of(headers: &HeaderMap, version: Version) -> Result<Self, RequestError> {
         let length = content_length(headers)?;
         if !headers.contains_key(TRANSFER_ENCODING) {
@@ -62,13 +63,13 @@ fn content_length(headers: &HeaderMap) -> Result<Option<u64>, RequestError> {
         .ok_or(RequestError::Malformed("Content-Length is not a number of bytes"))
 }
 
-/// Whether the connection may carry another request (RFC 9112 §9.3).
+/// True if the connection may carry another request (RFC 9112 §9.3).
 pub(crate) fn keep_alive(headers: &HeaderMap, version: Version) -> bool {
     let has = |option: &[u8]| list(headers, &CONNECTION).any(|o| o.eq_ignore_ascii_case(option));
     !has(b"close") && (version == Version::HTTP_11 || has(b"keep-alive"))
 }
 
-/// Whether the client waits for "100 Continue" before it sends the body (RFC 9110 §10.1.1).
+/// True if the client waits for "100 Continue" before it sends the body (RFC 9110 §10.1.1).
 pub(crate) fn expect_continue(
     headers: &HeaderMap,
     version: Version,
@@ -86,8 +87,8 @@ pub(crate) fn expect_continue(
     Ok(is_expected && !framing.is_empty())
 }
 
-/// The members of a comma-separated field, over all its lines. Quoted strings are not recognised: none of the members that are
-/// looked for here can contain one.
+/// The members of a comma-separated field, over all its lines. Quoted strings are not recognised:
+/// members that callers look for cannot contain one.
 pub(crate) fn list<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,

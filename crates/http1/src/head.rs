@@ -13,12 +13,13 @@ pub const MAX_FIELDS: usize = 128;
 /// Empty lines accepted before a request line (RFC 9112 §2.2): old clients send one after a body.
 const MAX_EMPTY_LINES: u8 = 4;
 
-/// How large a request head may be.
+/// Size limits of a request head.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Bytes of the request line, with its line ending. Longer is 414.
+    /// Bytes of the request line, with its line ending. A longer line is refused with 414.
     pub request_line: usize,
-    /// Bytes of the whole head, with the request line and the empty line at the end. Longer is 431.
+    /// Bytes of the whole head, with the request line and the empty line at the end. A longer head
+    /// is refused with 431.
     pub head: usize,
 }
 
@@ -38,20 +39,22 @@ pub struct Head {
     pub target: Target,
     /// `HTTP_10`, or `HTTP_11` for HTTP/1.1 and every later HTTP/1.x.
     pub version: Version,
-    /// The fields whose names consist of letters, digits and `-`. `Host` is the authority of an absolute-form target where
-    /// there is one (RFC 9112 §3.2.2). `Authorization` and `Content-Type` occur at most once.
+    /// The fields whose names consist of letters, digits and `-`. `Host` is the authority of an
+    /// absolute-form target where there is one (RFC 9112 §3.2.2). `Authorization` and
+    /// `Content-Type` occur at most once.
     pub headers: HeaderMap,
-    /// How the end of the body is found.
+    /// The framing of the body.
     pub framing: BodyFraming,
-    /// Whether the client allows another request on this connection.
+    /// True if the client allows another request on this connection.
     pub keep_alive: bool,
-    /// Whether the client waits for "100 Continue"; false when there is no body to wait for.
+    /// True if the client waits for "100 Continue"; false if there is no body to wait for.
     pub expect_continue: bool,
     /// `host[:port]` as sent, valid and not empty; `None` only in HTTP/1.0.
     pub host: Option<Bytes>,
 }
 
-/// Takes request heads out of a buffer. One per connection; ready for the next head after each success.
+/// Takes request heads out of a buffer. One per connection; ready for the next head after each
+/// success.
 #[derive(Debug, Clone)]
 pub struct HeadDecoder {
     limits: Limits,
@@ -60,7 +63,7 @@ pub struct HeadDecoder {
     refused: Option<Bytes>,
 }
 
-/// How far the buffer has been searched for the end of the head, so that no byte is searched twice.
+/// The progress of the search for the end of the head, so that each byte is searched once.
 #[derive(Debug, Clone, Copy, Default)]
 struct Scan {
     empty_lines: u8,
@@ -75,8 +78,8 @@ impl HeadDecoder {
         Self { limits, scan: Scan::default(), is_head: false, refused: None }
     }
 
-    /// Takes a head out of `buf` once it is complete; `None` if more bytes are needed. Between two calls bytes may only be
-    /// appended to `buf`. The bytes after the head stay in it.
+    /// Takes a head out of `buf` once it is complete; `None` if more bytes are needed. Between two
+    /// calls bytes may only be appended to `buf`. The bytes after the head stay in it.
     ///
     /// # Errors
     /// The request is refused; the stream cannot be resumed.
@@ -89,14 +92,15 @@ impl HeadDecoder {
         parse(&head).inspect_err(|_| self.refused = Some(head.clone())).map(Some)
     }
 
-    /// The refused request head, for the log; `None` if it was refused before its end arrived: its bytes are then still in the buffer.
+    /// The refused request head, for the log; `None` if it was refused before its end arrived. Its
+    /// bytes are then still in the buffer.
     #[must_use]
     pub fn refused(&self) -> Option<&Bytes> {
         self.refused.as_ref()
     }
 
-    /// Whether the request that [`next`](Self::next) looked at last has the method HEAD, also if it is refused or incomplete:
-    /// no answer to it has a body (RFC 9110 §9.3.2).
+    /// True if the last request that [`next`](Self::next) saw has the method HEAD, even if it is
+    /// refused or incomplete: no response to it has a body (RFC 9110 §9.3.2).
     #[must_use]
     pub fn is_head(&self) -> bool {
         self.is_head
@@ -150,7 +154,7 @@ impl HeadDecoder {
     }
 }
 
-/// Parses a whole head, which ends with an empty line and in which every line ends with CR LF.
+/// Parses a complete head, in which every line ends with CR LF and whose last line is empty.
 fn parse(raw: &Bytes) -> Result<Head, RequestError> {
     let line_end = memchr::memchr(b'\n', raw).map_or(raw.len(), |at| at + 1);
     let line = RequestLine::parse(&raw.slice(..line_end.saturating_sub(b"\r\n".len())))?;
@@ -174,13 +178,15 @@ fn parse(raw: &Bytes) -> Result<Head, RequestError> {
     })
 }
 
-/// Whether a field of this name is passed on. Names with other characters than letters, digits and `-` are valid, but CGI maps several
-/// of them to the same variable: `X.Forwarded.For` would overwrite `X-Forwarded-For`. nginx drops them, too.
+/// True if a field with this name is passed on. Names with other characters than letters, digits
+/// and `-` are valid, but CGI maps several of them to the same variable: `X.Forwarded.For` would
+/// overwrite `X-Forwarded-For`. nginx drops them, too.
 pub(crate) fn is_passed_on(name: &[u8]) -> bool {
     name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-')
 }
 
-/// Whether a field may occur only once: of two, applications and what protects them could each believe another one.
+/// True for a field that may occur only once: of two values, an application and a filter in front
+/// of it could each use a different one.
 pub(crate) fn is_unique(name: &HeaderName) -> bool {
     *name == AUTHORIZATION || *name == CONTENT_TYPE
 }

@@ -1,4 +1,5 @@
-//! Request heads that came in HTTP/2 (RFC 9113 §8.3), under the rules of HTTP/1.1: what is behind the server cannot tell the versions apart.
+//! Request heads from HTTP/2 (RFC 9113 §8.3), checked by the rules of HTTP/1.1: handlers and
+//! applications do not see the difference between the versions.
 
 use bytes::{Bytes, BytesMut};
 use http::header::{COOKIE, HOST};
@@ -10,7 +11,8 @@ use crate::request_line::check_method;
 use crate::target::is_host;
 use crate::{BodyFraming, Head, RequestError, Target};
 
-/// A request head as an HTTP/2 library gives it: pseudo-header fields apart from the others, no connection-specific fields.
+/// A request head as an HTTP/2 library gives it: pseudo-header fields apart from the others, no
+/// connection-specific fields.
 #[derive(Debug)]
 pub struct Http2Head {
     /// `:method`.
@@ -21,15 +23,16 @@ pub struct Http2Head {
     pub authority: Option<Bytes>,
     /// The other fields.
     pub fields: HeaderMap,
-    /// Whether the request ends with its head.
+    /// True if the request has no body.
     pub ends: bool,
 }
 
 impl Http2Head {
-    /// Checks the head and makes it one of HTTP/1.1's form: `Host` is the authority, and there is one `Cookie` field.
+    /// Checks the head and converts it to the form of HTTP/1.1: `Host` is the authority, and there
+    /// is at most one `Cookie` field.
     ///
     /// # Errors
-    /// The request is refused; the connection can be used further.
+    /// The request is refused; the connection stays usable.
     pub fn check(self, limits: Limits) -> Result<Head, RequestError> {
         let Self { method, path, authority, fields, ends } = self;
         if method == Method::CONNECT {
@@ -48,12 +51,12 @@ impl Http2Head {
         let host = host(&mut headers, authority)?;
         let mut framing = BodyFraming::of(&headers, Version::HTTP_2)?;
         if framing == BodyFraming::None && !ends {
-            // Its end is told by a frame, as a last chunk would tell it.
+            // A frame ends the body, as a last chunk would.
             framing = BodyFraming::Chunked;
         }
         Ok(Head {
             keep_alive: true,
-            // What is not understood is refused, with a body or without.
+            // An unknown expectation is refused, with or without a body.
             expect_continue: expect_continue(&headers, Version::HTTP_2, framing)? && !ends,
             method,
             target,
@@ -107,7 +110,8 @@ fn checked_fields(fields: HeaderMap) -> Result<HeaderMap, RequestError> {
     Ok(headers)
 }
 
-/// Whether all fields are passed on as they are: there is nothing to drop, join or refuse. Most requests are like that, and need no other map.
+/// True if all fields are passed on unchanged: none is dropped, joined or refused. Most requests
+/// are like this, and need no second map.
 fn are_plain(fields: &HeaderMap) -> bool {
     let is_plain = |(name, value): (&HeaderName, &HeaderValue)| {
         let has_blanks = matches!(value.as_bytes(), [b' ' | b'\t', ..] | [.., b' ' | b'\t']);
@@ -117,8 +121,8 @@ fn are_plain(fields: &HeaderMap) -> bool {
     fields.len() <= MAX_FIELDS && is_each_once && fields.iter().all(is_plain)
 }
 
-/// The authority (RFC 9113 §8.3.1): `:authority`, or `Host` without it. Two that differ are refused, because what stands before this
-/// server may have believed the other one.
+/// The authority (RFC 9113 §8.3.1): `:authority`, or `Host` without it. Two different ones are
+/// refused, because a proxy in front may have used the other one.
 fn host(headers: &mut HeaderMap, authority: Option<Bytes>) -> Result<Bytes, RequestError> {
     let mut values = headers.get_all(HOST).iter();
     let sent = match (values.next(), values.next()) {

@@ -1,13 +1,14 @@
-//! HTTP/1.1 message heads and body framing (RFC 9112): the server's side, the client's in [`client`], and the heads that applications
-//! write (RFC 3875).
-//! Request heads of HTTP/2 are checked by the same rules ([`Http2Head`]). No I/O and no clock.
+//! HTTP/1.1 message heads and body framing (RFC 9112): the server's side, the client's side in
+//! [`client`], and the heads that applications write (RFC 3875). Request heads of HTTP/2 are
+//! checked by the same rules ([`Http2Head`]). No I/O and no clock.
 //!
-//! A request that two recipients could read differently is refused, because request smuggling uses such differences. After any
-//! [`RequestError`] the server answers with an error and closes the connection.
+//! A request that two recipients could read differently is refused, because request smuggling uses
+//! such differences. After any [`RequestError`] the server answers with an error and closes the
+//! connection.
 //!
 //! ```text
 //!           HeadDecoder                    BodyDecoder
-//!  bytes ────────────────▶ Head (framing) ─────────────▶ Data* End ──▶ the next head, from the same buffer
+//!  bytes ────────────────▶ Head (framing) ─────────────▶ Data* End ──▶ the next head
 //! ```
 #![forbid(unsafe_code)]
 

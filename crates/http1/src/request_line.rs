@@ -15,8 +15,8 @@ pub(crate) struct RequestLine {
 impl RequestLine {
     /// Parses a line without its line ending.
     ///
-    /// `httparse` would refuse a target that is not UTF-8, which clients send and nginx and Apache accept, and minor
-    /// versions above 1, so this much is parsed here.
+    /// `httparse` would refuse a target that is not UTF-8, which clients send and nginx and Apache
+    /// accept, and minor versions above 1, so this function parses the line itself.
     pub(crate) fn parse(line: &Bytes) -> Result<Self, RequestError> {
         let mut words = line.split(|b| *b == b' ');
         let (Some(method), Some(target), Some(version), None) =
@@ -34,8 +34,9 @@ impl RequestLine {
     }
 }
 
-/// Methods are case-sensitive (RFC 9110 §9.1), and none that is registered has small letters. Some applications take `post` for `POST`, which
-/// the site's rules would not; nginx refuses it, too.
+/// Refuses methods with lower-case letters. Methods are case-sensitive (RFC 9110 §9.1), and no
+/// registered one has lower-case letters. Some applications take `post` for `POST`, but rules for
+/// `POST` would not match it; nginx refuses it, too.
 pub(crate) fn check_method(method: &Method) -> Result<(), RequestError> {
     if method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
         return Err(RequestError::Malformed("the method has small letters"));
@@ -43,7 +44,8 @@ pub(crate) fn check_method(method: &Method) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// The version to answer in: a recipient treats a higher minor version as the highest that it knows (RFC 9110 §6.2).
+/// The version for the response: a recipient treats a higher minor version as its own highest one
+/// (RFC 9110 §6.2).
 fn parse_version(word: &[u8]) -> Result<Version, RequestError> {
     match word {
         b"HTTP/1.0" => Ok(Version::HTTP_10),

@@ -18,7 +18,7 @@ impl std::fmt::Display for InvalidField {
 
 impl std::error::Error for InvalidField {}
 
-/// A field that is known to be valid, as it stands in a head: written and checked once, for all responses that will have it.
+/// A field that was checked and written once, for all responses that have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldLine {
     /// `Name: value\r\n`.
@@ -27,7 +27,7 @@ pub struct FieldLine {
 }
 
 impl FieldLine {
-    /// Checks a field. `keep` gives its line a place for the life of the process.
+    /// Checks a field. `keep` stores its line for the life of the process.
     ///
     /// # Errors
     /// The field would break a head.
@@ -55,8 +55,9 @@ impl FieldLine {
     }
 }
 
-/// Writes a response head (RFC 9112 §4, §5). The version is always HTTP/1.1, the highest that this server conforms to, whatever
-/// the client's version is (RFC 9110 §2.5). The caller decides on framing and `Connection`.
+/// Writes a response head (RFC 9112 §4, §5). The version is always HTTP/1.1, the server's highest
+/// one, for every version of the client (RFC 9110 §2.5). The caller decides on framing and
+/// `Connection`.
 #[derive(Debug)]
 #[must_use = "a head ends with `finish`"]
 pub struct HeadEncoder<'a> {
@@ -64,7 +65,8 @@ pub struct HeadEncoder<'a> {
 }
 
 impl<'a> HeadEncoder<'a> {
-    /// Writes the status line. `reason` is used if it is valid; otherwise the status code's own phrase.
+    /// Writes the status line. `reason` is used if it is valid, otherwise the status code's own
+    /// phrase.
     pub fn new(out: &'a mut BytesMut, status: StatusCode, reason: Option<&[u8]>) -> Self {
         let canonical = status.canonical_reason().unwrap_or_default().as_bytes();
         out.put_slice(b"HTTP/1.1 ");
@@ -78,8 +80,8 @@ impl<'a> HeadEncoder<'a> {
     /// Writes a field.
     ///
     /// # Errors
-    /// The field would break the head and was left out. Worth a line in the log: the application has passed on input that it
-    /// has not validated.
+    /// The field would break the head and was left out. Worth a line in the log: the application
+    /// passed on input without validation.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), InvalidField> {
         if !is_token(name) || !is_value(value) {
             return Err(InvalidField);
@@ -142,12 +144,12 @@ pub fn encode_chunk_header(out: &mut BytesMut, len: u64) {
     out.put_slice(b"\r\n");
 }
 
-/// Whether `name` is a `token` (RFC 9110 §5.6.2).
+/// True if `name` is a `token` (RFC 9110 §5.6.2).
 pub(crate) fn is_token(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|byte| IS_TOKEN[usize::from(*byte)])
 }
 
-/// For each byte whether a `token` may have it.
+/// True for each byte that a `token` may have.
 const IS_TOKEN: [bool; 256] = {
     let all = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     let mut table = [false; 256];

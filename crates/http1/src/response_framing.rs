@@ -3,12 +3,12 @@ use http::{Method, StatusCode, Version};
 
 use crate::{CHUNK_END, HeadEncoder, LAST_CHUNK, encode_chunk_header};
 
-/// How the client finds the end of a response body (RFC 9112 §6).
+/// The framing of a response body (RFC 9112 §6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// There is no body, whatever the head says (HEAD, 1xx, 204, 304).
+    /// No body, whatever the head says (HEAD, 1xx, 204, 304).
     NoBody,
-    /// `Content-Length`; this many bytes are still to be sent.
+    /// `Content-Length`; this number of bytes is still to be sent.
     Length(u64),
     /// Chunked coding.
     Chunked,
@@ -17,7 +17,7 @@ pub enum Framing {
 }
 
 impl Framing {
-    /// The framing for a body of `length` bytes; `None` if its length is not known yet.
+    /// The framing for a body of `length` bytes; `None` if the length is not known yet.
     #[must_use]
     pub fn choose(
         method: &Method,
@@ -57,7 +57,8 @@ impl Framing {
         (self == Self::Chunked).then_some(Bytes::from_static(LAST_CHUNK))
     }
 
-    /// Accounts for the next `len` bytes. Returns how many of them are part of the body: no more than its announced length.
+    /// Accounts for the next `len` bytes. Returns the number of them that are part of the body, at
+    /// most its announced length.
     pub fn take(&mut self, len: u64) -> u64 {
         match self {
             Self::NoBody => 0,
@@ -70,7 +71,7 @@ impl Framing {
         }
     }
 
-    /// How many bytes of the announced length are still to be sent; 0 if no length was announced.
+    /// The bytes of the announced length that are still to be sent; 0 if no length was announced.
     #[must_use]
     pub fn missing(self) -> u64 {
         if let Self::Length(left) = self { left } else { 0 }
@@ -78,8 +79,8 @@ impl Framing {
 }
 
 impl HeadEncoder<'_> {
-    /// Writes the fields that frame the body, and the end of the head. `length` is used for a response without a body: the
-    /// length that a response to GET would have.
+    /// Writes the fields that frame the body, and the end of the head. For a response without a
+    /// body, `length` is the length that a response to GET would have.
     pub fn finish_framed(
         mut self,
         framing: Framing,

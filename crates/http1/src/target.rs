@@ -22,7 +22,8 @@ impl Target {
         &self.raw
     }
 
-    /// Path and query in origin form, whatever form was sent: `/a%20b?c=d`. `*` for `OPTIONS *`.
+    /// Path and query in origin form, for every form of the target: `/a%20b?c=d`. `*` for
+    /// `OPTIONS *`.
     #[must_use]
     pub fn uri(&self) -> &Bytes {
         &self.uri
@@ -34,25 +35,26 @@ impl Target {
         self.uri.slice(..self.path_len)
     }
 
-    /// What follows the first `?`; `None` without one.
+    /// The query behind the first `?`; `None` without one.
     #[must_use]
     pub fn query(&self) -> Option<Bytes> {
         (self.path_len < self.uri.len()).then(|| self.uri.slice(self.path_len + 1..))
     }
 
-    /// Whether the request is about the server as a whole: `OPTIONS *`, or OPTIONS for a URI without path and query (RFC 9112
-    /// §3.2.4). Such a target has no path to look up.
+    /// True if the request is about the server as a whole: `OPTIONS *`, or OPTIONS for a URI
+    /// without path and query (RFC 9112 §3.2.4). Such a target has no path to look up.
     #[must_use]
     pub fn is_asterisk(&self) -> bool {
         self.uri == "*"
     }
 
-    /// Parses a target. Returns its authority, too, if it is in absolute form.
+    /// Parses a target. Also returns the authority of an absolute-form target.
     pub(crate) fn parse(
         raw: Bytes,
         method: &Method,
     ) -> Result<(Self, Option<Bytes>), RequestError> {
-        // Clients do not send fragments (RFC 9110 §4.2.5); some servers cut them off, others take them for a part of the path.
+        // Clients do not send fragments (RFC 9110 §4.2.5); some servers cut them off, others treat
+        // them as part of the path.
         if raw.contains(&b'#') {
             return Err(BAD_TARGET);
         }
@@ -79,7 +81,8 @@ impl Target {
         }
         let uri = match after.first() {
             Some(b'/') => after,
-            // RFC 9112 §3.2.4: OPTIONS for a URI without path and query is about the server as a whole.
+            // RFC 9112 §3.2.4: OPTIONS for a URI without path and query is about the server as a
+            // whole.
             None if *method == Method::OPTIONS => Bytes::from_static(b"*"),
             _ => [b"/", &after[..]].concat().into(),
         };
@@ -92,7 +95,8 @@ impl Target {
     }
 }
 
-/// Whether `host` is `uri-host [ ":" port ]` (RFC 9110 §7.2) with a host that is not empty (§4.2.1).
+/// True if `host` is `uri-host [ ":" port ]` (RFC 9110 §7.2) with a host that is not empty
+/// (§4.2.1).
 #[must_use]
 pub fn is_host(host: &[u8]) -> bool {
     let (name, port) = if host.first() == Some(&b'[') {
@@ -126,8 +130,8 @@ fn is_name_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&b)
 }
 
-/// `reg-name` (RFC 3986 §3.2.2), except for names that could be taken for a path, as in nginx: `.`, and names with `..`. An
-/// application may put the host into a file name.
+/// `reg-name` (RFC 3986 §3.2.2), except for names that could be taken for a path, as in nginx: `.`,
+/// and names with `..`. An application may put the host into a file name.
 fn is_reg_name(name: &[u8]) -> bool {
     if name == b"." || name.windows(2).any(|pair| pair == b"..") {
         return false;
@@ -146,7 +150,7 @@ fn is_reg_name(name: &[u8]) -> bool {
     !name.is_empty()
 }
 
-/// Whether `port` is empty, or `:` and an optional port number (RFC 3986 §3.2.3).
+/// True if `port` is empty, or `:` and an optional port number (RFC 3986 §3.2.3).
 fn is_port(port: &[u8]) -> bool {
     let Some((b':', digits)) = port.split_first() else { return port.is_empty() };
     digits.is_empty()

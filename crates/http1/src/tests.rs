@@ -7,7 +7,7 @@ use crate::{BodyDecoder, BodyFraming, Decoded, Head, HeadDecoder, Limits, Reques
 
 const MAX_BODY: u64 = 1 << 20;
 
-/// What a connection would have seen: each request's head in short, with its body.
+/// The requests of a connection: each one's head in short, and its body.
 type Seen = Vec<(String, Vec<u8>)>;
 
 fn short(head: &Head) -> String {
@@ -78,7 +78,7 @@ fn any_cut_gives_the_same_requests() {
     assert_eq!(read(&bytes), Ok(whole));
 }
 
-/// A request that is refused is refused however it arrives, and with the same status.
+/// A bad request is refused with the same status for every split into pieces.
 #[test]
 fn bad_requests_are_refused_with_the_right_status() {
     let h = |fields: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
@@ -178,7 +178,7 @@ fn bad_requests_are_refused_with_the_right_status() {
         (400, "GET / HTTP/1.1\r\nHost: [::1]a\r\n\r\n".into()),
         (400, "GET / HTTP/1.1\r\nHost: a%2\r\n\r\n".into()),
         (400, "GET / HTTP/1.1\r\nHost: \u{e9}\r\n\r\n".into()),
-        // Fields that one reader takes the first of, and another the last.
+        // Fields of which one reader takes the first, and another the last.
         (400, h("Authorization: Basic a\r\nAuthorization: Basic b\r\n")),
         (400, h("Content-Type: a/b\r\ncontent-type: a/b\r\n")),
         // Framing.
@@ -293,7 +293,7 @@ fn targets_are_taken_apart() {
     }
 }
 
-/// A body in tiny chunks costs no more than its bytes.
+/// A body in tiny chunks costs little more than its bytes.
 #[test]
 fn small_chunks_are_taken_together() {
     let decode = |body: &[u8], most| {
@@ -311,7 +311,7 @@ fn small_chunks_are_taken_together() {
     let (seen, end, rest) = decode(&[&tiny, &b"0\r\n\r\nnext"[..]].concat(), 4000);
     assert_eq!((seen.len(), end, &rest[..]), (1, Ok(Decoded::End), &b"next"[..]));
     assert_eq!(seen[0], b"abcd".repeat(1000));
-    // What follows them is looked at as closely as ever.
+    // The bytes behind them are checked as strictly as before.
     let (seen, end, _) = decode(&tiny, 3999);
     assert_eq!((seen[0].len(), end), (3997, Err(RequestError::BodyTooLarge)));
     for wrong in ["1\r\nab\r\n", "1\ra\r\n", "g\r\n", "\r\n", "1 \r\na\r\n"] {
@@ -469,7 +469,7 @@ fn the_asterisk_form_is_told_apart() {
     }
 }
 
-/// A refusal of HEAD has no body, so the method must be known even where there is no head to be had.
+/// A refusal of HEAD has no body, so the method must be known even if the head cannot be parsed.
 #[test]
 fn a_refused_head_request_is_known_to_be_one() {
     for (wire, is_head) in [

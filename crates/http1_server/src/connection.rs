@@ -1,4 +1,5 @@
-//! One client's connection: reads requests, one after the other, and has each answered on an [`Exchange`].
+//! One client's connection: reads one request after the other, and passes each to its handler,
+//! which answers on an [`Exchange`].
 
 use std::future::poll_fn;
 use std::io;
@@ -26,63 +27,64 @@ use super::incoming::{BodyLimits, Incoming};
 /// The size of one read, in bytes.
 const READ: usize = 16 * 1024;
 
-/// Bytes of a body that are read in one go; then other connections have their turn. They may be 40,000 chunks.
+/// The most bytes of a body that are read in one go; then other connections have their turn. They
+/// may be 40,000 chunks.
 const TURN: usize = 256 * 1024;
 
-/// Requests that a client has sent ahead and that are answered in one go.
+/// Pipelined requests that are answered in one go; then other connections have their turn.
 const MOST_AT_ONCE: u32 = 16;
 
-/// How long bytes that follow the last response are read and dropped. Unread bytes would make the kernel reset the connection,
-/// and the client might not see the response.
+/// Time for reading and dropping bytes behind the last response. Unread bytes would make the kernel
+/// reset the connection, and the client might not see the response.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Bytes of a refused request line that the access log shows.
+/// The most bytes of a refused request line that the access log shows.
 const MAX_SHOWN_LINE: usize = 1024;
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// What a client sends first that speaks HTTP/2 without having asked (RFC 9113 §3.4).
+/// The connection preface of a client that speaks HTTP/2 without an upgrade (RFC 9113 §3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A connection whose client turns out to speak HTTP/2. The buffer begins with the preface.
+/// A connection whose client speaks HTTP/2. The buffer begins with the preface.
 pub struct Http2<T> {
     /// The connection.
     pub transport: T,
-    /// Where it comes from.
+    /// The addresses of the connection.
     pub origin: Origin,
-    /// Bytes that were read from it.
+    /// Bytes that were read from the connection.
     pub buffer: BytesMut,
 }
 
-/// How the service of a connection has ended.
+/// The end of the service of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Served {
-    /// With the connection.
+    /// The connection has ended.
     Ended,
     /// The client speaks HTTP/2.
     Http2,
 }
 
-/// What follows a request.
+/// The state of the connection after a request.
 enum Next {
-    /// Another may follow.
+    /// Another request may follow.
     Request,
     /// The connection is closed.
     Close,
-    /// It was no request, but HTTP/2.
+    /// The bytes were the preface of HTTP/2 instead of a request.
     Http2,
 }
 
 /// A request that a handler can answer.
 struct Received<P> {
     plan: P,
-    /// Another may follow.
+    /// Another request may follow.
     keep_alive: bool,
-    /// The handler takes the body while it arrives.
+    /// The rest of the body, if the handler takes it while it arrives.
     rest: Option<Incoming>,
 }
 
-/// Why no handler answers a request, and the connection ends.
+/// The reason why no handler answers a request and the connection ends.
 enum End {
     /// The client speaks HTTP/2.
     Http2,
@@ -115,27 +117,28 @@ pub struct Connection<T> {
     transport: T,
     origin: Origin,
     lifecycle: Rc<Lifecycle>,
-    /// Bytes of the client that were not parsed yet.
+    /// Bytes of the client that are not parsed yet.
     buffer: BytesMut,
     heads: HeadDecoder,
     /// No request has been read.
     is_new: bool,
     /// The client took the last response as fast as it was made.
     kept_up: bool,
-    /// When the head of the last request began to be read.
+    /// The time at which the server began to read the last request head.
     began: Instant,
 }
 
 impl<T: Transport> Connection<T> {
-    /// `buffer` has what the client has sent already.
+    /// `buffer` has the bytes that were already read from the client.
     pub fn new(transport: T, origin: Origin, buffer: BytesMut, lifecycle: Rc<Lifecycle>) -> Self {
         let (heads, began) = (HeadDecoder::new(Limits::default()), Instant::now());
         let (is_new, kept_up) = (true, true);
         Self { transport, origin, lifecycle, buffer, heads, is_new, kept_up, began }
     }
 
-    /// Serves the client until the connection ends, or the client turns out to speak HTTP/2. Borrows the connection: a future that owned it
-    /// would have room for it twice, which is 400 bytes of each idle connection.
+    /// Serves the client until the connection ends, or the client turns out to speak HTTP/2.
+    /// Borrows the connection: a future that owned it would reserve room for it twice, which is 400
+    /// bytes of each idle connection.
     pub async fn serve<S: Service>(&mut self, services: &Current<S>) -> Served {
         let mut at_once = 0;
         loop {
@@ -150,10 +153,11 @@ impl<T: Transport> Connection<T> {
                 at_once = 0;
                 yield_now().await;
             }
-            // Not before, so that an idle connection keeps nothing of an old configuration.
+            // Not earlier, so that an idle connection holds no old configuration.
             let service = services.get();
-            // On the heap, because the state of an exchange takes kilobytes, which an idle connection should not hold. Made there, too:
-            // `Box::pin` would make it on the stack and copy it, which was 7 % of the time of a small file in user space.
+            // On the heap, because the state of an exchange takes kilobytes, which an idle
+            // connection should not hold. Constructed there, too: `Box::pin` would construct it on
+            // the stack and copy it, which took 7 % of the user time of a small file.
             let exchange = Box::write(Box::new_uninit(), self.serve_one(&*service));
             match Box::into_pin(exchange).await {
                 Next::Request => self.is_new = false,
@@ -169,7 +173,8 @@ impl<T: Transport> Connection<T> {
         Http2 { transport, origin, buffer }
     }
 
-    /// Waits for the first byte of a request, without a buffer. Returns false if the connection is to be closed instead.
+    /// Waits without a buffer for the first byte of a request. Returns false if the connection is
+    /// to be closed.
     async fn wait_for_request(&mut self) -> bool {
         self.buffer = BytesMut::new();
         let evicted = self.lifecycle.evicted();
@@ -178,7 +183,8 @@ impl<T: Transport> Connection<T> {
             read = poll_fn(|cx| poll_first(&mut self.transport, &mut self.buffer, cx)) => {
                 return matches!(read, Ok(1..));
             }
-            // What came before the stop is answered; the event loop may not know of it yet.
+            // A request that came before the stop is answered; the event loop may not know of it
+            // yet.
             () = evicted => self.lifecycle.is_stopping() && self.transport.has_unread(),
         };
         if came {
@@ -246,7 +252,7 @@ impl<T: Transport> Connection<T> {
                 }
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => return Err(error.into()),
-                // A spurious wake-up: no byte has come.
+                // The wake-up was spurious: no byte has come.
                 Err(_) if self.buffer.is_empty() => return Err(End::Quiet),
                 Err(_) => {
                     Limit::HeadTimeout.reached();
@@ -262,8 +268,9 @@ impl<T: Transport> Connection<T> {
         poll_fn(|cx| transport.poll_read(cx, buffer)).await
     }
 
-    /// Chooses the handler and reads the body, or what has come of it if the handler takes it while it arrives. The connection cannot be
-    /// kept if the body is not wanted and the client still waits for `100 Continue`, as `waits` says.
+    /// Chooses the handler and reads the body; if the handler takes the body while it arrives, only
+    /// the bytes that have already come. With `waits` the client still waits for `100 Continue`: if
+    /// the body is not wanted, the connection cannot be kept.
     async fn read_request<S: Service>(
         &mut self,
         service: &S,
@@ -319,7 +326,7 @@ impl<T: Transport> Connection<T> {
             request.body = body;
             return Ok(Received { plan, keep_alive: true, rest: None });
         };
-        // What had come with the head is in memory.
+        // The bytes that came with the head are in memory.
         if let Body::Memory(first) = body
             && !first.is_empty()
         {
@@ -430,7 +437,7 @@ impl<T: Transport> Connection<T> {
             End::Io(error) => {
                 let line = named(&asked.line, request);
                 tracing::info!(request = line, %error, "the client left amid its request");
-                // For its line in the access log.
+                // Writes the line in the access log.
                 drop(self.exchange(service, asked, request));
                 return Next::Close;
             }
@@ -449,7 +456,7 @@ impl<T: Transport> Connection<T> {
         Next::Close
     }
 
-    /// Method and request line of a head that cannot be parsed, as far as they can be told.
+    /// Method and request line of a head that cannot be parsed, as far as they are readable.
     fn asked_by_bad_head(&self) -> Asked {
         let bytes = self.heads.refused().map_or(&self.buffer[..], |head| &head[..]);
         let end = bytes.iter().position(|&b| b == b'\r' || b == b'\n').unwrap_or(bytes.len());
@@ -460,8 +467,9 @@ impl<T: Transport> Connection<T> {
         Asked { method, version: Version::HTTP_11, line, keep_alive: false, began }
     }
 
-    /// Closes after a complete response. Reads bytes behind the request first: unread, they would make the kernel reset the
-    /// connection and discard what the client has not received yet.
+    /// Closes after a complete response. Reads bytes behind the request first: unread bytes would
+    /// make the kernel reset the connection and discard response bytes that the client has not
+    /// received yet.
     async fn close(&mut self) {
         let readable = poll_fn(|cx| Poll::Ready(self.transport.poll_readable(cx).is_ready()));
         if !self.buffer.is_empty() || readable.await {
@@ -480,13 +488,14 @@ impl<T: Transport> Connection<T> {
                 }
             }
         };
-        // Nothing is owed any more, so a timeout is as good as the end.
+        // All bytes have been sent, so a timeout is as good as the end.
         let _ = timeout(LINGER, drain).await;
     }
 }
 
-/// Reads what a client sends after a pause. The kernel may be said to have something when it has nothing, as on every connection that
-/// was just accepted, so only bytes count; the buffer is made for them alone.
+/// Reads the first bytes after a pause. The transport may report readiness without a byte, as for
+/// every connection that was just accepted, so only a read of bytes counts; the buffer is allocated
+/// for the read.
 fn poll_first(
     transport: &mut impl Transport,
     buffer: &mut BytesMut,
@@ -503,7 +512,7 @@ fn poll_first(
     read
 }
 
-/// Logs why a response was cut.
+/// Logs the reason why a response was cut.
 fn report<T: Transport, S: Service>(exchange: &Exchange<'_, T, S>, cut: &Cut) {
     let request = exchange.line();
     match cut.fault {

@@ -26,8 +26,8 @@ use tokio::time::Instant;
 use super::framed::{Framed, framing_of};
 use super::incoming::{Ended, Incoming};
 
-/// Bytes of further requests that are read while a response is made, in order to notice that the client has gone. If a client
-/// has sent more, only the next write notices.
+/// The most bytes of further requests that are read while a response is made, in order to notice
+/// that the client has gone. If a client has sent more, only the next write notices.
 const READ_AHEAD: usize = 16 * 1024;
 
 /// The size of one such read, in bytes.
@@ -36,13 +36,14 @@ const READ_MORE: usize = 1024;
 /// The size of one read of another protocol's bytes.
 const READ_TUNNEL: usize = 16 * 1024;
 
-/// Bytes of a response head beside its fields: the status line, and what frames the body.
+/// Room for the response head beside its fields: the status line and the framing, in bytes.
 const OTHER_LINES: usize = 192;
 
 /// The status in the access log if the client left before a response began; nginx logs the same.
 const CLIENT_LEFT: u16 = 499;
 
-/// And where a borrower of the socket has cut the response: only the borrower knew with which status it began.
+/// The status in the access log if a borrower of the socket has cut the response: only the borrower
+/// knew the status with which it began.
 const BORROWER_FAILED: u16 = 502;
 
 /// The parts of a request that framing and the log need.
@@ -53,7 +54,7 @@ pub(super) struct Asked {
     pub(super) line: RequestLine,
     /// The client allows another request on the connection.
     pub(super) keep_alive: bool,
-    /// When its head began to be read.
+    /// The time at which its head began to be read.
     pub(super) began: Instant,
 }
 
@@ -94,8 +95,8 @@ impl fmt::Display for RequestLine {
 enum State {
     /// Nothing has been sent.
     Waiting,
-    /// A borrower may write to the socket. The framing needs most care if the borrower dies: how it has framed
-    /// what it wrote is then unknown.
+    /// A borrower may write to the socket. Its framing of these bytes is unknown if it dies; the
+    /// value here is the framing that needs most care in this case.
     Lent(Framing),
     /// The head is sent or queued.
     Begun { status: StatusCode, framing: Framing, head_len: u64 },
@@ -105,16 +106,16 @@ enum State {
     Ended { status: StatusCode, head_len: u64, keep_alive: bool },
 }
 
-/// What of the request body has not been read.
+/// The unread part of the request body.
 enum Unread {
     Nothing,
-    /// It is passed on as it comes.
+    /// It is passed on while it arrives.
     Incoming(Incoming),
-    /// The rest of it will not be read.
+    /// It will not be read.
     Rest,
 }
 
-/// One response. Its line is written to the access log when it is dropped, however it ended.
+/// One response. Dropping it writes its line to the access log, however it ended.
 pub(super) struct Exchange<'c, T: Transport, S: Service> {
     transport: &'c mut T,
     /// The peer of the connection.
@@ -123,10 +124,10 @@ pub(super) struct Exchange<'c, T: Transport, S: Service> {
     lifecycle: &'c Lifecycle,
     /// Bytes that the client has sent behind this request.
     read_ahead: &'c mut BytesMut,
-    /// Whether the client took the previous response on this connection as fast as it was made.
+    /// True if the client took the previous response on this connection as fast as it was made.
     kept_up_before: &'c mut bool,
     asked: Asked,
-    /// `None`: it was refused before it could be understood.
+    /// `None` if the request was refused before it could be understood.
     request: Option<&'c Request>,
     queue: SendQueue,
     state: State,
@@ -142,7 +143,8 @@ pub(super) struct Exchange<'c, T: Transport, S: Service> {
     notes: Notes,
     /// The transport's count of sent bytes when this exchange began.
     sent_before: u64,
-    /// What the access log says where this process has begun no response: the status, and what a borrower has sent.
+    /// The status, and the bytes sent by a borrower, for the access log if this process has begun
+    /// no response.
     unanswered: (u16, u64),
     timer: SendTimer,
 }
@@ -186,12 +188,13 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
         }
     }
 
-    /// The rest of the request body is still to be read, while the response is made.
+    /// Sets the rest of the request body, which is read while the response is made.
     pub(super) fn receive(&mut self, rest: Incoming) {
         self.unread = Unread::Incoming(rest);
     }
 
-    /// Passes on what has come of the request body. Ready when there is no more to read; `Err`: the client has gone.
+    /// Passes on the bytes of the request body that have come. Ready when there is no more to read;
+    /// `Err` if the client has gone.
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
         let Unread::Incoming(incoming) = &mut self.unread else { return Poll::Ready(Ok(())) };
         let ended = ready!(incoming.poll(self.transport, self.read_ahead, cx));
@@ -205,7 +208,8 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
         Poll::Ready(if ended == Ended::Gone { Err(()) } else { Ok(()) })
     }
 
-    /// `None` if the response was not sent completely; otherwise whether another request may follow.
+    /// `None` if the response was not sent completely; otherwise true if another request may
+    /// follow.
     pub(super) fn completed(&self) -> Option<bool> {
         match self.state {
             State::Ended { keep_alive, .. } if self.queue.is_empty() => Some(keep_alive),
@@ -218,7 +222,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
         named(&self.asked.line, self.request)
     }
 
-    /// Notes whose fault it is that the response ends here. The client's is taken for granted.
+    /// Notes whose fault ends the response early. The default is the client's.
     pub(super) fn note_fault(&mut self, fault: Fault) {
         if fault != Fault::Client && matches!(self.state, State::Lent(_)) {
             let written = self.transport.written_elsewhere().map_or(0, |written| *written.start());
@@ -231,7 +235,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
         self.queue.push_bytes(bytes)
     }
 
-    /// Writes the status line and the fields of a head. What cannot be sent is left out, which is logged.
+    /// Writes the status line and the fields of a head. An invalid field is left out and logged.
     fn encode<'b>(&self, head: &ResponseHead, out: &'b mut BytesMut) -> HeadEncoder<'b> {
         let of_field = |field: &Field| field.name().len() + field.value().len() + 4;
         out.reserve(OTHER_LINES + head.fields.iter().map(of_field).sum::<usize>());
@@ -266,8 +270,8 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
         Ok(())
     }
 
-    /// The client has closed its end. `Pending` if a borrower has written: the client may have got a complete response, which
-    /// the borrower has not reported yet.
+    /// The client has closed its end. `Pending` if a borrower has written: the client may have
+    /// received a complete response that the borrower has not reported yet.
     fn gone(&self) -> Poll<()> {
         let may_be_complete = matches!(self.state, State::Lent(_)) && !self.is_untouched();
         if may_be_complete { Poll::Pending } else { Poll::Ready(()) }
@@ -298,7 +302,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
 }
 
 impl<T: Transport, S: Service> Sink for Exchange<'_, T, S> {
-    /// Clients of HTTP/1.0 would take it for the response (RFC 9110 §15.2).
+    /// Clients of HTTP/1.0 would take an interim response for the final one (RFC 9110 §15.2).
     fn interim(&mut self, head: ResponseHead) -> Result<(), Cut> {
         if self.asked.version == Version::HTTP_10 {
             return Ok(());
@@ -376,7 +380,7 @@ impl<T: Transport, S: Service> Sink for Exchange<'_, T, S> {
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
         let limits = SendLimits::of(self.service.limits());
         self.timer.check(cx, limits, self.queue.memory(), || self.transport.delivered())?;
-        // A client that has gone does not take more, either.
+        // A client that has gone reads no more, either.
         let _ended = self.poll_body(cx);
         self.transport.poll_writable(cx).map_err(Cut::from)
     }
@@ -435,7 +439,7 @@ impl<T: Transport, S: Service> Client for Exchange<'_, T, S> {
 }
 
 impl<T: Transport, S: Service> Exchange<'_, T, S> {
-    /// Ready when the head of the response has left, and everything before it.
+    /// Ready when the head of the response, and everything before it, has been sent.
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.queue.is_empty() {
             match self.queue.try_send(self.transport)? {
@@ -457,7 +461,7 @@ impl<T: Transport, S: Service> Tunnel for Exchange<'_, T, S> {
         self.encode(&head, &mut out).finish();
         self.state = State::Tunnel { head_len: out.len() as u64 };
         if self.read_ahead.is_empty() {
-            // Its room was for requests: 16 KiB that an idle connection would hold.
+            // The buffer was for requests: 16 KiB that an idle connection would hold.
             *self.read_ahead = BytesMut::new();
         }
         self.queue.push_bytes(out.freeze())?;
@@ -592,7 +596,8 @@ impl<T: Transport, S: Service> Lender for Exchange<'_, T, S> {
 }
 
 impl<T: Transport, S: Service> Drop for Exchange<'_, T, S> {
-    /// A body that is not complete must not look so: if it ends with the connection, only a reset is no regular end.
+    /// An incomplete body must not look complete: if the end of the connection ends the body, only
+    /// a reset shows the error.
     fn drop(&mut self) {
         self.log();
         *self.kept_up_before = self.kept_up;

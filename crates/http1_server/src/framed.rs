@@ -1,4 +1,5 @@
-//! The rest of what a borrower of the client's socket has framed but could not write (`docs/handover.md` §7).
+//! Bytes that a borrower of the client's socket has framed but could not write (`docs/handover.md`
+//! §7).
 
 use bytes::Bytes;
 use sendoff_delivery::segment::Segment;
@@ -6,7 +7,7 @@ use sendoff_fastcgi::direct::{Rest, Sent};
 use sendoff_message::Cut;
 use sendoff_message::response::Framing;
 
-/// Bytes that a borrower has framed and that are still to be sent as they are.
+/// Framed bytes of a borrower that are still to be sent unchanged.
 #[derive(Debug, Default)]
 pub(super) struct Framed {
     left: u64,
@@ -24,7 +25,8 @@ impl Framed {
         self.left
     }
 
-    /// Splits `segment` into bytes that are framed already, to be queued as they are, and the rest, to be framed.
+    /// Splits `segment` into bytes that are already framed, which are queued unchanged, and the
+    /// rest, which is to be framed.
     pub(super) fn take(&mut self, segment: Segment) -> Result<(Vec<Bytes>, Option<Segment>), Cut> {
         if self.left == 0 {
             return Ok((Vec::new(), Some(segment)));

@@ -25,27 +25,27 @@ pub(super) struct Incoming {
     writer: BodyWriter,
     limits: BodyLimits,
     pace: Pace,
-    /// What the client had left of its time when the application began to take its own.
+    /// The client's remaining time at the moment when the application became the one to wait for.
     left: Option<Duration>,
-    /// Runs while the client is waited for.
+    /// Runs while the server waits for the client.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// How slowly the client may send the body.
+/// The lowest speed at which the client may send the body.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BodyLimits {
-    /// How long it may send nothing.
+    /// The longest time without a byte.
     pub(super) pause: Duration,
-    /// Bytes per second; 0: any rate will do.
+    /// The lowest rate in bytes per second; 0: no lowest rate.
     pub(super) rate: u64,
 }
 
-/// How a body has ended.
+/// The end of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It is complete, and the buffer begins with what follows it.
+    /// The body is complete, and the buffer begins with the bytes behind it.
     Complete,
-    /// It is too large or wrong, or the client has sent nothing for too long.
+    /// The body is too large or malformed, or the client was too slow.
     Refused(StatusCode),
     /// The client has closed the connection, or its sending direction.
     Gone,
@@ -56,7 +56,7 @@ impl Incoming {
         Self { decoder, writer, limits, pace: Pace::new(limits.pause), left: None, timer: None }
     }
 
-    /// The upstream is told.
+    /// Tells the upstream about the end.
     pub(super) fn finish(self, ended: Ended) {
         match ended {
             Ended::Complete => self.writer.end(),
@@ -65,7 +65,7 @@ impl Incoming {
         }
     }
 
-    /// Moves what has come, as far as there is room; ready at the end of the body.
+    /// Moves the bytes that have come, as far as there is room; ready at the end of the body.
     pub(super) fn poll(
         &mut self,
         transport: &mut impl Transport,
@@ -74,7 +74,7 @@ impl Incoming {
     ) -> Poll<Ended> {
         for _ in 0..MOST_AT_ONCE {
             if self.writer.poll_room(cx).is_pending() {
-                // It is the application that takes its time.
+                // The server waits for the application.
                 self.left.get_or_insert_with(|| self.pace.left());
                 self.timer = None;
                 return Poll::Pending;
@@ -108,7 +108,7 @@ impl Incoming {
     }
 }
 
-/// Reads more. Returns how many bytes; 0: the client has closed its end.
+/// Reads more bytes. Returns their number; 0 if the client has closed its end.
 fn read(
     transport: &mut impl Transport,
     buffer: &mut BytesMut,

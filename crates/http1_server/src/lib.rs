@@ -1,8 +1,9 @@
-//! HTTP/1.0 and HTTP/1.1 (RFC 9112): requests in, responses out, one after the other on a connection.
+//! HTTP/1.0 and HTTP/1.1 (RFC 9112): one request and response after the other on a connection.
 //!
-//! `connection` reads requests and decides whether another may follow. `exchange` is the sink: framing, keep-alive and the
-//! send queue of one response. `framed` is the rest of a response that a worker has begun on the client's socket,
-//! `incoming` the rest of a request body that is passed on while the response is made.
+//! `connection` reads requests and decides whether another may follow. `exchange` is the sink:
+//! framing, keep-alive and the send queue of one response. `framed` is the rest of a response that
+//! a worker has begun on the client's socket, `incoming` the rest of a request body that is passed
+//! on while the response is made.
 #![forbid(unsafe_code)]
 
 mod connection;

@@ -32,7 +32,7 @@ use tokio::time::Instant;
 use super::connection::Connection;
 use super::exchange::{Asked, Exchange, Parts, RequestLine};
 
-/// A service that answers nothing and keeps what it is asked to log.
+/// A service that answers no request and records the lines of the access log.
 struct Noting {
     limits: FrontConfig,
     proxies: TrustedProxies,
@@ -150,7 +150,7 @@ impl Pair {
         )
     }
 
-    /// An exchange that goes on after the worker has written `headbody!` and said so with `sent`.
+    /// An exchange that continues after the worker has written `headbody!` and reported `sent`.
     fn resumed(&mut self, sent: &Sent) -> Exchange<'_, Tcp, Noting> {
         let mut worker = self.worker.try_clone().unwrap();
         let mut exchange = self.exchange();
@@ -292,8 +292,8 @@ fn nothing_is_lent_while_something_is_owed_or_the_client_is_slow() {
     });
 }
 
-/// The worker is alive and keeps the socket. An HTTP/1.0 client, for which the end of the connection is the end of the body, must
-/// see an error.
+/// The worker is alive and keeps the socket. An HTTP/1.0 client, for which the end of the
+/// connection is the end of the body, must see an error.
 #[test]
 fn a_response_that_is_dropped_amid_its_body_does_not_look_complete() {
     run(async {
@@ -347,7 +347,7 @@ fn the_last_response_before_the_stop_says_so() {
     });
 }
 
-/// The exchange reads further requests ahead, so they do not hide that the client has gone.
+/// The exchange reads further requests ahead, so that they do not hide the departure of the client.
 #[test]
 fn a_client_that_leaves_is_noticed_behind_its_next_request() {
     run(async {
@@ -369,11 +369,11 @@ fn a_client_that_leaves_is_noticed_behind_its_next_request() {
     });
 }
 
-/// However small its chunks are, and however fast they come.
+/// The limit holds for small and fast chunks, too.
 #[test]
 fn a_large_body_leaves_turns_to_others() {
     const CHUNK: &[u8] = b"1\r\na\r\n";
-    /// What one turn may take, and one read more.
+    /// The most bytes of one turn, and of one further read.
     const MOST: u64 = 256 * 1024 + 64 * 1024;
     run(async {
         let Pair { transport, peer, mut service, lifecycle, worker, mut client, .. } = pair();

@@ -1,4 +1,4 @@
-//! What the streams of one connection have given to h2, and the socket has not taken yet.
+//! Response bytes of one connection that h2 has and the socket has not taken yet.
 
 use std::cell::{Cell, RefCell};
 use std::io::IoSlice;
@@ -8,36 +8,39 @@ use std::task::{Context, Waker};
 use bytes::Buf;
 use sendoff_delivery::{Piece, in_memory};
 
-/// Bytes in flight on a connection; the last piece may exceed it. Four streams at full speed, or as many as have little to send.
+/// The most bytes in flight on a connection; the last piece may exceed it. Enough for four streams
+/// at full speed, or for many that send little.
 pub(super) const LIMIT: usize = 256 * 1024;
 
 /// The limit while memory is short.
 const SMALL_LIMIT: usize = 32 * 1024;
 
-/// Entries of streams that wait. More than a connection has streams, so some are of streams that have ended, whose tasks take up memory
-/// until their entries are dropped.
+/// The most entries of waiting streams. It exceeds the number of streams of a connection, so beyond
+/// it some entries belong to streams that have ended, whose tasks take up memory until their
+/// entries are dropped.
 const MOST_WAITING: usize = 256;
 
-/// The bytes in flight on one connection, and the streams that wait until there are fewer.
+/// The bytes in flight on one connection, and the streams that wait for room.
 #[derive(Debug, Default)]
 pub(super) struct Account {
     in_flight: Cell<usize>,
-    /// In the order in which they came, which is the order in which they get their turn.
+    /// In order of arrival, which is the order in which they are woken.
     waiting: RefCell<Vec<Waker>>,
 }
 
 impl Account {
-    /// Whether a stream may give more.
+    /// True if a stream may pass more bytes to h2.
     pub(super) fn has_room(&self) -> bool {
         self.in_flight.get() < limit()
     }
 
-    /// Whether nothing is in flight.
+    /// True if no byte is in flight.
     pub(super) fn is_empty(&self) -> bool {
         self.in_flight.get() == 0
     }
 
-    /// Wakes the task when [`has_room`](Self::has_room) is true again, or fewer bytes are in flight.
+    /// Wakes the task when [`has_room`](Self::has_room) is true again, or fewer bytes are in
+    /// flight.
     pub(super) fn wait(&self, cx: &Context<'_>) {
         if self.waiting.borrow().len() >= MOST_WAITING {
             self.wake();
@@ -48,7 +51,7 @@ impl Account {
         }
     }
 
-    /// The piece, counted until it has been sent or dropped, also in the count of its stream.
+    /// The piece, counted until it has been sent or dropped, for the connection and for its stream.
     pub(super) fn give(self: &Rc<Self>, piece: Piece, stream: &Rc<Cell<usize>>) -> Given {
         self.in_flight.set(self.in_flight.get() + piece.remaining());
         stream.set(stream.get() + piece.remaining());
@@ -58,7 +61,7 @@ impl Account {
     fn take_back(&self, bytes: usize) {
         let left = self.in_flight.get() - bytes;
         self.in_flight.set(left);
-        // Not for each frame, so that a stream that is woken can give several.
+        // Not after each frame, so that a woken stream can pass on several.
         if bytes > 0 && left <= limit() / 2 {
             self.wake();
         }
@@ -75,7 +78,7 @@ fn limit() -> usize {
     if in_memory::is_short() { SMALL_LIMIT } else { LIMIT }
 }
 
-/// A piece of a response in the hands of h2.
+/// A piece of a response that was passed to h2.
 #[derive(Debug)]
 pub(super) struct Given {
     piece: Piece,

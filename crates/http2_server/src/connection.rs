@@ -1,4 +1,4 @@
-//! One client's connection: accepts streams, and ends them in order.
+//! One client's connection: accepts streams, and shuts them down in order.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -23,35 +23,37 @@ use super::settings;
 use super::stream;
 use super::streams::{Burden, Open, Streams};
 
-/// How long a client that is told to go may take to close the connection, once its streams have ended.
+/// Time for a client that was told to go to close the connection, once its streams have ended.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Why a connection ends early: an error of h2, or of the transport.
+/// The reason for an early end of a connection: an error of h2, or of the transport.
 type Ending = Box<dyn std::error::Error>;
 
-/// What a connection's task does next.
+/// The next step of a connection's task.
 enum Step {
-    /// The connection has become idle, or is idle no more.
+    /// The connection has become idle, or is no longer idle.
     Look,
-    /// The client is to go: it has been idle for too long, or makes room for another, or the transport is worn, or the front stops.
+    /// The client is told to go: it was idle for too long, or makes room for another client, or the
+    /// transport's keys are worn, or the front stops.
     Leave,
-    /// It costs more than it asks for.
+    /// The client costs more than its requests are worth.
     Burden(Burden),
-    /// The connection has ended, in this way.
+    /// The connection has ended, with this result.
     Ended(Result<(), Ending>),
 }
 
-/// Whether the client may stay.
+/// The state of the client's right to send requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stay {
     Welcome,
-    /// It was told to go. Requests that it sent before it read that are answered.
+    /// The client was told to go. Requests that it sent before it read this are answered.
     Leaves,
-    /// It was told to go, and further requests are refused.
+    /// The client was told to go, and further requests are refused.
     Refused,
 }
 
-/// Serves one client until the connection ends. `buffer` has what the client has sent already, beginning with the preface.
+/// Serves one client until the connection ends. `buffer` has the bytes that were already read from
+/// the client, beginning with the preface.
 pub async fn serve<T: Transport + 'static, S: Service + 'static>(
     transport: T,
     origin: Origin,
@@ -75,13 +77,13 @@ pub async fn serve<T: Transport + 'static, S: Service + 'static>(
     };
     let streams = Streams::new(origin, services, lifecycle);
     let ended = run(&mut connection, &link, &streams).await;
-    // The tasks of its streams learn it from this.
+    // The end of h2's connection tells the tasks of its streams.
     drop(connection);
     if let Err(error) = ended {
         tracing::info!(%client, %error, "an HTTP/2 connection ends early");
     }
     streams.idle().await;
-    // Nothing is owed any more, so a timeout is as good as the end.
+    // All bytes have been sent, so a timeout is as good as the end.
     let _ = timeout(LINGER, link.drain()).await;
 }
 
@@ -108,7 +110,7 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
         match step {
             Step::Look => {}
             Step::Leave => {
-                // In two steps, so that no request that is on its way is lost (RFC 9113 §6.8).
+                // In two steps, so that no request in flight is lost (RFC 9113 §6.8).
                 connection.graceful_shutdown();
                 stay = Stay::Leaves;
             }
@@ -125,7 +127,7 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
                 tracing::warn!(%client, "an HTTP/2 connection is ended: {why}");
                 connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
                 link.gather(false);
-                // It may not read, either.
+                // The client may not read, either.
                 let ended = timeout(LINGER, poll_fn(|cx| connection.poll_closed(cx)));
                 return ended.await.map_or(Ok(()), |ended| ended.map_err(Ending::from));
             }
@@ -134,7 +136,7 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
     }
 }
 
-/// Starts a task for each stream that comes, while the connection's frames are read and written.
+/// Starts a task for each new stream, while h2 reads and writes the connection's frames.
 async fn next<T: Transport, S: Service + 'static>(
     connection: &mut Connection<Link<T>, Given>,
     link: &Link<T>,
@@ -156,14 +158,15 @@ async fn next<T: Transport, S: Service + 'static>(
                 Poll::Pending => return rest(link, streams, stay, cx),
             };
             if stay == Stay::Refused {
-                // The client may ask again on another connection (RFC 9113 §8.7).
+                // The client may repeat the request on another connection (RFC 9113 §8.7).
                 response.send_reset(Reason::REFUSED_STREAM);
                 streams.note_refused();
                 continue;
             }
             let was_idle = streams.is_idle();
             let open = Open::new(streams);
-            // On the heap before it becomes a task: moving its kilobytes took 5 % of the time of small files.
+            // On the heap before it becomes a task: moving its kilobytes took 5 % of the time of
+            // small files.
             tokio::task::spawn_local(Box::pin(stream::serve(open, request, response)));
             if was_idle {
                 return Poll::Ready(Step::Look);
@@ -173,7 +176,8 @@ async fn next<T: Transport, S: Service + 'static>(
     .await
 }
 
-/// Sends what waits when h2 has nothing to do, and sees whether the connection is over.
+/// Sends the gathered bytes when h2 has nothing to do, and checks for the end of the connection and
+/// for abuse.
 fn rest<T: Transport, S: Service>(
     link: &Link<T>,
     streams: &Streams<S>,

@@ -30,12 +30,12 @@ use super::streams::{Open, Streams};
 /// The status in the access log if the client left before a response began; nginx logs the same.
 const CLIENT_LEFT: u16 = 499;
 
-/// What a client asked, for logs.
+/// The parts of a request that the log needs.
 pub(super) struct Asked {
     pub(super) method: Method,
     /// The path and the query as sent.
     pub(super) path: Bytes,
-    /// When its task began.
+    /// The time at which its task began.
     pub(super) began: Instant,
 }
 
@@ -56,22 +56,24 @@ impl fmt::Display for Asked {
 enum Stream {
     /// No head has been queued.
     Waiting(SendResponse<Given>),
-    /// The head waits for the first [`Responder::send_now`], because it may turn out to be the end, too.
+    /// The head waits for the first [`Sink::send_now`], because it may turn out to end the
+    /// stream as well.
     Begun(SendResponse<Given>, Response<()>),
     /// The body is being sent.
     Sending(SendStream<Given>),
-    /// h2 has everything.
+    /// h2 has all bytes of the response.
     Ended,
 }
 
-/// One response. Its line is written to the access log when it is dropped, however it ended. A stream that has not ended is reset then, so
-/// that the client cannot take the beginning for the whole.
+/// One response. Dropping it writes its line to the access log, however it ended, and resets a
+/// stream that has not ended, so that the client does not take the beginning of the response for
+/// all of it.
 pub(super) struct Exchange<'c, S: Service> {
     open: &'c Open<S>,
     streams: &'c Streams<S>,
     service: &'c S,
     asked: &'c Asked,
-    /// `None`: it was refused before it could be understood.
+    /// `None` if the request was refused before it could be understood.
     request: Option<&'c Request>,
     stream: Stream,
     queue: SendQueue,
@@ -81,9 +83,9 @@ pub(super) struct Exchange<'c, S: Service> {
     /// All of the body is queued.
     is_complete: bool,
     kept_up: bool,
-    /// Bytes of the body that were given to h2.
+    /// Bytes of the body that were passed to h2.
     sent: u64,
-    /// Those of them that the socket has not taken yet.
+    /// Bytes of `sent` that the socket has not taken yet.
     in_flight: Rc<Cell<usize>>,
     body: BodyBytes,
     notes: Notes,
@@ -118,7 +120,7 @@ impl<'c, S: Service> Exchange<'c, S> {
         }
     }
 
-    /// A head in the form of h2. What cannot be sent is left out, which is logged.
+    /// The head in the form of h2. An invalid field is left out and logged.
     fn encode(&self, head: ResponseHead) -> Response<()> {
         fields::response(head, |name| {
             let (request, name) = (named(self.asked, self.request), name.escape_ascii());
@@ -129,7 +131,7 @@ impl<'c, S: Service> Exchange<'c, S> {
         })
     }
 
-    /// Gives h2 the head, if it has not got it.
+    /// Passes the head to h2, unless h2 already has it.
     fn send_head(&mut self) -> Result<(), Cut> {
         match std::mem::replace(&mut self.stream, Stream::Ended) {
             Stream::Begun(mut stream, head) => {
@@ -145,8 +147,9 @@ impl<'c, S: Service> Exchange<'c, S> {
         Ok(())
     }
 
-    /// Waits until the socket has taken what was given to h2, or the client has gone: a reset would drop it, and the client of a response
-    /// that is cut should see its beginning, as in HTTP/1.
+    /// Waits until the socket has taken the bytes that h2 has, or the client has gone. A reset
+    /// would drop these bytes, and the client should see the beginning of a response that is cut,
+    /// as in HTTP/1.
     pub(super) async fn settle(&mut self) {
         poll_fn(|cx| {
             let is_late = self.check(cx).is_err();
@@ -159,8 +162,8 @@ impl<'c, S: Service> Exchange<'c, S> {
         .await;
     }
 
-    /// Fails when the client has taken nothing of the response for too long. Its rate counts for the connection: a slow client may have many
-    /// streams.
+    /// Fails if the client has taken no byte of the response for too long. The rate is checked for
+    /// the connection only: a slow client may have many streams.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let limits = SendLimits { rate: 0, ..SendLimits::of(self.service.limits()) };
         let taken = || self.sent - self.in_flight.get() as u64;
@@ -191,7 +194,8 @@ impl<S: Service> Sink for Exchange<'_, S> {
     }
 
     fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
-        // The version is not about framing here: HTTP/2 knows no end by the end of the connection.
+        // The version does not matter for the framing here: in HTTP/2 the end of the connection
+        // never ends a body.
         let version = Version::HTTP_11;
         self.framing = Framing::choose(&self.asked.method, version, head.status, head.length);
         self.status = Some(head.status);
@@ -228,7 +232,7 @@ impl<S: Service> Sink for Exchange<'_, S> {
         let Stream::Sending(client) = stream else { return Ok(Progress::Done) };
         loop {
             let owed = queue.at_most(STREAM_BUFFER);
-            // Also where nothing is owed: what was reserved and not needed goes to other streams.
+            // Also if no byte is owed: reserved capacity that is not needed goes to other streams.
             client.reserve_capacity(owed);
             let room = client.capacity().min(owed);
             if owed > 0 && (room == 0 || !streams.account.has_room()) {
@@ -267,7 +271,7 @@ impl<S: Service> Sink for Exchange<'_, S> {
         }
         match client.poll_capacity(cx) {
             Poll::Pending if self.open.poll_input_end(cx).is_ready() => {
-                // A window that is used up stays so.
+                // A window without capacity stays empty, because the client sends no more updates.
                 if self.streams.account.is_empty() {
                     return Poll::Ready(Err(Cut::client_gone()));
                 }

@@ -1,4 +1,4 @@
-//! Heads between the server's form and that of h2.
+//! Conversion of heads between the server's form and h2's.
 
 use bytes::Bytes;
 use h2::RecvStream;
@@ -7,12 +7,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use sendoff_http1::{Head, Http2Head, Limits, RequestError};
 use sendoff_message::response::{Field, ResponseHead};
 
-/// Fields about an HTTP/1 connection, which do not exist in HTTP/2 (RFC 9113 §8.2.2). An application that sends one means the connection that
-/// its server has with the client, or copies what it got elsewhere.
+/// Fields about an HTTP/1 connection, which do not exist in HTTP/2 (RFC 9113 §8.2.2). An
+/// application that sends one means its server's connection to the client, or copies a field from
+/// another response.
 const OF_THE_CONNECTION: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
-/// The checked head of a request with this path, and about how many bytes the client has sent for it.
+/// The checked head of a request with this path, and the approximate number of bytes that the
+/// client sent for it.
 pub(super) fn checked(
     request: &mut Request<RecvStream>,
     path: Bytes,
@@ -27,7 +29,8 @@ pub(super) fn checked(
     (head.check(Limits::default()), sent)
 }
 
-/// The head of a response. Calls `invalid` with the name of each field that cannot be sent.
+/// The head of a response. Calls `invalid` with the name of each field that is not valid and
+/// therefore left out.
 pub(super) fn response(head: ResponseHead, mut invalid: impl FnMut(&[u8])) -> Response<()> {
     let mut fields = HeaderMap::with_capacity(head.fields.len() + 1);
     for (name, value) in head.fields.into_iter().map(Field::into_parts) {

@@ -1,19 +1,21 @@
-//! HTTP/2 (RFC 9113) on the `h2` crate: many requests at a time on one connection, each of them a task and a `Responder` of its own.
+//! HTTP/2 (RFC 9113) on the `h2` crate: many requests at a time on one connection, each with a task
+//! and a `Sink` of its own.
 //!
 //! ```text
 //!  transport ⇄ link ⇄ h2 (frames, HPACK, windows) ─▶ connection: accepts streams, GOAWAY, floods
 //!                      ▲                               │ a task for each stream
-//!                      │ Given, as much as may be       ▼
-//!                      └──── exchange ◀── Responder ── stream: reads the body, has the request answered
+//!                      │ Given, within the limits       ▼
+//!                      └──── exchange ◀──── Sink ────── stream: reads the body, calls the handler
 //! ```
 //!
-//! Memory is bounded in three places: a stream gives h2 only what the client's window allows, at most [`settings::STREAM_BUFFER`]; the
-//! streams of a connection together have at most [`account::LIMIT`] in flight; what is owed beyond that waits in each stream's
-//! send queue, as in HTTP/1.
+//! Memory is bounded in three places: a stream passes to h2 only as much as the client's window
+//! allows, at most [`settings::STREAM_BUFFER`]; all streams of a connection together have at most
+//! [`account::LIMIT`] in flight; further bytes wait in each stream's send queue, as in HTTP/1.
 //!
-//! A client may end its sending direction when its requests have come whole. h2 would drop all streams at that, so [`link`] keeps the end
-//! from it until they are answered. What can come to no end then is given up: a request whose body is not whole, a response that waits for
-//! a window, and, as in HTTP/1, a request that waits for an application.
+//! A client may end its sending direction when it has sent its requests completely. h2 would drop
+//! all streams at this, so [`link`] hides the end from h2 until the requests are answered. Requests
+//! that can no longer complete are given up: a request with an incomplete body, a response that
+//! waits for a window, and, as in HTTP/1, a request that waits for an application.
 #![forbid(unsafe_code)]
 
 mod account;

@@ -1,4 +1,4 @@
-//! The transport as h2 wants it: `AsyncRead` and `AsyncWrite`.
+//! The transport in the form that h2 expects: `AsyncRead` and `AsyncWrite`.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -15,15 +15,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// The size of one read, in bytes.
 const READ: usize = 16 * 1024;
 
-/// Bytes of the client that h2 gets in one go; then other connections have their turn. They may be 100,000 frames.
+/// The most bytes of the client that h2 gets in one go; then other connections have their turn.
+/// They may be 100,000 frames.
 const TURN: usize = 256 * 1024;
 
-/// Bytes that are dropped at the end of a connection: what the client may have sent before it heard of the end. More is a flood.
+/// The most bytes that are dropped at the end of a connection: the client may send them before it
+/// learns of the end. More bytes are a flood.
 const MOST_DRAINED: u64 = 1 << 20;
 
 thread_local! {
-    /// The buffer of the connection that was the last to have no more to read: connections take turns, and the allocator spends more on a
-    /// buffer of this size than on small ones. Each event loop is a thread.
+    /// The buffer of the connection that last ran out of bytes to read. Connections take turns with
+    /// it, because the allocator spends more on a buffer of this size than on small ones. Each
+    /// event loop is a thread.
     static SPARE: Cell<BytesMut> = Cell::new(BytesMut::new());
 }
 
@@ -32,37 +35,38 @@ pub(super) struct Link<T>(Rc<RefCell<Ends<T>>>);
 
 struct Ends<T> {
     transport: T,
-    /// Bytes of the client that h2 has not taken yet. Without memory while the client is silent.
+    /// Bytes of the client that h2 has not taken yet. No memory is allocated while the client is
+    /// silent.
     received: BytesMut,
-    /// Bytes that the client has sent.
+    /// Bytes received from the client.
     total: u64,
-    /// Those of them that have come since the connection's task began its turn.
+    /// Bytes received since the connection's task began its turn.
     turn: usize,
-    /// Bytes that the socket had taken when this was last looked at.
+    /// The transport's count of taken bytes at the last look.
     taken: u64,
     timer: SendTimer,
-    /// What h2 writes waits in the transport until h2 has nothing to do.
+    /// Bytes from h2 wait in the transport until h2 has nothing to do.
     gathers: bool,
     input: Input,
-    /// The transport has not taken what h2 wrote last.
+    /// The transport has not taken the last bytes from h2.
     is_blocked: bool,
-    /// How slowly the client may take what is sent.
+    /// The lowest speed at which the client may read.
     limits: SendLimits,
 }
 
 /// The client's sending direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Input {
-    /// h2 learns its end at once.
+    /// h2 sees the end at once.
     Shown,
-    /// h2 does not learn its end.
+    /// The end will be hidden from h2.
     Held,
-    /// It has ended, which h2 has not learnt.
+    /// The direction has ended, and h2 has not seen the end.
     HeldEnd,
 }
 
 impl<T: Transport> Link<T> {
-    /// `received` has what the client has sent already.
+    /// `received` has the bytes that were already read from the client.
     pub(super) fn new(transport: T, received: BytesMut, limits: SendLimits) -> Self {
         let (total, timer) = (received.len() as u64, SendTimer::default());
         Self(Rc::new(RefCell::new(Ends {
@@ -83,45 +87,46 @@ impl<T: Transport> Link<T> {
         Self(Rc::clone(&self.0))
     }
 
-    /// Bytes that the client has sent.
+    /// Bytes received from the client.
     pub(super) fn received(&self) -> u64 {
         self.0.borrow().total
     }
 
-    /// From now on what h2 writes may wait for [`poll_send_gathered`](Self::poll_send_gathered).
+    /// With true, bytes from h2 wait for [`poll_send_gathered`](Self::poll_send_gathered) from now
+    /// on.
     pub(super) fn gather(&self, gathers: bool) {
         self.0.borrow_mut().gathers = gathers;
     }
 
-    /// From now on the end of the client's sending direction is kept from h2, which would drop all streams, also those whose requests have
-    /// come to their end.
+    /// Hides the end of the client's sending direction from h2 from now on. At the end h2 would
+    /// drop all streams, even those with complete requests.
     pub(super) fn hold_end(&self) {
         self.0.borrow_mut().input = Input::Held;
     }
 
-    /// Whether the client has ended its sending direction, and h2 has not learnt it.
+    /// True if the client has ended its sending direction and h2 has not seen the end.
     pub(super) fn holds_end(&self) -> bool {
         self.0.borrow().input == Input::HeldEnd
     }
 
-    /// Whether the transport has not taken what h2 wrote last. If it has, and h2 has nothing to do, h2 has written everything that the
-    /// client's windows allow.
+    /// True if the transport has not taken the last bytes from h2. Otherwise, if h2 has nothing to
+    /// do, h2 has written everything that the client's windows allow.
     pub(super) fn is_blocked(&self) -> bool {
         self.0.borrow().is_blocked
     }
 
-    /// Sends what waits. To be called when h2 has nothing to do.
+    /// Sends the gathered bytes. To be called when h2 has nothing to do.
     pub(super) fn poll_send_gathered(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.borrow_mut().poll_flush(cx)
     }
 
-    /// Whether the connection should end when its streams have.
+    /// True if the connection should end after its open streams.
     pub(super) fn is_worn(&self) -> bool {
         self.0.borrow().transport.is_worn()
     }
 
-    /// Reads and drops what is on its way, until the client closes the connection: unread bytes would make the kernel reset the connection,
-    /// and the client might not see the last frames.
+    /// Reads and drops bytes in flight until the client closes the connection: unread bytes would
+    /// make the kernel reset the connection, and the client might not see the last frames.
     pub(super) async fn drain(&self) {
         self.0.borrow_mut().transport.finish();
         let most = self.received() + MOST_DRAINED;
@@ -136,7 +141,7 @@ impl<T: Transport> Link<T> {
 }
 
 impl<T: Transport> Ends<T> {
-    /// Reads more, if nothing is left.
+    /// Reads more bytes if none are left.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.received.is_empty() {
             if self.turn >= TURN {
@@ -204,7 +209,8 @@ impl<T: Transport> Ends<T> {
         }
     }
 
-    /// Stops the timer if the socket has taken all that it was given. What was only gathered, or a flush of nothing, is no progress.
+    /// Stops the timer if the socket has taken bytes. Gathered bytes and a flush without bytes are
+    /// no progress.
     fn note_progress(&mut self) {
         let taken = self.transport.taken();
         if taken > std::mem::replace(&mut self.taken, taken) {
@@ -212,7 +218,8 @@ impl<T: Transport> Ends<T> {
         }
     }
 
-    /// Ready when the transport may take more after `error`. Fails if the client has taken nothing for too long.
+    /// Ready when the transport may take more after `error`. Fails if the client has taken no byte
+    /// for too long.
     fn poll_again(&mut self, cx: &mut Context<'_>, error: io::Error) -> Poll<io::Result<()>> {
         match error.kind() {
             io::ErrorKind::WouldBlock => {
@@ -239,7 +246,7 @@ impl<T: Transport> AsyncRead for Link<T> {
         let available = ready!(ends.poll_fill(cx))?;
         if available == 0 && ends.input == Input::Held {
             ends.input = Input::HeldEnd;
-            // The connection's task, which polls h2, looks for it.
+            // The connection's task, which polls h2, checks for this state.
             return Poll::Pending;
         }
         let now = available.min(into.remaining());
@@ -270,8 +277,8 @@ impl<T: Transport> AsyncWrite for Link<T> {
         true
     }
 
-    /// h2 flushes after each frame with contents. The records of those that are made in one go are sent together, by
-    /// [`poll_send_gathered`](Link::poll_send_gathered).
+    /// h2 flushes after each frame with contents. [`poll_send_gathered`](Link::poll_send_gathered)
+    /// sends the records of all frames of one turn together.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut ends = self.0.borrow_mut();
         if ends.gathers { Poll::Ready(Ok(())) } else { ends.poll_flush(cx) }

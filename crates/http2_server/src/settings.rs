@@ -1,30 +1,33 @@
-//! What this server announces, and what it allows. The defaults of h2 are for trusted clients: 16 MiB of fields, any number of streams,
-//! 400 KiB in flight for each.
+//! The settings that this server announces, and its limits. The defaults of h2 are for trusted
+//! clients: 16 MiB of fields, any number of streams, 400 KiB in flight for each.
 
 use h2::server::Builder;
 use sendoff_http1::Limits;
 
-/// Requests that a client may have open on a connection; browsers and proxies are content with 100.
+/// The most open requests of a client on a connection; browsers and proxies are content with 100.
 const STREAMS: u32 = 128;
 
-/// What a client may send of one body before the stream's task has taken it, in bytes: 10 MB/s at a round trip of 100 ms.
+/// The most bytes of one body that a client may send before the stream's task has taken them: 10
+/// MB/s at a round-trip time of 100 ms.
 const STREAM_WINDOW: u32 = 1 << 20;
 
-/// And of all bodies of a connection.
+/// The same for all bodies of a connection.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 
-/// Bytes of one response that h2 keeps until the socket takes them.
+/// The most bytes of one response that h2 keeps until the socket takes them.
 pub(super) const STREAM_BUFFER: usize = 64 * 1024;
 
-/// The contents of a DATA frame that fills a TLS record together with its header of 9 bytes. A larger frame would end in a record of its own.
+/// The contents of a DATA frame that fills a TLS record together with its header of 9 bytes. A
+/// larger frame would need a second record for its end.
 pub(super) const FRAME_IN_RECORD: usize = 16 * 1024 - 9;
 
-/// Streams that a client has reset before the connection's task has seen them. More end the connection (CVE-2023-44487). A page that is left
-/// gives up all that are open.
+/// The most streams that a client has reset before the connection's task has seen them. Beyond it
+/// the connection ends (CVE-2023-44487). A client that leaves a page resets all open streams.
 const RESET_UNSEEN: usize = STREAMS as usize;
 
-/// Streams that this server has reset because of what the client sent, over the life of a connection. More end it (CVE-2025-8671). Requests
-/// beyond [`STREAMS`] count, too, which a client may send before it has read the settings.
+/// The most streams that this server has reset because of the client's mistakes, over the life of a
+/// connection. Beyond it the connection ends (CVE-2025-8671). Requests beyond [`STREAMS`] count,
+/// too, which a client may send before it has read the settings.
 const RESET_FOR_ERRORS: usize = 256;
 
 pub(super) fn builder() -> Builder {

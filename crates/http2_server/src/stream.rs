@@ -1,4 +1,4 @@
-//! One request on a stream: read, answered, logged.
+//! One request on a stream: reading, answering, logging.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -24,10 +24,10 @@ use super::exchange::{Asked, Exchange};
 use super::fields;
 use super::streams::Open;
 
-/// How long the rest of a refused request's body is read and dropped.
+/// Time for reading and dropping the rest of a refused request's body.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Why no handler answers a request.
+/// The reason why no handler answers a request.
 enum End {
     /// The request is answered with an error page of this status.
     Refused { status: StatusCode, why: String },
@@ -45,7 +45,7 @@ fn refused(status: StatusCode, why: &str) -> End {
     End::Refused { status, why: why.to_owned() }
 }
 
-/// Serves one stream until its response has been given to h2.
+/// Serves one stream until h2 has its response.
 pub(crate) async fn serve<S: Service>(
     open: Open<S>,
     mut incoming: Incoming<RecvStream>,
@@ -53,7 +53,7 @@ pub(crate) async fn serve<S: Service>(
 ) {
     let streams = open.streams();
     let service = streams.services.get();
-    // `None` only where the client left the path out.
+    // `None` only if the client left the path out.
     let path = incoming.uri().path_and_query().map_or("", |path| path.as_str());
     let path = Bytes::copy_from_slice(path.as_bytes());
     let (head, size) = fields::checked(&mut incoming, path.clone());
@@ -105,7 +105,7 @@ pub(crate) async fn serve<S: Service>(
                     // If the client has gone meanwhile, nothing is left to do.
                     let _gone = service.refuse(status, &mut exchange).await;
                     drop(exchange);
-                    // Some clients drop the response if they are told to stop amid their body.
+                    // Some clients drop the response if they are told to stop within their body.
                     let (store, named) = (BodyStore::discard(), || line.clone());
                     let rest = read_body(&open, &*service, &mut body, store, u64::MAX, named);
                     let _late = timeout(LINGER, rest).await;
@@ -113,11 +113,13 @@ pub(crate) async fn serve<S: Service>(
             }
         }
     }
-    // h2 tells the client that the rest of the body is not needed, if there is one (RFC 9113 §8.1).
+    // Dropping the body makes h2 tell the client that the rest is not needed, if there is one (RFC
+    // 9113 §8.1).
     drop(body);
 }
 
-/// Makes the request, chooses its handler, and reads the body, unless the handler takes it while it arrives.
+/// Builds the request, chooses its handler, and reads the body, unless the handler takes it while
+/// it arrives.
 async fn receive<S: Service>(
     open: &Open<S>,
     service: &S,
@@ -145,7 +147,7 @@ async fn receive<S: Service>(
     if waits {
         let mut interim = Response::new(());
         *interim.status_mut() = StatusCode::CONTINUE;
-        // It fails if the client has gone, which the body will tell, too.
+        // Sending fails if the client has gone, which reading the body shows, too.
         let _gone = response.send_informational(interim);
     }
     if terms.streams(framing) {
@@ -165,7 +167,7 @@ async fn receive<S: Service>(
     Ok((plan, request, None))
 }
 
-/// Passes the body on while it arrives. The client gets leave to send more as the application takes it.
+/// Passes the body on while it arrives. The client may send more as the application takes it.
 async fn pass_body<S: Service>(
     open: &Open<S>,
     service: &S,
@@ -179,7 +181,7 @@ async fn pass_body<S: Service>(
     loop {
         let left_to_client = pace.left();
         poll_fn(|cx| writer.poll_room(cx)).await;
-        // The time that the application takes is not the client's.
+        // Time that the application takes does not count for the client.
         pace = Pace::new(left_to_client);
         let data = match timeout_at(pace.deadline(), poll_fn(|cx| poll_data(open, body, cx))).await
         {
@@ -206,7 +208,8 @@ async fn pass_body<S: Service>(
     }
 }
 
-/// Reads the body of the request that log lines name so. The client gets leave to send more as its bytes are stored. Trailers are dropped.
+/// Reads and stores the body. The client may send more as its bytes are stored. Trailers are
+/// dropped. `request` names the request for log lines.
 async fn read_body<S: Service>(
     open: &Open<S>,
     service: &S,

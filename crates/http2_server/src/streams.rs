@@ -1,4 +1,4 @@
-//! What the streams of one connection share.
+//! State that the streams of one connection share.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -14,29 +14,33 @@ use tokio::time::Instant;
 use super::account::Account;
 use super::settings::{FRAME_IN_RECORD, STREAM_BUFFER};
 
-/// Bytes that a client may send in excess of [`OVERHEAD`].
+/// The bytes that a client may send in excess of [`OVERHEAD`].
 const OVERHEAD_ALLOWED: u64 = 1 << 20;
 
-/// Bytes that a client may send for each byte of requests and responses; nginx allows as many. What remains are frames that ask for nothing:
-/// pings, settings, priorities, window updates of a byte.
+/// The bytes that a client may send for each byte of requests and responses; nginx allows as many.
+/// The other bytes are frames without a purpose: pings, settings, priorities, window updates of one
+/// byte.
 const OVERHEAD: u64 = 8;
 
-/// Requests that a client may give up in a row. It gets one of them back each [`FORGIVEN_AFTER`], and for each request that it does not give
-/// up: a page that asks with each key that is pressed may go on for ever.
+/// The most requests that a client may give up in a row. The count falls by one every
+/// [`FORGIVEN_AFTER`] and for each request that the client does not give up: a page that sends a
+/// request for each keystroke may do so for any time.
 const GIVEN_UP_ALLOWED: u32 = 100;
 
-/// How long it takes until a request that was given up does not count any more: 20 per second. An attacker makes thousands (CVE-2023-44487).
+/// Time until a request that was given up no longer counts: 20 per second. An attacker makes
+/// thousands per second (CVE-2023-44487).
 const FORGIVEN_AFTER: Duration = Duration::from_millis(50);
 
-/// Requests that a client may send beyond that, which are refused, before the connection is ended amid its streams.
+/// The most requests after the client was told to go. They are refused; beyond the limit the
+/// connection ends at once.
 const REFUSED_ALLOWED: u32 = 1000;
 
-/// Why a client is a burden.
+/// The consequence for a client that is a burden, with the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Burden {
-    /// It is to go when its open requests have been answered.
+    /// The client is told to go once its open requests have been answered.
     Leaves(&'static str),
-    /// Its connection ends at once.
+    /// The connection ends at once.
     Ends(&'static str),
 }
 
@@ -46,17 +50,18 @@ pub(super) struct Streams<S> {
     pub(super) services: Rc<Current<S>>,
     pub(super) lifecycle: Rc<Lifecycle>,
     pub(super) account: Rc<Account>,
-    /// Bytes that are given to h2 at a time.
+    /// The most bytes that are passed to h2 at a time.
     pub(super) frame: usize,
     open: Cell<u32>,
-    /// The tasks that wait for the end of the client's sending direction, in the places of their streams; `None`: the place is free.
+    /// The tasks that wait for the end of the client's sending direction, by the places of their
+    /// streams; `None` for a free place.
     waiting: RefCell<Vec<Option<Waker>>>,
     /// The client has ended its sending direction.
     input_has_ended: Cell<bool>,
-    /// The connection's task, if it waits until no stream is open.
+    /// The connection's task, if it waits for the end of all streams.
     awaits_idle: Cell<Option<Waker>>,
     given_up: GivenUp,
-    /// Requests that were refused because the client was told to go.
+    /// Requests that were refused because the client had been told to go.
     refused: Cell<u32>,
     useful: Cell<u64>,
 }
@@ -87,12 +92,12 @@ impl<S> Streams<S> {
         })
     }
 
-    /// Whether no request is being answered.
+    /// True if no request is being answered.
     pub(super) fn is_idle(&self) -> bool {
         self.open.get() == 0
     }
 
-    /// Ends when no request is being answered. For the connection's task alone.
+    /// Completes when no request is being answered. Only for the connection's task.
     pub(super) async fn idle(&self) {
         poll_fn(|cx| {
             if self.is_idle() {
@@ -105,7 +110,8 @@ impl<S> Streams<S> {
         .await;
     }
 
-    /// The client has ended its sending direction: what has not come of requests, and leave to send more, will not come.
+    /// Notes that the client has ended its sending direction: the rest of incomplete requests and
+    /// further window updates will not come.
     pub(super) fn end_input(&self) {
         if !self.input_has_ended.replace(true) {
             self.waiting.borrow().iter().flatten().for_each(Waker::wake_by_ref);
@@ -122,7 +128,7 @@ impl<S> Streams<S> {
         self.refused.set(self.refused.get() + 1);
     }
 
-    /// Why a client that has sent this number of bytes is a burden, if it is one.
+    /// The reason why a client that has sent this number of bytes is a burden, if it is one.
     pub(super) fn burden(&self, received: u64) -> Option<Burden> {
         if received / OVERHEAD > self.useful.get() + OVERHEAD_ALLOWED {
             return Some(Burden::Ends("it sends frames that ask for nothing"));
@@ -135,10 +141,12 @@ impl<S> Streams<S> {
     }
 }
 
-/// The requests that a client has given up lately. Each may have cost a worker; browsers give up few.
+/// The requests that a client has given up recently. Each may have cost a worker; browsers give up
+/// few.
 #[derive(Debug)]
 struct GivenUp {
-    /// When all of them will be forgiven: a time says as much as a number and when it was counted.
+    /// The time at which all of them are forgiven: one time replaces a number and the time of its
+    /// last change.
     forgiven: Cell<Instant>,
 }
 
@@ -164,7 +172,7 @@ impl GivenUp {
     }
 }
 
-/// A stream that is open, however its task ends.
+/// An open stream. Dropping it counts the stream as ended, however its task ends.
 pub(super) struct Open<S> {
     streams: Rc<Streams<S>>,
     /// Its place in [`Streams::waiting`].
@@ -185,7 +193,7 @@ impl<S> Open<S> {
         Self { streams: Rc::clone(streams), place, was_given_up: Cell::new(false) }
     }
 
-    /// The client does not want the request to be answered any more.
+    /// Notes that the client no longer wants the response.
     pub(super) fn note_given_up(&self) {
         self.was_given_up.set(true);
     }
@@ -210,7 +218,7 @@ impl<S> Drop for Open<S> {
     fn drop(&mut self) {
         let streams = &self.streams;
         streams.given_up.note(self.was_given_up.get());
-        // A waker's drop may run code of its own, so not under the borrow.
+        // A waker's drop may run foreign code, so it happens after the borrow.
         let waker = streams.waiting.borrow_mut()[self.place].take();
         drop(waker);
         streams.open.set(streams.open.get() - 1);

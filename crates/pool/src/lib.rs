@@ -1,29 +1,31 @@
-//! What the front tells the master of a pool over the pool socket, and what the master of a program tells the front. The socket
-//! keeps the boundaries of messages (`SOCK_SEQPACKET`), so a message has no length of its own.
+//! Messages between the front and the master of a pool over the pool socket: all messages to a
+//! master, and those from the master of a program. The socket keeps the boundaries of messages
+//! (`SOCK_SEQPACKET`), so a message has no length field.
 //!
 //! | kind | content | meaning |
 //! |---|---|---|
-//! | 1 | u64 | a front has started at this time: workers that served another front are on their own |
+//! | 1 | u64 | a front has started at this time: workers of an earlier front must end |
 //! | 2 | u32 | keep this many workers |
 //! | 3 | u32, text | the process with this id is stuck: replace it; the text names its request |
-//! | 4 | u32 | the process with this id is slow: its backtrace belongs in the slow log |
+//! | 4 | u32 | the process with this id is slow: write its backtrace to the slow log |
 //! | 5 | u32 | the process with this id has answered a request (programs) |
-//! | 6 | | a process has ended a connection at work on a request (programs) |
+//! | 6 | | a process has closed a connection while it worked on a request (programs) |
 //!
-//! Numbers are big-endian, times nanoseconds of `CLOCK_MONOTONIC`. The other direction is not here: it goes with
-//! `SCM_RIGHTS` and is read by `sendoff_upstream`. The PHP master announces each worker with its descriptors, and, at its
-//! start and at that of each front, the socket on which workers ask for the state of the pool. The master of a program says
-//! how its processes are ([`ProgramState`]) at its start, at that of each front, and whenever that changes. Both say when a process was
-//! ended for want of memory ([`OUT_OF_MEMORY`]).
+//! Numbers are big-endian, times are nanoseconds of `CLOCK_MONOTONIC`. Messages from a PHP master
+//! are not here: they carry descriptors (`SCM_RIGHTS`), and `sendoff_upstream` reads them. The PHP
+//! master announces each worker with its descriptors and, when it or a front starts, the socket on
+//! which workers ask for the state of the pool. The master of a program reports the state of its
+//! processes ([`ProgramState`]) when it or a front starts, and after each change. Both masters
+//! report a process that was killed for lack of memory ([`OUT_OF_MEMORY`]).
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
 
-/// The message of any master to the front that a process of the pool was ended because there was no memory left; no descriptor comes along.
-/// No other message of a master looks like this one.
+/// The message of any master to the front that a process of the pool was killed for lack of memory,
+/// without a descriptor. No other message of a master looks like this one.
 pub const OUT_OF_MEMORY: [u8; 8] = [0, 0, 0, 0, 255, 255, 255, 254];
 
-/// The largest message to a master in bytes; the text of a request is cut to fit.
+/// The largest message to a master, in bytes; the text about a request is cut to fit.
 pub const MAX_MESSAGE: usize = 1024;
 
 const FRONT_STARTED: u8 = 1;
@@ -38,29 +40,31 @@ const DIED_AT_WORK: u8 = 6;
 pub enum ToMaster<'a> {
     /// A front has started. The first message of each front.
     FrontStarted {
-        /// When, in nanoseconds of `CLOCK_MONOTONIC`. Before the front has received a worker.
+        /// The time of the start in nanoseconds of `CLOCK_MONOTONIC`, before the front has received
+        /// a worker.
         at: u64,
     },
-    /// There should be this many workers.
+    /// The master should keep this number of workers.
     Workers(u32),
     /// A worker is stuck and must be replaced.
     Replace {
         /// Its process id.
         pid: u32,
-        /// The request it has, for the log.
+        /// The request at which it is stuck, for the log.
         request: Cow<'a, str>,
     },
-    /// A worker has worked on a request for long.
+    /// A worker has worked on a request for a long time.
     Trace {
         /// Its process id.
         pid: u32,
     },
-    /// A process of a program, or one that it has started, has answered a request.
+    /// A process of a program, or a child of one, has answered a request.
     Served {
         /// Its process id.
         pid: u32,
     },
-    /// A process of a program has closed a connection after it read a request, and before it answered.
+    /// A process of a program has closed a connection after it read a request and before it
+    /// answered.
     DiedAtWork,
 }
 
@@ -85,8 +89,8 @@ impl<'a> ToMaster<'a> {
         message
     }
 
-    /// Reads a message; `None` if it is not one. The text of a request may come from a client: control characters in it are
-    /// replaced, so that it can be printed in one line.
+    /// Reads a message; `None` if it is invalid. Control characters in the text about a request,
+    /// which may come from a client, are replaced, so that the text fits into one line.
     #[must_use]
     pub fn decode(message: &'a [u8]) -> Option<Self> {
         let (&kind, content) = message.split_first()?;
@@ -114,26 +118,27 @@ impl<'a> ToMaster<'a> {
     }
 }
 
-/// The most processes of a program of which the front is told.
+/// The most processes of a program in one report to the front.
 const MOST_PROCESSES: usize = 1024;
-/// Bytes of the text that says why no process runs; a longer one is cut.
+/// The most bytes of the reason why no process runs; a longer text is cut.
 const MAX_REASON: usize = 512;
 /// The largest message to the front about a program, in bytes.
 pub const MAX_STATE: usize = 4 + 4 * MOST_PROCESSES + MAX_REASON;
 
-/// How the processes of a program are. With each message comes a descriptor of the pool's listening socket (`O_PATH`), which the front
-/// connects to.
+/// The state of a program's processes. Each message carries a descriptor of the pool's listening
+/// socket (`O_PATH`), which the front connects to.
 ///
 /// | content | meaning |
 /// |---|---|
 /// | u32 | number of processes |
 /// | u32 for each | process id |
-/// | text | why none runs; empty: some do, or are about to |
+/// | text | the reason why no process runs; empty if some run, or are about to |
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProgramState {
-    /// Those that run.
+    /// The ids of the running processes.
     pub processes: Vec<u32>,
-    /// Why none runs, and none will be started in the next moment. Completes the sentence "the program ...".
+    /// The reason why no process runs and none will be started at once. Completes the sentence "the
+    /// program ...".
     pub down: Option<String>,
 }
 
@@ -150,7 +155,7 @@ impl ProgramState {
         message
     }
 
-    /// Reads a message; `None` if it is not one.
+    /// Reads a message; `None` if it is invalid.
     #[must_use]
     pub fn decode(message: &[u8]) -> Option<Self> {
         let (count, rest) = message.split_first_chunk::<4>()?;

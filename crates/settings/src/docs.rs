@@ -6,7 +6,7 @@ use crate::keys::{Auth, Authorize, Pool, Proxy, Route, Site, Tls, Top, Upstream}
 use crate::print::inline;
 use crate::section::{Default, Key, Section, sentence};
 
-/// What stands before the lists of keys.
+/// The text above the lists of keys.
 const INTRODUCTION: &str = include_str!("docs.md");
 
 /// The page about the configuration file.
@@ -54,7 +54,7 @@ fn section<T: Section>(text: &mut String) {
     }
 }
 
-/// What holds without the key; empty: nothing.
+/// The default for the documents; empty if the key has none.
 pub(crate) fn default(key: &Key) -> String {
     match (key.default)() {
         Default::Value(value) => match inline(&value) {

@@ -1,6 +1,6 @@
-//! Words of other servers that are no key here: what to do instead.
+//! Words of other servers that are not keys here, and the advice for each.
 //!
-//! What has a key of its own under another name is in the table of keys (`also`, in `keys.rs`).
+//! A word for which a key with another name exists is in the table of keys (`also`, in `keys.rs`).
 
 const TLS: &str = "tls of [[site]] names the certificate, and an address with tls speaks it";
 const CIPHERS: &str = "remove it: the server chooses ciphers and keeps sessions by itself";
@@ -12,7 +12,8 @@ const BY_ITSELF: &str = "remove it: there is nothing to set here";
 const WORKERS: &str = "for a fixed number write workers = 16, else workers = \"auto\" or \"ondemand\" with min_workers and max_workers";
 const SOCKET: &str = "workers need no socket of their own; of a site it stands behind the address: listen = \"unix:/run/a.sock mode=0660 owner=www-data group=www-data\"";
 
-/// Words, and what to do instead. They are compared in small letters; a dot is part of the word, as in php-fpm's `pm.status_path`.
+/// Words, and the advice for them. They are compared in lower case; a dot is part of the word, as
+/// in php-fpm's `pm.status_path`.
 const TABLE: &[(&[&str], &str)] = &[
     (&["https", "sslengine"], TLS),
     (
@@ -131,7 +132,7 @@ const TABLE: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// What to do instead of a word of another server.
+/// The advice for a word of another server.
 pub(crate) fn advice(word: &str) -> Option<&'static str> {
     let word = word.to_ascii_lowercase();
     let found = TABLE.iter().find(|(words, _)| words.contains(&&*word));
@@ -165,7 +166,7 @@ mod tests {
         }
     }
 
-    /// What newcomers try first.
+    /// The words that newcomers try first.
     #[test]
     fn common_words_of_other_servers_are_known() {
         for word in [

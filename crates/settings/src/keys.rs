@@ -1,4 +1,5 @@
-//! The keys of the configuration file. Everything that knows them is made from these declarations.
+//! The keys of the configuration file. The struct, reader, printer, documents and schema of each
+//! section are made from these declarations.
 
 use std::time::Duration;
 
@@ -33,14 +34,15 @@ const SECTIONS: &[(&str, &[Key])] = &[
 ];
 
 section! {
-    /// What holds for the whole server. These keys stand before the first section.
+    /// Keys of the whole server. They stand before the first section.
     Top "the top level"
 
     /// Further files, with `*` and `?` in their names. Their sections count as if they stood here.
     include: List<FilePath>,
         example "\"/etc/sendoff/sites/*.toml\"", also "import" "IncludeOptional";
-    /// Addresses of the sites that name none. `8080` is port 8080 of every address of the machine. `tls` behind an address: clients
-    /// speak TLS there. `proxy_protocol` behind it: connections begin with a header of the PROXY protocol.
+    /// Addresses of the sites that name none. `8080` is port 8080 of every address of the machine.
+    /// `tls` behind an address: clients speak TLS there. `proxy_protocol` behind it: connections
+    /// begin with a header of the PROXY protocol.
     listen: List<Listen> = List::of([Listen::tcp(std::net::Ipv4Addr::LOCALHOST.into(), 8080)]),
         example "[\"80\", \"443 tls\"]", also "Listen" "bind" "port" "address";
     /// The user that the server and PHP run as if root starts the server.
@@ -49,27 +51,28 @@ section! {
     /// Event loops that speak HTTP.
     threads: Number<1, 63>, unless "one per core",
         example "4", also "worker_processes";
-    /// The lowest level of events that are logged: `error`, `warn`, `info` or `debug`. The environment variable `SENDOFF_LOG` overrides
-    /// it.
+    /// The lowest level of events that are logged: `error`, `warn`, `info` or `debug`. The
+    /// environment variable `SENDOFF_LOG` overrides it.
     log: Free = Free("info".to_owned()),
         example "\"warn\"", also "error_log" "ErrorLog" "log_level" "LogLevel";
-    /// Where requests are logged; `-` is standard output, `off` nowhere.
+    /// The access log: a path, `-` for standard output, or `off`.
     access_log: LogPath, unless "nowhere",
         example "\"/var/log/sendoff/access.log\"", also "CustomLog";
     /// The format of a line of the access log: `combined`, `json`, or a text with variables.
     access_log_format: LineFormat = LineFormat("combined".to_owned()),
         example "\"$remote_addr $request $status $request_time\"", also "log_format" "LogFormat";
-    /// Whether each request gets an id: `REQUEST_ID` for scripts, `$request_id` in the access log.
+    /// Gives each request an id: `REQUEST_ID` for scripts, `$request_id` in the access log.
     request_id: bool = false,
         example "true";
-    /// Proxies that the server believes about the client's address (`X-Forwarded-For` and the like, `Forwarded`, PROXY protocol).
+    /// Proxies whose statements about the client's address are trusted (`X-Forwarded-For` and the
+    /// like, `Forwarded`, PROXY protocol).
     trusted_proxies: List<Client>, unless "none",
         example "[\"10.0.0.0/8\", \"::1\"]", also "set_real_ip_from" "RemoteIPTrustedProxy" "trust_proxy";
-    /// Whether every process that connects to a UNIX socket is a trusted proxy.
+    /// Treats every process that connects to a UNIX socket as a trusted proxy.
     trust_unix: bool = false,
         example "true";
-    /// The request field in which trusted proxies name the client. With `X-Forwarded-For`, the fields -Proto, -Host and -Port are read
-    /// as well.
+    /// The request field in which trusted proxies name the client. With `X-Forwarded-For`, the
+    /// fields -Proto, -Host and -Port are read as well.
     proxy_field: ProxyField = ProxyField::XForwardedFor,
         example "\"Forwarded\"", also "real_ip_header" "RemoteIPHeader";
     /// The largest request body, unless a route says otherwise.
@@ -87,43 +90,49 @@ section! {
     /// The longest time in which a client may read nothing of its response.
     send_timeout: PositiveTime = PositiveTime(seconds(60)),
         example "\"60s\"", also "write";
-    /// The largest number of connections at a time. At the limit, the connections that have been idle for longest are closed; if none
-    /// is idle, new connections wait.
+    /// The largest number of connections at a time. At the limit, the connections that have been
+    /// idle for longest are closed; if none is idle, new connections wait.
     max_connections: Number<1, 10_000_000>, unless "half of the open files that the server may have",
         example "20000", also "worker_connections" "MaxRequestWorkers" "MaxClients" "maxconn" "server.max-connections";
-    /// The largest number of connections of one client at a time; further connections are closed at once. A client is an IPv4 address
-    /// or a /64 network of IPv6. Trusted proxies have no limit; behind the PROXY protocol, the address in its header counts.
+    /// The largest number of connections of one client at a time; further connections are closed at
+    /// once. A client is an IPv4 address or a /64 network of IPv6. Trusted proxies have no limit;
+    /// behind the PROXY protocol, the address in its header counts.
     max_connections_per_client: Number<1, 10_000_000>, unless "half of all; any number from addresses of this machine",
         example "100", also "limit_conn" "limit_conn_zone" "max_conn_per_ip" "MaxConnPerIP";
-    /// The lowest rate in bytes per second at which a client may send a request body. A client starts with
-    /// `body_timeout` of time left; each byte adds time, but never to more than `body_timeout`. 0: no lowest rate. (The head has
-    /// `head_timeout` in all.)
+    /// The lowest rate in bytes per second at which a client may send a request body. A client
+    /// starts with `body_timeout` of time left; each byte adds time, but never to more than
+    /// `body_timeout`. 0: no lowest rate. (The head has `head_timeout` in all.)
     min_body_rate: Size = Size(sendoff_config::Limits::RATE),
         example "\"1K\"", also "RequestReadTimeout" "MinRate";
-    /// The same for the rate at which a client reads its response, with `send_timeout`. A client that is slow but faster than this is
-    /// never cut.
+    /// The lowest rate in bytes per second at which a client may read its response, counted as for
+    /// `min_body_rate` but with `send_timeout`. A client above this rate is not disconnected for
+    /// being slow.
     min_send_rate: Size = Size(sendoff_config::Limits::RATE),
         example "\"1K\"", also "min_read_rate";
-    /// Memory for response bytes that wait for clients. When it is used up, the connection that holds most of it is cut.
+    /// Memory for response bytes that wait for clients. When it is used up, the connection that
+    /// holds most of it is cut.
     max_queued: Size, unless "an eighth of the machine's memory",
         example "\"256M\"";
-    /// Time in which the server still answers as before after it was told to end, while routes with `ready` already answer 503.
+    /// Time in which the server still answers as before after it was told to end, while routes with
+    /// `ready` already answer 503.
     drain_delay: Time = Time(seconds(0)),
         example "\"10s\"", also "shutdown_delay" "preStop";
     /// Time limit for open responses after `drain_delay`; then the server ends.
     shutdown_timeout: Time = Time(seconds(30)),
         example "\"2m\"", also "process_control_timeout" "worker_shutdown_timeout" "GracefulShutdownTimeout" "grace_period";
-    /// The folder for what the server keeps across restarts: certificates that it made or obtained, and their keys.
+    /// The folder for what the server keeps across restarts: certificates that it made or obtained,
+    /// and their keys.
     state: FilePath, unless "`/var/lib/sendoff`; without root `~/.local/state/sendoff`",
         example "\"/var/lib/sendoff\"", also "storage" "data_dir";
-    /// The folder of the page cache (`page_cache`). The server makes it, and only the front can enter it.
+    /// The folder of the page cache (`page_cache`). The server makes it, and only the front can
+    /// enter it.
     page_cache_folder: FilePath, unless "`/var/cache/sendoff`; without root `~/.cache/sendoff`",
         example "\"/var/cache/sendoff\"", also "fastcgi_cache_path" "proxy_cache_path" "CacheRoot";
     /// The largest size of the page cache.
     page_cache_size: Size = Size(1 << 30),
         example "\"256M\"", also "max_size";
-    /// The certificate authority for `tls = "auto"`: the URL of its ACME directory, `letsencrypt`, or `staging` for Let's Encrypt's
-    /// test authority.
+    /// The certificate authority for `tls = "auto"`: the URL of its ACME directory, `letsencrypt`,
+    /// or `staging` for Let's Encrypt's test authority.
     acme_directory: AcmeDirectory = AcmeDirectory::lets_encrypt(),
         example "\"staging\"", also "acme_ca" "MDCertificateAuthority" "acme_server";
     /// The e-mail address that the authority may write to.
@@ -135,7 +144,8 @@ section! {
     /// The sites.
     site: Sections<Site> = Sections(Vec::new()),
         example "see below", also "server" "sites" "VirtualHost" "vhost";
-    /// The pools: of PHP workers, or of another program. Without one of PHP workers, there is one with the defaults.
+    /// The pools: of PHP workers, or of another program. Without one of PHP workers, there is one
+    /// with the defaults.
     pool: Sections<Pool> = Sections(Vec::new()),
         example "see below", also "pools" "php";
     /// Applications that run on several hosts.
@@ -144,10 +154,11 @@ section! {
 }
 
 section! {
-    /// A site: the hosts it answers for, its folder, and what applies to its requests.
+    /// A site: its hosts, its folder, and the settings for its requests.
     Site "[[site]]"
 
-    /// The hosts that the site answers for. A site without hosts answers for every host that no other site names.
+    /// The hosts that the site answers for. A site without hosts answers for every host that no
+    /// other site names.
     hosts: List<HostName>, unless "every other host",
         example "[\"example.org\", \"*.example.org\"]", also "host" "server_name" "ServerName" "ServerAlias" "names" "domain" "domains";
     /// The folder with its files and scripts.
@@ -156,11 +167,11 @@ section! {
     /// Its addresses, as in the top level.
     listen: List<Listen>, unless "those of the top level",
         example "\"[::]:8080\"", also "Listen" "bind" "port" "address";
-    /// The site's certificate: files, `auto`, or `self-signed`. The site is then reached at its addresses with `tls`, or, if it has
-    /// none, at port 443 of every address.
+    /// The site's certificate: files, `auto`, or `self-signed`. The site is then reached at its
+    /// addresses with `tls`, or, if it has none, at port 443 of every address.
     tls: Short<Tls>, unless "no TLS",
         example "{ certificate = \"fullchain.pem\", key = \"privkey.pem\" }", also "ssl" "TLS";
-    /// Whether requests without TLS are redirected to https.
+    /// Redirects requests without TLS to https.
     https_redirect: bool, unless "true with `tls`",
         example "false", also "force_https" "redirect_https";
     /// Time in which browsers use only https for this site (`Strict-Transport-Security`).
@@ -169,22 +180,24 @@ section! {
     /// Its name in logs.
     name: Free, unless "its first host",
         example "\"shop\"";
-    /// An application whose vendor's rules apply: `sendoff check --print` shows them. The site's own keys and routes come
-    /// first.
+    /// An application whose vendor's rules apply: `sendoff check --print` shows them. The site's
+    /// own keys and routes come first.
     app: App,
         example "\"wordpress\"", also "application" "preset";
     /// Names of index files, in order: the first that exists in a folder answers for the folder.
     index: List<FileName> = List::of(["index.php", "index.html"].map(|name| FileName(name.to_owned()))),
         example "[\"index.html\"]", also "DirectoryIndex";
-    /// Which script answers for paths that lead nowhere. There may be one for the site, one per folder, the nearest
-    /// `index.php` above the path, or none. With `htaccess = true` the default is "off": the files say it. Else the default gives way to
-    /// files that say it.
+    /// The script that answers for paths that lead to no file. There may be one for the site, one
+    /// per folder, the nearest `index.php` above the path, or none. With `htaccess = true` the
+    /// default is "off": the `.htaccess` files name the script. Otherwise an `.htaccess` file that
+    /// names a script takes precedence over the default.
     front_controller: FrontController = FrontController::Script(UrlPath("/index.php".to_owned())),
         example "{ \"/\" = \"/index.php\", \"/shop\" = \"/shop/index.php\" }", also "FallbackResource" "fallback";
     /// Folders outside the root that are served at a path of the site.
     alias: Map<Prefix, FilePath>, unless "none",
         example "{ \"/javascript\" = \"/usr/share/javascript\" }", also "Alias" "aliases";
-    /// Where symbolic links may lead: nowhere outside the root, to what belongs to the owner of the link, anywhere.
+    /// Allowed targets of symbolic links: only files inside the root (`inside`), also outside files
+    /// of the owner of the link (`owner`), or every file (`any`).
     symlinks: Symlinks = Symlinks::Owner,
         example "\"inside\"", also "disable_symlinks" "FollowSymLinks" "follow_symlinks";
     /// Folders outside the root into which symbolic links may always lead.
@@ -196,55 +209,60 @@ section! {
     /// The only scripts that run: paths, or folders with a slash at the end. Others are refused.
     php_only: List<UrlPath>, unless "all scripts run",
         example "[\"/index.php\", \"/admin/\"]", also "scripts";
-    /// Whether a script runs if the user of its workers may write to the root, to a folder on the way to the script, or to the
-    /// script itself, as in folders of uploads (operate.md, "Folders that scripts may write to").
+    /// Runs a script even if the user of its workers may write to the root, to a folder on the way
+    /// to the script, or to the script itself, as in folders of uploads (operate.md, "Folders that
+    /// scripts may write to").
     scripts_in_writable_folders: bool = true,
         example "false";
-    /// Names (`composer.json`) or endings (`*.sql`) of files that are normally refused and that this site serves.
+    /// Names (`composer.json`) or endings (`*.sql`) of files that are normally refused and that
+    /// this site serves.
     serve: List<FileName>, unless "none",
         example "[\"composer.json\"]", also "allow_files" "expose";
     /// Media types by file name ending, in addition to the built-in ones.
     media_types: Map<Ending, MimeType>, unless "the built-in ones",
         example "{ mjs = \"text/javascript\" }", also "types" "AddType" "mime_types" "mime";
-    /// Whether responses are compressed for clients that accept it: all, none, or only static files.
+    /// Compresses all responses, none, or only static files, for clients that accept it.
     compress: Compress = Compress::Off,
         example "true", also "gzip" "encode" "brotli" "zstd" "compression" "gzip_static" "precompressed" "SetOutputFilter";
-    /// The content codings that may be used. Among codings that a client accepts equally, the first in this list is chosen.
+    /// The content codings that may be used. Among codings that a client accepts equally, the first
+    /// in this list is chosen.
     compress_with: List<Coding> = List::of([Coding::Zstd, Coding::Brotli, Coding::Gzip]),
         example "[\"gzip\"]", also "codings" "encodings";
-    /// Media types that are compressed; `text/*` stands for all of text, `*/*+json` for all types that end so.
+    /// Media types that are compressed; `text/*` stands for all of text, `*/*+json` for all types
+    /// that end in `+json`.
     compress_types: List<MimeType>, unless "text, scripts, JSON, XML, SVG, WebAssembly, fonts that are not compressed already",
         example "[\"text/*\", \"application/json\"]", also "gzip_types" "brotli_types" "AddOutputFilterByType";
     /// The length from which bodies are compressed.
     compress_min_length: Size = Size(sendoff_config::Compression::MIN_LENGTH),
         example "\"256\"", also "gzip_min_length" "minimum_length";
-    /// Whether to compress responses over TLS to requests that carry credentials and come from a page of another site. The BREACH
-    /// attack needs such responses.
+    /// Compresses also responses over TLS to requests that carry credentials and come from a page
+    /// of another site. The BREACH attack needs such responses.
     compress_cross_site: bool = false,
         example "true";
-    /// Pages of the site for error statuses; the status stays. Routes and `.htaccess` files hold for them: a page that they deny
-    /// is not shown.
+    /// Pages of the site for error statuses; the status stays. Routes and `.htaccess` files apply
+    /// to them, too: a page that they deny is not shown.
     error_pages: Map<Status, UrlPath>, unless "the built-in ones",
         example "{ 404 = \"/404.html\" }", also "error_page" "ErrorDocument" "errors" "handle_errors";
     /// While this file exists, every request is answered with 503.
     maintenance: FilePath,
         example "\"/run/example.maintenance\"";
-    /// What scripts see as `SERVER_SOFTWARE`.
+    /// The value of `SERVER_SOFTWARE` for scripts.
     server_software: Free, unless "`Sendoff/` and the version",
         example "\"Apache\"";
-    /// The file for this site's requests, instead of the server's access log; `-` is standard output, `off` nowhere. Sites may share a
-    /// file.
+    /// The file for this site's requests, instead of the server's access log; `-` is standard
+    /// output, `off` nowhere. Sites may share a file.
     access_log: LogPath, unless "where the server's are",
         example "\"/var/log/sendoff/shop.log\"", also "CustomLog";
     /// The format of its lines.
     access_log_format: LineFormat, unless "that of the top level",
         example "\"json\"", also "log_format" "LogFormat";
-    /// Whether `.htaccess` files are obeyed. "auto": where one lies on the way to what a request asks for, and elsewhere the site's own
-    /// rules hold alone. `true`: they say everything, as in Apache, also that nothing answers for a path that leads nowhere (htaccess.md).
+    /// Obeys `.htaccess` files. "auto": the files decide for a path on which one lies; for other
+    /// paths only the site's own rules hold. `true`: the files decide everything, as in Apache, and
+    /// without one no script answers for a path that leads to no file (htaccess.md).
     htaccess: Htaccess = Htaccess::Auto,
         example "true", also "AllowOverride" "allow_override";
-    /// FastCGI applications: the files or the folder that each one answers for, and its address, or `pool:NAME` for the program of a
-    /// pool.
+    /// FastCGI applications: the files or the folder that each one answers for, and its address, or
+    /// `pool:NAME` for the program of a pool.
     fastcgi: Map<Matching, AppAddress>, unless "none",
         example "{ \".php\" = \"unix:/run/php/php8.2-fpm.sock\" }", also "fastcgi_pass" "php_fastcgi" "ProxyPassMatch";
     /// The longest time in which a FastCGI application may send nothing while it has a request.
@@ -253,13 +271,14 @@ section! {
     /// Folders outside the root whose files applications may name in `X-Sendfile`.
     sendfile_from: List<FilePath>, unless "none",
         example "\"/var/lib/moodle\"", also "XSendFilePath";
-    /// What the beginnings of URIs in `X-Accel-Redirect` stand for.
+    /// The folder that a URI prefix in `X-Accel-Redirect` stands for.
     accel: Map<UrlPath, FilePath>, unless "files beneath the root",
         example "{ \"/protected\" = \"/var/lib/files\" }", also "internal" "x_accel";
     /// The way in which responses leave the workers.
     delivery: Delivery = Delivery::Auto,
         example "\"file\"";
-    /// Lua scripts that run before the routes are tried; each may change the request or answer it (lua.md).
+    /// Lua scripts that run before the routes are tried; each may change the request or answer it
+    /// (lua.md).
     lua_before: List<FilePath>, unless "none",
         example "\"/etc/sendoff/before.lua\"", also "attract_raw_url_to";
     /// Its routes.
@@ -268,9 +287,11 @@ section! {
 }
 
 section! {
-    /// A route: which requests it concerns, what it changes, and who answers. A site tries its routes in order. A route
-    /// whose conditions all hold applies its rules; if it has a handler (`static`, `php`, `fastcgi`, `proxy`, `redirect`, `respond`,
-    /// `deny`), that answers and no further route is tried. What no route answers is looked up in the root.
+    /// A route: conditions on the request, rules that change it, and a handler that answers. A site
+    /// tries its routes in order. A route whose conditions all hold applies its rules; if it has a
+    /// handler (`static`, `php`, `fastcgi`, `proxy`, `redirect`, `respond`, `deny`), the handler
+    /// answers and no further route is tried. A path that no route answers is looked up in the
+    /// root.
     Route "[[site.route]]"
 
     /// Condition: these paths.
@@ -282,33 +303,41 @@ section! {
     /// Condition: paths with one of these endings, in small or capital letters.
     extension: List<Ending>,
         example "[\"png\", \"webp\"]", also "extensions" "ext" "suffix" "ending";
-    /// Condition: paths in which the expression (PCRE2) matches. Its groups are `$1` to `$9` in the texts of the route.
+    /// Condition: paths in which the expression (PCRE2) matches. Its groups are `$1` to `$9` in the
+    /// texts of the route.
     matching as "match": Expression,
         example "'^/old/(.+)$'", also "regex" "regexp" "matches" "path_regexp" "LocationMatch" "expression" "pattern";
     /// Condition: these methods; `GET` includes `HEAD`.
     method: List<Method>,
         example "[\"POST\", \"PUT\"]", also "methods" "limit_except" "Limit";
-    /// Condition: request fields. An expression for the value, with `!` in front for all others; `true`: it is there.
+    /// Condition: request fields. An expression for the value, with `!` in front to match all other
+    /// values; `true`: the field is present.
     header: Map<FieldName, FieldTest>,
         example "{ Cookie = 'session=' }", also "headers" "field";
-    /// Condition: parameters of the query string, as for `header`. Names and values are compared as PHP reads them (`?+a.b%00=%63` is `c` for
-    /// `a_b`, `a[]` is an element of `a`), and as others do. Of several values one is enough; with `!` also that the parameter is missing.
+    /// Condition: parameters of the query string, as for `header`. Names and values are compared as
+    /// PHP reads them (`?+a.b%00=%63` is `c` for `a_b`, `a[]` is an element of `a`), and also as
+    /// other programs read them. One matching value of several is enough; a condition with `!` also
+    /// holds if the parameter is missing.
     query: Map<QueryName, FieldTest>,
         example "{ v = true }", also "args" "params_get" "query_string";
     /// Rule: the new path and, behind `?`, the new query; without `?` the query stays.
     rewrite: Replacement,
         example "\"/index.php?p=$1\"", also "RewriteRule" "uri";
-    /// Rule: paths that are tried in order; the first that exists becomes the path. A path with a slash at its end must be a folder.
-    /// The last path is used without a check, or is a status such as `=404`.
+    /// Rule: paths that are tried in order; the first that exists becomes the path. A path with a
+    /// slash at its end must be a folder. The last path is used without a check, or is a status
+    /// such as `=404`.
     try_files: List<Candidate>,
         example "[\"$path\", \"$path/\", \"/index.php\"]", also "try" "try_file";
-    /// Rule: changes of request fields: `+NAME` adds, `?NAME` sets where it is missing, `false` removes.
+    /// Rule: changes of request fields: `+NAME` adds, `?NAME` sets where it is missing, `false`
+    /// removes.
     request_headers: Map<HeaderOp, HeaderText>,
         example "{ X-Forwarded-Proto = \"https\", Proxy = false }", also "RequestHeader" "request_header" "proxy_set_header";
-    /// Rule: changes of response fields, as for `request_headers`. `Server = false` removes the server's own as well; `Date` stays.
+    /// Rule: changes of response fields, as for `request_headers`. `Server = false` removes the
+    /// server's own as well; `Date` stays.
     response_headers: Map<HeaderOp, HeaderText>,
         example "{ X-Frame-Options = \"SAMEORIGIN\" }", also "add_header" "Header" "response_header" "set_headers";
-    /// Rule: Lua scripts that run before the handler, in order; each may change the request or answer it (lua.md).
+    /// Rule: Lua scripts that run before the handler, in order; each may change the request or
+    /// answer it (lua.md).
     lua: List<FilePath>,
         example "\"/etc/sendoff/auth.lua\"", also "attract_physical_path_to" "access_by_lua_file" "content_by_lua_file" "LuaHookAccessChecker";
     /// Rule: Lua scripts that run when the head of the response is known; each may change it.
@@ -317,16 +346,17 @@ section! {
     /// Rule: the `Cache-Control` of responses, unless the application sets it itself.
     cache: Caching,
         example "\"365d, immutable\"", also "expires" "cache_control" "ExpiresDefault" "Expires";
-    /// Rule: whether pages of applications go into the page cache: for the time that the application gives (`http`), for this time if
-    /// it gives none, or not at all (`off`). `stale 1h`: an old page may be sent for that long while a new one is made or cannot be
-    /// made. `cookies`: requests with cookies get cached pages too (page-cache.md).
+    /// Rule: the time for which pages of applications stay in the page cache: as the application
+    /// says (`http`), this time if the application says nothing, or not at all (`off`). `stale 1h`:
+    /// an old page may be sent for that long while a new one is made or cannot be made. `cookies`:
+    /// requests with cookies get cached pages too (page-cache.md).
     page_cache: Keep,
         example "\"10m, stale 1h\"", also "fastcgi_cache" "fastcgi_cache_valid" "proxy_cache" "proxy_cache_valid" "CacheEnable";
-    /// Rule: whether requests with the method `PURGE` may remove pages from the page cache. Combine it with `allow_from`: each removed
-    /// page costs the application work (page-cache.md).
+    /// Rule: lets requests with the method `PURGE` remove pages from the page cache. Combine it
+    /// with `allow_from`: each removed page costs the application work (page-cache.md).
     purge: bool, unless "as earlier routes say, or they may not",
         example "true", also "fastcgi_cache_purge" "proxy_cache_purge" "cache_purge";
-    /// Rule: whether responses are compressed, as for the site.
+    /// Rule: compression of responses, as for the site.
     compress: Compress,
         example "false", also "gzip" "encode" "brotli" "zstd" "compression" "SetOutputFilter";
     /// Rule: parameters for scripts, in place of the server's own of the same name.
@@ -335,48 +365,53 @@ section! {
     /// Rule: the largest request body.
     max_body: Size,
         example "\"512M\"", also "client_max_body_size" "LimitRequestBody" "max_body_size";
-    /// Rule: whether `proxy` and FastCGI applications get the request body while it arrives, instead of when it is complete
-    /// (gateway.md).
+    /// Rule: `proxy` and FastCGI applications get the request body while it arrives, instead of
+    /// when it is complete (gateway.md).
     stream_body: bool, unless "false",
         example "true", also "proxy_request_buffering" "fastcgi_request_buffering" "request_buffers";
     /// Rule: the longest time in which a script may send nothing; 0: no limit.
     request_timeout: Time,
         example "\"10m\"", also "fastcgi_read_timeout" "timeout" "max_execution_time";
-    /// Rule: the largest number of requests per time of one client and, behind `burst=`, of requests at once. A client is an IPv4
-    /// address or a /64 network of IPv6. Further requests get 429 with `Retry-After`.
+    /// Rule: the largest number of requests per time of one client and, behind `burst=`, of
+    /// requests at once. A client is an IPv4 address or a /64 network of IPv6. Further requests get
+    /// 429 with `Retry-After`.
     rate: Frequency,
         example "\"10/s burst=20\"", also "limit_req" "rate_limit" "limit_req_zone" "throttle";
-    /// Rule: the largest number of requests of one client that are in flight. Further requests get 429 with `Retry-After`.
+    /// Rule: the largest number of requests of one client that are in flight. Further requests get
+    /// 429 with `Retry-After`.
     concurrency: Number<1, 1_000_000>,
         example "10", also "limit_concurrency" "max_concurrent";
-    /// Rule: whether the request appears in the site's access log.
+    /// Rule: writes the request to the site's access log.
     access_log: bool, unless "the site's log has it",
         example "false";
     /// Rule: the client must send a name and a password.
     auth: Inline<Auth>,
         example "{ users = \"/etc/sendoff/admins\", realm = \"Administration\" }", also "auth_basic" "basic_auth" "basicauth" "AuthType";
-    /// Rule: a FastCGI application decides whether the client may make the request. The value is its address, or a table (fastcgi.md,
-    /// "Authorizers").
+    /// Rule: a FastCGI application decides whether the client may make the request. The value is
+    /// its address, or a table (fastcgi.md, "Authorizers").
     authorize: Short<Authorize>,
         example "\"unix:/run/authorizer.sock\"", also "authorizer" "auth_request" "forward_auth" "FastCgiAccessAuthorizer" "FcgidAccessChecker" "external_auth";
-    /// Rule: static files pass through a FastCGI application, which gets each as the data of a filter; its response goes to the client
-    /// (fastcgi.md, "Filters").
+    /// Rule: static files pass through a FastCGI application, which gets each as the data of a
+    /// filter; its response goes to the client (fastcgi.md, "Filters").
     filter: AppAddress,
         example "\"unix:/run/filter.sock\"", also "SetOutputFilter" "ExtFilterDefine" "FastCgiFilter";
     /// Rule: only clients from these networks may make the request.
     allow_from: List<Client>,
         example "[\"10.0.0.0/8\"]", also "allow" "Require" "remote_ip" "Allow";
-    /// Rule: clients from these networks may not make the request; the longest network that contains the address decides.
+    /// Rule: clients from these networks may not make the request; the longest network that
+    /// contains the address decides.
     deny_from: List<Client>,
         example "[\"10.66.0.0/16\"]", also "Deny";
-    /// Rule: whether applications may name files and URLs in response fields such as `X-Sendfile` (named-files.md).
+    /// Rule: lets applications name files and URLs in response fields such as `X-Sendfile`
+    /// (named-files.md).
     name_files: bool, unless "PHP and FastCGI applications may; with `proxy`, if the site has `sendfile_from`",
         example "false";
-    /// Rule: clients get 404. Only applications of the site lead requests here, to files by `X-Sendfile` and `X-Accel-Redirect`, to a
-    /// `proxy` by `X-Accel-Redirect` and `X-Reproxy-URL` (named-files.md).
+    /// Rule: clients get 404. Only applications of the site may lead requests here: to files by
+    /// `X-Sendfile` and `X-Accel-Redirect`, to a `proxy` by `X-Accel-Redirect` and `X-Reproxy-URL`
+    /// (named-files.md).
     internal: Yes,
         example "true";
-    /// Handler: the file at the path is sent. What looks like a script is refused.
+    /// Handler: the file at the path is sent. Files that look like scripts are refused.
     statics as "static": Yes,
         example "true", also "file_server" "static_files";
     /// Handler: a PHP worker runs the script at the path, or this one.
@@ -391,7 +426,8 @@ section! {
     /// With `fastcgi`: only paths that lead to a file of the site go to the application.
     only_files: Yes,
         example "true";
-    /// Handler: an application that speaks HTTP, SCGI or AJP, by its URL, or with more about it as a table (gateway.md).
+    /// Handler: an application that speaks HTTP, SCGI or AJP: its URL, or a table with its URL and
+    /// further keys (gateway.md).
     proxy: Short<Proxy>,
         example "\"http://127.0.0.1:8080\"", also "proxy_pass" "reverse_proxy" "ProxyPass" "scgi_pass" "JkMount" "upstream" "backend";
     /// Handler: a redirect.
@@ -403,15 +439,16 @@ section! {
     /// Handler: an error page.
     deny: Yes,
         example "true", also "forbidden" "abort";
-    /// Handler: the metrics of the server, for Prometheus (operate.md). Say who may see them: `allow_from`, `auth`, or an address
-    /// of their own.
+    /// Handler: the metrics of the server, for Prometheus (operate.md). Restrict them with
+    /// `allow_from`, `auth`, or an address of their own.
     metrics: Yes,
         example "true", also "prometheus" "stub_status" "server-status" "metrics_path";
-    /// Handler: a page with live figures of the server, for people (metrics.md). The same route must say by `allow_from` or `auth` who may see
-    /// it.
+    /// Handler: a page with live figures of the server, for people (metrics.md). The same route
+    /// must restrict it with `allow_from` or `auth`.
     status_page: Yes,
         example "true", also "server_status" "mod_status" "dashboard";
-    /// Handler: answers `ready`, and 503 as soon as the server was told to end (`drain_delay`), for load balancers.
+    /// Handler: answers `ready`, and 503 as soon as the server was told to end (`drain_delay`), for
+    /// load balancers.
     ready: Yes,
         example "true", also "health" "healthz" "readiness";
     /// The status of `redirect` (302 without it), `respond` (200) or `deny` (403).
@@ -423,21 +460,24 @@ section! {
 }
 
 section! {
-    /// Users with passwords (basic authentication). Write it as one value: `auth = { users = "..." }`.
+    /// Users with passwords (basic authentication). Write it as one value:
+    /// `auth = { users = "..." }`.
     Auth "auth"
 
-    /// A file of lines `NAME:HASH`, as `htpasswd` writes them (bcrypt, SHA-512 and SHA-256 crypt, apr1, sha). Users with other
-    /// hashes are refused, and the log and `sendoff check` name each kind.
+    /// A file of lines `NAME:HASH`, as `htpasswd` writes them (bcrypt, SHA-512 and SHA-256 crypt,
+    /// apr1, sha). Users with other hashes are refused, and the log and `sendoff check` name each
+    /// kind.
     users: FilePath,
         example "\"/etc/sendoff/admins\"", also "auth_basic_user_file" "AuthUserFile" "file";
-    /// What the client shows its user.
+    /// The name of the protected area, which browsers show when they ask for the password.
     realm: Free = Free("Restricted".to_owned()),
         example "\"Administration\"", also "AuthName" "name";
 }
 
 section! {
     /// A FastCGI application in the role of an authorizer (fastcgi.md). Write it as one value:
-    /// `authorize = { fastcgi = "...", script = "..." }`, or shorter `authorize = "unix:/run/authorizer.sock"`.
+    /// `authorize = { fastcgi = "...", script = "..." }`, or shorter
+    /// `authorize = "unix:/run/authorizer.sock"`.
     Authorize "authorize"
 
     /// Its address; `pool:NAME` is the program of a pool, `upstream:NAME` an upstream.
@@ -449,19 +489,20 @@ section! {
 }
 
 section! {
-    /// An application that requests are passed on to (gateway.md). Write it as one value: `proxy = { to = "...", host = "..." }`, or
-    /// shorter `proxy = "http://127.0.0.1:8080"`.
+    /// An application that requests are passed on to (gateway.md). Write it as one value:
+    /// `proxy = { to = "...", host = "..." }`, or shorter `proxy = "http://127.0.0.1:8080"`.
     Proxy "proxy"
 
-    /// Its URL: `http://`, `https://`, `scgi://` or `ajp://`, then a host and a port, `unix:` and the path of a socket, or `upstream:` and
-    /// the name of an upstream (upstreams.md).
+    /// Its URL: `http://`, `https://`, `scgi://` or `ajp://`, then a host and a port, `unix:` and
+    /// the path of a socket, or `upstream:` and the name of an upstream (upstreams.md).
     to: ProxyUrl,
         example "\"http://unix:/run/app.sock\"", also "url" "address" "server" "dial";
-    /// With HTTP, the `Host` field of requests: `client` for the host that the client named, `upstream` for the host of `to`, or a
-    /// text.
+    /// With HTTP, the `Host` field of requests: `client` for the host that the client named,
+    /// `upstream` for the host of `to`, or a text.
     host: ProxyHost = ProxyHost::Client,
         example "\"upstream\"", also "ProxyPreserveHost" "header_up";
-    /// Which fields tell the application about the client; `off`: it gets what the client has sent of them.
+    /// The fields that tell the application about the client; `off`: the application gets these
+    /// fields as the client sent them.
     forwarded: ForwardedFields = ForwardedFields::XForwarded,
         example "\"Forwarded\"", also "ProxyAddHeaders";
     /// Time limit for making a connection.
@@ -476,10 +517,11 @@ section! {
     /// Time limit for the whole response.
     total_timeout: PositiveTime, unless "as long as it likes",
         example "\"10m\"";
-    /// The longest time without a byte in either direction of a WebSocket or of another upgraded connection.
+    /// The longest time without a byte in either direction of a WebSocket or of another upgraded
+    /// connection.
     tunnel_timeout: PositiveTime = PositiveTime(seconds(3600)),
         example "\"1d\"", also "stream_timeout";
-    /// With HTTP, whether clients may change to another protocol, such as WebSocket.
+    /// With HTTP, lets clients change to another protocol, such as WebSocket.
     upgrade: bool = true,
         example "false";
     /// With https, the name that the application's certificate must have.
@@ -488,11 +530,11 @@ section! {
     /// With https, the root certificates in PEM that the application's certificate must lead to.
     roots: FilePath, unless "those of the system",
         example "\"/etc/sendoff/internal-ca.pem\"", also "proxy_ssl_trusted_certificate" "SSLProxyCACertificateFile" "tls_trusted_ca_certs";
-    /// With https, whether the application's certificate is checked.
+    /// With https, checks the application's certificate.
     verify: bool = true,
         example "false", also "proxy_ssl_verify" "SSLProxyVerify";
-    /// Whether each connection begins with a header of the PROXY protocol (version 2), which names the client. Such connections are not
-    /// reused.
+    /// Begins each connection with a header of the PROXY protocol (version 2), which names the
+    /// client. Such connections are not reused.
     proxy_protocol: bool = false,
         example "true", also "ProxyProtocol" "send-proxy-v2";
     /// With AJP, the secret of its connector.
@@ -504,24 +546,28 @@ section! {
 }
 
 section! {
-    /// How a site is met under TLS. Write it as one value: `tls = { certificate = "...", key = "..." }`, or shorter
-    /// `tls = "auto"`. Files are read again by `sendoff reload`.
+    /// The TLS settings of a site. Write them as one value:
+    /// `tls = { certificate = "...", key = "..." }`, or shorter `tls = "auto"`. Files are read
+    /// again by `sendoff reload`.
     Tls "tls"
 
-    /// A file in PEM with the certificate and behind it those of its issuers (`fullchain.pem`); `auto`: the
-    /// server obtains one from `acme_directory` and renews it; `self-signed`: it makes one, once, and keeps it.
+    /// A PEM file with the certificate, followed by the certificates of its issuers
+    /// (`fullchain.pem`); `auto`: the server obtains a certificate from `acme_directory` and renews
+    /// it; `self-signed`: the server makes one once and keeps it.
     certificate: CertificateFrom,
         example "\"/etc/letsencrypt/live/example.org/fullchain.pem\"", also "cert" "ssl_certificate" "SSLCertificateFile" "chain";
     /// The file with the private key, in PEM. It is read before the server gives up root.
     key: FilePath,
         example "\"/etc/letsencrypt/live/example.org/privkey.pem\"", also "ssl_certificate_key" "SSLCertificateKeyFile" "private_key";
-    /// A file with a response of the issuer's OCSP responder in DER, which is sent along. It must be about this certificate.
+    /// A file with a response of the issuer's OCSP responder in DER, which is sent along. It must
+    /// be about this certificate.
     ocsp: FilePath,
         example "\"/etc/sendoff/example.ocsp\"", also "ssl_stapling_file";
-    /// Clients show certificates of these issuers: a file in PEM.
+    /// A PEM file with the issuers of client certificates. With it, clients are asked for a
+    /// certificate.
     client_issuers: FilePath,
         example "\"/etc/sendoff/staff.pem\"", also "ssl_client_certificate" "SSLCACertificateFile" "client_ca";
-    /// Whether clients without a certificate are refused.
+    /// Refuses clients without a certificate (`required`) or serves them, too (`optional`).
     client_certificates: ClientCertificates = ClientCertificates::Required,
         example "\"optional\"", also "ssl_verify_client" "SSLVerifyClient";
     /// The oldest version of TLS that is spoken.
@@ -530,38 +576,44 @@ section! {
 }
 
 section! {
-    /// A pool of PHP workers; or, with `command`, of processes of another program, which answer FastCGI requests
-    /// (pools.md).
+    /// A pool of PHP workers; or, with `command`, of processes of another program, which answer
+    /// FastCGI requests (pools.md).
     Pool "[[pool]]"
 
     /// Its name, by which sites and routes refer to it.
     name: Free = Free("default".to_owned()),
         example "\"blog\"";
-    /// The program that its processes run, with its arguments, in place of PHP. It finds the listening socket as descriptor 0, where FastCGI
-    /// programs expect it. A name without a slash is looked for in the `PATH` of `env`, or else in the system's folders. One text is
-    /// split at spaces; no shell reads it.
+    /// The program that its processes run, with its arguments, in place of PHP. It finds the
+    /// listening socket as descriptor 0, where FastCGI programs expect it. A name without a slash
+    /// is looked up in the `PATH` of `env`, or else in the system's folders. A command in one text
+    /// is split at spaces, without a shell.
     command: Command, unless "PHP",
         example "[\"sendoff-python\", \"shop.wsgi:application\"]", also "program" "exec" "ExecStart" "bin-path";
-    /// The PHP script that boots the application once in each worker and takes its requests by `sendoff_handle_request()`
-    /// (worker-mode.md). It answers for its own path and for paths that lead to no file. Other scripts run as usual, in a pool like
-    /// this one whose workers are started on demand.
+    /// The PHP script that boots the application once in each worker and takes its requests by
+    /// `sendoff_handle_request()` (worker-mode.md). It answers for its own path and for paths that
+    /// lead to no file. Other scripts run as usual, in a pool like this one whose workers are
+    /// started on demand.
     php_worker: FilePath, unless "none",
         example "\"/srv/shop/public/index.php\"", also "worker" "worker_script";
-    /// With `php_worker`, folders: when a source file below them changes, the workers boot again. For developers.
+    /// With `php_worker`, folders: when a source file below them changes, the workers boot again.
+    /// For developers.
     watch: List<FilePath>, unless "none",
         example "[\"/srv/shop\"]";
-    /// The user that its scripts run as. Scripts run as root only if this or the server's `user` says so.
+    /// The user that its scripts run as. Scripts run as root only if this or the server's `user`
+    /// says so.
     user: Free, unless "the user of the server",
         example "\"blog\"", also "User" "username" "run_as";
-    /// The group that its scripts run as, in place of the login group of its user; the user's other groups stay.
+    /// The group that its scripts run as, in place of the login group of its user; the user's other
+    /// groups stay.
     group: Free, unless "the login group of its user",
         example "\"www-data\"", also "Group";
-    /// The number of workers, which is the number of scripts that run at the same time. `auto`: as many as requests need. `ondemand`:
-    /// as `auto`, and an idle pool has no process. With `command`, the number of its processes (default 1).
+    /// The number of workers, which is the number of scripts that run at the same time. `auto`: as
+    /// many as requests need. `ondemand`: as `auto`, and an idle pool has no process. With
+    /// `command`, the number of its processes (default 1).
     workers: Count = Count::Auto,
         example "16", also "pm.max_children" "max_children" "processes";
-    /// With `command`, the number of requests that one process serves at a time, such as its threads. The server makes no more
-    /// connections than all processes together take.
+    /// With `command`, the number of requests that one process serves at a time, such as its
+    /// threads. The server makes no more connections than all processes together take.
     requests_per_process: Number<1, 10000>, unless "found out",
         example "4", also "threads" "concurrency";
     /// With `workers = "auto"`, the smallest number of workers, kept while no request comes.
@@ -576,7 +628,8 @@ section! {
     /// Settings on top of php.ini, in its syntax. Scripts may change them where PHP allows it.
     php_ini: IniSettings = IniSettings::none(),
         example "{ memory_limit = \"256M\" }", also "ini";
-    /// Further settings, with values that are taken literally. Scripts may change them where PHP allows it.
+    /// Further settings, with values that are taken literally. Scripts may change them where PHP
+    /// allows it.
     php_value: IniSettings = IniSettings::none(),
         example "{ date.timezone = \"Europe/Berlin\" }", also "php_flag" "php_values";
     /// As `php_value`, for settings that scripts and `.user.ini` files cannot change.
@@ -594,36 +647,40 @@ section! {
     /// The working folder of workers between requests, inside `chroot`.
     chdir: FilePath = FilePath("/".into()),
         example "\"/var/www\"", also "cwd" "working_directory";
-    /// The largest amount of private memory of a worker. (PHP's `memory_limit` counts only what scripts allocate.)
+    /// The largest amount of private memory of a worker. (PHP's `memory_limit` counts only what
+    /// scripts allocate.)
     memory_limit: Size, unless "any",
         example "\"1G\"", also "rlimit_as" "RLimitMEM";
-    /// The largest number of requests that wait for a worker, or for a process of the program; further requests get 503 with
-    /// `Retry-After`.
+    /// The largest number of requests that wait for a worker, or for a process of the program;
+    /// further requests get 503 with `Retry-After`.
     max_waiting: Number<0, 1_000_000> = Number(sendoff_config::PoolConfig::MAX_WAITING),
         example "100", also "queue";
     /// The largest number of descriptors (files, connections, pipes) that a worker may have open.
     max_open_files: Number<64, 1048576>, unless "as many as the server",
         example "1024", also "rlimit_nofile";
-    /// The largest number of processes and threads of the pool's user; a script that would start one more is refused. The kernel counts
-    /// all processes of that user, whatever started them.
+    /// The largest number of processes and threads of the pool's user; a script that would start
+    /// one more is refused. The kernel counts all processes of that user, whatever started them.
     max_processes: Number<1, 4194304>, unless "as many as the server",
         example "200", also "rlimit_nproc" "RLimitNPROC";
     /// The largest size of the core file of a worker that crashes.
     max_core: Size, unless "the limit of the server",
         example "\"0\"", also "rlimit_core";
-    /// The largest amount of memory of all processes of the pool together, including processes that they started. The kernel ends a
-    /// process if it cannot free enough; the log says so, and another one starts. (`memory_limit` is for each worker.) This key and the
-    /// next two need a control group that the server may divide (security.md).
+    /// The largest amount of memory of all processes of the pool together, including processes that
+    /// they started. The kernel ends a process if it cannot free enough; the log says so, and
+    /// another one starts. (`memory_limit` is for each worker.) This key and the next two need a
+    /// control group that the server may divide (security.md).
     total_memory: Size, unless "any",
         example "\"2G\"", also "memory_max" "MemoryMax" "memory.max" "MemoryLimit";
-    /// The number of processors that all processes of the pool together may keep busy, or a share of the machine's.
+    /// The number of processors that all processes of the pool together may keep busy, or a share
+    /// of the machine's.
     total_cpu: Processors, unless "all",
         example "\"1.5\"", also "cpu_max" "cpu.max" "CPUQuota";
-    /// The largest number of processes and threads of the pool, including its master; a script that would start one more is refused.
+    /// The largest number of processes and threads of the pool, including its master; a script that
+    /// would start one more is refused.
     total_processes: Number<2, 4194304>, unless "any",
         example "200", also "pids_max" "pids.max" "TasksMax";
-    /// Whether scripts are denied programs that change their user, such as `sudo` and most forms of `sendmail`, and signals to other
-    /// processes than themselves and those they started (security.md).
+    /// Denies scripts programs that change their user, such as `sudo` and most forms of `sendmail`,
+    /// and signals to processes other than themselves and those that they started (security.md).
     no_new_privileges: bool = false,
         example "true", also "no_new_privs" "NoNewPrivileges";
     /// The file for backtraces of slow scripts.
@@ -632,11 +689,13 @@ section! {
     /// The running time after which a script gets into the slow log.
     slow_after: PositiveTime = PositiveTime(seconds(5)),
         example "\"2s\"", also "request_slowlog_timeout";
-    /// The path that is answered with php-fpm's status page, without a worker, on every site whose scripts the pool runs; `?full`,
-    /// `?json`, `?xml`, `?html` and `?openmetrics` as there. The site's routes and `.htaccess` files say who may see it.
+    /// The path that is answered with php-fpm's status page, without a worker, on every site whose
+    /// scripts the pool runs; `?full`, `?json`, `?xml`, `?html` and `?openmetrics` as there. The
+    /// site's routes and `.htaccess` files say who may see it.
     status_path: UrlPath, unless "none",
         example "\"/fpm-status\"", also "pm.status_path";
-    /// A path that is answered with `ping_response` by the server itself, even while all workers are busy.
+    /// A path that is answered with `ping_response` by the server itself, even while all workers
+    /// are busy.
     ping_path: UrlPath, unless "none",
         example "\"/fpm-ping\"", also "ping.path";
     /// The answer of `ping_path`.
@@ -645,7 +704,8 @@ section! {
     /// The number of requests after which a worker is replaced; 0: never.
     max_requests: Number<0, { u64::MAX }> = Number(0),
         example "1000", also "pm.max_requests";
-    /// With `php_worker`, the amount of PHP's memory above which a worker is replaced after its request.
+    /// With `php_worker`, the amount of PHP's memory above which a worker is replaced after its
+    /// request.
     max_memory: Size, unless "any",
         example "\"256M\"";
     /// With `php_worker`, the age after which a worker is replaced, between two requests.
@@ -654,21 +714,23 @@ section! {
     /// The longest time in which a script may send nothing; then it counts as stuck. 0: no limit.
     request_timeout: Time = Time(seconds(300)),
         example "\"2m\"", also "request_terminate_timeout" "timeout";
-    /// How a file is kept as the script read it until it is sent: by a lease on it, or by a copy.
+    /// Protection of a file against changes between the script's read and the end of the response:
+    /// a lease on the file, or a copy of it.
     snapshot: Snapshot = Snapshot::Lease,
         example "\"copy\"";
 }
 
 section! {
-    /// An application that runs on several hosts (upstreams.md). Sites and routes refer to it by `upstream:NAME` where the
-    /// address of an application may stand.
+    /// An application that runs on several hosts (upstreams.md). Sites and routes refer to it by
+    /// `upstream:NAME` where the address of an application may stand.
     Upstream "[[upstream]]"
 
     /// Its name.
     name: Free = Free("default".to_owned()),
         example "\"shop\"";
-    /// Its hosts: `HOST:PORT` (each address of the name is a host), `unix:/PATH`, or `srv:NAME` for what the SRV records of a name
-    /// say. `weight=N` behind a host is its share of requests, 1 if it is not given; a `spare` one gets requests while no other is up.
+    /// Its hosts: `HOST:PORT` (each address of the name is a host), `unix:/PATH`, or `srv:NAME` for
+    /// the hosts in the SRV records of a name. `weight=N` behind a host is its share of requests
+    /// (default 1); a `spare` host gets requests only while no other host is up.
     hosts: List<Backend>,
         example "[\"app1:9000 weight=2\", \"app2:9000\"]", also "server" "servers" "to" "BalancerMember";
     /// The largest number of connections to each host: the number of its processes.
@@ -677,7 +739,8 @@ section! {
     /// Failures in a row after which a host is taken for down.
     fails: Number<1, 1000> = Number(3),
         example "1", also "max_fails";
-    /// The time until a host that is down gets another request; it doubles with each further failure, up to a minute.
+    /// The time until a host that is down gets another request; it doubles with each further
+    /// failure, up to a minute.
     retry_after: PositiveTime = PositiveTime(seconds(1)),
         example "\"5s\"", also "fail_timeout" "fail_duration" "retry";
     /// Time in which the share of a host that has come back grows to its full size.

@@ -1,13 +1,15 @@
-//! The operator's configuration: from the file, or from a command line, to the resolved configuration.
+//! The operator's configuration: from the file, or from a command line, to the resolved
+//! configuration.
 //!
 //! ```text
 //!   sendoff.toml ──load──▶ Top ──resolve──▶ sendoff_config::Config
 //!   command line ────────▶  │  ──print────▶ sendoff.toml
-//!                           └── its declaration (keys.rs) ──▶ docs/config.md, sendoff.toml(5), JSON schema, messages
+//!                           └── its declaration (keys.rs) ──▶ docs/config.md, sendoff.toml(5),
+//!                                                             JSON schema, messages
 //! ```
 //!
-//! Every key is declared once, in `keys.rs`. The crate asks the machine only through [`Machine`], so that tests give the
-//! same messages everywhere.
+//! Every key is declared once, in `keys.rs`. The crate asks the machine only through [`Machine`],
+//! so that tests give the same messages everywhere.
 #![forbid(unsafe_code)]
 
 mod docs;

@@ -11,18 +11,18 @@ use crate::problem::Problems;
 use crate::resolve::unusable;
 use crate::section::Section;
 
-/// What the files say.
+/// The contents of the files.
 #[derive(Debug)]
 pub struct Loaded {
     /// The sections of all files.
     pub top: Top,
     /// The files.
     pub sources: Sources,
-    /// What is wrong with them so far.
+    /// The errors and warnings about them so far.
     pub problems: Problems,
 }
 
-/// Reads a file and those that it includes. The path must be absolute.
+/// Reads a file and the files that it includes. The path must be absolute.
 #[must_use]
 pub fn load(path: &Path, machine: &dyn Machine) -> Loaded {
     let (mut sources, mut problems) = (Sources::default(), Problems::default());
@@ -70,7 +70,7 @@ pub fn load(path: &Path, machine: &dyn Machine) -> Loaded {
     Loaded { top, sources, problems }
 }
 
-/// Reads the text of a file that includes nothing; `None`: something is wrong with it.
+/// Reads the text of a file that includes nothing; `None` if it has errors.
 #[must_use]
 pub fn read_text(text: &str) -> Option<Top> {
     let (mut sources, mut problems) = (Sources::default(), Problems::default());
@@ -106,7 +106,7 @@ fn matching(
     }
 }
 
-/// Adds the sections of an included file. Returns what that includes.
+/// Adds the sections of an included file. Returns its own `include` patterns.
 fn add(top: &mut Top, mut part: Top, problems: &mut Problems) -> Vec<At<crate::words::FilePath>> {
     let include = part.include.take().map(|list| list.value.0).unwrap_or_default();
     for (key, _, place) in part.entries() {

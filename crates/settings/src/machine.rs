@@ -1,4 +1,4 @@
-//! What a configuration may ask of the machine that it is for.
+//! The questions that a configuration has to the machine that it is for.
 
 use std::io;
 use std::net::IpAddr;
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use sendoff_config::Account;
 
-/// What is at a path.
+/// The kind of file at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A folder.
     Folder,
     /// A regular file.
     File,
-    /// A socket, a device.
+    /// Anything else, such as a socket or a device.
     Other,
 }
 
@@ -22,11 +22,11 @@ pub enum Kind {
 pub struct Chosen {
     /// The account; `None`: the server stays what it is.
     pub account: Option<Account>,
-    /// What the operator should know about the choice.
+    /// A warning for the operator about the choice.
     pub warning: Option<String>,
 }
 
-/// The machine. Tests have one of their own, so that messages are the same everywhere.
+/// The machine. Tests implement it themselves, so that messages are the same everywhere.
 pub trait Machine {
     /// Reads a regular file as text.
     ///
@@ -40,10 +40,10 @@ pub trait Machine {
     /// The pattern is wrong: a sentence.
     fn matching(&self, pattern: &Path) -> Result<Vec<PathBuf>, String>;
 
-    /// What is at a path; symbolic links are followed.
+    /// The kind of the file at a path, after symbolic links.
     ///
     /// # Errors
-    /// There is nothing, or it may not be looked at.
+    /// There is nothing at the path, or this process may not look at it.
     fn kind(&self, path: &Path) -> io::Result<Kind>;
 
     /// The path without symbolic links.
@@ -64,13 +64,13 @@ pub trait Machine {
     /// The number of a group.
     fn group(&self, name: &str) -> Option<u32>;
 
-    /// Whether this process may append to the file at a path, or create it.
+    /// Checks that this process may append to the file at a path, or create it.
     ///
     /// # Errors
     /// It may not, or the folder of the file is missing.
     fn may_append(&self, path: &Path) -> io::Result<()>;
 
-    /// Whether the file at a path can be run as a program.
+    /// Checks that the file at a path can be run as a program.
     ///
     /// # Errors
     /// It is missing, is a folder, or no user may execute it.
@@ -88,18 +88,18 @@ pub trait Machine {
     /// It has none.
     fn addresses(&self, host: &str) -> io::Result<Vec<IpAddr>>;
 
-    /// Whether sockets can be bound to IPv6 addresses.
+    /// True if sockets can be bound to IPv6 addresses.
     fn has_ipv6(&self) -> bool;
 
-    /// The folder for what the server keeps from one start to the next, unless the operator names one.
+    /// The folder for files that the server keeps across restarts, unless the operator names one.
     fn state_folder(&self) -> PathBuf;
 
-    /// The folder for what the server may lose: kept pages.
+    /// The folder for files that the server may lose: cached pages.
     fn cache_folder(&self) -> PathBuf;
 
-    /// Processors.
+    /// The number of processors.
     fn cores(&self) -> usize;
 
-    /// Bytes of memory.
+    /// The machine's memory, in bytes.
     fn memory(&self) -> u64;
 }

@@ -6,7 +6,7 @@ use crate::docs::{default, titled};
 use crate::keys::{Auth, Authorize, Pool, Proxy, Route, Site, Tls, Top, Upstream};
 use crate::section::{Section, sentence};
 
-/// What the file is, above the lists of its keys.
+/// The description of the file, above the lists of its keys.
 const DESCRIPTION: [&str; 4] = [
     "The configuration of the server that `sendoff run` starts. `sendoff check FILE` says what is wrong with a file, with the line and what to write instead; `sendoff check --schema` prints a JSON schema for editors.",
     "The format is TOML (https://toml.io): keys for the whole server, then sections. A section begins with its name in brackets, and its keys follow, one per line. Texts stand in quotation marks; in single ones a backslash stands for itself. A list of one value may be written without brackets. Paths of files are relative to the folder of the file in which they stand.",
@@ -58,7 +58,7 @@ fn section<T: Section>(page: &mut Roff) {
     }
 }
 
-/// A text of the documents: what stands between backticks is bold.
+/// A text of the documents: words between backticks are bold.
 fn inlines(text: &str) -> Vec<Inline> {
     let pieces = text.split('`').enumerate().filter(|(_, piece)| !piece.is_empty());
     pieces.map(|(number, piece)| if number % 2 == 1 { bold(piece) } else { roman(piece) }).collect()

@@ -12,10 +12,10 @@ use crate::read::{Item, Reader};
 use crate::section::{self, Section};
 use crate::value::Value;
 
-/// Mistakes in the syntax of one file that are shown: a file in another format is one mistake.
+/// The number of syntax errors of one file that are shown: a file in another format is one mistake.
 const MAX_SYNTAX_ERRORS: usize = 5;
 
-/// Reads a file that is in `sources`. What is wrong with it is in `problems`.
+/// Reads a file that is in `sources`. Errors and warnings go to `problems`.
 pub(crate) fn read<T: Section>(sources: &Sources, file: u16, problems: &mut Problems) -> T {
     let whole = Place::File { file, start: 0, end: 0 };
     let Some(source) = sources.get(file) else { return T::empty(whole) };
@@ -26,7 +26,7 @@ pub(crate) fn read<T: Section>(sources: &Sources, file: u16, problems: &mut Prob
         let place = reader.place(error.span().unwrap_or(0..0));
         reader.syntax(place, error.message());
     }
-    // After a mistake in the syntax the rest of the table is what the parser made of it, which need not be what was meant.
+    // After a syntax error the parser guesses the rest of the table, perhaps wrongly.
     if !errors.is_empty() {
         return T::empty(whole);
     }
@@ -96,7 +96,8 @@ impl<T: Section> Value for Inline<T> {
     }
 }
 
-/// A section that is written as one value, or as the value of its first key alone: `tls = "self-signed"`.
+/// A section that is written as one value, or as the value of its first key alone: `tls =
+/// "self-signed"`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Short<T>(pub T);
 

@@ -2,17 +2,19 @@
 
 use crate::read::similar;
 
-/// One name per line: `php -r 'echo implode("\n", array_keys(ini_get_all()));'`, and what is read before there are such entries.
+/// One name per line: `php -r 'echo implode("\n", array_keys(ini_get_all()));'`, and the settings
+/// that PHP reads before it has such entries.
 const NAMES: &str = include_str!("php_settings.txt");
 
-/// What is wrong with the name of a setting.
+/// An unknown name of a setting.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unknown {
-    /// The known name that is most like it.
+    /// The most similar known name.
     pub(crate) similar: Option<&'static str>,
 }
 
-/// Looks a name up. A name with a dot whose first part is unknown may be that of any extension, so nothing is said about it.
+/// Looks up a name. A name with a dot whose first part is unknown is accepted: any extension may
+/// own it.
 pub(crate) fn check(name: &str) -> Result<(), Unknown> {
     let names = || NAMES.lines();
     let extension = name.split_once('.').map(|(extension, _)| extension);

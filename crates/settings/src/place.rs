@@ -1,12 +1,12 @@
-//! Where a setting was made.
+//! Places of settings.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Where a setting was made.
+/// The place of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// Nowhere: it is the default.
+    /// No place: the value is the default.
     Default,
     /// In a file: its number in [`Sources`], and the bytes from `start` to `end`.
     File {
@@ -21,12 +21,12 @@ pub enum Place {
     Option(&'static str),
 }
 
-/// A value and where it was set. Equal values are equal wherever they were set.
+/// A value and its place. Equality ignores the place.
 #[derive(Debug, Clone, Copy)]
 pub struct At<T> {
     /// The value.
     pub value: T,
-    /// Where it was set.
+    /// The place at which the value was set.
     pub place: Place,
 }
 
@@ -57,16 +57,17 @@ pub struct Sources {
 /// A file that was read.
 #[derive(Debug)]
 pub struct Source {
-    /// Where it is; of a preset, its name.
+    /// The path of the file; for a preset, its name.
     pub path: PathBuf,
-    /// What it contains.
+    /// The text of the file.
     pub text: Arc<str>,
     /// The offsets at which lines begin.
     lines: Vec<usize>,
 }
 
 impl Sources {
-    /// Files beyond this number are refused: a pattern in `include` that names them all is a mistake.
+    /// Files beyond this number are refused: a pattern in `include` that names them all is a
+    /// mistake.
     pub(crate) const MAX_FILES: usize = 10_000;
 
     /// Adds a file. Returns its number.
@@ -83,12 +84,13 @@ impl Sources {
         self.files.get(usize::from(number))
     }
 
-    /// How many there are.
+    /// The number of files.
     pub(crate) fn len(&self) -> usize {
         self.files.len()
     }
 
-    /// A place for people: `sendoff.toml:14`, with the path relative to the folder of the first file, or the option.
+    /// A place for people: `sendoff.toml:14`, with the path relative to the folder of the first
+    /// file, or the option.
     #[must_use]
     pub fn show(&self, place: Place) -> String {
         match place {

@@ -23,8 +23,8 @@ fn text(app: App) -> &'static str {
     }
 }
 
-/// Replaces `app` of each site by the rules that it stands for: keys that the site does not have itself, and routes behind
-/// the site's own.
+/// Replaces `app` of each site by its rules: keys that the site does not set itself, and routes
+/// behind the site's own.
 pub fn expand(top: &mut Top, sources: &mut Sources, problems: &mut Problems) {
     for site in &mut top.site.value.0 {
         let Some(app) = site.app.take().map(|app| app.value) else { continue };

@@ -7,10 +7,10 @@ use toml::Value as Toml;
 use crate::keys::Top;
 use crate::section::{Key, Section, sentence};
 
-/// Columns that a comment may take.
+/// The most columns of a comment.
 const WIDTH: usize = 116;
 
-/// The file that stands for these sections.
+/// The text of a file with these sections.
 #[must_use]
 pub fn print(top: &Top) -> String {
     let mut text = String::new();

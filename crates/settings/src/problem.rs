@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, and how it is shown.
+//! Errors and warnings about a configuration, and their presentation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,44 +15,44 @@ const CONTEXT_LINES: usize = 1;
 /// Columns of a report.
 const WIDTH: usize = 120;
 
-/// Something that is wrong with a configuration.
+/// An error in a configuration, or a warning about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Whether the configuration can be used in spite of it.
+    /// True for a warning: the configuration can be used.
     pub is_warning: bool,
-    /// Where it is.
+    /// The place of the mistake.
     pub place: Place,
-    /// What is wrong: one sentence without a full stop.
+    /// The message: one sentence without a full stop.
     pub says: String,
-    /// What stands beneath the place.
+    /// The text beneath the place.
     pub label: Option<String>,
-    /// Another place that has to do with it, and what stands beneath that.
+    /// A related place, and the text beneath it.
     pub other: Option<(Place, String)>,
-    /// What to do.
+    /// Advice for the operator.
     pub help: Option<String>,
 }
 
 impl Problem {
-    /// Says what stands beneath the place.
+    /// Sets the text beneath the place.
     pub(crate) fn label(&mut self, text: impl Into<String>) -> &mut Self {
         self.label = Some(text.into());
         self
     }
 
-    /// Says what to do.
+    /// Sets the advice.
     pub(crate) fn help(&mut self, text: impl Into<String>) -> &mut Self {
         self.help = Some(text.into());
         self
     }
 
-    /// Points to another place.
+    /// Adds a related place.
     pub(crate) fn other(&mut self, place: Place, text: impl Into<String>) -> &mut Self {
         self.other = Some((place, text.into()));
         self
     }
 }
 
-/// What is wrong with a configuration.
+/// All errors and warnings about a configuration.
 #[derive(Debug, Default)]
 pub struct Problems(pub Vec<Problem>);
 
@@ -74,13 +74,13 @@ impl Problems {
         &mut self.0[last]
     }
 
-    /// How many errors there are.
+    /// The number of errors.
     #[must_use]
     pub fn errors(&self) -> usize {
         self.0.iter().filter(|problem| !problem.is_warning).count()
     }
 
-    /// Errors before warnings, and each in the order of the files.
+    /// Sorts errors before warnings, and each in the order of the files.
     pub fn sort(&mut self) {
         self.0.sort_by_key(|problem| {
             let (file, start) = match problem.place {
@@ -92,7 +92,7 @@ impl Problems {
         self.0.dedup();
     }
 
-    /// All of them with the lines that they are about, for a terminal that knows colours or does not.
+    /// All problems with the lines that they are about, for a terminal with or without colours.
     #[must_use]
     pub fn report(&self, sources: &Sources, colours: bool) -> String {
         let mut text = String::new();
@@ -107,7 +107,8 @@ impl Problems {
 }
 
 impl Problem {
-    /// In one line, without the line of the file: `sendoff.toml:3: unknown key "lisen"`.
+    /// The problem in one line, without the line of the file: `sendoff.toml:3: unknown key
+    /// "lisen"`.
     #[must_use]
     pub fn line(&self, sources: &Sources) -> String {
         match self.place {
@@ -116,7 +117,7 @@ impl Problem {
         }
     }
 
-    /// With the line that it is about, if it is in a file.
+    /// The problem with the line that it is about, if it is in a file.
     #[must_use]
     pub fn report(&self, sources: &Sources, colours: bool) -> String {
         let theme =

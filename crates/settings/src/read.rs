@@ -9,44 +9,44 @@ use toml::de::{DeString, DeValue};
 use crate::place::Place;
 use crate::problem::Problems;
 
-/// What a text may refer to.
+/// Context for parsing a text.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'a> {
     /// The folder to which paths are relative.
     pub folder: &'a Path,
 }
 
-/// A value in a file, and where it is.
+/// A value in a file, and its place.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Item<'a> {
     pub(crate) value: &'a DeValue<'a>,
     pub(crate) place: Place,
 }
 
-/// What is wrong with a text.
+/// A mistake in a text.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Wrong {
-    /// A sentence without a full stop.
+    /// The message: a sentence without a full stop.
     pub says: String,
-    /// Where in the text it is wrong, in bytes.
+    /// The offset of the mistake in the text, in bytes.
     pub at: Option<usize>,
-    /// What to do.
+    /// Advice for the operator.
     pub help: Option<String>,
 }
 
 impl Wrong {
-    /// Without a place in the text.
+    /// A mistake without a place in the text.
     pub(crate) fn new(says: impl Into<String>) -> Self {
         Self { says: says.into(), at: None, help: None }
     }
 
-    /// Names a place in the text.
+    /// Sets the place in the text.
     pub(crate) fn at(mut self, at: usize) -> Self {
         self.at = Some(at);
         self
     }
 
-    /// Says what to do.
+    /// Sets the advice.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
@@ -72,7 +72,7 @@ impl<'a> Reader<'a> {
         Self { file, text, folder, problems }
     }
 
-    /// What texts may refer to.
+    /// The context for parsing texts of this file.
     pub(crate) fn scope(&self) -> Scope<'_> {
         Scope { folder: self.folder }
     }
@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
         self.place(key.span())
     }
 
-    /// A mistake in the syntax.
+    /// Reports a syntax error.
     pub(crate) fn syntax(&mut self, place: Place, message: &str) {
         let place = self.visible(place);
         let marked = match place {
@@ -156,7 +156,8 @@ impl<'a> Reader<'a> {
         self.problems.error(place, says).help(help);
     }
 
-    /// The text in typographic quotation marks that begins at a mistake in the syntax, and what is between its marks.
+    /// The text in typographic quotation marks that begins at a syntax error, and the text between
+    /// its marks.
     fn typographic(&self, place: Place) -> Option<(Place, String)> {
         let Place::File { start, .. } = place else { return None };
         let start = start as usize;
@@ -171,7 +172,8 @@ impl<'a> Reader<'a> {
         Some((self.place(start..start + len), text.to_owned()))
     }
 
-    /// `[[site.route]]` above the first `[[site]]` is a mistake in that line, not in the one where the parser notices it.
+    /// Reports `[[site.route]]` above the first `[[site]]` as a mistake in that line; the parser
+    /// notices it later.
     fn stands_before_its_section(&mut self, place: Place, name: &str) -> bool {
         let Place::File { start, .. } = place else { return false };
         let above = self.text.get(..start as usize).unwrap_or_default();
@@ -191,7 +193,7 @@ impl<'a> Reader<'a> {
         );
     }
 
-    /// Shows how a key is used, beneath the problems with its value that do not say what to do.
+    /// Adds an example of the key to the problems with its value that have no advice yet.
     pub(crate) fn give_example(&mut self, before: usize, name: &str, example: &str) {
         let sections = example.starts_with("see ");
         for problem in self.problems.0.iter_mut().skip(before).filter(|_| !sections) {
@@ -201,7 +203,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A place that is not empty, so that something can be marked.
+    /// The place, widened to one byte if it is empty, so that something can be marked.
     fn visible(&self, place: Place) -> Place {
         match place {
             Place::File { file, start, end } if start == end => {
@@ -212,7 +214,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A value of the wrong type.
+    /// Reports a value of the wrong type.
     pub(crate) fn expected(&mut self, item: Item<'_>, kind: &str) {
         let found = match item.value {
             DeValue::String(_) => "a text",
@@ -231,7 +233,7 @@ impl<'a> Reader<'a> {
         self.problems.error(item.place, says).label(found);
     }
 
-    /// A text that is not what its key wants.
+    /// Reports a text that its key does not accept.
     pub(crate) fn wrong(&mut self, item: Item<'_>, wrong: Wrong) {
         let Place::File { start, end, .. } = item.place else { return };
         let place = match wrong.at {
@@ -248,7 +250,7 @@ impl<'a> Reader<'a> {
         self.report(place, wrong);
     }
 
-    /// A key, of a table whose keys the operator chooses, that cannot be one.
+    /// Reports an unusable key of a table whose keys the operator chooses.
     pub(crate) fn wrong_key(&mut self, place: Place, wrong: Wrong) {
         self.report(place, wrong);
     }
@@ -260,7 +262,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `[site]` where `[[site]]` is meant, or a value where sections are.
+    /// Reports `[site]` in place of `[[site]]`, or a value in place of sections.
     pub(crate) fn not_sections(&mut self, item: Item<'_>, title: &str) {
         let name = title.trim_matches(['[', ']']);
         if let Place::File { start, .. } = item.place
@@ -280,8 +282,8 @@ impl<'a> Reader<'a> {
 /// Quotation marks of texts for people, in several languages; none of them is one of TOML's.
 const TYPOGRAPHIC: [char; 11] = ['“', '”', '„', '‟', '‘', '’', '‚', '‛', '«', '»', '`'];
 
-/// What is wrong with a value without quotation marks, and what to write. Of one that would be right without the semicolon behind it,
-/// as nginx has it, that is the mistake.
+/// The mistake in a value without quotation marks, and the correction. If the value is right
+/// without the semicolon behind it (nginx's syntax), the semicolon is the mistake.
 fn without_quotes(marked: &str) -> (&'static str, String) {
     let bare = marked.trim_end_matches([';', ',']).trim_end();
     let is_value = bare.parse::<f64>().is_ok() || matches!(bare, "true" | "false");
@@ -293,7 +295,7 @@ fn without_quotes(marked: &str) -> (&'static str, String) {
     }
 }
 
-/// The known word that is most like an unknown one, if it is like it at all.
+/// The known word that is most like an unknown one, if it is similar enough.
 pub(crate) fn similar<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     const ALIKE: f64 = 0.8;
     let word = word.to_ascii_lowercase();
@@ -302,7 +304,8 @@ pub(crate) fn similar<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> O
     (best.0 >= ALIKE).then_some(best.1)
 }
 
-/// Where byte `at` of a text is in its source, which has quotation marks and perhaps escapes.
+/// The offset in the source of byte `at` of a text; the source has quotation marks and perhaps
+/// escapes.
 fn offset_in_source(source: &str, at: usize) -> usize {
     let quotes = ["\"\"\"", "'''", "\"", "'"];
     let Some(quote) = quotes.into_iter().find(|quote| source.starts_with(quote)) else {

@@ -1,8 +1,8 @@
-//! The table of keys: what `section!` makes of it.
+//! The table of keys that `section!` declares.
 //!
-//! Each section of the file is declared once, in `keys.rs`: a key's name, type, default, sentence and example. From the
-//! declaration come the struct that holds what a file says, the code that reads it and prints it, the lists from which
-//! messages are made, the documentation and the schema.
+//! Each section of the file is declared once, in `keys.rs`: a key's name, type, default,
+//! description and example. The declaration generates the struct with the values of a file, its
+//! reader and printer, the lists for messages, the documentation and the schema.
 
 use serde_json::{Map, Value as Json, json};
 use toml::de::{DeString, DeTable, DeValue};
@@ -14,23 +14,23 @@ use crate::read::{Reader, similar};
 
 /// A key of a section.
 pub(crate) struct Key {
-    /// As it stands in the file.
+    /// The name in the file.
     pub(crate) name: &'static str,
-    /// What it is for.
+    /// The lines of the description.
     pub(crate) doc: &'static [&'static str],
-    /// What its values are called.
+    /// The words for its values, in messages and documents.
     pub(crate) kind: fn() -> String,
-    /// What holds without it.
+    /// The default.
     pub(crate) default: fn() -> Default,
-    /// A value.
+    /// An example of a value.
     pub(crate) example: &'static str,
-    /// What operators who come from other servers call it.
+    /// The names that other servers have for it.
     pub(crate) also: &'static [&'static str],
-    /// Its values as a JSON schema.
+    /// The JSON schema of its values.
     pub(crate) schema: fn() -> Json,
 }
 
-/// What a section holds for a key.
+/// A field of a section, which holds the value of a key.
 pub(crate) trait Fill {
     /// Takes the other value if this one is not set.
     fn fill(&mut self, other: Self);
@@ -52,21 +52,21 @@ impl<T> Fill for At<T> {
     }
 }
 
-/// What holds without a key.
+/// The default of a key.
 pub(crate) enum Default {
     /// This value.
     Value(Toml),
-    /// What the sentence says.
+    /// Described in words.
     Described(&'static str),
-    /// Nothing; or the section is not complete.
+    /// No default, or the key is required.
     Nothing,
 }
 
 /// A section of the file.
 pub(crate) trait Section: Sized {
-    /// How it begins in the file: `[[site]]`.
+    /// The line that begins it in the file: `[[site]]`.
     const TITLE: &'static str;
-    /// What it is.
+    /// The lines of the description.
     const DOC: &'static [&'static str];
     /// Its keys.
     const KEYS: &'static [Key];
@@ -74,13 +74,13 @@ pub(crate) trait Section: Sized {
     /// The keys of all sections, by their titles.
     fn all() -> &'static [(&'static str, &'static [Key])];
 
-    /// Without any key.
+    /// The section without any key.
     fn empty(place: Place) -> Self;
 
-    /// Reads it; what is wrong is in the reader.
+    /// Reads the section. Mistakes go to the reader.
     fn read(table: &DeTable<'_>, place: Place, reader: &mut Reader<'_>) -> Self;
 
-    /// What differs from the defaults.
+    /// The values that differ from the defaults.
     fn entries(&self) -> Vec<(&'static Key, Toml, Place)>;
 }
 
@@ -99,14 +99,14 @@ macro_rules! section {
         $(#[doc = $doc])+
         #[derive(Debug, Clone)]
         pub struct $section {
-            /// Where it begins.
+            /// The place at which the section begins.
             pub place: $crate::place::Place,
-            /// Whether a value could not be read.
+            /// True if a value could not be read.
             pub broken: bool,
             $($(#[doc = $key_doc])+ pub $key: $crate::section::held!($type $(, $default)?),)+
         }
 
-        /// Equal sections say the same, wherever they stand.
+        /// Equal sections have the same values, whatever their places.
         impl PartialEq for $section {
             fn eq(&self, other: &Self) -> bool {
                 true $(&& self.$key == other.$key)+
@@ -114,7 +114,7 @@ macro_rules! section {
         }
 
         impl $section {
-            /// Without any key.
+            /// The section without any key.
             #[must_use]
             pub fn empty(place: $crate::place::Place) -> Self {
                 Self {
@@ -124,7 +124,7 @@ macro_rules! section {
                 }
             }
 
-            /// Takes what is not set from another section.
+            /// Fills in values that are not set from another section.
             pub fn fill(&mut self, other: Self) {
                 $($crate::section::Fill::fill(&mut self.$key, other.$key);)+
             }
@@ -254,7 +254,8 @@ macro_rules! given {
 
 pub(crate) use {absent, default, given, held, name, section, store};
 
-/// A key that the section does not have. Of a name with a dot, such as php-fpm's `pm.max_children`, TOML makes a table.
+/// Reports a key that the section does not have. TOML reads a name with a dot, such as php-fpm's
+/// `pm.max_children`, as a table.
 pub(crate) fn unknown_key<T: Section>(
     reader: &mut Reader<'_>,
     key: &Spanned<DeString<'_>>,
@@ -275,17 +276,17 @@ pub(crate) fn unknown_key<T: Section>(
     unknown_name::<T>(reader, name, place);
 }
 
-/// What an unknown name stands for.
+/// The meaning of an unknown name.
 enum Meant {
     /// A key of the section.
     Here(&'static Key),
     /// A key of the section with this title.
     Elsewhere(&'static str, &'static Key),
-    /// Something that has no key: what to do instead.
+    /// No key: the advice.
     Nothing(&'static str),
 }
 
-/// What an operator means who comes from another server, or takes one section for another.
+/// The likely meaning of a name from another server, or of a key of another section.
 fn meant<T: Section>(name: &str) -> Option<Meant> {
     let called = |key: &&Key| key.also.iter().any(|also| also.eq_ignore_ascii_case(name));
     let of_all = |is: &dyn Fn(&&'static Key) -> bool| {
@@ -319,7 +320,7 @@ fn unknown_name<T: Section>(reader: &mut Reader<'_>, name: &str, place: Place) {
             problem.label(format!("not a key of {}", T::TITLE));
             problem.help(match key.name {
                 same if same == name => format!("\"{name}\" is a key of {title}"),
-                // It is written as one value: `tls = { ... }`.
+                // The section is written as one value: `tls = { ... }`.
                 other if !title.contains(['[', ' ']) => {
                     format!("write {title} = {{ {other} = {} }}", key.example)
                 }

@@ -1,4 +1,4 @@
-//! How values are read from TOML, and printed.
+//! Reading of values from TOML, and printing.
 
 use serde_json::{Value as Json, json};
 use toml::Value as Toml;
@@ -9,35 +9,35 @@ use crate::read::{Item, Reader, Scope, Wrong};
 
 /// The type of a key.
 pub(crate) trait Value: Sized {
-    /// What its values are called: "a size such as 64K".
+    /// The words for its values in messages: "a size such as 64K".
     fn kind() -> String;
 
-    /// Reads it; `None`: the reader has been told what is wrong.
+    /// Reads the value. `None` after a mistake, which the reader then has.
     fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self>;
 
-    /// As TOML; `None`: it is printed as sections of its own.
+    /// The value as TOML; `None` for values that are printed as sections of their own.
     fn toml(&self) -> Option<Toml>;
 
-    /// The values that are allowed, as far as a JSON schema can tell.
+    /// The allowed values, as far as a JSON schema can express them.
     fn schema() -> Json;
 }
 
 /// A value that is written as one text, in a file and on the command line.
 pub trait Word: Sized + Clone + PartialEq {
-    /// What its values are called.
+    /// The words for its values in messages.
     const KIND: &'static str;
-    /// Whether a number stands for itself, without quotation marks.
+    /// True if a number may be written without quotation marks.
     const NUMBERS: bool = false;
-    /// The only texts that are allowed; empty: they are too many to list.
+    /// The only texts that are allowed; empty if they are too many to list.
     const CHOICES: &'static [&'static str] = &[];
 
-    /// Reads it.
+    /// Parses the text.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// The mistake in the text.
     fn parse(text: &str, scope: &Scope<'_>) -> Result<Self, Wrong>;
 
-    /// Writes it so that it is read as the same value.
+    /// The text that is parsed to the same value.
     fn text(&self) -> String;
 }
 
@@ -111,7 +111,7 @@ impl Value for bool {
     }
 }
 
-/// `true`, where `false` would be the same as no key at all.
+/// `true`; `false` would mean the same as no key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Yes;
 
@@ -162,7 +162,7 @@ impl<const MIN: u64, const MAX: u64> Value for Number<MIN, MAX> {
         if let DeValue::Integer(number) = item.value
             && let Ok(number) = u64::from_str_radix(number.as_str(), number.radix())
             && (MIN..=MAX).contains(&number)
-            // What TOML cannot say cannot be printed either.
+            // A number that TOML cannot express cannot be printed either.
             && i64::try_from(number).is_ok()
         {
             return Some(Self(number));

@@ -1,5 +1,5 @@
-//! What an operator reads about a configuration that is wrong: each file in `broken/` has cases of an input and the report
-//! about it. `renew` writes the reports again, to be read before they are committed.
+//! Reports about wrong configurations: each file in `broken/` has cases of an input and its report.
+//! `renew` writes the reports again; read them before they are committed.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod machine;
@@ -45,7 +45,7 @@ fn cases(file: &Path) -> Vec<Case> {
         .collect()
 }
 
-/// What `sendoff check` says about a file, and whether it can be used.
+/// The report of `sendoff check` on a file, and true if the file can be used.
 fn report(input: &str) -> (String, bool) {
     let machine = Fake { config: input.to_owned() };
     let mut loaded = load(Path::new(CONFIG), &machine);

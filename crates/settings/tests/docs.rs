@@ -1,4 +1,4 @@
-//! docs/config.md is what the declarations of the keys say.
+//! docs/config.md agrees with the declarations of the keys.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Every configuration in the documents passes `check` without an error or a warning, on a machine that has all its folders.
+//! Every configuration in the documents passes `check` without an error or a warning, on a machine
+//! that has all its folders.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::io;
@@ -10,7 +11,7 @@ use sendoff_settings::{Chosen, Kind, Machine, expand, load, resolve};
 
 const CONFIG: &str = "/etc/sendoff/sendoff.toml";
 
-/// A machine that has whatever a configuration names.
+/// A machine on which every file and folder exists.
 struct Complete {
     config: String,
 }

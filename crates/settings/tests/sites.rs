@@ -1,4 +1,4 @@
-//! What files stand for.
+//! The resolved configuration of files.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod machine;
@@ -103,7 +103,7 @@ fn programs_are_found_and_stand_beside_the_pools_of_php() {
         (program("named").file.as_path(), named("named").processes()),
         (program("own").file.as_path(), 1)
     );
-    // The first site has scripts for which there is the usual pool; the second has none.
+    // The scripts of the first site have the usual pool; the second site has no scripts.
     let php = config.pools.iter().position(|pool| pool.program.is_none()).unwrap();
     assert_eq!(
         (config.pools.len(), config.sites[0].pool, config.sites[1].pool),
@@ -198,7 +198,7 @@ fn rules_of_an_application_come_after_those_of_the_site() {
     }
 }
 
-/// Each key's default is the value that a file without it has, and each example is one that can be read.
+/// Each key's default is the value of a file without the key, and each example can be read.
 #[test]
 fn examples_can_be_read() {
     let page = sendoff_settings::docs();
@@ -266,7 +266,8 @@ fn a_thousand_sites_are_resolved_in_time() {
     assert!(taken < Duration::from_secs(1), "{taken:?}");
 }
 
-/// The worker script has the requests that lead to no file; other scripts run in a pool beside its own.
+/// The worker script has the requests that lead to no file; other scripts run in a pool beside its
+/// own.
 #[test]
 fn a_pool_with_a_worker_script_has_another_beside_it() {
     let text = r#"

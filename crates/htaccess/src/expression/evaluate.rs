@@ -9,15 +9,15 @@ use crate::state::{Context, Pass};
 use crate::text;
 use crate::variables;
 
-/// An expression meets a request.
+/// The evaluation of expressions for one request.
 pub(crate) struct Evaluation<'a> {
     context: &'a Context<'a>,
     pass: &'a Pass,
-    /// The response's fields, when there is a response.
+    /// The response's fields; empty before there is a response.
     response: &'a [(Vec<u8>, Vec<u8>)],
-    /// What the last match has found.
+    /// The groups of the last match.
     pub(crate) groups: Groups,
-    /// Request fields that were looked at.
+    /// The request fields that were read.
     pub(crate) vary: Vec<Vec<u8>>,
 }
 
@@ -26,13 +26,13 @@ impl<'a> Evaluation<'a> {
         Self { context, pass, response: &[], groups: Groups::default(), vary: Vec::new() }
     }
 
-    /// The same for a response.
+    /// Evaluates for a response with these fields.
     pub(crate) fn of_response(mut self, fields: &'a [(Vec<u8>, Vec<u8>)]) -> Self {
         self.response = fields;
         self
     }
 
-    /// Whether an expression holds.
+    /// True if an expression holds.
     pub(crate) fn holds(&mut self, expression: &Expression) -> Result<bool, TooCostly> {
         self.context.budget.time()?;
         Ok(match expression {
@@ -167,7 +167,7 @@ impl<'a> Evaluation<'a> {
                 let word = word.to_ascii_lowercase();
                 !matches!(word.as_slice(), b"" | b"0" | b"off" | b"false" | b"no")
             }
-            // The parser makes a network of it.
+            // The parser turns this test into a network.
             Test::FromNetwork => false,
         }
     }

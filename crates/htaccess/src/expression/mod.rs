@@ -1,4 +1,5 @@
-//! Apache's expressions: `<If>`, `Require expr`, `RewriteCond expr`, `Header ... expr=`, `SetEnvIfExpr`.
+//! Apache's expressions: `<If>`, `Require expr`, `RewriteCond expr`, `Header ... expr=`,
+//! `SetEnvIfExpr`.
 
 mod evaluate;
 mod parse;
@@ -33,7 +34,7 @@ pub(crate) enum Expression {
     Glob(Word, Word, Globbing),
 }
 
-/// How a shell pattern is compared.
+/// The comparison of a shell pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Globbing {
     Exact,
@@ -51,9 +52,9 @@ pub(crate) enum Test {
     NotEmpty,
     Link,
     Executable,
-    /// `-F`: the file may be read.
+    /// `-F`: the file is accessible to the client.
     AccessibleFile,
-    /// `-U`, `-A`: the path may be asked for.
+    /// `-U`, `-A`: the path is accessible to the client.
     AccessiblePath,
     /// `-n`
     HasText,
@@ -65,7 +66,7 @@ pub(crate) enum Test {
     FromNetwork,
 }
 
-/// How two values compare.
+/// A comparison of two values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     Equal,
@@ -77,7 +78,7 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    /// Whether two values compare like this.
+    /// True if two values compare like this.
     pub(crate) fn holds<T: Ord + ?Sized>(self, left: &T, right: &T) -> bool {
         match self {
             Self::Equal => left == right,
@@ -90,11 +91,11 @@ impl Order {
     }
 }
 
-/// A text that is made for each request.
+/// A text that is evaluated for each request.
 #[derive(Debug)]
 pub(crate) enum Word {
     Literal(Vec<u8>),
-    /// One after the other.
+    /// The concatenation of words.
     Joined(Vec<Self>),
     /// `%{NAME}`
     Variable(Vec<u8>),
@@ -104,7 +105,7 @@ pub(crate) enum Word {
     Call(Function, Box<Self>),
 }
 
-/// What a call computes.
+/// The function of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Function {
     /// A request field; the response then depends on it.
@@ -112,7 +113,7 @@ pub(crate) enum Function {
     FieldWithoutVary,
     ResponseField,
     Environment,
-    /// The environment of the server, notes between modules: empty here.
+    /// The environment of the server and notes between modules: always empty here.
     Empty,
     ToLower,
     ToUpper,
@@ -142,7 +143,7 @@ impl Function {
     }
 }
 
-/// The variables that exist; others are a mistake that Apache reports.
+/// True for a variable that exists; Apache reports other names as mistakes.
 pub(crate) fn is_variable(name: &[u8]) -> bool {
     const NAMES: [&str; 51] = [
         "REQUEST_METHOD",
@@ -212,7 +213,7 @@ impl Word {
 }
 
 impl Expression {
-    /// Whether the user's name is part of the expression.
+    /// True if the expression depends on the user's name.
     pub(crate) fn names_user(&self) -> bool {
         let named = |word: &Word| word.names(b"REMOTE_USER");
         match self {

@@ -1,4 +1,4 @@
-//! `RewriteCond`: what is tested and how.
+//! `RewriteCond`: its text and its test.
 
 use super::flags;
 use super::substitution::{Expanded, Filling, Substitution};
@@ -18,9 +18,9 @@ pub(crate) struct Condition {
     check: Check,
     negated: bool,
     ignore_case: bool,
-    /// The next condition may hold instead.
+    /// The `OR` flag: this condition or the next one must hold.
     pub(super) or_next: bool,
-    /// The response does not depend on the fields that are looked at.
+    /// The `NV` flag: the fields that the condition reads are not added to `Vary`.
     no_vary: bool,
 }
 
@@ -44,7 +44,7 @@ enum FileTest {
     AccessiblePath,
 }
 
-/// What a condition has found.
+/// The result of a condition.
 pub(super) struct Checked {
     pub(super) holds: bool,
     /// New `%1` to `%9`.

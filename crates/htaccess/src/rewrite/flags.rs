@@ -33,7 +33,7 @@ pub(crate) struct Flags {
     pub(super) handler: Option<Substitution>,
     pub(super) variables: Vec<Variable>,
     pub(super) cookies: Vec<Substitution>,
-    /// `[P]`: this server is no proxy.
+    /// `[P]`: refused, because `.htaccess` files cannot use the proxy.
     pub(super) proxy: bool,
 }
 
@@ -137,7 +137,7 @@ impl Flags {
     }
 }
 
-/// Whether Apache knows a status.
+/// True for a status that Apache knows.
 pub(crate) fn is_known(status: u16) -> bool {
     matches!(status, 100..=102 | 200..=208 | 226 | 300..=308 | 400..=417 | 421..=426 | 428 | 429 | 431 | 451)
         || matches!(status, 500..=508 | 510 | 511)

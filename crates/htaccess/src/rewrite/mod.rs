@@ -30,11 +30,11 @@ pub(crate) struct Config {
 /// `RewriteOptions`
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Options {
-    /// The rules of the folder above follow these.
+    /// The rules of the folder above come after these.
     pub(crate) inherit: bool,
     /// The rules of the folder above come before these.
     pub(crate) inherit_before: bool,
-    /// Folders below have these rules behind, or before, their own.
+    /// The rules of this folder are added behind, or before, the rules of folders below.
     pub(crate) inherit_down: bool,
     pub(crate) inherit_down_before: bool,
     /// The folder does not take rules from above.
@@ -46,7 +46,7 @@ pub(crate) struct Options {
 }
 
 impl Rule {
-    /// Whether it refuses what it matches.
+    /// True if the rule refuses the requests that it matches.
     pub(crate) fn refuses(&self) -> bool {
         self.flags.status.is_some_and(|status| status >= 400)
     }
@@ -58,7 +58,7 @@ pub(crate) struct Rule {
     pub(crate) line: usize,
     pattern: Pattern,
     negated: bool,
-    /// `None`: `-`, the path stays.
+    /// The new path; `None` for `-`, which keeps the path.
     substitution: Option<Substitution>,
     flags: Flags,
     conditions: Vec<Condition>,

@@ -1,4 +1,4 @@
-//! Rules meet a request.
+//! Application of rewrite rules to a request.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -12,19 +12,19 @@ use crate::state::{Context, Pass, Refusal};
 use crate::text;
 use crate::variables;
 
-/// The rules of a request, with those of the folders above where they are inherited.
+/// The rules of a request, with inherited rules of the folders above.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rules {
     pub(crate) engine: bool,
     pub(crate) base: Option<Vec<u8>>,
     pub(crate) options: Options,
-    /// Rules and the files that they stand in.
+    /// Rules and the names of their files.
     pub(crate) rules: Vec<(Arc<str>, Arc<Rule>)>,
     /// The folder that the rules are for, without a slash at its end.
     pub(crate) folder: Vec<u8>,
 }
 
-/// What the rules have done.
+/// The result of the rules.
 #[derive(Debug)]
 pub(crate) enum Rewritten {
     /// The request goes on as it is.
@@ -35,7 +35,7 @@ pub(crate) enum Rewritten {
     Redirect { status: u16, location: Vec<u8>, why: Reason },
 }
 
-/// What the list of rules has done to `pass.file` and `pass.query`.
+/// The change that the list of rules made to `pass.file` and `pass.query`.
 struct Change {
     why: Reason,
     no_escape: bool,
@@ -52,7 +52,7 @@ pub(crate) fn rewrite(
     rules: &Rules,
 ) -> Result<Rewritten, Refusal> {
     let prefix = text::concat(&[&rules.folder, b"/"]);
-    // The folder without its slash gets a redirect first.
+    // A path of the folder without its slash is redirected first.
     let without_slash = pass.file == rules.folder && !rules.options.no_slash;
     if !rules.engine || without_slash || pass.rewriting_ended {
         return Ok(Rewritten::Unchanged);
@@ -90,7 +90,7 @@ pub(crate) fn rewrite(
     Ok(Rewritten::Again(path, change.why))
 }
 
-/// The path of the site for a file beneath it; other paths are taken as they are.
+/// The path of the site for a file beneath it; other paths stay as they are.
 fn path_of(
     context: &Context<'_>,
     pass: &Pass,
@@ -110,7 +110,7 @@ fn path_of(
     path.unwrap_or(rewritten)
 }
 
-/// The field `Location`.
+/// The value of `Location`.
 fn location(
     rules: &Rules,
     prefix: &[u8],
@@ -189,7 +189,7 @@ impl Run<'_> {
             let step = self.context.budget.step();
             step.map_err(|_| self.refusal(500, file, rule, "too many rules were tried"))?;
             let Some(applied) = self.rule(pass, file, rule)? else {
-                // The rules that are chained to it are skipped as well.
+                // The rules that are chained to the skipped rule are skipped as well.
                 let mut chained = flags.chained;
                 while chained && at < list.len() {
                     chained = list[at].1.flags.chained;
@@ -227,7 +227,7 @@ impl Run<'_> {
         Refusal { status, why: Some(reason(file, rule, text.to_owned())) }
     }
 
-    /// Applies one rule. `None`: it does not concern the request.
+    /// Applies one rule. `None` if the rule does not match.
     fn rule(
         &mut self,
         pass: &mut Pass,
@@ -319,7 +319,8 @@ impl Run<'_> {
             pass.file = new;
             return Some(status);
         }
-        // Apache makes a path of a URI of the site itself only where its configuration names the port.
+        // Apache turns a URI of the site itself into a path only where its configuration names the
+        // port.
         let redirect = scheme_length(&new).map(|_| 302);
         pass.file = new;
         redirect

@@ -7,7 +7,7 @@ use crate::state::{Context, Pass};
 use crate::text::{self, lossy};
 use crate::variables;
 
-/// A text that is made for each request.
+/// A text that is evaluated for each request.
 #[derive(Debug)]
 pub(crate) struct Substitution(Vec<Part>);
 
@@ -23,11 +23,11 @@ enum Part {
     Field(Vec<u8>),
     /// `%{ENV:NAME}`
     Environment(Vec<u8>),
-    /// `%{LA-U:NAME}`, `%{LA-F:NAME}`: as the variable will be after all rules.
+    /// `%{LA-U:NAME}`, `%{LA-F:NAME}`: the value that the variable has after all rules.
     LookAhead(Vec<u8>),
 }
 
-/// What groups stand for, and how they are put into a text.
+/// The values of groups, and their escaping in a text.
 pub(super) struct Filling<'a> {
     pub(super) of_rule: &'a Groups,
     pub(super) of_condition: &'a Groups,
@@ -37,11 +37,11 @@ pub(super) struct Filling<'a> {
 /// `[B]`: bytes of groups become `%xx`.
 #[derive(Clone, Copy)]
 pub(super) struct Escape<'a> {
-    /// Only these; empty: all but letters, digits and the underscore.
+    /// The bytes to escape; empty: all but letters, digits and the underscore.
     pub(super) only: &'a [u8],
-    /// Never these.
+    /// Bytes that are never escaped.
     pub(super) never: &'a [u8],
-    /// A blank becomes `%20` instead of `+`.
+    /// Escapes a blank as `%20` instead of `+`.
     pub(super) no_plus: bool,
 }
 
@@ -65,12 +65,12 @@ impl Escape<'_> {
     }
 }
 
-/// A text and what it was made of.
+/// An evaluated text and the inputs that it was made of.
 pub(super) struct Expanded {
     pub(super) bytes: Vec<u8>,
-    /// Request fields that it depends on.
+    /// The request fields that it depends on.
     pub(super) fields: Vec<Vec<u8>>,
-    /// A group has put a question mark into the path.
+    /// A group added a question mark to the path.
     pub(super) query_by_group: bool,
 }
 
@@ -184,7 +184,7 @@ fn look_ahead(context: &Context<'_>, pass: &Pass, name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The position of the brace that closes the one at the beginning.
+/// The position of the brace that closes the brace at the beginning.
 fn closing(text: &[u8]) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, byte) in text.iter().enumerate() {
@@ -220,7 +220,7 @@ fn variable(name: &[u8]) -> Result<Part, Problem> {
     }
 }
 
-/// Takes the query off a rewritten path.
+/// Moves the query from a rewritten path to the request.
 pub(super) struct QueryChange {
     pub(super) append: bool,
     pub(super) discard: bool,
@@ -228,7 +228,7 @@ pub(super) struct QueryChange {
 }
 
 impl QueryChange {
-    /// Splits a text at its question mark and combines what follows with the query that was there.
+    /// Splits a text at its question mark and combines the part behind it with the previous query.
     pub(super) fn apply(&self, text: &mut Vec<u8>, query: &mut Option<Vec<u8>>) {
         if self.discard {
             *query = None;

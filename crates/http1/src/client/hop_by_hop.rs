@@ -3,42 +3,43 @@ use http::{HeaderMap, HeaderName};
 use crate::cgi_head::HOP_BY_HOP;
 use crate::framing::list;
 
-/// Request fields beside [`HOP_BY_HOP`] that are not for the next server: what the server behind this one would read as an offer or
-/// a question of its own connection, and framing, which is written anew.
+/// Request fields beside [`HOP_BY_HOP`] that are not passed on: fields that the next server would
+/// read as an offer or a question about its own connection, and framing, which the encoder writes
+/// anew.
 const NOT_PASSED_ON: [&str; 5] =
     ["content-length", "expect", "http2-settings", "proxy-authenticate", "proxy-authorization"];
 
-/// Which fields of a request concern the client's connection alone (RFC 9110 §7.6.1).
+/// The fields of a request that concern the client's connection only (RFC 9110 §7.6.1).
 #[derive(Debug)]
 pub struct HopByHop<'h> {
     headers: &'h HeaderMap,
-    /// What `Connection` names.
+    /// The options in `Connection`.
     options: Vec<&'h [u8]>,
 }
 
 impl<'h> HopByHop<'h> {
-    /// Of the request with these fields.
+    /// For the request with these fields.
     #[must_use]
     pub fn of(headers: &'h HeaderMap) -> Self {
         let options = list(headers, &http::header::CONNECTION).collect();
         Self { headers, options }
     }
 
-    /// Whether it is this one.
+    /// True if this field concerns the connection only.
     #[must_use]
     pub fn is(&self, name: &HeaderName) -> bool {
         let name = name.as_str();
         HOP_BY_HOP.contains(&name) || NOT_PASSED_ON.contains(&name) || self.names(name)
     }
 
-    /// Whether `Connection` names the field or option, in small letters.
+    /// True if `Connection` names the field or option, which is given in lower case.
     #[must_use]
     pub fn names(&self, option: &str) -> bool {
         self.options.iter().any(|named| named.eq_ignore_ascii_case(option.as_bytes()))
     }
 
-    /// The protocols that the client offers to change to, without `h2c`: an application that changed to HTTP/2 would take further
-    /// requests past all rules.
+    /// The protocols that the client offers to change to, without `h2c`: an application that
+    /// changed to HTTP/2 would receive further requests without the checks of this server.
     #[must_use]
     pub fn upgrade(&self) -> Option<Vec<u8>> {
         if !self.names("upgrade") {
@@ -51,7 +52,7 @@ impl<'h> HopByHop<'h> {
     }
 }
 
-/// `h2c`, with a version behind a slash or without.
+/// True for `h2c` and `http`, with or without a version behind a slash.
 fn is_http2(offer: &[u8]) -> bool {
     let name = offer.split(|&byte| byte == b'/').next().unwrap_or_default();
     name.eq_ignore_ascii_case(b"h2c") || name.eq_ignore_ascii_case(b"http")

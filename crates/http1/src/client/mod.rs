@@ -1,7 +1,9 @@
-//! The client's side of HTTP/1.1, for upstreams that speak it: request heads out, responses in. No I/O and no clock.
+//! The client's side of HTTP/1.1, for upstreams: writes request heads, reads responses. No I/O and
+//! no clock.
 //!
-//! As in requests, there is one way to read where a response ends. What two recipients could read differently is refused, because
-//! the bytes that follow would belong to another request's response.
+//! As for requests, there is one way to find the end of a response. A response that two recipients
+//! could read differently is refused, because the bytes behind it would count as the response to
+//! another request.
 //!
 //! ```text
 //!           ResponseDecoder

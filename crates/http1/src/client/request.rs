@@ -4,7 +4,8 @@ use http::{HeaderName, HeaderValue, Method};
 use crate::InvalidField;
 use crate::response::{is_token, is_value, push_field};
 
-/// Writes a request head (RFC 9112 §3), always as HTTP/1.1. The caller decides on framing and `Connection`.
+/// Writes a request head (RFC 9112 §3), always as HTTP/1.1. The caller decides on framing and
+/// `Connection`.
 #[derive(Debug)]
 #[must_use = "a head ends with `finish`"]
 pub struct RequestEncoder<'a> {
@@ -42,7 +43,7 @@ impl<'a> RequestEncoder<'a> {
         Ok(())
     }
 
-    /// Writes a field of a request that was parsed, so that nothing in it can break the head.
+    /// Writes a field of a parsed request, which cannot break the head.
     pub fn parsed(&mut self, name: &HeaderName, value: &HeaderValue) {
         push_field(self.out, name.as_str().as_bytes(), value.as_bytes());
     }

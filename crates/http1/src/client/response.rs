@@ -4,33 +4,36 @@ use http::{StatusCode, Version};
 use crate::cgi_head::{BadHead, CgiHead, FieldRoom, HOP_BY_HOP, MAX_HEAD, parse_length};
 use crate::{BodyDecoder, BodyFraming, Decoded};
 
-/// Interim responses before the final one. An upstream that sends more keeps the server busy for nothing.
+/// The most interim responses before the final one. An upstream that sends more would only keep the
+/// server busy.
 const MAX_INTERIM: usize = 32;
 
-/// What an upstream has said.
+/// A part of an upstream's response.
 #[derive(Debug)]
 pub enum Reply {
     /// An interim response (1xx, not 101); another head follows.
     Interim(CgiHead),
-    /// The head of the response. Fields that concern the upstream's connection are not in it, nor is its framing.
+    /// The head of the response, without the fields that concern the upstream's connection and
+    /// without its framing.
     Head(CgiHead),
-    /// The upstream has changed to another protocol (101): every byte that follows belongs to that. `Upgrade` says which, and is
-    /// among the fields.
+    /// The upstream has changed to another protocol (101), which all further bytes belong to.
+    /// `Upgrade` is among the fields and names the protocol.
     Switch(CgiHead),
     /// Bytes of the body, never empty.
     Data(Bytes),
-    /// The response is complete. The connection may serve another request if it `may_stay` and nothing follows in the buffer.
+    /// The response is complete. The connection may serve another request if `may_stay` is true and
+    /// the buffer is empty.
     End {
-        /// Whether the upstream allows it.
+        /// True if the upstream keeps the connection open.
         may_stay: bool,
     },
-    /// Nothing until more bytes arrive.
+    /// More bytes are needed.
     NeedMore,
 }
 
-/// Reads the response to one request out of a buffer (RFC 9112 §6.3). Line endings are CR LF, there is at most one `Content-Length`
-/// and none beside `Transfer-Encoding`, which is `chunked` and nothing else: anything else is refused. Trailer fields are checked
-/// and dropped.
+/// Reads the response to one request from a buffer (RFC 9112 §6.3). Lines end with CR LF.
+/// `Content-Length` occurs at most once, and not beside `Transfer-Encoding`, whose only value is
+/// `chunked`. Every other response is refused. Trailer fields are checked and dropped.
 ///
 /// ```text
 ///  Head ──▶ Sized, Chunked ──▶ Over
@@ -58,16 +61,16 @@ enum State {
 }
 
 impl ResponseDecoder {
-    /// A decoder for the response to a request, whose method was HEAD or not.
+    /// A decoder for the response to one request.
     #[must_use]
     pub fn new(is_head: bool) -> Self {
         Self { is_head, state: State::Head, may_stay: false, interim: 0, scanned: 0, line_start: 0 }
     }
 
-    /// The next thing that the upstream has said. Between two calls bytes may only be appended to `buf`.
+    /// The next part of the response. Between two calls bytes may only be appended to `buf`.
     ///
     /// # Errors
-    /// The response is refused; the connection is of no more use.
+    /// The response is refused; the connection must not be used any more.
     pub fn next(&mut self, buf: &mut BytesMut) -> Result<Reply, BadHead> {
         match &mut self.state {
             State::Head => self.head(buf),
@@ -85,7 +88,8 @@ impl ResponseDecoder {
         }
     }
 
-    /// The upstream has closed its sending direction. True if that ends the response in good order.
+    /// The upstream has closed its sending direction. Returns true if this is the regular end of
+    /// the response.
     pub fn closed(&mut self) -> bool {
         let ends = matches!(self.state, State::UntilClose);
         if ends {
@@ -156,14 +160,14 @@ impl ResponseDecoder {
 /// A parsed head.
 struct Parsed {
     head: CgiHead,
-    /// `None`: the body ends with the connection.
+    /// `None`: the end of the connection ends the body.
     framing: Option<BodyFraming>,
     may_stay: bool,
     upgrade: Option<Bytes>,
 }
 
 impl Parsed {
-    /// Parses a whole head, in which every line ends with CR LF, and which ends with an empty line.
+    /// Parses a complete head, in which every line ends with CR LF and whose last line is empty.
     fn of(raw: &Bytes) -> Result<Self, BadHead> {
         let line_end = memchr::memchr(b'\n', raw).map_or(raw.len(), |at| at + 1);
         let (version, status, reason) = status_line(&raw.slice(..line_end.saturating_sub(2)))?;
@@ -255,7 +259,7 @@ fn length<'f>(mut values: impl Iterator<Item = &'f [u8]>) -> Result<Option<u64>,
     length.map(Some).ok_or(BadHead("a Content-Length that is not a number of bytes"))
 }
 
-/// Whether `chunked`, once, is all that `Transfer-Encoding` says, in HTTP/1.1 and without a `Content-Length`.
+/// Checks that `Transfer-Encoding` is `chunked`, once, in HTTP/1.1 and without a `Content-Length`.
 fn chunked_alone<'f>(
     mut codings: impl Iterator<Item = &'f [u8]>,
     length: Option<u64>,

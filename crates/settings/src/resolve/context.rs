@@ -1,4 +1,4 @@
-//! What resolving needs everywhere: the machine, the files, and where problems go.
+//! Context of resolving: the machine, the files, and the list of problems.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use crate::problem::Problems;
 use crate::value::List;
 use crate::words::{FilePath, Free, Size};
 
-/// What resolving needs everywhere.
+/// Context of resolving.
 pub(crate) struct Context<'a> {
     pub(crate) machine: &'a dyn Machine,
     pub(crate) sources: &'a Sources,
@@ -16,7 +16,7 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// A folder that must exist, without symbolic links.
+    /// The path of a folder without symbolic links. The folder must exist.
     pub(crate) fn folder(&mut self, path: &At<FilePath>) -> Option<PathBuf> {
         let place = path.place;
         let path = &path.value.0;
@@ -42,7 +42,9 @@ impl Context<'_> {
         None
     }
 
-    /// The place of the name of an [[upstream]] or a [[pool]], which must be another than those that are known.
+    /// The place of the name of an `[[upstream]]` or a `[[pool]]`. The name must differ from the
+    /// known ones.
+    /// ones.
     pub(crate) fn own_name<'n>(
         &mut self,
         kind: &str,
@@ -101,7 +103,7 @@ impl Context<'_> {
 /// Why a file or folder cannot be used.
 pub(crate) fn unusable(path: &Path, error: &std::io::Error) -> String {
     let error = error.to_string();
-    // The number says nothing that the words do not say.
+    // The words say everything that the error number says.
     let words = error.split(" (os error").next().unwrap_or_default();
     format!("{}: {words}", path.display())
 }

@@ -13,7 +13,7 @@ use crate::words::HostName;
 pub(crate) struct Taken(HashMap<(usize, String), Place>);
 
 impl Taken {
-    /// Notes what a site answers for.
+    /// Adds the hosts of a site; reports hosts that another site has taken.
     pub(crate) fn take(&mut self, site: &Site, listeners: &[usize], context: &mut Context<'_>) {
         let none = vec![(String::new(), site.place)];
         let hosts = site.hosts.as_ref().map_or(none, |hosts| {

@@ -1,4 +1,4 @@
-//! Which listeners there are, and which sites have them.
+//! The listeners, and the sites on each.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -13,12 +13,12 @@ use crate::words::{self, Listen, ListenPlace};
 /// The port of `https://` without a port.
 const HTTPS_PORT: u16 = 443;
 
-/// The listeners so far, and where each was first written.
+/// The listeners so far, each with the place at which it was first written.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners(Vec<(Listener, Place)>);
 
 impl Listeners {
-    /// Adds addresses, unless they are there. Returns their numbers.
+    /// Adds addresses that are new. Returns the numbers of all.
     pub(crate) fn add(&mut self, list: &List<Listen>, context: &mut Context<'_>) -> Vec<usize> {
         let mut numbers = Vec::new();
         for at in &list.0 {
@@ -33,7 +33,7 @@ impl Listeners {
         numbers
     }
 
-    /// Warns of the port on which browsers begin with TLS.
+    /// Warns of an address without `tls` on the port at which browsers begin with TLS.
     fn is_not_for_tls(&self, at: &At<Listen>, context: &mut Context<'_>) {
         let port = match at.value.place {
             ListenPlace::Everywhere(port)
@@ -58,7 +58,7 @@ impl Listeners {
     ) -> usize {
         let Listen { proxy_protocol, tls, .. } = at.value;
         let access = access(at, context);
-        // Port 0 is another free port each time.
+        // Port 0 stands for another free port each time.
         let is_any = matches!(&address, ListenAddress::Tcp(address) if address.port() == 0);
         let known = self.0.iter().position(|(known, _)| !is_any && known.address == address);
         let Some(number) = known else {
@@ -95,12 +95,12 @@ impl Listeners {
         self.0.get(number).map(|(listener, _)| listener)
     }
 
-    /// The place in which the listener with this number was first written.
+    /// The place at which the listener with this number was first written.
     fn place(&self, number: usize) -> Option<Place> {
         self.0.get(number).map(|(_, place)| *place)
     }
 
-    /// The listeners that a site has, and the sites' numbers for them.
+    /// The listeners that sites use; the sites' numbers are changed accordingly.
     pub(crate) fn used(self, sites: &mut [Site]) -> Vec<Listener> {
         let mut is_used = vec![false; self.0.len()];
         for number in sites.iter().flat_map(|site| &site.listeners) {
@@ -121,7 +121,7 @@ impl Listeners {
 }
 
 impl Context<'_> {
-    /// Every address before the first section is one that the server listens on. `shared`: their numbers.
+    /// Warns of addresses before the first section that no site uses. `shared`: their numbers.
     pub(super) fn addresses_are_used(
         &mut self,
         top: &keys::Top,
@@ -130,7 +130,7 @@ impl Context<'_> {
         sites: &[Site],
     ) {
         let is_broken = top.broken || top.site.value.0.iter().any(|section| section.broken);
-        // Of sites that cannot be resolved it is not known where they listen.
+        // The addresses of sites that cannot be resolved are unknown.
         if is_broken || self.problems.errors() > 0 {
             return;
         }
@@ -140,7 +140,7 @@ impl Context<'_> {
             let (Some(listener), Some(place)) = (all.get(*number), all.place(*number)) else {
                 continue;
             };
-            // An address may stand for one of IPv4 and one of IPv6.
+            // One address may stand for an IPv4 and an IPv6 listener.
             if is_used || place == Place::Default || said.contains(&place) {
                 continue;
             }
@@ -158,7 +158,7 @@ impl Context<'_> {
     }
 }
 
-/// Which processes may connect.
+/// The permissions, owner and group of a UNIX socket.
 fn access(at: &At<Listen>, context: &mut Context<'_>) -> SocketAccess {
     let words::SocketAccess { mode, owner, group } = &at.value.access;
     let usual = SocketAccess::default();

@@ -1,4 +1,5 @@
-//! From sections to the resolved configuration: defaults, names, files, and what does not fit together.
+//! From sections to the resolved configuration: fills in defaults, looks up names and files, and
+//! reports contradictions.
 
 mod context;
 mod hosts;
@@ -32,10 +33,10 @@ use crate::words::{FilePath, LogPath, ProxyField};
 /// The values of `log` that are no filter for single modules.
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
-/// Of the machine's memory, the part that may hold what waits for clients: workers need most of the rest.
+/// Divisor of the machine's memory for `max_queued`: workers need most of the rest.
 const QUEUED_SHARE: u64 = 8;
 
-/// Resolves what files or a command line say. `None`: there are errors in `problems`.
+/// Resolves the sections of the files or of a command line. `None`: there are errors in `problems`.
 pub fn resolve(
     top: &Top,
     sources: &Sources,
@@ -94,7 +95,7 @@ impl Context<'_> {
             SiteLog::Own(log) => Some(log),
             SiteLog::Server | SiteLog::Off => None,
         });
-        // JSON has an id in any case where there is one.
+        // The JSON format always has an id if there is one.
         let asks = |log: &AccessLog| {
             log.format.has(Variable::RequestId) && log.format != LogFormat::json()
         };
@@ -179,7 +180,7 @@ impl Context<'_> {
         })
     }
 
-    /// Where requests are logged; `None`: nowhere. A file must be one that can be written.
+    /// The target of a log; `None` if requests are not logged. A file must be writable.
     pub(crate) fn log_target(&mut self, log: &At<LogPath>) -> Option<LogTarget> {
         let path = match &log.value {
             LogPath::Off => return None,
@@ -191,7 +192,7 @@ impl Context<'_> {
         Some(LogTarget::File(path.value.0))
     }
 
-    /// An access log is the path of a file, without a format or nginx's words.
+    /// Checks that an access log is the path of a file alone, without a format or nginx's words.
     fn is_a_file_alone(&mut self, log: &At<FilePath>) {
         const FORMATS: [&str; 4] = ["combined", "json", "main", "common"];
         let path = log.value.0.to_string_lossy();

@@ -1,10 +1,11 @@
-//! What is wrong with the paths of a route as a whole.
+//! Checks of a route's paths.
 
 use super::context::Context;
 use crate::keys::Route;
 use crate::place::{At, Place};
 
-/// In `try_files` only the last element may be a status, and it is not the only one.
+/// Checks that in `try_files` only the last element is a status, and that it is not the only
+/// element.
 pub(super) fn of_try_files(section: &Route, context: &mut Context<'_>) {
     let Some(list) = &section.try_files else { return };
     let Some((_, tried)) = list.value.0.split_last() else { return };
@@ -22,7 +23,7 @@ pub(super) fn of_try_files(section: &Route, context: &mut Context<'_>) {
     }
 }
 
-/// Warns of an expression for paths without their slash, as `.htaccess` files have them.
+/// Warns of an expression for paths without their leading slash, as `.htaccess` files have them.
 pub(super) fn expression_can_match(section: &Route, context: &mut Context<'_>) {
     let Some(At { value, place }) = &section.matching else { return };
     let Some(rest) = value.text.strip_prefix('^') else { return };

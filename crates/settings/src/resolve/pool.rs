@@ -18,10 +18,11 @@ use crate::place::{At, Place};
 use crate::read::similar;
 use crate::words::{Count, FilePath, Free, IniSettings};
 
-/// With `workers = "auto"`, workers for each core that are kept while no request comes.
+/// With `workers = "auto"`, the workers per core that stay while no request comes.
 const FEWEST_PER_CORE: usize = 2;
-/// With `workers = "auto"`, bytes of the machine's memory for each worker that may exist. A forked worker shares most of
-/// its memory; what frameworks allocate in a request is 10 to 40 MB, and PHP should not take more than a quarter.
+/// With `workers = "auto"`, bytes of the machine's memory for each worker that may exist. A forked
+/// worker shares most of its memory; what frameworks allocate in a request is 10 to 40 MB, and PHP
+/// should not take more than a quarter.
 const MEMORY_PER_WORKER: u64 = 4 * 32 * 1024 * 1024;
 const MOST_WORKERS: usize = 256;
 
@@ -31,22 +32,22 @@ pub(crate) struct Pools {
     all: Vec<(PoolConfig, Place)>,
     /// The groups that they name, with the places of the names.
     groups: Vec<Option<(u32, Place)>>,
-    /// Whether something in its section could not be read.
+    /// True for a pool whose section has an unreadable value.
     broken: Vec<bool>,
-    /// Whether a site or a route refers to it.
+    /// True for a pool that a site or a route refers to.
     is_named: Vec<bool>,
     /// The number of the first pool of PHP workers.
     first_php: usize,
     /// Pools with a worker script, and beside each the pool of the site's other scripts.
     twins: Vec<(usize, usize)>,
-    /// How long workers of each are kept that have no request, if their number varies.
+    /// Idle timeout of the workers of each pool, if their number varies.
     idle: Vec<Duration>,
-    /// What else addresses of applications refer to by name.
+    /// The other named targets of application addresses.
     upstreams: Upstreams,
 }
 
 impl Pools {
-    /// Resolves the sections; if none is of PHP workers, there is one with the defaults.
+    /// Resolves the sections. If no section is for PHP workers, a pool with the defaults is added.
     pub(crate) fn resolve(top: &Top, context: &mut Context<'_>) -> Self {
         let mut all: Vec<(PoolConfig, Place)> = Vec::new();
         let (mut groups, mut broken, mut idle) = (Vec::new(), Vec::new(), Vec::new());
@@ -72,7 +73,8 @@ impl Pools {
         Self { is_named, all, groups, broken, first_php, twins, idle, upstreams }
     }
 
-    /// The pool of a site's scripts, and if the named pool (without a name, the first) has a worker script, that pool.
+    /// The pool of a site's scripts and, if the named pool (without a name, the first) has a worker
+    /// script, that pool.
     pub(crate) fn of_site(
         &mut self,
         name: Option<&At<Free>>,
@@ -86,8 +88,8 @@ impl Pools {
         }
     }
 
-    /// The pool that runs scripts as usual for sites whose pool has a worker script: with the same settings, and without workers while
-    /// no request comes.
+    /// The pool that runs the other scripts of sites whose pool has a worker script. It has the
+    /// same settings, and no workers while no request comes.
     fn twin(&mut self, number: usize) -> usize {
         if let Some((_, twin)) = self.twins.iter().find(|(known, _)| *known == number) {
             return *twin;
@@ -138,7 +140,8 @@ impl Pools {
         Some(number)
     }
 
-    /// Says whether what the address of an application names exists: the program of a pool, or an upstream.
+    /// Checks that the address of an application names an existing pool with a program, or an
+    /// existing upstream.
     pub(crate) fn program(&mut self, address: &Address, place: Place, context: &mut Context<'_>) {
         let name = match address {
             Address::Pool(name) => name,
@@ -147,7 +150,7 @@ impl Pools {
         };
         let Some(number) = self.find(name, place, context) else { return };
         let (found, at) = &self.all[number];
-        // What could not be read may be the command.
+        // The unreadable value may be the command.
         if found.program.is_none() && !self.broken[number] {
             context
                 .problems
@@ -159,7 +162,7 @@ impl Pools {
         }
     }
 
-    /// The number of the pool with a name, which is in use then.
+    /// The number of the pool with a name, which counts as used from then on.
     fn find(&mut self, name: &str, place: Place, context: &mut Context<'_>) -> Option<usize> {
         let found = self.all.iter().position(|(known, _)| known.name == *name);
         if let Some(number) = found {
@@ -181,13 +184,14 @@ impl Pools {
         None
     }
 
-    /// Whether FastCGI applications of a site with this pool may open links and hand files over on them.
+    /// True if FastCGI applications of a site with this pool may open links and hand over files on
+    /// them.
     pub(crate) fn allows_channel(&self, number: usize, delivery: Delivery) -> bool {
         let snapshot = self.all.get(number).map(|(pool, _)| pool.snapshot);
         delivery.accepts_files() && snapshot == Some(sendoff_config::Snapshot::Lease)
     }
 
-    /// Says whether there is an upstream with a name.
+    /// Checks that an upstream with this name exists.
     pub(crate) fn upstream(&mut self, name: &str, place: Place, context: &mut Context<'_>) {
         self.upstreams.exists(name, place, context);
     }
@@ -197,7 +201,8 @@ impl Pools {
         std::mem::take(&mut self.upstreams)
     }
 
-    /// The pools that sites have, whose workers run as `account` unless they have a user of their own, and the sites' numbers for them.
+    /// The pools that sites use; the sites' numbers are changed accordingly. Workers run as
+    /// `account` unless their pool has a user of its own.
     pub(crate) fn used(
         self,
         account: Option<Account>,
@@ -255,7 +260,7 @@ fn references(sites: &mut [Site]) -> impl Iterator<Item = &mut usize> {
     })
 }
 
-/// Says which bounds of workers have no meaning.
+/// Reports bounds of workers that have no meaning.
 fn bounds_have_a_meaning(section: &Pool, context: &mut Context<'_>) {
     let fewest = section.min_workers.map(|at| ("min_workers", at.place));
     let most = section.max_workers.map(|at| ("max_workers", at.place));
@@ -335,7 +340,7 @@ fn pool(section: &Pool, context: &mut Context<'_>) -> PoolConfig {
     }
 }
 
-/// The worker script of a pool, which must be there.
+/// The worker script of a pool. The file must exist.
 fn worker_script(section: &Pool, context: &mut Context<'_>) -> Option<WorkerScript> {
     let Some(At { value: FilePath(file), place }) = &section.php_worker else {
         let without_meaning = [
@@ -387,7 +392,7 @@ fn settings_exist(section: &Pool, context: &mut Context<'_>) {
     }
 }
 
-/// Settings one by one.
+/// The settings as pairs, one per value.
 fn pairs(settings: &IniSettings) -> impl Iterator<Item = (String, String)> {
     settings
         .0
@@ -427,7 +432,7 @@ fn with_group(user: Account, group: Option<(u32, Place)>, context: &mut Context<
     Account { gid, ..user }
 }
 
-/// The working folder of workers, which must exist inside the root directory of scripts.
+/// The working folder of workers. It must exist inside the root directory of scripts.
 fn working_folder(section: &Pool, context: &mut Context<'_>) -> PathBuf {
     let folder = &section.chdir.value.0;
     if folder != Path::new("/") {
@@ -438,7 +443,7 @@ fn working_folder(section: &Pool, context: &mut Context<'_>) -> PathBuf {
     folder.clone()
 }
 
-/// Between which numbers of workers `auto` chooses on this machine.
+/// The bounds between which `auto` chooses the number of workers on this machine.
 fn bounds(section: &Pool, context: &mut Context<'_>) -> Bounds {
     let given = |number: Option<u64>| number.and_then(|number| usize::try_from(number).ok());
     let min = given(section.min_workers.map(|at| at.value.0));

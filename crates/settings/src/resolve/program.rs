@@ -10,7 +10,7 @@ use crate::keys::Pool;
 use crate::place::{At, Place};
 use crate::words::{Command, Count};
 
-/// The program of a pool whose section has a command. If it cannot be run, the operator is told.
+/// The program of a pool whose section has a command. Reports a command that cannot be run.
 pub(super) fn program(section: &Pool, command: &At<Command>, context: &mut Context<'_>) -> Program {
     if section.name.place == Place::Default {
         context
@@ -26,7 +26,7 @@ pub(super) fn program(section: &Pool, command: &At<Command>, context: &mut Conte
     Program { file, command: command.value.0.clone(), requests_per_process }
 }
 
-/// How many processes there are. Numbers that follow the load exist for PHP alone.
+/// The number of processes. Only PHP has numbers that follow the load.
 pub(super) fn processes(section: &Pool, context: &mut Context<'_>) -> Workers {
     let At { value, place } = section.workers;
     match value {
@@ -42,7 +42,7 @@ pub(super) fn processes(section: &Pool, context: &mut Context<'_>) -> Workers {
     }
 }
 
-/// Says which keys are about PHP.
+/// Reports keys that are about PHP.
 fn keys_have_a_meaning(section: &Pool, command: Place, context: &mut Context<'_>) {
     fn given<T>(at: &At<T>) -> Option<Place> {
         Some(at.place).filter(|place| *place != Place::Default)

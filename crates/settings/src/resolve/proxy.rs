@@ -8,7 +8,8 @@ use crate::place::{At, Place};
 use crate::words::{ProxyHost, ProxyScheme, ProxyUrl};
 
 impl Context<'_> {
-    /// The handler of a route that passes requests on. An application that is not among `proxies` is added.
+    /// The handler of a route that passes requests on. The application is added to `proxies` if it
+    /// is new.
     pub(crate) fn proxy(
         &mut self,
         section: &keys::Proxy,
@@ -92,7 +93,7 @@ impl Context<'_> {
         }
     }
 
-    /// Keys that have a meaning for another protocol only.
+    /// Reports keys that have a meaning only for another protocol.
     fn keys_fit(&mut self, section: &keys::Proxy, scheme: ProxyScheme) {
         let is_http = matches!(scheme, ProxyScheme::Http | ProxyScheme::Https);
         let given = |place: Place| Some(place).filter(|place| *place != Place::Default);

@@ -1,4 +1,4 @@
-//! Pages about the server that any client may see although nothing says so.
+//! Warnings about pages with server figures that are open to every client.
 
 use std::net::IpAddr;
 
@@ -9,8 +9,8 @@ use super::redirects::Concerns;
 use crate::keys::{self, Top};
 
 impl Context<'_> {
-    /// Warns of pages about the server that clients outside the operator's networks may see, because no route says who may. They stay as
-    /// they are: nginx's and php-fpm's pages are open as well.
+    /// Warns of pages about the server that clients outside the operator's networks may see,
+    /// because no route restricts them. They stay open, as nginx's and php-fpm's pages are.
     pub(super) fn pages_are_for_some(&mut self, top: &Top, config: &Config) {
         let sections = &top.site.value.0;
         if sections.len() != config.sites.len() || self.problems.errors() > 0 {
@@ -62,7 +62,7 @@ impl Context<'_> {
     }
 }
 
-/// Whether a route asks who the client is, as far as can be seen here.
+/// True if a route may identify the client; a Lua script counts, whatever it does.
 fn asks(site: &Site, rules: &Rules) -> bool {
     let shows_certificate = site.tls.as_ref().and_then(|tls| tls.clients.as_ref());
     shows_certificate.is_some_and(|clients| clients.required)
@@ -73,7 +73,7 @@ fn asks(site: &Site, rules: &Rules) -> bool {
         || !site.lua_before.is_empty()
 }
 
-/// Whether something decides who may ask for a path of a site.
+/// True if a rule decides who may request a path of a site.
 fn is_for_some_at(site: &Site, path: &str) -> bool {
     let decides = |route: &Route| {
         Concerns::of(&route.conditions, path) != Concerns::Never
@@ -84,13 +84,13 @@ fn is_for_some_at(site: &Site, path: &str) -> bool {
         || site.routes.iter().any(decides)
 }
 
-/// Whether a pool runs scripts of a site.
+/// True if a pool runs scripts of a site.
 fn runs(site: &Site, pool: Option<usize>) -> bool {
     let by_route = |route: &Route| matches!(route.handler, Some(Handler::Php { pool: of_route, .. }) if Some(of_route) == pool);
     pool.is_some() && (site.pool == pool || site.routes.iter().any(by_route))
 }
 
-/// Whether a site listens where clients of other networks may reach it.
+/// True if a site listens on an address that clients of other networks may reach.
 fn is_reached_from_outside(site: &Site, config: &Config) -> bool {
     site.listeners.iter().filter_map(|number| config.listen.get(*number)).any(|listener| {
         match &listener.address {

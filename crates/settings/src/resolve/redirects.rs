@@ -1,4 +1,4 @@
-//! Redirects that lead back to themselves: browsers follow some twenty and give up.
+//! Redirects that lead back to themselves: browsers follow about 20 redirects and give up.
 
 use pcre2::bytes::Regex;
 use sendoff_config::{Conditions, Handler, Route};
@@ -7,17 +7,17 @@ use super::context::Context;
 use crate::keys;
 use crate::words::HostName;
 
-/// Whether a route concerns a request of which only the path is known.
+/// Relation of a route to a request of which only the path is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Concerns {
     Always,
     Never,
-    /// Its method, its fields or its query decide.
+    /// Depends on the request's method, fields or query.
     Perhaps,
 }
 
 impl Concerns {
-    /// Whether these are the conditions for a request for a path.
+    /// Evaluates the conditions for a request for a path.
     pub(super) fn of(conditions: &Conditions, path: &str) -> Self {
         let Conditions { paths, prefixes, extensions, expression, methods, headers, query } =
             conditions;
@@ -70,7 +70,8 @@ impl Context<'_> {
     }
 }
 
-/// The routes over which a redirect leads back to its own route; `None`: it does not, or that depends on more than the path.
+/// The routes over which a redirect leads back to its own route; `None` if it does not, or if the
+/// answer depends on more than the path.
 fn way_back(section: &keys::Site, routes: &[Route], number: usize, to: &str) -> Option<Vec<usize>> {
     let conditions = &routes[number].conditions;
     let depends = !conditions.headers.is_empty()
@@ -96,7 +97,7 @@ fn way_back(section: &keys::Site, routes: &[Route], number: usize, to: &str) -> 
     }
 }
 
-/// The route that redirects requests for a path, and to where.
+/// The route that redirects requests for a path, and its target.
 fn redirected<'r>(routes: &'r [Route], path: &str) -> Option<(usize, &'r str)> {
     for (number, Route { conditions, rules, handler, .. }) in routes.iter().enumerate() {
         let leads_on = rules.rewrite.is_some() || !rules.try_files.is_empty();
@@ -115,7 +116,8 @@ fn redirected<'r>(routes: &'r [Route], path: &str) -> Option<(usize, &'r str)> {
     None
 }
 
-/// The path of the same site that a redirect leads to; `None`: it leads elsewhere, or that depends on the request.
+/// The path of the same site that a redirect leads to; `None` if it leads to another host, or if
+/// the target depends on the request.
 fn target(section: &keys::Site, to: &str) -> Option<String> {
     let hosts = section.hosts.as_ref();
     let is_own = |host: &str| {

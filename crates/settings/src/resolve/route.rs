@@ -25,8 +25,8 @@ pub(crate) struct Routes<'a, 'c> {
 }
 
 impl<'a, 'c> Routes<'a, 'c> {
-    /// The routes of a site, and the applications that they pass requests on to. FastCGI applications that only routes name are added to
-    /// `attached`.
+    /// The routes of a site, and the applications that they pass requests on to. FastCGI
+    /// applications that only routes name are added to `attached`.
     pub(crate) fn resolve(
         site: &keys::Site,
         attached: &'a mut Vec<Attachment>,
@@ -55,7 +55,7 @@ impl<'a, 'c> Routes<'a, 'c> {
                 .help("give it a rule (rewrite, response_headers, ...) or a handler (deny, redirect, ...)");
         }
         let mut origin = self.context.sources.show(section.place);
-        // An option may be given several times.
+        // The option may be given several times.
         if let (Place::Option(_), Some(prefix)) = (section.place, conditions.prefixes.first()) {
             origin = format!("{origin} {prefix}");
         }
@@ -109,7 +109,7 @@ impl<'a, 'c> Routes<'a, 'c> {
         }
     }
 
-    /// Warns of a field that cannot be removed.
+    /// Warns of the removal of `Date`, which has no effect.
     fn date_stays(&mut self, section: &keys::Route) {
         let changes = section.response_headers.iter().flat_map(|map| &map.value.0);
         for (op, text) in changes {
@@ -169,7 +169,7 @@ impl<'a, 'c> Routes<'a, 'c> {
         Some(Authorizer { application, script })
     }
 
-    /// Warns of lines that no password can match.
+    /// Warns of a file without users, and of lines that no password can match.
     fn users_are_hashed(&mut self, text: &str, place: Place) {
         let problems = &mut self.context.problems;
         if password_lines(text.as_bytes()).next().is_none() {
@@ -278,7 +278,7 @@ impl<'a, 'c> Routes<'a, 'c> {
         })
     }
 
-    /// The page tells which requests are at work: it is never for everybody by mistake.
+    /// The page shows the requests in flight, so its route must restrict the clients.
     fn status_page(&mut self, section: &keys::Route) -> Handler {
         let is_for_some = section.allow_from.is_some() || section.auth.is_some();
         if let Some(at) = section.status_page.as_ref().filter(|_| !is_for_some) {
@@ -299,7 +299,7 @@ impl<'a, 'c> Routes<'a, 'c> {
         self.context.proxy(section, &mut self.proxies)
     }
 
-    /// A key that has a meaning only with certain handlers.
+    /// Reports a key that has a meaning only with certain handlers.
     fn belongs(
         &mut self,
         key: &str,
@@ -349,7 +349,8 @@ impl<'a, 'c> Routes<'a, 'c> {
         Some(Handler::FastCgi { application, only_files: section.only_files.is_some() })
     }
 
-    /// The number of a FastCGI application among those of the site, which it becomes one of.
+    /// The number of a FastCGI application among the applications of the site. The application is
+    /// added if it is new.
     fn attach(&mut self, address: &Address, place: Place) -> usize {
         self.pools.program(address, place, self.context);
         let known = self.attached.iter().position(|attached| attached.address == *address);
@@ -360,10 +361,10 @@ impl<'a, 'c> Routes<'a, 'c> {
         })
     }
 
-    /// Groups that texts name exist in the expression.
+    /// Checks that the expression has the groups that texts name.
     fn groups_exist(&mut self, section: &keys::Route) {
         let groups = section.matching.as_ref().map(|at| at.value.groups);
-        // What is missing may be what could not be read.
+        // The value that could not be read may be the expression.
         if section.broken && groups.is_none() {
             return;
         }
@@ -408,7 +409,8 @@ impl<'a, 'c> Routes<'a, 'c> {
         }
     }
 
-    /// Warns of routes that no request can reach, because an earlier route answers every request that they concern.
+    /// Warns of routes that no request can reach, because an earlier route answers all of their
+    /// requests.
     fn reachable(&mut self, sections: &[keys::Route], routes: &[Route]) {
         let mut answering: Vec<(&Conditions, Place)> = Vec::new();
         let mut end: Option<Place> = None;
@@ -437,7 +439,7 @@ impl<'a, 'c> Routes<'a, 'c> {
     }
 }
 
-/// Whether only paths and prefixes decide.
+/// True if all conditions are paths or all are prefixes.
 fn is_by_path_alone(conditions: &Conditions) -> bool {
     let paths = conditions.paths.clone();
     let prefixes = conditions.prefixes.clone();
@@ -446,7 +448,8 @@ fn is_by_path_alone(conditions: &Conditions) -> bool {
         && *conditions == Conditions { paths, prefixes, ..Conditions::default() }
 }
 
-/// Whether `earlier`, whose conditions are paths alone, concerns every request that `other` concerns.
+/// True if every request that fulfils `other` also fulfils `earlier`, whose conditions are paths
+/// alone.
 fn covers(earlier: &Conditions, other: &Conditions) -> bool {
     let holds = |path: &String| {
         earlier.paths.contains(path)

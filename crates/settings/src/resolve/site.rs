@@ -18,7 +18,7 @@ use crate::value::{List, Map, Word};
 use crate::words::{FilePath, FrontController, HostName, Htaccess, Matching, Prefix, UrlPath};
 
 impl Context<'_> {
-    /// Resolves a site; `None`: without a folder there is none.
+    /// Resolves a site; `None` if its folder is unusable.
     pub(crate) fn site(
         &mut self,
         section: &keys::Site,
@@ -50,10 +50,10 @@ impl Context<'_> {
             return None;
         };
         let (written, root) = (root.value.0.clone(), self.folder(root)?);
-        // Without the current folder there is no relative path that could be used anyway.
+        // Without a current folder no relative path could be used anyway.
         let root_link = std::path::absolute(written).ok().filter(|written| *written != root);
         let delivery = section.delivery.value.into();
-        // `.htaccess` files say themselves what answers for paths that lead nowhere.
+        // The `.htaccess` files name the script for paths that lead to no file.
         let is_given = section.front_controller.place != Place::Default;
         let controller = if section.htaccess.value == Htaccess::On && !is_given {
             Resolved::Off
@@ -114,7 +114,7 @@ impl Context<'_> {
         Some(site)
     }
 
-    /// Where the requests of a site are logged.
+    /// The access log of a site.
     fn access_log(&mut self, section: &keys::Site, top: &keys::Top) -> SiteLog {
         let format = section.access_log_format.as_ref();
         let to = match (&section.access_log, format) {
@@ -137,7 +137,7 @@ impl Context<'_> {
         }
     }
 
-    /// Pairs of a prefix and a folder that must exist, the longest prefix first.
+    /// Pairs of a prefix and a folder, the longest prefix first. Each folder must exist.
     fn folders<K>(
         &mut self,
         map: Option<&At<Map<K, FilePath>>>,
@@ -165,8 +165,8 @@ impl Context<'_> {
         })
     }
 
-    /// Warns of front controllers that the operator names and that do not exist. (A site without the default script has no
-    /// front controller.)
+    /// Warns of front controllers that the operator names and that do not exist. (A site without
+    /// the default script has no front controller.)
     fn scripts_exist(&mut self, section: &keys::Site, site: &Site) {
         if section.front_controller.place == Place::Default {
             return;

@@ -1,4 +1,4 @@
-//! Which sites speak TLS, where, and with what.
+//! TLS of sites: their listeners, certificates and client certificates.
 
 use sendoff_config::{Acme, Certificate, ClientCertificates, ListenAddress, Site, Tls};
 
@@ -10,11 +10,11 @@ use crate::place::{At, Place};
 use crate::value::List;
 use crate::words::{self, CertificateFrom, FilePath, HostName, Listen, ListenPlace};
 
-/// What a site has of TLS.
+/// The resolved TLS settings of a site.
 #[derive(Debug, Default)]
 pub(crate) struct Secured {
     pub(crate) tls: Option<Tls>,
-    /// The port that requests in the clear are redirected to.
+    /// The port to which requests without TLS are redirected.
     pub(crate) https_port: Option<u16>,
 }
 
@@ -22,8 +22,8 @@ pub(crate) struct Secured {
 const HTTPS: u16 = 443;
 
 impl Context<'_> {
-    /// The addresses of a site: one with a certificate that has no address for TLS gets port 443; one without is not reached at
-    /// addresses for TLS.
+    /// The addresses of a site. A site with a certificate and without an address for TLS gets port
+    /// 443; a site without a certificate is not served at addresses for TLS.
     pub(crate) fn met_by_tls(
         &mut self,
         section: &keys::Site,
@@ -62,7 +62,7 @@ impl Context<'_> {
         in_clear
     }
 
-    /// Resolves what a site says about TLS.
+    /// Resolves the TLS settings of a site.
     pub(crate) fn tls(
         &mut self,
         section: &keys::Site,
@@ -81,7 +81,7 @@ impl Context<'_> {
             },
             _ => None,
         });
-        // Without TLS of its own, the site is behind a proxy that speaks it.
+        // A site without TLS of its own is behind a proxy that speaks TLS.
         let https_port = is_wanted.then(|| tls_port.unwrap_or(HTTPS));
         Secured { tls, https_port }
     }
@@ -144,7 +144,8 @@ impl Context<'_> {
         }
     }
 
-    /// An authority asks the server to prove that it is reached by each of the site's names.
+    /// Checks that the site's names can be proven: the authority asks the server for a proof for
+    /// each name.
     fn can_be_proven(&mut self, site: &keys::Site, place: Place) {
         let Some(hosts) = &site.hosts else {
             self.problems
@@ -171,7 +172,7 @@ impl Context<'_> {
         }
     }
 
-    /// Where certificates are obtained, if a site asks for that.
+    /// The authority that issues certificates, if a site asks for one.
     pub(crate) fn acme(&mut self, top: &keys::Top, sites: &[Site]) -> Option<Acme> {
         let asks =
             |site: &Site| site.tls.as_ref().is_some_and(|tls| tls.certificate == Certificate::Acme);
@@ -182,7 +183,7 @@ impl Context<'_> {
         })
     }
 
-    /// A file that must exist. What is in it is seen later.
+    /// The path of a file that must exist. Its contents are checked later.
     fn file(&mut self, path: &At<FilePath>) -> std::path::PathBuf {
         let FilePath(name) = &path.value;
         let says = match self.machine.kind(name) {
@@ -197,7 +198,7 @@ impl Context<'_> {
     }
 }
 
-/// Whether a host is an address: IPv6 addresses stand in brackets.
+/// True if a host is an IP address; IPv6 addresses stand in brackets.
 fn is_address(host: &str) -> bool {
     host.starts_with('[') || host.parse::<std::net::IpAddr>().is_ok()
 }

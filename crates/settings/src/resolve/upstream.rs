@@ -29,7 +29,7 @@ impl Upstreams {
         Self { all, named: HashSet::new() }
     }
 
-    /// Says whether there is an upstream with a name, which is in use then.
+    /// Checks that an upstream with this name exists, and counts it as used.
     pub(crate) fn exists(&mut self, name: &str, place: Place, context: &mut Context<'_>) {
         self.named.insert(name.to_owned());
         let names = || self.all.iter().map(|(upstream, _)| upstream.name.as_str());
@@ -45,7 +45,7 @@ impl Upstreams {
         };
     }
 
-    /// The upstreams that sites have.
+    /// The upstreams that sites use. Warns of the others.
     pub(crate) fn used(self, context: &mut Context<'_>) -> Vec<Upstream> {
         let (used, unused): (Vec<_>, Vec<_>) =
             self.all.into_iter().partition(|(upstream, _)| self.named.contains(&upstream.name));

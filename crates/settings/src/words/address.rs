@@ -11,17 +11,17 @@ use crate::value::Word;
 /// An address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listen {
-    /// Where.
+    /// The address.
     pub place: ListenPlace,
-    /// Whether connections begin with a PROXY protocol header.
+    /// Connections begin with a PROXY protocol header.
     pub proxy_protocol: bool,
-    /// Whether clients speak TLS.
+    /// Clients speak TLS.
     pub tls: bool,
-    /// Which processes may connect to a UNIX socket.
+    /// Access to a UNIX socket.
     pub access: SocketAccess,
 }
 
-/// Where to listen.
+/// The place of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListenPlace {
     /// Every address of the machine.
@@ -34,7 +34,7 @@ pub enum ListenPlace {
     Unix(PathBuf),
 }
 
-/// Which processes may connect to a UNIX socket.
+/// The permissions, owner and group of a UNIX socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SocketAccess {
     /// Its permissions.
@@ -45,10 +45,10 @@ pub struct SocketAccess {
     pub group: Option<String>,
 }
 
-/// What stands behind an address whose connections begin with a PROXY protocol header.
+/// The option for an address whose connections begin with a PROXY protocol header.
 const PROXY_PROTOCOL: &str = "proxy_protocol";
 
-/// What stands behind an address where clients speak TLS.
+/// The option for an address where clients speak TLS.
 const TLS: &str = "tls";
 
 impl Listen {
@@ -63,7 +63,7 @@ impl Listen {
         }
     }
 
-    /// Reads a word behind the address. `at`: where it stands.
+    /// Reads an option behind the address. `at`: the option's offset in the text.
     fn option(&mut self, word: &str, at: usize) -> Result<(), Wrong> {
         let is_unix = matches!(self.place, ListenPlace::Unix(_));
         match word.split_once('=') {
@@ -111,7 +111,7 @@ impl Listen {
     }
 }
 
-/// Permissions of a socket in octal: of no meaning but for reading and writing.
+/// Permissions of a socket in octal. Only those for writing matter.
 fn mode(digits: &str) -> Result<u32, Wrong> {
     match u32::from_str_radix(digits, 8) {
         Ok(mode @ 0..=0o777) if digits.bytes().all(|byte| byte.is_ascii_digit()) => Ok(mode),
@@ -174,8 +174,8 @@ fn wrong(says: &str) -> Wrong {
     Wrong::new(says).help(format!("expected {}", Listen::KIND))
 }
 
-/// Where the address ends and options begin. The path of a socket may have blanks; a word with `=`, or with neither a slash nor a dot,
-/// is an option.
+/// The length of the address, before its options. The path of a socket may have blanks; a word with
+/// `=`, or with neither a slash nor a dot, is an option.
 fn address_len(text: &str) -> usize {
     let is_path =
         |word: &str| text.starts_with("unix:") && !word.contains('=') && word.contains(['/', '.']);
@@ -377,7 +377,7 @@ fn first_address(network: Network) -> IpAddr {
     }
 }
 
-/// Where a FastCGI application listens.
+/// The address of a FastCGI application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppAddress(pub Address);
 

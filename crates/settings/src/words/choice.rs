@@ -1,4 +1,4 @@
-//! Values of which there are few.
+//! Values with a fixed list of words.
 
 use serde_json::{Value as Json, json};
 use toml::Value as Toml;
@@ -7,7 +7,7 @@ use toml::de::DeValue;
 use crate::read::{Item, Reader, Scope, Wrong, similar};
 use crate::value::{Value, Word};
 
-/// Declares an enum that is written as one of a few words, and what it is in the resolved configuration.
+/// Declares an enum that is written as one of a few words.
 macro_rules! choice {
     (
         $(#[doc = $doc:literal])+
@@ -41,7 +41,8 @@ macro_rules! choice {
     };
 }
 
-/// What a choice is in the resolved configuration, where its variants have the same names.
+/// Converts a choice into the enum of the resolved configuration, whose variants have the same
+/// names.
 macro_rules! resolved {
     ($name:ident { $($variant:ident),+ }) => {
         impl From<$name> for sendoff_config::$name {
@@ -54,7 +55,7 @@ macro_rules! resolved {
     };
 }
 
-/// A word that is not among the choices.
+/// The mistake of a word that is not among the choices.
 fn not_among(text: &str, choices: &[&str]) -> Wrong {
     let wrong = Wrong::new(format!("\"{text}\" is none of {}", choices.join(", ")));
     match similar(text, choices.iter().copied()) {
@@ -64,23 +65,23 @@ fn not_among(text: &str, choices: &[&str]) -> Wrong {
 }
 
 choice! {
-    /// Where symbolic links may lead.
+    /// The allowed targets of symbolic links.
     Symlinks "\"inside\", \"owner\" or \"any\"" {
-        /// Nowhere outside.
+        /// Only the root and the folders that are named.
         Inside = "inside",
-        /// To what belongs to the owner of the link.
+        /// Also files that belong to the owner of the link.
         Owner = "owner",
-        /// Anywhere.
+        /// Every file.
         Any = "any",
     }
 }
 
 choice! {
-    /// Whether clients must show a certificate.
+    /// The demand for client certificates.
     ClientCertificates "\"required\" or \"optional\"" {
-        /// Those without are refused.
+        /// Clients without a certificate are refused.
         Required = "required",
-        /// Those without are served.
+        /// Clients without a certificate are served.
         Optional = "optional",
     }
 }
@@ -98,11 +99,11 @@ choice! {
 resolved!(TlsVersion { Tls12, Tls13 });
 
 choice! {
-    /// How responses leave the workers.
+    /// The way of responses out of the workers.
     Delivery "\"auto\", \"direct\", \"file\", \"region\" or \"relay\"" {
-        /// Whatever is cheapest.
+        /// The cheapest way for each response.
         Auto = "auto",
-        /// As auto, and workers write every large response to the client themselves.
+        /// As `auto`, and workers write every large response to the client themselves.
         Direct = "direct",
         /// Files are handed over, other bytes pass through the link.
         File = "file",
@@ -114,7 +115,7 @@ choice! {
 }
 
 choice! {
-    /// What keeps a file as the script read it until it is sent.
+    /// The protection of a file against changes until it is sent.
     Snapshot "\"lease\" or \"copy\"" {
         /// A read lease on the file.
         Lease = "lease",
@@ -173,14 +174,14 @@ choice! {
     }
 }
 
-/// Which responses are compressed.
+/// The responses that are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compress {
     /// None.
     Off,
     /// Static files.
     Static,
-    /// Those of scripts and applications, too.
+    /// Static files and the responses of scripts and applications.
     All,
 }
 
@@ -214,14 +215,14 @@ impl Value for Compress {
     }
 }
 
-/// Whether `.htaccess` files are obeyed.
+/// The use of `.htaccess` files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Htaccess {
-    /// No.
+    /// The files are ignored.
     Off,
-    /// Where one lies.
+    /// The files decide for paths on which one lies.
     Auto,
-    /// They answer for everything, as in Apache.
+    /// The files decide everything, as in Apache.
     On,
 }
 

@@ -9,11 +9,13 @@ use toml::de::DeValue;
 use crate::read::{Item, Reader, Wrong};
 use crate::value::Value;
 
-/// A program and its arguments; not empty. The program is a name, or a path that begins with a slash.
+/// A program and its arguments; not empty. The program is a name, or a path that begins with a
+/// slash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command(pub Vec<String>);
 
-/// What a shell would not take as it is: in one text with spaces it would be unclear what is meant.
+/// Characters with a meaning in a shell. They are refused in a command that is one text, because no
+/// shell reads it.
 const FOR_A_SHELL: &[char] =
     &['"', '\'', '\\', '$', '`', '|', '&', ';', '<', '>', '*', '?', '~', '#'];
 

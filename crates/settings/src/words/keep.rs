@@ -1,4 +1,4 @@
-//! Which pages of applications are kept.
+//! Settings of the page cache.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::plain::Time;
 use crate::read::{Scope, Wrong};
 use crate::value::Word;
 
-/// Which pages of applications are kept, and for how long.
+/// The pages of applications that are kept, and the time for which they are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep(pub PageCache);
 

@@ -34,7 +34,7 @@ impl Word for Free {
     }
 }
 
-/// Any text, also an empty one, in one line or several.
+/// Any text, in one line or several. It may be empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Raw(pub String);
 
@@ -53,7 +53,7 @@ impl Word for Raw {
     }
 }
 
-/// Where requests are logged.
+/// The target of an access log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogPath {
     /// Nowhere.
@@ -84,7 +84,7 @@ impl Word for LogPath {
     }
 }
 
-/// How a line of the access log looks.
+/// The format of a line of the access log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineFormat(pub String);
 
@@ -102,10 +102,10 @@ impl Word for LineFormat {
 }
 
 impl LineFormat {
-    /// In the resolved configuration.
+    /// The format in the resolved configuration.
     #[must_use]
     pub fn resolved(&self) -> LogFormat {
-        // It was parsed when it was read.
+        // The text was parsed when it was read.
         self.0.parse().unwrap_or_else(|_| LogFormat::combined())
     }
 }
@@ -132,7 +132,7 @@ impl Word for Umask {
     }
 }
 
-/// A time; zero switches off what it limits.
+/// A time; zero switches the limit off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Time(pub Duration);
 
@@ -232,7 +232,7 @@ impl Word for FilePath {
     }
 }
 
-/// How many workers there are.
+/// The number of workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Count {
     /// As many as requests need.
@@ -297,7 +297,7 @@ impl Word for Status {
 #[derive(Debug, Clone, PartialEq)]
 pub struct IniSettings(pub Vec<(At<String>, Vec<String>)>);
 
-/// How deep the parts of a name such as `date.timezone` may be nested.
+/// The deepest nesting of a name's parts, such as `date.timezone`.
 const MAX_PARTS: usize = 8;
 
 impl IniSettings {
@@ -307,8 +307,8 @@ impl IniSettings {
         Self(Vec::new())
     }
 
-    /// Adds a setting. A second value of `extension` and `zend_extension` stands beside the first, other names keep the
-    /// last value, as PHP does.
+    /// Adds a setting. A second value of `extension` and `zend_extension` stands beside the first,
+    /// other names keep the last value, as PHP does.
     pub fn add(&mut self, name: &str, value: &str, place: Place) {
         let several = matches!(name, "extension" | "zend_extension");
         let known = self.0.iter_mut().find(|(known, _)| known.value == name);

@@ -1,25 +1,25 @@
-//! How much of the machine's processors something may use.
+//! Shares of the machine's processors.
 
 use crate::read::{Scope, Wrong};
 use crate::value::Word;
 
-/// The most that may be written, as a number.
+/// The largest number that may be written.
 const MOST: u32 = 4096;
-/// Parts of a processor, and of one hundredth of all.
+/// Parts of a processor, or of one hundredth of all processors.
 const PARTS: u32 = 1000;
-/// The kernel gives time in pieces of at least 1 ms per 100 ms.
+/// The smallest share: the kernel gives time in pieces of at least 1 ms per 100 ms.
 const LEAST: u32 = 10;
 
 /// A number of processors, or a share of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Processors {
-    /// Thousandths of a processor, or of one hundredth of all; not zero.
+    /// Thousandths of a processor, or of one hundredth of all processors; not zero.
     parts: u32,
     is_share: bool,
 }
 
 impl Processors {
-    /// Thousandths of a processor on a machine with this number of them.
+    /// Thousandths of a processor on a machine with this number of processors.
     #[must_use]
     pub fn resolved(self, processors: usize) -> u32 {
         if !self.is_share {

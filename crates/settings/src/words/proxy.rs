@@ -5,7 +5,7 @@ use sendoff_config::{ForwardedFields as Fields, ProxyAddress, ProxyHost as Host}
 use crate::read::{Scope, Wrong, similar};
 use crate::value::Word;
 
-/// What an application speaks, as the scheme of its URL says.
+/// The protocol of an application, by the scheme of its URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyScheme {
     /// HTTP/1.1 in the clear.
@@ -25,17 +25,17 @@ const SCHEMES: [(&str, ProxyScheme, u16); 4] = [
     ("ajp", ProxyScheme::Ajp, 8009),
 ];
 
-/// Where an application listens, and what it speaks.
+/// The address of an application, and its protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyUrl {
-    /// What it speaks.
+    /// The protocol.
     pub scheme: ProxyScheme,
-    /// Where it listens: a socket, a host and a port, or the hosts of an upstream.
+    /// The address: a socket, a host and a port, or the name of an upstream.
     pub address: ProxyAddress,
 }
 
 impl ProxyUrl {
-    /// The host, without a port; of a socket and an upstream none.
+    /// The host, without a port; `None` for a socket and an upstream.
     #[must_use]
     pub fn host(&self) -> Option<&str> {
         let ProxyAddress::Tcp(host_port) = &self.address else { return None };
@@ -82,7 +82,7 @@ impl Word for ProxyUrl {
                 "the path of the request is passed on; a route with rewrite changes it: rewrite = \"/base$path\"",
             ));
         }
-        // A host of this name has a port behind it.
+        // `upstream:8080` is port 8080 of a host with the name `upstream`.
         let upstream = authority.strip_prefix("upstream:");
         if let Some(name) = upstream.filter(|name| !name.is_empty() && name.parse::<u16>().is_err())
         {
@@ -102,7 +102,7 @@ fn wrong(says: impl Into<String>) -> Wrong {
     Wrong::new(says.into()).help(format!("expected {}", ProxyUrl::KIND))
 }
 
-/// The host and the port; that of the scheme, if there is none.
+/// The host and the port; without a port, the scheme's.
 fn host_port(authority: &str, usual: u16) -> Result<ProxyAddress, Wrong> {
     let after_brackets = authority.rfind(']').unwrap_or(0);
     let has_port = authority[after_brackets..].contains(':');
@@ -122,9 +122,9 @@ fn host_port(authority: &str, usual: u16) -> Result<ProxyAddress, Wrong> {
 /// The `Host` field of requests that are passed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProxyHost {
-    /// What the client asked.
+    /// The host that the client named.
     Client,
-    /// What the URL of the application says.
+    /// The host in the URL of the application.
     Upstream,
     /// This text.
     Fixed(HostText),
@@ -180,10 +180,10 @@ impl Word for HostText {
     }
 }
 
-/// Which fields tell an application about the client.
+/// The fields that tell an application about the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForwardedFields {
-    /// `X-Forwarded-For` and those that go with it.
+    /// `X-Forwarded-For` and the fields that go with it.
     XForwarded,
     /// `Forwarded`.
     Forwarded,

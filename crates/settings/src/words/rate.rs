@@ -1,4 +1,4 @@
-//! How often clients may ask.
+//! Request rates of clients.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use sendoff_config::Rate;
 use crate::read::{Scope, Wrong};
 use crate::value::Word;
 
-/// The most that may be asked for per time, and at once.
+/// The largest number of requests per unit of time, and at once.
 const MOST: u32 = 1_000_000;
 
 /// The units of time, and their lengths.
@@ -18,19 +18,19 @@ const UNITS: [(&str, Duration); 4] = [
     ("d", Duration::from_secs(86_400)),
 ];
 
-/// A number of requests per time, and how many of them may come at once.
+/// A number of requests per unit of time, and the number that may come at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frequency {
     /// Requests, not zero.
     requests: u32,
     /// The unit of time, by its place in [`UNITS`].
     unit: usize,
-    /// Requests at once, not zero; `None`: as many as per unit of time.
+    /// Requests at once, not zero; `None`: the number of requests per unit of time.
     burst: Option<u32>,
 }
 
 impl Frequency {
-    /// What it stands for.
+    /// The rate in the resolved configuration.
     #[must_use]
     pub fn resolved(self) -> Rate {
         let interval = UNITS[self.unit].1 / self.requests;

@@ -1,4 +1,4 @@
-//! Names and values of header fields, parameters of scripts, what caches are told.
+//! Names and values of header fields, parameters of scripts, and `Cache-Control`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::place::At;
 use crate::read::{Item, Reader, Scope, Wrong, similar};
 use crate::value::{List, Value, Word};
 
-/// Whether a byte may stand in the name of a field (RFC 9110 §5.6.2).
+/// True for a byte that the name of a field may have (RFC 9110 §5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
@@ -43,23 +43,23 @@ impl Word for FieldName {
     }
 }
 
-/// What happens to a header field, and its name.
+/// A change of a header field, and its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderOp {
-    /// What happens.
+    /// The change.
     pub change: Change,
     /// The name.
     pub name: String,
 }
 
-/// What happens to a header field.
+/// A change of a header field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// The value replaces all fields of the name.
     Set,
     /// The value is added (`+`).
     Add,
-    /// The value is set unless the field is there (`?`).
+    /// The value is set unless the field is present (`?`).
     Default,
 }
 
@@ -185,7 +185,7 @@ impl Word for ParamName {
 /// A condition on a field or a parameter.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FieldTest {
-    /// It is there, or it is not.
+    /// The field is present, or it is missing.
     There(bool),
     /// Its value matches the expression, or does not match it.
     Matches(Expression, bool),
@@ -213,7 +213,7 @@ impl Value for FieldTest {
             Ok(expression) => Some(Self::Matches(expression, matches)),
             Err(mut wrong) => {
                 wrong.at = wrong.at.map(|at| at + usize::from(!matches));
-                // A sign of nginx; the key is right in this case.
+                // The sign is nginx's; the advice is right for this key, too.
                 wrong.help = match expression.split_once(' ') {
                     Some(("~", rest)) => Some(format!("write '{rest}'")),
                     Some(("~*", rest)) => Some(format!("write '(?i){rest}'")),
@@ -239,16 +239,17 @@ impl Value for FieldTest {
     }
 }
 
-/// What caches are told.
+/// The value of `Cache-Control`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caching {
-    /// How long they may keep the response.
+    /// Time for which caches may keep the response.
     pub max_age: Option<Duration>,
     /// Further directives.
     pub directives: Vec<String>,
 }
 
-/// Directives of `Cache-Control` in responses (RFC 9111 §5.2.2, RFC 8246, RFC 5861); those that end with `=` have a number.
+/// Directives of `Cache-Control` in responses (RFC 9111 §5.2.2, RFC 8246, RFC 5861); a directive
+/// that ends with `=` has a number.
 const DIRECTIVES: [&str; 12] = [
     "public",
     "private",
@@ -264,7 +265,7 @@ const DIRECTIVES: [&str; 12] = [
     "stale-if-error=",
 ];
 
-/// What stands for a value of nginx's `expires` and Apache's `ExpiresDefault`.
+/// The replacement for a value of nginx's `expires` and Apache's `ExpiresDefault`.
 fn instead_of_expires(text: &str) -> Option<&'static str> {
     let unit = text
         .strip_prefix(|c: char| c.is_ascii_digit())

@@ -1,4 +1,4 @@
-//! Paths to which routes send a request within the site.
+//! Targets of `rewrite`, `redirect` and `try_files`.
 
 use super::text::Template;
 use crate::read::{Scope, Wrong};
@@ -8,7 +8,7 @@ use crate::value::Word;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replacement(pub Template);
 
-/// What stands behind a replacement in nginx. Apache has letters in brackets.
+/// Flags behind a replacement in nginx. Apache has letters in brackets.
 const FLAGS: [&str; 4] = ["last", "break", "redirect", "permanent"];
 
 impl Word for Replacement {
@@ -42,7 +42,7 @@ impl Word for Replacement {
     }
 }
 
-/// Where `redirect` leads: a path of the site, or a URL.
+/// The target of `redirect`: a path of the site, or a URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Destination(pub Template);
 
@@ -157,7 +157,7 @@ impl Word for Candidate {
 }
 
 impl Candidate {
-    /// Whether it is a status instead of a path.
+    /// True for a status in place of a path.
     #[must_use]
     pub fn is_status(&self) -> bool {
         self.0.text.starts_with('=')

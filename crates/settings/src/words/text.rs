@@ -56,7 +56,8 @@ impl Word for UrlPath {
     }
 }
 
-/// The signs that nginx has in front of the path of a location. Here keys say how a path is compared.
+/// The signs that nginx has in front of the path of a location. Here the key decides how a path is
+/// compared.
 fn modifier(text: &str) -> Option<Wrong> {
     let (sign, rest) = text.split_once(' ')?;
     let rest = rest.trim_start();
@@ -71,7 +72,8 @@ fn modifier(text: &str) -> Option<Wrong> {
     Some(wrong.help(format!("nginx's location {sign} {rest} is {instead} here")))
 }
 
-/// A path of the site and everything beneath it. It does not end with a slash: "" is the whole site.
+/// A path of the site and everything beneath it. It does not end with a slash: "" is the whole
+/// site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prefix(pub String);
 
@@ -165,7 +167,7 @@ impl Word for FileName {
         if text.is_empty() || text.contains(char::is_control) {
             return Err(Wrong::new(format!("{text:?} is not a name")));
         }
-        // A name may have blanks, but names with endings on both sides are several.
+        // A name may have blanks, but a text with dots in all of its words is several names.
         if let Some((first, rest)) = text.split_once(' ')
             && text.split_whitespace().all(|name| name.contains('.'))
         {
@@ -216,9 +218,9 @@ impl Word for Method {
 /// A PCRE2 expression.
 #[derive(Debug, Clone)]
 pub struct Expression {
-    /// As it was written.
+    /// The text of the expression, as the operator wrote it.
     pub text: String,
-    /// How many groups it has.
+    /// The number of its groups.
     pub groups: usize,
 }
 
@@ -228,7 +230,7 @@ impl PartialEq for Expression {
     }
 }
 
-/// Bytes of an expression: PCRE2 takes time that grows with it.
+/// The longest expression, in bytes: PCRE2's compile time grows with the length.
 const LONGEST_EXPRESSION: usize = 8192;
 
 impl Word for Expression {
@@ -241,7 +243,8 @@ impl Word for Expression {
         if text.len() > LONGEST_EXPRESSION {
             return Err(Wrong::new(format!("an expression may have {LONGEST_EXPRESSION} bytes")));
         }
-        // The library's wrapper expects no NUL, and `(*` would change the limits that the server sets.
+        // The library's wrapper expects no NUL, and `(*` would change the limits that the server
+        // sets.
         if let Some(at) = text.find('\0') {
             return Err(Wrong::new("an expression has no NUL; write \\x00").at(at));
         }
@@ -270,13 +273,13 @@ impl Word for Expression {
 /// A text in which `$path` and the like stand for parts of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
-    /// As it was written.
+    /// The text as the operator wrote it.
     pub text: String,
-    /// The highest group of the route's expression that it names; 0: none.
+    /// The highest group of the route's expression in the text; 0: none.
     pub group: usize,
 }
 
-/// What may follow a dollar sign.
+/// The variables that may follow a dollar sign.
 const VARIABLES: [&str; 6] = ["path", "query", "host", "scheme", "uri", "remote_addr"];
 
 impl Word for Template {
@@ -315,7 +318,7 @@ impl Word for Template {
 }
 
 fn unknown_variable(name: &str, at: usize) -> Wrong {
-    /// What nginx and Caddy call them.
+    /// The names that nginx and Caddy have for them.
     const ELSEWHERE: [(&str, &str); 7] = [
         ("request_uri", "uri"),
         ("args", "query"),
@@ -341,7 +344,7 @@ fn unknown_variable(name: &str, at: usize) -> Wrong {
     }
 }
 
-/// Which script answers for paths that lead nowhere.
+/// The script that answers for paths that lead to no file.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FrontController {
     /// No script: the answer is 404.
@@ -413,7 +416,7 @@ impl FrontController {
     }
 }
 
-/// Which script a PHP worker runs.
+/// The script that a PHP worker runs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Php {
     /// The script at the path of the request.

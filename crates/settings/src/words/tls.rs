@@ -9,7 +9,7 @@ use super::plain::FilePath;
 use crate::read::{Scope, Wrong, similar};
 use crate::value::Word;
 
-/// Where a certificate comes from.
+/// The source of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CertificateFrom {
     /// From a file.
@@ -63,7 +63,7 @@ const LETS_ENCRYPT: [(&str, &str); 2] = [
 ];
 
 impl AcmeDirectory {
-    /// That of Let's Encrypt.
+    /// The directory of Let's Encrypt.
     #[must_use]
     pub fn lets_encrypt() -> Self {
         Self(LETS_ENCRYPT[0].1.to_owned())
@@ -121,16 +121,16 @@ impl Word for Email {
     }
 }
 
-/// The value of `Strict-Transport-Security`: how long browsers come by https alone.
+/// The value of `Strict-Transport-Security`: the time for which browsers use only https.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hsts {
-    /// How long, from each response on.
+    /// The time, from each response on.
     pub max_age: Duration,
     /// Further directives.
     pub directives: Vec<String>,
 }
 
-/// Its directives (RFC 6797 §6.1; `preload` is that of the browsers' lists).
+/// Its directives (RFC 6797 §6.1; `preload` asks for the browsers' built-in lists).
 const DIRECTIVES: [&str; 2] = ["includeSubDomains", "preload"];
 
 impl Word for Hsts {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use sendoff_config::Account;
 use sendoff_settings::{Chosen, Kind, Machine};
 
-/// Where the configuration file is.
+/// The path of the configuration file.
 pub(crate) const CONFIG: &str = "/etc/sendoff/sendoff.toml";
 
 /// The configuration file, beside files that are always there.

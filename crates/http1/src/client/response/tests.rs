@@ -1,7 +1,8 @@
 use super::*;
 use crate::cgi_head::MAX_FIELDS;
 
-/// What the pieces say, in short, or what is wrong with them. `closes`: the connection ends behind them.
+/// The parts of the response in these pieces, in short, or the mistake in them. `closes`: the
+/// connection ends behind the pieces.
 fn read(is_head: bool, pieces: &[&[u8]], closes: bool) -> Result<Vec<String>, BadHead> {
     let (mut decoder, mut buf) = (ResponseDecoder::new(is_head), BytesMut::new());
     let (mut said, mut body) = (Vec::new(), Vec::new());
