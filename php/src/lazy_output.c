@@ -35,7 +35,7 @@ static int (*sapi_send_headers_now)(sapi_headers_struct *headers);
  * uses: if the lease breaks they keep their contents, and the worker sends them as bytes.
  */
 static struct {
-	/* Where the next piece would begin, in a mapped file; NULL: nothing has been handed over. */
+	/* Start of the next piece, in a mapped file; NULL: nothing has been handed over. */
 	const char *next;
 	/* The end of that mapped file's contents. */
 	const char *end;
