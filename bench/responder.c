@@ -1,8 +1,8 @@
 /*
  * A FastCGI responder that prints one line repeatedly, up to the number of bytes in its query.
- * `sendoff-bench --thesis c` measures how the bytes reach the client. Most programs print their page
- * piece by piece, as this one does; with "&whole" it builds the page in memory and prints it at
- * once.
+ * `sendoff-bench --thesis c` measures how the bytes reach the client. Most programs print their
+ * page piece by piece, as this one does; with "&whole" it builds the page in memory and prints it
+ * at once.
  */
 #include <fcgiapp.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 static const char line[] = "sixty-three bytes and a line feed are what this line is made of\n";
 
-/* Fills `text`, whose size is a multiple of the line's. */
+/* Fills `text` with lines. Its size is a multiple of the line's. */
 static void make(char *text, size_t size)
 {
 	for (size_t at = 0; at < size; at += sizeof line - 1) {

@@ -3,11 +3,11 @@
  * answer with bytes and files.
  *
  * Conventions
- * - There are two kinds of worker. One of sendoff_worker_new() serves the links that a front made
- *   for this process; one of sendoff_worker_on() serves a connection that a web server opened to
- *   a listening socket. A process may have any number of either.
+ * - There are two kinds of worker. A worker of sendoff_worker_new() serves the links that a front
+ *   created for this process; a worker of sendoff_worker_on() serves a connection that a web
+ *   server opened to a listening socket. A process may have any number of both.
  * - A `sendoff_worker` serves one request at a time and is used by one thread at a time;
- *   different workers know nothing of each other, so threads with a worker each need no locks.
+ *   workers are independent of each other, so threads that have a worker each need no locks.
  *   Functions without a worker may be called by any thread.
  * - Memory handed out by a function belongs to the worker and stays valid until the next
  *   sendoff_accept() on it. Memory handed in is borrowed for the call only, unless the function
@@ -21,12 +21,12 @@
  * - Sizes and offsets are in bytes. Strings are not assumed to end in NUL; where one does, the
  *   function says so.
  * - A child that the process forks inherits memory, not the workers of sendoff_worker_new(): in
- *   it no output is taken, no file is held or in use, sendoff_accept() returns 0. What was mapped
- *   when it was forked may change when another process writes to the file. A worker of
+ *   it output is discarded, no file is held or in use, and sendoff_accept() returns 0. Files that
+ *   were mapped at the fork may change when another process writes to them. A worker of
  *   sendoff_worker_on() may be used by the child if the parent only frees it.
- * - "Whether" is 1 or 0. What fails returns -1 or NULL; errno says why where the function names
- *   it. No function raises signals, calls back, or jumps. An internal failure is reported as a
- *   lost link.
+ * - A function that fails returns -1 or NULL; errno has the reason where the function's comment
+ *   names it. No function raises signals, calls back, or jumps. An internal failure is reported
+ *   as a lost link.
  *
  * Workers of a front
  *
@@ -45,18 +45,19 @@
  *         sendoff_worker_close(worker);
  *     }
  *
- * Files of such applications leave by sendoff_send_file() without being read, if the front can take
- * them. The process makes a sender, or each thread one, and says sendoff_sends_files() of its workers.
+ * Such applications send files by sendoff_send_file(), which does not read them if the front can
+ * take them over. The process, or each of its threads, makes a sender, and calls
+ * sendoff_sends_files() for its workers.
  *
  * Response, in order: perhaps sendoff_write_interim(), then sendoff_write_head() once, then any
- * mixture of sendoff_write() and sendoff_write_file(), then sendoff_finish(). What they are given
- * is queued; the queue is sent when it is large, at sendoff_flush() and at the end. Once the client
- * has gone, what follows is discarded; the request must still be finished.
+ * mixture of sendoff_write() and sendoff_write_file(), then sendoff_finish(). Output is queued;
+ * the queue is sent when it is large, at sendoff_flush() and at the end. Output after the client
+ * has gone is discarded; the request must still be finished.
  *
- * A process that gets its requests elsewhere (php-fpm: over FastCGI) and answers on a link what
- * it would not copy; docs/handover.md, section 8. Instead of sendoff_worker_new() and
- * sendoff_accept() it calls sendoff_channel_open() and, for each request,
- * sendoff_channel_begin(), perhaps sendoff_channel_claim() and then the functions of a response
+ * A process may receive its requests elsewhere (php-fpm: over FastCGI) and move bodies that it
+ * does not want to copy to a link (docs/handover.md, section 8). Instead of sendoff_worker_new()
+ * and sendoff_accept() it calls sendoff_channel_open() and then, for each request,
+ * sendoff_channel_begin(), perhaps sendoff_channel_claim() and the functions of a response
  * except sendoff_write_head(), and sendoff_channel_end().
  */
 
@@ -76,7 +77,7 @@
 #define SENDOFF_RESPONDER 1u
 
 /**
- * The application is asked whether a client may have a response (section 6.3).
+ * The application decides whether a client may have a response (section 6.3).
  */
 #define SENDOFF_AUTHORIZER 2u
 
@@ -86,24 +87,25 @@
 #define SENDOFF_FILTER 4u
 
 /**
- * How many blobs a worker may have at a time.
+ * Maximum number of blobs per worker.
  */
 #define SENDOFF_BLOBS 64
 
 /**
- * How many bytes they may have together.
+ * Maximum number of bytes in all blobs of a worker.
  */
 #define SENDOFF_BLOB_BYTES (8u << 20)
 
 /**
- * A worker serves requests, one at a time. Made by sendoff_worker_new(), sendoff_worker_on() or
- * sendoff_channel_open(), and freed by sendoff_worker_free() or sendoff_worker_close().
+ * A worker serves requests, one at a time. It is created by sendoff_worker_new(),
+ * sendoff_worker_on() or sendoff_channel_open(), and freed by sendoff_worker_free() or
+ * sendoff_worker_close().
  */
 typedef struct sendoff_worker sendoff_worker;
 
 /**
- * Hands over files on connections. Made by sendoff_sender_new(). Any number of threads may share one
- * until it is freed: it holds a file once for all of them.
+ * Hands over files on connections. Created by sendoff_sender_new(). Any number of threads may
+ * share a sender until it is freed: it holds each file once for all of them.
  */
 typedef struct sendoff_sender sendoff_sender;
 
@@ -112,19 +114,19 @@ typedef struct sendoff_sender sendoff_sender;
  */
 typedef struct sendoff_param {
     /**
-     * Such as `REQUEST_METHOD`.
+     * The name, such as `REQUEST_METHOD`.
      */
     const char *name;
     /**
-     * Its length in bytes.
+     * Length of the name in bytes.
      */
     size_t name_len;
     /**
-     * Such as `POST`.
+     * The value, such as `POST`.
      */
     const char *value;
     /**
-     * Its length in bytes.
+     * Length of the value in bytes.
      */
     size_t value_len;
 } sendoff_param;
@@ -134,10 +136,10 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Makes the worker of this process, for links that a front made. Takes ownership of `link_count`
- * connected UNIX stream sockets (at most 255) and of the guard socket (UNIX, SOCK_SEQPACKET; -1:
- * no guard, every sendoff_file_hold() is refused). Call it after the last fork: it starts a
- * thread. NULL if a thread or descriptor could not be had; errno says which.
+ * Makes the worker of this process, for links that a front created. Takes ownership of
+ * `link_count` connected UNIX stream sockets (at most 255) and of the guard socket (UNIX,
+ * SOCK_SEQPACKET; -1: no guard, every sendoff_file_hold() is refused). Call it after the last
+ * fork: it starts a thread. Returns NULL (errno) if a thread or a descriptor cannot be created.
  */
 struct sendoff_worker *sendoff_worker_new(const int *links, size_t link_count, int guard);
 
@@ -148,16 +150,16 @@ void sendoff_worker_free(struct sendoff_worker *worker);
 
 /**
  * Ends the current request and waits for the next one. 1: there is a request. 0: the front closed
- * a link or asked the process to end, or wrote something that is no request (logged to stderr);
- * the process should exit. On a connection, 0: no other request will come on it, and it should be
- * closed; -1 with errno EINTR: a signal handler ran before a request began.
+ * a link, asked the process to end, or violated the protocol (logged to stderr); the process
+ * should exit. On a connection, 0: no further request will come on it, and it should be closed; -1
+ * with errno EINTR: a signal handler ran before a request began.
  */
 int sendoff_accept(struct sendoff_worker *worker);
 
 /**
- * Makes sendoff_accept() return 0 once no request waits any more. May be called from a signal
- * handler, also while another call on the worker is running, and does nothing in a child that the
- * process forked. On a connection it cuts a request body that is still arriving, too.
+ * Makes sendoff_accept() return 0 once no request is waiting. May be called from a signal handler,
+ * even while another call on the worker is running, and does nothing in a forked child. On a
+ * connection it also cuts a request body that is still arriving.
  */
 void sendoff_stop(const struct sendoff_worker *worker);
 
@@ -168,7 +170,7 @@ void sendoff_stop(const struct sendoff_worker *worker);
 const struct sendoff_param *sendoff_params(const struct sendoff_worker *worker, size_t *count);
 
 /**
- * The value of one parameter, NUL-terminated, or NULL if there is none of that name. `len`
+ * The value of one parameter, NUL-terminated, or NULL if there is no such parameter. `len`
  * receives its length and may be NULL.
  */
 const char *sendoff_param_get(const struct sendoff_worker *worker,
@@ -177,126 +179,131 @@ const char *sendoff_param_get(const struct sendoff_worker *worker,
                               size_t *len);
 
 /**
- * Reads the request body. Returns the bytes read, 0 at its end, -1 if it cannot be read (errno).
+ * Reads the request body. Returns the number of bytes read, 0 at its end, -1 on an error (errno).
  */
 ssize_t sendoff_read(struct sendoff_worker *worker, void *buf, size_t len);
 
 /**
- * The CGI header block (RFC 3875 section 6), with the empty line that ends it. 0, or -1 if the
- * client has gone.
+ * Writes the CGI header block (RFC 3875 section 6), with the empty line that ends it. Returns 0,
+ * or -1 if the client has gone.
  */
 int sendoff_write_head(struct sendoff_worker *worker, const char *block, size_t len);
 
 /**
- * The head of an interim response (103 Early Hints; RFC 9110 section 15.2), any number of times before
- * sendoff_write_head(): a CGI header block whose Status is 1xx, with the empty line that ends it.
- * It is sent before the call returns. 1, or 0 if it was not sent, because the final head was
- * written before or the server has not said that it knows such heads, or -1 if the client has
- * gone.
+ * Writes the head of an interim response (103 Early Hints; RFC 9110 section 15.2): a CGI header
+ * block whose Status is 1xx, with the empty line that ends it. May be called several times before
+ * sendoff_write_head(). The head is sent before the call returns. Returns 1; 0 if it was not sent,
+ * because the final head has been written or the server has not announced that it supports interim
+ * heads; -1 if the client has gone.
  */
 int sendoff_write_interim(struct sendoff_worker *worker,
                           const char *block,
                           size_t len);
 
 /**
- * Body bytes. They are copied, or sent before the call returns: `data` may be used for something
- * else then. 0, or -1 if the client has gone.
+ * Writes body bytes. They are copied, or sent before the call returns, so `data` may be reused.
+ * Returns 0, or -1 if the client has gone.
  */
 int sendoff_write(struct sendoff_worker *worker, const void *data, size_t len);
 
 /**
- * An entry for the server's log, about this request; it may have several lines. A newline is added
- * where one lacks. Also between sendoff_finish() with `detach` and sendoff_ready().
+ * Writes an entry about this request to the server's log; it may have several lines. A missing
+ * newline at the end is added. May also be called between sendoff_finish() with `detach` and
+ * sendoff_ready().
  */
 void sendoff_log(struct sendoff_worker *worker, const char *line, size_t len);
 
 /**
- * Sends what is queued. 0, or -1 if the client has gone.
+ * Sends the queued output. Returns 0, or -1 if the client has gone.
  */
 int sendoff_flush(struct sendoff_worker *worker);
 
 /**
- * Whether the client has gone. Looks at the link without waiting.
+ * 1 if the client has gone, else 0. Checks the link without waiting.
  */
 int sendoff_aborted(struct sendoff_worker *worker);
 
 /**
- * Ends the response. With `detach` nonzero the process goes on working on the request (no output
- * is taken any more) and calls sendoff_ready() when it can take another. A second call is ignored.
- * An `app_status` other than 0 says that the response may be cut short; it is not kept for others.
+ * Ends the response. With `detach` nonzero the process goes on working on the request (further
+ * output is discarded) and calls sendoff_ready() when it can take another one. A second call is
+ * ignored. An `app_status` other than 0 means that the response may be incomplete; the front does
+ * not cache it.
  */
 void sendoff_finish(struct sendoff_worker *worker, int app_status, int detach);
 
 /**
- * Says that a process that went on working after sendoff_finish() can take another request.
- * sendoff_accept() says so, too.
+ * Announces that a process that went on working after sendoff_finish() can take another request.
+ * sendoff_accept() announces it, too.
  */
 void sendoff_ready(struct sendoff_worker *worker);
 
 /**
- * Whether the front takes file segments in this request (the request announced it).
+ * 1 if the front accepts file segments in this request (the request announced it), else 0.
  */
 int sendoff_accepts_files(const struct sendoff_worker *worker);
 
 /**
- * Whether the front takes the file that a header block names (X-Sendfile, X-Accel-Redirect).
+ * 1 if the front accepts the file that a header block names (X-Sendfile, X-Accel-Redirect), else
+ * 0.
  */
 int sendoff_takes_named(const struct sendoff_worker *worker);
 
 /**
  * Sends the file that the header block names, open for reading, right before the header block is
- * written. Takes ownership of `fd`. 0, or -1 if the client has gone.
+ * written. Takes ownership of `fd`. Returns 0, or -1 if the client has gone.
  */
 int sendoff_named(struct sendoff_worker *worker, int fd);
 
 /**
- * Whether the front wants this response explained (`sendoff explain`).
+ * 1 if the front wants this response explained (`sendoff explain`), else 0.
  */
 int sendoff_explains(const struct sendoff_worker *worker);
 
 /**
- * Explains the output that follows, in the form of docs/handover.md (EXPLAIN). At most 1024 bytes
- * count. Nothing happens unless sendoff_explains().
+ * Explains the output that follows, in the format of docs/handover.md (EXPLAIN); at most 1024
+ * bytes are used. Has no effect unless sendoff_explains() returns 1.
  */
 void sendoff_explain(struct sendoff_worker *worker, const char *text, size_t len);
 
 /**
- * Opens a listening socket: `address`, NUL-terminated, is a path or `:port`, `host:port`,
- * `[v6]:port`. A socket that lies at the path is replaced; any other file makes it fail. The
+ * Opens a listening socket. `address`, NUL-terminated, is a path or `:port`, `host:port`,
+ * `[v6]:port`. An existing socket at the path is replaced; any other file is an error. Returns the
  * descriptor, or -1 (errno).
  */
 int sendoff_listen(const char *address, int backlog);
 
 /**
- * Whether the descriptor is a listening socket. A FastCGI application is started with one as
+ * 1 if the descriptor is a listening socket, else 0. A FastCGI application is started with one as
  * descriptor 0, a CGI program is not.
  */
 int sendoff_is_listener(int fd);
 
 /**
- * Waits for a connection on a listening socket, blocking or not. Its descriptor, which is never 0,
- * 1 or 2, or -1: errno EINTR if a signal handler ran (one installed without SA_RESTART), or others
- * of accept(2). `peers`, NUL-terminated or NULL, is a list of IP addresses with commas, as servers
- * give it in the environment variable FCGI_WEB_SERVER_ADDRS: TCP connections from others are
- * closed. UNIX connections that stay silent for 2 s are closed, too. Several threads and processes
- * may wait on one socket.
+ * Waits for a connection on a listening socket, blocking or not. Returns its descriptor, which is
+ * never 0, 1 or 2, or -1: errno EINTR if a signal handler ran (one installed without SA_RESTART),
+ * or another error of accept(2). `peers`, NUL-terminated or NULL, is a comma-separated list of IP
+ * addresses, as servers give it in the environment variable FCGI_WEB_SERVER_ADDRS: TCP connections
+ * from other addresses are closed. UNIX connections that stay silent for 2 s are closed, too.
+ * Several threads and processes may wait on one socket.
  */
 int sendoff_accept_connection(int listener, const char *peers);
 
 /**
- * Makes a worker for a connection, of which it takes ownership. `roles`: what the application can
- * be, SENDOFF_RESPONDER and so on, joined by `|`; servers that ask for another are refused.
- * sendoff_accept() on it returns as soon as the parameters have arrived; the body is read as it
- * comes. It has no guard and starts no thread. NULL: errno EINVAL, EBADF.
+ * Makes a worker for a connection, and takes ownership of the connection. `roles`: the roles of
+ * the application, SENDOFF_RESPONDER and so on, joined by `|`; requests for other roles are
+ * refused. sendoff_accept() on this worker returns as soon as the parameters have arrived; the
+ * body is read as it arrives. The worker has no guard and starts no thread. Returns NULL on
+ * failure: errno EINVAL, EBADF.
  */
 struct sendoff_worker *sendoff_worker_on(int connection, unsigned int roles);
 
 /**
  * Ends the response, closes the connection and frees a worker of sendoff_worker_on(). If the
  * server is still sending, its request is read first (until it is silent for 2 s): otherwise it
- * might lose the response. NULL is allowed. (sendoff_worker_free() only closes the descriptor: right
- * for a parent that leaves the connection to its child, and, after sendoff_flush(), for a response
- * that fails after its head: without an end the client does not take it for a whole one.)
+ * might lose the response. NULL is allowed. (sendoff_worker_free() only closes the descriptor. Use
+ * it in a parent that leaves the connection to its child, and, after sendoff_flush(), for a
+ * response that fails after its head: without an end the client does not take the response as
+ * complete.)
  */
 void sendoff_worker_close(struct sendoff_worker *worker);
 
@@ -312,38 +319,40 @@ unsigned int sendoff_role(const struct sendoff_worker *worker);
 unsigned int sendoff_request_id(const struct sendoff_worker *worker);
 
 /**
- * Whether another request may come on this connection. If not, sendoff_accept() will return 0.
+ * 1 if another request may come on this connection, else 0: sendoff_accept() will then return 0.
  */
 int sendoff_keeps_connection(const struct sendoff_worker *worker);
 
 /**
- * As sendoff_read(), of the file that a filter is to change (FCGI_DATA). Read the body to its end
- * first: what arrives of it meanwhile is kept in memory. Other roles have none.
+ * Like sendoff_read(), for the file that a filter has to change (FCGI_DATA). Read the body to its
+ * end first: bytes of the file that arrive before are kept in memory. Other roles have no such
+ * file.
  */
 ssize_t sendoff_read_data(struct sendoff_worker *worker, void *buf, size_t len);
 
 /**
- * Queues bytes for the server's log as they are, where sendoff_log() writes lines. 0, or -1 if the
- * client has gone.
+ * Queues bytes for the server's log unchanged, whereas sendoff_log() writes lines. Returns 0, or
+ * -1 if the client has gone.
  */
 int sendoff_write_stderr(struct sendoff_worker *worker, const void *data, size_t len);
 
 /**
- * Holds a file under a read lease and maps it (private, read-only) at `addr`, which must be the
- * page-aligned start of `size` rounded up to a page of address space that the caller reserved and
- * gives to the worker until sendoff_file_drop(). Takes ownership of `fd`, open for reading on a
- * regular file whose size must be `size` > 0 once the lease is held, and whose modification and
- * change times must be those given; otherwise the file has changed and the call is refused. `file`
- * receives its number. A file that is held is in use.
+ * Holds a file under a read lease and maps it (private, read-only) at `addr`. `addr` is the
+ * page-aligned start of address space that the caller has reserved, `size` rounded up to whole
+ * pages; the worker owns it until sendoff_file_drop(). Takes ownership of `fd`, which is open for
+ * reading on a regular file. Once the lease is held, its size must be `size` > 0, and its
+ * modification and change times must be those given; otherwise the file has changed and the call
+ * is refused. `file` receives its number. A file that is held is in use.
  *
  * If another process opens the file for writing later, the helper thread replaces the mapping by a
- * private copy before the writer goes on, so what lies at `addr` never changes while the file is
- * in use. The caller keeps away from file systems where a lease does not tell of every process
- * that writes: FUSE, network file systems, overlayfs (docs/snapshot.md).
+ * private copy before the writer goes on, so the bytes at `addr` never change while the file is in
+ * use. The caller must not use file systems where a lease does not detect every process that
+ * writes: FUSE, network file systems, overlayfs (docs/snapshot.md).
  *
- * 0, or -1: errno EACCES (not the owner, no CAP_LEASE), EAGAIN (a writer has it open), ESTALE (it
- * changed), EMFILE (too many held), EOPNOTSUPP (no guard, or the front has closed it), others from
- * fcntl(2) and mmap(2). The address space is then PROT_NONE again.
+ * Returns 0, or -1: errno EACCES (not the owner, no CAP_LEASE), EAGAIN (another process has it
+ * open for writing), ESTALE (it changed), EMFILE (too many held), EOPNOTSUPP (no guard, or the
+ * front has closed it), or an error of fcntl(2) or mmap(2). The address space is then PROT_NONE
+ * again.
  */
 int sendoff_file_hold(struct sendoff_worker *worker,
                       int fd,
@@ -354,56 +363,56 @@ int sendoff_file_hold(struct sendoff_worker *worker,
                       uint32_t *file);
 
 /**
- * Says that the mapping is about to be used. 1: it is whole and the lease stands. 0: the lease has
- * broken; the mapping must not be used any more and the file should be dropped.
+ * Announces that the mapping is about to be used. 1: it is complete and the lease is intact. 0:
+ * the lease has broken; the mapping must not be used any more and the file should be dropped.
  */
 int sendoff_file_use(struct sendoff_worker *worker, uint32_t file);
 
 /**
- * All files in use are no longer: a break may now discard their mappings instead of copying them,
- * and those that have been deleted are given up after some seconds, as if their lease had broken.
+ * Ends the use of all files: a break may now discard their mappings instead of copying them, and
+ * deleted files are released after some seconds, as if their lease had broken.
  */
 void sendoff_files_unuse(struct sendoff_worker *worker);
 
 /**
- * Whether the lease still stands. Unlike sendoff_file_use() it changes nothing.
+ * 1 if the lease is intact, else 0. Unlike sendoff_file_use() it changes nothing.
  */
 int sendoff_file_intact(const struct sendoff_worker *worker, uint32_t file);
 
 /**
- * Address of a counter that changes when a lease breaks or a file is given back, and in a forked
- * child. While it has the value it had before sendoff_file_intact() or sendoff_file_use() returned
- * 1, they would return 1 again; reading it takes no lock. Read it with acquire ordering
- * (__atomic_load_n()).
+ * Returns the address of a counter that changes when a lease breaks, when a file is dropped, and
+ * in a forked child. If sendoff_file_intact() or sendoff_file_use() has returned 1 and the counter
+ * still has its value from before that call, they would return 1 again; reading the counter takes
+ * no lock. Read it with acquire ordering (__atomic_load_n()).
  */
 const uint32_t *sendoff_file_epoch(void);
 
 /**
- * Gives the mapping back: the address space is PROT_NONE again. The lease ends when the front has
+ * Drops the mapping: the address space is PROT_NONE again. The lease ends when the front has
  * released the file.
  */
 void sendoff_file_drop(struct sendoff_worker *worker, uint32_t file);
 
 /**
- * Body bytes that are `len` bytes of a held file or a blob from `offset` on. Falls back to bytes
- * by itself if the lease has broken, reading them from the mapping. The range must lie inside the
- * mapping. 0, or -1 if the client has gone, or the file is not held or shorter.
+ * Writes body bytes: `len` bytes of a held file or a blob, from `offset` on. If the lease has
+ * broken, the bytes are copied from the mapping instead. The range must lie inside the mapping.
+ * Returns 0, or -1 if the client has gone, or if the file is not held or is shorter.
  */
 int sendoff_write_file(struct sendoff_worker *worker, uint32_t file, uint64_t offset, uint64_t len);
 
 /**
- * Copies `len` > 0 bytes into a blob, whose number `blob` receives. Blobs are for bytes that are
- * written repeatedly, such as constants of a program: they are stored once, in a sealed memory file
- * (memfd_create(2)) that no process can change, and then named in sendoff_write_file(). They need
- * no lease and no guard.
+ * Copies `len` > 0 bytes into a blob; `blob` receives its number. Blobs are for bytes that are
+ * written repeatedly, such as constants of a program: they are stored once, in a sealed memory
+ * file (memfd_create(2)) that no process can change, and then named in sendoff_write_file(). They
+ * need no lease and no guard.
  *
- * `contents` (may be NULL) receives the address of the copy, which stays and never changes until
- * sendoff_blob_drop(): a caller that does not know whether its bytes are still the same can
- * compare them.
+ * `contents` (may be NULL) receives the address of the copy. Address and contents do not change
+ * until sendoff_blob_drop(), so a caller can compare its bytes with the copy to find out whether
+ * they are still the same.
  *
- * 0, or -1: errno ENOSPC (more than SENDOFF_BLOBS, or SENDOFF_BLOB_BYTES in all of them), EMFILE
- * (too many held), EINVAL (nothing to copy), EOPNOTSUPP (in a forked child), others from
- * memfd_create(2), write(2) and mmap(2).
+ * Returns 0, or -1: errno ENOSPC (more than SENDOFF_BLOBS, or SENDOFF_BLOB_BYTES in all of them),
+ * EMFILE (too many held files), EINVAL (no bytes), EOPNOTSUPP (in a forked child), or an error of
+ * memfd_create(2), write(2) or mmap(2).
  */
 int sendoff_blob_store(struct sendoff_worker *worker,
                        const void *data,
@@ -412,27 +421,27 @@ int sendoff_blob_store(struct sendoff_worker *worker,
                        const void **contents);
 
 /**
- * Forgets a blob. What was written of it is sent all the same.
+ * Drops a blob. Output that names it is sent nevertheless.
  */
 void sendoff_blob_drop(struct sendoff_worker *worker, uint32_t blob);
 
 /**
  * Makes the worker of this process and opens its links to the front that announced them, which may
  * take up to a second. `announcement` is the value of the request parameter SENDOFF_CHANNEL. Call
- * it after the last fork: it starts a thread. NULL if the front cannot be reached from here, or
- * answers nothing, or a thread or descriptor could not be had (errno).
+ * it after the last fork: it starts a thread. Returns NULL (errno) if the front cannot be reached
+ * from here or does not answer, or if a thread or a descriptor cannot be created.
  */
 struct sendoff_worker *sendoff_channel_open(const char *announcement, size_t len);
 
 /**
- * Whether the front has gone. The worker must then be freed.
+ * 1 if the front has gone, else 0. The worker must be freed then.
  */
 int sendoff_channel_lost(const struct sendoff_worker *worker);
 
 /**
  * Begins a request, with its own `announcement`: files may be held and used until its end.
- * `accept` is the value of its parameter SENDOFF_ACCEPT, or NULL. 0, or -1: it is another front's,
- * or the front has gone.
+ * `accept` is the value of its parameter SENDOFF_ACCEPT, or NULL. Returns 0, or -1 if the request
+ * belongs to another front, or if the front has gone.
  */
 int sendoff_channel_begin(struct sendoff_worker *worker,
                           const char *announcement,
@@ -441,8 +450,8 @@ int sendoff_channel_begin(struct sendoff_worker *worker,
                           size_t accept_len);
 
 /**
- * Tells the front that the rest of the body comes from this worker. Once per request. 0, or -1:
- * the front has not heard it; the body must go on where it went.
+ * Tells the front that the rest of the body comes from this worker; once per request. Returns 0,
+ * or -1 if the front could not be told: the body must then continue where it began.
  */
 int sendoff_channel_claim(struct sendoff_worker *worker);
 
@@ -452,8 +461,8 @@ int sendoff_channel_claim(struct sendoff_worker *worker);
 void sendoff_channel_end(struct sendoff_worker *worker);
 
 /**
- * Makes a sender that holds at most `most` files. Call it after the last fork. It starts a thread
- * when a front first announces that it takes files.
+ * Makes a sender that holds at most `most` files. Call it after the last fork: it starts a thread
+ * when a front first announces that it accepts files.
  */
 struct sendoff_sender *sendoff_sender_new(size_t most);
 
@@ -463,22 +472,23 @@ struct sendoff_sender *sendoff_sender_new(size_t most);
 void sendoff_sender_free(struct sendoff_sender *sender);
 
 /**
- * Says once, for a worker of sendoff_worker_on(), that responses may come by sendoff_send_file():
- * a Sendoff front then announces what is needed for it. Other web servers notice nothing.
+ * Announces once, for a worker of sendoff_worker_on(), that responses may be sent by
+ * sendoff_send_file(). A Sendoff front then announces its channel with each request. Other web
+ * servers are not affected.
  */
 void sendoff_sends_files(struct sendoff_worker *worker);
 
 /**
- * A response of a worker of sendoff_worker_on(): a header block as for sendoff_write_head(), and a
- * body that is `len` bytes of the open file `fd` from `offset` on. Only sendoff_finish() may
- * follow. If the front takes files and a lease can guard this one, the file is handed over; what
- * another process writes to it later does not change the response. Otherwise it is read and sent.
- * If reading fails, or the file is too short, the connection is closed without an end of the
- * response, so that the client does not take it for a whole one; the log says why. `fd` may be
- * closed afterwards; its position is not used.
+ * Sends the response of a worker of sendoff_worker_on(): a header block as for
+ * sendoff_write_head(), and a body of `len` bytes of the open file `fd`, from `offset` on. Only
+ * sendoff_finish() may follow. If the front accepts files and a lease can guard this one, the file
+ * is handed over; a later change by another process does not change the response. Otherwise the
+ * file is read and sent. If reading fails, or the file is too short, the connection is closed
+ * without an end of the response, so that the client does not take the response as complete; the
+ * log has the reason. `fd` may be closed afterwards; its position is not used.
  *
- * 1: handed over. 0: copied (or no body was wanted). -1: the client has gone, or the connection
- * was closed; sendoff_accept() will return 0.
+ * Returns 1: handed over. 0: copied (or the response has no body). -1: the client has gone, or the
+ * connection was closed; sendoff_accept() will return 0.
  */
 int sendoff_send_file(struct sendoff_worker *worker,
                       const struct sendoff_sender *sender,

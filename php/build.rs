@@ -45,7 +45,7 @@ fn main() {
     let mut build = cc::Build::new();
     build.include("../include").std("gnu11").warnings(true).extra_warnings(true);
     for flag in include_flags().split_whitespace() {
-        // As system headers: their warnings are not ours.
+        // Include them as system headers, so that the compiler does not report their warnings.
         match flag.strip_prefix("-I") {
             Some(folder) => build.flag("-isystem").flag(folder),
             None => build.flag(flag),
@@ -55,8 +55,9 @@ fn main() {
         build.file(format!("src/{source}.c"));
     }
     build.compile("sendoff_php_sapi");
-    // Debian's libraries of all versions call themselves libphp.so (SONAME); which file is linked decides nothing at the start, so
-    // `check_version()` in src/engine.rs does.
+    // Debian's libraries of all PHP versions have the same SONAME, libphp.so, so the library that
+    // is linked here may differ from the one at run time. `is_right_library()` in src/sapi.c checks
+    // the version at the start.
     println!("cargo::rustc-link-lib=php");
     println!("cargo::rerun-if-changed=src");
     println!("cargo::rerun-if-changed=../include");
@@ -66,9 +67,9 @@ fn main() {
 /// As in `tests/build.rs`: `#[cfg_attr(not(root), ignore = "needs root: ...")]`.
 fn tell_tests_about_root() {
     println!("cargo::rustc-check-cfg=cfg(root)");
-    // sudo and su change it.
+    // sudo and su change HOME.
     println!("cargo::rerun-if-env-changed=HOME");
-    // The owner of this process.
+    // /proc/self belongs to the user of this process.
     if std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
         println!("cargo::rustc-cfg=root");
     }

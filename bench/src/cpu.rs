@@ -1,7 +1,8 @@
 //! CPU time of a tree of server processes, from /proc.
 //!
-//! The time of running threads comes from `schedstat` (nanoseconds), that of ended processes from their parent's time of waited-for
-//! children (clock ticks), so a worker that was replaced during a run is still counted.
+//! The time of running threads comes from `schedstat` (nanoseconds), the time of ended processes
+//! from their parent's time of waited-for children (clock ticks), so a worker that was replaced
+//! during a run is still counted.
 
 use anyhow::{Context, Result};
 use std::collections::HashMap;
@@ -34,21 +35,22 @@ impl Sub for CpuTime {
     }
 }
 
-/// One process and what it does.
+/// One process and its role.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
     pub(crate) role: Role,
 }
 
-/// `roots` and everything below them. A process is a worker if it or one of its ancestors runs an application.
+/// `roots` and everything below them. A process is a worker if it or one of its ancestors runs an
+/// application.
 pub(crate) fn tree(roots: &[u32]) -> Result<Vec<Process>> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for entry in fs::read_dir("/proc").context("/proc is not readable")? {
         let Some(pid) = entry?.file_name().to_str().and_then(|n| n.parse().ok()) else {
             continue;
         };
-        // A process may end meanwhile; then it has no children either.
+        // A process may end meanwhile; it then has no children either.
         if let Some(stat) = Stat::read(pid) {
             children.entry(stat.parent).or_default().push(pid);
         }
@@ -95,7 +97,7 @@ fn runs_an_application(pid: u32) -> bool {
         })
 }
 
-/// `None` where the kernel keeps no schedstat.
+/// CPU time of a process's threads; `None` if the kernel keeps no schedstat.
 fn threads(pid: u32) -> Option<Duration> {
     let mut nanos = 0_u64;
     for task in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
@@ -122,7 +124,8 @@ impl Stat {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        // The name in parentheses may itself contain spaces and parentheses; the fields after it start with the third.
+        // The name in parentheses may itself contain spaces and parentheses; the fields after it
+        // start with the third.
         let after_name = &text[text.rfind(')')? + 1..];
         let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
         let number = |field: usize| fields.get(field - 3)?.parse::<u32>().ok();

@@ -1,5 +1,6 @@
-//! The figures that are published: `--save FILE` writes what was measured, `make figures` writes the README's table, that of
-//! docs/tuning.md and those of the example site from `bench/figures.json`. No figure of theirs is written by hand.
+//! The published figures: `--save FILE` writes the measured values, and `make figures` writes the
+//! tables of the README, of docs/tuning.md and of the example site from `bench/figures.json`. No
+//! figure in them is written by hand.
 
 use crate::measure::{Measured, Plan, Sample};
 use crate::report::SENDOFF;
@@ -7,10 +8,10 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Servers that the tables compare with, in the order of their columns.
+/// Servers in the tables, in the order of the columns.
 const PEERS: [&str; 4] = ["nginx+fpm-debian", "nginx+fpm-tuned", "lighttpd+fpm", "apache+mod_php"];
 
-/// Workloads that the tables show, in their order.
+/// Workloads in the tables, in the order of the rows.
 const WORKLOADS: [&str; 20] = [
     "hello",
     "file-10k",
@@ -43,7 +44,7 @@ struct Figures {
     workloads: Vec<Row>,
 }
 
-/// What the figures depend on.
+/// Conditions of the measurement.
 #[derive(Debug, Deserialize, Serialize)]
 struct Conditions {
     date: String,
@@ -64,16 +65,18 @@ struct Row {
 
 #[derive(Debug, Deserialize, Serialize)]
 struct Compared {
-    /// Requests per second of Sendoff divided by those of the other server, within a round: median of the rounds.
+    /// Requests per second of Sendoff divided by the other server's, within a round: median of the
+    /// rounds.
     ratio: f64,
     /// CPU time of the other server per response, in µs: median of the rounds.
     us: f64,
 }
 
-/// Writes what the published tables need.
+/// Writes the values for the published tables.
 ///
 /// # Errors
-/// A server or a workload of theirs was not measured or has failed, or the file cannot be written.
+/// A server or a workload of the tables was not measured or has failed, or the file cannot be
+/// written.
 pub(crate) fn save(
     path: &Path,
     names: &[String],
@@ -130,7 +133,7 @@ pub(crate) fn save(
 }
 
 impl Figures {
-    /// As JSON with a line for each workload, so that changes are seen one by one.
+    /// JSON with one line per workload, so that changes are visible line by line.
     fn text(&self) -> Result<String> {
         let conditions = serde_json::to_string_pretty(&self.conditions)?.replace('\n', "\n  ");
         let peers = serde_json::to_string(&self.peers)?.replace(',', ", ");
@@ -148,7 +151,7 @@ mod tests {
     use std::fmt::Write;
     use std::fs;
 
-    /// How the tables name the workloads.
+    /// Labels of the workloads in the tables.
     const LABELS: [(&str, &str); WORKLOADS.len()] = [
         ("hello", "`echo \"hello\"`"),
         ("file-10k", "`echo file_get_contents()`, 10 KB"),
@@ -172,7 +175,7 @@ mod tests {
         ("static-1m", "a static file, 1 MB"),
     ];
 
-    /// What docs/tuning.md refers to.
+    /// Workloads in docs/tuning.md.
     const TUNING: [&str; 5] = ["hello", "file-1m", "readfile-1m", "generated-1m", "static-1m"];
 
     const BEGIN: &str = "<!-- Written by `make figures` from bench/figures.json. -->\n";
@@ -187,7 +190,7 @@ mod tests {
         serde_json::from_str(&text).expect("figures as --save writes them")
     }
 
-    /// 44604 becomes "44,604".
+    /// Formats a number with separators: 44604 becomes "44,604".
     fn grouped(number: f64) -> String {
         let digits = format!("{number:.0}");
         let mut text = String::new();
@@ -241,7 +244,7 @@ mod tests {
             text + "\n" + &self.conditions() + "\n"
         }
 
-        /// What the example site includes.
+        /// The file that the example site includes.
         fn php(&self) -> String {
             let mut text = "<?php\n// CPU time of the whole server side for one response, in µs: nginx + php-fpm, tuned, and Sendoff.\n// Written by `make figures` from bench/figures.json.\n\nreturn [\n".to_owned();
             let _infallible = writeln!(text, "    'conditions' => '{}',", self.conditions());
@@ -252,7 +255,7 @@ mod tests {
             text + "];\n"
         }
 
-        /// Each file that holds figures, as it should be.
+        /// Each file that contains figures, with its expected contents.
         fn files(&self) -> Vec<(&'static str, String)> {
             let with = |path: &str, block: &str| {
                 let text = fs::read_to_string(root().join(path)).expect(path);
@@ -286,7 +289,7 @@ mod tests {
         assert_eq!(again["conditions"], text["conditions"]);
     }
 
-    /// Times that are written by hand contradict the table sooner or later.
+    /// Times that are written by hand sooner or later contradict the table.
     #[test]
     fn the_readme_and_the_example_site_have_no_other_times() {
         let readme = fs::read_to_string(root().join("README.md")).expect("README.md");

@@ -1,17 +1,18 @@
 //! Response framing, without I/O: bytes come in, body pieces go out (RFC 9112 §6 and §7).
 //!
-//! The load generator may drop body bytes in the kernel instead of reading them. [`Decoder::skippable`] says how many of the
-//! next bytes are certainly body, so chunk headers are always parsed and the length is always known.
+//! The load generator may drop body bytes in the kernel instead of reading them.
+//! [`Decoder::skippable`] tells how many of the next bytes are certainly body, so chunk headers are
+//! always parsed and the length is always known.
 
 use std::fmt;
 
-/// The longest response head that is accepted; the measured servers send about 300 bytes.
+/// Maximum length of a response head in bytes; the measured servers send about 300 bytes.
 const MAX_HEAD: usize = 16 * 1024;
-/// Longest chunk-size or trailer line accepted.
+/// Maximum length of a chunk-size or trailer line in bytes.
 const MAX_LINE: usize = 1024;
 const MAX_FIELDS: usize = 64;
 
-/// Why a byte stream is not the response that was asked for.
+/// The reason why a byte stream is not the expected response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FramingError {
     /// The head is not HTTP/1.x.
@@ -79,7 +80,7 @@ impl Decoder {
         self.state == State::Done
     }
 
-    /// Whether the head is not complete yet.
+    /// True if the head is incomplete.
     pub(crate) fn in_head(&self) -> bool {
         self.state == State::Head
     }
@@ -89,17 +90,17 @@ impl Decoder {
         self.status
     }
 
-    /// Whether the connection may carry another request after this response.
+    /// True if the connection may carry another request after this response.
     pub(crate) fn keep_alive(&self) -> bool {
         self.keep_alive
     }
 
-    /// Body bytes seen or skipped so far.
+    /// Number of body bytes seen or skipped so far.
     pub(crate) fn body_len(&self) -> u64 {
         self.body_len
     }
 
-    /// How many of the next bytes are certainly body.
+    /// Number of the next bytes that are certainly body.
     pub(crate) fn skippable(&self) -> u64 {
         match self.state {
             State::Sized { left } | State::ChunkData { left } => left,
@@ -108,13 +109,15 @@ impl Decoder {
         }
     }
 
-    /// Notes that `n` body bytes were dropped unread; `n` must not exceed [`skippable`](Self::skippable).
+    /// Records that `n` body bytes were dropped unread; `n` must not exceed
+    /// [`skippable`](Self::skippable).
     pub(crate) fn skip(&mut self, n: u64) {
         self.body_len += n;
         self.advance_body(n);
     }
 
-    /// The peer closed the connection: the end of a body without a length, a broken response otherwise.
+    /// Handles the end of the connection: it ends a body without a length, and is an error
+    /// otherwise.
     pub(crate) fn end_of_stream(&mut self) -> Result<(), FramingError> {
         match self.state {
             State::UntilClose | State::Done => {
@@ -167,7 +170,7 @@ impl Decoder {
         }
     }
 
-    /// Takes head bytes; returns what follows the head.
+    /// Reads bytes of the head; returns the rest.
     fn head<'a>(&mut self, input: &'a [u8]) -> Result<&'a [u8], FramingError> {
         if self.pending.is_empty()
             && let Some(end) = memchr::memmem::find(input, b"\r\n\r\n")
@@ -236,7 +239,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Takes bytes up to a line end and acts on the line; returns what follows it.
+    /// Reads bytes up to a line end and handles the line; returns the rest.
     fn line<'a>(&mut self, input: &'a [u8]) -> Result<&'a [u8], FramingError> {
         let end = memchr::memchr(b'\n', input);
         let (part, rest) = input.split_at(end.map_or(input.len(), |at| at + 1));

@@ -1,8 +1,9 @@
 //! The load generator: a closed loop over keep-alive connections, on one thread.
 //!
-//! It shares the machine with the servers, so it uses little CPU time: bodies that are not compared are dropped in the
-//! kernel (`MSG_TRUNC`, tcp(7)), but every status, length and chunk header is checked. The first response on each
-//! connection and a random one in a hundred later ones are compared byte by byte.
+//! It shares the machine with the servers, so it uses little CPU time: bodies that are not compared
+//! are dropped in the kernel (`MSG_TRUNC`, tcp(7)), but every status, length and chunk header is
+//! checked. The first response on each connection and a random one in a hundred later ones are
+//! compared byte by byte.
 
 use crate::http::Decoder;
 use anyhow::{Context, Result, bail};
@@ -18,8 +19,8 @@ use std::time::{Duration, Instant};
 const COMPARE_ONE_IN: u32 = 100;
 /// Read size where a head is expected: small, so that few body bytes are copied with it.
 const HEAD_READ: usize = 2 * 1024;
-/// From this many bytes on, a separate call that drops them costs less than copying them. nginx sends chunks of about
-/// 10 KB; one read for many of them is cheaper than two calls for each.
+/// From this many bytes on, a separate call that drops them costs less than copying them. nginx
+/// sends chunks of about 10 KB; one read for many of them is cheaper than two calls for each.
 const DISCARD_FROM: u64 = 64 * 1024;
 /// Room for one read or one discard.
 const BUFFER: usize = 1024 * 1024;
@@ -28,7 +29,7 @@ const STALL: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// A run ends after this many wrong responses.
 const MAX_ERRORS: u64 = 100;
 
-/// When to stop sending requests; responses to earlier ones are still awaited.
+/// The time to stop sending requests; responses to earlier ones are still awaited.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     Time(Duration),
@@ -43,14 +44,14 @@ pub(crate) struct Outcome {
     /// Responses that were wrong or never came.
     pub(crate) errors: u64,
     pub(crate) first_error: Option<String>,
-    /// From the first request to the last response.
+    /// Time from the first request to the last response.
     pub(crate) elapsed: Duration,
     /// The generator's own CPU time.
     pub(crate) client_cpu: Duration,
 }
 
 impl Outcome {
-    /// The outcome, if every response was right.
+    /// The outcome, or an error if a response was wrong.
     pub(crate) fn flawless(self) -> Result<Self> {
         match (self.first_error, self.errors, self.responses) {
             (Some(first), errors, _) => bail!("{errors} wrong responses, the first: {first}"),
@@ -60,7 +61,7 @@ impl Outcome {
     }
 }
 
-/// What to ask, and the right answer.
+/// The request and the right answer.
 #[derive(Debug)]
 pub(crate) struct Target<'a> {
     pub(crate) addr: SocketAddr,
@@ -76,14 +77,14 @@ pub(crate) struct Client<'a> {
     connections: Vec<Connection>,
     buffer: Vec<u8>,
     random: fastrand::Rng,
-    /// Copy every byte out, as a browser would, instead of discarding.
+    /// Copy every byte out, as a browser does, instead of discarding.
     read_all: bool,
 }
 
 struct Connection {
     stream: TcpStream,
     decoder: Decoder,
-    /// Whether this response is compared; `mismatch` is then its first wrong byte.
+    /// True if this response is compared; `mismatch` then receives its first wrong byte.
     compare: bool,
     mismatch: Option<usize>,
     waiting: bool,
@@ -117,7 +118,8 @@ impl<'a> Client<'a> {
         Ok(client)
     }
 
-    /// Keeps one request outstanding on each connection until the limit, then awaits the last responses.
+    /// Keeps one request outstanding on each connection until the limit, then waits for the last
+    /// responses.
     pub(crate) fn run(&mut self, limit: Limit) -> Result<Outcome> {
         let cpu_before = thread_cpu();
         let started = Instant::now();
@@ -190,7 +192,8 @@ impl<'a> Client<'a> {
                 tally.outstanding += 1;
                 Ok(())
             }
-            // The socket is empty between requests: a short write means a broken kernel or peer, not a full buffer.
+            // The socket is empty between requests: a short write means a broken kernel or peer,
+            // not a full buffer.
             Ok(n) => bail!("only {n} bytes of a request were sent"),
             Err(error) => {
                 tally.error(&format!("a request could not be sent: {error}"));
@@ -236,7 +239,7 @@ impl<'a> Client<'a> {
         self.ask(index, tally)
     }
 
-    /// Reads or discards what has arrived, until the socket is empty or the response complete.
+    /// Reads or discards the received bytes, until the socket is empty or the response complete.
     fn receive(&mut self, index: usize) -> Result<Progress> {
         let connection = &mut self.connections[index];
         let copy_out = connection.compare || self.read_all;
@@ -292,7 +295,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the complete response is the right one.
+    /// Returns an error unless the complete response is the right one.
     fn judge(&self, expected: &[u8]) -> Result<(), String> {
         if self.decoder.status() != 200 {
             return Err(format!("status {}", self.decoder.status()));

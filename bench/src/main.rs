@@ -1,4 +1,4 @@
-//! Measures sendoff against the servers people run today; see `--help`.
+//! Measures sendoff against widely used servers; see `--help`.
 
 mod cpu;
 mod figures;
@@ -24,8 +24,9 @@ use std::time::Duration;
 
 /// Measures sendoff against nginx + php-fpm, byte-checked, paired round by round.
 ///
-/// Starts every server itself, with 4 PHP workers each, on free ports of 127.0.0.1. Prints Markdown.
-/// The exit code tells whether every response was right, not whether the targets were met.
+/// Starts every server itself, with 4 PHP workers each, on free ports of 127.0.0.1. Prints
+/// Markdown. The exit code tells whether every response was right, not whether the targets were
+/// met.
 #[derive(Debug, Parser)]
 struct Options {
     /// Seconds of each run (a fifth more before it warms the server up)
@@ -37,29 +38,33 @@ struct Options {
     /// Only workloads whose name contains this
     #[arg(long, value_name = "PATTERN")]
     only: Option<String>,
-    /// Generated bodies over each delivery mode, against relay, instead of the servers against each other
+    /// Compare the delivery modes with relay for generated bodies, instead of comparing servers
     #[arg(long, value_name = "APPLICATION")]
     thesis: Option<Thesis>,
-    /// nginx, HAProxy and Sendoff as HTTP proxies in front of an nginx that serves files, over kept connections; only the proxies are measured
+    /// Compare nginx, HAProxy and Sendoff as HTTP proxies in front of an nginx that serves files,
+    /// over kept connections; only the proxies are measured
     #[arg(long, conflicts_with = "thesis")]
     proxy: bool,
     /// Run everything on this many CPUs
     #[arg(long, value_name = "N")]
     cpus: Option<usize>,
-    /// Only these servers (nginx+fpm, sendoff, nginx+fpm-keepalive, nginx+fpm-debian, nginx+fpm-tuned, lighttpd+fpm, apache+mod_php; with --thesis base_uds, sharedmem, passfd, auto,
-    /// fcgi_inet, stock_uds; with --proxy nginx, haproxy, sendoff); the first that is left is the reference
+    /// Only these servers (nginx+fpm, sendoff, nginx+fpm-keepalive, nginx+fpm-debian,
+    /// nginx+fpm-tuned, lighttpd+fpm, apache+mod_php; with --thesis base_uds, sharedmem, passfd,
+    /// auto, fcgi_inet, stock_uds; with --proxy nginx, haproxy, sendoff); the first selected one is
+    /// the reference
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     peers: Vec<String>,
-    /// Write the report to this file, too
+    /// Also write the report to this file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Write the medians that the README, docs/tuning.md and the example site publish to this file: bench/figures.json, for `make figures`
+    /// Write the medians that the README, docs/tuning.md and the example site publish to this file:
+    /// bench/figures.json, for `make figures`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["thesis", "proxy", "strace", "profile"])]
     save: Option<PathBuf>,
     /// Keep-alive connections of the client
     #[arg(long, default_value_t = 32)]
     connections: usize,
-    /// Read every byte as a browser would, instead of discarding most bodies in the kernel
+    /// Read every byte, as browsers do, instead of discarding most bodies in the kernel
     #[arg(long)]
     read_all: bool,
     /// Count system calls per response instead of measuring time
@@ -76,7 +81,7 @@ struct Options {
     sendoff_arg: Vec<String>,
 }
 
-/// Who makes the bodies of `--thesis`.
+/// The application that generates the bodies for `--thesis`.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Thesis {
     /// A FastCGI program in C that links libfcgi
@@ -117,7 +122,7 @@ impl Options {
         Ok(chosen)
     }
 
-    /// Every server we know, in the order of the report; the first is the reference.
+    /// Every known server, in the order of the report; the first is the reference.
     fn peers(&self) -> Result<Vec<Box<dyn Peer>>> {
         let binary = match &self.sendoff {
             Some(path) => path.clone(),
@@ -151,7 +156,7 @@ impl Options {
     }
 }
 
-/// Sendoff with each delivery mode, under the names of the thesis; the reference first.
+/// Sendoff in each delivery mode, under the names of the thesis; the reference first.
 fn modes(sendoff: &Sendoff, application: Thesis) -> Vec<Box<dyn Peer>> {
     let in_mode = |name, mode: &str| {
         let extra_args = [&sendoff.extra_args[..], &[format!("--delivery={mode}")]].concat();
@@ -176,7 +181,7 @@ fn modes(sendoff: &Sendoff, application: Thesis) -> Vec<Box<dyn Peer>> {
     }
 }
 
-/// Leaves this process, and the servers it starts, `count` of its CPUs.
+/// Restricts this process, and the servers it starts, to `count` of its CPUs.
 fn restrict_cpus(count: usize) -> Result<()> {
     let allowed = rustix::thread::sched_getaffinity(None)?;
     let mut fewer = rustix::thread::CpuSet::new();
@@ -201,7 +206,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether no run failed.
+/// Runs the benchmark. Returns true if no run failed.
 fn run(options: &Options) -> Result<bool> {
     let plan = options.plan()?;
     let workloads = options.workloads()?;
@@ -209,7 +214,7 @@ fn run(options: &Options) -> Result<bool> {
         restrict_cpus(count)?;
     }
     let dir = tempfile::Builder::new().prefix("sendoff-bench.").tempdir()?;
-    // The servers' workers may be another user and have to get through to the site.
+    // The servers' workers may run as another user and must be able to reach the site.
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
     let site = Site::create(dir.path(), Account::for_servers()?, &workloads)?;
 
@@ -265,7 +270,7 @@ fn measure_all(
     measured
 }
 
-/// The tables, and whether no run failed.
+/// The tables, and true if no run failed.
 fn report_all(names: &[String], measured: &[Measured]) -> (String, bool) {
     let mut sections: Vec<String> =
         (1..names.len()).map(|index| report::table(names, index, measured)).collect();

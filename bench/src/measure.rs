@@ -1,5 +1,6 @@
-//! Paired measurement: within a round every server runs the same workload for the same time, one after the other, so that
-//! other load on the machine affects all of them alike. Only ratios within a round are compared.
+//! Paired measurement: within a round every server runs the same workload for the same time, one
+//! after the other, so that other load on the machine affects all of them in the same way. Only
+//! ratios within a round are compared.
 
 use crate::cpu;
 use crate::load::{Client, Limit, Outcome, Target};
@@ -9,13 +10,13 @@ use crate::stats::Spread;
 use anyhow::Result;
 use std::time::Duration;
 
-/// A server that runs, with the title of its columns.
+/// A running server, with the title of its columns.
 pub(crate) struct Contestant {
     pub(crate) name: String,
     pub(crate) running: Running,
 }
 
-/// How to measure.
+/// The parameters of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) rounds: usize,
@@ -59,7 +60,8 @@ impl Series {
         Spread::of(self.samples.iter().flatten().map(value))
     }
 
-    /// Median and spread of `value` of this series divided by that of `reference` in the same round.
+    /// Median and spread of the ratio of `value` in this series to `value` in `reference`, within
+    /// each round.
     pub(crate) fn ratio(&self, reference: &Self, value: impl Fn(&Sample) -> f64) -> Option<Spread> {
         if !self.failures.is_empty() || !reference.failures.is_empty() {
             return None;
@@ -93,7 +95,7 @@ pub(crate) fn measure(
         }
         for index in order {
             if !series[index].failures.is_empty() {
-                // Not tried again after a failure: a server that hangs would cost a long wait each time.
+                // Not repeated after a failure: a hanging server would cost a long wait each time.
                 continue;
             }
             let contestant = &contestants[index];

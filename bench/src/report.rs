@@ -1,4 +1,5 @@
-//! The Markdown report: facts of the machine, then one table for each server against the reference, the first one.
+//! The Markdown report: facts about the machine, then one table for each server against the
+//! reference, which is the first server.
 
 use crate::measure::{Measured, Plan, Sample, Series};
 use crate::site::Target;
@@ -7,7 +8,7 @@ use std::fmt::Write;
 use std::fs;
 use std::thread::available_parallelism;
 
-/// The kernel, the processors, and how TCP paces what it sends.
+/// The kernel, the processors, and TCP's pacing of output.
 pub(crate) fn machine() -> String {
     let proc = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpu_info = proc("/proc/cpuinfo");
@@ -22,7 +23,7 @@ pub(crate) fn machine() -> String {
     format!("Linux {}, {cores} cores ({model}), TCP {congestion}", kernel.trim())
 }
 
-/// What a reader needs in order to judge, or reproduce, the numbers.
+/// Information to judge and reproduce the numbers.
 pub(crate) fn header(versions: &[(String, String)], plan: Plan) -> String {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split_ascii_whitespace().next().unwrap_or("unknown");
@@ -107,7 +108,8 @@ pub(crate) fn single(names: &[String], measured: &[Measured]) -> String {
     text
 }
 
-/// The load generator's own CPU time, which lowers every server's requests/s, because they share the machine.
+/// The load generator's own CPU time. It lowers every server's requests/s, because they share the
+/// machine.
 pub(crate) fn client_table(names: &[String], measured: &[Measured]) -> String {
     let mut text = "## CPU µs of the client per response\n\n".to_owned();
     let title = |first: &str| -> Vec<String> {
@@ -126,7 +128,7 @@ pub(crate) fn client_table(names: &[String], measured: &[Measured]) -> String {
     text
 }
 
-/// Every failed run with its reason; empty if there was none.
+/// Every failed run with its reason; empty if there is none.
 pub(crate) fn failures(names: &[String], measured: &[Measured]) -> String {
     let mut text = String::new();
     for one in measured {
@@ -142,7 +144,7 @@ pub(crate) fn failures(names: &[String], measured: &[Measured]) -> String {
     format!("## Failed runs\n\n{text}")
 }
 
-/// The name of the server whose targets the workload table holds.
+/// The name of the server for which the workload table has targets.
 pub(crate) const SENDOFF: &str = "sendoff";
 
 pub(crate) fn row(text: &mut String, cells: &[String]) {

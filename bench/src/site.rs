@@ -8,13 +8,13 @@ use std::time::{Duration, SystemTime};
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
-/// The age of the site's files: opcache does not keep scripts that changed within the last seconds.
+/// Age of the site's files: opcache does not keep scripts that changed within the last seconds.
 const AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// The line that generated bodies repeat.
 const LINE: &str = "sixty-three bytes and a line feed are what this line is made of\n";
 
-/// The page a workload asks for.
+/// The page of a workload.
 #[derive(Clone, Copy, Debug)]
 enum Page {
     /// A script that prints "hello".
@@ -29,9 +29,10 @@ enum Page {
     Passthru(usize),
     /// A file of this many bytes read and printed in pieces of 8 KiB.
     Loop(usize),
-    /// The same as Symfony's BinaryFileResponse does it, in pieces of 16 KiB.
+    /// The same with the loop of Symfony's BinaryFileResponse, in pieces of 16 KiB.
     Symfony(usize),
-    /// A file of this many bytes that the worker writes to before it prints it, so that the snapshot guard has to act each time.
+    /// A file of this many bytes that the worker writes to before it prints it, so that the
+    /// snapshot guard must act each time.
     Changing(usize),
     /// This many bytes that the script generates.
     Generated(usize),
@@ -49,7 +50,7 @@ enum Page {
     Static(usize),
 }
 
-/// What a script does with a file that it reads and does not print.
+/// The use that a script makes of a file that it reads and does not print.
 #[derive(Clone, Copy, Debug)]
 enum Look {
     Md5,
@@ -64,7 +65,8 @@ pub(crate) enum Target {
     Both(f64),
     /// At least this factor in CPU time saved per response.
     Cpu(f64),
-    /// At least this factor in the workers' CPU time saved per response: the cost of a download for the application.
+    /// At least this factor in the workers' CPU time saved per response: the cost of a download for
+    /// the application.
     Worker(f64),
 }
 
@@ -120,7 +122,8 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     workload("static-1m", Page::Static(MIB), both(1.0)),
 ];
 
-/// Files of another server, passed on: nginx and HAProxy beside Sendoff. The target is relative to nginx.
+/// Files of another server, through nginx, HAProxy and Sendoff as proxies. The target is relative
+/// to nginx.
 pub(crate) const PROXIED: &[Workload] = &[
     workload("proxied-1k", Page::Static(KIB), both(1.0)),
     workload("proxied-10k", Page::Static(10 * KIB), both(1.0)),
@@ -160,7 +163,8 @@ impl Workload {
         }
     }
 
-    /// The most connections that request it at a time. nginx writes to disk what a client has not taken yet.
+    /// Maximum number of connections that request it at a time. nginx writes data that a client has
+    /// not accepted yet to disk.
     pub(crate) fn connections(&self) -> usize {
         match self.page {
             Page::Readfile(size) | Page::Loop(size) if size > 10 * MIB => 4,
@@ -168,7 +172,7 @@ impl Workload {
         }
     }
 
-    /// The exact body a server must answer with.
+    /// The exact body of a right answer.
     pub(crate) fn body(&self) -> Vec<u8> {
         match self.page {
             Page::Hello => b"hello".to_vec(),
@@ -241,7 +245,7 @@ impl Workload {
                 path(size, 'a')
             ),
             Page::Generated(size) => {
-                // opcache would fold two literals into one constant.
+                // opcache would combine two literals into one constant.
                 format!(
                     "echo str_repeat(\"{}\", (int) ($_GET['lines'] ?? {}));",
                     LINE.escape_default(),
@@ -260,7 +264,7 @@ impl Workload {
                 )
             }
             Page::Include(size) => format!("include {};", path(size, 'a')),
-            // Must be at the end of the file: everything behind it is text.
+            // Must be at the end of the file: all following bytes are text.
             Page::Html(size) => {
                 let text = String::from_utf8_lossy(&text(size, 'a')).into_owned();
                 return Some(format!("<?php\n?>\n{text}"));
@@ -275,8 +279,8 @@ fn file_name(size: usize, which: char) -> String {
     format!("data/{size}-{which}.txt")
 }
 
-/// Text that does not compress well, the same in every run. It repeats only after more than a megabyte, so no two memory pages
-/// of a file are equal.
+/// Text that does not compress well, the same in every run. Its period is more than a megabyte, so
+/// no two memory pages of a file are equal.
 fn text(size: usize, which: char) -> Vec<u8> {
     const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ 0123456789\n";
     const PERIOD: usize = MIB + 31;
@@ -295,7 +299,8 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Debian's web user, if the benchmark runs as root; otherwise `None`, and the servers run as the same user.
+    /// Debian's web user, if the benchmark runs as root; otherwise `None`: the servers then run as
+    /// the same user.
     pub(crate) fn for_servers() -> Result<Option<Self>> {
         if !rustix::process::geteuid().is_root() {
             return Ok(None);

@@ -1,4 +1,5 @@
-//! Medians and spreads. The machine's noise is far from normal, so means and deviations would mislead.
+//! Medians and spreads. The machine's noise is far from normal, so means and deviations would
+//! mislead.
 
 /// A median with the smallest and largest value it came from.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -9,7 +10,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// `None` for no values.
+    /// The spread of these values; `None` if there are none.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);

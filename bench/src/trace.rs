@@ -1,4 +1,4 @@
-//! Where the time goes: system calls per response (strace) and the hottest functions (perf) of each server.
+//! Profiles of each server: system calls per response (strace) and the hottest functions (perf).
 //!
 //! strace slows the traced process down considerably, so only the counts are meaningful.
 
@@ -15,9 +15,9 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Responses that are traced.
+/// Number of traced responses.
 const TRACED: u64 = 1000;
-/// Functions listed for each server.
+/// Maximum number of functions listed for each server.
 const HOTTEST: usize = 25;
 
 /// System calls per response, by name.
@@ -130,7 +130,7 @@ fn role_pids(processes: &[Process], role: Option<Role>) -> Vec<String> {
     pids.map(|p| p.pid.to_string()).collect()
 }
 
-/// Ends a tracer by SIGINT, at which it writes its results.
+/// Ends a tracer by SIGINT, which makes it write its results.
 fn interrupt(tracer: &mut Child) -> Result<()> {
     let pid = i32::try_from(tracer.id()).ok().and_then(Pid::from_raw);
     kill_process(pid.context("no process number")?, Signal::INT)?;
@@ -210,7 +210,7 @@ pub(crate) fn profile(
     Ok(text)
 }
 
-/// The part of the samples, in per cent, that fell into functions which copy bytes.
+/// The share of the samples, in per cent, in functions that copy bytes.
 fn copy_share(report: &[&str]) -> f64 {
     const COPYING: [&str; 6] =
         ["_copy_from_iter", "_copy_to_iter", "copy_user", "rep_movs", "memcpy", "memmove"];

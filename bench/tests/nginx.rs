@@ -1,4 +1,4 @@
-//! The whole program on real servers: a short round against nginx + php-fpm alone.
+//! Tests the whole program with real servers: a short round against nginx + php-fpm only.
 
 use std::path::Path;
 use std::process::Command;
@@ -38,7 +38,8 @@ fn one_short_round_against_nginx() {
     }
 }
 
-/// A row without failures compares two servers: a name, two rates, a ratio, two CPU times, a ratio, no target.
+/// A row without failures compares two servers: a name, two rates, a ratio, two CPU times, a ratio,
+/// no target.
 fn assert_compares(report: &str, name: &str) {
     let row = report
         .lines()

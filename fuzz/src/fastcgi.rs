@@ -1,4 +1,5 @@
-//! However a stream of records is cut, the same records come out; streams may come in other pieces.
+//! The promise: a stream of records gives the same records however it is cut; only stream data may
+//! arrive in other pieces.
 
 use bytes::BytesMut;
 use sendoff_fastcgi::record::{BeginRequest, Header, Kind};
@@ -28,10 +29,10 @@ fn join(parts: &mut Vec<Part>, part: Part) {
     parts.push(part);
 }
 
-/// Expects it of a stream, which follows the size of its pieces.
+/// Checks the promise for a stream, which follows the size of its pieces.
 ///
 /// # Panics
-/// If it is not so.
+/// The promise is broken.
 pub fn check(input: &[u8]) {
     let Some((&size, wire)) = input.split_first() else { return };
     let whole = read(std::iter::once(wire));
@@ -42,7 +43,7 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// Streams that are worth changing.
+/// Streams to start from.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let record = |kind: Kind, content: &[u8]| {
@@ -62,7 +63,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     streams.map(|stream| [&[5][..], &stream].concat()).to_vec()
 }
 
-/// What streams are made of.
+/// Strings that streams are likely to contain.
 pub const WORDS: &[&[u8]] = &[
     b"\x01\x06\x00\x01\x00\x00\x00\x00",
     b"\x01\x05\x00\x01",

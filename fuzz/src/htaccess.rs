@@ -1,5 +1,5 @@
-//! Whatever a `.htaccess` file and a request say, evaluation ends, the response's fields are well-formed, and a file with a
-//! requirement that is not understood lets nothing out.
+//! The promise: for every `.htaccess` file and request the evaluation ends, the response's fields
+//! are well-formed, and a file with an unknown requirement denies everything.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -98,10 +98,10 @@ fn outcome(rules: &[u8], below: &[u8], target: &[u8]) -> (Outcome, Head) {
     (outcome, head)
 }
 
-/// Expects it of a file, one for a folder below, and a target, with zeros between them.
+/// Checks the promise for a file, a file of a subfolder, and a target, separated by zeros.
 ///
 /// # Panics
-/// If it is not so.
+/// The promise is broken.
 pub fn check(input: &[u8]) {
     let mut parts = input.splitn(3, |byte| *byte == 0);
     let (rules, below) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -128,7 +128,7 @@ pub fn check(input: &[u8]) {
     assert!(matches!(found.answer, Answer::Refuse { .. }), "{:?}", found.answer);
 }
 
-/// Files that are worth changing.
+/// Files to start from.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let files: [&[u8]; 6] = [
@@ -148,7 +148,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     files.map(<[u8]>::to_vec).to_vec()
 }
 
-/// What files are made of.
+/// Strings that files are likely to contain.
 pub const WORDS: &[&[u8]] = &[
     b"\n",
     b"\0",

@@ -1,4 +1,5 @@
-//! However a stream of requests is cut, the same heads and bodies come out, or the same refusal.
+//! The promise: a stream of requests gives the same heads and bodies, or the same refusal, however
+//! it is cut.
 
 use bytes::BytesMut;
 use sendoff_http1::{BodyDecoder, Decoded, HeadDecoder, Limits, RequestError};
@@ -47,13 +48,13 @@ fn read_into<'a>(
     Ok(buf.to_vec())
 }
 
-/// Expects it of a stream, which follows the size of its pieces.
+/// Checks the promise for a stream, which follows the size of its pieces.
 ///
 /// # Panics
-/// If it is not so.
+/// The promise is broken.
 pub fn check(input: &[u8]) {
     let Some((&size, wire)) = input.split_first() else { return };
-    // Which of two refusals comes first, and how much of a body came before it, may depend on the cuts.
+    // The cuts may decide which of two refusals comes first, and how much of a body precedes it.
     let (whole, rest) = read(std::iter::once(wire));
     let (cut, cut_rest) = read(wire.chunks(usize::from(size).max(1)));
     assert_eq!(rest.is_ok(), cut_rest.is_ok());
@@ -62,7 +63,7 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// Streams that are worth changing.
+/// Streams to start from.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let streams: [&[u8]; 5] = [
@@ -76,7 +77,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     streams.map(<[u8]>::to_vec).to_vec()
 }
 
-/// What streams are made of.
+/// Strings that streams are likely to contain.
 pub const WORDS: &[&[u8]] = &[
     b"\r\n",
     b"\r\n\r\n",

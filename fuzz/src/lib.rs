@@ -1,7 +1,8 @@
-//! Codecs against arbitrary bytes. Each target is a function from bytes to nothing, which panics if a promise is broken.
+//! Tests codecs with arbitrary bytes. Each target is a function of bytes that panics if a promise
+//! is broken.
 //!
-//! libFuzzer calls it with a nightly compiler (`fuzz_targets/`); `make test` calls it for some seconds with inputs that are made
-//! from valid ones at random (`run`), with any compiler.
+//! libFuzzer calls the targets with a nightly compiler (`fuzz_targets/`); `make test` calls them
+//! for some seconds, with any compiler, with inputs made from valid ones by random changes (`run`).
 #![forbid(unsafe_code)]
 
 pub mod fastcgi;
@@ -20,12 +21,12 @@ pub use mutate::Case;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// A function to be given arbitrary bytes.
+/// A function that gets arbitrary bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
     /// Panics if a promise is broken.
     pub check: fn(&[u8]),
-    /// Inputs to begin with.
+    /// Inputs to start from.
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// Strings that inputs are likely to contain.
     pub words: &'static [&'static [u8]],
@@ -34,11 +35,11 @@ pub struct Target {
 /// A promise was broken.
 #[derive(Debug)]
 pub struct Failure {
-    /// To make the input again.
+    /// The case, which generates the input again.
     pub case: Case,
     /// The input.
     pub input: Vec<u8>,
-    /// What the panic said.
+    /// The message of the panic.
     pub message: String,
 }
 
@@ -61,7 +62,7 @@ impl Target {
         Err(Box::new(Failure { case, input, message: message.unwrap_or_default() }))
     }
 
-    /// Tries one case after the other for the given time. Returns how many there were.
+    /// Tries cases one after the other for the given time. Returns their number.
     ///
     /// # Errors
     /// The first case for which the target panicked.

@@ -1,5 +1,5 @@
-//! Whatever a Lua script says, it ends, its state is as good as new for the next one, and what it makes of an exchange is bounded and
-//! well-formed.
+//! The promise: every Lua script ends, leaves the state clean for the next one, and makes only
+//! bounded and well-formed changes to an exchange.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,14 +13,14 @@ use sendoff_lua::{
     Runtime, Stat, Step,
 };
 
-/// Limits of the scripts: small, so that many of them run.
+/// Limits of the scripts: small, so that many scripts run.
 const LIMITS: Limits =
     Limits { instructions: 50_000, time: Duration::from_secs(5), memory: 1 << 20, output: 1 << 16 };
 
-/// What no run may take, on a busy machine.
+/// Time limit of a run on a busy machine; a longer run breaks the promise.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// Words of scripts.
+/// Strings that scripts are likely to contain.
 pub const WORDS: &[&[u8]] = &[
     b"while true do ",
     b" end ",
@@ -88,7 +88,7 @@ pub const WORDS: &[&[u8]] = &[
     b"{",
 ];
 
-/// Scripts to begin with.
+/// Scripts to start from.
 pub fn seeds() -> Vec<Vec<u8>> {
     [
         "lighty.header['X-A'] = 'b' lighty.content = { 'a', { filename = '/file', offset = 1, length = 2 }, 3 } return 200",
@@ -157,7 +157,7 @@ fn exchange(shared: &Arc<Dictionary>) -> Exchange {
     Exchange::new(Phase::Route, request, Physical::default(), Arc::clone(shared))
 }
 
-/// Runs a script, whose subrequests are answered.
+/// Runs a script, and answers its subrequests.
 fn run(
     runtime: &Runtime,
     name: &str,
@@ -188,10 +188,10 @@ fn is_well_formed(fields: &[(Bytes, Bytes)]) -> bool {
         })
 }
 
-/// Expects it of a script.
+/// Checks the promise for a script.
 ///
 /// # Panics
-/// If a promise is broken.
+/// The promise is broken.
 pub fn check(source: &[u8]) {
     // One state for all scripts, as in an event loop.
     thread_local!(static RUNTIME: RefCell<Option<Rc<Runtime>>> = const { RefCell::new(None) });
@@ -216,7 +216,7 @@ pub fn check(source: &[u8]) {
         }
     }
     assert!(began.elapsed() < LONGEST, "{:?}", began.elapsed());
-    // The next script finds everything as it should be, and nothing of this one.
+    // The next script must find everything in order, and no data of this one.
     let probe = b"local n = 0 for _ in pairs(_G) do n = n + 1 end
         assert(n == 1 and rawget(string, 'x') == nil and lighty.header['X-A'] == nil)
         assert(#('x'):rep(300000) == 300000 and ('a'):upper() == 'A' and type(coroutine.wrap(print)) == 'function')

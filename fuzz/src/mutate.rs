@@ -1,20 +1,20 @@
-//! Inputs made from valid ones.
+//! Makes inputs from valid ones.
 
 use fastrand::Rng;
 
-/// Which input of a run: the same case is the same input.
+/// Identifies an input of a run: the same case gives the same input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
-    /// Of the run.
+    /// The seed of the run.
     pub seed: u64,
-    /// Of the input, from 0.
+    /// The number of the input, from 0.
     pub number: u64,
 }
 
-/// Changes to one input.
+/// Maximum number of changes to one input.
 const MAX_CHANGES: usize = 8;
 
-/// Bytes of an input: small ones find as much, and more of them are tried.
+/// Maximum length of an input in bytes: small inputs find as much, and more of them can be tried.
 const MAX_LEN: usize = 4096;
 
 /// The input of a case: a valid one, changed in up to [`MAX_CHANGES`] places.

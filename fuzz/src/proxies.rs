@@ -1,12 +1,12 @@
-//! What a client sends before that what trusted proxies add changes nothing, and a PROXY protocol header is the same however it is
-//! cut.
+//! The promise: data that a client sends before the additions of trusted proxies have no effect,
+//! and a PROXY protocol header gives the same result however it is cut.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sendoff_config::{ProxyFields, TrustedProxies};
 use sendoff_message::request::forwarded::Forwarded;
 use sendoff_message::request::proxy_protocol::{Announced, MAX_HEADER, announced};
 
-/// What two proxies add, the second of which is our peer.
+/// Additions of two proxies, the second of which is our peer.
 const ADDED: [(&str, &[u8], ProxyFields); 2] = [
     ("x-forwarded-for", b"203.0.113.9, 10.0.0.2", ProxyFields::XForwarded),
     (
@@ -37,10 +37,10 @@ fn header(bytes: &[u8]) {
     assert_eq!(announced(&bytes[..len]), whole);
 }
 
-/// Expects it of bytes that a client or a proxy sends.
+/// Checks the promise for bytes from a client or a proxy.
 ///
 /// # Panics
-/// If it is not so.
+/// The promise is broken.
 pub fn check(input: &[u8]) {
     header(input);
     for (name, added, fields) in ADDED {
@@ -50,14 +50,14 @@ pub fn check(input: &[u8]) {
             let told = read(name, lines, fields);
             assert!(told.is_none() || told == expected, "{told:?}");
         }
-        // Without a trusted end it may say anything, but nothing that is not valid.
+        // Without a trusted end the result may be anything valid.
         if let Some(Forwarded { host: Some(host), .. }) = read(name, &[input], fields) {
             assert!(sendoff_http1::is_host(&host));
         }
     }
 }
 
-/// Inputs that are worth changing.
+/// Inputs to start from.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let inputs: [&[u8]; 7] = [
@@ -72,7 +72,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     inputs.map(<[u8]>::to_vec).to_vec()
 }
 
-/// What inputs are made of.
+/// Strings that inputs are likely to contain.
 pub const WORDS: &[&[u8]] = &[
     b"\"",
     b"\\",

@@ -1,5 +1,5 @@
-//! Every record of the handover, whatever stands in it: what is taken means the same when it is written again. And a framed
-//! body is the same however it is cut.
+//! The promise: every handover record that is accepted has the same meaning after it is encoded
+//! again, and a framed body is the same however it is cut.
 
 use bytes::Bytes;
 use sendoff_fastcgi::channel::{Announcement, Registration};
@@ -15,7 +15,7 @@ fn record(kind: Kind, content: &[u8]) {
     record.encode(1, &mut wire);
     assert_eq!(wire.len(), record.wire_len());
     assert_eq!(Record::decode(kind, &wire[HEADER_LEN..]), Ok(Some(record)));
-    // Four bytes of SEGMENT mean nothing.
+    // Four bytes of SEGMENT have no meaning.
     assert!(&wire[HEADER_LEN..] == content || kind == Kind::SEGMENT);
 }
 
@@ -31,7 +31,7 @@ fn client(content: &[u8]) {
     }
 }
 
-/// The bytes and whether they move, up to what is wrong.
+/// The bytes up to the first error, and whether they move.
 fn frames<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Result<(Vec<u8>, bool), (Vec<u8>, bool)> {
     let (mut frames, mut body, mut moved) = (Frames::default(), Vec::new(), false);
     for piece in pieces {
@@ -47,10 +47,10 @@ fn frames<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Result<(Vec<u8>, bool),
     Ok((body, moved))
 }
 
-/// Expects it of the content of a record, which follows a kind and the size of its pieces.
+/// Checks the promise for the content of a record, which follows a kind and the size of its pieces.
 ///
 /// # Panics
-/// If it is not so.
+/// The promise is broken.
 pub fn check(input: &[u8]) {
     let [kind, size, content @ ..] = input else { return };
     let (kind, size) = (*kind, *size);
@@ -72,7 +72,7 @@ pub fn check(input: &[u8]) {
     cgi_head(content, usize::from(size).max(1));
 }
 
-/// A head and what follows it, or the refusal, is the same however the output is cut.
+/// Checks that a head and the rest, or the refusal, is the same however the output is cut.
 fn cgi_head(content: &[u8], size: usize) {
     let read = |size: usize| {
         let (mut reader, mut at) = (CgiHeadReader::new(), 0);
@@ -94,7 +94,7 @@ fn cgi_head(content: &[u8], size: usize) {
     }
 }
 
-/// Contents that are worth changing.
+/// Contents to start from.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let contents: [&[u8]; 5] = [
@@ -107,7 +107,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     contents.map(<[u8]>::to_vec).to_vec()
 }
 
-/// What contents are made of.
+/// Strings that contents are likely to contain.
 pub const WORDS: &[&[u8]] = &[
     b"\r\n\r\n",
     b"\n\n",

@@ -1,14 +1,15 @@
-//! The header of shared memory and the pieces that name bytes in it, from a worker that may say anything: what is taken
-//! lies inside, and means the same when it is written again.
+//! The promise for the header of shared memory and the pieces that name bytes in it, from an
+//! untrusted worker: accepted pieces are inside the memory, and have the same meaning after they
+//! are encoded again.
 
 use sendoff_fastcgi::handover::Record;
 use sendoff_fastcgi::record::{HEADER_LEN, Kind};
 use sendoff_fastcgi::region::{self, Layout};
 
-/// Expects it of a header, a layout in two numbers, and the content of a piece.
+/// Checks the promise for a header, a layout in two numbers, and the content of a piece.
 ///
 /// # Panics
-/// If it is not so.
+/// The promise is broken.
 pub fn check(input: &[u8]) {
     let Some((header, rest)) = input.split_first_chunk::<{ region::HEADER_LEN }>() else { return };
     let Some((numbers, content)) = rest.split_first_chunk::<8>() else { return };
@@ -34,7 +35,7 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// Inputs that are worth changing.
+/// Inputs to start from.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let piece = [[0; 4], [1; 4], [0; 4]].concat();
@@ -45,7 +46,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     layouts.collect()
 }
 
-/// What inputs are made of.
+/// Strings that inputs are likely to contain.
 pub const WORDS: &[&[u8]] = &[
     b"\x00\x10\x00\x00",
     b"\x00\x00\x10\x00",

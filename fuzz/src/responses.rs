@@ -1,15 +1,16 @@
-//! Responses of upstreams, over HTTP/1.1 and over AJP: however a stream is cut, it says the same; it never says more than one response;
-//! and what is left belongs to none.
+//! The promise for responses of upstreams, over HTTP/1.1 and AJP: the result is the same however a
+//! stream is cut, there is never more than one response, and the remaining bytes belong to none.
 
 use std::fmt::Debug;
 
 use bytes::BytesMut;
 use sendoff_http1::client::{Reply, ResponseDecoder};
 
-/// What a stream says, in words, with joined bodies; the bytes that are left; whether it is refused.
+/// The result of a stream: its events as text, with joined bodies; the remaining bytes; true if it
+/// was refused.
 type Read = (Vec<String>, Vec<u8>, bool);
 
-/// Most of what a stream says about heads, in words.
+/// Maximum number of events that are kept for the comparison.
 const MAX_WORDS: usize = 10_000;
 
 fn http<'a>(is_head: bool, pieces: impl Iterator<Item = &'a [u8]>) -> Read {
@@ -65,10 +66,11 @@ fn note(said: &mut Vec<String>, what: &impl Debug) {
     }
 }
 
-/// Expects it of a stream, which follows the size of its pieces and the kind of the stream.
+/// Checks the promise for a stream, which follows the size of its pieces and the kind of the
+/// stream.
 ///
 /// # Panics
-/// If it is not so.
+/// The promise is broken.
 pub fn check(input: &[u8]) {
     let [size, kind, wire @ ..] = input else { return };
     let pieces = || wire.chunks(usize::from(*size).max(1));
@@ -79,7 +81,7 @@ pub fn check(input: &[u8]) {
     assert_eq!(whole, cut);
 }
 
-/// Streams that are worth changing.
+/// Streams to start from.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let http = [
@@ -96,7 +98,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     http.chain([ajp.to_vec()]).collect()
 }
 
-/// What streams are made of.
+/// Strings that streams are likely to contain.
 pub const WORDS: &[&[u8]] = &[
     b"\r\n",
     b"\r\n\r\n",

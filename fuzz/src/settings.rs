@@ -1,4 +1,5 @@
-//! A configuration file of any bytes is read, resolved and reported on; what is printed of it means the same.
+//! The promise: a configuration file of any bytes is read, resolved and reported on, and its
+//! printed form has the same meaning.
 
 use std::io;
 use std::net::IpAddr;
@@ -6,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use sendoff_settings::{Chosen, Kind, Machine, load, print, read_text, resolve};
 
-/// Components of the path of the last file that exists.
+/// Maximum number of path components of a file that exists.
 const DEPTH: usize = 6;
 
-/// A machine on which every folder exists, and every file is the one that is tried.
+/// A machine on which every folder exists, and every file has the tried contents.
 struct Any<'a>(&'a str);
 
 impl Machine for Any<'_> {
@@ -80,10 +81,10 @@ impl Machine for Any<'_> {
     }
 }
 
-/// Reads a file, as far as it is text.
+/// Checks the promise for a file, as far as it is text.
 ///
 /// # Panics
-/// If a promise is broken.
+/// The promise is broken.
 pub fn check(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let machine = Any(&text);
@@ -99,7 +100,7 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// Files that are worth changing.
+/// Files to start from.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let files: [&[u8]; 6] = [
@@ -117,7 +118,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     files.map(<[u8]>::to_vec).to_vec()
 }
 
-/// What files are made of.
+/// Strings that files are likely to contain.
 pub const WORDS: &[&[u8]] = &[
     b"[[site]]\n",
     b"[[site.route]]\n",

@@ -1,4 +1,5 @@
-//! Each target for some seconds: 5, or `SENDOFF_FUZZ_SECONDS`. A failure names its case; `SENDOFF_FUZZ_CASE` repeats it.
+//! Runs each target for 5 seconds, or `SENDOFF_FUZZ_SECONDS`. A failure prints its case;
+//! `SENDOFF_FUZZ_CASE` repeats it.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::hash::{BuildHasher, RandomState};
@@ -21,7 +22,7 @@ fn holds(name: &str, target: Target) {
         target.try_case(Case { seed: seed.parse().unwrap(), number: number.parse().unwrap() })
     } else {
         let seconds = number("SENDOFF_FUZZ_SECONDS").unwrap_or(USUAL_SECONDS);
-        // Another one in each run.
+        // Different in each run.
         let seed = RandomState::new().hash_one(0);
         target
             .run(seed, Duration::from_secs(seconds))
@@ -86,7 +87,7 @@ fn settings_of_an_operator() {
     );
 }
 
-/// A target that breaks its promise is found out, and its case fails again.
+/// A target that breaks its promise is detected, and its case fails again.
 #[test]
 fn a_broken_promise_is_found() {
     let check = |input: &[u8]| {

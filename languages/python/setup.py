@@ -33,11 +33,11 @@ def static_library() -> str:
 
 
 class BuildWithLibrary(build_ext):
-    """Finds the library when it is needed: not when only metadata is asked for."""
+    """Finds the library on demand, so that metadata can be built without it."""
 
     def build_extension(self, ext):
         ext.extra_objects = [static_library()]
-        # A module of an older library is made anew.
+        # A module linked with an older library is built anew.
         ext.depends += ext.extra_objects
         super().build_extension(ext)
 

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <sys/time.h>
 
-/* fcgiapp.h: values of FCGX_Stream.FCGI_errno; positive values are those of errno. */
+/* fcgiapp.h: values of FCGX_Stream.FCGI_errno; positive values are errno values. */
 #define FCGX_PROTOCOL_ERROR (-3)
 #define FCGX_CALL_SEQ_ERROR (-5)
 

@@ -151,7 +151,7 @@ int OS_SpawnChild(char *execPath, int listenFd)
 	if (child != 0) {
 		return child < 0 ? -1 : 0;
 	}
-	/* What a FastCGI application expects: its listening socket is descriptor 0; 1 and 2 are closed
+	/* A FastCGI application expects its listening socket as descriptor 0, and 1 and 2 closed
 	 * (FastCGI 1.0, section 2.2). */
 	close(STDIN_FILENO);
 	if (listenFd != STDIN_FILENO) {

@@ -80,8 +80,8 @@ static void empty_out(FCGX_Stream *stream, int close)
 	size_t len = (size_t)(stream->wrNext - streams->out_buffer);
 	bool good = len == 0 || pass_on(streams, streams->out_buffer, len);
 
-	/* Output is closed before stderr. Flush it now, so that the client does not wait for what the
-	 * program does in between. */
+	/* Output is closed before stderr. Flush it now, so that the client does not wait for the
+	 * program's work in between. */
 	if (good && close && streams->request->nWriters > 1) {
 		good = sendoff_flush(streams->worker) == 0;
 	}

@@ -28,7 +28,7 @@ void stream_close(FCGX_Stream *stream, int error)
 	}
 }
 
-/* Whether the buffer has a byte to read; fills it if it is empty. */
+/* True if the buffer has a byte to read; fills the buffer if it is empty. */
 static bool readable(FCGX_Stream *stream)
 {
 	if (!stream->isReader) {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether the buffer has room for a byte; empties it if it is full. */
+/* True if the buffer has room for a byte; empties the buffer if it is full. */
 static bool writable(FCGX_Stream *stream)
 {
 	if (stream->isReader) {

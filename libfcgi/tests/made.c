@@ -1,4 +1,4 @@
-/* Answers with as many bytes as the query says, in pieces: "n=BYTES&piece=BYTES&flush=1&length=1".
+/* Answers with the number of bytes in the query, in pieces: "n=BYTES&piece=BYTES&flush=1&length=1".
  */
 #include <fcgiapp.h>
 #include <stdlib.h>

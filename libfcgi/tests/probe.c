@@ -54,7 +54,7 @@ static void echo(FCGX_Request *request)
 				 FCGX_GetChar(request->in));
 }
 
-/* All of it, before a byte is answered. */
+/* Reads the whole body before the first byte of the answer. */
 static void keep(FCGX_Request *request)
 {
 	char *body = malloc(8 << 20);
@@ -87,7 +87,7 @@ static void characters(FCGX_Request *request)
 	while ((c = FCGX_GetChar(request->in)) != EOF) {
 		sum = sum * 31 + c;
 		if (c == 'u' && back != c) {
-			/* Any character may be put back, also another. */
+			/* Any character may be put back, even a different one. */
 			back = FCGX_UnGetChar('u', request->in);
 		} else {
 			back = -2;
@@ -129,7 +129,7 @@ static void conversions(FCGX_Request *request)
 	FCGX_FPrintF(out, "%d", written);
 }
 
-/* Strings of every length around the buffers' sizes. */
+/* Writes strings of every length around the buffers' sizes. */
 static void sizes(FCGX_Request *request)
 {
 	static const int at[] = {0,     1,     500,   511,   512,   513,    4096,
@@ -170,7 +170,7 @@ static void large(FCGX_Request *request)
 	}
 }
 
-/* Until the peer has gone; then it says on its own stderr what the stream says. */
+/* Writes until the peer has gone; then prints the stream's state on its own stderr. */
 static void endless(FCGX_Request *request)
 {
 	char block[4096] = {'e'};
@@ -278,7 +278,7 @@ static void authorize(FCGX_Request *request)
 	}
 }
 
-/* A child answers; the parent only lets go. */
+/* A child answers; the parent only drops the connection. */
 static void hand_to_child(FCGX_Request *request)
 {
 	pid_t child;
@@ -320,7 +320,7 @@ static void close_both(FCGX_Request *request)
 	FCGX_FClose(request->err);
 }
 
-/* The page is closed long before the request is finished. */
+/* Closes the page long before the request is finished. */
 static void close_early(FCGX_Request *request)
 {
 	head(request);
@@ -335,7 +335,7 @@ static void free_unfinished(FCGX_Request *request)
 	FCGX_Free(request, 1);
 }
 
-/* To what others take for stdout and stderr. */
+/* Writes to descriptors 1 and 2, which other programs use as stdout and stderr. */
 static void shout(FCGX_Request *request)
 {
 	ssize_t done = write(1, "shouted", 7) + write(2, "shouted", 7);
@@ -400,7 +400,7 @@ static void *serve(void *unused)
 				break;
 			}
 		}
-		/* Half of the time accept has to do it. */
+		/* Half of the requests are left to accept. */
 		if (served % 2 == 0) {
 			FCGX_Finish_r(&request);
 		}

@@ -1,6 +1,6 @@
 /* An application in all three roles. The authorizer allows requests with the cookie "user=NAME",
- * and shows others what it was asked; the responder shows whom the authorizer has named; the filter
- * sends its file in capitals, or does what the query says. */
+ * and sends others the parameters that it got; the responder shows the user named by the
+ * authorizer; the filter sends its file in capitals, or follows the query. */
 #include <ctype.h>
 #include <fcgiapp.h>
 #include <string.h>

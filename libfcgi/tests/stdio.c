@@ -1,4 +1,4 @@
-/* The same for fcgi_stdio.h, and for CGI: what a program sees that was written for stdio. */
+/* The same for fcgi_stdio.h, and for CGI: the view of a program that was written for stdio. */
 #include <fcgi_stdio.h>
 
 #include <errno.h>
@@ -60,7 +60,7 @@ static void environment(void)
 {
 	char **env;
 
-	/* What the test's process has is not the request's. */
+	/* Variables of the test's process must not appear in the request. */
 	for (env = environ; env != NULL && *env != NULL; env++) {
 		puts(*env);
 	}
@@ -89,7 +89,7 @@ int main(void)
 			printf("finished");
 			FCGI_Finish();
 			printf("never seen");
-			/* The environment has gone, too. */
+			/* The environment must be gone, too. */
 			count += getenv("QUERY_STRING") == NULL ? 100 : 200;
 		} else if (strcmp(query, "exit") == 0) {
 			printf("last words");

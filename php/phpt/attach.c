@@ -100,7 +100,8 @@ int phpt_file_hold(sendoff_worker *to, int fd, void *addr, uint64_t size,
 {
 	char path[64];
 
-	/* A description of its own, as the lease ends with the last descriptor of the other. */
+	/* A new open file description, since the lease ends with the last descriptor of the other one.
+	 */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	int opened = open(path, O_RDONLY | O_CLOEXEC);
 	int again = opened < 0 ? -1 : fcntl(opened, F_DUPFD_CLOEXEC, LOWEST_FD);
@@ -184,7 +185,7 @@ static zend_result end_request(void)
 	return SUCCESS;
 }
 
-/* One line per process that used lazy strings: what a run has exercised. */
+/* Prints one line per process that used lazy strings, with the counters of the run. */
 static PHP_MSHUTDOWN_FUNCTION(phpt)
 {
 	char line[100];

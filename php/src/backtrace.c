@@ -101,8 +101,8 @@ static void append_function(const zend_function *function)
 
 /*
  * The instruction that the interpreter is executing, if it can be known. The interpreter keeps it
- * in a register and stores it to the frame only before code that may read it, which a loop without
- * calls never reaches. The registers are those of ZEND_VM_IP_GLOBAL_REG (Zend/zend_execute.c).
+ * in a register (ZEND_VM_IP_GLOBAL_REG, Zend/zend_execute.c) and stores it to the frame only before
+ * code that may read it, which a loop without calls never reaches.
  */
 static const zend_op *current_instruction(const ucontext_t *context)
 {
@@ -121,7 +121,7 @@ static bool is_in(const zend_op *instruction, const zend_op_array *code)
 	return instruction >= code->opcodes && instruction < code->opcodes + code->last;
 }
 
-/* The file and the line that a frame of the script is at. */
+/* Appends the file and the line of a frame of the script. */
 static void append_place(const zend_execute_data *frame, const zend_op *current)
 {
 	const zend_op_array *code = &frame->func->op_array;
@@ -174,12 +174,13 @@ static void write_text(size_t from)
 	php_ignore_value(write(STDERR_FILENO, text + from, text_len - from));
 }
 
-/* The worker whose handlers these are. */
+/* The worker that installed the handlers. */
 static pid_t worker;
 
 /*
- * A child that a script has started has the worker's handlers until it runs its program. In a child
- * they do what the signal does without a handler. Async-signal-safe.
+ * A child that a script has started has the worker's handlers until it executes its program. In
+ * such a child this function gives the signal its default effect and returns true.
+ * Async-signal-safe.
  */
 bool sendoff_is_child(int signo)
 {
@@ -221,7 +222,7 @@ void sendoff_backtrace_on(int signo)
 	sigaction(signo, &action, NULL);
 }
 
-/* Whether the library is an extension, i.e. not PHP, the C library or the vDSO. */
+/* True if the library is an extension, i.e. not PHP, the C library or the vDSO. */
 static bool is_extension(const char *library)
 {
 	static const char *const others[] = {"libphp",   "libc.",    "libc-",
@@ -237,14 +238,14 @@ static bool is_extension(const char *library)
 	return true;
 }
 
-/* The innermost function on the stack that belongs to an extension. */
+/* Appends the library of the innermost function on the stack that belongs to an extension. */
 static void append_extension(void)
 {
 	void *calls[MAX_FRAMES];
 	int count = backtrace(calls, MAX_FRAMES);
 	Dl_info own;
 
-	/* This program is known by its place: its name is where the title of the process stands. */
+	/* Recognises this program by its address: its file name is overwritten by the process title. */
 	if (!dladdr((void *)is_extension, &own)) {
 		return;
 	}

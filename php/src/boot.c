@@ -8,8 +8,8 @@
  *              failed                                     ▼              │ exit(), fatal error,
  * exception false, the script ends ◀┘
  *
- * A process runs the script once. When the script ends, for whatever reason, the process does; a
- * request that is open then is answered by php_request_shutdown(), as in ordinary mode. The master
+ * A process runs the script once. When the script ends, for whatever reason, the process ends, too;
+ * php_request_shutdown() answers a request that is open then, as in ordinary mode. The master
  * starts the next process.
  */
 #include "boot.h"
@@ -27,14 +27,14 @@
 #include <unistd.h>
 
 /*
- * When the script works for longer after a request, until it asks for the next, the response ends
- * with the note that the worker is still at work (frameworks "terminate" after the response). The
- * note costs a message, so it is sent only if it is worth it: nanoseconds.
+ * If the script works for longer than this after a request, before it asks for the next one, the
+ * end of the response carries a note that the worker is still busy (frameworks "terminate" after
+ * the response). The note costs a message, so it is sent only if it is worth it. In nanoseconds.
  */
 #define LONG_AFTERMATH ((int64_t)500000)
 
 static struct {
-	/* Added to by the worker, read by the master. */
+	/* Event counter: the worker adds to it, the master reads it. */
 	int busy;
 	uint64_t max_requests;
 	uint64_t served;
@@ -45,10 +45,10 @@ static struct {
 	bool has_booted;
 	/* The callable runs. */
 	bool is_inside;
-	/* No further request is taken. */
+	/* The script gets no further request. */
 	bool is_over;
-	/* When the last response ended, and how long the script then took: a moving average, weight
-	 * 1/4. */
+	/* End of the last response, and the time for which the script then went on: a moving average,
+	 * weight 1/4. */
 	int64_t ended;
 	int64_t aftermath;
 } script;
@@ -61,15 +61,15 @@ static int64_t now_ns(void)
 	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-/* By this parameter applications know that they run in worker mode. */
+/* Applications recognise worker mode by this parameter. */
 static void mark_params(void)
 {
 	SENDOFF_PARAM_SET("FRANKENPHP_WORKER", "1");
 }
 
 /*
- * The parameters while the script boots; they are those of no request. Their values are copied into
- * $_SERVER.
+ * Sets the parameters while the script boots, when there is no request. Their values are copied
+ * into $_SERVER.
  */
 static void set_boot_params(const char *path)
 {
@@ -112,7 +112,7 @@ static void note_boot(void)
 	}
 }
 
-/* The script has worked on after the last response, until now. */
+/* Records the time from the end of the last response until now, in which the script has gone on. */
 static void note_aftermath(void)
 {
 	if (script.ended) {
@@ -121,7 +121,7 @@ static void note_aftermath(void)
 	}
 }
 
-/* Whether a limit of this process has been reached. */
+/* True if a limit of this process has been reached. */
 static bool is_used_up(void)
 {
 	return (script.max_requests && script.served >= script.max_requests) ||
@@ -131,8 +131,8 @@ static bool is_used_up(void)
 }
 
 /*
- * Before and after a request PHP runs outside of any function: messages name no line, and what a
- * callback throws is not for the worker script to catch. Returns what to set back.
+ * Before and after a request PHP runs outside of any function: messages name no line, and the
+ * worker script cannot catch exceptions of callbacks. Returns the frame to restore.
  */
 static zend_execute_data *hide_caller(void)
 {
@@ -149,7 +149,7 @@ static void enter_folder(void)
 	}
 }
 
-/* Begins the next request. False: none will come. */
+/* Begins the next request. False: there will be no further request. */
 static bool take_request(void)
 {
 	note_boot();
@@ -174,7 +174,7 @@ static bool take_request(void)
 	return true;
 }
 
-/* What is left to do when the response has ended. */
+/* Cleans up after the end of the response. */
 static void forget_request(void)
 {
 	sendoff_lazy_end_request();
@@ -186,14 +186,14 @@ static void forget_request(void)
 	if (script.served++ == 0) {
 		eventfd_write(script.busy, SENDOFF_SERVED);
 	}
-	/* A request that comes now is left unread, so the front gives it to another worker. */
+	/* A request that arrives now is left unread, so the front gives it to another worker. */
 	script.is_over |= is_used_up();
 	script.ended = now_ns();
 }
 
 /*
- * What runs after a script has another working folder, as in ordinary mode (request.c). Returns
- * whether anything does.
+ * Changes to the working folder for callbacks after the script, as in ordinary mode (request.c).
+ * Returns true if there are such callbacks.
  */
 static bool leave_folder(void)
 {
@@ -204,7 +204,7 @@ static bool leave_folder(void)
 	return true;
 }
 
-/* False: something has been thrown meanwhile. */
+/* Ends the request. False: a callback has thrown an exception. */
 static bool end_request(void)
 {
 	bool has_left = leave_folder();
@@ -266,7 +266,7 @@ static void log_failure(const char *path, const char *why)
 	fprintf(stderr, "sendoff-php: the worker script %s %s\n", path, why);
 }
 
-/* False: it cannot be opened. */
+/* Runs the script. False: it cannot be opened. */
 static bool run(const char *path)
 {
 	zend_file_handle file;
@@ -286,7 +286,7 @@ static bool run(const char *path)
 	return true;
 }
 
-/* The script has ended. What it was at work on is finished as in ordinary mode. */
+/* Cleans up after the end of the script. An open request is finished as in ordinary mode. */
 static void finish(const char *path)
 {
 	bool had_request = sendoff_boot.has_request;
@@ -321,7 +321,8 @@ static void open_folder(const char *path)
 	}
 }
 
-/* Up to a tenth less, by process, so that the workers of a pool do not end at the same time. */
+/* The limit, reduced by up to a tenth depending on the process, so that the workers of a pool do
+ * not all end at the same time. */
 static uint64_t staggered(uint64_t limit)
 {
 	return limit - (uint64_t)getpid() % (limit / 10 + 1);

@@ -2,9 +2,9 @@
  * Worker mode: the pool's script boots the application once, and takes requests one after the other
  * by sendoff_handle_request().
  *
- * boot.c    the script's life, and that of each request
- * renew.c   PHP's own state, made new for each request
- * kept.c    the application's state, put back after each request
+ * boot.c    the life of the script and of each request
+ * renew.c   PHP's own state, renewed for each request
+ * kept.c    the application's state, restored after each request
  */
 #ifndef SENDOFF_BOOT_H
 #define SENDOFF_BOOT_H
@@ -13,13 +13,13 @@
 
 /* renew.c */
 
-/* While the script boots, no session starts by session.auto_start. */
+/* While the script boots, session.auto_start has no effect. */
 void sendoff_boot_no_session(bool booting);
 
-/* Ends the state of the script's start, so that requests may begin. */
+/* Ends the state of the script's start, so that requests can begin. */
 void sendoff_renew_after_boot(void);
 
-/* A request has come, and its parameters are loaded. May end by a long jump, as PHP's own start. */
+/* Starts a request whose parameters are loaded. May end by a long jump, as PHP's own start. */
 void sendoff_renew_before(void);
 
 /*
@@ -33,19 +33,19 @@ bool sendoff_renew_after(void);
 /* Notes the application's state before a request. */
 void sendoff_kept_before(void);
 
-/* Puts it back. */
+/* Restores the application's state after a request. */
 void sendoff_kept_after(void);
 
 /*
- * The script ends within a request, so that the application's shutdown functions run, too, before
- * those of the request.
+ * Called when the script ends within a request: also runs the application's shutdown functions,
+ * before the request's.
  */
 void sendoff_kept_join(void);
 
-/* Takes the session handlers of the application out of the session module, before it ends. */
+/* Takes the application's session handlers out of the session module, before the module ends. */
 void sendoff_kept_session_handlers(void);
 
-/* Gives them to the session module, which has started again. */
+/* Returns the session handlers to the session module, which has started again. */
 void sendoff_kept_use_session_handlers(void);
 
 #endif /* SENDOFF_BOOT_H */

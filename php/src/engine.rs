@@ -55,44 +55,46 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// What PHP starts with.
+/// Arguments of PHP's start.
 #[derive(Debug)]
 pub(crate) struct Startup<'a> {
     /// The folder with `php.ini` and `conf.d`.
     pub(crate) ini_dir: &'a Path,
-    /// Its settings, and what its workers have.
+    /// The pool: its PHP settings and the properties of its workers.
     pub(crate) pool: &'a PoolConfig,
     /// The environment of scripts, each `NAME=VALUE`.
     pub(crate) environment: &'a [CString],
-    /// What URIs in `X-Accel-Redirect` stand for, longest prefix first: workers open what the front will look for.
+    /// Folders for prefixes of URIs in `X-Accel-Redirect`, longest prefix first. Workers open the
+    /// files for the front.
     pub(crate) accel: &'a [Accel],
-    /// Where PHP's messages go beside the log.
+    /// A file for PHP's messages, in addition to the log.
     pub(crate) said: Option<&'a OwnedFd>,
 }
 
-/// PHP, started.
+/// PHP after its start.
 #[derive(Debug)]
 pub(crate) struct Engine(());
 
-/// The signal on which a worker writes the PHP backtrace of its script to standard error and ends. A worker has a handler
-/// for it before its first request.
+/// The signal on which a worker writes the PHP backtrace of its script to standard error and ends.
+/// The worker installs the handler before its first request.
 pub(crate) fn stuck_signal() -> Signal {
     real_time_signal(0)
 }
 
-/// `None` if one of the texts has a NUL.
+/// Converts texts to C strings; `None` if one of them contains a NUL.
 fn strings(texts: impl IntoIterator<Item = String>) -> Option<Vec<CString>> {
     texts.into_iter().map(|text| CString::new(text).ok()).collect()
 }
 
-/// A path as the workers of the pool see it, whose root directory may be a folder.
+/// A path as seen by the pool's workers, which may have a different root directory.
 fn inside(pool: &PoolConfig, path: &Path) -> PathBuf {
     let beneath = pool.chroot.as_ref().and_then(|root| path.strip_prefix(root).ok());
     beneath.map_or_else(|| path.to_owned(), |beneath| Path::new("/").join(beneath))
 }
 
 impl Engine {
-    /// Starts PHP. `None` if it refused; it has written why to standard error. Call it once.
+    /// Starts PHP. `None` if PHP refused; it has written the reason to standard error. Call it
+    /// once.
     pub(crate) fn start(startup: &Startup<'_>) -> Option<Self> {
         let text = |bytes: &[u8]| CString::new(bytes).ok();
         let ini_dir = text(startup.ini_dir.as_os_str().as_bytes())?;
@@ -143,9 +145,10 @@ impl Engine {
         (result == 0).then_some(Self(()))
     }
 
-    /// Serves requests in a forked child until the front or `max_requests` (0: never) ends it; returns the exit
-    /// status. Without a guard no files are handed over. On `slow` come files that backtraces are written to; on `status` the
-    /// worker asks the front for the state of the pool.
+    /// Serves requests in a forked child until the front or `max_requests` (0: no limit) ends it;
+    /// returns the exit status. Without a guard no files are handed over. On `slow` the worker
+    /// receives files to write backtraces to; on `status` it asks the front for the state of the
+    /// pool.
     pub(crate) fn serve(
         &self,
         links: Vec<OwnedFd>,
@@ -160,7 +163,8 @@ impl Engine {
         let slow = slow.map_or(-1, IntoRawFd::into_raw_fd);
         let (status, busy) = (status.into_raw_fd(), busy.as_raw_fd());
         let count = links.len();
-        // SAFETY: the array lives through the call, which takes the descriptors over. PHP's long jumps stay inside it.
+        // SAFETY: the array lives through the call, which takes ownership of the descriptors except
+        // `busy`, which outlives it. PHP's long jumps stay inside it.
         unsafe { sendoff_php_serve(links.as_ptr(), count, guard, slow, status, busy, max_requests) }
     }
 }

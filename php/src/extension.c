@@ -36,7 +36,7 @@
  */
 #define RETRY_SECONDS 5
 
-/* Where the body of the current response goes. */
+/* The destination of the current response's body. */
 typedef enum body {
 	/* To PHP's SAPI, unframed: the headers have not been sent, or the front has not announced a
 	   channel. */
@@ -73,7 +73,7 @@ static zend_result (*lazy_module_startup)(INIT_FUNC_ARGS);
 static zend_result (*lazy_module_shutdown)(SHUTDOWN_FUNC_ARGS);
 static zend_result (*lazy_request_startup)(INIT_FUNC_ARGS);
 
-/* Parameters that scripts do not see. */
+/* True for parameters that scripts must not see. */
 static bool is_ours(const char *name, size_t len)
 {
 	return (len == sizeof(CHANNEL) - 1 && memcmp(name, CHANNEL, len) == 0) ||
@@ -213,7 +213,7 @@ static int extension_send_headers(sapi_headers_struct *headers)
 	return result;
 }
 
-/* A header that PHP's SAPI would write instead of the status. */
+/* True if the script has set a header that PHP's SAPI would write instead of the status. */
 static bool has_status_header(void)
 {
 	zend_llist_position at;
@@ -292,7 +292,7 @@ static bool move_body(void)
 
 static void end_body(void)
 {
-	/* What was explained before goes with a claim, if there is no output that claims. */
+	/* Explanations collected so far travel with a claim; make one, if no output does. */
 	if (UNEXPECTED(lazy_explaining)) {
 		zend_try
 		{
@@ -334,8 +334,8 @@ static void drop_worker(void)
 }
 
 /*
- * Whether this process has a worker. Opens links to the front of this request if there are none, or
- * if those to the previous front are lost.
+ * Returns true if this process has a worker. Opens links to the front of this request if there are
+ * none, or if the links to the previous front are lost.
  */
 static bool have_worker(const char *announcement, size_t len)
 {
@@ -362,8 +362,8 @@ static void forget_request(void)
 }
 
 /*
- * Whether a Sendoff front sends this request. It says so itself if the operator has changed
- * SERVER_SOFTWARE. Fields of clients arrive as HTTP_*, so no client can say it.
+ * True if a Sendoff front sends this request. The front announces itself even if the operator has
+ * changed SERVER_SOFTWARE. Fields of clients arrive as HTTP_*, so no client can fake this.
  */
 static bool is_from_front(void)
 {
@@ -457,9 +457,9 @@ static PHP_MSHUTDOWN_FUNCTION(extension)
 }
 
 /*
- * What this file is in a worker of sendoff-php, which has the module built in and reads the
- * settings of php-fpm, among them the line that loads this file. PHP warns of a second module of
- * one name.
+ * The module entry of this file in a worker of sendoff-php, which has the module built in and reads
+ * the settings of php-fpm, among them the line that loads this file. PHP warns of a second module
+ * with the same name.
  */
 static zend_module_entry idle_module = {
 	STANDARD_MODULE_HEADER, "sendoff_for_fpm",          NULL, NULL, NULL, NULL, NULL, NULL,

@@ -1,26 +1,26 @@
-//! Why the PHP master ends, and with which exit status.
+//! Errors that end the PHP master, and their exit statuses.
 
 use std::fmt::{self, Display};
 use std::io;
 
-/// Why the PHP master cannot start or go on: one sentence for the operator.
+/// The reason why the PHP master cannot start or continue: one sentence for the operator.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// PHP refuses its settings. It has written why to standard error.
+    /// PHP refuses its settings. It has written the reason to standard error.
     Php,
     /// The system refused something.
     System(String),
-    /// What the supervisor left is not usable.
+    /// The descriptors or the configuration left by the supervisor are unusable.
     Internal(String),
 }
 
 impl Failure {
-    /// For an error of the system: "what: error".
+    /// Wraps an error of the system: "what: error".
     pub(crate) fn system(what: impl Display) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::System(format!("{what}: {error}"))
     }
 
-    /// The exit status; the same as those of `sendoff`, which passes them on.
+    /// The exit status. `sendoff` uses the same values, and passes this one on.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::System(_) => 1,

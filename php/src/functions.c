@@ -51,7 +51,7 @@ static const zend_function_entry functions[] = {
 	PHP_FE_END
 };
 
-/* They exist in worker mode alone; packages know them by the names that FrankenPHP has given them. */
+/* Functions of worker mode; packages know them by the names from FrankenPHP. */
 static const zend_function_entry worker_functions[] = {
 	PHP_FE(sendoff_handle_request, arginfo_handle_request)
 	PHP_FALIAS(frankenphp_handle_request, sendoff_handle_request, arginfo_handle_request)

@@ -1,8 +1,8 @@
 /*
  * headers_send(int $status = 200): int, by which a script sends its headers before its output. With
  * a status of 1xx, such as 103 (Early Hints), they leave as an interim response: the script goes
- * on, keeps its headers, and answers later. Name and values are those of FrankenPHP, for which
- * frameworks (Symfony) look.
+ * on, keeps its headers, and answers later. FrankenPHP has the same function, and frameworks
+ * (Symfony) look for it.
  */
 #include "lazy.h"
 
@@ -10,7 +10,7 @@
 
 bool (*hints_send)(int status);
 
-/* Sends the headers with this status as those of the response. */
+/* Sends the headers with this status as the headers of the final response. */
 static int send_final(int status)
 {
 	if (!SG(headers_sent)) {

@@ -1,9 +1,9 @@
 /*
- * Worker mode: what a request changes is put back when it ends, to what the application had set
- * before it. In ordinary mode PHP does this by starting anew.
+ * Worker mode: restores the application's state after each request, as it was before the request.
+ * In ordinary mode PHP does this by starting anew.
  *
- * The state of PHP itself (superglobals, output, headers) is the affair of boot.c; here is the
- * state that belongs to the application.
+ * boot.c and renew.c handle the state of PHP itself (superglobals, output, headers); this file
+ * handles the state that belongs to the application.
  */
 #include "boot.h"
 #include "php_ini.h"
@@ -21,7 +21,8 @@ typedef struct {
 	zend_string *value;
 } setting;
 
-/* A function that returns a value of its extension without an argument, and sets it with one. */
+/* A function that returns a value of its extension if called without an argument, and sets it
+ * otherwise. */
 typedef struct {
 	const char *name;
 	/* NULL: the extension is not loaded. */
@@ -47,7 +48,7 @@ static struct {
 	HashTable *shutdown_functions;
 	HashTable environment;
 	bool locale_changed;
-	/* Of setlocale(LC_ALL, NULL). */
+	/* Result of setlocale(LC_ALL, NULL). */
 	char *locale;
 	zend_string *ctype;
 	int umask;
@@ -58,7 +59,7 @@ static struct {
 	zval error_handler, exception_handler;
 	int error_handler_reporting;
 	int error_handlers, exception_handlers;
-	/* Of session_set_save_handler(). */
+	/* Set by session_set_save_handler(). */
 	zval session_handlers[SESSION_HANDLERS];
 	bool session_implemented;
 	zend_string *session_class;
@@ -98,7 +99,7 @@ static bool is_kept_setting(const zend_ini_entry *entry)
 }
 
 /*
- * At the stage of a request's end, at which sessions and limits accept every value.
+ * Uses the stage of a request's end, at which sessions and limits accept every value.
  */
 static void restore_settings(void)
 {
@@ -128,7 +129,7 @@ static void restore_settings(void)
 	kept.setting_count = 0;
 }
 
-/* Those of the application run when its script ends, those of a request when the request ends. */
+/* Shutdown functions of the application run when its script ends, the request's at its end. */
 static void keep_shutdown_functions(void)
 {
 	kept.shutdown_functions = BG(user_shutdown_function_names);
@@ -151,15 +152,14 @@ void sendoff_kept_join(void)
 			zend_hash_next_index_insert(BG(user_shutdown_function_names), function);
 		}
 		ZEND_HASH_FOREACH_END();
-		/* The functions have moved. */
+		/* The functions now belong to the other table. */
 		of_request->pDestructor = NULL;
 		zend_hash_destroy(of_request);
 		FREE_HASHTABLE(of_request);
 	}
 }
 
-/* The destructor of an entry of this table sets the variable back to what it was before putenv().
- */
+/* The destructor of an entry of this table restores the variable's value from before putenv(). */
 static void keep_environment(void)
 {
 	kept.environment = BG(putenv_ht);
@@ -284,7 +284,7 @@ static void restore_streams(void)
 	}
 }
 
-/* The handler in use is not on its stack, which has those before it. */
+/* The handler in use is not on its stack; the stack has the previous handlers. */
 static void restore_handler(zval *in_use, zval *kept_handler, zend_stack *before, int depth)
 {
 	zval *top;
@@ -375,7 +375,8 @@ void sendoff_kept_use_session_handlers(void)
 	}
 }
 
-/* $_ENV has what the application has put there; a request gets it, and what it changes is lost. */
+/* Keeps the application's $_ENV; a request gets a copy of it, and the request's changes are lost.
+ */
 static void keep_env(void)
 {
 	zval *env = zend_hash_find(&EG(symbol_table), ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_ENV));
@@ -410,7 +411,7 @@ void sendoff_kept_before(void)
 
 void sendoff_kept_after(void)
 {
-	/* Its functions have run. */
+	/* The application's functions have already run. */
 	BG(user_shutdown_function_names) = kept.shutdown_functions;
 	kept.shutdown_functions = NULL;
 	restore_env();

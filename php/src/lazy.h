@@ -29,7 +29,7 @@
 #include "php_versions.h"
 #include "sendoff.h"
 
-/* What the SAPI calls. */
+/* Called by the SAPI. */
 
 /*
  * Passed to php_module_startup(). Without an attached worker all functions behave as in stock PHP.
@@ -44,18 +44,18 @@ void sendoff_lazy_attach(sendoff_worker *worker);
 
 /*
  * Call it after php_request_shutdown() and before the next sendoff_accept(), when no script holds a
- * lazy string any more, unless lazy_outlives_requests. Prepares the mapped files for the next
- * request and releases those that are stale or idle.
+ * lazy string any more, unless lazy_outlives_requests is set. Prepares the mapped files for the
+ * next request and releases those that are stale or idle.
  */
 void sendoff_lazy_end_request(void);
 
 /*
- * Set it before the first request if scripts go on from one request to the next, so that the
- * application may keep lazy strings: they are valid as long as the process is.
+ * Set it before the first request if scripts run on from one request to the next. The application
+ * may then keep lazy strings: they stay valid as long as the process lives.
  */
 extern bool lazy_outlives_requests;
 
-/* Between these files. */
+/* Shared by the files of the module. */
 
 /* A file mapped into one slot of the arena, with a zend_string header before its bytes. */
 typedef struct mapped_file mapped_file;
@@ -130,7 +130,7 @@ void mapped_file_give_up(zend_string *path);
 zend_string *mapped_file_string(mapped_file *mapped);
 
 /*
- * Whether `len` bytes at `ptr` lie in a mapped file whose lease is intact. If so, `file` and
+ * True if `len` bytes at `ptr` lie in a mapped file whose lease is intact. If so, `file` and
  * `offset` receive their place.
  */
 bool mapped_file_find(const char *ptr, size_t len, uint32_t *file, uint64_t *offset);
@@ -222,11 +222,11 @@ void lazy_match_reset(void);
 void lazy_blob_attach(void);
 void lazy_blob_detach(void);
 
-/* Whether `len` bytes at `str` look like a constant string that is long enough for a segment. */
+/* True if `len` bytes at `str` look like a constant string that is long enough for a segment. */
 bool lazy_blob_is_constant(const char *str, size_t len);
 
 /*
- * Whether `len` bytes at `str` are a stored constant, which `blob` then receives; stores them if
+ * True if `len` bytes at `str` are a stored constant, which `blob` then receives; stores them if
  * they have been written often enough. Call it once per write, since it counts.
  */
 bool lazy_blob_find(const char *str, size_t len, uint32_t *blob);
@@ -246,7 +246,7 @@ typedef struct lazy_found {
 	size_t len;
 } lazy_found;
 
-/* Whether a long enough range of `str` equals bytes of one of the request's last lazy strings. */
+/* True if a long enough range of `str` equals bytes of one of the request's last lazy strings. */
 bool lazy_search(const char *str, size_t len, lazy_found *found);
 
 /* A script got this lazy string: output is searched for it. */
@@ -258,15 +258,16 @@ void lazy_search_reset(void);
 /* Replaces the functions on open files. */
 void lazy_stream_startup(void);
 
-/* Whether functions and write hooks are replaced at all. Set it before the module starts. */
+/* True if functions and write hooks are replaced at all. Set it before the module starts. */
 extern bool lazy_is_wanted;
 
 /* If set, called before a segment is handed over; false: it must leave as bytes. */
 extern bool (*lazy_before_hand_over)(void);
 
 /*
- * hints.c. What sends an interim response with the headers so far; NULL where none can be sent.
- * False: it was not sent. May end the script by a long jump if the client has gone.
+ * hints.c. The function that sends an interim response with the headers so far; NULL if the SAPI
+ * cannot send one. It returns false if the response was not sent. May end the script by a long jump
+ * if the client has gone.
  */
 extern bool (*hints_send)(int status);
 PHP_FUNCTION(headers_send);
@@ -278,8 +279,8 @@ extern zend_write_func_t lazy_write_hook;
 void lazy_output_startup(void);
 
 /*
- * Hands over the bytes that wait to be joined with more. Call it before any action on the response
- * that bypasses the hooks. Like a write, it may end the script.
+ * Hands over the bytes that wait to be joined with further ones. Call it before any action on the
+ * response that bypasses the hooks. Like a write, it may end the script.
  */
 void lazy_output_settle(void);
 
@@ -293,8 +294,8 @@ void lazy_output_end(void);
 extern bool lazy_explaining;
 
 /*
- * Why PHP reads the file that was looked up last: a constant, or text that is valid until the next
- * reason.
+ * The reason why PHP reads the file that was looked up last: a constant, or text that is valid
+ * until the next reason.
  */
 extern const char *lazy_because;
 #define LAZY_BECAUSE(why) (lazy_because = (why))
@@ -306,7 +307,7 @@ const char *lazy_explain_errno(const char *what);
 void lazy_because_begin(void);
 
 /*
- * Whether the script got any mapped file, whether it got one of this size, and the path under which
+ * True if the script got any mapped file; true if it got one of this size; and the path under which
  * it got this one.
  */
 bool lazy_was_given(void);
@@ -325,11 +326,11 @@ void lazy_explain_read(const char *path, const zval *got);
 /* `len` bytes at `str` are written to PHP's output buffers, or past them. */
 void lazy_explain_write(const char *str, size_t len);
 
-/* What leaves next: bytes, a range of a file (recognised by comparison or not), or a constant. */
+/* The next output: bytes, a range of a file (recognised by comparison or not), or a constant. */
 void lazy_explain_bytes(const char *str, size_t len);
 void lazy_explain_file(uint32_t file, bool recognised);
 void lazy_explain_constant(void);
-/* Whether zend_write is this module's hook, so that it sees all echoed bytes first. */
+/* True if zend_write is this module's hook, so that it sees all echoed bytes first. */
 bool lazy_output_is_hooked(void);
 
 #endif /* SENDOFF_LAZY_H */

@@ -1,6 +1,6 @@
 /*
- * Data for lazy_explain.c that other files provide: why PHP reads a file, and the path under which
- * the script got a file.
+ * Data for lazy_explain.c that other files provide: the reason why PHP reads a file, and the path
+ * under which the script got a file.
  */
 #include "lazy.h"
 

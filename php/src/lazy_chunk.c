@@ -93,9 +93,9 @@ static bool still_stands(void)
 }
 
 /*
- * What the stream would read next, in the mapped file; `left` receives the length up to its end.
- * NULL if the stream is not bound, is at the end, has lost its lease, or has other bytes in its
- * read buffer.
+ * The bytes that the stream would read next, in the mapped file; `left` receives the length up to
+ * its end. NULL if the stream is not bound, is at the end, has lost its lease, or has other bytes
+ * in its read buffer.
  */
 static const char *next_of(const php_stream *stream, size_t *left)
 {
@@ -144,7 +144,7 @@ const char *lazy_chunk_redeem(const char *str)
 }
 
 /*
- * Whether a read of `wanted` bytes returns the whole file, and the file is long enough to be held.
+ * True if a read of `wanted` bytes returns the whole file, and the file is long enough to be held.
  */
 static bool takes_all(php_stream *stream, size_t wanted)
 {

@@ -12,9 +12,9 @@
  * values are stale then.
  *
  * A mapped file is found by its inode: one stat(2) per read tells whether the path still names it.
- * The lease guarantees that the contents are still those of the file (sendoff_file_use()). A mapped
- * file that this request has used keeps its address until the request ends, even if its file
- * changes, because a script may hold the string.
+ * The lease guarantees that the mapping still equals the file (sendoff_file_use()). A mapped file
+ * that this request has used keeps its address until the request ends, even if its file changes,
+ * because a script may hold the string.
  */
 #include "lazy.h"
 
@@ -41,8 +41,8 @@
  */
 #define IDLE_SECONDS 60
 /*
- * In worker mode, how often the memory is searched for lazy strings that the application has (10 ms
- * for 60 MB), while files wait to be released for it.
+ * In worker mode, the interval of searching the memory for lazy strings that the application still
+ * holds (10 ms for 60 MB), while files wait to be released.
  */
 #define SEARCH_SECONDS 10
 /* After a path led to no mapped file, it is not looked up again for this time. */
@@ -92,7 +92,7 @@ static uint32_t seen[SEEN_ENTRIES];
 static uint32_t displace;
 static time_t swept;
 
-/* A hash of an inode, never 0. Two inodes may have the same. */
+/* A hash of an inode, never 0. Two inodes may have the same hash. */
 static uint64_t key_of(const struct stat *st)
 {
 	uint64_t key = ((uint64_t)st->st_ino + ((uint64_t)st->st_dev << 40)) * 0x9e3779b97f4a7c15u;
@@ -474,8 +474,8 @@ static void list_used(void)
 }
 
 /*
- * Worker mode: a variable of the application may have any string that a request has got, so all
- * stay in use. Files are released only if no string of them is found in memory.
+ * Worker mode: a variable of the application may hold any string that a request has got, so all
+ * files stay in use. A file is released only if no string of it is found in memory.
  */
 static void release_unheld(void)
 {

@@ -1,5 +1,5 @@
 /*
- * Shared by all files of the module: settings and counters, the write hook, the clock.
+ * State that all files of the module share: settings and counters, the write hook, the clock.
  */
 #include "lazy.h"
 

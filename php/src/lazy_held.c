@@ -1,8 +1,8 @@
 /*
- * Worker mode: which lazy strings the application still has. Lazy strings have no count of
- * references, because PHP's compiled code may free the result of a function without a look at the
- * count. So the memory of the process is searched for their addresses, rarely. A word that is an
- * address by chance only keeps a file for longer.
+ * Worker mode: finds the lazy strings that the application still holds. Lazy strings have no
+ * reference count, because PHP's compiled code may free the result of a function without testing
+ * the count. So the memory of the process is searched for their addresses, rarely. A word that
+ * equals an address by chance only keeps a file for longer.
  *
  * The memory is copied by process_vm_readv(2), which fails where another thread has unmapped it.
  */

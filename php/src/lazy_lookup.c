@@ -1,10 +1,10 @@
 /*
- * From a path or a stream that a script names to a held file.
+ * Finds the held file for a path or a stream that a script names.
  */
 #include "lazy.h"
 
 /*
- * Whether PHP would open `path` as a plain local file. `resolved` receives the path that PHP would
+ * True if PHP would open `path` as a plain local file. `resolved` receives the path that PHP would
  * pass to open(2). Symbolic links are resolved through the realpath cache, so a link that was
  * changed just now leads to the same file as in PHP.
  */

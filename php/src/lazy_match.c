@@ -106,7 +106,7 @@ bool lazy_match_is_likely(const char *str, size_t len)
 }
 
 /*
- * Whether `len` bytes at `str` equal those at `in_file`, and these lie in a mapped file whose lease
+ * True if `len` bytes at `str` equal those at `in_file`, and these lie in a mapped file whose lease
  * is intact.
  */
 static bool same(const char *str, size_t len, const char *in_file, uint32_t *file, uint64_t *offset)

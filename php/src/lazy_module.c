@@ -18,7 +18,7 @@ static zif_handler php_file_get_contents;
 static zif_handler php_readfile;
 
 /*
- * Whether the arguments after the path are absent or have their default values. `defaults` has one
+ * True if the arguments after the path are absent or have their default values. `defaults` has one
  * letter per argument: f for false, n for null, 0 for the number.
  */
 static bool rest_is_default(zend_execute_data *execute_data, const char *defaults)

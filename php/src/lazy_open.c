@@ -12,14 +12,14 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* Not in linux/magic.h. */
+/* Constants that linux/magic.h lacks. */
 #define ZFS_MAGIC 0x2fc12fc1ul
 #define BCACHEFS_MAGIC 0xca451a4eul
-/* In statfs(2), f_flags. */
+/* Flag in f_flags of statfs(2). */
 #define MOUNTED_READ_ONLY 0x0001
 
 /*
- * Whether a lease guards this file against every writer. On a shared file system (NFS, FUSE)
+ * True if a lease guards this file against every writer. On a shared file system (NFS, FUSE)
  * another host may change or truncate the file; reading the mapping then returns other bytes or
  * raises SIGBUS.
  *
@@ -54,7 +54,7 @@ static bool is_guarded_by_leases(int fd)
 }
 
 /*
- * Whether `fd` is the inode that stat(2) saw. (A memfd would be no safe file: the kernel does not
+ * True if `fd` is the inode that stat(2) saw. (A memfd would be no safe file: the kernel does not
  * count its writers, and grants a lease. But PHP cannot open one: it resolves /proc/PID/fd/N to a
  * name that does not exist.)
  */

@@ -35,7 +35,7 @@ static int (*sapi_send_headers_now)(sapi_headers_struct *headers);
  * uses: if the lease breaks they keep their contents, and the worker sends them as bytes.
  */
 static struct {
-	/* Where the next piece would begin, in a mapped file; NULL: nothing has been handed over. */
+	/* Start of the next piece, in a mapped file; NULL: nothing has been handed over. */
 	const char *next;
 	/* The end of that mapped file's contents. */
 	const char *end;
@@ -69,7 +69,7 @@ void lazy_output_end(void)
 	waiting.next = NULL;
 }
 
-/* Whether `len` bytes at `in_file` continue the waiting bytes and can wait with them. */
+/* True if `len` bytes at `in_file` continue the waiting bytes and can wait with them. */
 static bool waits(const char *in_file, size_t len)
 {
 	if (!waiting.next || in_file != waiting.next || len > (size_t)(waiting.end - in_file) ||
@@ -91,7 +91,7 @@ static bool write_segment(uint32_t file, uint64_t offset, size_t len)
 		   sendoff_write_file(lazy_worker(), file, offset, len) == 0;
 }
 
-/* The same for a range of a mapped file. A continuation of it may wait. */
+/* Hands over a range of a mapped file. A continuation of the previous range may wait. */
 static bool write_file(const char *in_file, size_t len, uint32_t file, uint64_t offset)
 {
 	uint32_t epoch = mapped_file_epoch();
@@ -135,7 +135,7 @@ static size_t lazy_zend_write(const char *str, size_t len)
 	return php_zend_write(str, len);
 }
 
-/* Where the bytes lie in a mapped file, by address or by comparison; NULL: in none. */
+/* The place of the bytes in a mapped file, by address or by comparison; NULL: there is none. */
 static const char *in_file(const char *str, size_t len, uint32_t *file, uint64_t *offset)
 {
 	if (len >= SEGMENT_MIN && mapped_file_find(str, len, file, offset)) {

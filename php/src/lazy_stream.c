@@ -35,7 +35,7 @@ static zif_handler php_fwrite;
 
 static ZEND_NAMED_FUNCTION(lazy_fwrite);
 
-/* Whether `call`, whose arguments are being passed, will run lazy_fwrite() on php://output. */
+/* True if `call`, whose arguments are being passed, will run lazy_fwrite() on php://output. */
 static bool is_output_call(const zend_execute_data *call)
 {
 	zval *to = ZEND_CALL_ARG(call, 1);
@@ -90,7 +90,7 @@ static const char *rest_of(php_stream *stream, zend_off_t offset, size_t *len)
 }
 
 /*
- * PHP delivers its read-ahead buffer first, even if the file has changed since. Whether that buffer
+ * PHP delivers its read-ahead buffer first, even if the file has changed since. True if that buffer
  * equals the start of `rest`.
  */
 static bool read_ahead_agrees(const php_stream *stream, const char *rest, size_t len)
@@ -101,7 +101,7 @@ static bool read_ahead_agrees(const php_stream *stream, const char *rest, size_t
 }
 
 /*
- * Whether the descriptor is where the stream expects it. A process that inherited the descriptor
+ * True if the descriptor is where the stream expects it. A process that inherited the descriptor
  * may have moved it, and PHP would read from the new position.
  */
 static bool descriptor_agrees(php_stream *stream)
@@ -192,8 +192,8 @@ static ZEND_NAMED_FUNCTION(lazy_spl_fpassthru)
 }
 
 /*
- * Writes to php://output what PHP would map and write in one call. Returns the bytes written; 0:
- * PHP's handler must do it.
+ * Writes to php://output a range that PHP would map and write in one call. Returns the bytes
+ * written; 0: PHP's handler must do it.
  */
 static size_t copy_mapped(php_stream *from, zend_off_t offset, php_stream *to, size_t most)
 {
@@ -331,7 +331,7 @@ static ZEND_NAMED_FUNCTION(lazy_spl_fread)
 	}
 }
 
-/* Whether these bytes lie in a mapped file, or probably equal bytes of one. */
+/* True if these bytes lie in a mapped file, or probably equal bytes of one. */
 static bool may_be_handed_over(const char *str, size_t len)
 {
 	uint32_t file;

@@ -1,10 +1,10 @@
-//! The log of the PHP master and of workers that start: standard error.
+//! The log of the PHP master and of starting workers: standard error.
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
 
-/// A line for the server's log.
+/// Writes a line to the server's log.
 pub(crate) fn log(line: impl Display) {
-    // Nothing can be done about a log that cannot be written.
+    // A failed write cannot be reported anywhere.
     let _ = writeln!(io::stderr(), "sendoff-php: {line}");
 }

@@ -29,7 +29,8 @@ use master::{Master, Role};
 use pool::Ends;
 use slot::WorkerStart;
 
-/// Keeps PHP workers running and gives their sockets to the front. Its configuration is in an inherited file.
+/// Keeps PHP workers running and gives their sockets to the front. Its configuration is in an
+/// inherited file.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Inherited {
@@ -39,10 +40,11 @@ struct Inherited {
     /// The number of the pool in the configuration.
     #[arg(long, value_name = "N")]
     pool: usize,
-    /// The socket on which the front learns of workers (inherited descriptor).
+    /// The socket on which the front receives workers (inherited descriptor).
     #[arg(long, value_name = "N")]
     pool_fd: RawFd,
-    /// The file for what PHP says at its start, which the supervisor reads (inherited descriptor).
+    /// The file for the messages that PHP prints at its start, which the supervisor reads
+    /// (inherited descriptor).
     #[arg(long, value_name = "N")]
     said_fd: Option<RawFd>,
     /// The folder of the pool's control group, if it has one (inherited descriptor).
@@ -70,7 +72,7 @@ fn run(inherited: &Inherited) -> Result<(), Failure> {
         return Err(Failure::System("the supervisor is gone".to_owned()));
     }
     sendoff_sandbox::hide().map_err(Failure::system("cannot hide from other processes"))?;
-    // First of all: what PHP's start allocates belongs to the pool.
+    // This comes first: the pool must be charged for the memory that PHP's start allocates.
     let group = inherited.group_fd.map(|number| take("--group-fd", number)).transpose()?;
     let group = group.map(PoolGroup::enter).transpose();
     let group = group.map_err(Failure::system("cannot enter the control group of its pool"))?;
@@ -103,7 +105,7 @@ fn take(option: &str, number: RawFd) -> Result<OwnedFd, Failure> {
     take_inherited(number).map_err(|error| Failure::Internal(format!("{option} {number}: {error}")))
 }
 
-/// The life of a worker.
+/// Sets up a worker and serves requests until its end.
 fn serve(pool: &PoolConfig, engine: &Engine, start: WorkerStart) -> ! {
     title::set_for_worker(&format!("sendoff: php worker, pool {}", pool.name));
     if let Err(error) = start::prepare(pool, start.master) {
@@ -111,7 +113,7 @@ fn serve(pool: &PoolConfig, engine: &Engine, start: WorkerStart) -> ! {
         exit_now(1);
     }
     let Ends { links, guard } = start.ends;
-    // Without leases the guard has no use, but the front takes its end for the worker's.
+    // Without leases the guard is unused, but the front expects the worker to keep its end open.
     let (guard, _kept) = match pool.snapshot {
         Snapshot::Lease => (Some(guard), None),
         Snapshot::Copy => (None, Some(guard)),

@@ -1,4 +1,5 @@
-//! The master: forks workers, replaces those that end or are stuck, ends with the front or on SIGTERM.
+//! The master: forks workers, replaces workers that end or are stuck, and ends with the front or on
+//! SIGTERM.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -21,28 +22,31 @@ use crate::pool;
 use crate::slot::{Slot, Worker, WorkerStart};
 use crate::watch::Watch;
 
-/// The most workers that the front may ask for; it has bounds of its own, but it is not trusted with a fork bomb.
+/// Maximum number of workers that the front may request. The front has limits of its own, but must
+/// not be able to start a fork bomb.
 const MOST_WORKERS: u32 = 1024;
 
-/// The signals of a program that is at fault.
+/// Signals that indicate a defect in the program.
 const CRASHES: [Signal; 5] = [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::FPE, Signal::ABORT];
 
-/// How long files of an application stay as they are before its workers boot: editors and package managers write several.
+/// Time without changes to an application's files before its workers boot: editors and package
+/// managers write several files.
 const SETTLING: Duration = Duration::from_millis(100);
 
-/// How long a stuck worker may take to log its backtrace and end. One that is stopped never does.
+/// Time for a stuck worker to log its backtrace and end. A stopped worker (SIGSTOP) does neither.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The process in which [`Master::run`] has returned: it forks, so it may return in several.
+/// The process in which [`Master::run`] has returned: it forks, so it may return in several
+/// processes.
 #[derive(Debug)]
 pub(crate) enum Role {
-    /// The master, when all is over.
+    /// The master, after all workers have ended.
     Master,
     /// A new worker, with its sockets.
     Worker(WorkerStart),
 }
 
-/// Why waiting ended.
+/// The reason why waiting ended.
 enum Wake {
     Reap,
     FrontGone,
@@ -57,28 +61,31 @@ pub(crate) struct Master<'a> {
     socket: OwnedFd,
     signals: SignalFd,
     supervisor: Supervisor,
-    /// Where workers ask the front for the state of the pool: the front's end, kept for the next front, and theirs.
+    /// The socket on which workers ask for the state of the pool: the front's end, kept for the
+    /// next front, and the workers' end.
     status: (OwnedFd, OwnedFd),
-    /// As many as there should be workers, or more while some are about to end.
+    /// One slot per wanted worker, and more while surplus workers are ending.
     slots: Vec<Slot>,
-    /// Workers whose front is gone, still at work on its requests. They have no slot: others work for the new front.
+    /// Workers of a previous front that still process its requests. They have no slot: other
+    /// workers serve the new front.
     leaving: Vec<Worker>,
-    /// A worker has finished a request since the master started, so PHP can work.
+    /// True after a worker has finished a request since the master started, so PHP works.
     has_served: bool,
     target: usize,
-    /// Tells which workers were ended for want of memory.
+    /// Detects that the kernel has killed a worker for lack of memory.
     memory: MemoryWatch,
-    /// The files of the application that the workers boot, if they are watched.
+    /// Watches the files of the application that the workers boot; `None` if the pool does not ask
+    /// for it.
     watch: Option<Watch>,
-    /// When the workers are replaced because a file has changed, unless others change until then.
+    /// Time at which the workers are replaced after a changed file; a further change postpones it.
     replace_at: Option<Instant>,
 }
 
 impl<'a> Master<'a> {
-    /// A master that starts its first workers when it [runs](Self::run). `socket` leads to the front.
+    /// A master; [`run`](Self::run) starts its first workers. `socket` leads to the front.
     ///
     /// # Errors
-    /// No descriptor can be had.
+    /// The system has no descriptor left.
     pub(crate) fn new(
         config: &'a Config,
         pool: &'a PoolConfig,
@@ -108,14 +115,14 @@ impl<'a> Master<'a> {
             replace_at,
         };
         master.announce_status();
-        // The master of a pool that keeps none is started because a request waits.
+        // The master of a pool with zero idle workers is started because a request waits.
         master.keep(pool.first_workers().max(1));
         Ok(master)
     }
 
     /// Gives the front its end of the socket on which workers ask for the state of the pool.
     fn announce_status(&self) {
-        // A front that is gone needs none; the next one says when it starts.
+        // A front that has ended needs none; the next one announces itself.
         if let Err(error) = pool::announce_status(self.socket.as_fd(), self.status.0.as_fd())
             && !pool::has_front_ended(&error)
         {
@@ -123,7 +130,7 @@ impl<'a> Master<'a> {
         }
     }
 
-    /// There should be `target` workers from now on. Those that are too many are the front's to end: it knows which are idle.
+    /// Sets the number of workers. The front ends surplus workers: it knows which are idle.
     fn keep(&mut self, target: usize) {
         self.target = target;
         self.slots.resize_with(self.slots.len().max(target), Slot::new);
@@ -139,7 +146,8 @@ impl<'a> Master<'a> {
         });
     }
 
-    /// Keeps workers until SIGTERM that is not the end of the supervisor, or until the front has closed the pool socket.
+    /// Keeps workers until the front has closed the pool socket, or until a SIGTERM that is not due
+    /// to the supervisor's death.
     ///
     /// # Errors
     /// The system refuses to wait.
@@ -162,7 +170,8 @@ impl<'a> Master<'a> {
             match self.wait_until(deadline)? {
                 Wake::Reap => self.reap(),
                 Wake::FrontGone => return self.drain(false).map(|()| Role::Master),
-                // The front finishes its requests, for which it needs workers, and then closes the pool socket.
+                // The front finishes its requests, which need workers, and then closes the pool
+                // socket.
                 Wake::Terminate if self.supervisor.has_just_died() => {}
                 Wake::Terminate => return self.drain(true).map(|()| Role::Master),
                 Wake::Time => {}
@@ -170,26 +179,28 @@ impl<'a> Master<'a> {
         }
     }
 
-    /// Whether the pool has no worker and should have none. The supervisor then starts another master when the front wants
-    /// workers again. Every message of the front has been read: a later one stays in the socket, for the supervisor.
+    /// True if the pool has no worker and needs none. The supervisor then starts another master
+    /// when the front wants workers again. Every message of the front has been read by now; a later
+    /// one stays in the socket for the supervisor.
     fn is_idle(&mut self) -> bool {
-        // No supervisor would start the next master.
+        // After the supervisor's death there would be no next master.
         self.target == 0 && self.workers().next().is_none() && !self.supervisor.is_gone()
     }
 
-    /// Every worker that was not reaped.
+    /// Every worker that has not been reaped.
     fn workers(&mut self) -> impl Iterator<Item = &mut Worker> {
         self.slots.iter_mut().filter_map(Slot::worker).chain(&mut self.leaving)
     }
 
-    /// When there is something to do that no event announces.
+    /// The next time at which something is due that no event announces.
     fn next_deadline(&mut self) -> Option<Instant> {
         let fork_at = self.slots.iter().filter_map(Slot::fork_at).min();
         let replace_at = self.replace_at;
         self.workers().filter_map(|worker| worker.kill_at()).chain(fork_at).chain(replace_at).min()
     }
 
-    /// Forks a worker for each empty slot whose time has come. Returns its start in the worker.
+    /// Forks a worker for each empty slot whose start is due. In a new worker, returns its
+    /// arguments.
     fn fill(&mut self) -> Option<WorkerStart> {
         for i in 0..self.slots.len() {
             if self.slots[i].fork_at().is_none_or(|at| at > Instant::now()) {
@@ -199,7 +210,7 @@ impl<'a> Master<'a> {
                 Ok(None) => {}
                 Ok(Some(start)) => return Some(start),
                 Err(error) => {
-                    // Without a front none is needed; the socket says next that there is none.
+                    // A front that has ended needs no worker; the socket reports its end next.
                     if !pool::has_front_ended(&error) {
                         log(format_args!("cannot start a worker: {error}"));
                     }
@@ -226,7 +237,7 @@ impl<'a> Master<'a> {
                     let limit = self.pool.request_timeout;
                     limit.into_iter().for_each(|limit| worker.set_deadline(since + limit));
                 } else {
-                    // Should this fail, the front's ends close and the worker ends by itself.
+                    // If this fails, the front's ends close and the worker ends by itself.
                     pool::announce(self.socket.as_fd(), pid, &front)?;
                 }
                 self.slots[slot].run(worker);
@@ -235,11 +246,11 @@ impl<'a> Master<'a> {
         }
     }
 
-    /// Gives the front the workers whose script has booted.
+    /// Sends the workers whose script has booted to the front.
     fn announce_booted(&mut self) {
         for worker in self.slots.iter_mut().filter_map(Slot::worker) {
             let Some(front) = worker.take_booted() else { continue };
-            // Should this fail, the front's ends close and the worker ends by itself.
+            // If this fails, the front's ends close and the worker ends by itself.
             if let Err(error) = pool::announce(self.socket.as_fd(), worker.pid, &front)
                 && error.kind() != io::ErrorKind::BrokenPipe
             {
@@ -248,7 +259,7 @@ impl<'a> Master<'a> {
         }
     }
 
-    /// Looks whether files of the application have changed.
+    /// Checks whether files of the application have changed.
     fn look_for_changes(&mut self) {
         let Some(path) = self.watch.as_mut().and_then(Watch::changed) else { return };
         if self.replace_at.is_none() {
@@ -257,7 +268,8 @@ impl<'a> Master<'a> {
         self.replace_at = Some(Instant::now() + SETTLING);
     }
 
-    /// Replaces all workers: those at work finish their requests, and those that boot, or cannot, start anew.
+    /// Replaces all workers: busy workers finish their requests; workers that are booting or cannot
+    /// boot are restarted.
     fn replace_all(&mut self) {
         for slot in &mut self.slots {
             if let Some(worker) = slot.take_if(|worker| !worker.boots()) {
@@ -268,7 +280,7 @@ impl<'a> Master<'a> {
         }
     }
 
-    /// Waits for a signal or a message, for the front to go, or for the time given.
+    /// Waits for a signal, a message, the end of the front, or the deadline.
     fn wait_until(&mut self, deadline: Option<Instant>) -> io::Result<Wake> {
         let mut fds = vec![
             PollFd::new(&self.signals, PollFlags::IN),
@@ -283,13 +295,13 @@ impl<'a> Master<'a> {
         drop(fds);
         self.announce_booted();
         self.look_for_changes();
-        // First of all: a worker that ended because there should be fewer must not be missed, and the last thing that a
-        // front says may be that a worker is stuck.
+        // This comes first: a worker that ended because fewer are wanted must not count as lost,
+        // and the front's last message may be that a worker is stuck.
         self.take_messages();
         Ok(if is_gone { Wake::FrontGone } else { self.take_signals() })
     }
 
-    /// Does what the front has asked for.
+    /// Carries out the front's messages.
     fn take_messages(&mut self) {
         let mut message = [0; MAX_MESSAGE];
         while let Some(message) = pool::receive(self.socket.as_fd(), &mut message) {
@@ -303,7 +315,8 @@ impl<'a> Master<'a> {
                 }
                 Some(ToMaster::Replace { pid, request }) => self.replace(pid, &request),
                 Some(ToMaster::Trace { pid }) => self.trace(pid),
-                // It knows by itself whether a worker has served.
+                // A number of workers out of bounds, or a message for masters of programs: this
+                // master sees by itself whether a worker has served.
                 Some(ToMaster::Workers(_) | ToMaster::Served { .. } | ToMaster::DiedAtWork)
                 | None => {
                     log("the front has sent a message that makes no sense");
@@ -312,14 +325,14 @@ impl<'a> Master<'a> {
         }
     }
 
-    /// How many workers the front may ask for.
+    /// The numbers of workers that the front may request.
     fn bounds(&self) -> RangeInclusive<u32> {
         let may_be_none = self.pool.first_workers() == 0;
         u32::from(!may_be_none)..=MOST_WORKERS
     }
 
-    /// A front has started `at` this time. Workers that have had requests before served another front: they end once
-    /// their scripts do, and may not keep others from working for this one.
+    /// A front has started `at` this time. Workers with earlier requests served another front: they
+    /// end once their scripts do, and must not take the place of workers for the new front.
     fn let_go(&mut self, at: u64) {
         let served_before =
             |worker: &mut Worker| worker.first_request().is_some_and(|first| first < at);
@@ -329,24 +342,26 @@ impl<'a> Master<'a> {
         for worker in &mut self.leaving {
             deadline.into_iter().for_each(|deadline| worker.set_deadline(deadline));
         }
-        // However often the front dies, there are at most twice as many workers as there should be.
+        // Limits the workers to twice the target, even if the front dies again and again.
         let surplus = self.leaving.len().saturating_sub(self.target);
         self.leaving[..surplus].iter_mut().for_each(|worker| worker.set_deadline(Instant::now()));
     }
 
-    /// The front says that a process is stuck. If it is a worker, it logs its backtrace and ends; the next one starts
-    /// when it is reaped.
+    /// The front reports that a process is stuck. If it is a worker, it logs its backtrace and
+    /// ends; the next one starts when it is reaped.
     fn replace(&mut self, pid: u32, request: &str) {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        // The front may have been slower than the worker's end. Processes that are not ours are none of its business.
+        // The worker may have ended before the front's message arrived. Only workers of this master
+        // are killed.
         let Some(worker) = self.workers().find(|worker| Some(worker.pid) == pid) else { return };
         log(format_args!("worker {} is stuck in {request}", worker.pid.as_raw_nonzero()));
         worker.signal(stuck_signal());
         worker.set_deadline(Instant::now() + GRACE);
     }
 
-    /// The front says that a process has worked on a request for long. If it is a worker, it writes its backtrace to the slow log,
-    /// which is opened each time: it may have been renamed.
+    /// The front reports that a process has been busy with a request for long. If it is a worker,
+    /// it writes its backtrace to the slow log. The file is opened each time, because it may have
+    /// been renamed.
     fn trace(&mut self, pid: u32) {
         let Some(SlowLog { path, .. }) = &self.pool.slow_log else { return };
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
@@ -393,7 +408,7 @@ impl<'a> Master<'a> {
             if has_not_booted {
                 let delay = delay.unwrap_or_default();
                 log(format_args!("its script has not booted: the next one starts in {delay:?}"));
-                // Should this fail, requests wait, as they do for a worker that boots.
+                // If this fails, requests wait, as for a worker that is booting.
                 let _ = pool::announce_failure(self.socket.as_fd());
             } else if let Some(delay) = delay.filter(|_| has_crashed) {
                 log(format_args!(
@@ -405,26 +420,27 @@ impl<'a> Master<'a> {
         self.drop_empty_slots();
     }
 
-    /// The end of the sentence that a worker was killed by this signal.
+    /// The end of the log line about a worker that this signal has killed.
     fn why_killed(&mut self, signal: i32) -> String {
         if signal != Signal::KILL.as_raw() {
             return String::new();
         }
         let Some(why) = self.memory.why_killed() else { return String::new() };
-        // It is a count; a front that is gone or far behind misses it.
+        // The message only counts; a front that has ended or is far behind misses it.
         let _ = pool::announce_out_of_memory(self.socket.as_fd());
         format!(": {why}")
     }
 
-    /// Lets the workers finish their requests and waits for their end. When they take too long or at a second SIGTERM
-    /// they log where they are, and whatever is left then is killed.
+    /// Lets the workers finish their requests and waits for their end. After the time limit or at a
+    /// second SIGTERM the workers log their backtraces, and the remaining ones are killed.
     fn drain(mut self, mut told: bool) -> io::Result<()> {
         let deadline = Instant::now() + self.config.shutdown_timeout;
         self.reap();
-        // The front will not take workers that boot: they end when they ask for a request.
+        // The front will not accept workers that are booting: they end when they ask for a request.
         self.slots.iter_mut().filter_map(Slot::worker).for_each(Worker::forget_front);
         if told {
-            // The front is still there, so links do not tell them. Otherwise no signal: it would wake a script's sleep().
+            // The front is still there, so the links stay open and do not end the workers.
+            // Otherwise there is no signal: it would interrupt a script's sleep().
             self.workers().for_each(|worker| worker.signal(Signal::TERM));
         }
         while self.workers().next().is_some() {
@@ -434,7 +450,8 @@ impl<'a> Master<'a> {
             match self.wait_for_end(kill_at.map_or(deadline, |at| at.min(deadline)))? {
                 Wake::Reap => self.reap(),
                 Wake::Time if Instant::now() < deadline => {}
-                // The supervisor's death closes the pool and sends a signal: that is once.
+                // The supervisor's death closes the pool and sends a signal, which together count
+                // once.
                 Wake::Terminate if !told => told = true,
                 Wake::Time | Wake::Terminate | Wake::FrontGone => break,
             }

@@ -18,11 +18,10 @@ typedef struct {
 static param *params;
 static size_t param_count, param_capacity;
 
-/* By the hash of a name: the place of the parameter that was added last, counted from 1; 0: none.
- */
+/* By the hash of a name: the place of the newest parameter, counted from 1; 0: there is none. */
 static uint32_t newest[256];
 
-/* Of the length and some of the letters of a name. */
+/* A hash of the length and of some letters of a name. */
 static inline uint32_t hash_of(const char *name, size_t name_len)
 {
 	uint32_t hash = (uint32_t)name_len;

@@ -14,7 +14,7 @@
 /* The worker of this process; NULL in the master, which answers no requests. */
 extern sendoff_worker *sendoff_php_worker;
 
-/* Whether the response of the current request has ended. Later output is dropped. */
+/* True if the response of the current request has ended. Later output is dropped. */
 extern bool sendoff_php_finished;
 
 /* Settings of php.ini that php-fpm defines, under the same names. */
@@ -24,13 +24,13 @@ typedef struct {
 	bool nph;
 	bool fcgi_logging;
 	char *error_header;
-	/* Whether a worker script gets $_ENV anew for each request. */
+	/* True if a worker script gets $_ENV anew for each request. */
 	bool reset_env;
 } sendoff_php_ini;
 
 extern sendoff_php_ini sendoff_php_settings;
 
-/* sapi.c: what the Rust side calls. */
+/* sapi.c: called by the Rust side. */
 
 /* Maps URIs in X-Accel-Redirect that begin with `prefix` to a folder. */
 typedef struct {
@@ -68,7 +68,7 @@ typedef struct {
 	/* With a worker script, bytes of PHP's memory and seconds after which a worker ends; 0: any. */
 	uint64_t max_memory;
 	uint64_t max_age;
-	/* A descriptor to which PHP's messages are written, too, a line each; -1: none. Not kept. */
+	/* A descriptor to which PHP's messages are also written, one per line; -1: none. Not kept. */
 	int said;
 } sendoff_php_start;
 
@@ -79,15 +79,15 @@ typedef struct {
 int sendoff_php_startup(const sendoff_php_start *start);
 
 /*
- * Serves requests until the front closes a link, SIGTERM comes or `max_requests` (0: no limit) have
- * been answered. Takes ownership of the links, the guard, the socket `slow` (-1: none), on which
- * the master sends files that the backtrace of the running script is written to, and the socket
- * `status`, on which the worker asks the front for the state of the pool. The time of the
- * first request (nanoseconds of CLOCK_MONOTONIC) is added to the eventfd `busy`, so that the master
- * can tell a worker that a request has crashed from one that cannot start, and a worker that served
- * a previous front from one that serves the current front. SENDOFF_SERVED is added after the first
- * response, and SENDOFF_BOOTED when a worker script asks for its first request. Returns the exit
- * status of the process.
+ * Serves requests until the front closes a link, SIGTERM arrives or `max_requests` (0: no limit)
+ * have been answered. Takes ownership of these descriptors: the links; the guard (-1: none); the
+ * socket `slow` (-1: none), on which the master sends files to write the running script's backtrace
+ * to; and the socket `status`, on which the worker asks the front for the state of the pool. The
+ * eventfd `busy` is borrowed: the worker adds the time of the first request (nanoseconds of
+ * CLOCK_MONOTONIC) to it. From that the master learns whether a worker crashed in a request or
+ * could not start at all, and which front it has served. The worker adds SENDOFF_SERVED after the
+ * first response, and SENDOFF_BOOTED when a worker script asks for its first request. Returns the
+ * exit status of the process.
  */
 int sendoff_php_serve(const int *links, size_t link_count, int guard, int slow, int status,
 					  int busy, uint64_t max_requests);
@@ -96,8 +96,8 @@ int sendoff_php_serve(const int *links, size_t link_count, int guard, int slow, 
 extern const char *sendoff_php_folder;
 
 /*
- * What is added to `busy`. Each is larger than any time in nanoseconds, so all can be read from one
- * number.
+ * Flags added to `busy`. Each is larger than any time in nanoseconds, so time and flags can be read
+ * from one number.
  */
 #define SENDOFF_SERVED ((eventfd_t)1 << 62)
 #define SENDOFF_BOOTED ((eventfd_t)1 << 61)
@@ -115,12 +115,12 @@ typedef struct {
 	bool is_starting;
 	/* A request has begun, and its response has not been ended by the callable's return. */
 	bool has_request;
-	/* The script works for long after a response, so the front must know that it does. */
+	/* The script works for long after a response, and the front must be told so. */
 	bool is_long_after;
 } sendoff_php_boot;
 extern sendoff_php_boot sendoff_boot;
 
-/* boot.c: runs the worker script. Arguments and result are those of sendoff_serve_requests(). */
+/* boot.c: runs the worker script. Same arguments and result as sendoff_serve_requests(). */
 int sendoff_boot_serve(int busy, uint64_t max_requests);
 PHP_FUNCTION(sendoff_handle_request);
 
@@ -165,8 +165,8 @@ void sendoff_settings_fix(const sendoff_php_start *start);
 
 /*
  * user_ini.c: php.ini's sections for this path and host, .user.ini files, and settings that come
- * with the request; the latter alone for requests of a worker script, which has got the others at
- * its start.
+ * with the request. Requests of a worker script get only the latter: the script has got the others
+ * at its start.
  */
 int sendoff_activate(void);
 void sendoff_user_ini_startup(void);
@@ -190,12 +190,12 @@ bool sendoff_slow_start(int socket);
 
 /* status.c: the state of the pool, asked for on this socket. */
 void sendoff_status_start(int socket);
-/* Sends a message of the worker's own to the front, unless the socket is full. */
+/* Sends an unsolicited message of the worker to the front, unless the socket is full. */
 void sendoff_status_tell(const char *message, size_t len);
 PHP_FUNCTION(fpm_get_status);
 
 /*
- * report.c: tells the front once what PHP has at work. Call it where a script could run.
+ * report.c: reports PHP's state to the front, once per worker. Call it where a script could run.
  */
 void sendoff_report(void);
 

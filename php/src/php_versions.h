@@ -24,7 +24,7 @@
 #error "Sendoff is made for PHP 8.2, 8.3, 8.4 and 8.5 without thread safety (NTS)"
 #endif
 
-/* Whether flush() sends the headers before the first byte of the body, as php-fpm does since 8.4.
+/* True if flush() sends the headers before the first byte of the body, as php-fpm does since 8.4.
  */
 #define FLUSH_SENDS_HEADERS (PHP_VERSION_ID >= 80400)
 
@@ -47,7 +47,7 @@ static inline zend_string *string_before(const char *contents)
 	return (zend_string *)(contents - _ZSTR_HEADER_SIZE);
 }
 
-/* Whether opcache or the engine keeps the string, so that it is not freed while the request runs.
+/* True if opcache or the engine keeps the string, so that it is not freed while the request runs.
  */
 static inline bool is_kept_by_engine(const zend_string *string)
 {
@@ -69,7 +69,7 @@ static inline const unsigned char *read_ahead_bytes(const php_stream *stream)
 	return stream->readbuf + stream->readpos;
 }
 
-/* Whether this is an open local file that PHP reads without filters. */
+/* True if this is an open local file that PHP reads without filters. */
 static inline bool lazy_is_plain_file(const php_stream *stream)
 {
 	return stream->ops == &php_stream_stdio_ops && stream->wrapper == &php_plain_files_wrapper &&
@@ -79,7 +79,7 @@ static inline bool lazy_is_plain_file(const php_stream *stream)
 /* PHP's default chunk size, in bytes. */
 #define STREAM_CHUNK 8192
 
-/* Whether PHP would read the stream through its read buffer in steps of STREAM_CHUNK. */
+/* True if PHP would read the stream through its read buffer in steps of STREAM_CHUNK. */
 static inline bool reads_as_usual(const php_stream *stream)
 {
 	return lazy_is_plain_file(stream) && !(stream->flags & PHP_STREAM_FLAG_NO_BUFFER) &&
@@ -140,7 +140,7 @@ static inline size_t pass_over(php_stream *stream, int fd, size_t wanted, size_t
 	return given;
 }
 
-/* Whether this is a php://output stream without write filters. */
+/* True if this is a php://output stream without write filters. */
 static inline bool is_output(const php_stream *stream)
 {
 	return stream->wrapper == &php_stream_php_wrapper &&
@@ -195,7 +195,7 @@ static inline bool takes_result(const zend_op *op, const zend_op *call)
 	return op->op1_type == call->result_type && op->op1.var == call->result.var;
 }
 
-/* The opcode that begins the innermost call around the one that ends at `op`. */
+/* The opcode that begins the innermost call around the call that ends at `op`. */
 static inline const zend_op *enclosing_call(const zend_op_array *code, const zend_op *op)
 {
 	/* Calls begun minus calls ended. */
@@ -245,7 +245,7 @@ static inline bool is_written(const zend_execute_data *caller, const zend_op *ca
 }
 
 /*
- * Whether the call's result is only written to the output, by ECHO or the replaced fwrite(). These
+ * True if the call's result is only written to the output, by ECHO or the replaced fwrite(). These
  * are the only users of a result that know tokens.
  */
 static inline bool is_output_only(const zend_execute_data *call, const zval *result,
@@ -266,7 +266,7 @@ static inline bool is_output_only(const zend_execute_data *call, const zval *res
 }
 
 /*
- * Whether an extension may observe arguments and results of calls, or the opcodes that tokens pass
+ * True if an extension may observe arguments and results of calls, or the opcodes that tokens pass
  * through.
  */
 static inline bool is_watched(void)
@@ -304,14 +304,14 @@ static inline php_output_handler *default_buffer(void)
 	return handler;
 }
 
-/* Whether PHP would flush the buffer when `len` bytes are appended. */
+/* True if PHP would flush the buffer when `len` bytes are appended. */
 static inline bool would_overflow(const php_output_handler *handler, size_t len)
 {
 	return handler->size > 0 && handler->buffer.used + len >= handler->size;
 }
 
 /*
- * Whether a header callback is yet to run. It may write, and must find the buffer in the state that
+ * True if a header callback is yet to run. It may write, and must find the buffer in the state that
  * PHP would leave.
  */
 static inline bool header_callback_pending(void)
@@ -320,7 +320,7 @@ static inline bool header_callback_pending(void)
 }
 
 /*
- * Whether PHP would pass a write of `len` bytes to the SAPI at once, so that bypassing the output
+ * True if PHP would pass a write of `len` bytes to the SAPI at once, so that bypassing the output
  * buffer has the same effect.
  */
 static inline bool lazy_output_is_plain(size_t len)
@@ -335,13 +335,13 @@ static inline bool lazy_output_is_plain(size_t len)
 	return handler && would_overflow(handler, len) && !header_callback_pending();
 }
 
-/* Whether no callback of the script runs while `len` bytes are written. */
+/* True if no callback of the script runs while `len` bytes are written. */
 static inline bool lazy_output_is_quiet(size_t len)
 {
 	return lazy_output_is_plain(len) && !header_callback_pending();
 }
 
-/* Whether PHP's compression has a client that takes what it makes. */
+/* True if the client accepts an encoding that PHP's compression produces. */
 static inline bool client_takes_compression(void)
 {
 	char *accepted = sapi_getenv(ZEND_STRL("HTTP_ACCEPT_ENCODING"));

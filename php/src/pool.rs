@@ -1,4 +1,4 @@
-//! The sockets of a worker, and how the front gets its ends of them.
+//! The sockets of a worker, and their handover to the front.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -11,15 +11,15 @@ use rustix::net::{
 use rustix::process::Pid;
 use sendoff_pool::OUT_OF_MEMORY;
 
-/// One side's ends of a worker's sockets.
+/// One side's ends of a worker's sockets: the worker's, or the front's.
 #[derive(Debug)]
 pub(crate) struct Ends {
     pub(crate) links: Vec<OwnedFd>,
     pub(crate) guard: OwnedFd,
 }
 
-/// Both sides, the front's first. A front has few enough event loops for one message to carry the descriptors of all
-/// ([`sendoff_config::MAX_THREADS`]).
+/// Both sides of a worker's sockets, the front's first. One message can carry all descriptors,
+/// since the number of event loops is limited ([`sendoff_config::MAX_THREADS`]).
 pub(crate) fn sockets(links: u8) -> io::Result<(Ends, Ends)> {
     let pair = |kind| socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
     let pairs: Vec<_> = (0..links).map(|_| pair(SocketType::STREAM)).collect::<Result<_, _>>()?;
@@ -29,27 +29,27 @@ pub(crate) fn sockets(links: u8) -> io::Result<(Ends, Ends)> {
     Ok((front, Ends { links: worker_links, guard: worker_guard }))
 }
 
-/// Sockets over which the master sends files to a worker: its end, and the worker's.
+/// A socket pair for sending files to a worker: the master's end, and the worker's.
 pub(crate) fn file_sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Sends a file over such a socket.
+/// Sends a file to a worker.
 pub(crate) fn send_file(socket: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<()> {
     send_with(socket, b"f", &[file])
 }
 
-/// The next message of the front, if there is one.
+/// The next message of the front; `None` if there is none at the moment.
 pub(crate) fn receive<'m>(pool: BorrowedFd<'_>, message: &'m mut [u8]) -> Option<&'m [u8]> {
     let (received, _) = rustix::net::recv(pool, &mut *message, RecvFlags::DONTWAIT).ok()?;
-    // No bytes: the front has closed the socket.
+    // An empty read: the front has closed the socket.
     Some(&message[..received]).filter(|message| !message.is_empty())
 }
 
-/// Tells the front of a new worker and gives it its ends.
+/// Announces a new worker to the front, with the front's ends of its sockets.
 ///
 /// # Errors
-/// The front is gone, or so far behind that the socket is full.
+/// The front has ended, or is so far behind that the socket is full.
 pub(crate) fn announce(pool: BorrowedFd<'_>, worker: Pid, ends: &Ends) -> io::Result<()> {
     let mut message = [0; 8];
     message[..4].copy_from_slice(&worker.as_raw_nonzero().get().to_be_bytes());
@@ -59,36 +59,39 @@ pub(crate) fn announce(pool: BorrowedFd<'_>, worker: Pid, ends: &Ends) -> io::Re
     send_with(pool, &message, &fds)
 }
 
-/// Sockets over which workers ask the front for the state of their pool: the front's end, and that of all workers.
+/// A socket pair on which workers ask the front for the state of their pool: the front's end, and
+/// the end that all workers share.
 pub(crate) fn status_sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Gives the front its end. Such a message has the process id 0, and no links.
+/// Sends the front its end of that socket pair. Such a message has the process id 0, and no links.
 ///
 /// # Errors
-/// As [`announce`].
+/// Same as [`announce`].
 pub(crate) fn announce_status(pool: BorrowedFd<'_>, front: BorrowedFd<'_>) -> io::Result<()> {
     send_with(pool, &[0; 8], &[front])
 }
 
-/// Tells the front that the worker script has failed to boot: process id 0, and the largest number of links.
+/// Reports to the front that the worker script has failed to boot: process id 0, and the largest
+/// number of links.
 ///
 /// # Errors
-/// As [`announce`].
+/// Same as [`announce`].
 pub(crate) fn announce_failure(pool: BorrowedFd<'_>) -> io::Result<()> {
     send_with(pool, &[0, 0, 0, 0, 255, 255, 255, 255], &[])
 }
 
-/// Tells the front that a worker was ended because there was no memory left.
+/// Reports to the front that the kernel has killed a worker for lack of memory.
 ///
 /// # Errors
-/// As [`announce`].
+/// Same as [`announce`].
 pub(crate) fn announce_out_of_memory(pool: BorrowedFd<'_>) -> io::Result<()> {
     send_with(pool, &OUT_OF_MEMORY, &[])
 }
 
-/// Whether a message was not sent because the front has ended. One that has left messages of the master unread has reset the socket.
+/// True if a message was not sent because the front has ended. A front that ends without having
+/// read all messages resets the socket.
 pub(crate) fn has_front_ended(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
@@ -113,7 +116,7 @@ mod tests {
             let (ours, front) = file_sockets().unwrap();
             (0..unread).for_each(|_| announce_failure(ours.as_fd()).unwrap());
             drop(front);
-            // The first error is that of the reset, if there is one.
+            // After a reset the first error is ECONNRESET, the next one EPIPE.
             for _ in 0..2 {
                 let error = announce_failure(ours.as_fd()).unwrap_err();
                 assert!(has_front_ended(&error), "{error}");

@@ -40,7 +40,7 @@ static void start_modules(void)
 	sendoff_kept_use_session_handlers();
 }
 
-/* The session module leaves its variable to the end of the script. */
+/* The session module leaves $_SESSION to the end of the script. */
 static void forget_session(void)
 {
 	zend_hash_str_del(&EG(symbol_table), "_SESSION", sizeof("_SESSION") - 1);
@@ -56,7 +56,7 @@ static void end_modules(void)
 	forget_session();
 }
 
-/* output_add_rewrite_var() and session.use_trans_sid: their output handlers are gone. */
+/* Resets output_add_rewrite_var() and session.use_trans_sid, whose output handlers are gone. */
 static void reset_url_rewriting(void)
 {
 	if (BG(url_adapt_session_ex).active) {
@@ -153,7 +153,7 @@ void sendoff_boot_no_session(bool booting)
 void sendoff_renew_after_boot(void)
 {
 	find_modules();
-	/* If a request filled it, others would see its parameters there. */
+	/* If a request filled $_ENV at its first use, later requests would see its parameters there. */
 	zend_is_auto_global(ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_ENV));
 	sendoff_kept_session_handlers();
 	zend_unset_timeout();
@@ -161,7 +161,7 @@ void sendoff_renew_after_boot(void)
 	end_output_and_headers();
 }
 
-/* The exceptions that a callback of the request has left, or a bailout, end the script. */
+/* False if an exception left by a callback of the request, or a bailout, must end the script. */
 static bool goes_on(void)
 {
 	if (CG(unclean_shutdown)) {
@@ -171,8 +171,8 @@ static bool goes_on(void)
 }
 
 /*
- * Flushes all output buffers. If a callback ends the script, none is called again: PHP does not,
- * and a buffer whose callback was left by a long jump would refuse it.
+ * Flushes all output buffers. If a callback ends the script, no further callback is called: PHP
+ * does the same, and a buffer whose callback was left by a long jump would refuse it.
  */
 static void end_buffers(void)
 {
@@ -192,7 +192,7 @@ static void end_buffers(void)
 bool sendoff_renew_after(void)
 {
 	php_call_shutdown_functions();
-	/* They are not called again if one of them ends the script. */
+	/* Shutdown functions are not called again if one of them ends the script. */
 	php_free_shutdown_functions();
 	if (!goes_on()) {
 		return false;
@@ -255,7 +255,7 @@ static void fill_superglobals(void)
 	zend_hash_update(&EG(symbol_table), ZSTR_KNOWN(ZEND_STR_AUTOGLOBAL_ENV), &env);
 }
 
-/* What a script has output or set between requests goes nowhere. */
+/* Drops output and headers that a script has made between requests. */
 static void drop_leftovers(void)
 {
 	php_output_end_all();

@@ -1,17 +1,17 @@
 /*
- * What PHP has at work, for `sendoff status`: opcache, its compiler, preloading, APCu. Only PHP
- * knows, and only within a request; so each worker says it once, at the end of its first one, on
- * the socket of status.c. The front has what the last of them has said.
+ * PHP's state for `sendoff status`: opcache, its compiler, preloading, APCu. Only PHP knows it, and
+ * only within a request; so each worker reports it once, at the end of its first request, on the
+ * socket of status.c. The front keeps the latest report.
  */
 #include "php_sendoff.h"
 #include "php_ini.h"
 #include "ext/json/php_json.h"
 #include "zend_smart_str.h"
 
-/* Bytes of a report, as the front reads it (`PhpReport::MAX`). */
+/* Maximum size of a report in bytes, as the front reads it (`PhpReport::MAX`). */
 #define REPORT_MAX 4096
 
-/* Calls a function with one boolean. False: there is none, or it returns no array. */
+/* Calls a function with one boolean. False: there is no such function, or it returns no array. */
 static bool call(const char *name, bool argument, zval *array)
 {
 	zval function, value;
@@ -67,7 +67,8 @@ static void add_opcache(zval *report)
 	char restricted[] = "opcache.restrict_api";
 	char *to = zend_ini_string(restricted, strlen(restricted), 0);
 
-	/* It would warn, and the script's error handler would see that. */
+	/* With opcache.restrict_api the call would warn, and the script's error handler would see that.
+	 */
 	if ((to && *to) || !call("opcache_get_status", false, &status)) {
 		return;
 	}
@@ -93,7 +94,7 @@ static void add_apcu(zval *report)
 	zval memory;
 	char enabled[] = "apc.enabled";
 
-	/* It would warn. */
+	/* Without APCu enabled the call would warn. */
 	if (!zend_ini_long(enabled, strlen(enabled), 0)) {
 		return;
 	}
@@ -109,7 +110,7 @@ static void tell(void)
 	smart_str text = {0};
 
 	array_init(&report);
-	/* That of the library, which may be later than the one that this was compiled for. */
+	/* The version of the library, which may be newer than the headers at compile time. */
 	zval *version = zend_get_constant_str("PHP_VERSION", strlen("PHP_VERSION"));
 	add_assoc_string(&report, "version", version ? Z_STRVAL_P(version) : PHP_VERSION);
 	add_opcache(&report);

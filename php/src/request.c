@@ -10,7 +10,7 @@
 
 #include <time.h>
 
-/* Only files with these extensions are run (php-fpm: security.limit_extensions). */
+/* Extensions of files that may run (php-fpm: security.limit_extensions). */
 static const char *const extensions[] = {".php", ".phar"};
 
 static bool may_run(const char *path)
@@ -47,9 +47,9 @@ static void refuse_named(int code, const char *page, const char *format, const c
 }
 
 /*
- * Runs the script in its own folder, and what follows it (shutdown functions, destructors) in the
- * pool's folder: `/` unless the operator sets another, as in a php-fpm that the system starts. PHP
- * would change folders itself, but call getcwd(2) in each request.
+ * Runs the script in its own folder, and the code after it (shutdown functions, destructors) in the
+ * pool's folder: `/` unless the operator sets another, as with a php-fpm that the system starts.
+ * PHP would change folders itself, but call getcwd(2) in each request.
  */
 static void run_in_folder(zend_file_handle *script, const char *path)
 {

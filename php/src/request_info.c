@@ -1,14 +1,14 @@
 /*
- * Fills SG(request_info) from the parameters: which script to run, and how the URL's path divides
- * into script and path info. The rules are those of php-fpm for a server that sends parameters as
- * nginx does; php-fpm's workarounds for Apache and IIS are left out.
+ * Fills SG(request_info) from the parameters: the script to run, and the division of the URL's path
+ * into script and path info. It follows php-fpm's rules for a server that sends parameters as nginx
+ * does; php-fpm's workarounds for Apache and IIS are left out.
  */
 #include "php_sendoff.h"
 #include "php_main.h"
 
 #include <sys/stat.h>
 
-/* Whether no component of the path is "..". */
+/* True if no component of the path is "..". */
 static bool path_is_plain(const char *path)
 {
 	for (const char *at = path; (at = strstr(at, "..")) != NULL; at++) {

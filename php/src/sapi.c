@@ -1,7 +1,7 @@
 /*
  * The SAPI: starts PHP in the master, and a worker after each fork.
  *
- * Its name is that of php-fpm's SAPI, because extensions (opcache first) and applications check for
+ * It has the name of php-fpm's SAPI, because extensions (opcache first) and applications check for
  * that name.
  */
 #include "php_sendoff.h"
@@ -62,14 +62,15 @@ static void remove_process_functions(void)
 	zend_hash_str_del(CG(function_table), "chroot", sizeof("chroot") - 1);
 }
 
-/* Where the messages of PHP's start go, apart from the log. */
+/* Descriptor for the messages of PHP's start, in addition to the log; -1: none. */
 static int said = -1;
 static void (*handle_error)(int, zend_string *, const uint32_t, zend_string *);
 
 static void tell_error(int type, zend_string *file, const uint32_t line, zend_string *message)
 {
 	if (said >= 0) {
-		/* The supervisor takes each line for a message. A file in memory is written to at once. */
+		/* The supervisor takes each line as a message. Writing to a file in memory does not block.
+		 */
 		dprintf(said, "%.*s\n", (int)strcspn(ZSTR_VAL(message), "\r\n"), ZSTR_VAL(message));
 	}
 	handle_error(type, file, line, message);
@@ -150,13 +151,12 @@ static void keep_environment(const sendoff_php_start *start)
 	}
 }
 
-/* PHP 8.4 has it and PHP 8.2 has not; the version can be learnt from nothing else before the start.
- */
+/* PHP 8.4 has this function, PHP 8.2 has not; nothing else tells the version before the start. */
 extern unsigned int php_version_id(void) __attribute__((weak));
 
 /*
- * Whether libphp.so is of the version that this was compiled for; prints a message if not. The
- * libraries of all versions have the same SONAME.
+ * Returns true if libphp.so has the version of the headers at compile time; prints a message
+ * otherwise. The libraries of all versions have the same SONAME.
  */
 static bool is_right_library(void)
 {
@@ -195,7 +195,7 @@ int sendoff_php_startup(const sendoff_php_start *start)
 	use_ini_dir(start->ini_dir);
 	php_ini_builder_init(&entries);
 	if (start->worker_script) {
-		/* Worker scripts use opcache for as long as they run. After a reset it would kill them. */
+		/* Worker scripts use opcache as long as they run. After a reset opcache would kill them. */
 		php_ini_builder_define(&entries, "opcache.force_restart_timeout=0");
 	}
 	for (size_t i = 0; i < start->define_count; i++) {

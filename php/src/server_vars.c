@@ -48,8 +48,8 @@ static void load_environment(zval *array)
 }
 
 /*
- * Replaces `array` by a copy of a superglobal. False if that one is empty, is `array`, or is not an
- * array yet.
+ * Replaces `array` by a copy of a superglobal. False if the superglobal is empty, is `array`
+ * itself, or is not an array yet.
  */
 static bool copy_superglobal(int which, zval *array)
 {
@@ -64,8 +64,8 @@ static bool copy_superglobal(int which, zval *array)
 }
 
 /*
- * For $_ENV and $_SERVER. Both contain the process environment and the parameters, so whichever is
- * filled second is a copy of the first.
+ * Fills $_ENV or $_SERVER. Both contain the process environment and the parameters, so the second
+ * one to be filled is a copy of the first.
  */
 static void import_environment(zval *array)
 {

@@ -35,7 +35,7 @@ static bool is_switch_position(const zend_string *value)
 	return *rest == '\0';
 }
 
-/* Whether the value suits the type of the setting. Prints a message if it does not. */
+/* True if the value suits the type of the setting. Prints a message if it does not. */
 static bool makes_sense(const zend_ini_entry *entry, zend_string *value)
 {
 	zend_string *why = NULL;

@@ -3,9 +3,9 @@
 use sendoff_config::PoolConfig;
 use sendoff_sys::process::find_user;
 
-/// Lines `KEY=VALUE`; later ones win.
+/// The settings as lines `KEY=VALUE`; later lines override earlier ones.
 pub(crate) fn lines(pool: &PoolConfig) -> impl Iterator<Item = String> {
-    // With `watch`, a changed file counts from the next start of a worker on.
+    // With `watch`, a changed file takes effect at the next start of a worker.
     let is_watched = pool.worker.as_ref().is_some_and(|worker| !worker.watch.is_empty());
     let watched = is_watched.then(|| "opcache.revalidate_freq=0".to_owned());
     let values = pool.php_values.iter().chain(&pool.php_admin_values);
@@ -14,7 +14,7 @@ pub(crate) fn lines(pool: &PoolConfig) -> impl Iterator<Item = String> {
     own.chain(pool.php_ini.iter().cloned()).chain(values)
 }
 
-/// The user that preloads scripts, which PHP wants to know if it starts as root: that of the pool.
+/// The user for preloading scripts, which PHP requires if it starts as root: the user of the pool.
 fn preload_user(pool: &PoolConfig) -> Option<String> {
     let values = pool.php_values.iter().chain(&pool.php_admin_values).map(|(name, _)| &**name);
     let lines = pool.php_ini.iter().map(|line| line.split('=').next().unwrap_or_default().trim());
@@ -23,8 +23,8 @@ fn preload_user(pool: &PoolConfig) -> Option<String> {
     Some(format!("opcache.preload_user={}", quoted(&user)))
 }
 
-/// A value that PHP reads as it is: within single quotes no character has a meaning. A single quote itself stands in double ones;
-/// PHP joins what stands side by side.
+/// Quotes a value so that PHP takes it literally: within single quotes no character is special. A
+/// single quote is put between double quotes; PHP joins adjacent strings.
 fn quoted(value: &str) -> String {
     format!("'{}'", value.replace('\'', "'\"'\"'"))
 }
@@ -57,7 +57,7 @@ mod tests {
         };
         let preload = "opcache.preload = /p.php";
         assert_eq!(of(&[preload], 0), ["opcache.preload_user='root'", preload]);
-        // The last one counts.
+        // The last setting takes effect.
         let named = "opcache.preload_user=other";
         assert_eq!(of(&[named, preload], 0), ["opcache.preload_user='root'", named, preload]);
         let other = ["opcache.enable=1"];

@@ -1,4 +1,4 @@
-//! The place of one worker: it is empty, or a worker runs in it.
+//! A slot for one worker: it is empty, or a worker runs in it.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,40 +10,41 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::log::log;
 use crate::pool::{self, Ends};
 
-/// A worker that ends sooner, and without a request, cannot start: its replacement waits.
+/// A worker that ends within this time without a request cannot start: its replacement waits.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
-/// What a worker adds to its event counter when it has finished its first request (`php_sendoff.h`).
+/// Added to the event counter by a worker after its first request (`php_sendoff.h`).
 const SERVED: u64 = 1 << 62;
-/// What it adds when its worker script asks for the first request.
+/// Added to the event counter when the worker script asks for its first request.
 const BOOTED: u64 = 1 << 61;
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
-/// What a worker starts with.
+/// The arguments of a new worker.
 #[derive(Debug)]
 pub(crate) struct WorkerStart {
     pub(crate) ends: Ends,
-    /// An event counter, which takes the time of the first request.
+    /// An event counter, to which the worker adds the time of its first request.
     pub(crate) busy: OwnedFd,
-    /// Where the master sends files for backtraces, if the pool has a slow log.
+    /// The socket on which the master sends files for backtraces, if the pool has a slow log.
     pub(crate) slow: Option<OwnedFd>,
-    /// Where it asks the front for the state of the pool.
+    /// The socket on which the worker asks the front for the state of the pool.
     pub(crate) status: OwnedFd,
     pub(crate) master: Pid,
 }
 
-/// Reads an event counter that the worker has, too. It may have cleared `O_NONBLOCK`, and the master waits for no worker.
+/// Reads an event counter that the worker also has, without blocking. A script may have cleared
+/// `O_NONBLOCK`, and the master must not wait for a worker.
 fn try_read(counter: BorrowedFd<'_>, number: &mut [u8]) -> rustix::io::Result<usize> {
-    // A counter has no position.
+    // An event counter has no position.
     const ANYWHERE: u64 = u64::MAX;
     match preadv2(counter, &mut [IoSliceMut::new(number)], ANYWHERE, ReadWriteFlags::NOWAIT) {
-        // Linux before 5.8.
+        // The error of Linux before 5.8.
         Err(Errno::OPNOTSUPP | Errno::SPIPE) => rustix::io::read(counter, number),
         read => read,
     }
 }
 
-/// A worker process, not reaped yet.
+/// A worker process that has not been reaped.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) pid: Pid,
@@ -51,15 +52,17 @@ pub(crate) struct Worker {
     busy: OwnedFd,
     /// The other end of [`WorkerStart::slow`].
     slow: Option<OwnedFd>,
-    /// When its first request came, in nanoseconds of `CLOCK_MONOTONIC`, as far as the master has looked.
+    /// Time of its first request, in nanoseconds of `CLOCK_MONOTONIC`, as of the last read of the
+    /// counter.
     first_request: Option<u64>,
-    /// It has finished a request, as far as the master has looked.
+    /// True if it has finished a request, as of the last read of the counter.
     has_served: bool,
-    /// Its worker script boots: the front's ends of its sockets, which the front gets when it has.
+    /// The front's ends of its sockets while its worker script is booting; the front gets them
+    /// afterwards.
     boots: Option<Ends>,
-    /// When it is killed if it has not ended by itself.
+    /// Deadline; a worker that still runs then is killed.
     kill_at: Option<Instant>,
-    /// It was killed because that time had come.
+    /// True if it was killed at the deadline.
     was_late: bool,
 }
 
@@ -70,22 +73,24 @@ impl Worker {
         Self { pid, since, busy, slow, first_request, has_served, boots, kill_at, was_late }
     }
 
-    /// A worker whose script boots first. Until then the front does not know it.
+    /// A worker whose script boots first. The front learns of it after that.
     pub(crate) fn booting(self, front: Ends) -> Self {
         Self { boots: Some(front), ..self }
     }
 
-    /// Whether its script has not asked for a request yet, as far as the master has looked.
+    /// True until its script asks for a request, as of the last read of the counter.
     pub(crate) fn boots(&self) -> bool {
         self.boots.is_some()
     }
 
-    /// What becomes readable when its script has booted; `None`: it has, or there is nothing to boot.
+    /// A descriptor that becomes readable when its script has booted; `None` if there is nothing to
+    /// wait for.
     pub(crate) fn boot_signal(&self) -> Option<BorrowedFd<'_>> {
         self.boots.as_ref().map(|_| self.busy.as_fd())
     }
 
-    /// The front's ends of its sockets, once, when its script has booted. Its deadline was for that.
+    /// Takes the front's ends of its sockets, once its script has booted. This cancels the deadline
+    /// for booting.
     pub(crate) fn take_booted(&mut self) -> Option<Ends> {
         self.boots.as_ref()?;
         let number = self.read_counter().filter(|number| number & BOOTED != 0)?;
@@ -94,12 +99,12 @@ impl Worker {
         self.boots.take()
     }
 
-    /// Closes the front's ends of its sockets, if it still boots.
+    /// Closes the front's ends of its sockets, if it is still booting.
     pub(crate) fn forget_front(&mut self) {
         self.boots = None;
     }
 
-    /// The event counter, which is 0 again afterwards; `None`: nothing was added.
+    /// Reads and resets the event counter; `None` if nothing was added.
     fn read_counter(&self) -> Option<u64> {
         let mut number = [0; 8];
         let is_read = try_read(self.busy.as_fd(), &mut number) == Ok(number.len());
@@ -112,9 +117,9 @@ impl Worker {
         self.first_request = Some(time).filter(|time| *time > 0).or(self.first_request);
     }
 
-    /// When its first request came, in nanoseconds of `CLOCK_MONOTONIC`; `None` if it has had none.
+    /// Time of its first request, in nanoseconds of `CLOCK_MONOTONIC`; `None` if there was none.
     pub(crate) fn first_request(&mut self) -> Option<u64> {
-        // While it boots it has none, and the counter is for `take_booted`.
+        // A booting worker has no request, and its counter is left to `take_booted`.
         if !self.boots()
             && let Some(number) = self.read_counter()
         {
@@ -123,16 +128,16 @@ impl Worker {
         self.first_request
     }
 
-    /// Whether it has finished a request.
+    /// True if it has finished a request.
     pub(crate) fn has_served(&mut self) -> bool {
         self.first_request();
         self.has_served
     }
 
-    /// Has it append the backtrace of its script to a file.
+    /// Makes it append the backtrace of its script to a file.
     ///
     /// # Errors
-    /// It has ended, or has not written the last one yet.
+    /// It has ended, or it has not written the previous backtrace yet.
     pub(crate) fn trace(&self, file: BorrowedFd<'_>) -> io::Result<()> {
         self.slow.as_ref().map_or(Ok(()), |slow| pool::send_file(slow.as_fd(), file))
     }
@@ -141,7 +146,7 @@ impl Worker {
         self.kill_at
     }
 
-    /// It has until then to end by itself. An earlier deadline stays.
+    /// Sets the deadline for it to end by itself. An earlier deadline stays.
     pub(crate) fn set_deadline(&mut self, kill_at: Instant) {
         self.kill_at = Some(self.kill_at.map_or(kill_at, |before| before.min(kill_at)));
     }
@@ -155,8 +160,8 @@ impl Worker {
         }
     }
 
-    /// Whether its end, on this signal if any, shows that its script does not boot. What kills it from outside, as the kernel does when
-    /// memory is short, shows nothing.
+    /// True if its end, on this signal if any, means that its script does not boot. A kill from
+    /// outside means nothing, such as one by the kernel for lack of memory.
     pub(crate) fn has_failed_to_boot(&self, signal: Option<Signal>) -> bool {
         self.boots() && (self.was_late || signal != Some(Signal::KILL))
     }
@@ -172,11 +177,11 @@ impl Worker {
     }
 }
 
-/// A place for one worker.
+/// A slot for one worker.
 #[derive(Debug)]
 pub(crate) struct Slot {
     state: State,
-    /// How long the next replacement waits if this worker cannot start.
+    /// Pause before the next replacement if this worker cannot start.
     delay: Duration,
 }
 
@@ -187,12 +192,12 @@ enum State {
 }
 
 impl Slot {
-    /// A place for a worker that may start now.
+    /// A slot whose worker may start now.
     pub(crate) fn new() -> Self {
         Self { state: State::Empty { fork_at: Instant::now() }, delay: FIRST_DELAY }
     }
 
-    /// When the next worker may start here; `None` while one runs.
+    /// Time of the next start; `None` while a worker runs.
     pub(crate) fn fork_at(&self) -> Option<Instant> {
         match self.state {
             State::Empty { fork_at } => Some(fork_at),
@@ -219,7 +224,7 @@ impl Slot {
         self.state = State::Running(worker);
     }
 
-    /// Takes the worker out if `condition` holds for it. Another one may take its place at once.
+    /// Takes the worker out if `condition` is true for it. Its replacement may start at once.
     pub(crate) fn take_if(
         &mut self,
         condition: impl FnOnce(&mut Worker) -> bool,
@@ -233,13 +238,14 @@ impl Slot {
         }
     }
 
-    /// If its worker boots, it is killed, and the next one starts at once; as does one that waits for its time.
+    /// Kills a worker that is booting. The next worker starts at once, even if the slot was in a
+    /// pause.
     pub(crate) fn boot_anew(&mut self) {
         self.delay = FIRST_DELAY;
         match &mut self.state {
             State::Empty { .. } => *self = Self::new(),
             State::Running(worker) if worker.boots() => {
-                // Its end is no failure.
+                // Its end must not count as a failure.
                 worker.forget_front();
                 worker.signal(Signal::KILL);
             }
@@ -247,8 +253,10 @@ impl Slot {
         }
     }
 
-    /// A process has ended. If it is the worker of this place, the next one starts at once; or later, if this one could not
-    /// start, or crashed in its first request although `none_has_served`: no worker has finished one. Returns that delay.
+    /// Handles the end of process `pid`. If it was the worker of this slot, the next one starts at
+    /// once, unless the worker could not start, or crashed in its first request while
+    /// `none_has_served` (no worker has finished a request): then the next one starts after a
+    /// pause, which is returned.
     pub(crate) fn reaped(
         &mut self,
         pid: Pid,
@@ -267,7 +275,7 @@ impl Slot {
         Some(delay)
     }
 
-    /// The next worker starts after a pause, which doubles each time.
+    /// Delays the next worker by a pause, which doubles each time.
     pub(crate) fn back_off(&mut self) {
         self.state = State::Empty { fork_at: Instant::now() + self.delay };
         self.delay = (self.delay * 2).min(LONGEST_DELAY);

@@ -1,4 +1,4 @@
-//! What a worker becomes before it serves: its user, its root directory, its limits, its environment.
+//! Setup of a new worker before it serves: user, root directory, limits, environment.
 
 use std::ffi::CString;
 use std::io;
@@ -9,7 +9,7 @@ use sendoff_sys::process::{exit_now, find_user};
 
 use crate::failure::Failure;
 
-/// Refuses what no worker could start with.
+/// Refuses a configuration with which no worker could start.
 pub(crate) fn check(pool: &PoolConfig) -> Result<(), Failure> {
     let (name, is_root) = (&pool.name, geteuid().is_root());
     if is_root && pool.account.is_none() {
@@ -25,7 +25,8 @@ pub(crate) fn check(pool: &PoolConfig) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The environment of scripts: who they run as, and what the pool lists. Each `NAME=VALUE`.
+/// The environment of scripts, each `NAME=VALUE`: variables of the account and of the pool's
+/// configuration.
 pub(crate) fn environment(pool: &PoolConfig) -> Result<Vec<CString>, Failure> {
     let uid = pool.account.map_or_else(|| geteuid().as_raw(), |account| account.uid);
     let mut all = Vec::new();
@@ -40,15 +41,17 @@ pub(crate) fn environment(pool: &PoolConfig) -> Result<Vec<CString>, Failure> {
     texts.map_err(|_| Failure::Internal(format!("the environment of pool {} has a NUL", pool.name)))
 }
 
-/// Makes a new process a worker of the pool, and ties its life to its master's. In this order: a change of user unties it.
+/// Makes a new process a worker of the pool, and ties its life to its master's. The order matters:
+/// a change of user resets the tie.
 ///
 /// # Errors
-/// The system refuses; the process must end.
+/// The system refuses it; the process must end.
 pub(crate) fn prepare(pool: &PoolConfig, master: Pid) -> io::Result<()> {
     sendoff_sandbox::prefer_when_out_of_memory();
     pool.confines().take_on()?;
     if pool.account.is_none_or(|account| account.uid == 0) {
-        // The user did not change, which would have hidden it, as php-fpm's workers are. Hidden is the master.
+        // Without a change of user the worker would stay hidden like the master. Workers of php-fpm
+        // are not hidden.
         sendoff_sandbox::show()?;
     }
     if pool.no_new_privileges {
@@ -56,7 +59,8 @@ pub(crate) fn prepare(pool: &PoolConfig, master: Pid) -> io::Result<()> {
     }
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != Some(master) {
-        // It ended before the line above, which would have ended this process without a word, too.
+        // The master ended before the line above, which would otherwise have ended this process,
+        // also silently.
         exit_now(1);
     }
     Ok(())

@@ -1,8 +1,8 @@
 /*
  * fpm_get_status(): the state of the pool, which only the front knows. A worker asks for it over a
- * socket that all workers of the pool share. The answer comes through a pipe of the worker's own,
- * which goes along with the question: on the shared socket another worker could take it. What a
- * worker has to say itself (report.c) goes the same way.
+ * socket that all workers of the pool share. The front answers through a pipe that the worker sends
+ * with its question: on the shared socket another worker could take the answer. Reports of a worker
+ * (report.c) use the same socket.
  */
 #include "php_sendoff.h"
 #include "ext/json/php_json.h"
@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long the front may take. */
+/* Time limit for the front's answer, in milliseconds. */
 #define LIMIT_MS 1000
 /* An array of an array of arrays. */
 #define DEPTH 4
@@ -61,7 +61,7 @@ static int64_t now_ms(void)
 	return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
 }
 
-/* Reads to the end. False: it did not come in time. */
+/* Reads to the end. False: the time limit has passed. */
 static bool read_all(int answer, smart_str *text)
 {
 	int64_t end = now_ms() + LIMIT_MS;

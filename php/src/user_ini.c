@@ -34,8 +34,8 @@ void sendoff_user_ini_shutdown(void)
 }
 
 /*
- * Reads the .user.ini of the folder `path` (with a slash at its end) and, if it lies in the root,
- * those of the folders from the root down to it.
+ * Reads the .user.ini of the folder `path` (with a slash at its end). If it lies in the root, also
+ * reads the files of the folders from the root down to it.
  */
 static void read_files(char *path, size_t path_len, const char *root, size_t root_len,
 					   HashTable *settings)
@@ -80,7 +80,8 @@ static void activate_user_ini(char *path, size_t path_len)
 	php_ini_activate_config(&folder->settings, PHP_INI_PERDIR, PHP_INI_STAGE_HTACCESS);
 }
 
-/* As in mod_php: for this request only, and only settings that may be set per directory. */
+/* As in mod_php, applies to this request only, and only to settings that may be set per directory.
+ */
 static void activate_value(zval *name, zval *value, zval *index, int kind, void *unused)
 {
 	(void)index;

@@ -1,4 +1,5 @@
-//! Watches the source files of an application, for developers: when one changes, its workers boot again.
+//! Watches the source files of an application, for developers: when a file changes, the workers
+//! boot again.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -12,33 +13,34 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 
 use crate::log::log;
 
-/// Endings of files that an application is made of.
+/// Endings of an application's source files.
 const ENDINGS: [&str; 12] =
     ["php", "phtml", "twig", "latte", "env", "yaml", "yml", "xml", "json", "ini", "neon", "lock"];
 
-/// Folders whose files an application writes itself, or that hold thousands which nobody edits.
+/// Folders with files that an application writes itself, or with thousands of third-party files.
 const PASSED_OVER: [&str; 6] = ["node_modules", "vendor", "var", "cache", "storage", "tmp"];
 
-/// Folders that are watched; each costs memory of the kernel (fs.inotify.max_user_watches).
+/// Maximum number of watched folders; each costs memory of the kernel
+/// (fs.inotify.max_user_watches).
 const MOST_FOLDERS: usize = 10_000;
 
-/// Bytes of events that are read at a time.
+/// Size of the buffer for events, in bytes.
 const ROOM: usize = 4096;
 
-/// The folders of an application.
+/// Watches the folders of an application.
 #[derive(Debug)]
 pub(crate) struct Watch {
     events: OwnedFd,
     folders: HashMap<i32, PathBuf>,
-    /// It has been said that there are too many folders, or that one cannot be watched.
+    /// True after a warning that there are too many folders, or that one cannot be watched.
     has_complained: bool,
 }
 
 impl Watch {
-    /// Watches these folders and those beneath them.
+    /// Watches these folders and their subfolders.
     ///
     /// # Errors
-    /// The kernel gives no descriptor.
+    /// The system has no descriptor left.
     pub(crate) fn new(roots: &[PathBuf]) -> io::Result<Self> {
         let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let mut watch = Self { events, folders: HashMap::new(), has_complained: false };
@@ -46,12 +48,13 @@ impl Watch {
         Ok(watch)
     }
 
-    /// What becomes readable when something has happened.
+    /// The descriptor that becomes readable when there are events.
     pub(crate) fn events(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
 
-    /// The last of the source files that have changed since the last call. New folders are watched, too.
+    /// The last of the source files that have changed since the previous call. New folders are
+    /// watched, too.
     pub(crate) fn changed(&mut self) -> Option<PathBuf> {
         let mut room = [MaybeUninit::uninit(); ROOM];
         let (mut changed, mut new) = (None, Vec::new());
@@ -63,7 +66,7 @@ impl Watch {
                 continue;
             }
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                // What has changed is not known.
+                // The lost events may concern any file.
                 changed = self.folders.values().next().cloned();
                 continue;
             }
@@ -80,13 +83,13 @@ impl Watch {
             }
         }
         for folder in new {
-            // Files may have come into it before it was watched.
+            // Files may have been added to the folder before it was watched.
             changed = self.add_new(&folder).or(changed);
         }
         changed
     }
 
-    /// Watches a new folder, and returns a source file that is in it already.
+    /// Watches a new folder, and returns a source file that it already contains.
     fn add_new(&mut self, folder: &Path) -> Option<PathBuf> {
         if is_passed_over(folder) || !folder.is_dir() {
             return None;
@@ -118,7 +121,7 @@ impl Watch {
                 }
             }
             let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-            // Symbolic links are not followed, so there is no circle.
+            // Symbolic links are not followed, so there are no cycles.
             let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
             left.extend(folders.map(|entry| entry.path()).filter(|path| !is_passed_over(path)));
         }
@@ -131,7 +134,8 @@ impl Watch {
     }
 }
 
-/// Whether an application is made of files with this name. Those that begin with a dot are editors' temporary ones, except `.env`.
+/// True for names of an application's source files. Names that begin with a dot belong to temporary
+/// files of editors, except `.env`.
 fn is_source(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     if name.starts_with('.') {

@@ -1,4 +1,5 @@
-//! Constant strings on real PHP: stored as blobs when they are written again, and the bytes are right.
+//! Constant strings on real PHP: they are stored as blobs when they are written again, and the
+//! bytes are right.
 
 #![allow(clippy::unwrap_used, reason = "a panic is the failure report, in helpers too")]
 
@@ -17,7 +18,7 @@ use common::link::Request;
 use common::master::Master;
 use common::site::{SETTINGS, THRESHOLD, bytes, content};
 
-/// So that opcache looks at a file's time in every request, and takes files that are new.
+/// Settings that make opcache check files in every request, and accept new files.
 const OPCACHE: [&str; 2] = ["opcache.revalidate_freq=0", "opcache.file_update_protection=0"];
 const JIT: [&str; 3] =
     ["opcache.jit=tracing", "opcache.jit_buffer_size=32M", "opcache.jit_hot_loop=2"];
@@ -62,7 +63,8 @@ impl Site {
         self.front.ask(&request)
     }
 
-    /// What leaves once the worker has learned the page. However it leaves, the bytes are the same.
+    /// The pieces of the response after the worker has stored the page's strings. The bytes are the
+    /// same in any case.
     fn learned(&mut self, name: &str) -> Vec<Piece> {
         let first: Vec<u8> = joined(self.ask(name));
         for _ in 0..2 {
@@ -132,7 +134,7 @@ fn what_is_short_or_no_constant_leaves_as_bytes() {
         ("later.php", page("<?php echo substr('", &html, "', 8);"), html[8..].to_vec()),
     ] {
         site.file(name, &code);
-        // An expression that opcache computes when it compiles is a constant, too.
+        // An expression that opcache evaluates at compile time is a constant, too.
         assert_eq!(joined(site.learned(name)), expected, "{name}");
     }
     assert_eq!(site.learned("short.php"), [Piece::Bytes(html[..THRESHOLD - 1].to_vec())]);
@@ -141,7 +143,7 @@ fn what_is_short_or_no_constant_leaves_as_bytes() {
     assert_eq!(site.learned("get.php"), [Piece::Bytes(page("GET", &html, ""))]);
 }
 
-/// Callbacks and buffers see what they saw.
+/// Callbacks and buffers get the same data as without blobs.
 #[test]
 fn buffers_are_fed_as_ever() {
     let html = content("h", 60_000);
@@ -164,7 +166,7 @@ fn buffers_are_fed_as_ever() {
     }
 }
 
-/// Nothing is recognised where opcache does not keep the script.
+/// Without opcache no string is recognised.
 #[test]
 fn without_opcache_everything_is_bytes() {
     let html = content("h", 60_000);
@@ -185,7 +187,7 @@ fn without_opcache_everything_is_bytes() {
     }
 }
 
-/// php.ini may say otherwise for a folder, and 0 means off there too.
+/// php.ini may set 0 for a folder, which turns blobs off there.
 #[test]
 fn a_folder_can_do_without_blobs() {
     let (ini, dir) = (TempDir::new(), TempDir::new());
@@ -206,7 +208,7 @@ fn a_folder_can_do_without_blobs() {
     }
 }
 
-/// What the kernel would end the worker for is left alone.
+/// A string beyond the file size limit is not stored: the kernel would end the worker (SIGXFSZ).
 #[test]
 fn a_worker_that_may_not_write_large_files_stores_none() {
     let mut site = Site::new(&["opcache.jit=off"]);
@@ -246,7 +248,8 @@ fn a_changed_file_is_new_bytes_at_once() {
     }
 }
 
-/// After a restart opcache fills its memory from the beginning: other text of the same length at the same address.
+/// After a restart opcache fills its memory from the beginning: a different text of the same length
+/// may get the same address.
 #[test]
 fn a_restart_of_opcache_does_not_bring_back_old_bytes() {
     let mut site = Site::new(&[SETTINGS[1]]);
@@ -273,7 +276,7 @@ fn no_lease_is_needed() {
     assert_eq!(site.learned("f.php"), [Piece::Bytes(html)]);
 }
 
-/// More constants than are kept: the least used go, and what is written stays right.
+/// With more constants than blobs, the least used blobs are dropped, and the output stays right.
 #[test]
 fn the_least_recently_used_blob_makes_room() {
     const PAGES: usize = 70;
@@ -293,7 +296,7 @@ fn the_least_recently_used_blob_makes_room() {
     };
     let last = PAGES - 1;
     assert!(is_stored(&mut site, 0) && !is_stored(&mut site, last));
-    // It is worth the place of another when it has been written often.
+    // After many writes it replaces another one.
     let tries = (0..20).take_while(|_| !is_stored(&mut site, last)).count();
     assert!((5..20).contains(&tries), "{tries}");
     assert!(is_stored(&mut site, 0) && !is_stored(&mut site, 1) && is_stored(&mut site, 2));

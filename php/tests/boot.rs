@@ -30,7 +30,7 @@ fn start_script(name: &str, options: &[&str]) -> Master {
     Master::start(&[&["--worker-script", &script(&format!("boot/{name}"))], options].concat())
 }
 
-/// The answer of the worker, or of the next one if it has ended before it took the request.
+/// The answer of the worker, or of its successor if it has ended before it took the request.
 fn answer(master: &Master, worker: &mut Worker, request: &Request) -> Response {
     loop {
         worker.link().send(request);
@@ -54,7 +54,7 @@ fn a_worker_script_boots_once() {
     }
 }
 
-/// The same requests, run by the same script in both modes: in order, and again in another.
+/// The same requests, run by the same script in both modes: in order, and again in another order.
 #[test]
 fn answers_are_those_of_ordinary_mode() {
     let settings =
@@ -66,7 +66,7 @@ fn answers_are_those_of_ordinary_mode() {
     let run = script("boot/run.php");
     let mut cases: Vec<_> = cases()
         .into_iter()
-        // What PATH_INFO and SCRIPT_FILENAME mean is decided before the script runs.
+        // The SAPI evaluates PATH_INFO and SCRIPT_FILENAME before the script runs.
         .filter(|(name, _)| {
             !name.contains("path") && !name.contains("folder") && !name.contains("slash")
         })
@@ -77,7 +77,7 @@ fn answers_are_those_of_ordinary_mode() {
             runs.then(|| (name, request.with("FRANKENPHP_WORKER", "1")))
         })
         .collect();
-    // They define functions, list those that there are, or name in a trace what has called them.
+    // These scripts define functions, list functions, or print a trace with the callers.
     let differ = ["errors", "environment", "functions", "no method"];
     cases.retain(|(name, _)| !differ.iter().any(|part| name.starts_with(part)));
     assert!(cases.len() > 50, "{}", cases.len());
@@ -128,7 +128,8 @@ fn a_seed_of_one_request_does_not_make_the_next_predictable() {
     assert!(seen.windows(2).any(|two| two[0] != two[1]), "{seen:?}");
 }
 
-/// As in ordinary mode, with what the application's own functions add; and the next request is answered.
+/// The answers are the same as in ordinary mode, with the output of the application's own
+/// functions; the next request is answered.
 #[test]
 fn a_script_that_ends_in_a_request_answers_it() {
     let master = start(&["--php-ini", "display_errors=0", "--php-ini", "html_errors=0"]);
@@ -155,7 +156,7 @@ fn a_script_that_ends_in_a_request_answers_it() {
     }
 }
 
-/// They end the response in the middle of its end.
+/// These errors happen while the response is being ended.
 #[test]
 fn errors_at_the_end_of_a_request_are_answered() {
     let master = start(&["--php-ini", "display_errors=0"]);
@@ -299,7 +300,7 @@ fn a_worker_that_has_grown_or_is_old_is_replaced() {
     assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
 }
 
-/// The script may do what it does at its end.
+/// The script may still run its code after the loop.
 #[test]
 fn a_worker_that_is_told_to_end_lets_its_script_end() {
     for signal in [true, false] {
@@ -318,7 +319,7 @@ fn a_worker_that_is_told_to_end_lets_its_script_end() {
     }
 }
 
-/// Where the script works on for long after a response, the front is told that it does.
+/// The front is told when a script goes on for long after a response.
 #[test]
 fn the_front_knows_when_a_script_works_on_after_a_response() {
     let dir = TempDir::new();
@@ -376,7 +377,7 @@ fn a_thousand_requests_cost_neither_memory_nor_descriptors() {
     assert!(after.2 <= before.2 + before.2 / 20, "{} KiB, then {} KiB", before.2, after.2);
 }
 
-/// A worker that is at work finishes its request.
+/// A busy worker finishes its request.
 #[test]
 fn a_changed_file_boots_the_workers_again() {
     let (dir, outside) = (TempDir::new(), TempDir::new());
@@ -392,7 +393,8 @@ fn a_changed_file_boots_the_workers_again() {
     let (mut worker, request) = (master.worker(), Request::new(&path));
     assert_eq!(worker.link().ask(&request).body(), "first");
     for (code, said) in [("second", true), ("broken(", false), ("third", true)] {
-        // In one step: a worker that boots between two would be replaced at once.
+        // The file is replaced atomically: a worker that boots in between would be replaced at
+        // once.
         let new = outside.file("say.php");
         fs::write(&new, format!("<?php return '{code}';{}", if said { "" } else { "(" })).unwrap();
         fs::rename(new, dir.file("say.php")).unwrap();
@@ -405,7 +407,7 @@ fn a_changed_file_boots_the_workers_again() {
     }
 }
 
-/// The application keeps strings that stand for files, which are overwritten, cut and deleted meanwhile.
+/// The application keeps lazy strings whose files are meanwhile overwritten, truncated and deleted.
 #[test]
 fn strings_of_files_outlive_their_request_and_the_file() {
     let (dir, master) = (TempDir::new(), start(&["--php-ini", "sendoff.threshold=1"]));
@@ -416,7 +418,7 @@ fn strings_of_files_outlive_their_request_and_the_file() {
     let mut ask = |query: String| front.body(&ask(&query));
     for (path, contents) in paths.iter().zip(&contents) {
         fs::write(path, contents).unwrap();
-        // The last one is sent, too, so the front has it open.
+        // The last one is also sent, so the front has it open.
         let echo = if path.contains("3.bin") { "&echo=3" } else { "" };
         let got = ask(format!("do=keep&file={path}{echo}"));
         assert!(got.ends_with(if echo.is_empty() { b"\n" } else { contents }), "{path}");
@@ -437,7 +439,7 @@ fn strings_of_files_outlive_their_request_and_the_file() {
         let got = ask(format!("do=keep&echo={n}"));
         assert!(got.starts_with(&kept) && got.ends_with(contents), "file {n}");
     }
-    // What the file has now is another string.
+    // The new contents of the file are another string.
     let both = ask(format!("do=keep&file={}&echo=4", paths[0]));
     assert!(both.starts_with(&kept) && both.ends_with(b"overwritten"));
     ask("do=drop".to_owned());
@@ -445,13 +447,14 @@ fn strings_of_files_outlive_their_request_and_the_file() {
     assert_eq!(count(&mut ask), before + 1, "it is still the same process");
 }
 
-/// The number of the request that asks for it.
+/// The number of this request.
 fn count(ask: &mut impl FnMut(String) -> Vec<u8>) -> u32 {
     let said = String::from_utf8(ask("do=count".to_owned())).unwrap();
     said["request ".len()..].trim().parse().unwrap()
 }
 
-/// There is room for 128; a worker that reads other files in each request goes on reading all of them right.
+/// There is room for 128 files; a worker that reads other files in each request keeps reading all
+/// of them right.
 #[test]
 fn files_that_no_variable_has_make_room() {
     let (dir, master) = (TempDir::new(), start(&["--php-ini", "sendoff.threshold=1"]));

@@ -1,7 +1,8 @@
-//! What hello costs a worker in worker mode and in ordinary mode. Not part of `make test`: figures are no assertions.
+//! Cost of hello in worker mode and in ordinary mode. Not part of `make test`: figures are no
+//! assertions.
 //!
-//! `cargo test --release -p sendoff-php --test boot_cost -- --ignored --nocapture` prints CPU time per request, as the kernel counts it,
-//! and the process to attach a profiler to.
+//! `cargo test --release -p sendoff-php --test boot_cost -- --ignored --nocapture` prints CPU time
+//! per request, as the kernel counts it, and the process id for a profiler.
 #![allow(clippy::unwrap_used, reason = "a panic is the failure report")]
 
 mod common;
@@ -12,7 +13,7 @@ use common::TempDir;
 use common::link::Request;
 use common::master::Master;
 
-/// Nanoseconds of CPU that a process has had.
+/// Nanoseconds of CPU time that a process has used.
 fn spent(pid: i32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
     stat.split_whitespace().next().unwrap().parse().unwrap()

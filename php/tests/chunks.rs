@@ -1,5 +1,5 @@
-//! Chunk loops: `echo fread($f, 8192)` sends without reading, and the bytes are those that PHP would send, also if the
-//! file or the stream changes in between.
+//! Chunk loops: `echo fread($f, 8192)` sends without reading. The bytes are the same as PHP's, even
+//! if the file or the stream changes in between.
 
 #![allow(clippy::unwrap_used, reason = "a panic is the failure report, in helpers too")]
 
@@ -21,7 +21,7 @@ fn body(pieces: Vec<Piece>) -> Vec<u8> {
     pieces.into_iter().flat_map(Piece::into_bytes).collect()
 }
 
-/// What the worker has read so far.
+/// Bytes that the worker has read so far.
 const READ: &str =
     r#"preg_match('/rchar: (\d+)/', file_get_contents('/proc/self/io'), $m) ? (int) $m[1] : 0"#;
 
@@ -56,7 +56,7 @@ fn what_is_only_written_is_not_read() {
     }
 }
 
-/// Compiled code frees the result of fread() without asking who else has it.
+/// Compiled code frees the result of fread() without testing its reference count.
 #[test]
 fn compiled_loops_too() {
     for jit in ["opcache.jit=tracing", "opcache.jit=function"] {
@@ -80,7 +80,7 @@ fn compiled_loops_too() {
     }
 }
 
-/// Callbacks that run while the result of fread() is written can look at the arguments of fwrite().
+/// Callbacks that run while the result of fread() is written can see the arguments of fwrite().
 #[test]
 fn backtraces_show_what_is_written() {
     for setting in SETTINGS {
@@ -105,7 +105,7 @@ fn backtraces_show_what_is_written() {
     }
 }
 
-/// Pieces that continue each other wait for one another, and for nothing else.
+/// Consecutive pieces wait to be joined, and leave before anything else happens to the response.
 #[test]
 fn what_waits_leaves_before_anything_else_happens() {
     let (mut site, mut plain) = (Site::new(SETTINGS[0]), Site::new("sendoff.threshold=0"));
@@ -132,7 +132,7 @@ fn what_waits_leaves_before_anything_else_happens() {
     assert_eq!(pieces, [file(&a[..4 * 8192]), file(&a[4 * 8192..9 * 8192])]);
 }
 
-/// Another process rewrites, cuts, lengthens or replaces the file in the middle of a loop.
+/// Another process rewrites, truncates, extends or replaces the file in the middle of a loop.
 #[test]
 fn a_file_that_somebody_changes_in_the_middle() {
     for setting in SETTINGS {
@@ -167,7 +167,8 @@ fn a_file_that_somebody_changes_in_the_middle() {
     }
 }
 
-/// Runs code between fread() and echo: when the call's argument is freed, which is the last of the stream.
+/// Runs code between fread() and echo: when the call's argument is freed, which holds the last
+/// reference to the stream.
 const LATE: &str = r#"class Late extends php_user_filter {
         function filter($in, $out, &$consumed, bool $closing): int { return PSFS_PASS_ON; }
         function onClose(): void { ($this->params)(); } }
@@ -194,7 +195,8 @@ fn what_happens_between_reading_and_writing() {
     }
 }
 
-/// What is read and then thrown away by an exception is lost until the request ends, and no more than that.
+/// A token whose output an exception prevents occupies its slot until the request ends; there is no
+/// other effect.
 #[test]
 fn exceptions_in_between() {
     let mut site = Site::new(SETTINGS[1]);
@@ -232,7 +234,8 @@ fn what_reads_a_copy_sees_the_file() {
     assert!(body(pieces) == expected.concat());
 }
 
-/// A session's handlers may run when the request is all but over. What they read is not what the next request reads.
+/// A session's handlers may run at the very end of the request. Their reads must not be attributed
+/// to the next request.
 #[test]
 fn what_is_read_after_the_end_is_forgotten() {
     let mut site = Site::new("session.gc_probability=0");
@@ -256,7 +259,8 @@ fn what_is_read_after_the_end_is_forgotten() {
     }
 }
 
-/// PHP makes room for all that is wanted, and fails if it may not; it then discards what is in its buffer.
+/// PHP allocates the whole requested length, and fails if memory_limit forbids it; it then discards
+/// its buffer.
 #[test]
 fn memory_limit_counts_what_is_wanted() {
     let mut site = Site::new("memory_limit=32M");
@@ -270,7 +274,7 @@ fn memory_limit_counts_what_is_wanted() {
     }
 }
 
-/// A section of php.ini turns lazy strings off for a folder, in streams too.
+/// A section of php.ini turns lazy strings off for a folder, including its streams.
 #[test]
 fn a_folder_can_do_without() {
     let (ini, dir) = (TempDir::new(), TempDir::new());

@@ -1,7 +1,8 @@
-//! What a response costs the worker: the figures of docs/zero-copy.md. Not part of `make test`: figures are no assertions.
+//! Cost of a response for the worker: the figures of docs/zero-copy.md. Not part of `make test`:
+//! figures are no assertions.
 //!
-//! `cargo test --release -p sendoff-php --test cost -- --ignored --nocapture`; `COST=word` takes the rows that contain it,
-//! `SIZE`, `ROUNDS` and `JIT=1` change the rest.
+//! `cargo test --release -p sendoff-php --test cost -- --ignored --nocapture`; `COST=word` selects
+//! the rows that contain it, `SIZE`, `ROUNDS` and `JIT=1` change the rest.
 
 #![allow(clippy::unwrap_used, reason = "a panic is the failure report, in helpers too")]
 
@@ -16,7 +17,8 @@ use common::link::Request;
 use common::master::Master;
 use common::site::content;
 
-/// Name, and a program: `$d` is the folder, `$f` the path of the file, `$h` the file open, `$out` php://output.
+/// Name and program of each row: `$d` is the folder, `$f` the path of the file, `$h` the open file,
+/// `$out` php://output.
 const SENDING: &[(&str, &str)] = &[
     ("echo fread 8192", "while (!feof($h)) echo fread($h, 8192);"),
     ("echo fread 16384", "while (!feof($h)) echo fread($h, 16384);"),
@@ -39,7 +41,7 @@ const SENDING: &[(&str, &str)] = &[
     ("substr middle", "echo substr(file_get_contents($f), 1000, -1000);"),
 ];
 
-/// What reads and does not send.
+/// Programs that read a file but do not send it.
 const EAGER: &[(&str, &str)] = &[
     ("eager md5", "$n = 0; while (!feof($h)) $n += strlen(md5(fread($h, 8192))); echo $n;"),
     (
@@ -61,13 +63,14 @@ const EAGER: &[(&str, &str)] = &[
     ),
 ];
 
-/// Nanoseconds of processor time that the process's first thread has had.
+/// Nanoseconds of processor time that the first thread of a process has used.
 fn spent(pid: i32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
     stat.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// The least of a few runs, in microseconds per response: the difference to the others is the load of other processes.
+/// The minimum of several runs, in microseconds per response: load of other processes only adds to
+/// it.
 fn cost(pid: i32, rounds: u32, mut ask: impl FnMut()) -> u64 {
     (0..5).for_each(|_| ask());
     let runs = (0..5).map(|_| {
@@ -87,7 +90,7 @@ fn worker_time_per_response() {
     let rounds = u32::try_from(rounds).unwrap().max(2);
     let only = std::env::var("COST").unwrap_or_default();
     let jit = std::env::var("JIT").is_ok();
-    // A fresh script would be compiled for every request.
+    // A new script would be compiled for every request.
     let mut settings =
         vec!["output_buffering=4096", "memory_limit=512M", "opcache.file_update_protection=0"];
     if jit {

@@ -13,7 +13,8 @@ use common::link::Request;
 use common::master::{Master, pool};
 use sendoff_config::{PHP_VERSION, PoolConfig};
 
-/// Builds an extension that crashes in this function of its module (`MINIT`, `RINIT`), or in `get_module`.
+/// Builds an extension that crashes in this function of its module (`MINIT`, `RINIT`), or in
+/// `get_module`.
 fn extension(dir: &TempDir, name: &str, place: &str) -> String {
     let code = format!(
         "#include \"php.h\"\n#include <signal.h>\n
@@ -102,7 +103,7 @@ fn an_extension_that_crashes_in_every_request_is_named_and_backed_off() {
     assert!(began.elapsed() >= Duration::from_millis(700), "{:?}", began.elapsed());
 }
 
-/// A page that crashes must not slow down those that do not.
+/// A page that crashes must not slow down other pages.
 #[test]
 fn a_worker_that_crashes_after_a_good_request_is_replaced_at_once() {
     let dir = TempDir::new();
@@ -121,7 +122,7 @@ fn a_worker_that_crashes_after_a_good_request_is_replaced_at_once() {
     assert!(!said.contains("first request"), "{said}");
 }
 
-/// A page that crashes and is asked for again and again meets new workers only.
+/// A page that crashes and is requested again and again meets new workers only.
 #[test]
 fn workers_that_crash_in_their_first_request_are_replaced_at_once_if_one_was_good() {
     let dir = TempDir::new();

@@ -1,5 +1,5 @@
-//! What workers say about their output when the front asks (`EXPLAIN`). Most reasons are tested with the whole server;
-//! this one takes a worker that may not take leases.
+//! Reports of workers about their output when the front asks (`EXPLAIN`). Most reasons are tested
+//! with the whole server; this test needs a worker that may not take leases.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod common;

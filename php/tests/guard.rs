@@ -1,4 +1,4 @@
-//! What the snapshot guard costs a script and its children: nothing that they notice.
+//! The snapshot guard has no effect that a script or its children could notice.
 
 #![allow(clippy::unwrap_used, reason = "a panic is the failure report, in helpers too")]
 
@@ -16,14 +16,14 @@ use common::site::{Site, content};
 use rustix::fs::OFlags;
 use rustix::process::{Signal, kill_process};
 
-/// As `content`, for many: quick to make.
+/// Quickly made contents for many files, different for each number.
 fn numbered(number: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![b'x'; len];
     bytes[..8].copy_from_slice(format!("{number:08}").as_bytes());
     bytes
 }
 
-/// A worker under limits on descriptors, `soft:hard`, and the answer to a script there.
+/// Runs a script in a worker with limits on descriptors, `soft:hard`; returns its output.
 fn ask_with_descriptors(limits: &str, code: &str) -> Vec<Piece> {
     let mut command = Command::new("prlimit");
     command.arg(format!("--nofile={limits}")).arg(env!("CARGO_BIN_EXE_sendoff-php"));
@@ -36,7 +36,8 @@ fn ask_with_descriptors(limits: &str, code: &str) -> Vec<Piece> {
     Front::new(master.worker()).ask(&Request::new(&dir.file("a.php")))
 }
 
-/// With held files in between, the numbers would run out, or be too high for select(2).
+/// If held files used low descriptors, the script's numbers would run out, or be too high for
+/// select(2).
 #[test]
 fn a_script_may_open_as_many_files_as_ever() {
     for (limits, opened, held) in
@@ -62,7 +63,7 @@ fn a_script_may_open_as_many_files_as_ever() {
     }
 }
 
-/// The limit is raised to give a number above it, and restored.
+/// The worker raises the limit to move a descriptor above it, and restores it.
 #[test]
 fn a_script_sees_the_limit_it_was_given() {
     let code = r#"readfile("$d/f1"); echo json_encode(posix_getrlimit()['soft openfiles']);
@@ -72,7 +73,7 @@ fn a_script_sees_the_limit_it_was_given() {
     assert_eq!(pieces.last(), Some(&common::site::bytes("1024 1")));
 }
 
-/// The kernel gives a process 65530 mappings. A script may need them.
+/// The kernel limits a process to 65530 mappings. Scripts may need them.
 #[test]
 fn thousands_of_files_in_one_request_take_few_mappings() {
     let mut site = Site::new("memory_limit=256M");
@@ -118,7 +119,8 @@ fn a_child_process_has_no_part_in_held_files() {
     for ours in ["held", "socket:", "eventfd", "signalfd"] {
         assert!(!listed.contains(ours), "{ours}: {listed}");
     }
-    // The child of exec() lives on. When the worker and the front have gone, the file is not guarded any more.
+    // The child of exec() lives on. After the end of the worker and the front, the file is no
+    // longer guarded.
     kill_process(pid, Signal::KILL).unwrap();
     drop(front);
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
@@ -130,11 +132,11 @@ fn a_child_process_has_no_part_in_held_files() {
         }
     };
     opened_for_writing(&dir.path().join("held"));
-    // It lives, and may only now have come to open it.
+    // It is alive, and may only now reach its open(2).
     opened_for_writing(&fifo);
 }
 
-/// Workers keep the one capability that gives leases on files of others.
+/// Workers keep the one capability that permits leases on files of other users (CAP_LEASE).
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: runs workers as another user")]
 fn a_file_of_somebody_else_is_handed_over_with_the_capability() {

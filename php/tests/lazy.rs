@@ -1,4 +1,5 @@
-//! Lazy strings on real PHP: what leaves as a file, what as bytes, and that the bytes are right.
+//! Lazy strings on real PHP: checks what is sent as a file, what is sent as bytes, and that the
+//! bytes are right.
 
 #![allow(clippy::unwrap_used, reason = "a panic is the failure report, in helpers too")]
 
@@ -114,7 +115,7 @@ fn the_threshold_is_a_setting() {
     }
 }
 
-/// php.ini may say otherwise for a folder, and 0 means off there too.
+/// php.ini may set 0 for a folder, which turns lazy strings off there.
 #[test]
 fn a_folder_can_do_without_lazy_strings() {
     let (ini, dir) = (TempDir::new(), TempDir::new());
@@ -167,7 +168,7 @@ fn a_file_that_changes_between_requests_is_sent_as_it_is_now() {
         let now = content(&round.to_string(), len);
         let path = site.dir.path().join("a");
         if round % 2 == 0 {
-            // In place: the writer waits until the front has let go.
+            // Written in place: the writer waits until the front has released the file.
             let writer = {
                 let (path, now) = (path.clone(), now.clone());
                 thread::spawn(move || fs::write(path, now).unwrap())
@@ -218,7 +219,7 @@ fn a_script_may_rewrite_what_it_has_just_handed_over() {
     }
 }
 
-/// Who does not own a file gets no lease on it, unless the worker kept the capability.
+/// A worker gets no lease on a file of another user, unless it has kept the capability.
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: runs workers as another user")]
 fn a_file_of_somebody_else_is_read_plainly() {
@@ -237,7 +238,8 @@ fn a_file_of_somebody_else_is_read_plainly() {
     }
 }
 
-/// Runs a script that reads a file, says so, and writes it out when it is told to; `meddle` comes in between.
+/// Runs a script that reads a file, reports it, and writes the file out when told; `meddle` runs in
+/// between.
 fn meddle(code: &str, meddle: impl FnOnce(&Path) + Send + 'static) -> Vec<u8> {
     let mut site = Site::new(SETTINGS[0]);
     site.file("a", &content("a", 200_000));
@@ -291,7 +293,7 @@ fn a_file_that_somebody_writes_to_is_read_plainly() {
     assert_eq!(site.ask(r#"readfile("$d/b");"#), [Piece::File(a)]);
 }
 
-/// The jump out of the write passes the hook that took the buffer off its stack.
+/// The long jump out of the write bypasses the hook, which had taken the buffer off its stack.
 #[test]
 fn a_client_that_goes_leaves_the_output_buffer_in_place() {
     let mut site = Site::new(SETTINGS[1]);

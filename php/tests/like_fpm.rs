@@ -1,4 +1,5 @@
-//! The same requests to a worker and to php-fpm: the same bytes come back, and the same lines reach the log.
+//! The same requests to a worker and to php-fpm: the same bytes come back, and the same lines reach
+//! the log.
 #![allow(clippy::unwrap_used, reason = "a panic is a test's report")]
 
 mod common;
@@ -10,10 +11,11 @@ use common::front::Front;
 use common::link::Response;
 use common::master::Master;
 
-/// Settings under which two servers answer alike.
+/// Settings under which both servers answer alike.
 const SETTINGS: [&str; 2] = ["date.timezone=UTC", "opcache.file_update_protection=0"];
 
-/// php-fpm begins its lines with `PHP message: ` and separates them otherwise, and names its setting for extensions.
+/// php-fpm begins its lines with `PHP message: `, uses other separators, and names its own setting
+/// for extensions.
 fn log_lines(response: &Response) -> Vec<String> {
     let log = response.log();
     log.replace("; PHP message: ", "\n")
@@ -50,7 +52,7 @@ fn answers_are_those_of_php_fpm() {
     assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong.join("\n----\n"));
 }
 
-/// To a front that takes files, with every file that a script reads handed over.
+/// The front accepts files, and every file that a script reads is handed over.
 #[test]
 fn handed_over_answers_are_those_of_php_fpm() {
     let fpm = Fpm::start(&SETTINGS);
@@ -69,7 +71,7 @@ fn short(text: &str) -> String {
     text.chars().take(3000).collect()
 }
 
-/// Each server has its own store, so both count from one.
+/// Each server has its own session store, so both count from one.
 #[test]
 fn sessions_last_from_request_to_request() {
     let (ours, theirs) = (TempDir::new(), TempDir::new());

@@ -1,4 +1,4 @@
-//! What a pool has of its own: its user, root directory, environment, settings and limits.
+//! Properties of a pool: user, root directory, environment, settings and limits.
 #![allow(clippy::unwrap_used, reason = "a panic is a test's report")]
 
 mod common;
@@ -18,7 +18,7 @@ fn pair(name: &str, value: &str) -> (String, String) {
     (name.to_owned(), value.to_owned())
 }
 
-/// What a script prints as the only request of a pool's worker.
+/// The output of a script that is the only request of a pool's worker.
 fn run(pool: PoolConfig, code: &str) -> String {
     let (dir, master) = (TempDir::new(), Master::start_pool(pool, Stdio::inherit()));
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -26,7 +26,7 @@ fn run(pool: PoolConfig, code: &str) -> String {
     master.worker().link().ask(&Request::new(&dir.file("a.php"))).body()
 }
 
-/// What a master says that does not start.
+/// Exit status and messages of a master that does not start.
 fn refusal(pool: PoolConfig) -> (Option<i32>, String) {
     let mut master = Master::start_pool(pool, Stdio::piped());
     let (status, said) = master.said();
@@ -68,7 +68,8 @@ fn what_follows_a_script_runs_in_the_folder_of_the_pool() {
     assert_eq!(run(PoolConfig { chdir: "/usr".into(), ..pool() }, code), "own /usr");
 }
 
-/// `getgrnam` needs a file that the new root does not have; groups and names are looked up before.
+/// `getgrnam` needs a file that the new root does not have; groups and names are looked up before
+/// the change.
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: it changes the root directory")]
 fn a_chroot_hides_everything_outside_and_is_entered_by_the_user_of_the_pool() {
@@ -120,7 +121,7 @@ fn scripts_change_values_and_cannot_change_admin_values() {
     );
 }
 
-/// `.user.ini` files change what scripts may change.
+/// `.user.ini` files change only settings that scripts may change.
 #[test]
 fn user_ini_files_cannot_change_admin_values() {
     let dir = TempDir::new();
@@ -153,7 +154,7 @@ fn a_worker_gets_no_more_memory_than_its_limit() {
     worker.link().send(&Request::new(&dir.file("a.php")));
     let response = worker.link().response();
     let expected = if PHP_VERSION == "8.2" {
-        // PHP ends the process, as it does when the machine has no memory left.
+        // PHP ends the process, as if the machine had no memory left.
         assert!(response.is_none());
         master.worker();
         "Out of memory"
@@ -213,13 +214,14 @@ fn settings_that_make_no_sense_are_refused_and_unknown_ones_are_named() {
     ] {
         let php_ini = php_ini.iter().cloned().chain(extra.map(str::to_owned)).collect();
         let master = Master::start_pool(PoolConfig { php_ini, ..pool() }, Stdio::piped());
-        // Kept, because the master would start another in the place of one whose links are closed.
+        // Kept open, because the master would replace a worker whose links are closed.
         let _worker = master.worker();
         assert_eq!(master.end(), complaint);
     }
 }
 
-/// The slow log has php-fpm's format, and the script does not notice: its sleep is not shortened.
+/// The slow log has php-fpm's format, and the script does not notice it: its sleep is not
+/// shortened.
 #[test]
 fn a_slow_script_is_logged_with_its_backtrace_and_goes_on() {
     let dir = TempDir::new();
@@ -237,7 +239,7 @@ fn a_slow_script_is_logged_with_its_backtrace_and_goes_on() {
     worker.link().send(&Request::new(&dir.file("a.php")));
     let pid = worker.pid.as_raw_nonzero().get();
     let deadline = Instant::now() + Duration::from_millis(1800);
-    // Until it sleeps.
+    // Repeat until the script sleeps.
     let text = loop {
         master.tell(&ToMaster::Trace { pid: pid.unsigned_abs() });
         let text = fs::read_to_string(&log).unwrap_or_default();

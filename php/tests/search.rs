@@ -7,7 +7,7 @@ mod common;
 use common::front::{Piece, joined};
 use common::site::{SETTINGS, Site, bytes};
 
-/// As `content`, but no part of it is like another.
+/// Similar to `content`, but no part equals another.
 fn lines(seed: &str, len: usize) -> Vec<u8> {
     (0..).flat_map(|n| format!("{seed} {n}\n").into_bytes()).take(len).collect()
 }
@@ -61,7 +61,7 @@ fn parts_leave_as_files() {
             ),
         ] {
             let code = format!(r#"$a = file_get_contents("$d/a"); {code}"#);
-            // php://output passes PHP's buffer, and what is before the part stands before it there.
+            // php://output passes PHP's buffer, so the bytes before the part are joined there.
             if code.contains("fwrite") && setting == SETTINGS[1] {
                 let body: Vec<u8> =
                     site.ask(&code).into_iter().flat_map(Piece::into_bytes).collect();
@@ -86,7 +86,7 @@ fn what_is_not_the_files_leaves_as_bytes() {
     };
     let whole = |bytes: Vec<u8>| vec![Piece::Bytes(bytes)];
     for (code, expected) in [
-        // Found, but for the end from the step with the difference on.
+        // The match ends with the last step before the difference.
         ("$a[100000] = '#'; echo $a;", {
             let all = changed(100_000);
             vec![file(&all[..98_304]), Piece::Bytes(all[98_304..].to_vec())]
@@ -107,7 +107,7 @@ fn what_is_not_the_files_leaves_as_bytes() {
     ] {
         let code = format!(r#"$a = file_get_contents("$d/a"); {code}"#);
         let pieces = joined(site.ask(&code));
-        // What is written in lower case is the file again.
+        // strtolower() gives the contents of the file again.
         if code.contains("strtolower") {
             assert_eq!(pieces, [Piece::Bytes(a.to_ascii_uppercase()), file(&a)]);
             continue;
@@ -116,7 +116,7 @@ fn what_is_not_the_files_leaves_as_bytes() {
     }
 }
 
-/// Only this request's files are looked for.
+/// Output is compared only with files of the same request.
 #[test]
 fn the_next_request_knows_nothing_of_them() {
     let mut site = Site::new(SETTINGS[1]);
@@ -130,7 +130,8 @@ fn the_next_request_knows_nothing_of_them() {
     assert_eq!(site.ask(code), [Piece::Bytes([b"-", &a[..]].concat())]);
 }
 
-/// Who never writes what he reads is hardly ever searched; the bytes are the same either way.
+/// After many searches without a match, output is rarely searched; the bytes are the same in any
+/// case.
 #[test]
 fn searching_in_vain_ends() {
     let mut site = Site::new(SETTINGS[1]);
@@ -147,7 +148,7 @@ fn searching_in_vain_ends() {
         let body: Vec<u8> = pieces.iter().cloned().flat_map(Piece::into_bytes).collect();
         assert!(body == expected);
     }
-    // One try in 32 is made, finds the file, and from then on all find it.
+    // One search in 32 is made and finds the file; after that every output is searched.
     assert_eq!(all[0].len(), 1);
     assert_eq!(all[39].len(), 2);
 }

@@ -1,4 +1,5 @@
-//! Open files that scripts push to the client: what leaves as a file, what as bytes.
+//! Open files that scripts pass to the client: checks what is sent as a file, what is sent as
+//! bytes, and that the bytes are right.
 
 #![allow(clippy::unwrap_used, reason = "a panic is the failure report, in helpers too")]
 
@@ -49,7 +50,8 @@ fn an_open_file_leaves_as_a_file_from_where_it_stands() {
     }
 }
 
-/// At an odd position PHP reads and writes 8 KiB at a time, and what does not fill the buffer stays there.
+/// At an unaligned position PHP reads and writes 8 KiB at a time, and an incomplete rest stays in
+/// the buffer.
 #[test]
 fn from_an_odd_position_too() {
     for setting in SETTINGS {
@@ -64,7 +66,7 @@ fn from_an_odd_position_too() {
     }
 }
 
-/// It passes through buffers that only collect, which copy it.
+/// The file passes through buffers that only collect, which copy it.
 #[test]
 fn a_copy_is_recognised() {
     for setting in [SETTINGS[0], SETTINGS[1], "output_buffering=On"] {
@@ -79,7 +81,7 @@ fn a_copy_is_recognised() {
             r#"ob_start(fn ($s) => $s); echo file_get_contents("$d/a");"#,
         ] {
             let pieces = joined(site.ask(code));
-            // No read has said which file that is.
+            // No earlier read tells which file it is.
             let unknown = code.contains("readfile");
             let expected = if unknown { Piece::Bytes(a.clone()) } else { file(&a) };
             assert_eq!(pieces, [expected], "{setting}, {code}");
@@ -119,7 +121,7 @@ fn ranges_leave_as_pieces_of_the_file() {
             echo "--part\n"; fseek($f, $from);
             while ($from < $to) { echo $s = fread($f, min(8192, $to - $from)); $from += strlen($s); } flush(); }"#,
         );
-        // With PHP's buffer what is less than 4 KiB at the end of the first waits there for the next.
+        // In PHP's buffer, less than 4 KiB at the end of the first file waits there for the next.
         let end = if setting == SETTINGS[0] { 150_000 } else { 100_001 + 6 * 8192 };
         let between = [&a[end..150_000], b"--part\n"].concat();
         let expected = [
@@ -154,7 +156,7 @@ fn what_is_not_in_the_file_leaves_as_bytes() {
     for (code, expected) in [
         (format!("{read} echo strtoupper($s); }}"), upper),
         (format!("{read} $s[min(8000, strlen($s))] = '#'; echo $s; }}"), {
-            // The last chunk is shorter than that, and grows by one.
+            // The last chunk is shorter, and grows by one byte.
             let mut marked = a.clone();
             marked.chunks_mut(8192).filter(|c| c.len() > 8000).for_each(|c| c[8000] = b'#');
             marked.push(b'#');
@@ -227,7 +229,7 @@ fn a_front_that_takes_no_files_gets_bytes() {
     }
 }
 
-/// The file is rewritten between two reads of a loop: the rest is what PHP reads then.
+/// The file is rewritten between two reads of a loop: the rest equals PHP's later reads.
 #[test]
 fn a_file_that_changes_during_a_loop() {
     for setting in SETTINGS {
@@ -244,7 +246,7 @@ fn a_file_that_changes_during_a_loop() {
     }
 }
 
-/// What PHP has read ahead of a line is what it writes, also if the file has changed by then.
+/// PHP writes its read-ahead bytes after a line, even if the file has changed meanwhile.
 #[test]
 fn what_was_read_ahead_is_not_read_again() {
     for way in [
@@ -294,7 +296,7 @@ fn symfonys_downloads_leave_as_files() {
             ("bytes=0-499999", 0, 500_000),
             ("bytes=100001-900001", 100_001, 900_002),
             ("bytes=-65536", 934_464, 1_000_000),
-            // Of several ranges Symfony sends the first.
+            // Symfony sends the first of several ranges.
             ("bytes=0-99999,200000-299999", 0, 100_000),
         ] {
             site.file("a", &a);

@@ -1,4 +1,5 @@
-//! What only shows on the link: streaming, detaching, aborts, and what becomes of processes.
+//! Behaviour that is visible only on the link: streaming, detaching, aborts, and the ends of
+//! processes.
 #![allow(clippy::unwrap_used, reason = "a panic is a test's report")]
 
 mod common;
@@ -22,7 +23,7 @@ fn get(file: &str, query: &str) -> Request {
     Request::new(&script(file)).query(query)
 }
 
-/// A named pipe; a script that reads it waits until [`open_fifo`].
+/// Makes a named pipe; a script that reads it waits until [`open_fifo`].
 fn fifo(dir: &TempDir) -> String {
     let path = dir.file("fifo");
     assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
@@ -37,7 +38,7 @@ fn body(worker: &mut Worker, file: &str, query: &str) -> String {
     worker.link().ask(&get(file, query)).body()
 }
 
-/// Dies unless the worker's link is closed.
+/// Fails unless the worker's link is closed.
 fn assert_gone(worker: &mut Worker) {
     while worker.link().part().is_some() {}
 }
@@ -74,7 +75,7 @@ fn a_detached_script_works_on_and_then_reports_ready() {
     assert_eq!(body(&mut worker, "hello.php", ""), "Hello, world\n");
 }
 
-/// A trace has many lines. What the front gets as one record it can log as one entry.
+/// A trace has many lines. The front can log one record as one entry.
 #[test]
 fn an_entry_of_the_log_is_one_record() {
     let master = Master::start(&["--php-ini", "html_errors=0"]);
@@ -140,7 +141,7 @@ fn workers_do_not_outlive_their_master() {
     assert_gone(&mut idle);
 }
 
-/// 100, 200 and 400 ms: only what takes too short a time is wrong.
+/// The pauses are 100, 200 and 400 ms: only shorter ones are an error.
 #[test]
 fn a_worker_that_cannot_start_is_replaced_ever_later() {
     let master = Master::start(&[]);
@@ -152,7 +153,7 @@ fn a_worker_that_cannot_start_is_replaced_ever_later() {
     assert!(began.elapsed() >= Duration::from_millis(700), "{:?}", began.elapsed());
 }
 
-/// php.ini's own place may be named, and its sections count.
+/// php.ini's folder can be set, and its sections take effect.
 #[test]
 fn sections_of_php_ini_hold_for_their_host_and_folder() {
     let dir = TempDir::new();
@@ -167,7 +168,7 @@ fn sections_of_php_ini_hold_for_their_host_and_folder() {
     let mut worker = master.worker();
     let request = get("user_ini/page.php", "").without("DOCUMENT_ROOT");
     assert_eq!(worker.link().ask(&request).body(), "21M\n");
-    // What lies nearer wins.
+    // The nearer setting takes precedence.
     let special = request.with("SERVER_NAME", "Special.Example");
     assert_eq!(worker.link().ask(&special).body(), "21M\n");
     fs::write(dir.path().join("page.php"), "<?php echo ini_get('memory_limit');").unwrap();
@@ -176,7 +177,8 @@ fn sections_of_php_ini_hold_for_their_host_and_folder() {
     assert_eq!(worker.link().ask(&outside("Special.Example")).body(), "22M");
 }
 
-/// In the script its own folder; afterwards the root, as with php-fpm under systemd.
+/// A script runs in its own folder; afterwards the worker is in the root, as with php-fpm under
+/// systemd.
 #[test]
 fn the_working_directory_is_the_folder_of_the_script() {
     let master = Master::start(&[]);
@@ -277,7 +279,7 @@ fn a_second_sigterm_does_not_wait() {
     worker.link().send(&get("stream.php", &format!("fifo={fifo}")));
     worker.link().read_until("first ");
     master.signal(Signal::TERM);
-    // Signals of one number that are not yet taken become one: so until it is over.
+    // Several pending signals of one number count once, so send them until the master has ended.
     while master.is_running() {
         master.signal(Signal::TERM);
     }
@@ -285,7 +287,7 @@ fn a_second_sigterm_does_not_wait() {
     assert_gone(&mut worker);
 }
 
-/// As when the supervisor dies, which closes the socket and sends the signal.
+/// Both happen together when the supervisor dies: the socket closes, and the signal arrives.
 #[test]
 fn the_end_of_the_front_and_sigterm_are_one_reason_to_finish() {
     let (dir, mut master) = (TempDir::new(), Master::start(&[]));
@@ -311,7 +313,7 @@ fn stuck_workers_say_where_they_are_and_are_replaced() {
     let (fifo, pid) = (fifo(&dir), worker.pid.as_raw_nonzero());
     worker.link().send(&get("stream.php", &format!("fifo={fifo}")));
     worker.link().read_until("first ");
-    // The script has opened the pipe and waits for what it will never get.
+    // The script has opened the pipe and waits for data that never arrive.
     let _writer = fs::OpenOptions::new().write(true).open(&fifo).unwrap();
     let request = "GET /x\nforged".into();
     master.tell(&ToMaster::Replace { pid: pid.get().unsigned_abs(), request });
@@ -321,7 +323,7 @@ fn stuck_workers_say_where_they_are_and_are_replaced() {
     assert_eq!(line(), "  #0 file_get_contents()");
     assert_eq!(line(), format!("  #1 {{main}} at {}:6", script("stream.php")));
     assert_gone(&mut worker);
-    // The next one takes requests, and stops before it can say anything.
+    // The next worker takes requests, and stops before it can answer.
     let mut worker = master.worker();
     let pid = worker.pid.as_raw_nonzero();
     assert_eq!(worker.link().ask(&get("hello.php", "")).body(), "Hello, world\n");
@@ -333,7 +335,7 @@ fn stuck_workers_say_where_they_are_and_are_replaced() {
     assert_eq!(master.worker().link().ask(&get("hello.php", "")).body(), "Hello, world\n");
 }
 
-/// The front may end right after it has said so, as it does when the server ends.
+/// The front may end right after this message, as it does when the server ends.
 #[test]
 fn the_last_words_of_a_front_count() {
     let (dir, mut master) = (TempDir::new(), Master::start(&[]));
@@ -359,7 +361,7 @@ fn only_workers_can_be_replaced() {
     for pid in [other.id(), std::process::id(), 1, 0, u32::MAX, u32::MAX - other.id() + 1] {
         master.tell(&ToMaster::Replace { pid, request: "".into() });
     }
-    // The messages before it were taken.
+    // The earlier messages have been read by now.
     let pid = worker.pid.as_raw_nonzero().get().unsigned_abs();
     master.tell(&ToMaster::Replace { pid, request: "".into() });
     assert_gone(&mut worker);
@@ -382,9 +384,9 @@ fn workers_of_another_front_make_room_and_end_in_time() {
     let mut new = master.worker();
     assert_eq!(new.link().ask(&get("hello.php", "")).body(), "Hello, world\n");
     assert_gone(&mut old);
-    // What has served no request served no other front.
+    // A worker without requests has served no other front.
     assert_eq!(fresh.link().ask(&get("hello.php", "")).body(), "Hello, world\n");
-    // The message may be late: requests that have come since are this front's.
+    // The message may be late: later requests belong to this front.
     master.tell(&ToMaster::FrontStarted { at });
     assert_eq!(new.link().ask(&get("hello.php", "")).body(), "Hello, world\n");
 }
@@ -413,7 +415,7 @@ fn sigterm_to_a_worker_ends_it_after_its_request() {
     assert_eq!(body(&mut master.worker(), "hello.php", ""), "Hello, world\n");
 }
 
-/// An idle worker too, without an interruption of its own.
+/// An idle worker ends too, although no system call is interrupted.
 #[test]
 fn sigterm_ends_an_idle_worker() {
     let master = Master::start(&["--links", "2"]);
@@ -443,20 +445,21 @@ fn workers_run_as_the_user_given_and_keep_the_right_to_lease() {
     }
 }
 
-/// Nothing of the master, of other workers or of the front's ends.
+/// A worker has no descriptors of the master, of other workers or of the front's ends.
 #[test]
 fn a_worker_has_only_its_own_descriptors() {
     let master = Master::start(&["--workers", "3", "--links", "2", "--snapshot", "copy"]);
     let workers: Vec<_> = (0..3).map(|_| master.worker()).collect();
     for mut worker in workers {
         let answer = body(&mut worker, "process.php", "fds");
-        // Two links, the guard, and the socket for questions about the pool; the master's pool socket and the front's ends would be more.
+        // Two links, the guard, and the socket for questions about the pool; the master's pool
+        // socket and the front's ends would exceed that.
         assert!(answer.contains(r#""socket:[]":4"#), "{answer}");
         assert!(!answer.contains("signalfd"), "{answer}");
     }
 }
 
-/// Each request has the whole time, and only the one that takes more is ended.
+/// Each request has the whole time limit, and only the request that exceeds it is ended.
 #[test]
 fn the_time_limit_is_per_request() {
     let master = Master::start(&["--php-ini", "max_execution_time=1"]);

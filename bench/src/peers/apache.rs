@@ -10,10 +10,10 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// Where Debian keeps Apache's modules.
+/// The folder of Apache's modules in Debian.
 const MODULES: &str = "/usr/lib/apache2/modules";
 
-/// Apache with mod_php: a process per connection, each of which runs PHP.
+/// Apache with mod_php: a process per connection, which also runs PHP.
 #[derive(Debug)]
 pub(crate) struct Apache;
 
@@ -46,7 +46,7 @@ fn php_module() -> PathBuf {
     Path::new(MODULES).join(format!("libphp{PHP_VERSION}.so"))
 }
 
-/// Debian's values, but for connections, which last as long as the measurement.
+/// Debian's values, except that connections last as long as the measurement.
 fn text(site: &Site, dir: &Path, addr: &str) -> String {
     let account = site
         .account

@@ -1,5 +1,5 @@
-//! The servers that are compared. Each is started with a configuration of its own, below a folder of its own, on a free port
-//! of 127.0.0.1, and ends with the benchmark.
+//! The servers to compare. Each is started with its own configuration, in its own folder, on a free
+//! port of 127.0.0.1, and ends with the benchmark.
 
 mod apache;
 mod lighttpd;
@@ -29,11 +29,11 @@ use std::time::{Duration, Instant};
 
 /// PHP workers of every server.
 pub(crate) const PHP_WORKERS: usize = 4;
-/// PHP's output buffer, in bytes; Debian's php.ini says the same.
+/// PHP's output buffer in bytes, the same as in Debian's php.ini.
 const OUTPUT_BUFFERING: usize = 4096;
-/// A server that is not ready after this long is broken.
+/// Time limit for a server to become ready.
 const START_LIMIT: Duration = Duration::from_secs(20);
-/// A server that has not ended this long after SIGTERM is killed.
+/// Time limit after SIGTERM; then the server is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// Pause between two checks of a server that starts or ends.
 const POLL: Duration = Duration::from_millis(10);
@@ -42,7 +42,7 @@ const POLL: Duration = Duration::from_millis(10);
 pub(crate) trait Peer {
     /// The name in the report and for `--peers`.
     fn name(&self) -> &'static str;
-    /// Program and version, for the report; an error says what is missing.
+    /// Program and version, for the report; an error names the missing program.
     fn version(&self) -> Result<String>;
     /// Starts the server for `site`; `dir` is an empty folder for its files.
     fn start(&self, site: &Site, dir: &Path) -> Result<Running>;
@@ -56,7 +56,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// The processes whose descendants, with themselves, are what is measured.
+    /// The roots of the measured process trees.
     pub(crate) fn roots(&self) -> Vec<u32> {
         self.daemons.iter().filter(|d| d.is_measured).map(|d| d.child.id()).collect()
     }
@@ -68,17 +68,18 @@ struct Daemon {
     child: Child,
     name: String,
     log: PathBuf,
-    /// Whether its CPU time counts as the server's.
+    /// True if its CPU time counts as the server's.
     is_measured: bool,
 }
 
 impl Daemon {
-    /// Starts `program`; its messages go to a file in `dir`. The kernel ends it if the benchmark is killed.
+    /// Starts `program`; its messages go to a file in `dir`. The kernel ends it if the benchmark is
+    /// killed.
     fn spawn(program: &Path, args: &[impl AsRef<OsStr>], dir: &Path, out: Stdio) -> Result<Self> {
         Self::spawn_with(program, args, dir, Stdio::null(), out, &[])
     }
 
-    /// As [`Self::spawn`], with a standard input and more environment.
+    /// Like [`Self::spawn`], with a standard input and additional environment variables.
     fn spawn_with(
         program: &Path,
         args: &[impl AsRef<OsStr>],
@@ -103,7 +104,7 @@ impl Daemon {
         Ok(Self { child, name, log, is_measured: true })
     }
 
-    /// The same, of which nothing is measured: it answers what is.
+    /// Excludes the process from the measurement.
     fn unmeasured(mut self) -> Self {
         self.is_measured = false;
         self

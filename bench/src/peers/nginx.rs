@@ -12,21 +12,21 @@ use std::path::Path;
 use std::process::Stdio;
 use std::thread::available_parallelism;
 
-/// Where Debian keeps the files nginx.conf includes.
+/// The folder of the files that nginx.conf includes, in Debian.
 const ETC_NGINX: &str = "/etc/nginx";
 const INCLUDED: &[&str] = &["fastcgi.conf", "mime.types"];
 
 /// nginx + php-fpm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nginx {
-    /// As Debian ships it, access log included.
+    /// Debian's configuration, including the access log.
     Debian,
     /// The same without an access log.
     Unlogged,
-    /// Without an access log, with connections to php-fpm that are kept.
+    /// Without an access log, and with kept connections to php-fpm.
     KeepAlive,
-    /// With what administrators change for speed, besides: open files are kept, and buffers hold large responses, which otherwise go through
-    /// a temporary file.
+    /// With further changes that administrators make for speed: open files are cached, and buffers
+    /// hold large responses, which otherwise go through a temporary file.
     Tuned,
 }
 
@@ -115,8 +115,8 @@ impl Nginx {
     }
 }
 
-/// nginx as Debian configures it, with a process per core, and everything that it writes in `dir`. `http` is what the block
-/// of that name has besides.
+/// nginx in Debian's configuration, with a process per core, and with all its files in `dir`.
+/// `http`: additional text for the block of that name.
 pub(super) fn start_nginx(site: &Site, dir: &Path, addr: SocketAddr, http: &str) -> Result<Daemon> {
     let user = site.account.as_ref().map_or_else(String::new, |a| format!("user {};", a.name));
     let shown = dir.display();
@@ -147,11 +147,12 @@ http {{
     Ok(nginx)
 }
 
-/// How many idle upstream connections each nginx worker may keep.
+/// Number of idle upstream connections that each nginx worker may keep.
 ///
-/// A php-fpm worker serves one connection until it is closed. If nginx's workers together kept as many idle connections as php-fpm has
-/// workers, no request on another connection would be answered before nginx's keepalive_timeout of a minute. 0 if there
-/// are more nginx workers than idle connections to keep.
+/// A php-fpm worker serves one connection until it is closed. If nginx's workers together kept as
+/// many idle connections as php-fpm has workers, no request on another connection would be answered
+/// before nginx's keepalive_timeout of a minute. 0 if there are more nginx workers than idle
+/// connections to keep.
 fn connections_to_keep() -> usize {
     let nginx_workers = available_parallelism().map_or(1, usize::from);
     (PHP_WORKERS - 1) / nginx_workers

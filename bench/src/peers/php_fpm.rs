@@ -1,4 +1,4 @@
-//! php-fpm of the version that the build is for, as Debian configures it.
+//! php-fpm of the version that the build is for, in Debian's configuration.
 
 use super::{Daemon, OUTPUT_BUFFERING, PHP_WORKERS};
 use super::{find_program, path_str, version_line};
@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// Its socket, in the folder that it is started in.
+/// Its socket, in its start folder.
 pub(super) const SOCKET: &str = "fpm.sock";
 
 pub(super) fn version() -> Result<String> {

@@ -1,4 +1,5 @@
-//! Proxies in front of one nginx that serves the site's files: HTTP passed on over kept connections. Only the proxy is measured.
+//! Proxies in front of one nginx that serves the site's files: HTTP over kept connections. Only the
+//! proxy is measured.
 
 use super::nginx::start_nginx;
 use super::{Daemon, Peer, Running, Sendoff};
@@ -10,13 +11,15 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Stdio;
 
-/// Idle connections to the server behind that nginx keeps per process, and HAProxy in all: no proxy has to make new ones.
+/// Idle connections to the upstream server, per process in nginx and in total in HAProxy: no proxy
+/// has to open new ones.
 const KEPT: usize = 64;
 
-/// For both of nginx' sides: connections end with the measurement, and nothing is logged.
+/// For both sides of nginx: connections last as long as the measurement, and nothing is logged.
 const LASTING: &str = "access_log off;\n\tkeepalive_requests 100000000;";
 
-/// A proxy, in the configuration of an administrator who wants kept connections and names the client to the application.
+/// A proxy, in the usual configuration with kept connections that passes the client's address to
+/// the application.
 #[derive(Debug)]
 pub(crate) enum Proxied {
     Nginx,

@@ -15,9 +15,9 @@ use std::process::{Command, Stdio};
 pub(crate) struct Responder {
     pub(crate) name: &'static str,
     pub(crate) sendoff: Sendoff,
-    /// Whether the program listens on TCP; otherwise on a UNIX socket.
+    /// True if the program listens on TCP; otherwise on a UNIX socket.
     pub(crate) over_tcp: bool,
-    /// Whether the program runs on Debian's libfcgi; otherwise on Sendoff's.
+    /// True if the program uses Debian's libfcgi; otherwise Sendoff's.
     pub(crate) stock: bool,
 }
 

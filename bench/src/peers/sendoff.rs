@@ -16,7 +16,7 @@ pub(crate) struct Sendoff {
     /// The name in the report.
     pub(crate) name: &'static str,
     pub(crate) binary: PathBuf,
-    /// Further options of `sendoff serve`.
+    /// Additional options of `sendoff serve`.
     pub(crate) extra_args: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ impl Peer for Sendoff {
 }
 
 impl Sendoff {
-    /// Starts it with options on top.
+    /// Starts it with additional options.
     pub(super) fn start_with(&self, site: &Site, dir: &Path, more: &[String]) -> Result<Running> {
         let mut args: Vec<String> = vec!["serve".into(), site.root.display().to_string()];
         args.extend(["--listen", "127.0.0.1:0", "--workers"].map(String::from));

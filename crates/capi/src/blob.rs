@@ -8,27 +8,27 @@ use sendoff_worker::{MAX_BLOB_BYTES, MAX_BLOBS};
 
 use crate::{Handle, bytes, set_errno, with};
 
-/// How many blobs a worker may have at a time.
+/// Maximum number of blobs per worker.
 pub const SENDOFF_BLOBS: usize = 64;
 
-/// How many bytes they may have together.
+/// Maximum number of bytes in all blobs of a worker.
 pub const SENDOFF_BLOB_BYTES: u32 = 8u32 << 20;
 
-// The header can only have plain numbers.
+// The header can only contain plain numbers, so the values are repeated here.
 const _: () = assert!(SENDOFF_BLOBS == MAX_BLOBS && SENDOFF_BLOB_BYTES as u64 == MAX_BLOB_BYTES);
 
-/// Copies `len` > 0 bytes into a blob, whose number `blob` receives. Blobs are for bytes that are
-/// written repeatedly, such as constants of a program: they are stored once, in a sealed memory file
-/// (memfd_create(2)) that no process can change, and then named in sendoff_write_file(). They need
-/// no lease and no guard.
+/// Copies `len` > 0 bytes into a blob; `blob` receives its number. Blobs are for bytes that are
+/// written repeatedly, such as constants of a program: they are stored once, in a sealed memory
+/// file (memfd_create(2)) that no process can change, and then named in sendoff_write_file(). They
+/// need no lease and no guard.
 ///
-/// `contents` (may be NULL) receives the address of the copy, which stays and never changes until
-/// sendoff_blob_drop(): a caller that does not know whether its bytes are still the same can
-/// compare them.
+/// `contents` (may be NULL) receives the address of the copy. Address and contents do not change
+/// until sendoff_blob_drop(), so a caller can compare its bytes with the copy to find out whether
+/// they are still the same.
 ///
-/// 0, or -1: errno ENOSPC (more than SENDOFF_BLOBS, or SENDOFF_BLOB_BYTES in all of them), EMFILE
-/// (too many held), EINVAL (nothing to copy), EOPNOTSUPP (in a forked child), others from
-/// memfd_create(2), write(2) and mmap(2).
+/// Returns 0, or -1: errno ENOSPC (more than SENDOFF_BLOBS, or SENDOFF_BLOB_BYTES in all of them),
+/// EMFILE (too many held files), EINVAL (no bytes), EOPNOTSUPP (in a forked child), or an error of
+/// memfd_create(2), write(2) or mmap(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_blob_store(
     worker: *mut Handle,
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn sendoff_blob_store(
     }
 }
 
-/// Forgets a blob. What was written of it is sent all the same.
+/// Drops a blob. Output that names it is sent nevertheless.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_blob_drop(worker: *mut Handle, blob: u32) {
     // SAFETY: passed on.

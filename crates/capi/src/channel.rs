@@ -11,8 +11,8 @@ use crate::{Handle, Inner, bytes, look, set_errno, status, with};
 
 /// Makes the worker of this process and opens its links to the front that announced them, which may
 /// take up to a second. `announcement` is the value of the request parameter SENDOFF_CHANNEL. Call
-/// it after the last fork: it starts a thread. NULL if the front cannot be reached from here, or
-/// answers nothing, or a thread or descriptor could not be had (errno).
+/// it after the last fork: it starts a thread. Returns NULL (errno) if the front cannot be reached
+/// from here or does not answer, or if a thread or a descriptor cannot be created.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_channel_open(
     announcement: *const c_char,
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn sendoff_channel_open(
     }
 }
 
-/// Whether the front has gone. The worker must then be freed.
+/// 1 if the front has gone, else 0. The worker must be freed then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_channel_lost(worker: *const Handle) -> c_int {
     // SAFETY: passed on.
@@ -46,8 +46,8 @@ pub unsafe extern "C" fn sendoff_channel_lost(worker: *const Handle) -> c_int {
 }
 
 /// Begins a request, with its own `announcement`: files may be held and used until its end.
-/// `accept` is the value of its parameter SENDOFF_ACCEPT, or NULL. 0, or -1: it is another front's,
-/// or the front has gone.
+/// `accept` is the value of its parameter SENDOFF_ACCEPT, or NULL. Returns 0, or -1 if the request
+/// belongs to another front, or if the front has gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_channel_begin(
     worker: *mut Handle,
@@ -67,8 +67,8 @@ pub unsafe extern "C" fn sendoff_channel_begin(
     }
 }
 
-/// Tells the front that the rest of the body comes from this worker. Once per request. 0, or -1:
-/// the front has not heard it; the body must go on where it went.
+/// Tells the front that the rest of the body comes from this worker; once per request. Returns 0,
+/// or -1 if the front could not be told: the body must then continue where it began.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_channel_claim(worker: *mut Handle) -> c_int {
     // SAFETY: passed on.

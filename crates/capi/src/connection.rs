@@ -1,4 +1,4 @@
-//! Workers on connections that any web server opens, and the sockets that these come from.
+//! Workers on connections that any web server opens, and their listening sockets.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -10,12 +10,12 @@ use sendoff_worker::{Role, Roles, Worker, listener};
 
 use crate::{Handle, bytes, count, hand_out, look, set_errno, status, with};
 
-// Unsigned in C, too, which the suffix brings about.
+// The suffix makes the constants unsigned in C, too.
 
 /// The application is asked for a response (FastCGI 1.0, section 6.2).
 pub const SENDOFF_RESPONDER: c_uint = 1u32;
 
-/// The application is asked whether a client may have a response (section 6.3).
+/// The application decides whether a client may have a response (section 6.3).
 pub const SENDOFF_AUTHORIZER: c_uint = 2u32;
 
 /// The application is asked to change a file (section 6.4).
@@ -57,8 +57,8 @@ fn caught<T>(call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
 }
 
-/// Opens a listening socket: `address`, NUL-terminated, is a path or `:port`, `host:port`,
-/// `[v6]:port`. A socket that lies at the path is replaced; any other file makes it fail. The
+/// Opens a listening socket. `address`, NUL-terminated, is a path or `:port`, `host:port`,
+/// `[v6]:port`. An existing socket at the path is replaced; any other file is an error. Returns the
 /// descriptor, or -1 (errno).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_listen(address: *const c_char, backlog: c_int) -> c_int {
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn sendoff_listen(address: *const c_char, backlog: c_int) 
     }))
 }
 
-/// Whether the descriptor is a listening socket. A FastCGI application is started with one as
+/// 1 if the descriptor is a listening socket, else 0. A FastCGI application is started with one as
 /// descriptor 0, a CGI program is not.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_is_listener(fd: c_int) -> c_int {
@@ -78,12 +78,12 @@ pub unsafe extern "C" fn sendoff_is_listener(fd: c_int) -> c_int {
     c_int::from(caught(|| fd.map(|fd| listener::is_listener(fd))).unwrap_or(false))
 }
 
-/// Waits for a connection on a listening socket, blocking or not. Its descriptor, which is never 0,
-/// 1 or 2, or -1: errno EINTR if a signal handler ran (one installed without SA_RESTART), or others
-/// of accept(2). `peers`, NUL-terminated or NULL, is a list of IP addresses with commas, as servers
-/// give it in the environment variable FCGI_WEB_SERVER_ADDRS: TCP connections from others are
-/// closed. UNIX connections that stay silent for 2 s are closed, too. Several threads and processes
-/// may wait on one socket.
+/// Waits for a connection on a listening socket, blocking or not. Returns its descriptor, which is
+/// never 0, 1 or 2, or -1: errno EINTR if a signal handler ran (one installed without SA_RESTART),
+/// or another error of accept(2). `peers`, NUL-terminated or NULL, is a comma-separated list of IP
+/// addresses, as servers give it in the environment variable FCGI_WEB_SERVER_ADDRS: TCP connections
+/// from other addresses are closed. UNIX connections that stay silent for 2 s are closed, too.
+/// Several threads and processes may wait on one socket.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_accept_connection(listener: c_int, peers: *const c_char) -> c_int {
     descriptor(caught(|| {
@@ -93,10 +93,11 @@ pub unsafe extern "C" fn sendoff_accept_connection(listener: c_int, peers: *cons
     }))
 }
 
-/// Makes a worker for a connection, of which it takes ownership. `roles`: what the application can
-/// be, SENDOFF_RESPONDER and so on, joined by `|`; servers that ask for another are refused.
-/// sendoff_accept() on it returns as soon as the parameters have arrived; the body is read as it
-/// comes. It has no guard and starts no thread. NULL: errno EINVAL, EBADF.
+/// Makes a worker for a connection, and takes ownership of the connection. `roles`: the roles of
+/// the application, SENDOFF_RESPONDER and so on, joined by `|`; requests for other roles are
+/// refused. sendoff_accept() on this worker returns as soon as the parameters have arrived; the
+/// body is read as it arrives. The worker has no guard and starts no thread. Returns NULL on
+/// failure: errno EINVAL, EBADF.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_worker_on(connection: c_int, roles: c_uint) -> *mut Handle {
     let taken = Roles {
@@ -125,15 +126,16 @@ pub unsafe extern "C" fn sendoff_worker_on(connection: c_int, roles: c_uint) -> 
 
 /// Ends the response, closes the connection and frees a worker of sendoff_worker_on(). If the
 /// server is still sending, its request is read first (until it is silent for 2 s): otherwise it
-/// might lose the response. NULL is allowed. (sendoff_worker_free() only closes the descriptor: right
-/// for a parent that leaves the connection to its child, and, after sendoff_flush(), for a response
-/// that fails after its head: without an end the client does not take it for a whole one.)
+/// might lose the response. NULL is allowed. (sendoff_worker_free() only closes the descriptor. Use
+/// it in a parent that leaves the connection to its child, and, after sendoff_flush(), for a
+/// response that fails after its head: without an end the client does not take the response as
+/// complete.)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_worker_close(worker: *mut Handle) {
     if !worker.is_null() {
         // SAFETY: per this function's contract.
         let handle = unsafe { Box::from_raw(worker) };
-        // There is no caller left who could be told of a panic.
+        // No caller is left to whom a panic could be reported.
         let _panicked = catch_unwind(AssertUnwindSafe(|| handle.inner.worker.close()));
     }
 }
@@ -159,15 +161,16 @@ pub unsafe extern "C" fn sendoff_request_id(worker: *const Handle) -> c_uint {
     unsafe { look(worker, 0, |handle| handle.worker.request_id().into()) }
 }
 
-/// Whether another request may come on this connection. If not, sendoff_accept() will return 0.
+/// 1 if another request may come on this connection, else 0: sendoff_accept() will then return 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_keeps_connection(worker: *const Handle) -> c_int {
     // SAFETY: passed on.
     unsafe { look(worker, 0, |handle| c_int::from(handle.worker.keeps_connection())) }
 }
 
-/// As sendoff_read(), of the file that a filter is to change (FCGI_DATA). Read the body to its end
-/// first: what arrives of it meanwhile is kept in memory. Other roles have none.
+/// Like sendoff_read(), for the file that a filter has to change (FCGI_DATA). Read the body to its
+/// end first: bytes of the file that arrive before are kept in memory. Other roles have no such
+/// file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_read_data(
     worker: *mut Handle,
@@ -186,8 +189,8 @@ pub unsafe extern "C" fn sendoff_read_data(
     count(result)
 }
 
-/// Queues bytes for the server's log as they are, where sendoff_log() writes lines. 0, or -1 if the
-/// client has gone.
+/// Queues bytes for the server's log unchanged, whereas sendoff_log() writes lines. Returns 0, or
+/// -1 if the client has gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_write_stderr(
     worker: *mut Handle,

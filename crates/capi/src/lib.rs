@@ -1,14 +1,17 @@
-//! The C ABI over `sendoff-worker`. `make header` makes `include/sendoff.h` of it: the comments on what is exported are
-//! written for people who program in C, and what all functions have in common stands in `cbindgen.toml`.
+//! The C ABI of `sendoff-worker`. `make header` generates `include/sendoff.h` from this crate: the
+//! comments on exported items are for C programmers, and the conventions of all functions are in
+//! `cbindgen.toml`.
 //!
-//! A panic must not unwind into C: it is reported on stderr and answered as a lost link.
+//! A panic must not unwind into C: it is reported on stderr and returned to the caller as a lost
+//! link.
 #![allow(unsafe_code, reason = "C hands over raw pointers")]
 #![allow(
     clippy::missing_safety_doc,
     reason = "what a caller owes every function stands once, in the conventions of cbindgen.toml"
 )]
 
-// In the header's order, in which they follow this file. The empty lines keep rustfmt from sorting them.
+// The order of the modules is the order in the header, after this file. The empty lines keep
+// rustfmt from sorting them.
 mod named;
 
 mod explain;
@@ -40,19 +43,21 @@ pub use files::*;
 pub use named::*;
 pub use sender::*;
 
-/// A worker serves requests, one at a time. Made by sendoff_worker_new(), sendoff_worker_on() or
-/// sendoff_channel_open(), and freed by sendoff_worker_free() or sendoff_worker_close().
+/// A worker serves requests, one at a time. It is created by sendoff_worker_new(),
+/// sendoff_worker_on() or sendoff_channel_open(), and freed by sendoff_worker_free() or
+/// sendoff_worker_close().
 #[derive(Debug)]
 pub struct Handle {
     inner: Inner,
-    /// Apart, because a signal handler uses it while `inner` is in use.
+    /// Separate, because a signal handler uses it while `inner` is in use.
     stopper: Stopper,
 }
 
 #[derive(Debug)]
 struct Inner {
     worker: Worker,
-    /// The request's parameters. Their pointers lead into `worker` and stand until its next `accept`.
+    /// The request's parameters. Their pointers lead into `worker` and are valid until its next
+    /// `accept`.
     params: Vec<Param>,
 }
 
@@ -60,34 +65,36 @@ struct Inner {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Param {
-    /// Such as `REQUEST_METHOD`.
+    /// The name, such as `REQUEST_METHOD`.
     pub name: *const c_char,
-    /// Its length in bytes.
+    /// Length of the name in bytes.
     pub name_len: usize,
-    /// Such as `POST`.
+    /// The value, such as `POST`.
     pub value: *const c_char,
-    /// Its length in bytes.
+    /// Length of the value in bytes.
     pub value_len: usize,
 }
 
-/// Runs `call` on the worker; `lost` is the answer when it panics or `worker` is null.
+/// Runs `call` on the worker; returns `lost` if `call` panics or `worker` is null.
 ///
 /// # Safety
-/// `worker` is null or came from [`sendoff_worker_new`], was not freed, and no other call on it is running.
+/// `worker` is null, or comes from a function of this library that makes workers, was not freed,
+/// and no other call on it is running.
 unsafe fn with<T>(worker: *mut Handle, lost: T, call: impl FnOnce(&mut Inner) -> T) -> T {
     if worker.is_null() {
         return lost;
     }
     // SAFETY: per this function's contract.
     let handle = unsafe { &mut (*worker).inner };
-    // A panic may leave a response half written, never memory half valid; the caller then gives up the process.
+    // A panic may leave a response incomplete, but memory is always valid; the caller then gives up
+    // the process.
     catch_unwind(AssertUnwindSafe(|| call(handle))).unwrap_or(lost)
 }
 
-/// `with`, for calls that only look.
+/// Like [`with`], for calls that only read.
 ///
 /// # Safety
-/// As for `with`.
+/// Same as for [`with`].
 unsafe fn look<T>(worker: *const Handle, lost: T, call: impl FnOnce(&Inner) -> T) -> T {
     if worker.is_null() {
         return lost;
@@ -122,10 +129,10 @@ fn hand_out(worker: Worker) -> *mut Handle {
     Box::into_raw(Box::new(Handle { inner, stopper }))
 }
 
-/// Makes the worker of this process, for links that a front made. Takes ownership of `link_count`
-/// connected UNIX stream sockets (at most 255) and of the guard socket (UNIX, SOCK_SEQPACKET; -1:
-/// no guard, every sendoff_file_hold() is refused). Call it after the last fork: it starts a
-/// thread. NULL if a thread or descriptor could not be had; errno says which.
+/// Makes the worker of this process, for links that a front created. Takes ownership of
+/// `link_count` connected UNIX stream sockets (at most 255) and of the guard socket (UNIX,
+/// SOCK_SEQPACKET; -1: no guard, every sendoff_file_hold() is refused). Call it after the last
+/// fork: it starts a thread. Returns NULL (errno) if a thread or a descriptor cannot be created.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_worker_new(
     links: *const c_int,
@@ -157,15 +164,15 @@ pub unsafe extern "C" fn sendoff_worker_free(worker: *mut Handle) {
     if !worker.is_null() {
         // SAFETY: per this function's contract.
         let handle = unsafe { Box::from_raw(worker) };
-        // There is no caller left who could be told of a panic.
+        // No caller is left to whom a panic could be reported.
         let _panicked = catch_unwind(AssertUnwindSafe(|| drop(handle)));
     }
 }
 
 /// Ends the current request and waits for the next one. 1: there is a request. 0: the front closed
-/// a link or asked the process to end, or wrote something that is no request (logged to stderr);
-/// the process should exit. On a connection, 0: no other request will come on it, and it should be
-/// closed; -1 with errno EINTR: a signal handler ran before a request began.
+/// a link, asked the process to end, or violated the protocol (logged to stderr); the process
+/// should exit. On a connection, 0: no further request will come on it, and it should be closed; -1
+/// with errno EINTR: a signal handler ran before a request began.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_accept(worker: *mut Handle) -> c_int {
     // SAFETY: passed on.
@@ -197,9 +204,9 @@ pub unsafe extern "C" fn sendoff_accept(worker: *mut Handle) -> c_int {
     }
 }
 
-/// Makes sendoff_accept() return 0 once no request waits any more. May be called from a signal
-/// handler, also while another call on the worker is running, and does nothing in a child that the
-/// process forked. On a connection it cuts a request body that is still arriving, too.
+/// Makes sendoff_accept() return 0 once no request is waiting. May be called from a signal handler,
+/// even while another call on the worker is running, and does nothing in a forked child. On a
+/// connection it also cuts a request body that is still arriving.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_stop(worker: *const Handle) {
     if !worker.is_null() {
@@ -223,7 +230,7 @@ pub unsafe extern "C" fn sendoff_params(worker: *const Handle, count: *mut usize
     }
 }
 
-/// The value of one parameter, NUL-terminated, or NULL if there is none of that name. `len`
+/// The value of one parameter, NUL-terminated, or NULL if there is no such parameter. `len`
 /// receives its length and may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_param_get(
@@ -232,7 +239,8 @@ pub unsafe extern "C" fn sendoff_param_get(
     name_len: usize,
     len: *mut usize,
 ) -> *const c_char {
-    // SAFETY: passed on; the parameters' pointers stand until the next `accept`, which cannot run now.
+    // SAFETY: passed on; the parameters' pointers are valid until the next `accept`, which cannot
+    // run now.
     unsafe {
         look(worker, ptr::null(), |handle| {
             let name = bytes(name.cast(), name_len);
@@ -247,7 +255,7 @@ pub unsafe extern "C" fn sendoff_param_get(
     }
 }
 
-/// Reads the request body. Returns the bytes read, 0 at its end, -1 if it cannot be read (errno).
+/// Reads the request body. Returns the number of bytes read, 0 at its end, -1 on an error (errno).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_read(
     worker: *mut Handle,
@@ -276,8 +284,8 @@ fn count(result: std::io::Result<usize>) -> ssize_t {
     }
 }
 
-/// The CGI header block (RFC 3875 section 6), with the empty line that ends it. 0, or -1 if the
-/// client has gone.
+/// Writes the CGI header block (RFC 3875 section 6), with the empty line that ends it. Returns 0,
+/// or -1 if the client has gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_write_head(
     worker: *mut Handle,
@@ -288,11 +296,11 @@ pub unsafe extern "C" fn sendoff_write_head(
     unsafe { with(worker, -1, |handle| status(handle.worker.write_head(bytes(block.cast(), len)))) }
 }
 
-/// The head of an interim response (103 Early Hints; RFC 9110 section 15.2), any number of times before
-/// sendoff_write_head(): a CGI header block whose Status is 1xx, with the empty line that ends it.
-/// It is sent before the call returns. 1, or 0 if it was not sent, because the final head was
-/// written before or the server has not said that it knows such heads, or -1 if the client has
-/// gone.
+/// Writes the head of an interim response (103 Early Hints; RFC 9110 section 15.2): a CGI header
+/// block whose Status is 1xx, with the empty line that ends it. May be called several times before
+/// sendoff_write_head(). The head is sent before the call returns. Returns 1; 0 if it was not sent,
+/// because the final head has been written or the server has not announced that it supports interim
+/// heads; -1 if the client has gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_write_interim(
     worker: *mut Handle,
@@ -308,8 +316,8 @@ pub unsafe extern "C" fn sendoff_write_interim(
     }
 }
 
-/// Body bytes. They are copied, or sent before the call returns: `data` may be used for something
-/// else then. 0, or -1 if the client has gone.
+/// Writes body bytes. They are copied, or sent before the call returns, so `data` may be reused.
+/// Returns 0, or -1 if the client has gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_write(
     worker: *mut Handle,
@@ -320,31 +328,33 @@ pub unsafe extern "C" fn sendoff_write(
     unsafe { with(worker, -1, |handle| status(handle.worker.write(bytes(data.cast(), len)))) }
 }
 
-/// An entry for the server's log, about this request; it may have several lines. A newline is added
-/// where one lacks. Also between sendoff_finish() with `detach` and sendoff_ready().
+/// Writes an entry about this request to the server's log; it may have several lines. A missing
+/// newline at the end is added. May also be called between sendoff_finish() with `detach` and
+/// sendoff_ready().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_log(worker: *mut Handle, line: *const c_char, len: usize) {
     // SAFETY: passed on.
     unsafe { with(worker, (), |handle| handle.worker.log(bytes(line.cast(), len))) }
 }
 
-/// Sends what is queued. 0, or -1 if the client has gone.
+/// Sends the queued output. Returns 0, or -1 if the client has gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_flush(worker: *mut Handle) -> c_int {
     // SAFETY: passed on.
     unsafe { with(worker, -1, |handle| status(handle.worker.flush())) }
 }
 
-/// Whether the client has gone. Looks at the link without waiting.
+/// 1 if the client has gone, else 0. Checks the link without waiting.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_aborted(worker: *mut Handle) -> c_int {
     // SAFETY: passed on.
     unsafe { with(worker, 1, |handle| c_int::from(handle.worker.aborted())) }
 }
 
-/// Ends the response. With `detach` nonzero the process goes on working on the request (no output
-/// is taken any more) and calls sendoff_ready() when it can take another. A second call is ignored.
-/// An `app_status` other than 0 says that the response may be cut short; it is not kept for others.
+/// Ends the response. With `detach` nonzero the process goes on working on the request (further
+/// output is discarded) and calls sendoff_ready() when it can take another one. A second call is
+/// ignored. An `app_status` other than 0 means that the response may be incomplete; the front does
+/// not cache it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_finish(worker: *mut Handle, app_status: c_int, detach: c_int) {
     // SAFETY: passed on.
@@ -353,15 +363,15 @@ pub unsafe extern "C" fn sendoff_finish(worker: *mut Handle, app_status: c_int, 
     }
 }
 
-/// Says that a process that went on working after sendoff_finish() can take another request.
-/// sendoff_accept() says so, too.
+/// Announces that a process that went on working after sendoff_finish() can take another request.
+/// sendoff_accept() announces it, too.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_ready(worker: *mut Handle) {
     // SAFETY: passed on.
     unsafe { with(worker, (), |handle| handle.worker.ready()) }
 }
 
-/// Whether the front takes file segments in this request (the request announced it).
+/// 1 if the front accepts file segments in this request (the request announced it), else 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_accepts_files(worker: *const Handle) -> c_int {
     // SAFETY: passed on.

@@ -5,7 +5,8 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use crate::{Handle, look, status, with};
 
-/// Whether the front takes the file that a header block names (X-Sendfile, X-Accel-Redirect).
+/// 1 if the front accepts the file that a header block names (X-Sendfile, X-Accel-Redirect), else
+/// 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_takes_named(worker: *const Handle) -> c_int {
     // SAFETY: passed on.
@@ -13,7 +14,7 @@ pub unsafe extern "C" fn sendoff_takes_named(worker: *const Handle) -> c_int {
 }
 
 /// Sends the file that the header block names, open for reading, right before the header block is
-/// written. Takes ownership of `fd`. 0, or -1 if the client has gone.
+/// written. Takes ownership of `fd`. Returns 0, or -1 if the client has gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_named(worker: *mut Handle, fd: c_int) -> c_int {
     if fd < 0 {

@@ -8,15 +8,15 @@ use sendoff_worker::Way;
 
 use crate::{Handle, bytes, with};
 
-/// Hands over files on connections. Made by sendoff_sender_new(). Any number of threads may share one
-/// until it is freed: it holds a file once for all of them.
+/// Hands over files on connections. Created by sendoff_sender_new(). Any number of threads may
+/// share a sender until it is freed: it holds each file once for all of them.
 #[derive(Debug)]
 pub struct Sender {
     inner: sendoff_worker::Sender,
 }
 
-/// Makes a sender that holds at most `most` files. Call it after the last fork. It starts a thread
-/// when a front first announces that it takes files.
+/// Makes a sender that holds at most `most` files. Call it after the last fork: it starts a thread
+/// when a front first announces that it accepts files.
 #[unsafe(no_mangle)]
 pub extern "C" fn sendoff_sender_new(most: usize) -> *mut Sender {
     Box::into_raw(Box::new(Sender { inner: sendoff_worker::Sender::new(most) }))
@@ -28,29 +28,30 @@ pub unsafe extern "C" fn sendoff_sender_free(sender: *mut Sender) {
     if !sender.is_null() {
         // SAFETY: per this function's contract.
         let sender = unsafe { Box::from_raw(sender) };
-        // There is no caller left who could be told of a panic.
+        // No caller is left to whom a panic could be reported.
         let _panicked = catch_unwind(AssertUnwindSafe(|| drop(sender)));
     }
 }
 
-/// Says once, for a worker of sendoff_worker_on(), that responses may come by sendoff_send_file():
-/// a Sendoff front then announces what is needed for it. Other web servers notice nothing.
+/// Announces once, for a worker of sendoff_worker_on(), that responses may be sent by
+/// sendoff_send_file(). A Sendoff front then announces its channel with each request. Other web
+/// servers are not affected.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_sends_files(worker: *mut Handle) {
     // SAFETY: passed on.
     unsafe { with(worker, (), |handle| handle.worker.hands_over()) }
 }
 
-/// A response of a worker of sendoff_worker_on(): a header block as for sendoff_write_head(), and a
-/// body that is `len` bytes of the open file `fd` from `offset` on. Only sendoff_finish() may
-/// follow. If the front takes files and a lease can guard this one, the file is handed over; what
-/// another process writes to it later does not change the response. Otherwise it is read and sent.
-/// If reading fails, or the file is too short, the connection is closed without an end of the
-/// response, so that the client does not take it for a whole one; the log says why. `fd` may be
-/// closed afterwards; its position is not used.
+/// Sends the response of a worker of sendoff_worker_on(): a header block as for
+/// sendoff_write_head(), and a body of `len` bytes of the open file `fd`, from `offset` on. Only
+/// sendoff_finish() may follow. If the front accepts files and a lease can guard this one, the file
+/// is handed over; a later change by another process does not change the response. Otherwise the
+/// file is read and sent. If reading fails, or the file is too short, the connection is closed
+/// without an end of the response, so that the client does not take the response as complete; the
+/// log has the reason. `fd` may be closed afterwards; its position is not used.
 ///
-/// 1: handed over. 0: copied (or no body was wanted). -1: the client has gone, or the connection
-/// was closed; sendoff_accept() will return 0.
+/// Returns 1: handed over. 0: copied (or the response has no body). -1: the client has gone, or the
+/// connection was closed; sendoff_accept() will return 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_send_file(
     worker: *mut Handle,

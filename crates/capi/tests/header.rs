@@ -1,5 +1,6 @@
-//! `include/sendoff.h` is what cbindgen makes of the library's sources, and a C program that calls every function is
-//! compiled against the one, linked with the other, and serves a request.
+//! Checks that `include/sendoff.h` is the output of cbindgen for the library's sources, and that a
+//! C program that calls every function compiles with the header, links with the library, and serves
+//! a request.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 #[path = "../../worker/tests/front/mod.rs"]
@@ -20,11 +21,12 @@ fn include_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include")
 }
 
-/// What the crate's sources and `cbindgen.toml` say.
+/// The header generated from the crate's sources and `cbindgen.toml`.
 fn generated() -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(folder.join("cbindgen.toml")).unwrap();
-    // The modules are found from here. `with_crate` would have Cargo look at every package of the workspace.
+    // cbindgen finds the modules from this file. `with_crate` would make Cargo read every package
+    // of the workspace.
     let source = folder.join("src/lib.rs");
     let bindings = cbindgen::Builder::new().with_config(config).with_src(source).generate();
     let mut header = Vec::new();

@@ -1,4 +1,5 @@
-//! A threaded application in C, with a sanitizer and under valgrind: thousands of requests, honest, cut and nonsensical.
+//! A threaded application in C, with a sanitizer and under valgrind: thousands of requests, valid,
+//! incomplete and malformed.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod library;
@@ -58,7 +59,7 @@ impl Application {
         UnixStream::connect(self.folder.join("socket")).unwrap()
     }
 
-    /// Expects that it ends by itself, without a word.
+    /// Checks that it ends by itself, without any output.
     fn end(mut self) {
         let mut said = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -91,7 +92,7 @@ fn request(id: u16, role: u16, body: &[u8]) -> Vec<u8> {
     wire
 }
 
-/// The body of one response, which must end as it should.
+/// The body of one response, which must end correctly.
 fn response(socket: &mut UnixStream, buf: &mut BytesMut, decoder: &mut Decoder) -> Vec<u8> {
     let mut body = Vec::new();
     loop {
@@ -116,7 +117,7 @@ fn converse(mut socket: UnixStream, seed: usize, count: u16) {
     let (mut buf, mut decoder) = (BytesMut::new(), Decoder::default());
     for id in 1..=count {
         let role = if id % 7 == 0 { 3 } else { 1 };
-        // One long body in a while.
+        // A long body from time to time.
         let len = if id % 50 == 0 { 200_000 } else { usize::from(id) * (seed + 1) % 5000 };
         let body: Vec<u8> = (b'a'..=b'z').cycle().skip(seed).take(len).collect();
         socket.write_all(&request(id, role, &body)).unwrap();
@@ -128,7 +129,7 @@ fn converse(mut socket: UnixStream, seed: usize, count: u16) {
     }
     let whole = request(9, 1, &[b'x'; 3000]);
     match seed % 3 {
-        // In the middle of a body, of a record's header, or in nonsense.
+        // Breaks off in the middle of a body or of a record's header, or sends nonsense.
         0 => socket.write_all(&whole[..whole.len() - 1000]).unwrap(),
         1 => socket.write_all(&whole[..5]).unwrap(),
         _ => socket.write_all(&[9; 100]).unwrap(),

@@ -23,7 +23,7 @@
 
 static int connections;
 
-/* Everything that is said about a request, and its body, which may be long. */
+/* Answers with all parameters of a request and with its body, which may be long. */
 static void answer(sendoff_worker *worker)
 {
 	size_t count, i, size = 0, room = 1 << 16;
@@ -56,7 +56,7 @@ static void answer(sendoff_worker *worker)
 	free(body);
 	sendoff_write_stderr(worker, "no newline", 10);
 	sendoff_log(worker, "a line", 6);
-	/* Ended by accept, or here. */
+	/* Half of the requests are ended here, the others by sendoff_accept(). */
 	if (size % 2 == 0) {
 		sendoff_finish(worker, 3, 0);
 	}

@@ -90,7 +90,7 @@ static void respond(uint32_t file, uint64_t size)
 	CHECK(*sendoff_file_epoch() != epoch);
 }
 
-/* A child must not wait for the thread that it does not have, nor write to the links. */
+/* A child must not wait for the helper thread, which it lacks, nor write to the links. */
 static void fork_a_child(void)
 {
 	int status;
@@ -127,7 +127,7 @@ int main(int argc, char **argv)
 	CHECK(hold(argv[3], addr + 1, (uint64_t)st.st_size, &file) == -1 && errno == EINVAL);
 	CHECK(hold(argv[3], addr, (uint64_t)st.st_size, &file) == 0 && addr[0] == 'f');
 
-	/* Its links were given to it: there is no channel. */
+	/* The worker got its links at its start: there is no channel. */
 	CHECK(sendoff_channel_open("nobody", 6) == NULL && errno == EINVAL);
 	CHECK(sendoff_channel_begin(worker, "nobody", 6, NULL, 0) == -1 &&
 		  sendoff_channel_claim(worker) == -1);

@@ -1,7 +1,8 @@
 //! The front's end of a link: requests go out, responses come in.
 //!
-//! The machine decodes the worker's records, checks them against the protocol and returns their meaning. It keeps the
-//! bytes that the socket has not taken yet, so a request that is given up never leaves half a record on the link.
+//! The machine decodes the worker's records, checks them against the protocol and returns their
+//! meaning. It keeps the bytes that the socket has not taken yet, so a request that is given up
+//! never leaves half a record on the link.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -20,14 +21,16 @@ mod tests;
 
 pub use self::outbox::Outbox;
 
-/// The id of all requests that the front sends. A link carries one request at a time, so the id is constant.
+/// The id of all requests that the front sends. A link carries one request at a time, so the id is
+/// constant.
 pub const REQUEST_ID: u16 = 1;
 
-/// Limit on the files that a worker may have open on one link (`docs/handover.md` §2). Sendoff's workers hold this
-/// number on all links together.
+/// Limit on the files that a worker may have open on one link (`docs/handover.md` §2). Sendoff's
+/// workers hold this number on all links together.
 pub const MAX_FILES: usize = 256;
 
-/// Limit on the descriptors that wait for their records: those left of one message, and those of the next.
+/// Maximum number of descriptors that wait for their records: the rest of one message, and all of
+/// the next.
 pub const MAX_WAITING_DESCRIPTORS: usize = 2 * MAX_FDS_PER_MESSAGE;
 
 /// Types of values that the caller passes in and the machine gives back.
@@ -36,18 +39,20 @@ pub trait Caller: fmt::Debug {
     type Received: fmt::Debug;
     /// A descriptor sent to the worker.
     type Attached: fmt::Debug;
-    /// What the caller holds until the worker is free, which may be after the end of the response.
+    /// A value that the caller holds until the worker is free, which may be after the end of the
+    /// response.
     type Held: fmt::Debug;
     /// The receiver of the response.
     type Recipient: fmt::Debug;
 }
 
-/// How requests reach the worker.
+/// The way by which requests reach the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// The front sends them over this link.
     Pool,
-    /// The process receives them over FastCGI; on this link it claims requests and sends their bodies (§8).
+    /// The process receives them over FastCGI; on this link it claims requests and sends their
+    /// bodies (§8).
     Channel,
 }
 
@@ -58,16 +63,16 @@ pub struct Request<A> {
     pub records: Bytes,
     /// Descriptors in the order of the records that need them.
     pub attached: Vec<A>,
-    /// Whether the client's socket is among them.
+    /// The client's socket, if it is among the descriptors.
     pub client: ClientSocket,
 }
 
-/// Where the socket of the request's client is.
+/// The processes that have the socket of the request's client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientSocket {
     /// Only the front has it.
     Kept,
-    /// The worker has it, too, and may answer with `SENT`.
+    /// The worker has it as well, and may answer with `SENT`.
     Lent,
 }
 
@@ -106,7 +111,7 @@ pub enum Output<C: Caller> {
     Ended {
         /// The recipient of the response; `None` if the request was given up.
         recipient: Option<C::Recipient>,
-        /// What the application says of its end: anything but 0 is a failure.
+        /// The application's status; any value but 0 is a failure.
         app_status: u32,
         /// Set if the worker is free; otherwise [`Output::Ready`] returns it.
         free: Option<C::Held>,
@@ -121,13 +126,14 @@ pub enum Output<C: Caller> {
     Release(FileId),
     /// The worker's shared region.
     Region(C::Received),
-    /// The body of a request follows on this link. The caller must call [`Front::claim`] before it goes on.
+    /// The body of a request follows on this link. The caller must call [`Front::claim`] before the
+    /// next [`Front::next`].
     Claim(Secret),
     /// A part of the application's log output.
     Log {
         /// The text.
         text: Bytes,
-        /// Whether a record ends with it.
+        /// True if a record ends with it.
         ends_record: bool,
     },
 }
@@ -183,16 +189,16 @@ impl From<sendoff_fastcgi::Error> for Broken {
     }
 }
 
-/// How the worker's end of the link was closed.
+/// The way in which the worker's end of the link was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hangup {
     /// In an orderly way: the worker had read everything that was sent to it.
     Closed,
-    /// Something that was sent to the worker was never read (`ECONNRESET`).
+    /// The worker never read some of the bytes that were sent to it (`ECONNRESET`).
     Reset,
 }
 
-/// What was under way when the link ended.
+/// The state of the link at its end.
 #[derive(Debug)]
 pub struct Ended<C: Caller> {
     /// The recipient of the response under way, and whether another worker may get the request.
@@ -203,7 +209,7 @@ pub struct Ended<C: Caller> {
     pub broken: Option<Broken>,
 }
 
-/// Whether a request may be given to another worker.
+/// The safety of giving a request to another worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
     /// The worker has not read the whole request, so the application has not begun.
@@ -218,7 +224,8 @@ pub struct Front<C: Caller> {
     origin: Origin,
     decoder: Decoder,
     outbox: Outbox<C::Attached>,
-    /// Id of the current request; constant on pool links, chosen by the process on links that it opened.
+    /// Id of the current request; constant on pool links, chosen by the process on links that it
+    /// opened.
     request_id: u16,
     files: HashSet<FileId>,
     state: State<C>,
@@ -231,7 +238,8 @@ pub struct Front<C: Caller> {
 ///   │      READY      ▼
 ///   └───────────── Detached                    any: ended() ──▶ Over
 /// ```
-/// On a link that a process has opened itself, `CLAIM` takes the place of `begin()`, and `DETACH` does not occur.
+/// On a link that a process has opened itself, `CLAIM` takes the place of `begin()`, and `DETACH`
+/// does not occur.
 #[derive(Debug)]
 enum State<C: Caller> {
     Idle,
@@ -250,7 +258,7 @@ struct Busy<C: Caller> {
     at_end: AtEnd,
 }
 
-/// How much of a response has arrived.
+/// The progress of a response.
 ///
 /// ```text
 ///             LENGTH              anything else
@@ -266,27 +274,27 @@ enum Progress {
 }
 
 impl Progress {
-    /// Whether the client's socket was lent and not given back.
+    /// True if the client's socket was lent and not given back.
     fn is_lent(self) -> bool {
         matches!(self, Self::Nothing(ClientSocket::Lent) | Self::Length(ClientSocket::Lent))
     }
 }
 
-/// Whether `NAMED` has arrived, which is allowed once.
+/// State of the `NAMED` record, which is allowed once.
 #[derive(Debug, Clone, Copy)]
 enum NamedFile {
     Absent,
     Present,
 }
 
-/// What follows `END_REQUEST`.
+/// State of the link after `END_REQUEST`.
 #[derive(Debug, Clone, Copy)]
 enum AtEnd {
     Idle,
     Detached,
 }
 
-/// The link takes no request now: one is under way, or the link has ended.
+/// The link accepts no request now: one is in progress, or the link has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotIdle;
 
@@ -307,7 +315,7 @@ impl<C: Caller> Front<C> {
     /// Sends a request to the worker: its bytes are in [`Self::outbox`] afterwards.
     ///
     /// # Errors
-    /// The link takes no request now; the arguments are dropped.
+    /// The link accepts no request now; the arguments are dropped.
     pub fn begin(
         &mut self,
         request: Request<C::Attached>,
@@ -324,7 +332,8 @@ impl<C: Caller> Front<C> {
         Ok(())
     }
 
-    /// Answers [`Output::Claim`]; without a recipient it tells the process that the response is not wanted.
+    /// Answers [`Output::Claim`]; without a recipient it tells the process that the response is not
+    /// wanted.
     pub fn claim(&mut self, held: C::Held, recipient: Option<C::Recipient>) {
         let is_wanted = recipient.is_some();
         let progress = Progress::Body(NamedFile::Absent);
@@ -334,8 +343,8 @@ impl<C: Caller> Front<C> {
         }
     }
 
-    /// Gives the request up if `is_it` recognises its recipient. The worker is told after everything that is still to
-    /// be sent to it; its records up to `END_REQUEST` are dropped.
+    /// Gives the request up if `is_it` recognises its recipient. The abort is sent after all queued
+    /// bytes; the worker's records up to `END_REQUEST` are dropped.
     pub fn give_up(&mut self, is_it: impl FnOnce(&C::Recipient) -> bool) -> Option<C::Recipient> {
         let State::Busy(Busy { recipient, .. }) = &mut self.state else { return None };
         if !recipient.as_ref().is_some_and(is_it) {
@@ -372,26 +381,26 @@ impl<C: Caller> Front<C> {
         }
     }
 
-    /// Whether a response is under way; false while the worker goes on after its end.
+    /// True if a response is in progress; false while the worker goes on after its end.
     #[must_use]
     pub fn is_answering(&self) -> bool {
         matches!(self.state, State::Busy(_))
     }
 
-    /// Whether the worker may write to the client's socket: it was lent and not given back.
+    /// True if the worker may write to the client's socket: it was lent and not given back.
     #[must_use]
     pub fn may_write_to_client(&self) -> bool {
         let State::Busy(Busy { progress, .. }) = &self.state else { return false };
         progress.is_lent()
     }
 
-    /// Files that are open on the link.
+    /// Number of files that are open on the link.
     #[must_use]
     pub fn files(&self) -> usize {
         self.files.len()
     }
 
-    /// The worker's end is closed.
+    /// Ends the link after the worker's end was closed.
     pub fn ended(&mut self, how: Hangup) -> Ended<C> {
         let is_cut = how == Hangup::Closed && !self.decoder.at_boundary();
         let is_unread = how == Hangup::Reset || !self.outbox.is_empty();
@@ -416,8 +425,8 @@ impl<C: Caller> Front<C> {
         Ended { recipient, held, broken }
     }
 
-    /// The worker's next message; `None` until more has been `received`. Descriptors are taken from the front of
-    /// `descriptors`.
+    /// The worker's next message; `None` until more has been `received`. Descriptors are taken from
+    /// the front of `descriptors`.
     ///
     /// # Errors
     /// The worker has violated the protocol: call [`Self::broken`] next.
@@ -585,7 +594,8 @@ impl<C: Caller> Front<C> {
         }
     }
 
-    /// The current request, to which a record of this type must belong.
+    /// The current request; an error if there is none, because a record of this type belongs to
+    /// one.
     fn busy(&mut self, kind: Kind) -> Result<&mut Busy<C>, Broken> {
         match &mut self.state {
             State::Busy(busy) => Ok(busy),
@@ -595,7 +605,7 @@ impl<C: Caller> Front<C> {
 }
 
 impl<C: Caller> Busy<C> {
-    /// Notes a part of the response after which neither `LENGTH` nor `SENT` may follow.
+    /// Notes a part of the response after which neither `LENGTH` nor `SENT` is allowed.
     fn body(&mut self) {
         if !matches!(self.progress, Progress::Body(_)) {
             self.progress = Progress::Body(NamedFile::Absent);

@@ -1,8 +1,10 @@
-//! What one run of a script may use: instructions, processor time, memory.
+//! The budget of one run of a script: instructions, processor time, memory.
 //!
-//! Lua counts instructions, in the main coroutine once a run is long (`sys/lua_hook.rs`). But a single instruction may copy
-//! megabytes, and a library function may work for long within one instruction. So processor time is checked along with the count, and
-//! functions of the library that could work for long are replaced by ones that charge the same budget (`strings.rs`, `prelude.lua`).
+//! Lua counts instructions, in the main coroutine only once a run is long (`sys/lua_hook.rs`). But
+//! a single instruction may copy megabytes, and a library function may work for long within one
+//! instruction. So each check of the count also checks the processor time, and library functions
+//! that could work for long are replaced by functions that charge the same budget (`strings.rs`,
+//! `prelude.lua`).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,13 +16,14 @@ use sendoff_sys::lua_hook::CHECK_EVERY;
 /// The limits of one run.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Instructions of the virtual machine, and steps of pattern matching.
+    /// Maximum number of instructions of the virtual machine and steps of pattern matching.
     pub instructions: u64,
-    /// Processor time of the thread.
+    /// Maximum processor time of the thread.
     pub time: Duration,
-    /// Bytes that scripts may use in all, beyond what the state itself needs. The garbage of earlier runs makes room first.
+    /// Maximum number of bytes that scripts may use, beyond the state's own needs. Garbage of
+    /// earlier runs is collected first.
     pub memory: usize,
-    /// Bytes that a run may hand out: text of the response, fields, messages.
+    /// Maximum number of bytes that a run may output: text of the response, fields, messages.
     pub output: usize,
 }
 
@@ -35,27 +38,28 @@ impl Default for Limits {
     }
 }
 
-/// What a run that waits has left.
+/// The unused part of a waiting run's budget.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Left {
     instructions: u64,
     output: usize,
 }
 
-/// What is left of the limits of the run at hand.
+/// The budget of the current run.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limits: Limits,
-    /// Processor time that the thread has used.
+    /// Clock of the thread's processor time.
     cpu_time: fn() -> Duration,
-    /// The budget has been checked in this run.
+    /// True once the budget has been checked in this run.
     is_long: Cell<bool>,
     began: Cell<Duration>,
     instructions: Cell<u64>,
     output: Cell<usize>,
-    /// Why the run must end. From then on every check fails, so that a script cannot catch the error and go on.
+    /// The reason why the run must end. Once it is set every check fails, so that a script cannot
+    /// catch the error and go on.
     spent: RefCell<Option<String>>,
-    /// Where the script was at the last check: an error for want of memory does not say where it happens.
+    /// The script's place at the last check: a memory error does not contain its place.
     last: RefCell<Option<String>>,
 }
 
@@ -73,7 +77,7 @@ impl Budget {
         })
     }
 
-    /// A run begins.
+    /// Begins a run.
     pub(crate) fn begin(&self) {
         self.is_long.set(false);
         self.began.set(Duration::ZERO);
@@ -83,12 +87,12 @@ impl Budget {
         self.last.take();
     }
 
-    /// A run waits: what it has left, for [`Self::go_on`].
+    /// Pauses a run that waits. Returns the rest of its budget, for [`Self::go_on`].
     pub(crate) fn pause(&self) -> Left {
         Left { instructions: self.instructions.get(), output: self.output.get() }
     }
 
-    /// A run goes on. Its clock begins anew, so that it may use its processor time between any two waits.
+    /// Continues a run. Its clock starts anew, so the limit on processor time is per wait.
     pub(crate) fn go_on(&self, left: Left) {
         self.begin();
         self.instructions.set(left.instructions);
@@ -99,7 +103,8 @@ impl Budget {
         self.limits
     }
 
-    /// The script has run for [`CHECK_EVERY`] instructions. `place` says where it is; `None`: in the prelude.
+    /// Checks the budget, every [`CHECK_EVERY`] instructions. `place` returns the script's place;
+    /// `None`: in the prelude.
     pub(crate) fn check(&self, place: impl FnOnce() -> Option<String>) -> Result<(), Error> {
         // Most scripts end before the second check, and reading the clock is a system call.
         if !self.is_long.replace(true) && self.take(CHECK_EVERY.into()).is_ok() {
@@ -125,7 +130,7 @@ impl Budget {
         Err(self.end(|| format!("{at}the script takes more than {instructions} steps")))
     }
 
-    /// Steps of a library function.
+    /// Charges steps of a library function.
     pub(crate) fn charge(&self, steps: u64) -> Result<(), Error> {
         let instructions = self.limits.instructions;
         let too_many = || self.end(|| format!("the script takes more than {instructions} steps"));
@@ -138,7 +143,7 @@ impl Budget {
         if left >= steps { Ok(()) } else { Err(()) }
     }
 
-    /// Bytes that leave the state.
+    /// Charges bytes that leave the state.
     pub(crate) fn hand_out(&self, bytes: usize) -> Result<(), Error> {
         let left = self.output.get();
         if left < bytes {
@@ -149,12 +154,12 @@ impl Budget {
         Ok(())
     }
 
-    /// A string of this length may be built outside of the state's memory.
+    /// Checks that a string of this length may be built outside of the state's memory.
     pub(crate) fn may_build(&self, bytes: usize) -> Result<(), Error> {
         if bytes <= self.limits.memory { Ok(()) } else { Err(self.out_of_memory()) }
     }
 
-    /// The script has met the limit of memory. Each further attempt would collect all garbage first, so the run ends.
+    /// Ends the run at the memory limit: each further allocation would first collect all garbage.
     pub(crate) fn out_of_memory(&self) -> Error {
         let limit = self.limits.memory;
         self.end(|| format!("the script takes more than {limit} bytes of memory"))
@@ -164,12 +169,12 @@ impl Budget {
         Error::runtime(self.spent.borrow_mut().get_or_insert_with(why))
     }
 
-    /// Where the script was at the last check.
+    /// The script's place at the last check.
     pub(crate) fn last_place(&self) -> Option<String> {
         self.last.borrow().clone()
     }
 
-    /// Why the run must end, if it must.
+    /// The reason why the run must end, if it must.
     pub(crate) fn spent(&self) -> Option<String> {
         self.spent.borrow().clone()
     }

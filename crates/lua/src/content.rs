@@ -1,4 +1,4 @@
-//! Response bodies that scripts make: strings and ranges of files, in order.
+//! Response bodies of scripts: strings and ranges of files, in order.
 
 use bytes::Bytes;
 use mlua::{Error, Integer, Lua, LuaString, Result, Table, Value};
@@ -6,7 +6,7 @@ use mlua::{Error, Integer, Lua, LuaString, Result, Table, Value};
 use crate::current::{Current, Functions, Running, integer, text_or_nil};
 use crate::exchange::{Exchange, Outcome, Piece};
 
-/// Pieces that one body may have.
+/// Maximum number of pieces in a body.
 const MAX_PIECES: usize = 4096;
 
 /// Adds the functions behind `lighty.r.resp_body`.
@@ -21,7 +21,7 @@ pub(crate) fn add(functions: &Functions<'_>) -> Result<()> {
 
 fn look(lua: &Lua, exchange: &Exchange, key: &[u8]) -> Result<Value> {
     let pieces = exchange.content.as_deref();
-    // The length of files is known when they are opened.
+    // The length of a file is known only when it is opened.
     let texts = || {
         pieces.unwrap_or_default().iter().map(|piece| match piece {
             Piece::Text(text) => Some(&text[..]),
@@ -55,7 +55,7 @@ fn change(lua: &Lua, current: &Current, value: Value, is_set: bool) -> Result<bo
         if let Some(message) = message {
             exchange.log(&message);
         }
-        // A file that the script has chosen is the whole body, until another one takes its place.
+        // A file chosen by the script is the whole body, until another body replaces it.
         match decided {
             Some(Outcome::File(_)) if is_set => *decided = None,
             Some(Outcome::File(_)) => return Ok(true),
@@ -74,7 +74,7 @@ fn change(lua: &Lua, current: &Current, value: Value, is_set: bool) -> Result<bo
     })
 }
 
-/// A string, or a number as a string.
+/// A string, or a number as a string; `None` for other values.
 fn text(lua: &Lua, current: &Current, value: Value) -> Result<Option<Bytes>> {
     let value = match value {
         Value::String(text) => Some(text),
@@ -84,8 +84,8 @@ fn text(lua: &Lua, current: &Current, value: Value) -> Result<Option<Bytes>> {
     value.map(|text| current.hand_out(&text)).transpose()
 }
 
-/// The pieces that values are, up to the first that is wrong, and what is wrong with that. `is_older`: they are those of
-/// `lighty.content`, where `length` is the end of the range.
+/// The pieces for these values up to the first invalid one, and its error. `is_older`: the values
+/// are from `lighty.content`, where `length` is the end of the range.
 pub(crate) fn listed(
     lua: &Lua,
     current: &Current,
@@ -117,7 +117,7 @@ pub(crate) fn listed(
     Ok((pieces, None))
 }
 
-/// The range of a file that a table names; `None`: an empty one.
+/// The file range in a table; `None` if it is empty.
 fn file(
     current: &Current,
     table: &Table,

@@ -1,4 +1,4 @@
-//! The exchange of the run at hand, for functions that Lua calls.
+//! The exchange of the current run, for functions that Lua calls.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,10 +9,10 @@ use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti, Lua, LuaString, Result, 
 use crate::budget::Budget;
 use crate::exchange::{Exchange, Outcome};
 
-/// Callers among which the script is looked for.
+/// Maximum number of call levels that are searched for the script.
 const MAX_LEVELS: usize = 8;
 
-/// What functions that Lua calls share.
+/// State that functions called by Lua share.
 #[derive(Debug)]
 pub(crate) struct Current {
     pub(crate) budget: Rc<Budget>,
@@ -21,11 +21,11 @@ pub(crate) struct Current {
 
 #[derive(Debug)]
 pub(crate) struct Running {
-    /// In a box, because it is large and goes through many hands.
+    /// Boxed, because it is large and moved often.
     pub(crate) exchange: Box<Exchange>,
-    /// What a function has decided, whatever the script returns.
+    /// A function's decision, which takes precedence over the script's return value.
     pub(crate) decided: Option<Outcome>,
-    /// The media type of a file that was chosen, also if something else takes the place of the file.
+    /// The media type of a chosen file, kept even if another body replaces the file.
     pub(crate) media_type: Option<Bytes>,
 }
 
@@ -42,7 +42,7 @@ impl Current {
         self.running.take()
     }
 
-    /// Calls a function with the exchange. The function calls no Lua code.
+    /// Calls a function with the exchange. The function must not call Lua code.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Exchange) -> Result<T>) -> Result<T> {
         self.with_running(|running| act(&mut running.exchange))
     }
@@ -54,7 +54,7 @@ impl Current {
         }
     }
 
-    /// Notes where the script is, if the response is explained.
+    /// Notes the script's place, if the response is explained.
     pub(crate) fn note_place(&self, lua: &Lua) -> Result<()> {
         self.with(|exchange| {
             if exchange.is_explained {
@@ -71,14 +71,14 @@ impl Current {
         })
     }
 
-    /// A copy of bytes that leave the state.
+    /// A copy of bytes that leave the state, charged to the budget.
     pub(crate) fn hand_out(&self, text: &LuaString) -> Result<Bytes> {
         let text = text.as_bytes();
         self.budget.hand_out(text.len())?;
         Ok(Bytes::copy_from_slice(&text))
     }
 
-    /// A function of the exchange, for Lua.
+    /// Makes a Lua function with access to the exchange.
     pub(crate) fn function<A: FromLuaMulti, R: IntoLuaMulti>(
         self: &Rc<Self>,
         lua: &Lua,
@@ -89,7 +89,7 @@ impl Current {
     }
 }
 
-/// A table, a function name at a time.
+/// A table of functions, filled one function at a time.
 pub(crate) struct Functions<'l> {
     pub(crate) lua: &'l Lua,
     pub(crate) current: &'l Rc<Current>,
@@ -110,12 +110,12 @@ impl<'l> Functions<'l> {
     }
 }
 
-/// A string, or `nil`.
+/// A Lua string, or `nil`.
 pub(crate) fn text_or_nil(lua: &Lua, text: Option<impl AsRef<[u8]>>) -> Result<Value> {
     text.map_or(Ok(Value::Nil), |text| lua.create_string(text).map(Value::String))
 }
 
-/// An integer for Lua.
+/// A Lua integer, at most the largest one.
 pub(crate) fn integer(number: u64) -> Value {
     Value::Integer(i64::try_from(number).unwrap_or(i64::MAX))
 }

@@ -1,4 +1,4 @@
-//! A dictionary that the scripts of a site share, across requests and event loops.
+//! A dictionary shared by all scripts of a site, across requests and event loops.
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
@@ -7,13 +7,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use lru::LruCache;
 
-/// Bytes of keys and values that a dictionary holds; beyond that the least recently used entries go.
+/// Maximum number of bytes of keys and values; beyond it the least recently used entries are
+/// dropped.
 pub const DICTIONARY_BYTES: usize = 4 << 20;
 
-/// Entries that a dictionary holds.
+/// Maximum number of entries.
 const ENTRIES: NonZeroUsize = NonZeroUsize::new(65_536).unwrap();
 
-/// What an entry costs beside its key and its value.
+/// Memory of an entry in addition to its key and its value, in bytes.
 const OVERHEAD: usize = 96;
 
 /// A value of the dictionary.
@@ -51,7 +52,7 @@ struct Entries {
 #[derive(Debug)]
 struct Entry {
     value: Stored,
-    /// When it expires, by the clock of the caller.
+    /// Time of expiry, by the caller's clock.
     until: Option<Duration>,
 }
 
@@ -62,25 +63,27 @@ impl Default for Dictionary {
 }
 
 impl Dictionary {
-    /// The value of a key at the time `now`.
+    /// The value of a key at the time `now`; `None` if there is none or it has expired.
     pub fn get(&self, key: &[u8], now: Duration) -> Option<Stored> {
         self.with(|entries| entries.current(key, now).map(|entry| entry.value.clone()))
     }
 
-    /// Stores a value; `until`: when it expires. Returns false if it is larger than the dictionary.
+    /// Stores a value, which expires at the time `until`. Returns false if it is too large for the
+    /// dictionary.
     pub fn set(&self, key: &[u8], value: Stored, until: Option<Duration>) -> bool {
         self.with(|entries| entries.insert(key, Entry { value, until }))
     }
 
-    /// Stores a value unless the key has one. Returns whether it was stored.
+    /// Stores a value unless the key has one. Returns true if it was stored.
     pub fn add(&self, key: &[u8], value: Stored, until: Option<Duration>, now: Duration) -> bool {
         self.with(|entries| {
             entries.current(key, now).is_none() && entries.insert(key, Entry { value, until })
         })
     }
 
-    /// Adds to an integer, which begins as 0 and then expires at `until`. Stops at the least and the largest integer: a limit that
-    /// a counter has passed stays passed. Returns the sum; `None`: the value is no integer.
+    /// Adds to an integer, which starts as 0 and then expires at `until`. The result saturates at
+    /// the smallest and the largest integer, so a counter stays beyond a limit that it has passed.
+    /// Returns the sum; `None`: the value is no integer.
     pub fn increase(
         &self,
         key: &[u8],

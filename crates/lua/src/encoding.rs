@@ -1,4 +1,4 @@
-//! The encodings of `lighty.c`, as lighttpd's functions of the same names do them.
+//! The encodings of `lighty.c`, compatible with lighttpd's functions of the same names.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 use sha1::Sha1;
 use sha2::{Sha256, Sha512};
 
-/// Unpadded, and the last digit may have bits that stand for nothing.
+/// Base64 without padding; unused bits of the last digit are ignored.
 const BASE64: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_encode_padding(false)
     .with_decode_padding_mode(DecodePaddingMode::RequireNone)
@@ -19,7 +19,7 @@ const BASE64: GeneralPurposeConfig = GeneralPurposeConfig::new()
 const BASE64_STANDARD: GeneralPurpose = GeneralPurpose::new(&STANDARD, BASE64);
 const BASE64_URL: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, BASE64);
 
-/// What `urlenc` encodes of a path.
+/// Characters that `urlenc` encodes in a path.
 const IN_PATH: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -46,7 +46,7 @@ const IN_PATH: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// A digest in capital hexadecimal digits; `None`: the algorithm is not known.
+/// A digest in capital hexadecimal digits; `None`: unknown algorithm.
 pub(crate) fn digest(algorithm: &[u8], data: &[u8]) -> Option<String> {
     Some(match algorithm {
         b"md5" => hex(&Md5::digest(data)),
@@ -57,7 +57,8 @@ pub(crate) fn digest(algorithm: &[u8], data: &[u8]) -> Option<String> {
     })
 }
 
-/// The same for a message authentication code (RFC 2104).
+/// A message authentication code (RFC 2104) in capital hexadecimal digits; `None`: unknown
+/// algorithm.
 pub(crate) fn hmac(algorithm: &[u8], key: &[u8], data: &[u8]) -> Option<String> {
     macro_rules! code {
         ($hash:ty) => {{
@@ -75,13 +76,13 @@ pub(crate) fn hmac(algorithm: &[u8], key: &[u8], data: &[u8]) -> Option<String> 
     })
 }
 
-/// Whether two strings are equal, in a time that depends on their lengths alone.
+/// Compares two strings in a time that depends only on their lengths.
 pub(crate) fn is_same_secret(one: &[u8], other: &[u8]) -> bool {
     let differing = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
     one.len() == other.len() && std::hint::black_box(differing) == 0
 }
 
-/// Capital hexadecimal digits.
+/// Encodes bytes as capital hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
@@ -90,7 +91,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes that hexadecimal digits stand for.
+/// Decodes hexadecimal digits; `None` if the text is invalid.
 pub(crate) fn from_hex(text: &[u8]) -> Option<Vec<u8>> {
     let (pairs, []) = text.as_chunks::<2>() else { return None };
     pairs.iter().map(|[high, low]| pair(*high, *low)).collect()
@@ -101,12 +102,12 @@ fn pair(high: u8, low: u8) -> Option<u8> {
     u8::try_from(digit(high)? << 4 | digit(low)?).ok()
 }
 
-/// Base64 without padding.
+/// Encodes bytes as base64 without padding.
 pub(crate) fn base64(data: &[u8], is_url: bool) -> String {
     if is_url { BASE64_URL.encode(data) } else { BASE64_STANDARD.encode(data) }
 }
 
-/// What base64 stands for, up to the first character that is none of it. Spaces are skipped.
+/// Decodes base64 up to the first invalid character. Spaces are skipped.
 pub(crate) fn from_base64(text: &[u8], is_url: bool) -> Option<Vec<u8>> {
     let (engine, others) = if is_url { (&BASE64_URL, b"-_") } else { (&BASE64_STANDARD, b"+/") };
     let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || others.contains(byte);
@@ -115,21 +116,21 @@ pub(crate) fn from_base64(text: &[u8], is_url: bool) -> Option<Vec<u8>> {
     (!digits.is_empty()).then(|| engine.decode(digits).ok()).flatten()
 }
 
-/// `%xx` of a path.
+/// Encodes a path with `%xx`.
 pub(crate) fn url(path: &[u8]) -> Vec<u8> {
     percent_encode(path, IN_PATH).to_string().into_bytes()
 }
 
-/// A path without `%xx`. Control characters become `_`.
+/// Decodes `%xx` in a path. Control characters become `_`.
 pub(crate) fn from_url(path: &[u8]) -> Vec<u8> {
     let mut decoded: Vec<u8> = percent_decode(path).collect();
     decoded.iter_mut().filter(|byte| byte.is_ascii_control()).for_each(|byte| *byte = b'_');
     decoded
 }
 
-/// The names and values of a query, decoded.
+/// Decodes the names and values of a query.
 pub(crate) fn from_query(query: &[u8]) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
-    // lighttpd takes the query for a C string.
+    // lighttpd handles the query as a C string, which ends at a NUL.
     let query = query.split(|&byte| byte == 0).next().unwrap_or_default();
     let part = |part: &[u8]| {
         let spaced: Vec<u8> = part.iter().map(|&b| if b == b'+' { b' ' } else { b }).collect();
@@ -141,7 +142,7 @@ pub(crate) fn from_query(query: &[u8]) -> impl Iterator<Item = (Vec<u8>, Vec<u8>
     })
 }
 
-/// A name or a value of a query, encoded.
+/// Encodes a name or a value of a query.
 pub(crate) fn query_part(part: &[u8], is_name: bool) -> Vec<u8> {
     let mut text = Vec::with_capacity(part.len());
     for &byte in part {
@@ -157,7 +158,7 @@ pub(crate) fn query_part(part: &[u8], is_name: bool) -> Vec<u8> {
     text
 }
 
-/// Characters with a meaning in XML as references.
+/// Replaces the special characters of XML by references.
 pub(crate) fn xml(text: &[u8]) -> Vec<u8> {
     let mut encoded = Vec::with_capacity(text.len());
     for &byte in text {
@@ -170,7 +171,7 @@ pub(crate) fn xml(text: &[u8]) -> Vec<u8> {
     encoded
 }
 
-/// A quoted-string (RFC 9110 §5.6.4).
+/// Encodes text as a quoted-string (RFC 9110 §5.6.4).
 pub(crate) fn quoted(text: &[u8]) -> Vec<u8> {
     let mut encoded = Vec::with_capacity(text.len() + 2);
     encoded.push(b'"');
@@ -184,7 +185,7 @@ pub(crate) fn quoted(text: &[u8]) -> Vec<u8> {
     encoded
 }
 
-/// What a quoted-string stands for; other text is returned as it is.
+/// Decodes a quoted-string; other text is returned unchanged.
 pub(crate) fn from_quoted(text: &[u8]) -> Option<Vec<u8>> {
     let Some(inner) = text.strip_prefix(b"\"") else { return Some(text.to_vec()) };
     let mut decoded = Vec::with_capacity(inner.len());
@@ -192,7 +193,7 @@ pub(crate) fn from_quoted(text: &[u8]) -> Option<Vec<u8>> {
     while let Some((at, &byte)) = bytes.next() {
         match byte {
             b'"' => return (at + 1 == inner.len()).then_some(decoded),
-            // A quotation mark must follow what is escaped.
+            // A closing quotation mark must follow the escaped character.
             b'\\' if at + 2 < inner.len() => decoded.push(*bytes.next()?.1),
             b'\\' => return None,
             _ => decoded.push(byte),
@@ -201,7 +202,8 @@ pub(crate) fn from_quoted(text: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// Escapes with backslashes. `is_json`: control characters as `\u00xx`, and other characters stay.
+/// Escapes text with backslashes. `is_json`: control characters become `\u00xx`, and other
+/// characters stay.
 pub(crate) fn escaped(text: &[u8], is_json: bool) -> Vec<u8> {
     let mut encoded = Vec::with_capacity(text.len());
     for &byte in text {
@@ -230,7 +232,7 @@ pub(crate) fn escaped(text: &[u8], is_json: bool) -> Vec<u8> {
     encoded
 }
 
-/// Text without escapes by backslashes, and without quotation marks around it.
+/// Removes backslash escapes and the surrounding quotation marks.
 pub(crate) fn from_escaped(text: &[u8]) -> Vec<u8> {
     let inner = text.strip_prefix(b"\"").and_then(|inner| inner.strip_suffix(b"\""));
     let mut rest = inner.unwrap_or(text);
@@ -283,7 +285,7 @@ fn unicode([a, b, c, d]: [u8; 4]) -> Option<char> {
     char::from_u32(code)
 }
 
-/// A path of the file system without empty parts, `.` and `..`.
+/// Simplifies a file system path: removes empty parts, `.` and `..`.
 pub(crate) fn simplified(path: &[u8]) -> Vec<u8> {
     let mut parts: Vec<&[u8]> = Vec::new();
     let mut last: &[u8] = b"";
@@ -293,7 +295,7 @@ pub(crate) fn simplified(path: &[u8]) -> Vec<u8> {
         match part {
             b"" | b"." => {}
             b".." => {
-                // As in lighttpd, what has been left leaves its slash behind.
+                // As in lighttpd, a removed part leaves its slash behind.
                 is_absolute |= parts.pop().is_some() && parts.is_empty();
             }
             _ => parts.push(part),
@@ -308,7 +310,8 @@ pub(crate) fn simplified(path: &[u8]) -> Vec<u8> {
     simple
 }
 
-/// A path and a query with the same `%xx` everywhere: none for what needs none, capital digits for others.
+/// Normalises the `%xx` of a path and a query: unreserved characters are decoded, the other ones
+/// get capital digits.
 pub(crate) fn normalised(uri: &[u8]) -> Vec<u8> {
     let mut sides = uri.splitn(2, |&byte| byte == b'?');
     let (path, query) = (sides.next().unwrap_or_default(), sides.next());
@@ -319,7 +322,7 @@ pub(crate) fn normalised(uri: &[u8]) -> Vec<u8> {
     [&path[..], b"?", query.as_bytes()].concat()
 }
 
-/// `also`: what is decoded although it is reserved.
+/// Decodes and encodes `%xx`. `also` selects reserved characters to decode.
 fn reencoded(text: &[u8], also: impl Fn(u8) -> bool) -> Vec<u8> {
     let is_unreserved =
         |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || also(byte);
@@ -344,7 +347,7 @@ fn reencoded(text: &[u8], also: impl Fn(u8) -> bool) -> Vec<u8> {
     encoded
 }
 
-/// The parts of a `Cookie` field: names and values.
+/// Splits a `Cookie` field into names and values.
 pub(crate) fn cookies(field: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut found = Vec::new();
     let mut rest = until_nul(field);
@@ -372,7 +375,7 @@ pub(crate) fn cookies(field: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     }
 }
 
-/// The words, quoted-strings and separators of a field.
+/// Splits a field into words, quoted-strings and separators.
 pub(crate) fn tokens(field: &[u8]) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     let mut rest = until_nul(field);
@@ -406,13 +409,14 @@ fn skip(text: &[u8], is_skipped: impl Fn(u8) -> bool) -> &[u8] {
     token(text, |byte| !is_skipped(byte)).1
 }
 
-/// What comes before the first byte that ends it, and the rest.
+/// Splits the text before the first byte for which `ends` is true.
 fn token(text: &[u8], ends: impl Fn(u8) -> bool) -> (&[u8], &[u8]) {
     let end = text.iter().position(|&byte| ends(byte)).unwrap_or(text.len());
     text.split_at(end)
 }
 
-/// A quoted-string at the beginning, with its quotation marks and escapes, and what follows. A missing mark at its end is added.
+/// Splits off a quoted-string at the start, with its quotation marks and escapes. A missing closing
+/// mark is added.
 fn quoted_string(text: &[u8]) -> (Vec<u8>, &[u8]) {
     let mut at = 1;
     while let Some(&byte) = text.get(at) {

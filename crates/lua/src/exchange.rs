@@ -1,4 +1,4 @@
-//! What a script sees of a request and of its response, and what it has made of them.
+//! A script's view of a request and of its response, and its changes.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -9,41 +9,43 @@ use http::{HeaderMap, Method};
 
 use crate::dictionary::Dictionary;
 
-/// When a script runs.
+/// The moment at which a script runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Before the path has led to a file (`magnet.attract-raw-url-to`).
+    /// Before the path is mapped to a file (`magnet.attract-raw-url-to`).
     Before,
-    /// When it has (`magnet.attract-physical-path-to`).
+    /// After the path is mapped to a file (`magnet.attract-physical-path-to`).
     Route,
-    /// When the head of the response is known (`magnet.attract-response-start-to`).
+    /// When the head of the response is complete (`magnet.attract-response-start-to`).
     Response,
 }
 
-/// What a script sees and may change.
+/// The data that a script may read and change.
 #[derive(Debug)]
 pub struct Exchange {
-    /// When the script runs.
+    /// The moment at which the script runs.
     pub phase: Phase,
     /// The request.
     pub request: Request,
-    /// Where the path leads in the file system; in [`Phase::Before`] nothing.
+    /// The file that the path is mapped to; empty in [`Phase::Before`].
     pub physical: Physical,
     /// Variables for applications (`r.req_env`).
     pub environment: Vec<(Bytes, Bytes)>,
-    /// The status of the response; 0: there is none yet.
+    /// The status of the response; 0 if there is none yet.
     pub status: u16,
-    /// The fields of the response: in [`Phase::Response`] all of them, else those that scripts have set.
+    /// The fields of the response: in [`Phase::Response`] all of them, otherwise only fields set by
+    /// scripts.
     pub fields: Vec<(Bytes, Bytes)>,
-    /// The body that scripts have made; `None`: none has.
+    /// The body made by scripts; `None` if there is none.
     pub content: Option<Vec<Piece>>,
-    /// The dictionary that the scripts of the site share.
+    /// The dictionary of the site's scripts.
     pub shared: Arc<Dictionary>,
-    /// What the script wants to be logged.
+    /// Messages of the script for the log.
     pub messages: Vec<String>,
-    /// Whether the response is explained, so that the place is noted where the script makes it.
+    /// True if the response is explained, so that the place where the script makes the response is
+    /// noted.
     pub is_explained: bool,
-    /// That place, the file and the line.
+    /// That place: the file and the line.
     pub place: Option<String>,
 }
 
@@ -56,21 +58,21 @@ pub struct Request {
     pub protocol: &'static str,
     /// `http` or `https`.
     pub scheme: Bytes,
-    /// The host that was asked for, with its port.
+    /// The requested host, with its port.
     pub authority: Bytes,
-    /// The site's name for itself.
+    /// The name of the site.
     pub server_name: Bytes,
-    /// The request target, which scripts may change; it counts after a restart.
+    /// The request target. Scripts may change it; the change takes effect after a restart.
     pub target: Bytes,
     /// The request target as the client sent it.
     pub original_target: Bytes,
-    /// The path, decoded.
+    /// The decoded path.
     pub path: Vec<u8>,
     /// The query.
     pub query: Option<Bytes>,
-    /// The client; `None`: it is connected by a UNIX socket.
+    /// The client's address; `None` if it is connected by a UNIX socket.
     pub remote: Option<SocketAddr>,
-    /// The address that it is connected to.
+    /// The server's address of the connection.
     pub local: Option<SocketAddr>,
     /// All fields.
     pub headers: HeaderMap,
@@ -81,33 +83,33 @@ pub struct Request {
 /// The body of a request.
 #[derive(Debug, Clone)]
 pub enum Body {
-    /// It has been received, or there is none.
+    /// It has been received, or the request has none.
     Received(Bytes),
     /// It has not been read.
     Pending {
-        /// Its length; `None`: not known yet.
+        /// Its length in bytes; `None` if not known yet.
         length: Option<u64>,
-        /// A script has asked for it: the script is to run again when the body is there.
+        /// True if a script has asked for it: the script must run again after the body has arrived.
         is_wanted: bool,
     },
-    /// It has been received and is too large for scripts.
+    /// It has been received, but is too large for scripts; its length in bytes.
     Large(u64),
 }
 
-/// Where a path leads in the file system.
+/// The file that a path is mapped to.
 #[derive(Debug, Clone, Default)]
 pub struct Physical {
     /// The file.
     pub path: Option<Vec<u8>>,
-    /// Its path beneath the root.
+    /// Its path relative to the root.
     pub relative: Option<Vec<u8>>,
     /// The folder of the site.
     pub root: Option<Rc<[u8]>>,
-    /// What follows the name of a script in the path.
+    /// The rest of the path after the name of a script.
     pub path_info: Option<Vec<u8>>,
 }
 
-/// A piece of the body that a script has made.
+/// A piece of a body made by a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
     /// Bytes.
@@ -116,36 +118,36 @@ pub enum Piece {
     File {
         /// Its path.
         path: Vec<u8>,
-        /// Where the range begins; negative: from the end of the file.
+        /// Start of the range in bytes; negative: from the end of the file.
         offset: i64,
-        /// Its length; `None`: up to the end.
+        /// Length of the range in bytes; `None`: up to the end of the file.
         len: Option<u64>,
     },
 }
 
-/// What a script has decided.
+/// A script's decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The request goes on.
+    /// Continue with the request.
     GoOn,
-    /// The request begins again, with the target as it is now.
+    /// Restart the request with its present target.
     Restart,
-    /// The response is complete, with this status.
+    /// The response is complete and has this status.
     Answer(u16),
-    /// This file is the response, with ranges and conditions.
+    /// Send this file, with ranges and conditions.
     File(Vec<u8>),
-    /// The script has failed, with the file and the line.
+    /// The script has failed; the message with the file and the line.
     Failed(String),
 }
 
-/// Fields that scripts may add to a head.
+/// Maximum number of fields that scripts may add to a head.
 pub(crate) const MAX_FIELDS: usize = 128;
 
-/// Messages of one run that are logged, and bytes of each.
+/// Maximum number of logged messages per run, and maximum length of each in bytes.
 const MAX_MESSAGES: (usize, usize) = (32, 4096);
 
 impl Exchange {
-    /// What a script sees before anything has been answered.
+    /// An exchange before any response.
     #[must_use]
     pub fn new(
         phase: Phase,
@@ -168,7 +170,7 @@ impl Exchange {
         }
     }
 
-    /// Notes a message for the log.
+    /// Records a message for the log.
     pub(crate) fn log(&mut self, message: &str) {
         if self.messages.len() < MAX_MESSAGES.0 {
             let most = &message.as_bytes()[..message.len().min(MAX_MESSAGES.1)];
@@ -177,7 +179,7 @@ impl Exchange {
         }
     }
 
-    /// All values of a response field, as scripts write several ones.
+    /// All values of a response field, in the notation that scripts use for several values.
     pub(crate) fn field(&self, name: &[u8]) -> Option<Vec<u8>> {
         let mut all: Option<Vec<u8>> = None;
         for (known, value) in &self.fields {
@@ -196,8 +198,8 @@ impl Exchange {
         all
     }
 
-    /// Sets a response field; an empty value removes it. What would break the head is logged and left out; what is about framing is
-    /// left out.
+    /// Sets a response field; an empty value removes it. Invalid fields are logged and ignored;
+    /// fields about framing are silently ignored.
     pub(crate) fn set_field(&mut self, name: &[u8], value: Bytes) {
         let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
         if ["content-length", "connection", "transfer-encoding"].into_iter().any(is) {
@@ -213,7 +215,7 @@ impl Exchange {
             return;
         }
         let place = self.fields.iter().position(|(known, _)| known.eq_ignore_ascii_case(name));
-        // Most fields are new and have one value, which then needs no copy.
+        // Most fields are new and have one value, which can be stored without a copy.
         if place.is_none() && values == [&value[..]] {
             if !value.is_empty() {
                 self.fields.push((Bytes::copy_from_slice(name), value));
@@ -228,7 +230,8 @@ impl Exchange {
     }
 }
 
-/// The values that one text gives: further ones stand on lines of their own, each with the name. `None`: it is not valid.
+/// Splits a text into values: each further value is on a line of its own, after the name. `None` if
+/// the text is invalid.
 fn lines<'v>(name: &[u8], value: &'v [u8]) -> Option<Vec<&'v [u8]>> {
     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     if name.is_empty() || !name.iter().all(is_name) {

@@ -1,4 +1,4 @@
-//! `sendoff.*`: what mod_magnet does not have.
+//! `sendoff.*`: extensions beyond mod_magnet.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) fn table(lua: &Lua, current: &Rc<Current>, machine: &Rc<dyn Machine>)
     Ok(sendoff)
 }
 
-/// The key of an entry. Counters of `lighty.status` lie beside the entries.
+/// The key of an entry. Counters of `lighty.status` are in the same dictionary under other keys.
 fn key(key: &LuaString) -> Vec<u8> {
     [b"\0entry:", &*key.as_bytes()].concat()
 }
@@ -44,14 +44,14 @@ fn stored(value: &Value) -> Result<Stored> {
     })
 }
 
-/// When what is stored now for this many seconds expires: never without them, at once if there are none.
+/// Time of expiry for a lifetime in seconds, counted from `now`; `None`: no expiry.
 fn until(now: Duration, seconds: Option<f64>) -> Result<Option<Duration>> {
     match seconds {
         None => Ok(None),
         Some(seconds) if seconds.is_nan() => {
             Err(mlua::Error::runtime("the time to keep it is not a number"))
         }
-        // What is too long for a duration is for ever.
+        // A time beyond the range of a duration means no expiry.
         Some(seconds) => Ok(Duration::try_from_secs_f64(seconds.max(0.0))
             .ok()
             .and_then(|seconds| now.checked_add(seconds))),

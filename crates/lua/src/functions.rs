@@ -1,4 +1,4 @@
-//! `lighty.c`: functions for the work of scripts.
+//! `lighty.c`: helper functions for scripts.
 
 use std::rc::Rc;
 
@@ -11,13 +11,13 @@ use crate::encoding;
 use crate::exchange::Outcome;
 use crate::machine::{Machine, Stat};
 
-/// Names of a folder that scripts see.
+/// Maximum number of a folder's names that scripts get.
 const MAX_NAMES: usize = 10_000;
 
-/// Adds the functions of `lighty.c` that are strings in, strings out.
+/// Adds the functions of `lighty.c` from strings to strings.
 pub(crate) fn add(c: &Functions<'_>) -> Result<()> {
     let text = |name: &'static str, change: fn(&[u8]) -> Option<Vec<u8>>| {
-        // As in lighttpd, the last argument counts, and nothing becomes the empty string.
+        // As in lighttpd, the last argument counts, and a missing argument is an empty string.
         c.add(name, move |lua, current, arguments: mlua::Variadic<Value>| {
             let last = arguments.into_iter().next_back().unwrap_or(Value::Nil);
             let given =
@@ -33,7 +33,7 @@ pub(crate) fn add(c: &Functions<'_>) -> Result<()> {
             }
             current.budget.charge(given.len() as u64 / 4)?;
             match change(&given) {
-                // These return no value then, and not nil.
+                // These two return no value on an error, instead of nil.
                 None if matches!(name, "hexdec" | "quoteddec") => Ok(MultiValue::new()),
                 changed => Ok(MultiValue::from_iter([text_or_nil(lua, changed)?])),
             }
@@ -106,7 +106,7 @@ fn lists(c: &Functions<'_>) -> Result<()> {
     })
 }
 
-/// Adds what asks the machine.
+/// Adds the functions that query the machine.
 pub(crate) fn add_machine(
     c: &Functions<'_>,
     inner: &Functions<'_>,
@@ -166,13 +166,13 @@ pub(crate) fn add_machine(
     inner.table.raw_set("stat", stat)
 }
 
-/// Makes a file the response.
+/// A function that chooses a file as the response.
 type Choose = Box<dyn Fn(&Lua) -> Result<()>>;
 
-/// What `lighty.stat` returns.
+/// The result of `lighty.stat`.
 struct Found {
     stat: Stat,
-    /// Makes the file the response.
+    /// Chooses the file as the response.
     send: Choose,
 }
 
@@ -199,7 +199,7 @@ impl Found {
             b"etag" => text_or_nil(lua, stat.etag.as_ref()),
             b"http-response-send-file" => {
                 (self.send)(lua)?;
-                // As in lighttpd: scripts return it.
+                // As in lighttpd: scripts return this value.
                 Ok(Value::Integer(200))
             }
             b"is_file" => is(0o100_000),

@@ -1,4 +1,4 @@
-//! `lighty.r`: what scripts read and change of the request and the response.
+//! `lighty.r`: the request and the response as scripts read and change them.
 
 use bytes::Bytes;
 use http::header::{
@@ -11,13 +11,14 @@ use crate::current::{Current, Functions, integer, text_or_nil};
 use crate::dictionary::Stored;
 use crate::exchange::{Body, Exchange, MAX_FIELDS, Phase};
 
-/// A table, a key of it, a value. The table is not looked at, and to be true or false is what costs least.
+/// A table, its key, and a value. The table is unused, and passing a boolean costs least.
 type Set = (bool, LuaString, Option<LuaString>);
 
-/// A table and a key of it.
+/// A table and its key.
 type Get = (bool, LuaString);
 
-/// Pieces of the environment that one request may set, so that its parameters stay within what applications take.
+/// Maximum number of environment variables that one request may set, so that applications accept
+/// its parameters.
 const MAX_VARIABLES: usize = 256;
 
 /// The attributes, in the order in which `pairs` gives them.
@@ -210,7 +211,7 @@ fn items(functions: &Functions<'_>) -> Result<()> {
             Err(Error::runtime(format!("server.stats['{key}'] invalid")))
         }
     })?;
-    // Counters lie beside the dictionary's entries, under names that scripts cannot write.
+    // Counters are in the same dictionary as entries, under names that scripts cannot write.
     functions.add("get_counter", |_, current, (_, key): Get| {
         let key = [b"\0counter:", &*key.as_bytes()].concat();
         current.with(|exchange| match exchange.shared.get(&key, std::time::Duration::ZERO) {
@@ -260,7 +261,7 @@ fn attribute(exchange: &Exchange, key: &[u8]) -> Option<Vec<u8>> {
         b"request.server-port" => text(request.local.map_or(0, |local| local.port()).to_string()),
         b"request.protocol" => text(request.protocol.to_owned()),
         b"request.server-name" => Some(request.server_name.to_vec()),
-        // What lighttpd 1.4.69 says in each phase in which scripts run.
+        // The value of lighttpd 1.4.69 in each phase in which scripts run.
         b"request.stage" => text("handle-req".to_owned()),
         _ => None,
     }
@@ -288,7 +289,7 @@ fn set_attribute(exchange: &mut Exchange, key: &[u8], value: Option<&[u8]>) -> R
         b"request.uri" => request.target = bytes(),
         b"request.orig-uri" => request.original_target = bytes(),
         b"request.path-info" => physical.path_info = Some(vec()),
-        // As in lighttpd, what cannot be changed stays as it is.
+        // As in lighttpd, read-only attributes stay unchanged.
         b"request.method"
         | b"request.remote-ip"
         | b"request.remote-addr"

@@ -1,4 +1,4 @@
-//! JSON to Lua and back. What is read becomes Lua values at once, so the limit of memory holds for it.
+//! JSON to Lua and back. Parsed text becomes Lua values at once, so the memory limit applies to it.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -8,10 +8,10 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::budget::Budget;
 
-/// How deep tables may lie within one another; serde_json's own limit for what it reads is the same.
+/// Maximum depth of nested tables; serde_json has the same limit for parsing.
 const MAX_DEPTH: u32 = 128;
 
-/// Reads a JSON text.
+/// Parses a JSON text.
 pub(crate) fn decode(lua: &Lua, budget: &Budget, text: &LuaString) -> Result<Value> {
     let text = text.as_bytes();
     budget.charge(text.len() as u64)?;

@@ -1,4 +1,5 @@
-//! Lua scripts that decide about requests, as in lighttpd's mod_magnet: state, sandbox and interface. No input and no output.
+//! Lua scripts that decide about requests, as in lighttpd's mod_magnet: state, sandbox and
+//! interface. This crate does no input and output.
 //!
 //! ```text
 //!  Exchange (request, fields) ──▶ Runtime::run(Script) ──▶ Exchange (changed), Outcome
@@ -7,8 +8,8 @@
 //!                                    Machine
 //! ```
 //!
-//! Scripts are trusted with what they may name (any file that the process may read) and not with the process: none can keep it busy,
-//! use up its memory, or reach another request (`budget.rs`, `prelude.lua`).
+//! Scripts may name any file that the process may read. The sandbox protects the process: no script
+//! can keep it busy, use up its memory, or access another request (`budget.rs`, `prelude.lua`).
 
 mod budget;
 mod content;

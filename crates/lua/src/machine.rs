@@ -1,36 +1,36 @@
-//! What scripts may ask of the machine. The crate itself does no input and output.
+//! The machine's services for scripts. The crate itself does no input and output.
 
 use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-/// The machine.
+/// The machine's services.
 pub trait Machine: fmt::Debug {
-    /// What is at a path; `None`: nothing that can be seen.
+    /// Metadata of a path; `None` if the file is missing or may not be accessed.
     fn stat(&self, path: &[u8]) -> Option<Stat>;
 
-    /// The names in a folder, except `.` and `..`.
+    /// The names in a folder, except `.` and `..`; `None` if it cannot be read.
     fn list(&self, path: &[u8]) -> Option<Vec<Vec<u8>>>;
 
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link; `None` if the path is none.
     fn link(&self, path: &[u8]) -> Option<Vec<u8>>;
 
     /// The time since 1970.
     fn now(&self) -> Duration;
 
-    /// A number by chance.
+    /// A random number.
     fn random(&self) -> u32;
 }
 
-/// What `stat` says of a path.
+/// The result of `stat` for a path.
 #[derive(Debug, Clone, Default)]
 pub struct Stat {
     /// Kind and permissions, as in `st_mode`.
     pub mode: u32,
     /// The number of the inode.
     pub inode: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: i64,
     /// The owner.
     pub uid: u32,
@@ -42,7 +42,7 @@ pub struct Stat {
     pub modified: (i64, i64),
     /// The last change of the inode.
     pub changed: (i64, i64),
-    /// The media type that the name says.
+    /// The media type for the file's name.
     pub content_type: Option<Bytes>,
     /// The validator that the server would send.
     pub etag: Option<Bytes>,

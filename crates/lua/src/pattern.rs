@@ -1,33 +1,34 @@
 //! Lua's patterns (manual §6.4.1), in bounded time.
 //!
-//! The library's own functions match within one instruction, which no limit reaches: `("a"):rep(n):find(".-.-.-b")` takes n³
-//! steps. This matcher counts its steps. A test compares it with the library on random patterns.
+//! The library's own functions match within one instruction, and no limit applies to them:
+//! `("a"):rep(n):find(".-.-.-b")` takes n³ steps. This matcher counts its steps. A test compares it
+//! with the library on random patterns.
 
 use mlua::Error;
 
 use crate::budget::Budget;
 
-/// As in Lua: captures of a pattern.
+/// Maximum number of captures in a pattern, as in Lua.
 const MAX_CAPTURES: usize = 32;
 
-/// As in Lua: items of a pattern that are tried within one another.
+/// Maximum depth of nested pattern items, as in Lua.
 const MAX_DEPTH: u32 = 200;
 
-/// Steps are charged in lots, so that a step stays cheap.
+/// Number of steps that are charged at once, so that a step stays cheap.
 const LOT: u64 = 64;
 
-/// What a capture stands for.
+/// The value of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Capture {
     /// A part of the subject: its start and its length.
     Part(usize, usize),
     /// A position, counted from 0.
     Position(usize),
-    /// Its end has not been found.
+    /// An unfinished capture: its end has not been found.
     Open(usize),
 }
 
-/// A pattern and the subject in which it is looked for.
+/// A pattern, and the subject to search.
 pub(crate) struct Matcher<'a> {
     subject: &'a [u8],
     pattern: &'a [u8],
@@ -48,7 +49,7 @@ impl<'a> Matcher<'a> {
         Self { subject, pattern, captures, level: 0, depth: 0, steps: 0, budget }
     }
 
-    /// Matches at this position. Returns the end of the match.
+    /// Matches at this position. Returns the end of the match; `None` if there is none.
     pub(crate) fn at(&mut self, start: usize) -> Result<Option<usize>, Error> {
         (self.level, self.depth) = (0, 0);
         self.rest(start, 0)
@@ -77,7 +78,7 @@ impl<'a> Matcher<'a> {
         Ok(())
     }
 
-    /// Matches what follows in the pattern, one level deeper.
+    /// Matches the rest of the pattern, one level deeper.
     fn rest(&mut self, s: usize, p: usize) -> Result<Option<usize>, Error> {
         if self.depth == MAX_DEPTH {
             return Err(malformed("pattern too complex"));
@@ -160,7 +161,7 @@ impl<'a> Matcher<'a> {
         Ok(found)
     }
 
-    /// `%b()`.
+    /// Matches `%b()`.
     fn balanced(&mut self, s: usize, p: usize) -> Result<Option<usize>, Error> {
         let (Some(&opens), Some(&closes)) = (self.pattern.get(p), self.pattern.get(p + 1)) else {
             return Err(malformed("malformed pattern (missing arguments to '%b')"));
@@ -184,7 +185,8 @@ impl<'a> Matcher<'a> {
         Ok(None)
     }
 
-    /// `%f[set]`. Returns the end of the item in the pattern if the position is such a border.
+    /// Matches `%f[set]`. Returns the end of the item in the pattern if the position is such a
+    /// border.
     fn frontier(&self, s: usize, p: usize) -> Result<Option<usize>, Error> {
         if self.pattern.get(p) != Some(&b'[') {
             return Err(malformed("missing '[' after '%f' in pattern"));
@@ -196,7 +198,7 @@ impl<'a> Matcher<'a> {
         Ok(is_border.then_some(end))
     }
 
-    /// `%1`.
+    /// Matches `%1`: a capture again.
     fn again(&mut self, s: usize, digit: u8) -> Result<Option<usize>, Error> {
         let index = digit.wrapping_sub(b'1');
         let (start, len) = match self.captures().get(usize::from(index)) {
@@ -238,7 +240,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// Where the item for one character ends that begins here.
+    /// End of the single-character item that begins here.
     fn end_of_item(&self, p: usize) -> Result<usize, Error> {
         let at = |p: usize| self.pattern.get(p).copied();
         match at(p) {
@@ -265,7 +267,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// Whether the subject has at this position a character that the item matches.
+    /// True if the subject's character at this position matches the item.
     fn is_one(&self, s: usize, p: usize, end: usize) -> bool {
         let Some(&byte) = self.subject.get(s) else { return false };
         match self.pattern[p] {
@@ -276,7 +278,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// Whether a set, from its `[` to its `]`, has a character.
+    /// True if a set, from its `[` to its `]`, contains a character.
     fn in_set(&self, byte: u8, from: usize, to: usize) -> bool {
         let is_negated = self.pattern.get(from + 1) == Some(&b'^');
         let mut p = if is_negated { from + 2 } else { from + 1 };
@@ -299,7 +301,7 @@ impl<'a> Matcher<'a> {
     }
 }
 
-/// Whether `%x` matches a character.
+/// True if `%x` matches a character.
 fn is_in_class(byte: u8, class: u8) -> bool {
     let is_member = match class.to_ascii_lowercase() {
         b'a' => byte.is_ascii_alphabetic(),
@@ -308,12 +310,12 @@ fn is_in_class(byte: u8, class: u8) -> bool {
         b'g' => byte.is_ascii_graphic(),
         b'l' => byte.is_ascii_lowercase(),
         b'p' => byte.is_ascii_punctuation(),
-        // C's isspace; Rust's has no vertical tab.
+        // Same as C's isspace; Rust's function lacks the vertical tab.
         b's' => matches!(byte, b' ' | 9..=13),
         b'u' => byte.is_ascii_uppercase(),
         b'w' => byte.is_ascii_alphanumeric(),
         b'x' => byte.is_ascii_hexdigit(),
-        // No longer in the manual.
+        // The manual no longer lists this class.
         b'z' => byte == 0,
         _ => return class == byte,
     };

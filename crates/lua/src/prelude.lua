@@ -1,7 +1,7 @@
--- Builds what all scripts of a state see. Runs once; `rust` has the functions that are not written in Lua.
+-- Builds the environment of all scripts of a state. Runs once; `rust` has the functions that are not written in Lua.
 --
--- Scripts share tables only if they cannot change them: each library is an empty table whose metatable leads to the real one and
--- is protected. A script's own globals live in a table that is made for the run.
+-- Scripts share only tables that they cannot change: each library is an empty table with a protected metatable that refers to
+-- the real table. A script's own globals are in a table that is made for the run.
 
 local rust = ...
 
@@ -40,7 +40,7 @@ local function shield(real)
 	return shown
 end
 
--- An error that ends the run is not caught. Those of functions that are not written in Lua become strings.
+-- An error that ends the run cannot be caught. Errors of functions that are not written in Lua become strings.
 local function settle(ok, ...)
 	if ok then
 		return ok, ...
@@ -80,7 +80,7 @@ local function handle(handler, ok, ...)
 	return false, select(2, settle(protected_call(handler, ...)))
 end
 
--- The handler runs when the function has been left: within an error that comes from a check of the budget, nothing is checked.
+-- The handler runs after the function has been left: while an error of a budget check is handled, no checks take place.
 function globals.xpcall(f, handler, ...)
 	return handle(handler, settle(protected_call(f, ...)))
 end
@@ -93,7 +93,7 @@ function globals.rawset(t, key, value)
 end
 
 function globals.setmetatable(t, metatable)
-	-- A finalizer would run within another request.
+	-- A finalizer could run during another request.
 	if type(metatable) == "table" and rawget(metatable, "__gc") ~= nil then
 		error("__gc is not available to scripts in the server", 2)
 	end
@@ -112,7 +112,7 @@ function globals.print(...)
 	rust.log(concat(texts, "\t"))
 end
 
--- Functions of the table library that could work for long within one instruction, written so that instructions are counted.
+-- Functions of the table library that could work for long within one instruction, written in Lua so that instructions are counted.
 
 local tables = { pack = real_table.pack, unpack = unpack }
 
@@ -194,13 +194,13 @@ for name, value in pairs(coroutine) do
 end
 coroutines.create = create
 
--- What a coroutine yields first when the script in it waits for a subrequest. No script can get hold of it.
+-- The first value that a coroutine yields when its script waits for a subrequest. No script can access it.
 local WAITS = {}
 
--- The coroutine of the run at hand.
+-- The coroutine of the current run.
 local runner
 
--- A script may wait within coroutines of its own: what it waits for passes through them.
+-- A script may wait within its own coroutines: its subrequest passes through them.
 local function settle_coroutine(co, ok, first, ...)
 	if ok and rawequal(first, WAITS) then
 		return settle_coroutine(co, resume(co, yield(WAITS, ...)))
@@ -219,7 +219,7 @@ local function unwrap(ok, ...)
 	return ...
 end
 
--- The library's own closes the coroutine after an error, and would run `__close` without a check of the budget.
+-- The library's function closes the coroutine after an error, which would run `__close` without budget checks.
 function coroutines.wrap(f)
 	local wrapped = create(f)
 	return function(...)
@@ -228,7 +228,7 @@ function coroutines.wrap(f)
 end
 
 function coroutines.close(...)
-	-- Lua runs `__close` without hooks in a coroutine that has ended in one.
+	-- If a coroutine has ended within a hook, Lua runs its `__close` methods without hooks.
 	if rust.is_fatal() then
 		error("the script has used up what it may use", 0)
 	end
@@ -250,7 +250,7 @@ local numbers = {}
 for name, value in pairs(math) do
 	numbers[name] = value
 end
--- The generator is common to all scripts, so none may choose what it makes.
+-- All scripts share the generator, so no script may set its seed.
 function numbers.randomseed() end
 
 globals.coroutine = shield(coroutines)
@@ -281,7 +281,7 @@ local function accessors(get, set, all)
 	return t
 end
 
--- The last argument, so that `f(x)` and `t:f(x)` mean the same.
+-- Passes only the last argument, so that `f(x)` and `t:f(x)` mean the same.
 local function with_last(f)
 	return function(...)
 		return f((select(-1, ...)))
@@ -368,10 +368,10 @@ local lighty = {
 	status = counters,
 }
 
--- What the script of the run at hand has put into `lighty` itself: `header`, `content`, and names of its own.
+-- Fields that the script of the current run has set in `lighty` itself: `header`, `content`, and other names.
 local header, content, others
 
--- Whether the place is noted where a script makes its answer.
+-- True if the place where a script makes its answer is noted.
 local is_explained
 
 -- A table with room for one name: most scripts set one field.
@@ -402,7 +402,7 @@ setmetatable(lighty, {
 })
 shielded[lighty] = true
 
--- `lighty.r = nil` in a script must not change what other scripts see, so scripts get a table in front of it.
+-- `lighty.r = nil` in a script must not affect other scripts, so scripts get a table in front of it.
 local shown = setmetatable({}, {
 	__index = lighty,
 	__newindex = function(_, key, value)
@@ -425,7 +425,7 @@ local shown = setmetatable({}, {
 shielded[shown] = true
 globals.lighty = shown
 
--- Asks the site for another page, and waits for it.
+-- Requests another page of the site, and waits for it.
 
 local function answered(status, fields, body)
 	if not status then
@@ -490,7 +490,7 @@ local function run_all(main, explained)
 	end
 end
 
--- A coroutine of which no script is running.
+-- A coroutine that is not running a script, for reuse.
 local idle
 
 local function settle_run(thread, ok, first, ...)
@@ -503,19 +503,19 @@ local function settle_run(thread, ok, first, ...)
 	return first, ...
 end
 
--- Runs a script that may wait. Returns as `run` does; or WAITS, what `go_on` needs, and what the script waits for.
+-- Runs a script that may wait. Returns the values of `run`; or WAITS, the state for `go_on`, and the subrequest.
 local function start(main, explained)
 	runner, idle = idle or create(run_all), nil
 	return settle_run(runner, resume(runner, main, explained))
 end
 
--- Goes on with a script that waits, and gives it the answer.
+-- Continues a waiting script with the answer.
 local function go_on(waiting, ...)
 	runner, header, content, others, current, is_explained = unpack(waiting, 1, 6)
 	return settle_run(runner, resume(runner, ...))
 end
 
--- Lets go of what a run that has failed has left.
+-- Drops the data of a failed run.
 local function forget()
 	runner, header, content, others, current = nil, nil, nil, nil, nil
 end

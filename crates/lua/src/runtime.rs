@@ -1,4 +1,4 @@
-//! The state in which the scripts of one thread run.
+//! The Lua state that runs the scripts of one thread.
 
 use std::cell::Cell;
 use std::fmt;
@@ -20,26 +20,28 @@ use crate::script::Script;
 use crate::wait::{Counted, Reply, Step, Waiting};
 use crate::{content, extras, functions, interface, strings, wait};
 
-/// How the prelude is named in messages.
+/// The prelude's name in messages.
 const PRELUDE: &str = "prelude";
 
-/// Bytes of a text that a script may `load`.
+/// Maximum length in bytes of a text that a script may `load`.
 const MAX_LOADED: usize = 256 << 10;
 
 /// The name of the function that makes a script wait.
 const WORD: &[u8] = b"subrequest";
 
-/// Scripts of a state that may wait at a time. Each of them may have as much memory as one that runs.
+/// Maximum number of waiting scripts per state. Each of them may have as much memory as a running
+/// script.
 const MAX_WAITING: usize = 64;
 
 /// The status by which a script asks for a restart (`lighty.RESTART_REQUEST`).
 const RESTART: i64 = 99;
 
-/// What the prelude's functions return: the status, and the fields and the content of the older interface; or [`Runtime::waits`], what
-/// [`Runtime::go_on`] needs, and what the script waits for.
+/// Return values of the prelude's functions: the status, and the fields and the content of the
+/// older interface; or [`Runtime::waits`], the state for [`Runtime::go_on`], and the request that
+/// the script waits for.
 type Returned = (Value, Value, Value);
 
-/// A state for scripts.
+/// A Lua state for scripts.
 pub struct Runtime {
     lua: Lua,
     budget: Rc<Budget>,
@@ -52,11 +54,11 @@ pub struct Runtime {
     start: Function,
     go_on: Function,
     forget: Function,
-    /// What the prelude returns in place of a status if the script waits.
+    /// Returned by the prelude in place of a status if the script waits.
     waits: Table,
-    /// Scripts that wait.
+    /// Number of waiting scripts.
     waiting: Rc<Cell<usize>>,
-    /// Bytes that the state and its parsed scripts need.
+    /// Number of bytes that the state and its parsed scripts need.
     own_memory: Cell<usize>,
 }
 
@@ -67,10 +69,10 @@ impl fmt::Debug for Runtime {
 }
 
 impl Runtime {
-    /// A state whose scripts have these limits. `cpu_time`: processor time that the thread has used.
+    /// A state with these limits for its scripts. `cpu_time`: clock of the thread's processor time.
     ///
     /// # Errors
-    /// There is not enough memory.
+    /// Memory is exhausted.
     pub fn new(
         limits: Limits,
         machine: &Rc<dyn Machine>,
@@ -124,7 +126,7 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// Limits memory to what the state needs itself and what scripts may have.
+    /// Limits memory to the state's own needs and the budget of scripts.
     fn limit_memory(&self) -> Result<()> {
         if self.waiting.get() == 0 {
             self.lua.set_memory_limit(0)?;
@@ -134,7 +136,7 @@ impl Runtime {
         self.let_scripts_have_memory()
     }
 
-    /// Allows the state one script's memory for each script that waits, and once more for the script that runs.
+    /// Allows the state one script's memory for each waiting script, and for the running one.
     fn let_scripts_have_memory(&self) -> Result<()> {
         let scripts = self.waiting.get() + 1;
         let limit = self.own_memory.get() + scripts * self.budget.limits().memory;
@@ -145,9 +147,10 @@ impl Runtime {
     /// Parses a script. `name`: its path, for messages.
     ///
     /// # Errors
-    /// The script is no Lua; the error says in which line.
+    /// The script is not valid Lua; the error contains the line.
     pub fn compile(&self, name: &str, source: &[u8]) -> std::result::Result<Script, String> {
-        // The script's globals come as its argument. What stands in front of it stands in its first line.
+        // The script receives its globals as an argument. The prefix is in the script's first line,
+        // so that line numbers stay right.
         let text = [b"local _ENV = ...; ", source].concat();
         let chunk = self.lua.load(text).set_mode(ChunkMode::Text).set_name(format!("@{name}"));
         let main = chunk.into_function().map_err(|error| self.explain(name, &error))?;
@@ -156,7 +159,8 @@ impl Runtime {
         Ok(Script { main, name: name.into(), may_wait })
     }
 
-    /// Runs a script that cannot wait: subrequests fail. Returns what it has made of the exchange, and what it has decided.
+    /// Runs a script that cannot wait: subrequests fail. Returns the changed exchange and the
+    /// script's decision.
     pub fn run(&self, script: &Script, exchange: Exchange) -> (Exchange, Outcome) {
         let mut step = self.start(script, exchange);
         loop {
@@ -181,7 +185,7 @@ impl Runtime {
         self.step(script, 0, ran)
     }
 
-    /// Goes on with a script that has waited, and gives it the answer, or the reason why there is none.
+    /// Continues a script that has waited, with the answer or the reason why there is none.
     pub fn go_on(&self, waiting: Waiting, reply: std::result::Result<Reply, String>) -> Step {
         let Waiting { script, running, state, left, count, .. } = waiting;
         self.budget.go_on(left);
@@ -191,7 +195,7 @@ impl Runtime {
         self.step(&script, count, ran)
     }
 
-    /// An answer, for the script.
+    /// The answer to a subrequest as Lua values.
     fn given(&self, state: Table, reply: std::result::Result<Reply, String>) -> Result<MultiValue> {
         self.let_scripts_have_memory()?;
         let mut given = MultiValue::from_iter([Value::Table(state)]);
@@ -204,7 +208,7 @@ impl Runtime {
                 let table = self.lua.create_table()?;
                 for (name, value) in fields {
                     let name = self.lua.create_string(name.to_ascii_lowercase())?;
-                    // Of several fields with one name, as in a list.
+                    // Several fields with the same name are joined as a list.
                     let before: Option<LuaString> = table.raw_get(&name)?;
                     let value = match before {
                         Some(before) => [&*before.as_bytes(), b", ", &value].concat().into(),
@@ -220,7 +224,7 @@ impl Runtime {
         Ok(given)
     }
 
-    /// What has come of a run.
+    /// The result of a run.
     fn step(&self, script: &Script, count: u32, ran: Result<Returned>) -> Step {
         let Some(mut running) = self.current.end() else { unreachable!("it began before") };
         let (status, header, content) = match ran {
@@ -252,7 +256,8 @@ impl Runtime {
         wish: &Value,
     ) -> Step {
         let Value::Table(state) = state else { unreachable!("the prelude returns a table") };
-        // A `__close` method may ask after all is used up, and what waits begins with a new budget of time.
+        // A `__close` method may make a subrequest after the budget is used up, and a continued run
+        // would get a new time budget.
         if let Some(spent) = self.budget.spent() {
             return self.failed_step(script, running, &Error::runtime(spent));
         }
@@ -273,7 +278,7 @@ impl Runtime {
         let Running { mut exchange, decided: chosen, media_type } = running;
         let phase = exchange.phase;
         let outcome = match (status, chosen) {
-            // With another status than its own the file is a body as any other.
+            // With another status the file is sent as an ordinary body.
             (Value::Integer(status @ 201..=999), Some(Outcome::File(path))) => {
                 exchange.content = Some(vec![Piece::File { path, offset: 0, len: None }]);
                 Outcome::Answer(u16::try_from(*status).unwrap_or(500))
@@ -304,7 +309,7 @@ impl Runtime {
         Step::Done(exchange, outcome)
     }
 
-    /// Takes what the older interface has: `lighty.header` and, if the script answers, `lighty.content`.
+    /// Applies the older interface: `lighty.header` and, if the script answers, `lighty.content`.
     fn older(
         &self,
         running: &mut Running,
@@ -333,13 +338,13 @@ impl Runtime {
                 exchange.log(&message);
             }
             exchange.content = Some(pieces);
-            // In place of a file that the script has chosen.
+            // The content replaces a file that the script has chosen.
             running.decided = None;
         }
         Ok(())
     }
 
-    /// Why a script has failed. Afterwards the state is as good as new.
+    /// The message for a script's failure. Resets the state afterwards.
     fn failed(&self, name: &str, error: &Error) -> String {
         if is_out_of_memory(error) {
             let _ = self.budget.out_of_memory();
@@ -352,7 +357,7 @@ impl Runtime {
             Some(why) => why,
             None => self.explain(name, error),
         };
-        // What the failed script has left must not count as the next one's.
+        // Leftovers of the failed script must not be charged to the next one.
         self.budget.begin();
         let _ = self.forget.call::<()>(());
         let _ = self.lua.gc_collect();
@@ -396,7 +401,8 @@ fn is_out_of_memory(error: &Error) -> bool {
     }
 }
 
-/// An error as a script gets it that catches it: the message, and in front of it the place, as Lua's own functions do.
+/// An error as a catching script receives it: the message, preceded by the place, as with Lua's own
+/// functions.
 fn caught(error: &Error) -> String {
     let message = message_of(error);
     let message = message.split("\nstack traceback:").next().unwrap_or_default();
@@ -406,7 +412,7 @@ fn caught(error: &Error) -> String {
     }
 }
 
-/// Where the trace of an error first leads to a script.
+/// The first place of a script in an error's traceback.
 fn caller_in(error: &Error) -> Option<&str> {
     let Error::CallbackError { traceback, .. } = error else { return None };
     let levels = traceback.lines().map(str::trim_start);
@@ -417,7 +423,7 @@ fn caller_in(error: &Error) -> Option<&str> {
     })
 }
 
-/// The first place of the script in the trace of an error.
+/// The first place of this script in an error's traceback.
 fn place_in(error: &Error, name: &str) -> Option<String> {
     let trace = match error {
         Error::CallbackError { traceback, .. } => traceback,
@@ -429,7 +435,7 @@ fn place_in(error: &Error, name: &str) -> Option<String> {
     (!line.is_empty()).then(|| format!("{name}:{line}"))
 }
 
-/// The functions that the prelude builds on.
+/// The functions on which the prelude builds.
 fn inner(lua: &Lua, current: &Rc<Current>, machine: &Rc<dyn Machine>) -> Result<Table> {
     let rust = Functions::new(lua, current)?;
     rust.add("is_fatal", |_, current, error: Value| {

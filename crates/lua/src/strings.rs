@@ -1,4 +1,5 @@
-//! Functions of the `string` library that could work for long within one instruction, in bounded time and memory.
+//! Functions of the `string` library that could work for long within one instruction, limited in
+//! time and memory.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,7 +10,7 @@ use mlua::{Error, Function, IntoLua, Lua, LuaString, MultiValue, Result, Table, 
 use crate::budget::Budget;
 use crate::pattern::{Capture, Matcher};
 
-/// Characters that have a meaning in a pattern.
+/// The special characters of patterns.
 const SPECIAL: &[u8] = b"^$*+?.([%-";
 
 /// Replaces functions in the `string` table.
@@ -77,7 +78,7 @@ fn repeat(
     lua.create_string(built)
 }
 
-/// The position, counted from 0, that `init` stands for; `None`: behind the end.
+/// The position for `init`, counted from 0; `None` if it is after the end.
 fn beginning(init: Option<i64>, len: usize) -> Option<usize> {
     let at = match init.unwrap_or(1) {
         0 => 0,
@@ -169,7 +170,7 @@ fn capture(
     }
 }
 
-/// `string.gmatch`.
+/// Implements `string.gmatch`.
 fn every(
     lua: &Lua,
     budget: &Rc<Budget>,
@@ -185,7 +186,7 @@ fn every(
         let mut matcher = Matcher::new(&subject, &pattern, &budget);
         for start in next.get()..=subject.len() {
             let Some(end) = matcher.at(start)? else { continue };
-            // An empty match right behind the previous match is none.
+            // An empty match right after the previous match does not count.
             if last.get() == Some(end) {
                 continue;
             }
@@ -199,7 +200,7 @@ fn every(
     })
 }
 
-/// `string.gsub`.
+/// Implements `string.gsub`.
 fn substitute(
     lua: &Lua,
     budget: &Budget,
@@ -253,7 +254,7 @@ fn substitute(
     Ok((lua.create_string(built)?, count))
 }
 
-/// What takes the place of a match; `None`: it stays.
+/// The replacement of a match; `None` if the match stays.
 fn replacement(
     lua: &Lua,
     budget: &Budget,
@@ -286,7 +287,7 @@ fn replacement(
     }
 }
 
-/// A replacement string with its captures.
+/// A replacement string with its captures inserted.
 fn rendered(
     lua: &Lua,
     budget: &Budget,

@@ -12,50 +12,50 @@ use crate::current::Running;
 use crate::exchange::{Exchange, Outcome};
 use crate::script::Script;
 
-/// Subrequests that one run may make.
+/// Maximum number of subrequests per run.
 const MAX_SUBREQUESTS: u32 = 32;
 
-/// Fields that a script may set in a subrequest.
+/// Maximum number of fields that a script may set in a subrequest.
 const MAX_FIELDS: usize = 64;
 
-/// How long a script waits for one, unless it says less.
+/// Default time limit of a subrequest.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What has come of a run.
+/// The result of a step of a run.
 #[derive(Debug)]
 pub enum Step {
-    /// The script has ended: what it has made of the exchange, and what it has decided.
+    /// The script has ended; the changed exchange and its decision.
     Done(Box<Exchange>, Outcome),
-    /// It waits.
+    /// The script waits.
     Waits(Box<Waiting>),
 }
 
-/// A script that waits for a subrequest. If it is dropped, the script never goes on.
+/// A script that waits for a subrequest. Dropping this ends the script.
 #[derive(Debug)]
 pub struct Waiting {
     pub(crate) script: Script,
     pub(crate) running: Running,
-    /// What the prelude needs to go on.
+    /// State that the prelude needs to continue.
     pub(crate) state: Table,
     pub(crate) left: Left,
-    /// Subrequests that the run has made, this one included.
+    /// Number of subrequests of the run, including this one.
     pub(crate) count: u32,
-    /// What is asked for; `None`: it has been taken.
+    /// The subrequest; `None` once it has been taken.
     pub(crate) wish: Option<std::result::Result<Subrequest, String>>,
     pub(crate) _counted: Counted,
 }
 
 impl Waiting {
-    /// The exchange as the script has left it.
+    /// The exchange in its present state.
     #[must_use]
     pub fn exchange(&self) -> &Exchange {
         &self.running.exchange
     }
 
-    /// What the script asks for.
+    /// Takes the subrequest.
     ///
     /// # Errors
-    /// It cannot be asked for, for this reason.
+    /// The subrequest is impossible, for this reason.
     pub fn wish(&mut self) -> std::result::Result<Subrequest, String> {
         self.wish.take().unwrap_or_else(|| Err("it has been answered".to_owned()))
     }
@@ -68,11 +68,11 @@ pub struct Subrequest {
     pub target: Bytes,
     /// The method.
     pub method: Bytes,
-    /// Fields that replace those of the request; an empty value removes one.
+    /// Fields that replace fields of the request; an empty value removes a field.
     pub fields: Vec<(Bytes, Bytes)>,
     /// The body.
     pub body: Bytes,
-    /// How long the script waits for the answer.
+    /// Time limit for the answer.
     pub timeout: Duration,
 }
 
@@ -87,7 +87,7 @@ pub struct Reply {
     pub body: Bytes,
 }
 
-/// Counts the scripts of a state that wait.
+/// Counts the waiting scripts of a state.
 #[derive(Debug)]
 pub(crate) struct Counted(Rc<Cell<usize>>);
 
@@ -104,7 +104,7 @@ impl Drop for Counted {
     }
 }
 
-/// Reads what a script wishes for. The number of subrequests of the run is `count`.
+/// Reads a script's subrequest. `count`: number of subrequests of the run.
 pub(crate) fn read(
     budget: &Budget,
     wish: &Value,

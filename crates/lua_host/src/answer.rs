@@ -6,7 +6,7 @@ use http::StatusCode;
 use sendoff_delivery::segment::Segment;
 use sendoff_static_files::Entry;
 
-/// The answer of a script. Its fields are among the effects.
+/// The answer of a script. Its fields are in the effects.
 #[derive(Debug)]
 pub enum ScriptAnswer {
     /// A body of strings and ranges of files.
@@ -15,16 +15,16 @@ pub enum ScriptAnswer {
         status: StatusCode,
         /// The pieces in order.
         segments: Vec<Segment>,
-        /// Where the script has made it, if the response is explained.
+        /// The place in the script that made the body, if the response is explained.
         place: Option<String>,
     },
-    /// This file, with ranges and conditions.
+    /// A file, sent with ranges and conditions.
     File {
         /// The file.
         entry: Rc<Entry>,
-        /// Where the script has chosen it, if the response is explained.
+        /// The place in the script that chose the file, if the response is explained.
         place: Option<String>,
     },
-    /// The script asks for the body of the request, and is to run again when it is there.
+    /// The script needs the request's body, and must run again after it has arrived.
     AfterBody,
 }

@@ -1,4 +1,5 @@
-//! Subrequests of scripts: requests for other pages of the site, which the script waits for while the event loop goes on.
+//! Subrequests of scripts: requests for other pages of the site. The script waits for the answer
+//! while the event loop goes on.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -10,10 +11,11 @@ use sendoff_lua::{Reply, Subrequest, Waiting};
 use sendoff_message::request::{Body, CONDITIONS, Request};
 use tokio::time::Instant;
 
-/// How long the subrequests of one run may take in all.
+/// Time limit for all subrequests of one run together.
 pub(super) const TOTAL_TIME: Duration = Duration::from_secs(30);
 
-/// Fields that, with the conditions, concern the request that a script runs for, and not those that the script makes.
+/// Fields that, with the conditions, concern only the request that a script runs for, and not its
+/// subrequests.
 const OF_THE_REQUEST: [HeaderName; 8] = [
     header::ACCEPT_ENCODING,
     header::CONNECTION,
@@ -25,16 +27,16 @@ const OF_THE_REQUEST: [HeaderName; 8] = [
     header::UPGRADE,
 ];
 
-/// An answer that is on its way.
+/// The answer to a subrequest, in the future.
 pub type Asked<'a> = Pin<Box<dyn Future<Output = Result<Reply, String>> + 'a>>;
 
 /// Makes subrequests.
 pub trait Asks {
-    /// Asks the site, and collects its answer.
+    /// Sends the request to the site, and collects the answer.
     fn ask(&self, request: Request) -> Asked<'_>;
 }
 
-/// Asks for what a script waits for. `deadline`: of all subrequests of the run.
+/// Makes the subrequest that a script waits for. `deadline`: for all subrequests of the run.
 pub(super) async fn answer(
     asks: Option<&dyn Asks>,
     waiting: &mut Waiting,
@@ -49,7 +51,7 @@ pub(super) async fn answer(
     answered.unwrap_or_else(|_| Err("no answer came in time".to_owned()))
 }
 
-/// The request that a script wishes for, made of the one that it runs for.
+/// Builds the subrequest from the request that the script runs for.
 fn of_wish(wish: Subrequest, waiting: &Waiting, request: &Request) -> Result<Request, String> {
     let Subrequest { target, method, fields, body, .. } = wish;
     let method = Method::from_bytes(&method).ok();

@@ -1,4 +1,5 @@
-//! Files that scripts name. A script may name every file that the front's user may read, as in lighttpd.
+//! Files named by scripts. A script may name every file that the front's user may read, as in
+//! lighttpd.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -11,7 +12,7 @@ use sendoff_delivery::segment::Segment;
 use sendoff_lua::Piece;
 use sendoff_static_files::{CacheShare, Entry, FileCache, Found, Root};
 
-/// The files of the machine, kept open as those of sites are.
+/// The files of the machine, kept open in the same way as files of sites.
 #[derive(Debug)]
 pub(crate) struct Files(RefCell<FileCache>);
 
@@ -22,7 +23,7 @@ impl Files {
         Ok(Rc::new(Self(RefCell::new(cache))))
     }
 
-    /// The regular file with this absolute path.
+    /// Opens the regular file with this absolute path.
     pub(super) fn open(&self, path: &[u8]) -> Result<Rc<Entry>, String> {
         let path = without_dots(path);
         let shown = || path.escape_ascii().to_string();
@@ -36,7 +37,7 @@ impl Files {
         }
     }
 
-    /// The segments of a body, up to the first file that cannot be opened, and why it cannot.
+    /// The segments of a body up to the first file that cannot be opened, and the error.
     pub(super) fn segments(&self, pieces: Vec<Piece>) -> (Vec<Segment>, Option<String>) {
         let mut segments = Vec::with_capacity(pieces.len());
         for piece in pieces {
@@ -63,7 +64,8 @@ impl Files {
     }
 }
 
-/// A path in the file system without `.` and `..`, by its text alone: so what rules say of a path holds for the file that is opened.
+/// Removes `.` and `..` from a file system path, looking only at its text: rules about a path then
+/// apply to the file that is opened.
 pub fn without_dots(path: &[u8]) -> Cow<'_, [u8]> {
     let is_dots = |part: &[u8]| matches!(part, b"." | b"..");
     let parts = || path.split(|&byte| byte == b'/');

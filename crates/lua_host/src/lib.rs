@@ -1,9 +1,10 @@
-//! Lua scripts of sites, run in the event loop. `crates/lua` has the state, the sandbox and the interface; this folder gives it requests
-//! and files, and turns what scripts decide into answers.
+//! Runs the Lua scripts of sites in the event loop. `crates/lua` has the state, the sandbox and the
+//! interface; this crate passes requests and files to it, and turns the decisions of scripts into
+//! answers.
 //!
 //! ```text
-//!  site/mod.rs (lua_before), site/rules.rs (lua) ──▶ SiteScripts::run ──▶ Next: go on, begin again, Answer
-//!  filter of heads (lua_response) ─────────────────▶ SiteScripts::change
+//!  crates/site: lib.rs (lua_before), rules.rs (lua) ──▶ SiteScripts::run ──▶ Next
+//!  crates/site: lib.rs, run_on_head (lua_response) ───▶ SiteScripts::change
 //! ```
 #![forbid(unsafe_code)]
 

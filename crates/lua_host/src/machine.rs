@@ -1,4 +1,4 @@
-//! What scripts ask of the machine.
+//! Implements the machine's services for scripts.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,11 +12,11 @@ use sendoff_lua::{Machine, Stat};
 
 use super::content::Files;
 
-/// The machine as the front sees it: what its user may read.
+/// The machine as the front's user may access it.
 #[derive(Debug)]
 pub(super) struct FrontMachine(pub(super) Rc<Files>);
 
-/// Names that are read of a folder: the event loop waits meanwhile.
+/// Maximum number of names read from a folder: the event loop is blocked meanwhile.
 const MAX_NAMES: usize = 10_000;
 
 fn path(bytes: &[u8]) -> &Path {
@@ -59,7 +59,7 @@ impl Machine for FrontMachine {
     }
 }
 
-/// Processor time that this thread has used.
+/// Processor time of this thread.
 pub(super) fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Running scripts: the state of an event loop, parsed scripts, and what follows from their decisions.
+//! Running scripts: the state of an event loop, parsed scripts, and the effects of their decisions.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -24,25 +24,26 @@ use super::content::Files;
 use super::machine::{FrontMachine, cpu_time};
 use super::view::{self, Before};
 
-/// The largest script, in bytes.
+/// Maximum size of a script in bytes.
 const MAX_SCRIPT: usize = 1 << 20;
 
-/// Scripts that are kept parsed. With more of them all are parsed anew, so that memory is bounded where every file of a folder is one.
+/// Maximum number of parsed scripts that are kept. Beyond it all of them are dropped and parsed
+/// anew, so that memory stays bounded even if every file of a folder is a script.
 const MAX_PARSED: usize = 1024;
 
-/// The dictionaries of all sites, by the names of the sites; common to all event loops.
+/// The dictionaries of all sites by the sites' names, shared by all event loops.
 #[derive(Debug, Default)]
 pub struct Dictionaries(Mutex<HashMap<String, Arc<Dictionary>>>);
 
 impl Dictionaries {
     fn of(&self, site: &str) -> Arc<Dictionary> {
-        // Nothing can panic while the map is changed.
+        // No code can panic while the map is changed.
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(all.entry(site.to_owned()).or_default())
     }
 }
 
-/// What the sites of one event loop share: a state, and the scripts that it has parsed.
+/// State that the sites of one event loop share: a Lua state, and its parsed scripts.
 #[derive(Debug)]
 pub struct ScriptShare {
     dictionaries: Arc<Dictionaries>,
@@ -57,7 +58,7 @@ struct Started {
     files: Rc<Files>,
 }
 
-/// A script in the state in which it was parsed.
+/// A script, and the version of the file that was parsed.
 #[derive(Debug)]
 struct Parsed {
     identity: Identity,
@@ -65,7 +66,7 @@ struct Parsed {
 }
 
 impl ScriptShare {
-    /// The state is made when the first script runs.
+    /// The Lua state is created when the first script runs.
     pub fn new(dictionaries: Arc<Dictionaries>, cache: &Rc<CacheShare>) -> Rc<Self> {
         let (started, parsed) = (OnceCell::new(), RefCell::default());
         Rc::new(Self { dictionaries, cache: Rc::clone(cache), started, parsed })
@@ -80,7 +81,7 @@ impl ScriptShare {
         started.as_ref().map_err(Clone::clone)
     }
 
-    /// A script as its file is now.
+    /// The script in its file's current version.
     fn script(&self, runtime: &Runtime, path: &Path) -> Result<Script, String> {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let now = statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS);
@@ -93,7 +94,7 @@ impl ScriptShare {
         let source = read_regular(CWD, path, MAX_SCRIPT).map_err(|error| failed(&error))?;
         let script = runtime.compile(&path.display().to_string(), &source)?;
         let parsed = Parsed { identity: now, script: script.clone() };
-        // A file that has just been changed may change again without another time stamp.
+        // A file that has just been changed may change again within the same time stamp.
         if now.is_older_than(SETTLED, SystemTime::now()) {
             let mut all = self.parsed.borrow_mut();
             if all.len() >= MAX_PARSED {
@@ -107,30 +108,30 @@ impl ScriptShare {
     }
 }
 
-/// What scripts have made of a request.
+/// The result of running scripts on a request.
 #[derive(Debug)]
 pub enum Next {
-    /// It goes on.
+    /// The request continues.
     GoOn {
-        /// The path in the file system that a script has chosen instead.
+        /// A file system path that a script has chosen instead.
         physical: Option<Vec<u8>>,
     },
-    /// It begins again.
+    /// The request restarts.
     Restart,
     /// A script answers.
     Answer(ScriptAnswer),
-    /// It is refused with this status. For the log, the reason if it is the server's.
+    /// The request is refused with this status; the reason, for the log, if the server is at fault.
     Refused(StatusCode, Option<String>),
 }
 
-/// What scripts leave behind for the response and for applications.
+/// Effects of scripts on the response and on applications.
 #[derive(Debug, Default)]
 pub struct Traces {
     /// Response fields.
     pub fields: Vec<(Bytes, Bytes)>,
     /// Variables for applications.
     pub environment: Vec<(Bytes, Bytes)>,
-    /// Whether the response is explained.
+    /// True if the response is explained.
     pub is_explained: bool,
 }
 
@@ -142,28 +143,28 @@ pub struct SiteScripts {
     dictionary: Arc<Dictionary>,
 }
 
-/// What scripts are run for.
+/// The arguments of a run of scripts.
 #[derive(Debug)]
 pub struct Call<'r> {
-    /// When they run.
+    /// The moment at which they run.
     pub phase: Phase,
-    /// Where the path leads in the file system.
+    /// The file that the path is mapped to.
     pub physical: Option<Vec<u8>>,
-    /// The request, which they may change.
+    /// The request; scripts may change it.
     pub request: &'r mut Request,
-    /// What earlier scripts have left, to which they add.
+    /// Effects of earlier scripts, to which these scripts add.
     pub traces: &'r mut Traces,
 }
 
 impl SiteScripts {
-    /// For a site with this name and this folder.
+    /// The scripts of a site with this name and this folder.
     pub fn new(share: &Rc<ScriptShare>, name: &str, root: &[u8]) -> Self {
         let dictionary = share.dictionaries.of(name);
         Self { share: Rc::clone(share), root: root.into(), dictionary }
     }
 
-    /// Runs scripts, one after the other, until one of them decides. Without `asks` subrequests fail, and the scripts wait for
-    /// nothing.
+    /// Runs scripts in order until one of them decides. Without `asks` subrequests fail, and the
+    /// scripts never wait.
     pub async fn run(
         &self,
         scripts: &[PathBuf],
@@ -257,7 +258,7 @@ impl SiteScripts {
         }
     }
 
-    /// Runs scripts that cannot wait: [`Self::run`] without subrequests.
+    /// Runs scripts that cannot wait: like [`Self::run`] without subrequests.
     pub fn run_now(&self, scripts: &[PathBuf], call: Call<'_>) -> Next {
         let run = pin!(self.run(scripts, call, None));
         match run.poll(&mut Context::from_waker(Waker::noop())) {

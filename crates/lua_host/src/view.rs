@@ -1,4 +1,4 @@
-//! A request as scripts see it, and what they have changed of it.
+//! A script's view of a request, and its changes to the request.
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -10,10 +10,10 @@ use http::header::HOST;
 use sendoff_lua::{self as lua, Dictionary, Exchange, Phase, Physical};
 use sendoff_message::request::{BadPath, Body, Endpoint, Request, normalise, protocol};
 
-/// The largest request body that scripts see, in bytes.
+/// Maximum size in bytes of a request body that scripts can read.
 const MAX_BODY: u64 = 1 << 20;
 
-/// What scripts see of a request. Its fields are lent: [`give_back`] returns them.
+/// Builds a script's view of a request. The request's fields are lent: [`give_back`] returns them.
 pub(super) fn lend(
     request: &mut Request,
     phase: Phase,
@@ -35,7 +35,7 @@ pub(super) fn lend(
         },
     };
     let authority = request.host.clone().unwrap_or_default();
-    // It looks at the fields, which are taken then.
+    // Must come first: it needs the fields, which are moved below.
     let body = body(request);
     let request = lua::Request {
         method: request.method.clone(),
@@ -62,7 +62,7 @@ fn body(request: &Request) -> lua::Body {
             lua::Body::Pending { length: announced(request), is_wanted: false }
         }
         Body::Memory(bytes) => lua::Body::Received(bytes.clone()),
-        // Scripts have run before it is known that the body is streamed.
+        // Scripts run before it is known that the body is streamed.
         Body::Stream(_) => lua::Body::Pending { length: announced(request), is_wanted: false },
         Body::File { len, .. } if *len > MAX_BODY => lua::Body::Large(*len),
         Body::File { descriptor, len } => match read(descriptor.as_fd(), *len) {
@@ -78,7 +78,7 @@ fn announced(request: &Request) -> Option<u64> {
 }
 
 fn read(file: impl AsFd, len: u64) -> std::io::Result<Bytes> {
-    // A duplicate has the same position, so it is read by position.
+    // A duplicate shares the file position, so this reads at explicit positions.
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
     let mut at = 0;
     while at < bytes.len() {
@@ -91,7 +91,8 @@ fn read(file: impl AsFd, len: u64) -> std::io::Result<Bytes> {
     Ok(bytes.into())
 }
 
-/// Takes a request over as a script has left it. Returns the path in the file system, if the script has chosen another one.
+/// Applies a script's changes to the request. Returns the file system path if the script has chosen
+/// another one.
 pub(super) fn give_back(
     exchange: &mut Exchange,
     request: &mut Request,
@@ -120,7 +121,7 @@ pub(super) fn give_back(
     Ok(physical.filter(|path| before.physical.as_ref() != Some(path)))
 }
 
-/// What an exchange was before a script has run.
+/// The state of an exchange before a script has run.
 #[derive(Debug)]
 pub(super) struct Before {
     authority: Bytes,

@@ -1,4 +1,4 @@
-//! Which user the front and the workers run as.
+//! The accounts that the front and the workers run as.
 
 use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
@@ -8,18 +8,19 @@ use sendoff_config::{Account, Config};
 use sendoff_settings::Chosen;
 use sendoff_sys::process::{find_account, find_group, find_user};
 
-/// Who runs the scripts of a folder that belongs to root: the user that Debian has for web servers.
+/// Account for the scripts of a folder that root owns: Debian's user for web servers.
 const WEB_USER: &str = "www-data";
 
-/// The user that packages make for the front.
+/// The user that the packages create for the front.
 const FRONT_USER: &str = "sendoff";
 
-/// Users that systemd gives to services without one of their own (systemd.exec(5), `DynamicUser=`): no account has them. The front takes
-/// one of them if there is no [`FRONT_USER`].
+/// Users that systemd assigns to services without one of their own (systemd.exec(5),
+/// `DynamicUser=`). No account has these numbers. The front takes one of them if there is no
+/// [`FRONT_USER`].
 const UNASSIGNED: RangeInclusive<u32> = 61184..=65519;
 
-/// The account to change to; without one the server stays what it is, which is not root. Only root can change, and PHP runs as
-/// root only if root is named.
+/// The account to change to. Without one the server keeps its user, which is not root. Only root
+/// can change its user, and PHP runs as root only if the configuration names root.
 pub(crate) fn choose(user: Option<&str>, root: &Path) -> Result<Chosen, String> {
     let uid = rustix::process::geteuid();
     let chosen = |account| Chosen { account, warning: None };
@@ -39,7 +40,7 @@ pub(crate) fn choose(user: Option<&str>, root: &Path) -> Result<Chosen, String> 
     }
 }
 
-/// The number of a group that workers can be given.
+/// The id of a group that workers can be given.
 pub(crate) fn group(name: &str) -> Result<u32, String> {
     let gid = find_group(name).ok_or_else(|| format!("there is no group {name}"))?;
     if rustix::process::geteuid().is_root() || gid == rustix::process::getegid().as_raw() {
@@ -49,7 +50,7 @@ pub(crate) fn group(name: &str) -> Result<u32, String> {
     }
 }
 
-/// The owner of a folder; for root's, the user of web servers.
+/// The owner of a folder, or the user of web servers if root owns it.
 fn of_folder(folder: &Path) -> Result<Account, String> {
     let shown = folder.display();
     let owner = std::fs::metadata(folder).map_err(|error| format!("{shown}: {error}"))?;
@@ -63,7 +64,7 @@ fn of_folder(folder: &Path) -> Result<Account, String> {
     })
 }
 
-/// Why a user cannot be found. Operators may have meant its number.
+/// Says why a user is not found, and suggests its name if `name` is a user's number.
 fn unknown(name: &str) -> String {
     match name.parse().ok().and_then(find_user) {
         Some(user) => format!(
@@ -74,8 +75,9 @@ fn unknown(name: &str) -> String {
     }
 }
 
-/// The account that the front has for itself if root has started the server; `None`: it stays what the supervisor is. No script and no
-/// file belongs to it, so scripts can neither signal nor trace the front, even those of the user whose files it serves.
+/// The account that the front has for itself if root has started the server; `None` if the front
+/// keeps the supervisor's user. The account owns no script and no file, so scripts can neither
+/// signal nor trace the front, not even scripts of the user whose files the front serves.
 pub(crate) fn of_front(config: &Config) -> Option<Account> {
     let files = config.account.filter(|account| account.uid != 0)?;
     let of_pools = config.pools.iter().filter_map(|pool| pool.account);

@@ -1,8 +1,9 @@
-//! The process that obtains certificates (`sendoff acme`). It alone reads what authorities say on the Internet; what it has obtained
-//! reaches the front through the supervisor.
+//! The process that obtains certificates (`sendoff acme`). It alone reads the answers of
+//! authorities on the Internet; the certificates reach the front through the supervisor.
 //!
-//! Started by root it becomes the owner of the folder `acme` in the server's state folder: root, unless the operator has given the folder
-//! to another user. It gives up every capability, and may not gain privileges by starting other programs.
+//! If root has started the server, the process becomes the owner of the folder `acme` in the
+//! server's state folder. That is root, unless the operator has given the folder to another user.
+//! The process gives up every capability, and cannot gain privileges by starting other programs.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, Write};
@@ -26,24 +27,28 @@ use crate::options::OfAcme;
 use crate::orders::{Reply, Socket};
 use crate::rights;
 
-/// How long the front may take to follow.
+/// Time limit for the front to apply a message and to answer.
 const FRONT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What the process tells the supervisor.
+/// Messages of the process to the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromAcme {
-    /// The front is to answer these challenges and no others. A pipe for its answer comes along, a `Result<(), String>`.
+    /// The front is to answer these challenges and no others. A pipe for its answer, a `Result<(),
+    /// String>`, comes along.
     Challenges(Vec<Challenge>),
-    /// The front is to use other certificates. A pipe for its answer comes along, and the certificates.
+    /// The front is to use other certificates. A pipe for its answer comes along, and the
+    /// certificates.
     Certificates,
-    /// How the certificates are. A file comes along with a list of [`CertificateReport`] in JSON.
+    /// The state of the certificates. A file with a list of [`CertificateReport`] in JSON comes
+    /// along.
     Report,
 }
 
 /// Obtains certificates until the supervisor ends.
 ///
 /// # Errors
-/// What the supervisor left is not usable, or the system refuses something.
+/// The descriptors or the configuration left by the supervisor are unusable, or the system refuses
+/// a call.
 pub(crate) fn run(inherited: &OfAcme) -> Result<(), Failure> {
     let supervisor = rustix::process::getppid();
     rights::hide()?;
@@ -54,7 +59,7 @@ pub(crate) fn run(inherited: &OfAcme) -> Result<(), Failure> {
     sendoff_sandbox::forgo_new_privileges()
         .map_err(Failure::system("cannot give up privileges"))?;
     if getuid().is_root() {
-        // If it cannot be made, the agent says so.
+        // If the folder cannot be made, the agent reports that.
         let (uid, gid) = owner(&config.state.join("acme")).unwrap_or((getuid(), getgid()));
         become_user(uid, gid, CapabilitySet::empty(), || Ok(()))
             .map_err(Failure::system(format!("cannot become user {}", uid.as_raw())))?;
@@ -74,18 +79,18 @@ pub(crate) fn run(inherited: &OfAcme) -> Result<(), Failure> {
     })
 }
 
-/// The owner of a folder, which is made if it is not there.
+/// The owner of a folder, which is created if it is missing.
 fn owner(folder: &Path) -> io::Result<(Uid, Gid)> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let facts = folder.metadata()?;
     Ok((Uid::from_raw(facts.uid()), Gid::from_raw(facts.gid())))
 }
 
-/// The supervisor, which passes on to the front what it is told.
+/// The supervisor, which passes messages on to the front.
 struct Supervisor(Socket);
 
 impl Supervisor {
-    /// Has the front do something, and waits until it has.
+    /// Asks the front to do something, and waits for its answer.
     async fn ask(&self, message: &FromAcme, sealed: Option<&OwnedFd>) -> io::Result<()> {
         let (reply, pipe) = Reply::new()?;
         let descriptors: Vec<BorrowedFd<'_>> =

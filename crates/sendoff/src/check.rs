@@ -11,10 +11,11 @@ use crate::htaccess::Report;
 use crate::options::{Check, Serve};
 use crate::source::{Resolved, refusal};
 
-/// Checks a file, and the `.htaccess` files of its sites. Prints one line if it can be used, and what is not obeyed.
+/// Checks a configuration file and the `.htaccess` files of its sites. Prints one line if the file
+/// is usable, and the directives that the server ignores.
 ///
 /// # Errors
-/// It cannot be used.
+/// The file cannot be used.
 pub(crate) fn run(check: &Check) -> Result<(), Failure> {
     if check.schema {
         return print(&sendoff_settings::schema());
@@ -56,7 +57,7 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
     ))
 }
 
-/// Where a site names what is wrong.
+/// The place in the file where a site names the credentials or the issuers that are wrong.
 fn place_of(tls: &At<Short<Tls>>, whose: Whose) -> Place {
     let keys = &tls.value.0;
     let own = match whose {
@@ -69,7 +70,8 @@ fn place_of(tls: &At<Short<Tls>>, whose: Whose) -> Place {
     own.unwrap_or(tls.place)
 }
 
-/// Prints the configuration file that stands for a command line. The command line must be valid.
+/// Prints the configuration file that is equivalent to a command line. The command line must be
+/// valid.
 ///
 /// # Errors
 /// The command line cannot be served, or no file can express it.

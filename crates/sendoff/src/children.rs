@@ -17,19 +17,19 @@ use crate::orders::{self, Socket};
 use crate::program::PoolListener;
 use crate::systemd;
 
-/// The program that keeps the PHP workers; it lies beside this one.
+/// The program that keeps the PHP workers, in the same folder as this one.
 const PHP_PROGRAM: &str = "sendoff-php";
 
-/// Options whose descriptors a reload replaces.
+/// Options whose descriptors are replaced by a reload.
 const CONFIG: &str = "--config-fd";
 const LISTENERS: &str = "--listeners";
 const POOLS: &str = "--pool-fds";
 const KEYS: &str = "--keys-fd";
-/// The option with the file for what PHP says at its start.
+/// The option with the file for the messages that PHP prints at its start.
 const SAID: &str = "--said-fd";
 
-/// Descriptors that a child inherits: the option that names them, and for each event loop a list. They are open in the child
-/// under the same numbers. The supervisor keeps them for the next child.
+/// Descriptors that a child inherits: the option that names them, and a list for each event loop.
+/// The child has them under the same numbers. The supervisor keeps them for the next child.
 #[derive(Debug)]
 struct Inherited {
     option: &'static str,
@@ -49,32 +49,33 @@ impl Inherited {
     }
 }
 
-/// What it takes to start a child process, any number of times. The child learns everything else from the configuration,
-/// whose descriptor it inherits.
+/// A recipe to start a child process, any number of times. The child reads everything else from the
+/// configuration, whose descriptor it inherits.
 #[derive(Debug)]
 pub(crate) struct Recipe {
-    /// Name of the child in messages, and in `ps` until it has read its options: its title has room for as many bytes as its
-    /// arguments.
+    /// The child's name in messages, and in `ps` until the child has parsed its options: the
+    /// process title has room for as many bytes as the arguments.
     pub(crate) name: String,
     program: PathBuf,
     arguments: Vec<OsString>,
     inherited: Vec<Inherited>,
-    /// For a child that runs only while it is needed: where the supervisor learns that it is, while the child does not run.
+    /// For a child that runs on demand: the socket on which the supervisor learns, while the child
+    /// does not run, that it is needed.
     pub(crate) calls: Option<OwnedFd>,
-    /// For the master of a pool whose processes are limited together: their control group.
+    /// The control group of a pool whose processes share limits.
     pub(crate) group: Option<PoolGroup>,
-    /// Whether the supervisor tells the running child something.
+    /// The running child has a socket for orders of the supervisor.
     takes_orders: bool,
-    /// Whether the child's standard output is the server's. It is for the ready line and for an access log that was sent
-    /// there; what another child prints goes to standard error.
+    /// The child's standard output is the server's, for the ready line and for an access log on
+    /// standard output. Output of the other children goes to standard error.
     keeps_stdout: bool,
 }
 
-/// A child that has just been started.
+/// A child that has just started.
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) child: Child,
-    /// Where the child takes orders, if it does.
+    /// The supervisor's end of the socket for orders; `None` if the child takes none.
     pub(crate) orders: Option<Socket>,
 }
 
@@ -82,7 +83,7 @@ impl Recipe {
     /// The front: this program, as `sendoff front`.
     ///
     /// # Errors
-    /// The path of this program is not known.
+    /// The path of this program is unknown.
     pub(crate) fn front(
         config: &Config,
         sealed: OwnedFd,
@@ -138,10 +139,11 @@ impl Recipe {
         Ok(Self { name, program, arguments, inherited, calls, group, takes_orders, keeps_stdout })
     }
 
-    /// The master of the pool with this number: of its program, or of PHP workers. It enters the control group, if there is one.
+    /// The master of the pool with this number: for a program, or for PHP workers. It enters the
+    /// pool's control group, if there is one.
     ///
     /// # Errors
-    /// A program is missing, or a socket cannot be had.
+    /// A program is missing, or no socket can be opened.
     pub(crate) fn master(
         config: &Config,
         number: usize,
@@ -186,7 +188,7 @@ impl Recipe {
     /// The process that obtains certificates: this program, as `sendoff acme`.
     ///
     /// # Errors
-    /// The path of this program is not known.
+    /// The path of this program is unknown.
     pub(crate) fn acme(sealed: OwnedFd, supervisor: OwnedFd) -> Result<Self, Failure> {
         let inherited =
             vec![Inherited::one(CONFIG, sealed), Inherited::one("--supervisor-fd", supervisor)];
@@ -202,13 +204,14 @@ impl Recipe {
         })
     }
 
-    /// A PHP master writes what PHP says at its start into this file, too, until [it is forgotten](Self::forget_said).
+    /// A PHP master also writes the messages that PHP prints at its start into this file, until
+    /// [`forget_said`](Self::forget_said).
     pub(crate) fn telling(mut self, said: OwnedFd) -> Self {
         self.inherited.push(Inherited::one(SAID, said));
         self
     }
 
-    /// The next child tells only the log.
+    /// The next child writes the messages of PHP only to the log.
     pub(crate) fn forget_said(&mut self) {
         self.inherited.retain(|inherited| inherited.option != SAID);
     }
@@ -216,20 +219,20 @@ impl Recipe {
     /// The credentials that the next front will have.
     ///
     /// # Errors
-    /// There are none, or the system has no descriptor.
+    /// No credentials were set, or the system has no descriptor left.
     pub(crate) fn keys(&self) -> io::Result<OwnedFd> {
         let keys = self.inherited.iter().find(|inherited| inherited.option == KEYS);
         let keys = keys.and_then(|keys| keys.descriptors.iter().flatten().next());
         keys.ok_or(io::ErrorKind::NotFound)?.try_clone()
     }
 
-    /// The next front has these credentials.
+    /// Sets the credentials of the next front.
     pub(crate) fn replace_keys(&mut self, keys: OwnedFd) {
         self.inherited.retain(|inherited| inherited.option != KEYS);
         self.inherited.push(Inherited::one(KEYS, keys));
     }
 
-    /// Takes the front's ends of the pool sockets out, by the numbers of the pools.
+    /// Takes the front's ends of the pool sockets out, in the order of the pools.
     pub(crate) fn take_pools(&mut self) -> Vec<OwnedFd> {
         let pools = self.inherited.iter_mut().filter(|inherited| inherited.option == POOLS);
         pools.flat_map(|inherited| std::mem::take(&mut inherited.descriptors)).flatten().collect()
@@ -247,7 +250,8 @@ impl Recipe {
         listeners.map(|inherited| std::mem::take(&mut inherited.descriptors)).unwrap_or_default()
     }
 
-    /// The next front serves by this configuration, with these listeners of each event loop, and with workers from these pools.
+    /// The next front serves this configuration, with these listeners of each event loop and with
+    /// workers from these pools.
     pub(crate) fn reconfigure(
         &mut self,
         config: &Config,
@@ -264,16 +268,17 @@ impl Recipe {
         self.keeps_stdout = config.log_targets().contains(&&LogTarget::Stdout);
     }
 
-    /// There will be no next child: closes what was kept for it.
+    /// Closes the descriptors kept for further children: there will be none.
     pub(crate) fn close(&mut self) {
         self.inherited.clear();
         self.calls = None;
     }
 
-    /// Starts the child, in a process group of its own: a Ctrl-C at the terminal is for the supervisor to pass on.
+    /// Starts the child in a process group of its own, so that Ctrl-C at the terminal reaches only
+    /// the supervisor, which passes it on.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system refuses to start it.
     pub(crate) fn start(&self) -> Result<Started, Failure> {
         let failed = || format!("cannot start the {} ({})", self.name, self.program.display());
         let orders = self.takes_orders.then(orders::sockets).transpose();
@@ -314,10 +319,10 @@ impl Recipe {
     }
 }
 
-/// Where this program was found when it was started. Another one may lie there by now.
+/// The path of this program when it was started. A different program may be there now.
 ///
 /// # Errors
-/// The system does not say.
+/// The system does not report the path.
 pub(crate) fn this_program() -> Result<PathBuf, Failure> {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     if let Some(found) = FOUND.get() {

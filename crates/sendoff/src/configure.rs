@@ -20,15 +20,16 @@ const LOG: &str = "SENDOFF_LOG";
 /// The port of TLS unless the command line names one.
 const TLS_PORT: u16 = 8443;
 
-/// The filter for the log, for all processes: what the environment says, or what the file says.
+/// The filter for the log of all processes: from the environment if the variable is set, else from
+/// the file.
 pub(crate) fn log_filter(of_file: String) -> String {
     std::env::var(LOG).unwrap_or(of_file)
 }
 
-/// The sections of the file that stands for a command line.
+/// The sections of the configuration file that is equivalent to a command line.
 ///
 /// # Errors
-/// An option's value is not what it should be.
+/// The value of an option is invalid.
 pub(crate) fn sections(serve: &Serve) -> Result<Top, Failure> {
     let mut top = Top::empty(Place::Option("serve"));
     let mut listen = serve.listen.clone();
@@ -67,7 +68,7 @@ pub(crate) fn sections(serve: &Serve) -> Result<Top, Failure> {
     Ok(top)
 }
 
-/// Where clients speak TLS.
+/// Addresses that are served by TLS.
 fn tls_addresses(serve: &Serve) -> Vec<Listen> {
     let mut addresses = serve.tls_listen.clone();
     let is_wanted = serve.tls || serve.tls_cert.is_some();
@@ -124,7 +125,8 @@ fn pool(serve: &Serve) -> Result<Pool, Failure> {
     Ok(pool)
 }
 
-/// The folder of the application that a worker script belongs to: the nearest above it with a `composer.json`, else its own.
+/// The project folder of a worker script: the nearest folder above it with a `composer.json`, else
+/// the script's own folder.
 fn project_of(script: &Path) -> Result<FilePath, Failure> {
     let FilePath(script) = file("--php-worker", script)?.value;
     let folders = || script.ancestors().skip(1);
@@ -143,7 +145,7 @@ fn site(serve: &Serve) -> Result<Site, Failure> {
     }
     site.root = Some(root);
     site.tls = tls(serve)?;
-    // Both are there to be tried.
+    // A command line offers both HTTP and HTTPS, so that both can be tried.
     site.https_redirect = site.tls.as_ref().map(|_| At::option("--tls", false));
     site.app = serve.app.map(|app| At::option("--app", app));
     if !serve.index.is_empty() {
@@ -179,7 +181,7 @@ fn site(serve: &Serve) -> Result<Site, Failure> {
     Ok(site)
 }
 
-/// Options that concern parts of the site are routes.
+/// The routes for the options that concern only parts of the site.
 fn routes(serve: &Serve) -> Result<Vec<Route>, Failure> {
     let mut routes = Vec::new();
     if let Some(params) = map("--param", &serve.param) {
@@ -234,7 +236,7 @@ fn front_controller(texts: &[String]) -> Result<Option<FrontController>, Failure
     Ok((!folders.is_empty()).then_some(FrontController::Folders(Map(folders))))
 }
 
-/// Of several applications for the same requests only one could answer them.
+/// Refuses several applications for the same requests: only one could answer.
 fn attached(attachments: &[Attachment]) -> Result<Option<At<Map<Matching, AppAddress>>>, Failure> {
     for (number, Attachment { matching, .. }) in attachments.iter().enumerate() {
         if attachments[..number].iter().any(|earlier| earlier.matching == *matching) {
@@ -271,7 +273,7 @@ fn accel(accel: &[Accel]) -> Result<Option<At<Map<UrlPath, FilePath>>>, Failure>
     files("--accel", &pairs)
 }
 
-/// A path that the command line names, from the folder in which it was called.
+/// A path of the command line, made absolute by the current folder.
 fn file(option: &'static str, path: &Path) -> Result<At<FilePath>, Failure> {
     let path = std::path::absolute(path).map_err(Failure::input(path.display()))?;
     Ok(At::option(option, FilePath(path)))
@@ -290,7 +292,7 @@ fn given<T: Clone>(option: &'static str, values: &[T]) -> Option<At<List<T>>> {
     (!values.is_empty()).then(|| At::option(option, list(option, values.iter().cloned())))
 }
 
-/// A map, if the option was given. Of one key the first value counts.
+/// A map, if the option was given. The first value of a key counts.
 fn map<K: Clone + PartialEq, V: Clone>(
     option: &'static str,
     pairs: &[(K, V)],
@@ -388,7 +390,7 @@ mod tests {
         }
     }
 
-    /// What the file says that stands for a command line.
+    /// The configuration file that is equivalent to a command line.
     fn printed(options: &[&str]) -> String {
         let line = ["sendoff", "serve", "/"].iter().chain(options);
         let Command::Serve(serve) = Options::try_parse_from(line).unwrap().command else {
@@ -449,7 +451,7 @@ mod tests {
             ],
             &["--compress"],
         ];
-        /// Of these there can be only one, or those of one group exclude another.
+        /// Options that may be given once, or that exclude another option of their group.
         const ONCE: &[&str] =
             &["--max-body", "--front-controller", "--access-log", "--listen", "--fastcgi"];
         let mut lines: Vec<Vec<&str>> = OPTIONS.iter().map(|options| options.to_vec()).collect();
@@ -471,7 +473,7 @@ mod tests {
             let same = |config: Config| {
                 let mut config = config;
                 for route in config.sites.iter_mut().flat_map(|site| &mut site.routes) {
-                    // The option, or the line of the file.
+                    // The origin is the option, or the line of the file.
                     route.origin.clear();
                 }
                 config

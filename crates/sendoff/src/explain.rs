@@ -1,8 +1,10 @@
-//! `sendoff explain URL`: asks a running server on this machine how a response leaves, and prints the answer.
+//! `sendoff explain URL`: asks a running server on this machine how it sends the response, and
+//! prints the answer.
 //!
-//! Only a user who could also read the server's memory may ask. The supervisor writes a secret to a file that only its user
-//! can read, one for each address it listens on; `explain` finds the file by the URL's port and sends the secret along,
-//! to that address and nowhere else: the URL's host only becomes the `Host` field.
+//! Only a user who could read the server's memory anyway may ask. For each address that the server
+//! listens on, the supervisor writes a secret to a file that only its user can read. `explain`
+//! finds the file by the URL's port and sends the secret to that address and to no other: the URL's
+//! host is used only for the `Host` field.
 
 mod secure;
 
@@ -21,7 +23,7 @@ use crate::failure::Failure;
 use crate::options::Explain;
 use crate::runtime_folder::{self, candidates, is_ours};
 
-/// What a supervisor leaves for `explain` to find, while it lives.
+/// The files with the secret that `explain` looks for; they exist while the supervisor runs.
 #[derive(Debug)]
 pub(crate) struct Door {
     files: Vec<PathBuf>,
@@ -29,8 +31,9 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// Writes the secret for servers on these addresses. Also the open file, for the front to read. `None`: there is
-    /// nowhere to put it, and nothing will be explained.
+    /// Writes the secret for a server on these addresses. Also returns an open file, from which the
+    /// front reads the secret. `None` if there is no folder for it: the server then explains
+    /// nothing.
     pub(crate) fn open(addresses: &[SocketAddr]) -> Option<(Self, OwnedFd)> {
         let folder = candidates().into_iter().next()?;
         match Self::write(&folder, addresses) {
@@ -57,7 +60,7 @@ impl Door {
 }
 
 impl Door {
-    /// The server listens on these addresses now.
+    /// Writes the files for a changed set of addresses.
     pub(crate) fn moved(&mut self, addresses: &[SocketAddr]) {
         let Some(folder) = self.files.first().and_then(|file| file.parent()).map(Path::to_owned)
         else {
@@ -74,7 +77,7 @@ impl Door {
         }
     }
 
-    /// Writes the secrets again, after another server has written its own and has ended.
+    /// Writes the secret again, after another server that had replaced the files has ended.
     pub(crate) fn renew(&mut self) {
         for path in std::mem::take(&mut self.files) {
             if let Err(error) = self.add(path.clone()) {
@@ -83,9 +86,9 @@ impl Door {
         }
     }
 
-    /// Writes the secret to a file.
+    /// Writes the secret to one file.
     fn add(&mut self, path: PathBuf) -> io::Result<()> {
-        // Left over from a server that was killed.
+        // Left behind by a killed server.
         if let Err(error) = fs::remove_file(&path)
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -103,15 +106,15 @@ impl Drop for Door {
     }
 }
 
-/// Removes a file with the secret. Another server may have taken the address by now.
+/// Removes a file with the secret, unless another server has written its own secret there.
 fn remove(path: &Path, secret: &str) {
     if fs::read(path).is_ok_and(|found| found == secret.as_bytes()) {
-        // Without the server it opens nothing.
+        // Without a running server the secret is useless, so an error does no harm.
         let _ = fs::remove_file(path);
     }
 }
 
-/// Asks, and prints the table.
+/// Sends the request, and prints the table.
 pub(crate) fn run(explain: &Explain) -> Result<(), Failure> {
     let url = Url::parse(&explain.url)?;
     if explain.header.iter().any(|field| field.contains(['\r', '\n']) || !field.contains(':')) {
@@ -136,7 +139,7 @@ pub(crate) fn run(explain: &Explain) -> Result<(), Failure> {
 struct Url<'a> {
     is_secure: bool,
     authority: &'a str,
-    /// Without brackets.
+    /// Without the brackets of an IPv6 address.
     host: &'a str,
     ip: Option<IpAddr>,
     port: u16,
@@ -150,7 +153,7 @@ impl<'a> Url<'a> {
         {
             (Some(rest), _) => (false, rest),
             (None, Some(rest)) => (true, rest),
-            // As browsers take it.
+            // A host without a scheme means http, as in browsers.
             (None, None) if !text.starts_with('/') && !text.contains("://") => (false, text),
             (None, None) => {
                 return Err(bad("expected http://HOST:PORT/... or https://HOST:PORT/..."));
@@ -191,7 +194,7 @@ impl<'a> Url<'a> {
     }
 }
 
-/// The address and the secret of the server that the URL means.
+/// The address and the secret of the server that the URL selects.
 fn find(url: &Url<'_>) -> Result<(SocketAddr, String), Failure> {
     let mut found: Vec<(SocketAddr, PathBuf)> = Vec::new();
     for folder in candidates() {
@@ -207,7 +210,8 @@ fn find(url: &Url<'_>) -> Result<(SocketAddr, String), Failure> {
             );
         }
     }
-    // A killed server leaves its secret behind; the newest secret most probably belongs to a server that runs.
+    // A killed server leaves its secret behind; the newest secret most probably belongs to a
+    // running server.
     found.sort_by_key(|(_, path)| path.metadata().and_then(|data| data.modified()).ok());
     found.reverse();
     let exact = found.iter().find(|(address, _)| Some(address.ip()) == url.ip);
@@ -249,7 +253,7 @@ fn exchange(stream: &mut (impl Read + Write), request: &str) -> io::Result<Vec<u
     Ok(answer)
 }
 
-/// The body of an answer that says that it is an explanation.
+/// The body of a response that is marked as an explanation.
 fn explained(answer: &[u8]) -> Option<&[u8]> {
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();

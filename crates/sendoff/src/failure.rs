@@ -1,23 +1,24 @@
-//! Why a process of the server ends, and with which exit status.
+//! Errors that end a process of the server, and their exit statuses.
 
 use std::fmt::{self, Display};
 use std::io;
 use std::process::ExitCode;
 
-/// Why a process of the server cannot start or go on: one sentence for the operator.
+/// The reason why a process of the server cannot start or continue: one sentence for the operator.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The operator asked for what cannot be: change the command line.
+    /// The command line or the configuration asks for something impossible: the operator must
+    /// change it.
     Input(String),
-    /// The system refused something: change the machine, or try again.
+    /// The system refused something: the operator must change the machine, or try again.
     System(String),
-    /// The server's parts do not work together: a defect, or files of different versions.
+    /// The parts of the server do not fit together: a defect, or files of different versions.
     Internal(String),
-    /// A child process has said why, and ended with this status.
+    /// A child process has reported the error itself, and ended with this status.
     Said(u8),
 }
 
-/// What exit statuses mean, of every command and of the server; docs/operate.md has the same table.
+/// The exit statuses of every command and of the server; docs/operate.md has the same table.
 pub(crate) const EXIT_STATUSES: [(u8, &str); 4] = [
     (0, "it is done; the server has ended as it was told to"),
     (
@@ -29,17 +30,18 @@ pub(crate) const EXIT_STATUSES: [(u8, &str); 4] = [
 ];
 
 impl Failure {
-    /// For an error of the system: "what: error".
+    /// Wraps an error of the system: "what: error".
     pub(crate) fn system(what: impl Display) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::System(format!("{what}: {error}"))
     }
 
-    /// For something that the command line names and the system refuses: "what: error".
+    /// Wraps an error about something that the command line names: "what: error".
     pub(crate) fn input(what: impl Display) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::Input(format!("{what}: {error}"))
     }
 
-    /// The exit status; sysexits(3) has the last one, the others are every program's.
+    /// The exit status. The value for internal errors is from sysexits(3), the others are common to
+    /// all programs.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::System(_) => ExitCode::from(1),

@@ -1,4 +1,4 @@
-//! The front process: takes what the supervisor left it, gives up privileges, serves.
+//! The front process: takes over the supervisor's descriptors, gives up privileges, and serves.
 
 use std::fs::File;
 use std::os::fd::{OwnedFd, RawFd};
@@ -17,10 +17,11 @@ use crate::options::Inherited;
 use crate::orders::Inbox;
 use crate::rights;
 
-/// Serves until the supervisor says so.
+/// Serves until the supervisor orders the end.
 ///
 /// # Errors
-/// What the supervisor left is not usable, or the system refuses something.
+/// The descriptors or the configuration left by the supervisor are unusable, or the system refuses
+/// a call.
 pub(crate) fn run(inherited: &Inherited) -> Result<(), Failure> {
     let supervisor = rustix::process::getppid();
     rights::hide()?;
@@ -36,7 +37,7 @@ pub(crate) fn run(inherited: &Inherited) -> Result<(), Failure> {
     let orders = take(inherited.orders_fd)?;
     let explain = inherited.explain_fd.map(take).transpose()?.and_then(read_secret);
     raise_descriptor_limit();
-    // Before the change of user: log folders belong to root.
+    // Open logs before the change of user: log folders belong to root.
     let access_logs = config.log_targets().into_iter().map(open_log).collect::<Result<_, _>>()?;
     rights::become_front(&config)?;
     die_with(supervisor)?;
@@ -44,7 +45,7 @@ pub(crate) fn run(inherited: &Inherited) -> Result<(), Failure> {
     rights::confine_front(&config)?;
     let front = Front { config, vault, access_logs, explain, listeners, pool_sockets };
     let announce = move || {
-        // It fails if the supervisor has heard it from a front before this one.
+        // The write fails if an earlier front has already told the supervisor; that is harmless.
         let _ = rustix::io::write(&ready, b"r");
     };
     front.run(announce, || Inbox::new(orders)).map_err(Failure::system("the front stops"))
@@ -55,13 +56,13 @@ pub(crate) fn take(number: RawFd) -> Result<OwnedFd, Failure> {
         .map_err(|error| Failure::Internal(format!("inherited descriptor {number}: {error}")))
 }
 
-/// The listeners of each event loop, from the numbers of their descriptors.
+/// Takes the listeners of each event loop, given as numbers of descriptors.
 fn take_listeners(numbers: &str) -> Result<Vec<Vec<OwnedFd>>, Failure> {
     let of_loop = |numbers: &str| take_list("--listeners", numbers);
     numbers.split(';').map(of_loop).collect()
 }
 
-/// The descriptors of a list of numbers, separated by commas.
+/// Takes the descriptors in a comma-separated list of numbers.
 fn take_list(option: &str, numbers: &str) -> Result<Vec<OwnedFd>, Failure> {
     let numbers = numbers.split(',').filter(|number| !number.is_empty());
     let descriptor = |number: &str| {
@@ -71,7 +72,8 @@ fn take_list(option: &str, numbers: &str) -> Result<Vec<OwnedFd>, Failure> {
     numbers.map(descriptor).collect()
 }
 
-/// A front that is started again reads it again, so the place to read from is the file's, not the descriptor's.
+/// Reads the secret of `explain`. A restarted front shares the descriptor's file offset with the
+/// previous one, so it reads at an explicit position.
 fn read_secret(file: OwnedFd) -> Option<Secret> {
     let mut text = [0; SECRET_LEN];
     let read = File::from(file).read_at(&mut text, 0).ok()?;
@@ -86,7 +88,8 @@ fn open_log(target: &LogTarget) -> Result<File, Failure> {
     crate::log::open_target(target).map_err(Failure::input(format!("the access log {name}")))
 }
 
-/// Stops when the supervisor dies. After the change of user, which would undo it.
+/// Ends this process when the supervisor dies. Call it after the change of user, which would reset
+/// the setting.
 pub(crate) fn die_with(supervisor: Option<rustix::process::Pid>) -> Result<(), Failure> {
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))
         .map_err(std::io::Error::from)
@@ -98,7 +101,8 @@ pub(crate) fn die_with(supervisor: Option<rustix::process::Pid>) -> Result<(), F
     }
 }
 
-/// A connection is a descriptor, so is a file on its way: take as many as we may have.
+/// Raises the limit of open descriptors to the maximum: each connection and each file being sent
+/// needs one.
 fn raise_descriptor_limit() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };

@@ -1,4 +1,5 @@
-//! What packages contain beside the programs: manual pages and completions, from the declarations of the options and of the keys.
+//! Generates the manual pages and the completions of packages from the declarations of the options
+//! and of the settings keys.
 
 use std::fs;
 use std::io;
@@ -32,7 +33,8 @@ fn write(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The command without the options and commands that the server uses itself. (Completions would offer what is only hidden.)
+/// The command without its hidden options and subcommands, which only the server itself uses.
+/// (Completions would offer hidden ones.)
 fn for_people(command: &Command) -> Command {
     let mut shown = Command::new(kept(command.get_name()));
     if let Some(about) = command.get_about() {
@@ -49,12 +51,13 @@ fn for_people(command: &Command) -> Command {
     shown.args(arguments.cloned()).subcommands(commands.map(for_people))
 }
 
-/// A name for the rest of the process, as the parser of options wants it: the process ends when the files are written.
+/// A name with the static lifetime that the parser of options requires. The leak is harmless: the
+/// process ends when the files are written.
 fn kept(name: &str) -> &'static str {
     name.to_owned().leak()
 }
 
-/// Writes the page of a command and those of its commands.
+/// Writes the pages of a command and of its subcommands.
 fn pages(command: &Command, name: &str, folder: &Path) -> io::Result<()> {
     let named = command.clone().name(kept(name)).bin_name(kept(&name.replace('-', " ")));
     let mut page = Vec::new();
@@ -67,7 +70,7 @@ fn pages(command: &Command, name: &str, folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What every page ends with.
+/// The section at the end of every page.
 fn common() -> Roff {
     let mut page = Roff::new();
     page.control("SH", ["EXIT STATUS"]);

@@ -1,13 +1,15 @@
-//! Control groups of pools (cgroups(7), version 2): what limits all processes of a pool together.
+//! Control groups of pools (cgroups(7), version 2), which limit all processes of a pool together.
 //!
 //! ```text
 //! BASE               the control group that the server was started in
-//!  ├─ sendoff-server   supervisor, front, and the rest: BASE may have no processes itself when it divides what it has
+//!  ├─ sendoff-server   supervisor, front, and the rest: a group that divides its
+//!  │                  resources must have no processes itself
 //!  ├─ pool-www         master and workers of pool www
-//!  └─ pool-www.2       the same after a reload or an upgrade, while the first ones finish their requests
+//!  └─ pool-www.2       the same after a reload or an upgrade, while pool-www
+//!                      finishes its requests
 //! ```
 //!
-//! A server whose pools have no such limits leaves control groups alone.
+//! A server whose pools have no shared limits makes no control groups.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -24,79 +26,83 @@ use serde::{Deserialize, Serialize};
 
 /// The group of the server's own processes.
 const SERVER: &str = "sendoff-server";
-/// What the names of pools' groups begin with.
+/// Prefix of the names of pools' groups.
 const POOL: &str = "pool-";
-/// Characters of a pool's name in that of its group.
+/// Maximum number of characters of a pool's name in the name of its group.
 const MAX_NAME: usize = 100;
-/// Groups of one pool at a time: one more for each reload whose old workers are still at work.
+/// Maximum number of groups of one pool: each reload adds one while the old workers are still busy.
 const MOST_OF_A_POOL: usize = 100;
-/// Times that processes are moved before it is given up: others may start meanwhile.
+/// Attempts to move processes: new ones may start during each attempt.
 const MOVES: usize = 5;
-/// How long processes may take to leave a group at the end of the server, and how often it is looked at.
+/// Time limit for processes to leave a group at the end of the server, and the interval of
+/// checking.
 const LEAVING: Duration = Duration::from_millis(500);
 const LEAVING_CHECK: Duration = Duration::from_millis(10);
 /// The period of `cpu.max`, in microseconds: the kernel's default.
 const PERIOD: u64 = 100_000;
 
-/// What to do where the server may not make control groups.
+/// Advice if the server may not make control groups.
 const REMEDY: &str = "start the server by systemd with Delegate=yes in its unit (docs/security.md)";
 
 /// Makes the control groups of pools.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
-    /// Where groups are made; `None`: none was needed, or none could be made.
+    /// The group in which the pools' groups are made; `None` if none was needed, or none could be
+    /// made.
     base: RefCell<Option<Rc<Base>>>,
-    /// Another server, whose place this one takes, has groups there.
+    /// Another server, which this one replaces, also has groups there.
     has_predecessor: bool,
 }
 
-/// The control group below which pools have theirs.
+/// The control group that contains the groups of the pools.
 #[derive(Debug)]
 struct Base {
     folder: PathBuf,
-    /// Groups that still had processes when they were to be removed.
+    /// Groups that could not be removed yet, because they still had processes.
     left: RefCell<Vec<PathBuf>>,
 }
 
-/// The control group of a pool. It is removed when the value is dropped and its processes have ended.
+/// The control group of a pool. Dropping the value removes the group as soon as its processes have
+/// ended.
 #[derive(Debug)]
 pub(crate) struct PoolGroup {
     base: Rc<Base>,
     folder: PathBuf,
     limits: GroupLimits,
-    /// Controllers that are not there, whose limits do not hold.
+    /// Controllers that are not available, so their limits have no effect.
     missing: Vec<&'static str>,
 }
 
-/// The limits of a pool's processes together, and what they use.
+/// The limits that a pool's processes share, and their current use.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct GroupReport {
-    /// Bytes.
+    /// In bytes.
     pub(crate) memory_limit: Option<u64>,
-    /// Processors.
+    /// Number of processors.
     pub(crate) cpu_limit: Option<f64>,
     pub(crate) processes_limit: Option<u64>,
-    /// `None`: the limits do not hold, because the server may not make control groups.
+    /// `None`: the limits have no effect, because the server may not make control groups.
     pub(crate) used: Option<GroupUse>,
 }
 
-/// What a pool's processes use.
+/// Resources that a pool's processes use.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct GroupUse {
-    /// Bytes, files in memory included; `None`: not limited, or not known.
+    /// Bytes, including the page cache; `None` if there is no limit, or if the number is unknown.
     pub(crate) memory: Option<u64>,
     pub(crate) processes: Option<u64>,
-    /// Processes that the kernel has ended for want of memory since the group was made.
+    /// Number of processes that the kernel has killed for lack of memory since the group was made.
     pub(crate) out_of_memory: u64,
 }
 
 impl Groups {
-    /// `has_predecessor`: see the field.
+    /// `has_predecessor`: see the field of this name.
     pub(crate) fn new(has_predecessor: bool) -> Self {
         Self { base: RefCell::default(), has_predecessor }
     }
 
-    /// A control group for each of these pools whose processes are limited together. One line of the log says which limits do not hold.
+    /// A control group for each of these pools whose processes share limits. One line of the log
+    /// names the limits that have no effect.
     pub(crate) fn of<'p>(
         &self,
         pools: impl Iterator<Item = &'p PoolConfig>,
@@ -128,7 +134,8 @@ impl Groups {
         groups
     }
 
-    /// A control group for a pool, and which of its limits do not hold there.
+    /// Makes a control group for a pool. Also returns a sentence about limits that have no effect
+    /// there.
     fn claim(&self, pool: &PoolConfig) -> Result<(PoolGroup, Option<String>), String> {
         let base = match &*self.base.borrow() {
             Some(base) => Rc::clone(base),
@@ -157,7 +164,7 @@ impl Groups {
     }
 }
 
-/// The controllers that limits take.
+/// The controllers that these limits need.
 fn controllers(limits: GroupLimits) -> impl Iterator<Item = &'static str> {
     let wanted = [
         ("memory", limits.memory.is_some()),
@@ -168,7 +175,7 @@ fn controllers(limits: GroupLimits) -> impl Iterator<Item = &'static str> {
 }
 
 impl Base {
-    /// The control group of this process, or the one above if a server has made this one for itself.
+    /// The control group of this process, or its parent if a server has made the group for itself.
     fn find() -> Result<Self, String> {
         let unread = |file: &'static str| move |error| format!("{file} cannot be read: {error}");
         let mounts =
@@ -184,7 +191,7 @@ impl Base {
         Ok(Self { folder, left: RefCell::default() })
     }
 
-    /// Has the groups below take these limits. Returns the controllers that are missing for that.
+    /// Enables the controllers for the child groups. Returns the controllers that are missing.
     fn enable(&self, limits: GroupLimits) -> Result<Vec<&'static str>, String> {
         let shown = self.folder.display();
         let failed = |error: io::Error| match Errno::from_io_error(&error) {
@@ -224,15 +231,17 @@ impl Base {
         })
     }
 
-    /// Whether the group has no processes, or is the root of all, which may have some. The kernel refuses to divide memory where there are
-    /// processes; processors and numbers of processes it would divide among groups of threads, which no process can enter.
+    /// True if the group has no processes, or is the root group, which may have some. The kernel
+    /// refuses to distribute memory in a group with processes (cgroups(7), "no internal processes"
+    /// rule). It would distribute processors and numbers of processes only among threaded groups,
+    /// which no process can enter.
     fn is_divisible(&self) -> bool {
         let is_root = !self.folder.join("cgroup.type").exists();
         is_root
             || fs::read_to_string(self.folder.join("cgroup.procs")).is_ok_and(|all| all.is_empty())
     }
 
-    /// Moves the processes of this server from one group to another, which is made if it is missing.
+    /// Moves this server's processes from one group to another, which is made if it is missing.
     fn move_own(&self, from: &Path, to: &Path) -> io::Result<()> {
         match fs::create_dir(to) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -252,8 +261,8 @@ impl Base {
         Ok(())
     }
 
-    /// Leaves the base as it was before a server made its group there, unless another server has processes in it. A base that had
-    /// processes divided nothing before.
+    /// Restores the base to the state before a server made its group there, unless another server
+    /// has processes in it. No controller was enabled in a base that had processes.
     fn move_back(&self) {
         let own = self.folder.join(SERVER);
         if !own.is_dir() {
@@ -267,7 +276,8 @@ impl Base {
         {
             return;
         }
-        // Each step may be impossible, and then so are those that follow: what remains is an empty group more.
+        // Each step may fail, and then the later ones fail too; the only consequence is an empty
+        // group.
         let controllers = fs::read_to_string(self.folder.join("cgroup.subtree_control"));
         for name in controllers.unwrap_or_default().split_whitespace() {
             let _ = fs::write(self.folder.join("cgroup.subtree_control"), format!("-{name}"));
@@ -276,7 +286,7 @@ impl Base {
         let _ = fs::remove_dir(&own);
     }
 
-    /// The groups of pools that there are.
+    /// The existing groups of pools.
     fn pools(&self) -> impl Iterator<Item = PathBuf> {
         let all = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let pools =
@@ -284,12 +294,13 @@ impl Base {
         pools.map(|entry| entry.path()).filter(|path| path.is_dir())
     }
 
-    /// Removes what a server has left behind that was killed. Groups with processes stay.
+    /// Removes empty groups that a killed server has left behind. Groups with processes stay.
     fn clean(&self) {
         self.pools().for_each(|pool| drop(fs::remove_dir(pool)));
     }
 
-    /// Makes a group for a pool, whose name it has as far as that can be the name of a folder.
+    /// Makes a group for a pool, named after it; characters that are unsafe in a folder's name
+    /// become `_`.
     fn new_folder(&self, pool: &str) -> io::Result<PathBuf> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
         let plain = pool.chars().map(|c| if is_plain(c) { c } else { '_' });
@@ -305,7 +316,7 @@ impl Base {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// Removes groups whose processes have ended by now.
+    /// Removes groups whose processes have ended.
     fn remove_left(&self) {
         self.left.borrow_mut().retain(|folder| {
             let is_gone = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
@@ -318,7 +329,7 @@ impl Drop for Base {
     fn drop(&mut self) {
         let until = Instant::now() + LEAVING;
         self.remove_left();
-        // Processes that the kernel ends with their master take a moment.
+        // Processes that the kernel kills at the death of their master take a moment to end.
         while !self.left.borrow().is_empty() && Instant::now() < until {
             std::thread::sleep(LEAVING_CHECK);
             self.remove_left();
@@ -328,7 +339,7 @@ impl Drop for Base {
 }
 
 impl PoolGroup {
-    /// Sets the limits that hold.
+    /// Sets the limits whose controllers are available.
     fn limit(&self) -> io::Result<()> {
         let GroupLimits { memory, cpu, processes } = self.limits;
         let time = cpu.map(|parts| format!("{} {PERIOD}", u64::from(parts) * PERIOD / 1000));
@@ -344,10 +355,10 @@ impl PoolGroup {
         Ok(())
     }
 
-    /// Opens the group's folder for a master, which enters it.
+    /// Opens the group's folder for a master, which will enter the group.
     ///
     /// # Errors
-    /// The group has been removed, and cannot be made again.
+    /// The group was removed, and cannot be made again.
     pub(crate) fn open(&self) -> io::Result<OwnedFd> {
         if let Err(error) = fs::create_dir(&self.folder) {
             if error.kind() != io::ErrorKind::AlreadyExists {
@@ -359,7 +370,7 @@ impl PoolGroup {
         Ok(File::open(&self.folder)?.into())
     }
 
-    /// What the pool's processes use.
+    /// Resources that the pool's processes use.
     pub(crate) fn used(&self) -> GroupUse {
         let read = |file: &str| fs::read_to_string(self.folder.join(file)).ok();
         let number = |file| read(file)?.trim().parse().ok();
@@ -380,7 +391,7 @@ impl Drop for PoolGroup {
 }
 
 impl GroupReport {
-    /// The limits of a pool, if it has any, and what its group says.
+    /// The limits of a pool and the use that its group reports; `None` if the pool has no limits.
     pub(crate) fn new(limits: GroupLimits, group: Option<&PoolGroup>) -> Option<Self> {
         (!limits.is_none()).then(|| Self {
             memory_limit: limits.memory,
@@ -391,7 +402,8 @@ impl GroupReport {
     }
 }
 
-/// The folder of a process's control group of version 2: `mounts` is its mountinfo (proc_pid_mountinfo(5)), `groups` its `cgroup`.
+/// The folder of a process's version 2 control group, from its `mountinfo` (`mounts`,
+/// proc_pid_mountinfo(5)) and `cgroup` (`groups`) in /proc.
 fn folder_of(mounts: &str, groups: &str) -> Option<PathBuf> {
     let group = Path::new(groups.lines().find_map(|line| line.strip_prefix("0::"))?);
     mounts.lines().find_map(|line| {
@@ -401,24 +413,24 @@ fn folder_of(mounts: &str, groups: &str) -> Option<PathBuf> {
         let inside = group.strip_prefix(unescaped(root)).ok()?;
         let is_below = !inside.components().any(|part| part.as_os_str() == "..");
         (system.starts_with("cgroup2 ") && is_below).then(|| match inside {
-            // No slash at the end.
+            // Avoids a slash at the end.
             inside if inside.as_os_str().is_empty() => PathBuf::from(unescaped(at)),
             inside => Path::new(&unescaped(at)).join(inside),
         })
     })
 }
 
-/// A path of mountinfo, where some characters stand as their octal numbers.
+/// Decodes a path of mountinfo, in which some characters are octal escapes.
 fn unescaped(path: &str) -> String {
     let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     escapes.into_iter().fold(path.to_owned(), |path, (from, to)| path.replace(from, to))
 }
 
-/// Whether a process is this one, or was started by it, or by one of those.
+/// True for this process, its children, and their descendants.
 fn is_own(process: u32) -> bool {
     let parent = |process: u32| -> Option<u32> {
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-        // "12 (its name) S 1 ...", and the name may have parentheses.
+        // The line is "12 (name) S 1 ...", and the name may contain parentheses.
         stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
     };
     let own = std::process::id();

@@ -1,5 +1,5 @@
-//! What `sendoff check` says about `.htaccess` files: those of each site that obeys them are read as the server would read them, and
-//! of the other sites those are counted that would protect something.
+//! The report of `sendoff check` on `.htaccess` files. In sites that obey them, each file is read
+//! as the server would read it; in other sites, files with rules about access are counted.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,20 +12,20 @@ use sendoff_config::{Config, Htaccess};
 use sendoff_htaccess::{File, MAX_FILE};
 use sendoff_static_files::open_regular;
 
-/// Folders between a site's folder and the deepest that is looked into, as in the server.
+/// Maximum depth of folders below a site's folder, as in the server.
 const MAX_DEPTH: usize = 256;
 
-/// Folders that are looked into, and files that are read.
+/// Maximum numbers of folders to search and of files to read.
 const MAX_FOLDERS: usize = 200_000;
 const MAX_FILES: usize = 10_000;
 
-/// Lines that are printed.
+/// Maximum number of lines to print.
 const MAX_LINES: usize = 200;
 
-/// How long it may take: a check is done before each reload.
+/// Time limit: a check runs before each reload.
 const MAX_TIME: Duration = Duration::from_secs(10);
 
-/// What was found in the files of all sites.
+/// Findings in the files of all sites.
 #[derive(Debug)]
 pub(crate) struct Report {
     lines: Vec<String>,
@@ -33,9 +33,10 @@ pub(crate) struct Report {
     files: usize,
     folders: usize,
     started: Instant,
-    /// Why not all was read.
+    /// The reason for stopping early.
     stopped: Option<String>,
-    /// Of the sites that ignore them: the first file that is about access, and how many there are.
+    /// In sites that ignore the files: the first file with rules about access, and the
+    /// number of such files.
     ignored: Option<(PathBuf, usize)>,
 }
 
@@ -151,7 +152,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// A file as the server would read it; `None`: there is none.
+/// A file parsed as the server would parse it; `None` if there is none.
 fn parsed(path: &Path) -> Option<File> {
     let mut bytes = Vec::new();
     let read = open_regular(rustix::fs::CWD, path)
@@ -164,7 +165,8 @@ fn parsed(path: &Path) -> Option<File> {
     }
 }
 
-/// The folders of the sites that treat the files so; none is beneath another.
+/// The folders of sites that treat `.htaccess` files in the given way; none of them is inside
+/// another.
 fn folders_of(config: &Config, is_meant: impl Fn(Htaccess) -> bool) -> BTreeSet<&Path> {
     let sites = config.sites.iter().filter(|site| is_meant(site.htaccess));
     let aliases = sites.clone().flat_map(|site| &site.aliases);
@@ -175,7 +177,7 @@ fn folders_of(config: &Config, is_meant: impl Fn(Htaccess) -> bool) -> BTreeSet<
     folders.iter().copied().filter(outermost).collect()
 }
 
-/// The folders in a folder. Symbolic links are not followed: they could lead in circles.
+/// The subfolders of a folder. Symbolic links are not followed, because they could lead in circles.
 fn folders_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut inner = Vec::new();
     for entry in fs::read_dir(folder)? {

@@ -1,4 +1,4 @@
-//! A child process that is started again when it dies, or when it is needed again.
+//! A child process that is restarted when it dies, or when it is needed again.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -21,20 +21,20 @@ use crate::children::{Recipe, Started};
 use crate::failure::Failure;
 use crate::orders::Socket;
 
-/// A child that lived shorter than this is started again with a pause, which doubles each time.
+/// A child that lived shorter than this is restarted after a pause, which doubles each time.
 const SHORT_LIFE: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// A child that is started again when it dies.
+/// A child that is restarted when it dies.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    /// For the next start.
+    /// Starts the next child.
     pub(crate) recipe: Recipe,
     state: State,
-    /// How long the next start waits if the child lives shortly.
+    /// Pause before the next start if the child dies early.
     pause: Duration,
-    /// Tells whether the child was ended for want of memory.
+    /// Detects that the kernel has killed the child for lack of memory.
     memory: MemoryWatch,
 }
 
@@ -48,7 +48,7 @@ enum State {
     Down {
         until: Instant,
     },
-    /// Nothing needs it.
+    /// The child does not run, because it is not needed.
     Resting,
 }
 
@@ -59,10 +59,10 @@ impl State {
 }
 
 impl Kept {
-    /// Starts the child, unless it runs only while it is needed.
+    /// Starts the child, unless it runs on demand.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system refuses to start it.
     pub(crate) fn start(recipe: Recipe) -> Result<Self, Failure> {
         let state = match recipe.calls {
             None => State::running(recipe.start()?),
@@ -71,7 +71,7 @@ impl Kept {
         Ok(Self { recipe, state, pause: FIRST_PAUSE, memory: MemoryWatch::new(None) })
     }
 
-    /// Ends when the child dies before it was of any use.
+    /// Completes when the child dies before it has become ready; returns the reason.
     pub(crate) async fn failure(&mut self) -> Failure {
         let name = &self.recipe.name;
         let child = match &mut self.state {
@@ -80,19 +80,19 @@ impl Kept {
             State::Resting => pending().await,
         };
         let ended = child.wait().await;
-        // A child that ended by itself has said why.
+        // A child that ended with an error status has reported the error itself.
         if let Some(code @ 1..) = ended.as_ref().ok().and_then(ExitStatus::code) {
             return Failure::Said(u8::try_from(code).unwrap_or(1));
         }
         Failure::System(format!("the {name} {} before it was ready", how(ended)))
     }
 
-    /// Whether the child runs only while it is needed.
+    /// True if the child runs on demand.
     pub(crate) fn is_on_demand(&self) -> bool {
         self.recipe.calls.is_some()
     }
 
-    /// Starts the child again whenever it dies, or whenever it is needed. A call that is dropped forgets nothing.
+    /// Restarts the child whenever it dies, or whenever it is needed. Never completes; cancel safe.
     pub(crate) async fn keep(&mut self) -> Infallible {
         loop {
             match &mut self.state {
@@ -123,7 +123,8 @@ impl Kept {
                     sleep_until(*until).await;
                     self.state = match self.recipe.calls {
                         None => self.attempt(),
-                        // Messages to the dead master do not count as calls: a front that still waits sends its call again.
+                        // Messages to a dead master are not calls: a front that still waits will
+                        // call again.
                         Some(_) => State::Resting,
                     };
                 }
@@ -145,7 +146,8 @@ impl Kept {
         match self.recipe.start() {
             Ok(started) => State::running(started),
             Err(failure) => {
-                // What is missing now, memory or the program's file amid an upgrade, may be there again later.
+                // The cause may disappear: memory becomes free, or an upgrade of the program's file
+                // ends.
                 tracing::error!("{failure}");
                 State::Down { until: self.next_attempt() }
             }
@@ -158,15 +160,15 @@ impl Kept {
         at
     }
 
-    /// Ends when the child does, or when it does not run.
+    /// Completes when the child ends, or at once if it does not run.
     pub(crate) async fn ended(&mut self) {
         if let State::Running { child, .. } = &mut self.state {
-            // An error means that it is gone.
+            // An error means that the process no longer exists.
             let _ = child.wait().await;
         }
     }
 
-    /// Where the child takes orders; `None` if it does not run.
+    /// The socket for orders to the child; `None` if it does not run.
     pub(crate) fn orders(&self) -> Option<&Socket> {
         match &self.state {
             State::Running { orders, .. } => orders.as_ref(),
@@ -174,7 +176,7 @@ impl Kept {
         }
     }
 
-    /// The child's process; `None` if it does not run.
+    /// The child's process id; `None` if it does not run.
     pub(crate) fn pid(&self) -> Option<u32> {
         match &self.state {
             State::Running { child, .. } => child.id(),
@@ -186,12 +188,12 @@ impl Kept {
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = self.pid().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
         if let Some(pid) = pid {
-            // It may have died already, which will be noticed.
+            // It may have died already; `keep` will see that.
             let _ = rustix::process::kill_process(pid, signal);
         }
     }
 
-    /// Waits for the end of the child until the deadline. Returns whether it has ended.
+    /// Waits for the end of the child until the deadline. Returns true if it has ended.
     pub(crate) async fn ends_by(&mut self, deadline: Instant) -> bool {
         match &mut self.state {
             State::Running { child, .. } => timeout_at(deadline, child.wait()).await.is_ok(),
@@ -199,7 +201,7 @@ impl Kept {
         }
     }
 
-    /// Kills the child if it has not ended by then.
+    /// Kills the child if it is still running at the deadline.
     pub(crate) async fn end_by(&mut self, deadline: Instant) {
         if !self.ends_by(deadline).await {
             tracing::warn!("the {} has not ended in time, it is killed", self.recipe.name);
@@ -210,15 +212,17 @@ impl Kept {
     /// Kills the child if it runs.
     pub(crate) async fn kill(&mut self) {
         if let State::Running { child, .. } = &mut self.state {
-            // An error means that it is gone.
+            // An error means that the process no longer exists.
             let _ = child.kill().await;
         }
     }
 }
 
-/// Ends when the front wants workers of a pool without a master. Its other messages concern a master that is gone.
+/// Completes when the front needs workers of a pool without a master. Other messages of the front
+/// concern the previous master and are discarded.
 async fn called(socket: &OwnedFd) -> io::Result<()> {
-    // A packet socket; the type is used to wait for it and for nothing else.
+    // The type is for stream sockets, but this is a packet socket. It only serves to wait for
+    // readability.
     let socket = std::os::unix::net::UnixStream::from(socket.try_clone()?);
     socket.set_nonblocking(true)?;
     let socket = UnixStream::from_std(socket)?;

@@ -1,4 +1,4 @@
-//! Opening the listeners.
+//! Opens the listeners.
 
 use std::fs;
 use std::io;
@@ -13,24 +13,24 @@ use sendoff_config::{ListenAddress, Listener, SocketAccess};
 
 use crate::failure::Failure;
 
-/// Connections per listener that may wait to be accepted.
+/// Maximum number of connections in the backlog of a listener.
 const BACKLOG: i32 = 1024;
 
-/// Listeners that are open.
+/// Open listeners.
 #[derive(Debug)]
 pub(crate) struct Listeners {
-    /// Those of each event loop, in the order of the configuration.
+    /// The sockets of each event loop, in the order of the configuration.
     pub(crate) of_loops: Vec<Vec<OwnedFd>>,
-    /// Their addresses; none has port 0.
+    /// The addresses; no address has port 0.
     pub(crate) addresses: Vec<ListenAddress>,
-    /// For each address whether clients speak TLS there.
+    /// For each address: true if clients use TLS there.
     tls: Vec<bool>,
-    /// To be dropped when the server has ended.
+    /// The files of UNIX sockets, to be dropped when the server has ended.
     pub(crate) files: Vec<SocketFile>,
 }
 
 impl Listeners {
-    /// Where clients find the server, for people.
+    /// The URLs of the server, as text for people.
     pub(crate) fn urls(&self) -> String {
         let url = |(address, tls): (&ListenAddress, &bool)| match address {
             ListenAddress::Tcp(address) if *tls => format!("https://{address}/"),
@@ -41,7 +41,7 @@ impl Listeners {
     }
 }
 
-/// The addresses that are TCP's.
+/// The TCP addresses among these.
 pub(crate) fn tcp(addresses: &[ListenAddress]) -> Vec<SocketAddr> {
     let tcp = |address: &ListenAddress| match address {
         ListenAddress::Tcp(address) => Some(*address),
@@ -50,24 +50,24 @@ pub(crate) fn tcp(addresses: &[ListenAddress]) -> Vec<SocketAddr> {
     addresses.iter().filter_map(tcp).collect()
 }
 
-/// Sockets that another process has opened: systemd, or the server that this one takes over from.
+/// Sockets that another process has opened: systemd, or the server that this one replaces.
 #[derive(Debug, Default)]
 pub(crate) struct Given(Vec<GivenListener>);
 
 #[derive(Debug)]
 struct GivenListener {
-    /// What a configuration calls it: the port may be 0.
+    /// The address in the configuration; its port may be 0.
     wanted: ListenAddress,
-    /// Where it listens.
+    /// The address that the sockets are bound to.
     address: ListenAddress,
-    /// One for all event loops, or one for each.
+    /// One socket for all event loops, or one for each.
     sockets: Vec<OwnedFd>,
     owns_file: bool,
 }
 
 impl Given {
-    /// Adds the sockets of a listener, which the configuration calls `wanted` and which listen on `address`. `owns_file`: the file of
-    /// a UNIX socket is to be removed at the end.
+    /// Adds the sockets of a listener with the configured address `wanted` and the bound address
+    /// `address`. `owns_file`: this server removes the file of the UNIX socket at its end.
     pub(crate) fn add(
         &mut self,
         [wanted, address]: [ListenAddress; 2],
@@ -77,7 +77,7 @@ impl Given {
         self.0.push(GivenListener { wanted, address, sockets, owns_file });
     }
 
-    /// What was added.
+    /// The sockets with their addresses, in the order of adding.
     pub(crate) fn into_parts(
         self,
     ) -> impl Iterator<Item = ([ListenAddress; 2], Vec<OwnedFd>, bool)> {
@@ -86,12 +86,12 @@ impl Given {
             .map(|given| ([given.wanted, given.address], given.sockets, given.owns_file))
     }
 
-    /// The addresses of sockets that no listener wanted.
+    /// The addresses of sockets that no listener has taken.
     pub(crate) fn left(&self) -> impl Iterator<Item = &ListenAddress> {
         self.0.iter().map(|given| &given.address)
     }
 
-    /// The sockets that listen on an address, if there are any.
+    /// Takes the sockets for an address, if there are any.
     fn take(&mut self, wanted: &ListenAddress) -> Option<GivenListener> {
         let at = self.0.iter().position(|given| given.wanted == *wanted)?;
         Some(self.0.swap_remove(at)).filter(|given| !given.sockets.is_empty())
@@ -99,7 +99,8 @@ impl Given {
 }
 
 impl GivenListener {
-    /// Gives each event loop a socket. Returns the file that is to be removed at the end.
+    /// Gives each event loop a socket. Returns the socket's file if this server has to remove it at
+    /// its end.
     fn share(self, of_loops: &mut [Vec<OwnedFd>]) -> io::Result<Option<SocketFile>> {
         let Self { address, sockets, owns_file, .. } = self;
         let (missing, mut sockets) = (of_loops.len().saturating_sub(sockets.len()), sockets);
@@ -107,7 +108,7 @@ impl GivenListener {
             sockets.push(sockets[number % sockets.len()].try_clone()?);
         }
         if let ListenAddress::Tcp(_) = address {
-            // Accepted sockets inherit it.
+            // Accepted sockets inherit the option.
             sockets.iter().try_for_each(|socket| sockopt::set_tcp_nodelay(socket, true))?;
         }
         for (of_loop, socket) in of_loops.iter_mut().zip(sockets) {
@@ -123,11 +124,12 @@ impl GivenListener {
     }
 }
 
-/// Opens the listeners that are not given. For a TCP address each event loop has its own, so that the kernel spreads connections (`SO_REUSEPORT`).
-/// UNIX sockets cannot do that: all event loops have the same.
+/// Opens the listeners whose sockets were not given. Each event loop has a socket of its own for a
+/// TCP address, so that the kernel distributes the connections (`SO_REUSEPORT`). UNIX sockets do
+/// not support that: all event loops share one.
 ///
 /// # Errors
-/// An address cannot be had, or is taken.
+/// An address cannot be bound, or is in use.
 pub(crate) fn listen(
     wanted: &[Listener],
     event_loops: u8,
@@ -166,10 +168,10 @@ pub(crate) fn listen(
     Ok(Listeners { of_loops, addresses, tls, files })
 }
 
-/// Ports below are root's (`net.ipv4.ip_unprivileged_port_start`, unless the machine has another value).
+/// Lower ports need a privilege (the default of `net.ipv4.ip_unprivileged_port_start`).
 const UNPRIVILEGED_PORTS: u16 = 1024;
 
-/// What an operator can do about an address that cannot be had; empty for what the error says itself.
+/// Advice about an address that cannot be bound; empty if the error says enough.
 fn remedy(address: &ListenAddress, error: &io::Error) -> String {
     let ListenAddress::Tcp(address) = address else { return String::new() };
     let port = address.port();
@@ -188,9 +190,10 @@ fn remedy(address: &ListenAddress, error: &io::Error) -> String {
     }
 }
 
-/// Adds a listener to each event loop. Returns the address with the port that was chosen.
+/// Adds a listener to each event loop. Returns the address with the port that the kernel chose.
 fn listen_tcp(wanted: SocketAddr, of_loops: &mut [Vec<OwnedFd>]) -> io::Result<SocketAddr> {
-    // Without the option another server's sockets of the same user would share the port in silence.
+    // Try to bind without `SO_REUSEPORT` first: with it, another server's sockets of the same user
+    // would silently share the port.
     let probe = bind(wanted, false)?;
     let address = local_address(&probe)?;
     drop(probe);
@@ -212,7 +215,7 @@ fn bind(address: SocketAddr, shared: bool) -> io::Result<OwnedFd> {
     )?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_reuseport(&socket, shared)?;
-    // Accepted sockets inherit it.
+    // Accepted sockets inherit the option.
     sockopt::set_tcp_nodelay(&socket, true)?;
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, true)?;
@@ -226,31 +229,32 @@ fn local_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
     SocketAddr::try_from(address).map_err(|_| io::Error::other("the socket has no address"))
 }
 
-/// The file of a UNIX listener, removed when this is dropped.
+/// The file of a UNIX listener. Dropping this removes the file.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// Device and inode; `None`: the file is another process's by now.
+    /// Device and inode; `None` if another process owns the file by now.
     identity: Option<(u64, u64)>,
 }
 
 impl SocketFile {
-    /// Another process removes it.
+    /// Leaves the removal of the file to another process.
     pub(crate) fn give_away(&mut self) {
         self.identity = None;
     }
 
-    /// Whether it is the file of a listener on this address.
+    /// True if this is the file of a listener on this address.
     pub(crate) fn is_of(&self, address: &ListenAddress) -> bool {
         matches!(address, ListenAddress::Unix(path) if *path == self.path)
     }
 }
 
 impl Drop for SocketFile {
-    /// Another server may have put its own file there in the meantime.
+    /// Removes the file unless another server has put its own file there in the meantime.
     fn drop(&mut self) {
         if self.identity.is_some() && identity(&self.path).ok() == self.identity {
-            // It fails if the folder is not ours any more; the next server on this path removes the file then.
+            // The removal fails if the folder is no longer ours; the next server on this path then
+            // removes the file.
             let _left = fs::remove_file(&self.path);
         }
     }
@@ -271,12 +275,12 @@ fn listen_unix(path: &Path, access: SocketAccess) -> io::Result<(OwnedFd, Socket
     std::os::unix::fs::chown(path, owner, group)
         .map_err(|error| io::Error::new(error.kind(), format!("its owner or group: {error}")))?;
     fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-    // Not before: until then connections are refused.
+    // Listen last: until then the kernel refuses connections.
     rustix::net::listen(&socket, BACKLOG)?;
     Ok((socket, file))
 }
 
-/// Removes the socket that a server has left behind which was killed.
+/// Removes the socket that a killed server has left behind.
 fn make_way(path: &Path) -> io::Result<()> {
     let is_socket = match path.symlink_metadata() {
         Ok(data) => data.file_type().is_socket(),
@@ -289,7 +293,8 @@ fn make_way(path: &Path) -> io::Result<()> {
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
-        // No answer, but no refusal either: its backlog is full, or it belongs to another user.
+        // The connection is neither answered nor refused: the backlog is full, or another user owns
+        // the socket.
         Ok(_) | Err(_) => {
             Err(io::Error::new(io::ErrorKind::AddrInUse, "another server listens on this socket"))
         }

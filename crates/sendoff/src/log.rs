@@ -1,4 +1,4 @@
-//! What the processes of the server write: to standard error, and to the files of logs.
+//! Logging of the server's processes: to standard error, and to log files.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -16,15 +16,15 @@ use tracing_subscriber::registry::LookupSpan;
 /// Opens the file of a log for appending.
 ///
 /// # Errors
-/// The system refuses.
+/// The system refuses to open it.
 fn open_log(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).open(path)
 }
 
-/// Opens what the lines of an access log are written to.
+/// Opens the target of an access log.
 ///
 /// # Errors
-/// The system refuses.
+/// The system refuses to open it.
 pub(crate) fn open_target(target: &LogTarget) -> io::Result<File> {
     match target {
         LogTarget::Stdout => rustix::stdio::stdout().try_clone_to_owned().map(File::from),
@@ -32,10 +32,11 @@ pub(crate) fn open_target(target: &LogTarget) -> io::Result<File> {
     }
 }
 
-/// Writes events that pass `filter` (`tracing_subscriber::EnvFilter`) to standard error from now on.
+/// Writes events that pass `filter` (`tracing_subscriber::EnvFilter`) to standard error from now
+/// on.
 ///
-/// The HTTP/2 library is silent unless the filter names it: its warnings are about single frames, so a client could fill the disk with
-/// them. What matters of its errors is told by the connection that gets them.
+/// The HTTP/2 library is silent unless the filter names it: it warns about single frames, so a
+/// client could fill the disk with warnings. The connection itself logs the errors that matter.
 pub(crate) fn start(filter: &str) {
     let names_library = filter.contains("h2=");
     let filter = if names_library { filter.to_owned() } else { format!("{filter},h2=off") };
@@ -44,10 +45,11 @@ pub(crate) fn start(filter: &str) {
         .with_env_filter(filter.unwrap_or_else(|_| "info,h2=off".into()))
         .with_writer(io::stderr)
         .with_target(false)
-        // They go to standard error too; if that is what is broken, it would panic.
+        // Internal errors go to standard error too; if standard error itself is broken, that would
+        // panic.
         .log_internal_errors(false);
     if goes_to_journal(io::stderr()) {
-        // The journal has times of its own, and shows levels by colours of its own.
+        // The journal adds timestamps of its own, and shows levels in colours of its own.
         let line = Format::default().with_target(false).with_ansi(false).without_time();
         events.with_ansi(false).event_format(Prioritised(line)).init();
     } else {
@@ -55,23 +57,24 @@ pub(crate) fn start(filter: &str) {
     }
 }
 
-/// Writes a sentence for the operator.
+/// Writes a sentence for the operator to standard error.
 pub(crate) fn say(sentence: &impl fmt::Display) {
     let priority = if goes_to_journal(io::stderr()) { "<3>" } else { "" };
-    // Standard error may be a file on a full disk.
+    // Errors are ignored: standard error may be a file on a full disk.
     let _lost = writeln!(io::stderr(), "{priority}sendoff: {sentence}");
 }
 
-/// Whether a stream leads to systemd's journal. `JOURNAL_STREAM` says so, too, but only the supervisor looks at the environment.
+/// True if a stream leads to systemd's journal. `JOURNAL_STREAM` tells the same, but only the
+/// supervisor reads the environment.
 fn goes_to_journal(stream: impl AsFd) -> bool {
     let Ok(Some(peer)) = rustix::net::getpeername(stream) else { return false };
     SocketAddrUnix::try_from(peer).is_ok_and(|peer| peer.path_bytes() == Some(JOURNAL))
 }
 
-/// Where the journal takes the lines of services.
+/// The socket on which the journal receives the output of services.
 const JOURNAL: &[u8] = b"/run/systemd/journal/stdout";
 
-/// A line with its priority in front, as the journal takes it (sd-daemon(3)).
+/// A log line with its priority in front, as the journal expects it (sd-daemon(3)).
 struct Prioritised<F>(F);
 
 impl<S, N, F> FormatEvent<S, N> for Prioritised<F>
@@ -91,7 +94,7 @@ where
     }
 }
 
-/// The level as syslog(3) numbers it.
+/// The number of a level in syslog(3).
 fn priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,

@@ -1,4 +1,4 @@
-//! What a configuration asks of this machine.
+//! The requirements of a configuration on this machine.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,12 +17,12 @@ use crate::account;
 #[derive(Debug)]
 pub(crate) struct ThisMachine;
 
-/// Bytes of a file: a configuration of thousands of sites has one or two million.
+/// Maximum size of a file in bytes: a configuration of thousands of sites has one or two million.
 const LONGEST_FILE: u64 = 64 << 20;
 
 impl Machine for ThisMachine {
     fn read(&self, path: &Path) -> io::Result<String> {
-        // Opening a pipe would wait for its writer.
+        // Opening a pipe would block until there is a writer.
         if !path.metadata()?.is_file() {
             return Err(io::Error::other("not a regular file"));
         }
@@ -125,7 +125,8 @@ impl Machine for ThisMachine {
     }
 }
 
-/// The server's folder: beneath `of_root` for root, else in the folder that the variable `name` says, or beneath the user's home.
+/// The server's folder: below `of_root` for root; for others, in the folder that the variable
+/// `name` contains, or below the user's home.
 fn own_folder(of_root: &str, name: &str, in_home: &str) -> PathBuf {
     if rustix::process::geteuid().is_root() {
         return Path::new(of_root).join("sendoff");

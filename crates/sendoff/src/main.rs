@@ -40,7 +40,7 @@ use source::Source;
 
 fn main() -> ExitCode {
     let options = Options::try_parse().unwrap_or_else(|error| refusal::refuse(&error));
-    // It is only refused for signals that do not exist.
+    // The call fails only for signals that do not exist.
     let _ = sendoff_sys::process::survive_large_files();
     let result = match options.command {
         Command::Serve(serve) if serve.print_config => check::print_config(&serve),

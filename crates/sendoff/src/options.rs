@@ -20,38 +20,41 @@ use sendoff_settings::{Scope, Word};
 pub(crate) struct Options {
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// The server whose listeners `serve` or `run` takes over; `upgrade` starts it so (inherited descriptor).
+    /// Socket to the server whose listeners `serve` or `run` takes over; `upgrade` sets it
+    /// (inherited descriptor).
     #[arg(long, value_name = "N", hide = true, global = true)]
     pub(crate) take_over_fd: Option<RawFd>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve a folder: static files and PHP. Needs no configuration.
+    /// Serve a folder: static files and PHP. No configuration is needed.
     Serve(Box<Serve>),
     /// Serve the sites of a configuration file.
     Run(Run),
-    /// Check a configuration file: what is wrong with it, and where.
+    /// Check a configuration file: report every error and its place.
     Check(Check),
-    /// Show how a running server on this machine answers a request: where each piece of the response comes from, how it
-    /// leaves, and why it was copied. The request is made for real.
+    /// Show how a running server on this machine answers a request: where each piece of the
+    /// response comes from, how it is sent, and why it was copied. The server really carries out
+    /// the request.
     Explain(Explain),
-    /// Show what a running server does.
+    /// Show the state of a running server.
     Status(StatusOf),
-    /// Remove pages from the page cache of a running server: one page, all pages below an address, or all. A page that an application
-    /// is still making at that moment does not get into the cache.
+    /// Remove pages from the page cache of a running server: one page, all pages below an address,
+    /// or all. A page that an application is generating at that moment is not stored.
     Purge(Purge),
-    /// Have a running server read its configuration again, as by SIGHUP. The command ends when the new configuration is in
-    /// use; if the configuration has an error, nothing changes.
+    /// Make a running server read its configuration again, like SIGHUP. The command returns when
+    /// the new configuration is in use; if the configuration has an error, nothing changes.
     Reload(Control),
-    /// Have a running server open its logs again after they were renamed, as by SIGUSR1.
+    /// Make a running server open its logs again after they were renamed, like SIGUSR1.
     Reopen(Control),
-    /// Replace a running server by the program file that is installed now, at the path that the server was started from. The new server
-    /// takes over the listeners; the old one finishes its open responses and ends. If the new server does not become ready, nothing changes.
+    /// Replace a running server by the program file that is installed now, at the path that the
+    /// server was started from. The new server takes over the listeners; the old one finishes its
+    /// open responses and ends. If the new server does not become ready, nothing changes.
     Upgrade(Control),
-    /// End a running server, as by SIGTERM: open responses may finish.
+    /// End a running server, like SIGTERM: open responses may finish.
     Stop(Stop),
-    /// Write the manual pages and the completions of shells, for packages.
+    /// Write the manual pages and the shell completions, for packages.
     #[command(hide = true)]
     Generate(Generate),
     /// The process that speaks HTTP; `serve` starts it.
@@ -65,13 +68,13 @@ pub(crate) enum Command {
     Program(OfProgram),
 }
 
-/// Where the configuration file is if the command line names none.
+/// The configuration file, unless the command line names another one.
 const CONFIG: &str = "/etc/sendoff/sendoff.toml";
 
-/// Which configuration file is meant.
+/// The options that name the configuration file.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ConfigFile {
-    /// The configuration file (docs/config.md), as for `--config`.
+    /// The configuration file (docs/config.md), same as `--config`.
     #[arg(value_name = "FILE", conflicts_with = "config")]
     file: Option<PathBuf>,
     /// The configuration file (docs/config.md).
@@ -80,7 +83,7 @@ pub(crate) struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// The file, however it was named.
+    /// The path of the file, from the argument or from the option.
     pub(crate) fn path(&self) -> &Path {
         self.file.as_deref().unwrap_or(&self.config)
     }
@@ -96,34 +99,35 @@ pub(crate) struct Run {
 pub(crate) struct Check {
     #[command(flatten)]
     pub(crate) file: ConfigFile,
-    /// Print the configuration as one file: what it includes, and the rules of its applications, in their places.
+    /// Print the configuration as one file: included files and the rules of applications are
+    /// inserted in their places.
     #[arg(long, conflicts_with = "schema")]
     pub(crate) print: bool,
-    /// Print the JSON schema of configuration files, for editors, and check nothing.
+    /// Print the JSON schema of configuration files, for editors; check nothing.
     #[arg(long)]
     pub(crate) schema: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Explain {
-    /// What to ask for; the port says which server. It must have been started by the same user.
+    /// URL to request; its port selects the server, which the same user must have started.
     #[arg(value_name = "URL")]
     pub(crate) url: String,
-    /// Field to add to the request, as `Cookie: a=b`. May be repeated.
+    /// Field to add to the request, such as `Cookie: a=b`. May be repeated.
     #[arg(long, short = 'H', value_name = "NAME: VALUE")]
     pub(crate) header: Vec<String>,
 }
 
-/// Which server a command is for. It must have been started by the same user.
+/// The options that select a server. The same user must have started it.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Control {
-    /// The server that listens there, by address or port [default: the only one that runs].
+    /// Select the server that listens on this address or port [default: the only running server].
     #[arg(long, value_name = "ADDR|PORT")]
     pub(crate) listen: Option<String>,
-    /// The server that was started with this configuration file.
+    /// Select the server that was started with this configuration file.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// The server's control socket.
+    /// Control socket of the server.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["listen", "config"])]
     pub(crate) socket: Option<PathBuf>,
 }
@@ -135,7 +139,7 @@ pub(crate) struct StatusOf {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print it every second, until interrupted.
+    /// Print the state every second, until interrupted.
     #[arg(long, conflicts_with = "json")]
     pub(crate) watch: bool,
 }
@@ -144,11 +148,12 @@ pub(crate) struct StatusOf {
 pub(crate) struct Purge {
     #[command(flatten)]
     pub(crate) control: Control,
-    /// The address of the page, as `https://example.org/blog/`; with `*` at its end, the beginning of addresses. Pages of http and of
-    /// https are meant, at all ports. If several servers run, its port says which.
+    /// Address of the page, such as `https://example.org/blog/`; with `*` at its end, all addresses
+    /// that begin so. The command covers http and https, and all ports. If several servers run, the
+    /// port of the URL selects one.
     #[arg(value_name = "URL", required_unless_present = "all", conflicts_with = "all")]
     pub(crate) url: Option<String>,
-    /// Forget all pages.
+    /// Remove all pages.
     #[arg(long)]
     pub(crate) all: bool,
     /// Print JSON.
@@ -158,7 +163,7 @@ pub(crate) struct Purge {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Generate {
-    /// The folder to write to; it is made.
+    /// Folder to write to; it is created if it is missing.
     #[arg(value_name = "FOLDER")]
     pub(crate) folder: PathBuf,
 }
@@ -167,101 +172,110 @@ pub(crate) struct Generate {
 pub(crate) struct Stop {
     #[command(flatten)]
     pub(crate) control: Control,
-    /// Cut open responses, as SIGINT does.
+    /// Cut off open responses, like SIGINT.
     #[arg(long)]
     pub(crate) now: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Serve {
-    /// The site.
+    /// Folder of the site.
     #[arg(default_value = ".")]
     pub(crate) root: PathBuf,
-    /// Address to listen on: `8080` for every address of the machine, `localhost:8080`, `[::1]:80`, or `unix:/PATH`, behind which may
-    /// stand mode=0660, owner=NAME and group=NAME. Port 0 picks a free port. May be repeated.
+    /// Address to listen on: `8080` for every address of the machine, `localhost:8080`, `[::1]:80`,
+    /// or `unix:/PATH`, optionally followed by mode=0660, owner=NAME and group=NAME. Port 0 picks a
+    /// free port. May be repeated.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = word::<Listen>)]
     pub(crate) listen: Vec<Listen>,
-    /// Serve by TLS, too: with --tls-cert and --tls-key, or with a certificate that the server makes once, signs itself and keeps.
+    /// Also serve by TLS: with --tls-cert and --tls-key, or with a self-signed certificate that the
+    /// server makes once and keeps.
     #[arg(long)]
     pub(crate) tls: bool,
-    /// Address to serve by TLS at, as for --listen [default with --tls: 127.0.0.1:8443]. May be repeated.
+    /// Address to serve by TLS at, as for --listen [default with --tls: 127.0.0.1:8443]. May be
+    /// repeated.
     #[arg(long, value_name = "ADDR", value_parser = word::<Listen>)]
     pub(crate) tls_listen: Vec<Listen>,
-    /// Certificate in PEM, followed by those of its issuers (fullchain.pem).
+    /// Certificate in PEM, followed by its issuers' certificates (fullchain.pem).
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// The certificate's private key in PEM.
+    /// Private key of the certificate in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
     /// Each connection begins with a PROXY protocol header, version 1 or 2, which names the client.
     #[arg(long)]
     pub(crate) proxy_protocol: bool,
-    /// Event loops that speak HTTP [default: one per core]
+    /// Number of event loops that speak HTTP [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(MAX_THREADS)))]
     pub(crate) threads: Option<u8>,
-    /// PHP workers: requests that scripts work on at the same time. `auto`: as many as requests need that would wait
-    /// otherwise, while there is memory and the processors have time.
+    /// Number of PHP workers, and so of requests that scripts process at the same time. `auto`: the
+    /// server starts a worker for each request that would have to wait, while memory and processor
+    /// time are available.
     #[arg(long, value_name = "N|auto", default_value = "auto")]
     pub(crate) workers: WorkerCount,
-    /// Time after which `--workers auto` ends workers that had no request.
+    /// Idle time after which `--workers auto` ends a worker.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = positive_time)]
     pub(crate) worker_idle_timeout: Duration,
-    /// User to run as, if started by root [default: the owner of ROOT; www-data if that is root]
+    /// User to run as, if started by root [default: the owner of ROOT, or www-data if root owns it]
     #[arg(long, value_name = "USER")]
     pub(crate) user: Option<String>,
-    /// PHP setting on top of php.ini, as `memory_limit=256M`. May be repeated.
+    /// PHP setting that overrides php.ini, such as `memory_limit=256M`. May be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) php_ini: Vec<String>,
-    /// PHP script that boots the application once in each worker, and takes its requests by sendoff_handle_request(), as
-    /// public/index.php of Symfony. Other scripts run as usual.
+    /// PHP script that boots the application once in each worker and receives its requests through
+    /// sendoff_handle_request(), such as public/index.php of Symfony. Other scripts run as usual.
     #[arg(long, value_name = "FILE")]
     pub(crate) php_worker: Option<PathBuf>,
-    /// With --php-worker, boot the workers again when a source file of the application changes: below the folder that has its
-    /// composer.json, or that of FILE. For developers.
+    /// With --php-worker: boot the workers again when a source file of the application changes, in
+    /// the folder with its composer.json or else in the folder of FILE. For developers.
     #[arg(long, requires = "php_worker")]
     pub(crate) watch: bool,
-    /// Requests after which a worker is replaced; 0: never.
+    /// Number of requests after which a worker is replaced; 0: never.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) max_requests: u64,
-    /// Time for which a script may send nothing; 0: for ever. Then it counts as stuck: its client gets a 504, its PHP
-    /// backtrace is logged and its worker is replaced. Without a limit a few scripts that wait for what never comes
-    /// would keep all workers for good. Scripts that do send something may take any time (php-fpm's
-    /// request_terminate_timeout ends them, too), and so may what follows fastcgi_finish_request().
+    /// Time for which a script may send nothing; 0: no limit. After that time the script counts as
+    /// stuck: its client gets a 504, its PHP backtrace is logged and its worker is replaced.
+    /// Without a limit a few scripts that wait forever would occupy all workers. A script that
+    /// keeps sending may run for any time (unlike with php-fpm's request_terminate_timeout), and so
+    /// may the code after fastcgi_finish_request().
     #[arg(long, value_name = "TIME", default_value = "300s", value_parser = time)]
     pub(crate) request_timeout: Duration,
-    /// Time from SIGTERM until the server has ended: open responses may finish, then connections and scripts are cut.
-    /// A second signal ends it at once.
+    /// Time from SIGTERM until the server has ended: open responses may finish, then connections
+    /// and scripts are cut off. A second signal ends the server at once.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
     pub(crate) shutdown_timeout: Duration,
-    /// How responses leave the workers: files by themselves, generated bytes in shared memory, written to the client by the
-    /// worker, or everything copied through the link.
+    /// Transport of responses from the workers to the client.
     #[arg(long, value_name = "MODE", value_enum, default_value_t = Delivery::Auto)]
     pub(crate) delivery: Delivery,
-    /// What keeps a file as the script read it until it is sent: a lease on the file, or a copy.
+    /// Protection of a file's contents from the moment at which the script reads it until it is
+    /// sent: a lease on the file, or a copy.
     #[arg(long, value_enum, default_value_t = Snapshot::Lease)]
     pub(crate) snapshot: Snapshot,
-    /// FastCGI application that answers instead of the workers: `.php=unix:/run/php/php8.2-fpm.sock` for all such files,
-    /// `/app=tcp:127.0.0.1:9000` for everything beneath a path. May be repeated.
+    /// FastCGI application that answers instead of the workers:
+    /// `.php=unix:/run/php/php8.2-fpm.sock` for all files with this ending,
+    /// `/app=tcp:127.0.0.1:9000` for all paths below a prefix. May be repeated.
     #[arg(long, value_name = "MATCH=ADDRESS")]
     pub(crate) fastcgi: Vec<Attachment>,
-    /// Time for which a FastCGI application may be silent while it has a request.
+    /// Time for which a FastCGI application may send nothing while it has a request.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = positive_time)]
     pub(crate) fastcgi_timeout: Duration,
     /// Folder outside ROOT whose files applications may name in X-Sendfile. May be repeated.
     #[arg(long, value_name = "DIR")]
     pub(crate) sendfile_from: Vec<PathBuf>,
-    /// What URIs that begin with PREFIX mean in X-Accel-Redirect [default: files beneath ROOT]. May be repeated.
+    /// Folder that X-Accel-Redirect refers to by URIs that begin with PREFIX [default: files below
+    /// ROOT]. May be repeated.
     #[arg(long, value_name = "/PREFIX=DIR")]
     pub(crate) accel: Vec<Accel>,
     #[arg(long, value_name = "NAME", value_parser = word::<App>, help = about_app())]
     pub(crate) app: Option<App>,
-    /// Proxy whose word about the client is taken (X-Forwarded-For and the like), as a network. May be repeated.
+    /// Network of proxies that are trusted to name the client (X-Forwarded-For and the like). May
+    /// be repeated.
     #[arg(long, value_name = "CIDR", value_parser = word::<Client>)]
     pub(crate) trust_proxy: Vec<Client>,
-    /// Every process that connects to a UNIX socket is a proxy whose word about the client is taken.
+    /// Trust every process that connects to a UNIX socket as a proxy that names the client.
     #[arg(long)]
     pub(crate) trust_unix: bool,
-    /// Request field in which trusted proxies name the client. With X-Forwarded-For go -Proto, -Host and -Port.
+    /// Request field in which trusted proxies name the client. X-Forwarded-For includes -Proto,
+    /// -Host and -Port.
     #[arg(
         long,
         value_name = "FIELD",
@@ -270,58 +284,63 @@ pub(crate) struct Serve {
         default_value = "X-Forwarded-For"
     )]
     pub(crate) proxy_field: ProxyField,
-    /// How a line of the access log looks: combined, json, or a text with variables as `$remote_addr "$request" $status`.
+    /// Format of a line in the access log: combined, json, or a text with variables such as
+    /// `$remote_addr "$request" $status`.
     #[arg(long, value_name = "FORMAT", default_value = "combined", value_parser = word::<LineFormat>)]
     pub(crate) access_log_format: LineFormat,
-    /// Give each request an id: REQUEST_ID for scripts, $request_id in the access log, and in log lines about the request. A
-    /// trusted proxy's X-Request-Id is taken.
+    /// Give each request an id: REQUEST_ID for scripts, $request_id in the access log, and in log
+    /// lines about the request. The X-Request-Id of a trusted proxy is used if there is one.
     #[arg(long)]
     pub(crate) request_id: bool,
-    /// Path that is refused, with everything beneath it. May be repeated.
+    /// Path to refuse, with everything below it. May be repeated.
     #[arg(long, value_name = "PATH", value_parser = word::<Prefix>)]
     pub(crate) deny: Vec<Prefix>,
-    /// Folder outside ROOT that stands at a path of the site. May be repeated.
+    /// Folder outside ROOT that is served at a path of the site. May be repeated.
     #[arg(long, value_name = "/PREFIX=DIR", value_parser = pair::<Prefix>)]
     pub(crate) alias: Vec<(Prefix, PathBuf)>,
-    /// Script that may run, or folder with a slash at its end; others are refused then. May be repeated.
+    /// Script that may run, or folder of such scripts if it ends with a slash; all other scripts
+    /// are refused. May be repeated.
     #[arg(long, value_name = "PATH", value_parser = word::<UrlPath>)]
     pub(crate) php_only: Vec<UrlPath>,
-    /// Refuse to run a script if the user of PHP may write to the root, to a folder above it, or to the script itself.
+    /// Refuse to run a script if PHP's user may write to the root, to a folder above it, or to the
+    /// script itself.
     #[arg(long)]
     pub(crate) no_scripts_in_writable_folders: bool,
-    /// Name (`composer.json`) or ending (`*.sql`) that is served although such files are refused usually. May be repeated.
+    /// Name (`composer.json`) or ending (`*.sql`) of files that are served although such files are
+    /// refused by default. May be repeated.
     #[arg(long, value_name = "NAME", value_parser = word::<FileName>)]
     pub(crate) serve: Vec<FileName>,
-    /// Where symbolic links may lead: nowhere outside ROOT (inside), to what belongs to the owner of the link (owner),
-    /// anywhere (any).
+    /// Permitted targets of symbolic links: only inside ROOT (inside), files that belong to the
+    /// owner of the link (owner), or any file (any).
     #[arg(long, value_name = "WHERE", default_value = "owner", value_parser = word::<Symlinks>)]
     pub(crate) symlinks: Symlinks,
-    /// Name of the file that stands for its folder [default: index.php, index.html]. May be repeated.
+    /// Name of the index file of a folder [default: index.php, index.html]. May be repeated.
     #[arg(long, value_name = "NAME", value_parser = word::<FileName>)]
     pub(crate) index: Vec<FileName>,
-    /// Script for paths that lead nowhere: `off`, `nearest` (the nearest index.php above the path), `/SCRIPT`, or
-    /// `/FOLDER=/SCRIPT` [default: /index.php]. May be repeated with folders.
+    /// Script for paths without a file: `off`, `nearest` (the nearest index.php above the path),
+    /// `/SCRIPT`, or `/FOLDER=/SCRIPT` [default: /index.php]. May be repeated with folders.
     #[arg(long, value_name = "SCRIPT")]
     pub(crate) front_controller: Vec<String>,
-    /// Page of the site for an error status, as `404=/404.html`. May be repeated.
+    /// Page of the site for an error status, such as `404=/404.html`. May be repeated.
     #[arg(long, value_name = "STATUS=PATH", value_parser = words::<Status, UrlPath>)]
     pub(crate) error_page: Vec<(Status, UrlPath)>,
-    /// Media type of an ending, as `mjs=text/javascript`. May be repeated.
+    /// Media type of a file name ending, such as `mjs=text/javascript`. May be repeated.
     #[arg(long, value_name = "EXT=TYPE", value_parser = words::<Ending, MimeType>)]
     pub(crate) media_type: Vec<(Ending, MimeType)>,
-    /// Parameter for scripts, as `APP_ENV=production`. May be repeated.
+    /// Parameter for scripts, such as `APP_ENV=production`. May be repeated.
     #[arg(long, value_name = "NAME=TEXT", value_parser = words::<ParamName, Template>)]
     pub(crate) param: Vec<(ParamName, Template)>,
-    /// Path that asks for a name and a password, and the file with them (htpasswd). May be repeated.
+    /// Path that requires a name and a password, and the file that contains them (htpasswd). May be
+    /// repeated.
     #[arg(long, value_name = "/PREFIX=FILE", value_parser = pair::<Prefix>)]
     pub(crate) auth: Vec<(Prefix, PathBuf)>,
-    /// While this file exists, every request is answered with 503.
+    /// Answer every request with 503 while this file exists.
     #[arg(long, value_name = "FILE")]
     pub(crate) maintenance: Option<PathBuf>,
-    /// What scripts see as SERVER_SOFTWARE.
+    /// Value of SERVER_SOFTWARE for scripts.
     #[arg(long, value_name = "TEXT", value_parser = word::<Free>)]
     pub(crate) server_software: Option<Free>,
-    /// Let .htaccess files say everything, as in Apache [default: obey them where one lies]
+    /// Allow .htaccess files every directive, as in Apache [default: obey them where one lies]
     #[arg(long, overrides_with = "no_htaccess")]
     pub(crate) htaccess: bool,
     /// Do not obey .htaccess files.
@@ -330,39 +349,39 @@ pub(crate) struct Serve {
     /// Compress responses for clients that accept it.
     #[arg(long)]
     pub(crate) compress: bool,
-    /// Print the configuration file that stands for this command line, and serve nothing.
+    /// Print the configuration file that is equivalent to this command line, and serve nothing.
     #[arg(long)]
     pub(crate) print_config: bool,
-    /// Where the access log goes; `-` is standard output [default: nowhere]
+    /// File of the access log; `-` is standard output [default: no access log]
     #[arg(long, value_name = "PATH|-")]
     pub(crate) access_log: Option<PathBuf>,
     /// Folder outside ROOT that symbolic links may lead to. May be repeated.
     #[arg(long, value_name = "DIR")]
     pub(crate) follow_symlinks_into: Vec<PathBuf>,
-    /// Largest request body: bytes, or with a unit as in 64K, 100M, 1G.
+    /// Maximum size of a request body: bytes, or with a unit as in 64K, 100M, 1G.
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size)]
     pub(crate) max_body: u64,
-    /// Time a request head may take.
+    /// Time within which a client must send a request head.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = positive_time)]
     pub(crate) head_timeout: Duration,
     /// Time for which a client may pause within a request body.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = positive_time)]
     pub(crate) body_timeout: Duration,
-    /// Time for which a connection may wait for a request.
+    /// Time for which a connection may be idle between requests.
     #[arg(long, value_name = "TIME", default_value = "75s", value_parser = positive_time)]
     pub(crate) idle_timeout: Duration,
-    /// Time for which a client may take nothing of its response.
+    /// Time for which a client may accept no byte of its response.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = positive_time)]
     pub(crate) send_timeout: Duration,
 }
 
-/// What `--app` is for, with all applications that there are rules of.
+/// Help for `--app`, with all applications that have rules.
 fn about_app() -> String {
     let (last, others) = App::CHOICES.split_last().expect("there are applications");
     format!("Application whose vendor's rules apply: {} or {last}", others.join(", "))
 }
 
-/// A value that is written as in a file.
+/// A value in the syntax of a configuration file.
 fn word<T: Word>(text: &str) -> Result<T, String> {
     let folder = std::env::current_dir().map_err(|error| error.to_string())?;
     T::parse(text, &Scope { folder: &folder }).map_err(|wrong| match wrong.help {
@@ -371,7 +390,7 @@ fn word<T: Word>(text: &str) -> Result<T, String> {
     })
 }
 
-/// A value and a path of a file, with `=` between them.
+/// A value and a path, separated by `=`.
 fn pair<T: Word>(text: &str) -> Result<(T, PathBuf), String> {
     let (name, path) = text.split_once('=').ok_or("expected two values with = between them")?;
     match path {
@@ -380,13 +399,13 @@ fn pair<T: Word>(text: &str) -> Result<(T, PathBuf), String> {
     }
 }
 
-/// Two values with `=` between them.
+/// Two values, separated by `=`.
 fn words<A: Word, B: Word>(text: &str) -> Result<(A, B), String> {
     let (a, b) = text.split_once('=').ok_or("expected two values with = between them")?;
     Ok((word(a)?, word(b)?))
 }
 
-/// How many PHP workers there are.
+/// Number of PHP workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WorkerCount {
     Fixed(u16),
@@ -405,7 +424,7 @@ impl FromStr for WorkerCount {
     }
 }
 
-/// Descriptors that the supervisor leaves to the front.
+/// Descriptors that the front inherits from the supervisor.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Inherited {
     /// The configuration.
@@ -417,21 +436,21 @@ pub(crate) struct Inherited {
     /// Listeners: a list for each event loop, loops separated by `;`.
     #[arg(long)]
     pub(crate) listeners: String,
-    /// The sockets on which workers arrive, one for each pool, separated by `,`.
+    /// The sockets on which the front receives workers, one for each pool, separated by `,`.
     #[arg(long)]
     pub(crate) pool_fds: String,
-    /// Where the front says that it is ready.
+    /// The pipe on which the front reports that it is ready.
     #[arg(long)]
     pub(crate) ready_fd: RawFd,
-    /// Where the supervisor gives orders.
+    /// The socket for the supervisor's orders.
     #[arg(long)]
     pub(crate) orders_fd: RawFd,
-    /// Holds the secret of `sendoff explain`.
+    /// The file with the secret of `sendoff explain`.
     #[arg(long)]
     pub(crate) explain_fd: Option<RawFd>,
 }
 
-/// Descriptors that the supervisor leaves to the process that obtains certificates.
+/// Descriptors that the process that obtains certificates inherits from the supervisor.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct OfAcme {
     /// The configuration.
@@ -442,7 +461,7 @@ pub(crate) struct OfAcme {
     pub(crate) supervisor_fd: RawFd,
 }
 
-/// What the supervisor leaves to the master of a program.
+/// Descriptors that the master of a program inherits from the supervisor.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct OfProgram {
     /// The number of the pool in the configuration.
@@ -454,10 +473,10 @@ pub(crate) struct OfProgram {
     /// The socket to the front.
     #[arg(long)]
     pub(crate) pool_fd: RawFd,
-    /// Where processes accept connections.
+    /// The socket on which processes accept connections.
     #[arg(long)]
     pub(crate) listener_fd: RawFd,
-    /// The inode of that socket.
+    /// The inode of that socket (`O_PATH`).
     #[arg(long)]
     pub(crate) inode_fd: RawFd,
     /// The folder of the pool's control group, if it has one.
@@ -467,13 +486,13 @@ pub(crate) struct OfProgram {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Delivery {
-    /// Whatever is cheapest.
+    /// The cheapest way for each response.
     Auto,
-    /// As auto, and workers write every large response to the client themselves.
+    /// Same as auto, but workers write every large response to the client themselves.
     Direct,
-    /// Files are handed over, other bytes pass through the link.
+    /// Files are handed over; other bytes pass through the link.
     File,
-    /// Files are handed over, other bytes lie in memory shared with the workers.
+    /// Files are handed over; other bytes are in memory shared with the workers.
     Region,
     /// Every byte passes through the link.
     Relay,

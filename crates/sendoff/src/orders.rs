@@ -1,6 +1,6 @@
-//! How the supervisor reaches the running front: over a socket that keeps the boundaries of messages (`SOCK_SEQPACKET`). Each front
-//! gets a socket of its own at its start, so that no front reads what was meant for the previous one. Messages are JSON;
-//! descriptors travel with them (`SCM_RIGHTS`).
+//! Orders of the supervisor to the running front, over a socket that keeps the boundaries of
+//! messages (`SOCK_SEQPACKET`). Each front gets a new socket at its start, so that it never reads
+//! messages for its predecessor. Messages are JSON; descriptors travel with them (`SCM_RIGHTS`).
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -26,34 +26,38 @@ use tokio::time::timeout;
 
 use crate::signals::{Asked, Signals};
 
-/// The largest message, in bytes.
+/// Maximum size of a message in bytes.
 const MAX_MESSAGE: usize = 64 * 1024;
 
-/// What the supervisor tells the front.
+/// Messages of the supervisor to the front.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToFront {
-    /// Logs have been opened again; their descriptors come along.
+    /// The log files were reopened; their descriptors come along.
     ReopenLogs(Vec<LogTarget>),
-    /// Descriptors for the message that follows: there are more than fit one.
+    /// Descriptors for the next message, which has more than fit into one.
     Descriptors,
-    /// The server is about to end: say so to load balancers.
+    /// The server will end soon: tell load balancers.
     Leave,
-    /// Say what you do. The answer, a JSON value, goes to the pipe that comes along.
+    /// Report the status. The answer, a JSON value, goes to the pipe that comes along.
     Status,
-    /// Forget kept pages. The answer, their number, goes to the pipe that comes along.
+    /// Remove kept pages from the cache. The answer, their number, goes to the pipe that comes
+    /// along.
     Purge(Purge),
-    /// Answer these challenges of authorities and no others. A pipe for the answer comes along, a `Result<(), String>`.
+    /// Answer these challenges of certificate authorities and no others. A pipe for the answer, a
+    /// `Result<(), String>`, comes along.
     Challenges(Vec<Challenge>),
-    /// Use other certificates. A pipe for the answer comes along, a `Result<(), String>`, and the credentials of sites.
+    /// Use new certificates. A pipe for the answer, a `Result<(), String>`, and the credentials of
+    /// the sites come along.
     Certificates,
-    /// Serve by another configuration. A pipe for the answer comes along, a `Result<(), String>`, the configuration, and the
-    /// credentials of its sites; then the front's end of each new pool's socket; then the file of each new log; then the sockets of each new listener, one for each
-    /// event loop.
+    /// Serve by another configuration. These descriptors come along: a pipe for the answer, a
+    /// `Result<(), String>`; the configuration; the credentials of its sites; the front's end of
+    /// each new pool's socket; the file of each new log; the sockets of each new listener, one for
+    /// each event loop.
     Reload(Kept),
 }
 
-/// What stays at a reload. For each pool, log target and listener: the number of the same in the current configuration; `None`: it
-/// is new.
+/// The items that a reload keeps: for each pool, log target and listener of the new configuration,
+/// the number of the same item in the current configuration; `None` if the item is new.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Kept {
     pub(crate) pools: Vec<Option<usize>>,
@@ -61,30 +65,30 @@ pub(crate) struct Kept {
     pub(crate) listeners: Vec<Option<usize>>,
 }
 
-/// Descriptors that go with one message; the kernel takes 253.
+/// Maximum number of descriptors with one message; the kernel permits 253 (`SCM_MAX_FD`).
 const MOST_DESCRIPTORS: usize = 200;
 
-/// The most that an answer to an order may be long, in bytes.
+/// Maximum length of an answer to an order, in bytes.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// The answer to an order, which is on its way through a pipe.
+/// The answer to an order, which arrives through a pipe.
 #[derive(Debug)]
 pub(crate) struct Reply(pipe::Receiver);
 
 impl Reply {
-    /// The reply, and the end of the pipe that goes along with the order.
+    /// The reply, and the end of the pipe to send with the order.
     ///
     /// # Errors
-    /// No descriptor can be had.
+    /// The system has no descriptor left.
     pub(crate) fn new() -> io::Result<(Self, OwnedFd)> {
         let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         Ok((Self(pipe::Receiver::from_owned_fd(reader)?), writer))
     }
 
-    /// Waits for the whole answer, at most for `limit`.
+    /// Waits at most `limit` for the whole answer.
     ///
     /// # Errors
-    /// The front ends, or does not answer in time.
+    /// The front has ended, or it did not answer in time.
     pub(crate) async fn receive<A: for<'a> Deserialize<'a>>(
         self,
         limit: Duration,
@@ -96,19 +100,19 @@ impl Reply {
     }
 }
 
-/// Where the front puts its answer to an order; it is written to the pipe then.
+/// A channel for the front's answer to an order. A task writes the answer to the pipe.
 fn reply_to<A: Serialize + 'static>(pipe: OwnedFd) -> oneshot::Sender<A> {
     let (sender, answered) = oneshot::channel();
     tokio::task::spawn_local(async move {
         if let Ok(value) = answered.await {
-            // The supervisor may have given up.
+            // An error means that the supervisor has given up waiting.
             let _ = answer(pipe, value).await;
         }
     });
     sender
 }
 
-/// The configuration that came along with the order to serve by it.
+/// Builds the new configuration from an order to reload and its descriptors.
 fn reload(
     Kept { pools, logs, listeners }: Kept,
     mut descriptors: VecDeque<OwnedFd>,
@@ -149,7 +153,7 @@ async fn answer(pipe: OwnedFd, answer: impl Serialize) -> io::Result<()> {
     pipe::Sender::from_owned_fd(pipe)?.write_all(&text).await
 }
 
-/// Both ends: the supervisor's and the front's.
+/// A pair of sockets: the supervisor's end and the front's.
 pub(crate) fn sockets() -> io::Result<(Socket, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -162,16 +166,18 @@ pub(crate) struct Socket(UnixStream);
 
 impl Socket {
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
-        // A packet socket; the type is used to wait for it and for nothing else.
+        // The type is for stream sockets, but this is a packet socket. It only serves to wait for
+        // readiness.
         let socket = std::os::unix::net::UnixStream::from(socket);
         socket.set_nonblocking(true)?;
         Ok(Self(UnixStream::from_std(socket)?))
     }
 
-    /// Sends a message. Never waits: a process that does not read its messages must not stop the other.
+    /// Sends a message. Never blocks: a process that does not read its messages must not stall the
+    /// sender.
     ///
     /// # Errors
-    /// `WouldBlock` if the other end is behind with its messages; those of `sendmsg(2)`.
+    /// `WouldBlock` if the receiver is behind with its messages, or an error of `sendmsg(2)`.
     pub(crate) fn send(&self, message: &ToFront, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut parts = descriptors.chunks(MOST_DESCRIPTORS);
         let last = parts.next_back().unwrap_or_default();
@@ -179,10 +185,10 @@ impl Socket {
         self.send_one(message, last)
     }
 
-    /// As [`send`](Self::send), for any message whose descriptors are few.
+    /// Like [`send`](Self::send), for any message with at most [`MOST_DESCRIPTORS`] descriptors.
     ///
     /// # Errors
-    /// As there; or the message is too long.
+    /// Like [`send`](Self::send); also if the message is too long.
     pub(crate) fn send_one(
         &self,
         message: &impl Serialize,
@@ -203,10 +209,10 @@ impl Socket {
         Ok(())
     }
 
-    /// As [`send_one`](Self::send_one), but waits until the other end has room for it.
+    /// Like [`send_one`](Self::send_one), but waits until the receiver has room for the message.
     ///
     /// # Errors
-    /// As there.
+    /// Like [`send_one`](Self::send_one), except `WouldBlock`.
     pub(crate) async fn send_when_possible(
         &self,
         message: &impl Serialize,
@@ -216,7 +222,8 @@ impl Socket {
         self.0.async_io(Interest::WRITABLE, send).await
     }
 
-    /// The next message, with its descriptors; `None` when the other end is closed. A call that is dropped loses none.
+    /// The next message with its descriptors; `None` when the other end is closed. Cancel safe: no
+    /// message is lost.
     pub(crate) async fn receive<M: for<'m> Deserialize<'m>>(
         &self,
     ) -> io::Result<Option<(M, VecDeque<OwnedFd>)>> {
@@ -232,21 +239,21 @@ impl Socket {
     }
 }
 
-/// The orders of a front: what its supervisor says, and signals.
+/// The orders that reach a front: messages of its supervisor, and signals.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// `None`: the supervisor has closed its end.
+    /// `None` once the supervisor has closed its end.
     socket: Option<Socket>,
-    /// Descriptors for the next message.
+    /// Descriptors that arrived early, for the next message.
     descriptors: VecDeque<OwnedFd>,
     signals: Signals,
 }
 
 impl Inbox {
-    /// To be called inside an event loop.
+    /// Must be called inside an event loop.
     ///
     /// # Errors
-    /// The system has no descriptor for it.
+    /// The system refuses to watch the socket or the signals.
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
         let socket = Some(Socket::new(socket)?);
         Ok(Self { socket, descriptors: VecDeque::new(), signals: Signals::new()? })
@@ -272,7 +279,8 @@ impl Orders for Inbox {
     }
 }
 
-/// The next order of the supervisor. Waits for ever once there is none. `early`: descriptors that came before their message.
+/// The next order of the supervisor. Waits forever once the socket is closed. `early`: descriptors
+/// that arrived before their message.
 async fn order_from(inbox: &mut Option<Socket>, early: &mut VecDeque<OwnedFd>) -> Order {
     while let Some(socket) = inbox {
         match socket.receive().await {
@@ -310,7 +318,7 @@ async fn order_from(inbox: &mut Option<Socket>, early: &mut VecDeque<OwnedFd>) -
                     ToFront::Purge(purge) => Order::Purge(purge, reply_to(descriptor)),
                 };
             }
-            // The end of the supervisor is noticed by the pool socket, and by a signal.
+            // The end of the supervisor is detected by the pool socket and by a signal, not here.
             Ok(None) => *inbox = None,
             Err(error) => {
                 tracing::error!(%error, "what the supervisor says cannot be read");

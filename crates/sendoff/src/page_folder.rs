@@ -1,6 +1,7 @@
-//! The folder of kept pages (`page_cache`). Scripts must not write there: what it holds is sent to clients. Started by root, the server
-//! gives the folder to the group that the front alone has. Files in it belong to the user whose files the front serves, who may run
-//! scripts, too, but cannot enter the folder.
+//! The folder of kept pages (`page_cache`). Scripts must not be able to write there, because the
+//! server sends its contents to clients. If root has started the server, the folder belongs to a
+//! group that only the front has. Files in the folder belong to the user whose files the front
+//! serves. Scripts may run as the same user, but cannot enter the folder.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -11,7 +12,8 @@ use sendoff_config::{Account, Config};
 
 use crate::account;
 
-/// Makes the folder if pages are to be kept. Without it the server serves all the same, so an error is only logged.
+/// Makes the folder if the configuration keeps pages. The server also works without it, so an error
+/// is only logged.
 pub(crate) fn prepare(config: &Config) {
     if !config.keeps_pages() {
         return;

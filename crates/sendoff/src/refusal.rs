@@ -1,4 +1,4 @@
-//! What a command line that is not understood costs: one sentence that says what is wrong with it, and what to write instead.
+//! Errors in the command line: one sentence with the error and a correction.
 
 use std::error::Error as _;
 
@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::options::Options;
 
-/// What other servers and tools call options, and what they are here.
+/// Options of other servers and tools, and the equivalents here.
 const OPTIONS: [(&str, &str); 15] = [
     ("--port", "--listen PORT"),
     ("-p", "--listen PORT"),
@@ -26,7 +26,7 @@ const OPTIONS: [(&str, &str); 15] = [
     ("-d", "a service manager such as systemd: sendoff stays in the foreground"),
 ];
 
-/// What other servers and tools call commands, and what they are here.
+/// Commands of other servers and tools, and the equivalents here.
 const COMMANDS: [(&str, &str); 6] = [
     ("start", "sendoff serve FOLDER or sendoff run"),
     ("restart", "sendoff upgrade or sendoff reload"),
@@ -36,14 +36,15 @@ const COMMANDS: [(&str, &str); 6] = [
     ("version", "sendoff --version"),
 ];
 
-/// Ends the program on a command line that is not understood, or that asks for help.
+/// Ends the program because of an invalid command line or a request for help.
 pub(crate) fn refuse(error: &clap::Error) -> ! {
     let Some(sentence) = sentence(error) else { error.exit() };
     crate::log::say(&sentence);
     std::process::exit(error.exit_code())
 }
 
-/// What is wrong with the command line, in one sentence; `None` for help, which the parser writes itself.
+/// One sentence about the error in the command line; `None` for help, which the parser writes
+/// itself.
 pub(crate) fn sentence(error: &clap::Error) -> Option<String> {
     let help = help(error);
     match error.kind() {
@@ -86,7 +87,8 @@ pub(crate) fn sentence(error: &clap::Error) -> Option<String> {
     }
 }
 
-/// The command whose name is the nearest, but for those that the server uses itself.
+/// The command with the most similar name, except hidden commands, which only the server itself
+/// uses.
 fn suggested_command(error: &clap::Error) -> Option<String> {
     let suggested = match error.get(ContextKind::SuggestedSubcommand)? {
         ContextValue::String(name) => std::slice::from_ref(name),
@@ -99,9 +101,9 @@ fn suggested_command(error: &clap::Error) -> Option<String> {
     suggested.iter().find(is_for_people).cloned()
 }
 
-/// What is wrong with the value of an option.
+/// The sentence about an invalid value of an option.
 fn bad_value(error: &clap::Error) -> Option<String> {
-    // "--workers <N|auto>" names the option.
+    // The parser names the option as "--workers <N|auto>".
     let option = text(error, ContextKind::InvalidArg)?;
     let value = text(error, ContextKind::InvalidValue)?;
     let name = option.split(' ').next()?;
@@ -120,7 +122,7 @@ fn known(names: &[(&str, &str)], given: &str) -> Option<String> {
     Some(found.1.to_owned())
 }
 
-/// What to write instead.
+/// The advice after an error.
 fn instead(meant: Option<String>, help: &str) -> String {
     match meant {
         Some(meant) => format!("did you mean {meant}? {help} lists all"),
@@ -128,7 +130,7 @@ fn instead(meant: Option<String>, help: &str) -> String {
     }
 }
 
-/// What shows how the command is used.
+/// The command that prints help on the present command.
 fn help(error: &clap::Error) -> String {
     // "Usage: sendoff serve [OPTIONS] [ROOT]"
     let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();

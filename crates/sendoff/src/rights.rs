@@ -1,4 +1,4 @@
-//! What the processes of the server give up (`docs/security.md`).
+//! Privileges that the processes of the server give up (`docs/security.md`).
 
 use std::io::ErrorKind;
 
@@ -11,19 +11,21 @@ use sendoff_sys::process::{become_user, become_user_with_files_of};
 use crate::account;
 use crate::failure::Failure;
 
-/// Hides this process from others of its user; to be called again after a change of user.
+/// Hides this process from other processes of its user. Must be called again after a change of
+/// user.
 ///
 /// # Errors
-/// The system refuses.
+/// The system refuses it.
 pub(crate) fn hide() -> Result<(), Failure> {
     sendoff_sandbox::hide().map_err(Failure::system("cannot hide from other processes"))
 }
 
-/// Makes this process, which root has started, one of the front's user, with files of the configuration's user. An explicit root stays
-/// root. To be called before there are threads.
+/// Changes this process, started by root, to the front's own user, with access to the files of the
+/// configured user. If the configuration names root, it stays root. Must be called before threads
+/// start.
 ///
 /// # Errors
-/// The system refuses.
+/// The system refuses it.
 pub(crate) fn become_front(config: &Config) -> Result<(), Failure> {
     sendoff_sandbox::forgo_new_privileges()
         .map_err(Failure::system("cannot give up privileges"))?;
@@ -32,7 +34,7 @@ pub(crate) fn become_front(config: &Config) -> Result<(), Failure> {
     let failed = Failure::system(format!("cannot become user {}", files.uid));
     if let Some(own) = account::of_front(config) {
         match become_user_with_files_of(ids(own), ids(files)) {
-            // A container may have fewer users than that.
+            // The user namespace of a container may not have this user.
             Err(error) if error.kind() == ErrorKind::InvalidInput => tracing::warn!(
                 "the front runs as user {}, whom scripts may run as, too: there is no user {} here",
                 files.uid,
@@ -46,11 +48,12 @@ pub(crate) fn become_front(config: &Config) -> Result<(), Failure> {
     hide()
 }
 
-/// Confines the front to what it needs to serve: folders that it may change, system calls. What the kernel lacks is left out;
-/// `sendoff status` says so. To be called last, before there are threads.
+/// Confines the front to the folders that it may change and the system calls that it needs. Rules
+/// that the kernel lacks are left out; `sendoff status` shows that. Must be called last, before
+/// threads start.
 ///
 /// # Errors
-/// The system refuses a rule that it knows.
+/// The system refuses a rule that it supports.
 pub(crate) fn confine_front(config: &Config) -> Result<(), Failure> {
     let temporary = std::env::temp_dir();
     let folders = [temporary.as_path(), &config.front.page_cache.folder];

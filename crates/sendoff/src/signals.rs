@@ -1,4 +1,4 @@
-//! What signals ask for.
+//! Signals and their meaning.
 //!
 //! | signal | supervisor | front |
 //! |---|---|---|
@@ -6,15 +6,16 @@
 //! | INT | cut | cut |
 //! | USR1 | open the logs again | nothing |
 //! | HUP | read the configuration again | nothing |
-//! | USR2 | let another program take the server's place if there is one; else read the configuration again, replace all workers | nothing |
+//! | USR2 | let a new program file take over; else reload, with new workers | nothing |
 //!
-//! The front ignores what is the supervisor's to do, because `pkill -HUP sendoff` reaches both.
+//! The front ignores signals that only concern the supervisor, because `pkill -HUP sendoff` reaches
+//! both.
 
 use std::io;
 
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-/// What a signal asks for.
+/// Requests that signals express.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// End when open responses have been sent.
@@ -27,12 +28,13 @@ pub(crate) enum Asked {
     Reload,
     /// Let another program take the server's place.
     Upgrade,
-    /// [`Upgrade`](Self::Upgrade) if another program lies where this one was found; else read the configuration again, and replace
-    /// the workers of every pool.
+    /// [`Upgrade`](Self::Upgrade) if a different program is now at this program's path; else read
+    /// the configuration again, and replace the workers of every pool.
     Renew,
 }
 
-/// The signals that the server understands. While the value exists, none of them ends the process by itself.
+/// The signals that the server handles. While the value exists, none of them ends the process by
+/// itself.
 #[derive(Debug)]
 pub(crate) struct Signals {
     terminate: Stream,
@@ -44,7 +46,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// To be called inside an event loop.
+    /// Must be called inside an event loop.
     ///
     /// # Errors
     /// The system refuses a handler.
@@ -59,7 +61,8 @@ impl Signals {
         })
     }
 
-    /// What the next signal asks for. If several signals are pending, the signal that ends the server fastest comes first.
+    /// The request of the next signal. If several signals are pending, the signal that ends the
+    /// server fastest comes first.
     pub(crate) async fn next(&mut self) -> Asked {
         tokio::select! {
             biased;

@@ -1,4 +1,4 @@
-//! Where the configuration comes from: a command line, or a file.
+//! The source of the configuration: a command line, or a file.
 
 use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::machine::ThisMachine;
 use crate::options::Serve;
 
-/// Where the configuration comes from. It can be resolved again, and be another one then.
+/// The source of the configuration. Resolving it again may give a different configuration.
 #[derive(Debug)]
 pub(crate) enum Source {
     /// The options of `sendoff serve`.
@@ -22,7 +22,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// The absolute path of the file, if it is one.
+    /// The absolute path of the file; `None` for a command line.
     pub(crate) fn file(&self) -> Option<PathBuf> {
         match self {
             Self::CommandLine(_) => None,
@@ -30,10 +30,10 @@ impl Source {
         }
     }
 
-    /// Resolves the configuration. Also returns what the operator should know although it can be used.
+    /// Resolves the configuration. Also returns warnings for the operator.
     ///
     /// # Errors
-    /// It cannot be used.
+    /// The configuration cannot be used.
     pub(crate) fn resolve(&self) -> Result<(Config, Vec<String>), Failure> {
         let resolved = match self {
             Self::CommandLine(serve) => Resolved::from_options(serve)?,
@@ -47,14 +47,14 @@ impl Source {
     }
 }
 
-/// A file or a command line that can be used.
+/// A configuration file or a command line, read and found usable.
 #[derive(Debug)]
 pub(crate) struct Resolved {
-    /// Its sections, with the rules of applications in place of their names.
+    /// The sections, in which the names of applications are replaced by their rules.
     pub(crate) top: Top,
-    /// What it stands for.
+    /// The resolved configuration.
     pub(crate) config: Config,
-    /// What was read.
+    /// The files that were read.
     pub(crate) sources: Sources,
     /// Warnings.
     pub(crate) problems: Problems,
@@ -64,7 +64,7 @@ impl Resolved {
     /// Reads and resolves a file.
     ///
     /// # Errors
-    /// It cannot be used; the failure says everything that is wrong with it.
+    /// The file cannot be used; the failure lists all errors.
     pub(crate) fn from_file(path: &Path) -> Result<Self, Failure> {
         let path = std::path::absolute(path).map_err(Failure::input(path.display()))?;
         let Loaded { mut top, mut sources, mut problems } = load(&path, &ThisMachine);
@@ -78,7 +78,7 @@ impl Resolved {
     /// Resolves a command line.
     ///
     /// # Errors
-    /// It cannot be used; the failure is the first thing that is wrong with it.
+    /// The command line cannot be used; the failure is the first error.
     pub(crate) fn from_options(serve: &Serve) -> Result<Self, Failure> {
         let (mut top, mut sources) = (sections(serve)?, Sources::default());
         let mut problems = Problems::default();
@@ -93,7 +93,7 @@ impl Resolved {
     }
 }
 
-/// Why a file cannot be used.
+/// The text that refuses a configuration file, with all errors.
 pub(crate) fn refusal(path: &Path, problems: &Problems, sources: &Sources) -> String {
     let errors = match problems.errors() {
         1 => "1 error".to_owned(),

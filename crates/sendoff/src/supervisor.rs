@@ -1,4 +1,5 @@
-//! The parent process: opens listeners, keeps the front and the masters of pools running, ends them.
+//! The parent process: opens listeners, keeps the front and the masters of pools running, and ends
+//! them.
 
 mod certificates;
 mod reload;
@@ -37,12 +38,14 @@ use state::{Supervisor, answer, credentials, pool_sockets};
 use successor::Upgrades;
 use watchdog::Watchdog;
 
-/// Descriptors of the supervisor: listeners, pipes, sockets.
+/// Descriptors that the supervisor needs without pools: listeners, pipes, sockets.
 const DESCRIPTORS: usize = 256;
-/// Both ends of the pool socket, the configuration, and two more to wait for calls or for a program's listening socket.
+/// Descriptors per pool: both ends of the pool socket, the configuration, and two more to wait for
+/// calls or for a program's listening socket.
 const DESCRIPTORS_PER_POOL: usize = 5;
 
-/// Serves until a signal ends the server. `take_over`: the number of the socket to the server whose place this one takes.
+/// Serves until a signal ends the server. `take_over`: the descriptor of the socket to the server
+/// that this one replaces.
 ///
 /// # Errors
 /// The server cannot start.
@@ -57,7 +60,8 @@ pub(crate) fn run(source: Source, take_over: Option<RawFd>) -> Result<(), Failur
 
 fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(), Failure> {
     rights::hide()?;
-    // First of all: what it has sent must be read before this process says why it cannot serve.
+    // This comes first: the predecessor's messages must be read before this process reports why it
+    // cannot serve.
     let taken = predecessor.as_ref().map(|predecessor| predecessor.listeners()).transpose()?;
     let (config, warnings) = source.resolve()?;
     crate::log::start(&config.log);
@@ -74,7 +78,7 @@ fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(
     }
     drop(given);
     if config.listen.iter().any(|listener| listener.tls) {
-        // The kernel loads its module for root alone, which the front is not.
+        // The kernel loads its TLS module only for root, and the front does not run as root.
         kernel_has_tls();
     }
     let (ready_in, ready_out) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
@@ -112,7 +116,7 @@ fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(
         let (opens_commands, told) = oneshot::channel();
         let mut opens_commands = Some(opens_commands);
         if predecessor.is_none() {
-            // Commands are for the server that serves; a successor is not asked before it does.
+            // Commands are for the server that serves, so a successor takes none until it does.
             opens_commands.take().map(|tell| tell.send(()));
         }
         let supervisor = Supervisor {
@@ -137,14 +141,15 @@ fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(
     })
 }
 
-/// Raises the limit of open files if it is too small for this many pools. Workers inherit it, and select(2) in a script takes no
-/// descriptor beyond 1023, so it stays where it is as long as it suffices.
+/// Raises the limit of open files if it is too small for this number of pools. Otherwise the limit
+/// stays: workers inherit it, and select(2) in a script accepts no descriptor above 1023.
 fn make_room_for(pools: usize) {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let needed = (DESCRIPTORS + DESCRIPTORS_PER_POOL * pools) as u64;
     if limit.current.is_some_and(|current| current < needed) {
         let raised = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
-        // If it does not suffice, the sentence is that of the descriptor that cannot be had.
+        // If the limit cannot be raised enough, opening a descriptor will fail later and report the
+        // error.
         let _ =
             rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit });
     }
@@ -153,7 +158,7 @@ fn make_room_for(pools: usize) {
 impl Supervisor {
     async fn run(mut self, signals: &mut Signals, commands: &mut Commands) -> Result<(), Failure> {
         let served = self.serve(signals, commands).await;
-        // What is left now is to go at once. Workers die with their master.
+        // The grace time is over. Workers die with their master.
         self.front.kill().await;
         for master in self.masters.iter_mut().chain(&mut self.leaving) {
             master.kill().await;
@@ -161,7 +166,8 @@ impl Supervisor {
         served
     }
 
-    /// Serves until a signal or a command ends the server. Fails if the server does not get ready.
+    /// Serves until a signal or a command ends the server. Fails if the server does not become
+    /// ready.
     async fn serve(
         &mut self,
         signals: &mut Signals,
@@ -205,7 +211,7 @@ impl Supervisor {
                     certificates.follow(&self.config);
                     continue;
                 }
-                // The front takes no certificates amid a reload, which brings its own.
+                // No certificates are passed to the front during a reload, which brings its own.
                 said = certificates.said(), if reloads.since().is_none() => {
                     certificates.hear(said, &mut self.front);
                     continue;
@@ -213,7 +219,8 @@ impl Supervisor {
             };
             let done = match asked {
                 Asked::Drain | Asked::Cut => {
-                    // New masters of a reload that runs are dropped. The client of a command sees the end of its connection.
+                    // New masters of a running reload are dropped. The connection of the command's
+                    // client is closed.
                     drop((reloads, upgrades, certificates));
                     systemd::stopping();
                     let asked = self.leave(asked, signals, commands).await;
@@ -241,7 +248,8 @@ impl Supervisor {
         }
     }
 
-    /// Has load balancers send no more, if the configuration wants time for that. Returns how the server ends.
+    /// Asks load balancers to stop sending requests, if the configuration grants time for that.
+    /// Returns the way to end the server.
     async fn leave(
         &mut self,
         asked: Asked,
@@ -264,7 +272,7 @@ impl Supervisor {
         }
     }
 
-    /// Ends the front, and the PHP masters if there is time.
+    /// Ends the front and, if there is time, the PHP masters.
     async fn end(&mut self, asked: Asked, signals: &mut Signals, commands: &mut Commands) {
         if asked == Asked::Drain {
             tokio::select! {
@@ -276,7 +284,7 @@ impl Supervisor {
     }
 }
 
-/// Waits for a signal or a command that ends a server which is ending already.
+/// Waits for a signal or a command that ends the draining server at once.
 async fn end_at_once(signals: &mut Signals, commands: &mut Commands) {
     loop {
         let asked = tokio::select! {

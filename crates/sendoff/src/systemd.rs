@@ -1,5 +1,6 @@
-//! What the supervisor has to do with systemd: it says how it is (sd_notify(3)), answers the watchdog, and takes listening sockets
-//! that systemd has opened (sd_listen_fds(3)). Without systemd none of this does anything.
+//! The supervisor's interface to systemd: it reports its state (sd_notify(3)), answers the
+//! watchdog, and takes listening sockets that systemd has opened (sd_listen_fds(3)). Without
+//! systemd all of this does nothing.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -13,7 +14,8 @@ use sendoff_sys::process::take_inherited;
 
 use crate::listen::Given;
 
-/// What systemd tells its process by. Children do not get it: they would speak in the supervisor's name.
+/// Environment variables through which systemd addresses the supervisor. Children do not inherit
+/// them: they would speak in the supervisor's name.
 pub(crate) const VARIABLES: [&str; 6] = [
     "NOTIFY_SOCKET",
     "WATCHDOG_USEC",
@@ -23,37 +25,37 @@ pub(crate) const VARIABLES: [&str; 6] = [
     "LISTEN_FDNAMES",
 ];
 
-/// Those of them that are about the process that systemd has started, and not about the service.
+/// The variables that concern the process that systemd has started, and not the service.
 pub(crate) const OF_PROCESS: [&str; 4] =
     ["WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
 
-/// Says that another process is the service's main process from now on.
+/// Reports that another process is now the service's main process.
 pub(crate) fn main_process(pid: u32) {
     notify(&[NotifyState::MainPid(pid)]);
 }
 
-/// Says that the server serves, and where.
+/// Reports that the server serves, with its addresses.
 pub(crate) fn ready(status: &str) {
     notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// Says that a reload runs; [`ready`] says that it has ended.
+/// Reports that a reload is running; [`ready`] reports its end.
 pub(crate) fn reloading() {
     let now = NotifyState::monotonic_usec_now().ok();
     notify(&[NotifyState::Reloading].into_iter().chain(now).collect::<Vec<_>>());
 }
 
-/// Says that the server ends.
+/// Reports that the server is ending.
 pub(crate) fn stopping() {
     notify(&[NotifyState::Stopping, NotifyState::Status("open responses are finished")]);
 }
 
-/// Says that the server is alive.
+/// Reports that the server is alive.
 pub(crate) fn alive() {
     notify(&[NotifyState::Watchdog]);
 }
 
-/// Says in a sentence how the server is.
+/// Reports the server's state in a sentence.
 pub(crate) fn status(sentence: &str) {
     notify(&[NotifyState::Status(sentence)]);
 }
@@ -64,13 +66,14 @@ fn notify(states: &[NotifyState<'_>]) {
     }
 }
 
-/// How often systemd wants to hear that the server is alive: in half of the time after which it takes it for dead. `None`: it
-/// does not ask.
+/// Interval of the reports to the watchdog: half of the time after which systemd considers the
+/// server dead. `None` if systemd has no watchdog for the service.
 pub(crate) fn watchdog() -> Option<Duration> {
     sd_notify::watchdog_enabled().map(|limit| limit / 2)
 }
 
-/// Takes over the listening sockets that systemd has opened; call it once. What is no such socket is closed, with a warning.
+/// Takes over the listening sockets that systemd has opened; may be called once. Other descriptors
+/// from systemd are closed, with a warning.
 pub(crate) fn listeners() -> Given {
     let numbers = sd_notify::listen_fds().map(|numbers| numbers.collect::<Vec<_>>());
     let numbers = numbers.unwrap_or_else(|error| {
@@ -81,7 +84,7 @@ pub(crate) fn listeners() -> Given {
     for number in numbers {
         let Ok(socket) = take_inherited(number) else { continue };
         match address(&socket) {
-            // The file of a UNIX socket is systemd's.
+            // The file of a UNIX socket belongs to systemd.
             Some(address) => given.add([address.clone(), address], vec![socket], false),
             None => tracing::warn!("descriptor {number} of systemd is no listening stream socket"),
         }
@@ -89,7 +92,7 @@ pub(crate) fn listeners() -> Given {
     given
 }
 
-/// `None`: it is no socket that listens for streams.
+/// The address of a listening stream socket; `None` for other descriptors.
 fn address(socket: &OwnedFd) -> Option<ListenAddress> {
     sockopt::socket_acceptconn(socket).ok().filter(|listens| *listens)?;
     let address: SocketAddrAny = rustix::net::getsockname(socket).ok()?;

@@ -1,11 +1,12 @@
-//! What a configuration names and the server cannot use when it starts. It may come later, so the server serves nevertheless, with a
-//! warning.
+//! Warnings about parts of a configuration that cannot be used at the start of the server. They may
+//! become usable later, so the server starts nevertheless.
 
 use std::fs;
 
 use sendoff_config::{Address, Config};
 
-/// Warns of roots in which this process may not look up a file, and of sockets of applications that are not there.
+/// Warns of roots in which this process may not look up files, and of missing sockets of
+/// applications.
 pub(crate) fn warn(config: &Config) {
     for site in &config.sites {
         let root = site.root.display();

@@ -1,16 +1,18 @@
-//! `sendoff upgrade`: another program, usually a newer one, takes the listeners over, and the server that ran until then drains.
+//! `sendoff upgrade`: another program, usually a newer one, takes over the listeners, and the
+//! running server drains.
 //!
 //! ```text
 //!  old supervisor                             new supervisor (a child of the old one)
 //!    starts it, with one end of a socket ──▶
-//!    listeners, one message each ─────────▶   opens nothing that it has got, starts front and pools
+//!    listeners, one message each ─────────▶   opens only missing listeners, starts front, pools
 //!              ◀───────────────────────────   ready, or why it cannot serve
 //!    ready: tells systemd who is the main
 //!    process, drains, ends                    serves
 //!    not ready in time: ends it, goes on
 //! ```
 //!
-//! Both processes have the same listening sockets, so there is no moment without one, and no connection in a backlog is lost.
+//! Both processes hold the same listening sockets, so there is no moment without a listener, and no
+//! connection in a backlog is lost.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -39,41 +41,41 @@ use crate::systemd;
 /// The option that names the new supervisor's end of the socket.
 pub(crate) const OPTION: &str = "--take-over-fd";
 
-/// How long the new server may take until it is ready.
+/// Time limit for the new server to become ready.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The largest message to the new server: a path, and some words around it.
+/// Maximum size in bytes of a message to the new server: a path, and some words around it.
 const MAX_MESSAGE: usize = 8192;
 
-/// What the old server tells the new one.
+/// Messages of the old server to the new one.
 #[derive(Debug, Serialize, Deserialize)]
 enum ToNew {
-    /// These are the sockets of a listener; they come along.
+    /// The sockets of a listener come along.
     Listener {
-        /// What the configuration calls it, and where it listens.
+        /// The address in the configuration, and the bound address.
         addresses: [ListenAddress; 2],
-        /// Its file is the server's, and to be removed at the end.
+        /// True if the server owns the file of the socket, and must remove it at its end.
         owns_file: bool,
     },
-    /// There are no more of them.
+    /// There are no more listeners.
     Complete,
 }
 
-/// What the new server tells the old one.
+/// Messages of the new server to the old one.
 #[derive(Debug, Serialize, Deserialize)]
 enum ToOld {
-    /// It serves.
+    /// The new server serves.
     Ready,
-    /// It cannot.
+    /// The new server cannot serve; the reason.
     Failed(String),
 }
 
-/// The server that this one takes over from.
+/// The server that this one replaces.
 #[derive(Debug)]
 pub(crate) struct Predecessor(OwnedFd);
 
 impl Predecessor {
-    /// Takes the socket to it, from the number that the command line names.
+    /// Takes the socket to the old server, from the number on the command line.
     ///
     /// # Errors
     /// There is no such descriptor.
@@ -82,10 +84,10 @@ impl Predecessor {
         socket.map(Self).map_err(|error| Failure::Internal(format!("{OPTION} {number}: {error}")))
     }
 
-    /// Takes its listeners over.
+    /// Receives the listeners.
     ///
     /// # Errors
-    /// It has ended, or says what cannot be understood.
+    /// The old server has ended, or its message is invalid.
     pub(crate) fn listeners(&self) -> Result<Given, Failure> {
         self.receive().map_err(Failure::system("the listeners cannot be taken over"))
     }
@@ -107,29 +109,29 @@ impl Predecessor {
         }
     }
 
-    /// Tells it that this server serves: it drains from now on.
+    /// Reports that this server serves; the old one then drains.
     pub(crate) fn ready(&self) {
         self.tell(&ToOld::Ready);
     }
 
-    /// Tells it that this server ends: it goes on.
+    /// Reports that this server is ending; the old one then continues.
     pub(crate) fn failed(&self, why: &Failure) {
         self.tell(&ToOld::Failed(why.to_string()));
     }
 
     fn tell(&self, message: &ToOld) {
         let Ok(text) = serde_json::to_vec(message) else { return };
-        // A predecessor that has been killed needs to be told nothing.
+        // The send fails if the predecessor has been killed, which is harmless.
         let _ = rustix::net::send(&self.0, &text, SendFlags::NOSIGNAL);
     }
 }
 
-/// A new server that is being started.
+/// A new server that is starting.
 #[derive(Debug)]
 pub(crate) struct Successor {
     child: Child,
     socket: Socket,
-    /// It serves, and this process ends before it.
+    /// It serves, and outlives this process.
     lives_on: bool,
 }
 
@@ -143,10 +145,10 @@ impl Drop for Successor {
 }
 
 impl Successor {
-    /// Starts the program file that is now at the path of this program, with the same arguments.
+    /// Starts the program file that is now at this program's path, with the same arguments.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system refuses to start it.
     pub(crate) fn start() -> Result<Self, String> {
         let failed = |error: io::Error| format!("the new server cannot be started: {error}");
         let program = this_program().map_err(|failure| failure.to_string())?;
@@ -165,10 +167,10 @@ impl Successor {
         Ok(Self { child, socket, lives_on: false })
     }
 
-    /// Gives it the listeners, and waits until it serves.
+    /// Sends the listeners, and waits until the new server serves.
     ///
     /// # Errors
-    /// Why it does not: a sentence. It is ended then.
+    /// A sentence with the reason why it does not serve. It has been killed then.
     pub(crate) async fn take_over(mut self, given: Given) -> Result<u32, String> {
         let pid = self.child.id().unwrap_or_default();
         let answered = timeout(PATIENCE, self.hand_over(given)).await;
@@ -194,11 +196,12 @@ impl Successor {
     }
 
     async fn hand_over(&mut self, given: Given) -> io::Result<ToOld> {
-        // A new program that has ended before it took the listeners has left its answer in the socket.
+        // Sending fails if the new program has already ended; its answer may still be in the
+        // socket.
         let _ = self.give(given).await;
         match self.socket.receive().await? {
             Some((answer, _)) => Ok(answer),
-            // The kernel closes the socket of a process that ends.
+            // The kernel closes the socket when the process ends.
             None => {
                 let ended = self.child.wait().await?;
                 Err(io::Error::other(format!("it ended ({ended})")))
@@ -207,7 +210,7 @@ impl Successor {
     }
 }
 
-/// Whether another program lies where this one was found.
+/// True if a different program file is now at this program's path.
 pub(crate) fn is_another_there() -> bool {
     let identity = |path: &Path| {
         let data = std::fs::metadata(path).ok()?;
@@ -217,7 +220,7 @@ pub(crate) fn is_another_there() -> bool {
     there.is_some() && there != identity(Path::new("/proc/self/exe"))
 }
 
-/// The arguments of this process, without the predecessor that it had.
+/// The arguments of this process, without the option for its predecessor.
 fn arguments() -> impl Iterator<Item = OsString> {
     let is_kept = |argument: &OsString| !argument.as_encoded_bytes().starts_with(OPTION.as_bytes());
     std::env::args_os().skip(1).filter(is_kept)

@@ -1,4 +1,5 @@
-//! System calls that may wait for a lock which another process holds for as long as it likes, although they were asked not to wait.
+//! System calls that may wait for a lock held by another process, without any time limit, although
+//! they were asked not to wait.
 
 use std::cell::OnceCell;
 use std::ffi::c_int;
@@ -7,19 +8,20 @@ use std::ptr;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// It is ignored unless a process has asked for it, so that one which comes late does no harm.
+/// The signal is ignored by default, so a late one does no harm.
 const SIGNAL: c_int = libc::SIGURG;
 
 thread_local! {
     static TIMER: OnceCell<Option<Timer>> = const { OnceCell::new() };
 }
 
-/// Makes system calls. One that sleeps when `limit` has passed fails with `EINTR`, if the kernel lets a signal interrupt it. Calls that do
-/// not sleep are not interrupted, however long they take. It costs two system calls.
+/// Runs `call`, which makes system calls. A system call that still sleeps after `limit` fails with
+/// `EINTR`, if the kernel permits signals to interrupt it. Running code is not interrupted, however
+/// long it takes. Costs two additional system calls.
 pub fn within<T>(limit: Duration, call: impl FnOnce() -> T) -> T {
     TIMER.with(|timer| {
         let timer = timer.get_or_init(Timer::new).as_ref();
-        // Again and again, because the first signal may come before the call.
+        // The timer repeats, because the first signal may come before the system call.
         timer.into_iter().for_each(|timer| timer.set(limit));
         let result = call();
         timer.into_iter().for_each(|timer| timer.set(Duration::ZERO));
@@ -27,21 +29,22 @@ pub fn within<T>(limit: Duration, call: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Does nothing: that there is a handler makes the signal interrupt what sleeps.
+/// Does nothing: the existence of a handler makes the signal interrupt a sleeping system call.
 extern "C" fn interrupt(_: c_int) {}
 
-/// A timer that sends its thread the signal.
+/// A timer that sends the signal to its thread.
 struct Timer(libc::timer_t);
 
 impl Timer {
-    /// `None`: the system has no more of them, or refuses the signal.
+    /// A stopped timer; `None` if the system has no timer left or refuses the signal.
     fn new() -> Option<Self> {
         static IS_HANDLED: LazyLock<bool> = LazyLock::new(|| {
-            // SAFETY: zeroes are a valid `sigaction`, and `interrupt` is a handler for as long as the program runs.
+            // SAFETY: zeroes are a valid `sigaction`, and `interrupt` is a handler for as long as
+            // the program runs.
             unsafe {
                 let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
                 action.sa_sigaction = interrupt as extern "C" fn(c_int) as libc::sighandler_t;
-                // Without SA_RESTART, so that calls fail.
+                // Without SA_RESTART, so that interrupted calls fail.
                 action.sa_flags = libc::SA_ONSTACK;
                 libc::sigaction(SIGNAL, &raw const action, ptr::null_mut()) == 0
             }
@@ -50,8 +53,8 @@ impl Timer {
             return None;
         }
         let mut timer = MaybeUninit::uninit();
-        // SAFETY: zeroes are a valid `sigevent`, and a set of signals is filled in before its use; `timer_create` fills in `timer` if it
-        // returns 0.
+        // SAFETY: zeroes are a valid `sigevent`, and a set of signals is filled in before its use;
+        // `timer_create` fills in `timer` if it returns 0.
         unsafe {
             let mut signals = MaybeUninit::uninit();
             libc::sigemptyset(signals.as_mut_ptr());
@@ -69,13 +72,14 @@ impl Timer {
         }
     }
 
-    /// The signal comes each time that this time has passed; zero: never.
+    /// Makes the signal come at each interval `every`; zero: never.
     fn set(&self, every: Duration) {
         let nanoseconds = every.subsec_nanos().into();
         let seconds = libc::time_t::try_from(every.as_secs()).unwrap_or(libc::time_t::MAX);
         let time = libc::timespec { tv_sec: seconds, tv_nsec: nanoseconds };
         let times = libc::itimerspec { it_interval: time, it_value: time };
-        // SAFETY: the timer is this thread's, and the kernel copies the structure. It cannot fail with a valid time.
+        // SAFETY: the timer is this thread's, and the kernel copies the structure. It cannot fail
+        // with a valid time.
         let _cannot_fail =
             unsafe { libc::timer_settime(self.0, 0, &raw const times, ptr::null_mut()) };
     }

@@ -1,4 +1,5 @@
-//! A counter with which a thread finds out, without a lock, whether facts that it learned under a lock may be outdated.
+//! A counter that tells a thread, without a lock, that facts it learned under a lock may be
+//! outdated.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -13,12 +13,13 @@ const MAX_FDS: usize = 253;
 /// Control bytes for [`MAX_FDS`] descriptors, in units that keep `cmsghdr` aligned.
 const CONTROL_WORDS: usize = (size_of::<libc::cmsghdr>() + MAX_FDS * 4).div_ceil(8) + 1;
 
-/// Receives into the spare capacity of `buf` (the caller reserves it) and appends descriptors that came along to `fds`,
-/// oldest first. Returns the bytes received; 0 means the peer closed, or that `buf` had no room.
+/// Receives into the spare capacity of `buf` (the caller reserves it) and appends the descriptors
+/// that came along to `fds`, oldest first. Returns the number of bytes received; 0 means that the
+/// peer has closed its end, or that `buf` had no room.
 ///
 /// # Errors
-/// Those of `recvmsg(2)`. `EMFILE` if the kernel had to drop descriptors because this process has too many: the
-/// stream is then useless, because later records would take the wrong descriptor.
+/// Errors of `recvmsg(2)`. `EMFILE` if the kernel had to drop descriptors because this process has
+/// too many: the stream is then useless, because later records would take the wrong descriptor.
 pub fn receive(
     socket: BorrowedFd<'_>,
     buf: &mut BytesMut,
@@ -27,10 +28,10 @@ pub fn receive(
     receive_with(socket, buf, fds, 0)
 }
 
-/// As [`receive`], and never waits, whatever another process that has the socket has done to its flags.
+/// Like [`receive`], but never waits, even if another process has changed the socket's flags.
 ///
 /// # Errors
-/// Those of [`receive`]; `WouldBlock`: nothing has come.
+/// Errors of [`receive`]; `WouldBlock` if nothing has arrived.
 pub fn try_receive(
     socket: BorrowedFd<'_>,
     buf: &mut BytesMut,
@@ -55,8 +56,8 @@ fn receive_with(
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control);
     let flags = flags | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: the message points to one writable region of `spare.len()` bytes and to a control buffer of the given
-    // size; both outlive the call.
+    // SAFETY: the message points to one writable region of `spare.len()` bytes and to a control
+    // buffer of the given size; both outlive the call.
     let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
     let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
     // SAFETY: the kernel has just filled `message`, whose control buffer is still alive.
@@ -70,10 +71,11 @@ fn receive_with(
 }
 
 /// # Safety
-/// `message` was filled by a successful `recvmsg` and its control buffer is alive; it is read once only, because every
-/// descriptor in it gets an owner here.
+/// `message` was filled by a successful `recvmsg` and its control buffer is alive; it is read once
+/// only, because every descriptor in it gets an owner here.
 unsafe fn take_descriptors(message: &libc::msghdr, fds: &mut VecDeque<OwnedFd>) {
-    // SAFETY: per this function's contract; the CMSG macros stay inside the control buffer the kernel described.
+    // SAFETY: per this function's contract; the CMSG macros stay inside the control buffer the
+    // kernel described.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(message);
         while let Some(cmsg) = header.as_ref() {

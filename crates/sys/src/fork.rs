@@ -8,8 +8,8 @@ use crate::epoch;
 static FORKS: AtomicU32 = AtomicU32::new(0);
 static REGISTER: Once = Once::new();
 
-/// The number of forks between the process of the first call and this one: a child finds another value than its parent.
-/// Async-signal-safe from the second call on.
+/// The number of forks between the process of the first call and this one: the value in a child
+/// differs from its parent's. Async-signal-safe from the second call on.
 #[must_use]
 pub fn generation() -> u32 {
     REGISTER.call_once(|| {

@@ -1,7 +1,8 @@
-//! Read leases (`fcntl(2)`, "Leases"): the kernel tells their holder before another process writes to the file.
+//! Read leases (`fcntl(2)`, "Leases"): the kernel notifies their holder before another process
+//! writes to the file.
 //!
-//! A lease break is signalled to one thread, which reads it from a descriptor. No signal handler runs, and no system call of
-//! another thread is interrupted.
+//! A lease break is signalled to one thread, which reads it from a descriptor. No signal handler
+//! runs, and no system call of another thread is interrupted.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -11,8 +12,8 @@ use std::thread::{Builder, JoinHandle};
 
 use rustix::thread::Pid;
 
-/// The real-time signal of lease breaks, counted from `SIGRTMIN`. It goes to a thread that blocks it, so it does not disturb an
-/// application that uses the same number.
+/// The real-time signal of lease breaks, counted from `SIGRTMIN`. It goes to a thread that blocks
+/// it, so it does not disturb an application that uses the same number.
 const SIGNAL: i32 = 7;
 
 /// From `<linux/fcntl.h>`; the `libc` crate lacks it.
@@ -27,11 +28,12 @@ struct OwnerEx {
     pid: i32,
 }
 
-/// Takes a read lease on the open file. `thread` of this process is told of the break, with the number that `file` has
-/// now, even if there are duplicates.
+/// Takes a read lease on the open file. The thread `thread` of this process receives the break
+/// signal, with the descriptor number that `file` has now, even if there are duplicates.
 ///
 /// # Errors
-/// Those of `fcntl(2)`: `EACCES` without ownership or `CAP_LEASE`, `EAGAIN` if it is open for writing.
+/// Errors of `fcntl(2)`: `EACCES` without ownership or `CAP_LEASE`, `EAGAIN` if it is open for
+/// writing.
 pub fn take(file: BorrowedFd<'_>, thread: Pid) -> io::Result<()> {
     let owner = OwnerEx { kind: F_OWNER_TID, pid: thread.as_raw_nonzero().get() };
     // Signal and owner first, because the lease can break as soon as it exists.
@@ -57,8 +59,8 @@ pub enum Lease {
     Stands,
     /// A writer waits for the end of the lease, and has not written yet.
     Breaking,
-    /// The lease was never taken, was given up, or was ended by the kernel after `fs.lease-break-time`. Another process
-    /// may have written.
+    /// The lease was never taken, was given up, or was ended by the kernel after
+    /// `fs.lease-break-time`. Another process may have written.
     Ended,
 }
 
@@ -69,9 +71,9 @@ pub fn look(file: BorrowedFd<'_>) -> Lease {
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) } == libc::F_RDLCK {
         return Lease::Stands;
     }
-    // F_GETLEASE cannot tell Breaking from Ended. But whenever a lease ends, the kernel resets its break signal
-    // (`lease_modify()` in fs/locks.c). Query F_GETLEASE first, then F_GETSIG: an ended lease cannot come back in between.
-    // SAFETY: takes no argument.
+    // F_GETLEASE cannot tell Breaking from Ended. But whenever a lease ends, the kernel resets its
+    // break signal (`lease_modify()` in fs/locks.c). Query F_GETLEASE first, then F_GETSIG: an
+    // ended lease cannot come back in between. SAFETY: takes no argument.
     match unsafe { libc::fcntl(file.as_raw_fd(), F_GETSIG) } {
         signal if signal == libc::SIGRTMIN() + SIGNAL => Lease::Breaking,
         _ => Lease::Ended,
@@ -81,7 +83,7 @@ pub fn look(file: BorrowedFd<'_>) -> Lease {
 /// Gives the lease up; writers that wait for it continue.
 ///
 /// # Errors
-/// Those of `fcntl(2)`.
+/// Errors of `fcntl(2)`.
 pub fn give_up(file: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: takes an integer.
     check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) }).map(drop)
@@ -90,13 +92,15 @@ pub fn give_up(file: BorrowedFd<'_>) -> io::Result<()> {
 /// A message of the kernel about leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
-    /// The lease that was taken under this descriptor number has probably broken. The number may have been reused since.
+    /// The lease that was taken under this descriptor number has probably broken. The number may
+    /// have been reused since.
     Broken(RawFd),
     /// Signals were lost: any lease may have broken.
     Anything,
 }
 
-/// The calling thread's break signals, as a descriptor to wait on. They must be blocked in it ([`spawn_deaf`]).
+/// The calling thread's break signals, as a descriptor to wait on. They must be blocked in it
+/// ([`spawn_deaf`]).
 #[derive(Debug)]
 pub struct Breaks {
     fd: OwnedFd,
@@ -106,10 +110,10 @@ impl Breaks {
     /// Opens the descriptor.
     ///
     /// # Errors
-    /// Those of `signalfd(2)`.
+    /// Errors of `signalfd(2)`.
     pub fn open() -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: sigemptyset initialises the set that the others then use.
+        // SAFETY: sigemptyset initialises the set that the other calls then use.
         let fd = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             libc::sigaddset(set.as_mut_ptr(), libc::SIGRTMIN() + SIGNAL);
@@ -118,14 +122,14 @@ impl Breaks {
             libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
         };
         check(fd)?;
-        // SAFETY: signalfd has just made it, and it has no other owner.
+        // SAFETY: signalfd has just created it, and it has no other owner.
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
     /// The next message, if there is one. Must be called in the thread that [`take`] named.
     ///
     /// # Errors
-    /// Those of `read(2)`.
+    /// Errors of `read(2)`.
     pub fn next(&self) -> io::Result<Option<Told>> {
         const LEN: usize = size_of::<libc::signalfd_siginfo>();
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
@@ -148,17 +152,19 @@ impl std::os::fd::AsFd for Breaks {
     }
 }
 
-/// Starts a thread in which every signal is blocked, so that signals to the process go to the application's threads.
+/// Starts a thread in which every signal is blocked, so that signals to the process go to the
+/// application's threads.
 ///
 /// # Errors
-/// Those of `pthread_create(3)`.
+/// Errors of `pthread_create(3)`.
 pub fn spawn_deaf(
     builder: Builder,
     run: impl FnOnce() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigfillset initialises `all`; pthread_sigmask initialises `before`. A thread inherits its maker's mask.
+    // SAFETY: sigfillset initialises `all`; pthread_sigmask initialises `before`. A thread inherits
+    // its maker's mask.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());

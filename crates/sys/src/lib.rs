@@ -1,4 +1,5 @@
-//! System calls that `rustix` lacks, as safe functions on owned and borrowed descriptors, and what masters of pools do with them.
+//! System calls that `rustix` lacks, as safe functions on owned and borrowed descriptors, and the
+//! code that the masters of pools share.
 #![allow(unsafe_code, reason = "the one crate where system calls are made by hand")]
 
 pub mod bounded;

@@ -1,12 +1,13 @@
-//! A check that Lua makes every N instructions, and that ends what runs.
+//! A check that runs every N Lua instructions and can end the running code.
 //!
-//! Counting makes each instruction of Lua's machine cost twice as much, and most scripts are over after a few. So the main coroutine of a
-//! state begins without: when the thread has used [`UNCOUNTED`] of processor time, a signal has the instructions of what then runs counted.
-//! The other coroutines count from the beginning, since a signal handler cannot know which of them runs.
+//! Counting doubles the cost of each instruction of Lua's virtual machine, and most scripts end
+//! after few instructions. So the main coroutine of a state starts uncounted: when the thread has
+//! used [`UNCOUNTED`] of processor time, a signal starts the counting. Other coroutines are counted
+//! from the beginning, since a signal handler cannot know which of them is running.
 //!
-//! `mlua` has hooks, too. When such a hook fails, `mlua` resets the stack of the function that runs, which calls the `__close`
-//! metamethods of its variables while hooks are off: a metamethod that loops would never end. An error that Lua itself raises leaves
-//! the function first.
+//! `mlua` has hooks, too. If such a hook fails, `mlua` resets the stack of the running function,
+//! which calls the `__close` metamethods of its variables while hooks are off: a metamethod with an
+//! endless loop would never end. An error that Lua itself raises leaves the function first.
 
 use std::cell::{OnceCell, RefCell};
 use std::ffi::{CStr, c_int};
@@ -19,29 +20,31 @@ use std::time::Duration;
 
 use mlua::{Function, Lua, ffi};
 
-/// Whether what runs may go on. The arguments are the file and the line that are being executed.
+/// Returns true if the running code may continue. The arguments are the file and the line being
+/// executed.
 pub type Check = Rc<dyn Fn(&CStr, i32) -> bool>;
 
-/// After that many instructions the check is made.
+/// Number of instructions between two checks.
 pub const CHECK_EVERY: u16 = 100;
 
-/// Processor time after which instructions are counted. The kernel looks at such clocks with its ticks, so it may be 10 ms more.
+/// Processor time after which instructions are counted. The kernel checks such clocks at its timer
+/// ticks, so it may be 10 ms more.
 const UNCOUNTED: Duration = Duration::from_millis(5);
 
-/// The alarm for virtual time, which no library uses: its clock is that of the whole process.
+/// The alarm for virtual time. No library uses it, because its clock is for the whole process.
 const SIGNAL: c_int = libc::SIGVTALRM;
 
 thread_local! {
-    /// The check of what runs on this thread.
+    /// The check for the state that runs on this thread.
     static CHECK: RefCell<Option<Check>> = const { RefCell::new(None) };
     static TIMER: OnceCell<Option<Timer>> = const { OnceCell::new() };
-    // What the signal handler looks at. It runs on the same thread, so that program order suffices; none of the three needs a
-    // destructor, so that it is there at any time.
-    /// The state that runs; null: none does.
+    // The signal handler reads the following variables. It runs on the same thread, so program
+    // order suffices; none of the three needs a destructor, so they exist at any time.
+    /// The running state; null if there is none.
     static RUNNING: AtomicPtr<ffi::lua_State> = const { AtomicPtr::new(ptr::null_mut()) };
-    /// Whether its instructions are counted.
+    /// True if its instructions are counted.
     static IS_COUNTED: AtomicBool = const { AtomicBool::new(false) };
-    /// Whether the timer sends signals.
+    /// True if the timer sends signals.
     static IS_ARMED: AtomicBool = const { AtomicBool::new(false) };
 }
 
@@ -53,7 +56,7 @@ pub struct Watched {
     _lua: Lua,
 }
 
-/// A run that is checked until this is dropped.
+/// A checked run; the check ends when this is dropped.
 #[derive(Debug)]
 pub struct Run<'w>(&'w Watched);
 
@@ -61,10 +64,10 @@ impl Watched {
     /// Watches a state.
     ///
     /// # Errors
-    /// There is not enough memory.
+    /// Memory is exhausted.
     pub fn new(lua: &Lua) -> mlua::Result<Self> {
         let mut main = ptr::null_mut();
-        // SAFETY: the closure leaves the stack as it is: it takes off what it pushes.
+        // SAFETY: the closure pops what it pushes, so the stack stays unchanged.
         unsafe {
             lua.exec_raw::<()>((), |state| {
                 ffi::lua_rawgeti(state, ffi::LUA_REGISTRYINDEX, ffi::LUA_RIDX_MAINTHREAD);
@@ -76,13 +79,13 @@ impl Watched {
         Ok(Self { state, _lua: lua.clone() })
     }
 
-    /// What runs in the state from now on is checked. Of the states of a thread, one runs at a time.
+    /// Starts checking the state's running code. Only one state of a thread runs at a time.
     #[must_use]
     pub fn run(&self, check: &Check) -> Run<'_> {
         CHECK.with_borrow_mut(|current| *current = Some(Rc::clone(check)));
         RUNNING.with(|running| running.store(self.state.as_ptr(), Ordering::Relaxed));
         compiler_fence(Ordering::SeqCst);
-        // From here on an alarm has it counted.
+        // From here on an alarm starts the counting.
         if !IS_ARMED.with(|armed| armed.load(Ordering::Relaxed)) {
             self.arm();
         }
@@ -106,23 +109,25 @@ impl Drop for Run<'_> {
         RUNNING.with(|running| running.store(ptr::null_mut(), Ordering::Relaxed));
         compiler_fence(Ordering::SeqCst);
         if IS_COUNTED.with(|counted| counted.swap(false, Ordering::Relaxed)) {
-            // SAFETY: the state is alive. The handler leaves it alone, since it does not run any more.
+            // SAFETY: the state is alive. The handler no longer uses it, since it is not running
+            // any more.
             unsafe { ffi::lua_sethook(self.0.state.as_ptr(), None, 0, 0) };
         }
     }
 }
 
-/// Has the instructions of the running state counted. The signal handler calls it, too, again and again while the state runs: Lua may lose
-/// the news of a hook that is set while it looks for one, and a few instructions may take long.
+/// Starts counting the instructions of the running state. The signal handler also calls it,
+/// repeatedly while the state runs: Lua may miss a hook that is set while it reads the hook, and a
+/// few instructions may take long.
 fn count(state: *mut ffi::lua_State) {
     IS_COUNTED.with(|counted| counted.store(true, Ordering::Relaxed));
-    // SAFETY: the state is the one that runs on this thread, so it is alive. Lua says that this function may be called by a signal handler
-    // between any two instructions of the processor, as Lua's own interpreter does.
-    // The first check comes at the next instruction of Lua's machine, and then every `CHECK_EVERY`.
+    // SAFETY: the state is the one running on this thread, so it is alive. Lua documents that a
+    // signal handler may call this function at any moment, as Lua's own interpreter does. The first
+    // check comes at the next instruction of Lua's virtual machine, and then every `CHECK_EVERY`.
     unsafe { ffi::lua_sethook(state, Some(hook), ffi::LUA_MASKCOUNT, 1) };
 }
 
-/// Calls nothing that a signal handler may not call.
+/// The signal handler: makes only async-signal-safe calls.
 extern "C" fn alarmed(_: c_int) {
     let state = RUNNING.with(|running| running.load(Ordering::Relaxed));
     if !state.is_null() {
@@ -135,10 +140,11 @@ extern "C" fn alarmed(_: c_int) {
 struct Timer(libc::timer_t);
 
 impl Timer {
-    /// `None`: the system has no more of them, or refuses the signal.
+    /// A stopped timer; `None` if the system has no timer left or refuses the signal.
     fn new() -> Option<Self> {
         static IS_HANDLED: LazyLock<bool> = LazyLock::new(|| {
-            // SAFETY: zeroes are a valid `sigaction`, and `alarmed` is a handler for as long as the program runs.
+            // SAFETY: zeroes are a valid `sigaction`, and `alarmed` is a handler for as long as the
+            // program runs.
             unsafe {
                 let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
                 action.sa_sigaction = alarmed as extern "C" fn(c_int) as libc::sighandler_t;
@@ -150,10 +156,10 @@ impl Timer {
             return None;
         }
         let mut timer = MaybeUninit::uninit();
-        // SAFETY: zeroes are a valid `sigevent`, and a set of signals is filled in before its use; `timer_create` fills in `timer` if it
-        // returns 0.
+        // SAFETY: zeroes are a valid `sigevent`, and a set of signals is filled in before its use;
+        // `timer_create` fills in `timer` if it returns 0.
         unsafe {
-            // Whoever has started this program may have blocked it.
+            // The parent process may have blocked the signal.
             let mut signals = MaybeUninit::uninit();
             libc::sigemptyset(signals.as_mut_ptr());
             libc::sigaddset(signals.as_mut_ptr(), SIGNAL);
@@ -170,7 +176,7 @@ impl Timer {
         }
     }
 
-    /// The signal comes each time that the thread has used [`UNCOUNTED`]. Returns whether it will.
+    /// Makes the signal come each time the thread has used [`UNCOUNTED`]. Returns true on success.
     fn arm(&self) -> bool {
         let time = libc::timespec { tv_sec: 0, tv_nsec: UNCOUNTED.subsec_nanos().into() };
         let times = libc::itimerspec { it_interval: time, it_value: time };
@@ -181,28 +187,30 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // SAFETY: the timer is this thread's, which ends. A signal that is on its way finds no state that runs.
+        // SAFETY: the timer is this thread's, which ends. A pending signal will find no running
+        // state.
         unsafe { libc::timer_delete(self.0) };
     }
 }
 
-/// The function `coroutine.create`, whose coroutines have their instructions counted.
+/// The function `coroutine.create`, whose coroutines are counted from the beginning.
 ///
 /// # Errors
-/// There is not enough memory.
+/// Memory is exhausted.
 pub fn coroutine_create(lua: &Lua) -> mlua::Result<Function> {
     // SAFETY: `create` keeps to Lua's rules for C functions.
     unsafe { lua.create_c_function(create) }
 }
 
 /// # Safety
-/// Lua calls it, with its state.
+/// Only Lua may call it, with its state.
 unsafe extern "C-unwind" fn create(state: *mut ffi::lua_State) -> c_int {
-    // SAFETY: Lua leaves room for 20 values on the stack. Nothing is alive here that has a destructor, so that Lua may jump over this
-    // frame when a call fails.
+    // SAFETY: Lua leaves room for 20 values on the stack. No value with a destructor is alive here,
+    // so Lua may jump over this frame when a call fails.
     unsafe {
         ffi::luaL_checktype(state, 1, ffi::LUA_TFUNCTION);
-        // Its count begins anew, so many coroutines that each do little would never be checked.
+        // A coroutine's count starts anew, so a script could evade the check with many short
+        // coroutines. Check here, too.
         let mut active: ffi::lua_Debug = MaybeUninit::zeroed().assume_init();
         if ffi::lua_getstack(state, 1, &raw mut active) != 0 {
             hook(state, &raw mut active);
@@ -216,7 +224,7 @@ unsafe extern "C-unwind" fn create(state: *mut ffi::lua_State) -> c_int {
 }
 
 /// # Safety
-/// Lua calls it, with its state and its record of what is active.
+/// Only Lua may call it, with its state and its record of the active function.
 unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, active: *mut ffi::lua_Debug) {
     // SAFETY: both come from Lua, and `Sl` fills in the source and the line.
     let may_go_on = unsafe {
@@ -225,10 +233,11 @@ unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, active: *mut ffi::l
         let check = CHECK.with_borrow(Clone::clone);
         check.is_none_or(|check| check(file, (*active).currentline))
     };
-    // SAFETY: the state is alive. Nothing is here that has a destructor, so that Lua may jump over this frame.
+    // SAFETY: the state is alive. No value with a destructor is alive here, so Lua may jump over
+    // this frame.
     unsafe {
         if !may_go_on {
-            // What is left, such as a `__close` method, ends at its first instruction.
+            // Code that still runs, such as a `__close` method, ends at its first instruction.
             IS_COUNTED.with(|counted| counted.store(true, Ordering::Relaxed));
             ffi::lua_sethook(state, Some(hook), ffi::LUA_MASKCOUNT, 1);
             ffi::luaL_error(state, c"the script has used up what it may use".as_ptr());

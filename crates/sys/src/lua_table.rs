@@ -1,23 +1,25 @@
-//! The texts of a Lua table, read where they lie. `mlua` makes a reference of each key and value, which costs more than what is done with them.
+//! Reads the texts of a Lua table in place. `mlua` creates a reference for each key and value,
+//! which costs more than the use of the texts.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use mlua::{Lua, Table, ffi};
 
-/// Calls `visit` with each key that is a string and its value, if that is a string or a number, until `visit` returns false. No
-/// metamethods are asked.
+/// Calls `visit` with each string key whose value is a string or a number, until `visit` returns
+/// false. Metamethods are not called.
 ///
 /// # Errors
-/// There is not enough memory to make a string of a number.
+/// Memory is exhausted while a number is converted to a string.
 pub fn each_text(
     lua: &Lua,
     table: &Table,
     mut visit: impl FnMut(&[u8], &[u8]) -> bool,
 ) -> mlua::Result<()> {
     let mut panicked = None;
-    // SAFETY: the table is the first value on the stack, its key and its value are the next two, and nothing is left of them. A number is
-    // changed into a string only where it lies on the stack. If Lua jumps over the closure, it jumps over no destructor, and a panic of
-    // `visit` does not reach Lua.
+    // SAFETY: the table is the first value on the stack, its key and its value are the next two,
+    // and all of them are popped. A number is converted to a string only in its place on the stack.
+    // If Lua jumps over the closure, it jumps over no destructor, and a panic of `visit` does not
+    // reach Lua.
     unsafe {
         lua.exec_raw::<()>(table, |state| {
             ffi::lua_pushnil(state);
@@ -39,10 +41,11 @@ pub fn each_text(
 }
 
 /// # Safety
-/// At this place on the stack is a string or a number, and stays there for as long as the bytes are used.
+/// This place on the stack contains a string or a number, and does so as long as the bytes are
+/// used.
 unsafe fn bytes<'s>(state: *mut ffi::lua_State, place: std::ffi::c_int) -> &'s [u8] {
     let mut len = 0;
-    // SAFETY: as the caller promises, Lua has a string there, or makes one.
+    // SAFETY: by the caller's promise Lua has a string there, or makes one.
     unsafe {
         let start = ffi::lua_tolstring(state, place, &raw mut len);
         std::slice::from_raw_parts(start.cast(), len)

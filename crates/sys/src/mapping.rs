@@ -1,4 +1,5 @@
-//! A file mapped into address space that was reserved for it. When the file is about to change, a private copy replaces it there.
+//! A file mapped into reserved address space. Before the file changes, a private copy replaces it
+//! there.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -8,15 +9,15 @@ use std::time::Instant;
 
 use libc::{MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, c_void};
 
-/// A range of address space, and the file or copy that is mapped there. Dropping it leaves the caller's range without access, and
-/// removes a range of its own.
+/// A range of address space, and the file or copy that is mapped there. Dropping it leaves the
+/// caller's range without access, or unmaps a range of its own.
 #[derive(Debug)]
 pub struct MappedFile {
     /// An address rather than a pointer, so that any thread may own the mapping.
     addr: usize,
     size: usize,
     readable: bool,
-    /// The address space is given back to the kernel in the end, instead of to the caller.
+    /// True if dropping this returns the address space to the kernel, and not to the caller.
     owned: bool,
 }
 
@@ -27,8 +28,8 @@ impl MappedFile {
     /// `EINVAL`: `addr` is not the start of a page, or `size` is 0 or does not fit.
     ///
     /// # Safety
-    /// The caller owns the address space, nothing else is mapped there, and no Rust reference leads into it, until
-    /// the mapping is dropped.
+    /// The caller owns the address space, nothing else is mapped there, and no Rust reference leads
+    /// into it, until the mapping is dropped.
     pub unsafe fn new(addr: *mut c_void, size: u64) -> io::Result<Self> {
         let page = page_size();
         let addr = addr.expose_provenance();
@@ -42,10 +43,10 @@ impl MappedFile {
         }
     }
 
-    /// The same in address space of its own.
+    /// Like [`Self::new`], but reserves the address space itself.
     ///
     /// # Errors
-    /// `EINVAL`: `size` is 0 or does not fit. Those of `mmap(2)`.
+    /// `EINVAL`: `size` is 0 or does not fit. Also errors of `mmap(2)`.
     pub fn reserve(size: u64) -> io::Result<Self> {
         let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
         let size = usize::try_from(size).ok().filter(|size| *size > 0).ok_or_else(invalid)?;
@@ -64,10 +65,11 @@ impl MappedFile {
 
     /// Maps the file's first bytes, private and read-only.
     ///
-    /// The caller needs a lease on the file: the bytes change with the file, and reading raises `SIGBUS` if it is truncated.
+    /// The caller needs a lease on the file: the bytes change with the file, and reading raises
+    /// `SIGBUS` if it is truncated.
     ///
     /// # Errors
-    /// Those of `mmap(2)`; the range is then without access.
+    /// Errors of `mmap(2)`; the range is then without access.
     pub fn map(&mut self, file: BorrowedFd<'_>) -> io::Result<()> {
         let flags = MAP_PRIVATE | MAP_FIXED;
         // SAFETY: MAP_FIXED replaces only address space that this value owns.
@@ -83,11 +85,13 @@ impl MappedFile {
         Ok(())
     }
 
-    /// Replaces the mapping by a copy of the file's bytes, atomically for threads that are reading it.
+    /// Replaces the mapping by a copy of the file's bytes, atomically for threads that are reading
+    /// it.
     ///
     /// # Errors
-    /// Those of `mmap(2)`, `pread(2)` and `mremap(2)`; `UnexpectedEof` if the file has become shorter, `TimedOut` if the
-    /// copy is not complete at the `deadline`. The bytes must not be read after an error.
+    /// Errors of `mmap(2)`, `pread(2)` and `mremap(2)`; `UnexpectedEof` if the file has become
+    /// shorter, `TimedOut` if the copy is not complete at the `deadline`. The bytes must not be
+    /// read after an error.
     pub fn replace_by_copy(&mut self, file: BorrowedFd<'_>, deadline: Instant) -> io::Result<()> {
         let flags = MAP_PRIVATE | MAP_ANONYMOUS;
         // SAFETY: the kernel chooses an unused address.
@@ -100,8 +104,8 @@ impl MappedFile {
         // SAFETY: `copy` is a fresh mapping of `size` zero bytes that no other code knows.
         let bytes = unsafe { slice::from_raw_parts_mut(copy.cast::<u8>(), self.size) };
         let moved = read_exactly(file, bytes, deadline).and_then(|()| {
-            // SAFETY: `bytes` is not used any more; the target is address space that this value owns, and what readers
-            // find there before and after is the same.
+            // SAFETY: `bytes` is not used any more; the target is address space that this value
+            // owns, and readers find the same bytes there before and after.
             let at = unsafe {
                 if libc::mprotect(copy, self.size, libc::PROT_READ) != 0 {
                     return Err(io::Error::last_os_error());
@@ -121,7 +125,7 @@ impl MappedFile {
     /// Removes the mapping and leaves the range without access.
     ///
     /// # Errors
-    /// Those of `mmap(2)`.
+    /// Errors of `mmap(2)`.
     pub fn forbid(&mut self) -> io::Result<()> {
         self.readable = false;
         let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
@@ -133,8 +137,8 @@ impl MappedFile {
     /// The mapped bytes; `None` without access.
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
-        // SAFETY: readable for `size` bytes. They do not change while the lease stands, and every method that replaces
-        // them needs it mutably.
+        // SAFETY: readable for `size` bytes. They do not change while the lease stands, and every
+        // method that replaces them needs it mutably.
         self.readable.then(|| unsafe { slice::from_raw_parts(self.start().cast(), self.size) })
     }
 }
@@ -151,7 +155,7 @@ impl Drop for MappedFile {
     }
 }
 
-/// Bytes that are copied between two checks of the deadline.
+/// Number of bytes copied between two checks of the deadline.
 const STEP: usize = 16 << 20;
 
 fn read_exactly(file: BorrowedFd<'_>, mut buf: &mut [u8], deadline: Instant) -> io::Result<()> {
@@ -174,8 +178,9 @@ fn read_exactly(file: BorrowedFd<'_>, mut buf: &mut [u8], deadline: Instant) -> 
     Ok(())
 }
 
-/// Bytes of a page, by the C library, which knows them since the process started. Before Linux 6.4 rustix reads them from
-/// `/proc/self/auxv`, which belongs to root in a process that has changed its user, and panics.
+/// Size of a page in bytes, from the C library, which has known it since the start of the process.
+/// Before Linux 6.4 rustix reads it from `/proc/self/auxv`, which belongs to root in a process that
+/// has changed its user, and panics.
 fn page_size() -> usize {
     // SAFETY: a plain call.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)

@@ -1,4 +1,5 @@
-//! What the masters of pools do alike, that of PHP and that of a program: signals, waiting, and the limits of a new process.
+//! Code that both kinds of masters of pools share: signals, waiting, and the limits of a new
+//! process.
 
 use std::io;
 use std::path::Path;
@@ -14,8 +15,8 @@ use rustix::thread::CapabilitySet;
 
 use crate::process::become_user;
 
-/// Signals that end a master no longer by themselves. It follows TERM and CHILD; the others are for the supervisor, which does what they
-/// ask for, and reach the master, too, if a terminal or `pkill` sends them.
+/// Signals that a master handles itself. It obeys TERM and CHILD. The others are meant for the
+/// supervisor, but also reach the master if a terminal or `pkill` sends them.
 pub const SIGNALS: [Signal; 7] = [
     Signal::TERM,
     Signal::CHILD,
@@ -26,8 +27,9 @@ pub const SIGNALS: [Signal; 7] = [
     Signal::USR2,
 ];
 
-/// The process that started a master, the supervisor. When it dies, the master gets SIGTERM by the kernel (`PR_SET_PDEATHSIG`), and so does
-/// the front, which finishes its requests: it needs the master's processes up to its own end.
+/// The supervisor, which is the process that started a master. When it dies, the kernel sends
+/// SIGTERM to the master (`PR_SET_PDEATHSIG`) and to the front. The front finishes its requests,
+/// and needs the master's processes until its own end.
 #[derive(Debug)]
 pub struct Supervisor {
     pid: Option<Pid>,
@@ -41,24 +43,25 @@ impl Supervisor {
         Self { pid: getppid(), is_gone: false }
     }
 
-    /// To be asked when SIGTERM has come: true, once, if the supervisor has died, so that the signal tells only of that.
+    /// Call it after a SIGTERM. Returns true, once, if the supervisor has died, so that the signal
+    /// means only that.
     pub fn has_just_died(&mut self) -> bool {
         let was_gone = self.is_gone;
         self.is_gone = was_gone || getppid() != self.pid;
         self.is_gone && !was_gone
     }
 
-    /// Whether that was so before.
+    /// True if the last call of [`Self::has_just_died`] found the supervisor dead.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.is_gone
     }
 }
 
-/// Polls until something is ready or the time has come; either may be early.
+/// Polls until a descriptor is ready or the deadline has passed; may return early.
 ///
 /// # Errors
-/// Those of `poll(2)`, without `EINTR`.
+/// Errors of `poll(2)`, except `EINTR`.
 pub fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<()> {
     let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
     let timeout = left.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
@@ -68,31 +71,33 @@ pub fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Resu
     }
 }
 
-/// What a new process of a pool is confined to. `None` leaves a thing as it is.
+/// The limits of a new process of a pool. `None` leaves a property unchanged.
 #[derive(Debug, Clone, Copy)]
 pub struct Confines<'a> {
-    /// The permissions that new files do not get (umask(2)).
+    /// Permissions that new files must not have (umask(2)).
     pub umask: Option<u32>,
-    /// Bytes of memory of its own (`RLIMIT_DATA`).
+    /// Maximum number of bytes of private memory (`RLIMIT_DATA`).
     pub memory_limit: Option<u64>,
-    /// The most descriptors that it may have (`RLIMIT_NOFILE`).
+    /// Maximum number of descriptors (`RLIMIT_NOFILE`).
     pub max_open_files: Option<u64>,
-    /// The most processes and threads that its user may have when it starts another one (`RLIMIT_NPROC`).
+    /// Maximum number of processes and threads of its user, checked when it starts another one
+    /// (`RLIMIT_NPROC`).
     pub max_processes: Option<u64>,
-    /// The most bytes of a core file (`RLIMIT_CORE`).
+    /// Maximum size of a core file in bytes (`RLIMIT_CORE`).
     pub max_core: Option<u64>,
-    /// The folder that is `/` for it, and its working folder at first.
+    /// The root directory, which is also its first working folder.
     pub root: Option<&'a Path>,
-    /// Its user and group. Root stays root, with all that it may do; another user keeps no capability but `CAP_LEASE`, as far as the
-    /// process has it.
+    /// User and group. Root stays root with all its privileges; another user keeps only
+    /// `CAP_LEASE`, if the process has it.
     pub account: Option<(u32, u32)>,
 }
 
 impl Confines<'_> {
-    /// Confines this process.
+    /// Applies the limits to this process.
     ///
     /// # Errors
-    /// The kernel refuses. The process may then run with part of the change and should end.
+    /// The kernel refuses one of them. The process may then run with a part of the change and
+    /// should end.
     pub fn take_on(&self) -> io::Result<()> {
         if let Some(mask) = self.umask {
             umask(Mode::from_raw_mode(mask));

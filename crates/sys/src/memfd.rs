@@ -1,4 +1,4 @@
-//! Sealed memory files (`memfd_create(2)`), whose bytes no process can change any more.
+//! Sealed memory files (`memfd_create(2)`), whose bytes no process can change.
 
 use std::ffi::{CStr, c_void};
 use std::fs::File;
@@ -10,10 +10,11 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-/// The seals that make a file's bytes final.
+/// The seals that make a file's contents immutable.
 const FINAL: SealFlags = SealFlags::WRITE.union(SealFlags::SHRINK);
 
-/// Bytes in a sealed file, mapped. Every process that has the descriptor always reads the same bytes.
+/// Bytes in a sealed file, mapped. All processes that have the descriptor always read the same
+/// bytes.
 #[derive(Debug)]
 pub struct Sealed {
     /// Open for reading.
@@ -27,7 +28,8 @@ impl Sealed {
     /// Copies `data` into a sealed file.
     ///
     /// # Errors
-    /// `EINVAL`: `data` is empty. `EFBIG`: `RLIMIT_FSIZE` is smaller. Those of `memfd_create(2)`, `write(2)` and `mmap(2)`; `ENOENT` without `/proc`.
+    /// `EINVAL`: `data` is empty. `EFBIG`: it exceeds `RLIMIT_FSIZE`. Also errors of
+    /// `memfd_create(2)`, `write(2)` and `mmap(2)`, and `ENOENT` without `/proc`.
     pub fn new(data: &[u8]) -> io::Result<Self> {
         if data.is_empty() {
             return Err(Errno::INVAL.into());
@@ -35,7 +37,8 @@ impl Sealed {
         let writable = sealed(c"sendoff-blob", data.len() as u64, |file| {
             File::from(file.try_clone_to_owned()?).write_all(data)
         })?;
-        // The seal keeps this descriptor from writing, too, but its flags say that it is open for writing.
+        // The seal already prevents writes through the first descriptor, but its flags still permit
+        // writing.
         let fd = File::open(format!("/proc/self/fd/{}", writable.as_raw_fd()))?;
         // SAFETY: the kernel chooses an unused address.
         let at = unsafe {
@@ -67,17 +70,19 @@ impl Sealed {
         ptr::with_exposed_provenance_mut(self.addr)
     }
 
-    /// Its contents; at least one byte.
+    /// The contents; at least one byte.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped for `len` bytes until `self` is dropped, of a file that can be neither written to nor cut.
+        // SAFETY: mapped for `len` bytes until `self` is dropped, of a file that can be neither
+        // written nor truncated.
         unsafe { slice::from_raw_parts(self.start().cast(), self.len) }
     }
 }
 
 impl Drop for Sealed {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, and no reference into it outlives `self`. If it fails the mapping stays.
+        // SAFETY: our own mapping, and no reference into it outlives `self`. If it fails the
+        // mapping stays.
         unsafe { libc::munmap(self.start(), self.len) };
     }
 }
@@ -88,10 +93,11 @@ impl AsFd for Sealed {
     }
 }
 
-/// Creates a memory file of `len` bytes, has `fill` write them, and seals it. `name` is shown in `/proc/PID/fd`.
+/// Creates a memory file of `len` bytes, calls `fill` to write them, and seals it. `name` is shown
+/// in `/proc/PID/fd`.
 ///
 /// # Errors
-/// `EFBIG`: `RLIMIT_FSIZE` is smaller than `len`. Those of `memfd_create(2)`, and those of `fill`.
+/// `EFBIG`: `len` exceeds `RLIMIT_FSIZE`. Also errors of `memfd_create(2)` and of `fill`.
 pub fn sealed(
     name: &CStr,
     len: u64,
@@ -104,8 +110,8 @@ pub fn sealed(
     Ok(file)
 }
 
-/// Whether a memory file may have `len` bytes. The kernel would not only refuse a larger one, but send SIGXFSZ, whose default action
-/// ends the process.
+/// Returns an error if a memory file may not have `len` bytes. For a larger one the kernel would
+/// also send SIGXFSZ, whose default action ends the process.
 pub(crate) fn fits(len: u64) -> rustix::io::Result<()> {
     match getrlimit(Resource::Fsize).current {
         Some(limit) if limit < len => Err(Errno::FBIG),
@@ -116,14 +122,14 @@ pub(crate) fn fits(len: u64) -> rustix::io::Result<()> {
 fn create(name: &CStr) -> rustix::io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
-        // Before Linux 6.3.
+        // The error of Linux before 6.3.
         Err(Errno::INVAL) => memfd_create(name, flags),
         made => made,
     }
 }
 
-/// Whether the kernel refuses every change and every truncation of the file, through any descriptor or mapping. False for
-/// every file with a name: only files of `memfd_create` can be sealed.
+/// True if the kernel refuses every write to the file and every truncation, through any descriptor
+/// or mapping. False for every file with a name: only files of `memfd_create` can be sealed.
 #[must_use]
 pub fn is_final(fd: impl AsFd) -> bool {
     fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(FINAL))

@@ -1,4 +1,4 @@
-//! Processes: fork, change of user, signals by a descriptor.
+//! Processes: fork, change of user, signals through a descriptor.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -8,13 +8,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::process::{Gid, Pid, Signal, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-/// Bytes of a user's entry in the list of users, beyond which the list is broken.
+/// Maximum size in bytes of a user's entry in the user database; a larger entry is an error.
 const MAX_ENTRY: usize = 1 << 20;
 
 /// The kernel's limit for one process (`NGROUPS_MAX`).
 const MAX_GROUPS: usize = 65536;
 
-/// Which side of a fork this is.
+/// The two sides of a fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forked {
     /// The process that forked, with its new child.
@@ -23,14 +23,15 @@ pub enum Forked {
     Child,
 }
 
-/// Forks. The child has copies of all descriptors, also of those marked close-on-exec, and must close those it does not need.
-/// It has only the calling thread: a lock that another thread held stays locked in the child, so a process should fork before
-/// it starts threads.
+/// Forks. The child has copies of all descriptors, even close-on-exec ones, and must close those
+/// that it does not need. It has only the calling thread: a lock that another thread held stays
+/// locked in the child, so a process should fork before it starts threads.
 ///
 /// # Errors
-/// Those of `fork(2)`.
+/// Errors of `fork(2)`.
 pub fn fork() -> io::Result<Forked> {
-    // SAFETY: changes no memory of this process, and the child's is a copy, with libc's allocator made usable by libc.
+    // SAFETY: changes no memory of this process, and the child's memory is a copy, in which the C
+    // library makes its allocator usable.
     let pid = unsafe { libc::fork() };
     if pid < 0 {
         return Err(io::Error::last_os_error());
@@ -38,21 +39,24 @@ pub fn fork() -> io::Result<Forked> {
     Ok(Pid::from_raw(pid).map_or(Forked::Child, Forked::Parent))
 }
 
-/// The real-time signal number `n`, counted from the first that the C library leaves to programs. Programs and libraries rarely
-/// use these signals, so a handler rarely conflicts with another one.
+/// The real-time signal number `n`, counted from the first number that the C library leaves to
+/// programs. Programs and libraries rarely use these signals, so a handler rarely conflicts with
+/// another one.
 #[must_use]
 pub fn real_time_signal(n: u8) -> Signal {
     let first = libc::SIGRTMIN();
     let number = first + libc::c_int::from(n).min(libc::SIGRTMAX() - first);
-    // SAFETY: it is between SIGRTMIN and SIGRTMAX, so the kernel knows it and the C library does not use it.
+    // SAFETY: it is between SIGRTMIN and SIGRTMAX, so the kernel knows it and the C library does
+    // not use it.
     unsafe { Signal::from_raw_unchecked(number) }
 }
 
-/// A write beyond the largest size of a file (`RLIMIT_FSIZE`) fails with `EFBIG` from now on; it would end the process. The signal is
-/// caught, not ignored, so that programs that this process executes have its default action.
+/// Makes writes beyond the file size limit (`RLIMIT_FSIZE`) fail with `EFBIG`; by default they end
+/// the process. The signal is caught, not ignored, so that programs that this process executes have
+/// its default action.
 ///
 /// # Errors
-/// Those of `sigaction(2)`.
+/// Errors of `sigaction(2)`.
 pub fn survive_large_files() -> io::Result<()> {
     extern "C" fn nothing(_: libc::c_int) {}
     // SAFETY: zeroes are a valid `sigaction`, and `nothing` is a handler that touches nothing.
@@ -65,19 +69,20 @@ pub fn survive_large_files() -> io::Result<()> {
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Ends the process at once: no exit handlers, no destructors. For a forked child, whose parent runs them, or a
-/// thread that must not wait for the others.
+/// Ends the process at once: no exit handlers, no destructors. For a forked child, whose parent
+/// runs them, or a thread that must not wait for the others.
 pub fn exit_now(status: i32) -> ! {
     // SAFETY: does not return.
     unsafe { libc::_exit(status) }
 }
 
-/// Changes to another user permanently, with all groups of that user. The process keeps the capabilities in `keep`, as far as it
-/// has them; programs that it executes do not inherit them. `enter` runs when the groups are known, and before the process gives up its
-/// privileges: it may change the root directory, where the files that name groups may be missing.
+/// Changes permanently to another user with all groups of that user. The process keeps the
+/// capabilities in `keep` that it has; programs that it executes do not inherit them. `enter` runs
+/// after the groups have been looked up, and before the process gives up its privileges: it may
+/// change the root directory, where the files that name groups may be missing.
 ///
 /// # Errors
-/// The kernel refuses. The process may then run with part of the change and should end.
+/// The kernel refuses. The process may then run with a part of the change and should end.
 pub fn become_user(
     uid: Uid,
     gid: Gid,
@@ -99,15 +104,18 @@ pub fn become_user(
     Ok(())
 }
 
-/// Changes to the user and group `own` permanently, without capabilities, but opens and makes files as the user of `files`, with all
-/// groups of that user. New files belong to the user of `files` and to the group of `own`. Signals and tracing go by `own` alone, so
-/// processes of the user of `files` can do neither to this process.
+/// Changes permanently to the user and group `own`, without capabilities, but opens and creates
+/// files as the user of `files`, with all groups of that user. New files belong to the user of
+/// `files` and to the group of `own`. The permission to signal and to trace depends only on `own`,
+/// so processes of the user of `files` can do neither to this process.
 ///
-/// Only the calling thread and those that it starts are changed completely: to be called before there are others.
+/// Call it before other threads start: only the calling thread and its later children are changed
+/// completely.
 ///
 /// # Errors
-/// The kernel refuses, for instance because `own` does not exist in this user namespace. The process may then run with part of the
-/// change, and should end or [become another user](become_user).
+/// The kernel refuses, for instance because `own` does not exist in this user namespace. The
+/// process may then run with a part of the change, and should end or [become another
+/// user](become_user).
 pub fn become_user_with_files_of(own: (Uid, Gid), files: (Uid, Gid)) -> io::Result<()> {
     set_groups(files.0, files.1)?;
     rustix::thread::set_keep_capabilities(true)?;
@@ -122,8 +130,8 @@ pub fn become_user_with_files_of(own: (Uid, Gid), files: (Uid, Gid)) -> io::Resu
     };
     rustix::thread::set_capabilities(None, only(CapabilitySet::SETUID))?;
     let files = files.0.as_raw();
-    // SAFETY: plain calls, which change this thread. They return the user from before, never an error; the second one changes nothing,
-    // because there is no such user.
+    // SAFETY: plain calls, which change this thread. They return the previous user, never an error;
+    // the second one changes nothing, because there is no such user.
     let now = unsafe {
         libc::setfsuid(files);
         libc::setfsuid(u32::MAX)
@@ -132,7 +140,8 @@ pub fn become_user_with_files_of(own: (Uid, Gid), files: (Uid, Gid)) -> io::Resu
     if now.cast_unsigned() == files { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
-/// Lets a program that the process executes next have capabilities that the process has now.
+/// Lets the next program that this process executes have these capabilities, as far as the process
+/// has them.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -147,7 +156,8 @@ pub fn pass_on_capabilities(passed: CapabilitySet) -> io::Result<()> {
 }
 
 fn set_groups(uid: Uid, gid: Gid) -> io::Result<()> {
-    // SAFETY: the result points to libc's own memory, used before the next such call in this thread.
+    // SAFETY: the result points to libc's own memory, used before the next such call in this
+    // thread.
     let account = unsafe { libc::getpwuid(uid.as_raw()) };
     let result = if account.is_null() {
         let only = [gid.as_raw()];
@@ -185,7 +195,8 @@ pub fn groups_of(uid: u32, gid: u32) -> io::Result<Vec<u32>> {
     if found.is_null() {
         return Ok(vec![gid]);
     }
-    // SAFETY: `found` points to `entry`, which has been filled in; the name is a C string in `text`.
+    // SAFETY: `found` points to `entry`, which has been filled in; the name is a C string in
+    // `text`.
     let name = unsafe { (*found).pw_name };
     let mut groups: Vec<u32> = vec![0; 64];
     loop {
@@ -202,7 +213,7 @@ pub fn groups_of(uid: u32, gid: u32) -> io::Result<Vec<u32>> {
     }
 }
 
-/// A user's numbers.
+/// A user's ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Account {
     /// User id.
@@ -211,7 +222,7 @@ pub struct Account {
     pub gid: u32,
 }
 
-/// The account with this name (`getpwnam(3)`). Not thread-safe: to be called at the start of a program.
+/// The account with this name (`getpwnam(3)`). Not thread-safe: call it at the start of a program.
 #[must_use]
 pub fn find_account(name: &str) -> Option<Account> {
     let name = CString::new(name).ok()?;
@@ -220,7 +231,8 @@ pub fn find_account(name: &str) -> Option<Account> {
         .map(|entry| Account { uid: entry.pw_uid, gid: entry.pw_gid })
 }
 
-/// The number of the group with this name (`getgrnam(3)`). Not thread-safe: to be called at the start of a program.
+/// The id of the group with this name (`getgrnam(3)`). Not thread-safe: call it at the start of a
+/// program.
 #[must_use]
 pub fn find_group(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
@@ -237,7 +249,7 @@ pub struct User {
     pub home: CString,
 }
 
-/// The user with this number (`getpwuid(3)`). Not thread-safe: to be called at the start of a program.
+/// The user with this id (`getpwuid(3)`). Not thread-safe: call it at the start of a program.
 #[must_use]
 pub fn find_user(uid: u32) -> Option<User> {
     // SAFETY: the result points to libc's own memory, which holds C strings and is read at once.
@@ -248,7 +260,7 @@ pub fn find_user(uid: u32) -> Option<User> {
     }
 }
 
-/// Signals that arrive as readable bytes of a descriptor instead of interrupting the process.
+/// Signals that are read from a descriptor instead of interrupting the process.
 #[derive(Debug)]
 pub struct SignalFd {
     fd: OwnedFd,
@@ -259,7 +271,7 @@ impl SignalFd {
     /// Blocks `signals` in this thread; from now on they arrive at this descriptor.
     ///
     /// # Errors
-    /// Those of `signalfd(2)`.
+    /// Errors of `signalfd(2)`.
     pub fn new(signals: &[Signal]) -> io::Result<Self> {
         let mut set = MaybeUninit::uninit();
         let mut before = MaybeUninit::uninit();
@@ -280,7 +292,7 @@ impl SignalFd {
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, before })
     }
 
-    /// The next signal that has arrived, or `None`.
+    /// The next pending signal; `None` if there is none.
     pub fn take(&mut self) -> Option<Signal> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
         let size = size_of::<libc::signalfd_siginfo>();
@@ -310,8 +322,8 @@ impl AsFd for SignalFd {
     }
 }
 
-/// Takes ownership of a descriptor that the parent left open under a known number, and marks it close-on-exec.
-/// To be called at the start of a program, once for each number.
+/// Takes ownership of a descriptor that the parent left open under a known number, and marks it
+/// close-on-exec. Call it at the start of a program, once for each number.
 ///
 /// # Errors
 /// There is no such descriptor, or it is standard input, output or error.
@@ -327,10 +339,10 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Has every descriptor but standard input, output and error closed when this process executes another program.
+/// Marks every descriptor except standard input, output and error as close-on-exec.
 ///
 /// # Errors
-/// Those of `close_range(2)`.
+/// Errors of `close_range(2)`.
 pub fn leave_only_standard() -> io::Result<()> {
     let (first, flags) = (libc::STDERR_FILENO.unsigned_abs() + 1, libc::CLOSE_RANGE_CLOEXEC);
     // SAFETY: closes nothing now; the numbers are no pointers.
@@ -338,27 +350,31 @@ pub fn leave_only_standard() -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Lets the C library keep up to `bytes` of freed memory at the end of each heap (`mallopt(3)`, `M_TRIM_THRESHOLD`) instead of
-/// returning it to the kernel, which would fill every page with zeros when it is allocated again. Allocations larger than
-/// `bytes / 16` still come from the kernel and are returned at once.
+/// Lets the C library keep up to `bytes` of freed memory at the end of each heap (`mallopt(3)`,
+/// `M_TRIM_THRESHOLD`) instead of returning it to the kernel, which would fill every page with
+/// zeros when it is allocated again. Allocations larger than `bytes / 16` still come from the
+/// kernel and are returned at once.
 pub fn keep_freed_memory(bytes: usize) {
     let set = |parameter, bytes: usize| {
         let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-        // SAFETY: sets a parameter of the allocator, under its lock. If it refuses, memory is trimmed as usual.
+        // SAFETY: sets a parameter of the allocator, under its lock. If it refuses, memory is
+        // trimmed as usual.
         unsafe { libc::mallopt(parameter, value) };
     };
     set(libc::M_TRIM_THRESHOLD, bytes);
-    // Setting one of the two stops glibc from adapting either of them, so both are set.
+    // Setting one of the two parameters stops glibc from adapting both, so both are set.
     set(libc::M_MMAP_THRESHOLD, bytes / 16);
 }
 
-/// Returns freed memory to the kernel if the C library keeps more than `bytes` of it. By itself the C library returns only memory
-/// behind the last allocation of a heap, so one small allocation may keep hundreds of megabytes. The check takes microseconds, the
-/// return about 0.1 ms per megabyte. Returns whether memory was returned.
+/// Returns freed memory to the kernel if the C library keeps more than `bytes` of it. By itself the
+/// C library returns only memory after the last allocation of a heap, so one small allocation may
+/// keep hundreds of megabytes. The check takes microseconds, the return about 0.1 ms per megabyte.
+/// Returns true if memory was returned.
 pub fn give_back_freed_memory(bytes: usize) -> bool {
     // SAFETY: reads the allocator's statistics, under its locks.
     let freed = unsafe { libc::mallinfo2() }.fordblks;
-    // SAFETY: gives free pages to the kernel, under the allocator's locks; memory in use stays as it is.
+    // SAFETY: gives free pages to the kernel, under the allocator's locks; memory in use stays as
+    // it is.
     freed > bytes && unsafe { libc::malloc_trim(bytes) } == 1
 }
 

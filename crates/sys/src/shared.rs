@@ -1,11 +1,12 @@
-//! Memory that one process writes and another reads: a sealed memfd (`memfd_create(2)`), with counters in it that the reader
-//! sets.
+//! Memory that one process writes and another reads: a sealed memfd (`memfd_create(2)`), including
+//! counters that the reader sets.
 //!
-//! The reader does not trust the writer: the bytes may change at any time. So no code in the reader's process may read a byte
-//! twice and base a decision on it. The bytes are passed to the kernel (`sendmsg`, `pwrite`) or copied, and a writer that
-//! changes them harms only the recipient of its own bytes. Other risks are excluded when the memory is mapped:
-//! the seals fix its size, so no access is past its end (`SIGBUS`), and it consists of ordinary pages (huge pages may run out,
-//! which raises `SIGBUS`, too).
+//! The reader does not trust the writer: the bytes may change at any time. So no code in the
+//! reader's process may read a byte twice and base a decision on it. The bytes are passed to the
+//! kernel (`sendmsg`, `pwrite`) or copied, and a writer that changes them harms only the recipient
+//! of its own bytes. Other risks are excluded when the memory is mapped: the seals fix its size, so
+//! no access is past its end (`SIGBUS`), and it consists of ordinary pages (huge pages may run out,
+//! which also raises `SIGBUS`).
 
 use std::io;
 use std::ops::Range;
@@ -25,16 +26,16 @@ use crate::memfd;
 /// `TMPFS_MAGIC` in `<linux/magic.h>`: the file system of a memfd without huge pages.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// The parts of such memory, in bytes from its start. Each begins at a page.
+/// The layout of such memory, in bytes from its start. Each part begins at a page.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
-    /// Where the counters begin.
+    /// Start of the counters.
     pub counters_at: u64,
     /// The number of counters.
     pub counters: u32,
-    /// Where the data begins, behind the counters.
+    /// Start of the data, after the counters.
     pub data_at: u64,
-    /// Bytes of data, up to the end.
+    /// Number of bytes of data, up to the end.
     pub data_len: usize,
 }
 
@@ -81,15 +82,16 @@ impl Map {
     /// The counter at `offset` bytes; the caller guarantees that there is one.
     fn counter(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(size_of::<AtomicU32>()) && offset < self.len);
-        // SAFETY: inside the mapping and aligned, because the mapping starts at a page. Counters are only accessed
-        // atomically.
+        // SAFETY: inside the mapping and aligned, because the mapping starts at a page. Counters
+        // are only accessed atomically.
         unsafe { AtomicU32::from_ptr(self.start().add(offset).cast()) }
     }
 }
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: the mapping has no other owner, and borrows of it have ended. If it fails, the mapping stays.
+        // SAFETY: the mapping has no other owner, and borrows of it have ended. If it fails, the
+        // mapping stays.
         unsafe { libc::munmap(self.start().cast(), self.len) };
     }
 }
@@ -103,10 +105,12 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Creates memory with `header` at its start and zeros behind it. Pages cost nothing until they are used.
+    /// Creates memory with `header` at its start, followed by zeros. Pages cost nothing until they
+    /// are used.
     ///
     /// # Errors
-    /// `EFBIG`: `RLIMIT_FSIZE` is smaller. Those of `memfd_create(2)`, `fcntl(2)` and `mmap(2)`.
+    /// `EFBIG`: the size exceeds `RLIMIT_FSIZE`. Also errors of `memfd_create(2)`, `fcntl(2)` and
+    /// `mmap(2)`.
     pub fn create(shape: Shape, header: &[u8]) -> io::Result<Self> {
         if !shape.is_consistent() || header.len() as u64 > shape.counters_at {
             return Err(Errno::INVAL.into());
@@ -125,7 +129,7 @@ impl Writer {
         Ok(Self { fd, map, shape })
     }
 
-    /// The descriptor, to be sent to the reader.
+    /// The descriptor, to send to the reader.
     #[must_use]
     pub fn fd(&self) -> &OwnedFd {
         &self.fd
@@ -139,15 +143,16 @@ impl Writer {
         let end = at.checked_add(bytes.len());
         assert!(end.is_some_and(|end| end <= self.shape.data_len), "written past the end");
         let data_at = self.map.len - self.shape.data_len;
-        // SAFETY: inside the mapping. This process never makes a reference to its data; the other process reads the bytes when
-        // it is told of them, later.
+        // SAFETY: inside the mapping. This process never makes a reference to its data; the other
+        // process reads the bytes later, after it has been told of them.
         unsafe {
             let to = self.map.start().add(data_at + at);
             ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
         }
     }
 
-    /// The value of a counter that the reader sets. All its reads before it set this value have ended.
+    /// The value of a counter that the reader sets. The reader has finished all reads that precede
+    /// the setting of this value.
     ///
     /// # Panics
     /// There is no such counter.
@@ -168,7 +173,7 @@ pub struct Reader {
     counters: Map,
 }
 
-/// Why memory from another process is not mapped.
+/// The reason why memory from another process is not mapped.
 #[derive(Debug)]
 pub enum Unfit {
     /// The memory has a wrong property.
@@ -206,7 +211,7 @@ impl Reader {
     /// Maps memory that has passed [`Self::header`].
     ///
     /// # Errors
-    /// The size differs from `shape`; those of `mmap(2)`.
+    /// The size differs from `shape`. Also errors of `mmap(2)`.
     pub fn map(fd: BorrowedFd<'_>, shape: Shape) -> Result<Self, Unfit> {
         let size = u64::try_from(rustix::fs::fstat(fd)?.st_size);
         if !shape.is_consistent() || size != Ok(shape.len()) {
@@ -231,7 +236,7 @@ impl Reader {
     }
 }
 
-/// Bytes in shared memory, with a value that is dropped when they are not needed any more.
+/// Bytes in shared memory, with a value that is dropped when they are no longer needed.
 #[derive(Debug)]
 pub struct Slice<H> {
     reader: Arc<Reader>,
@@ -240,7 +245,7 @@ pub struct Slice<H> {
 }
 
 impl<H> Slice<H> {
-    /// `None` if the range exceeds the data.
+    /// The bytes in `range`; `None` if it exceeds the data.
     #[must_use]
     pub fn new(reader: Arc<Reader>, range: Range<usize>, held: H) -> Option<Self> {
         let is_inside = range.start <= range.end && range.end <= reader.data.len;
@@ -251,9 +256,10 @@ impl<H> Slice<H> {
 impl<H> AsRef<[u8]> for Slice<H> {
     fn as_ref(&self) -> &[u8] {
         let start = self.reader.data.start();
-        // SAFETY: inside a mapping that lives as long as the reader, whose memory is sealed against shrinking, so every
-        // byte can be read. The other process may change them, against the contract of `&[u8]`: no code of ours examines
-        // them (the module's comment says how they are used instead), so no decision depends on two reads of a byte.
+        // SAFETY: inside a mapping that lives as long as the reader, whose memory is sealed against
+        // shrinking, so every byte can be read. The other process may change them, against the
+        // contract of `&[u8]`: no code of ours examines them (the module's comment says how they
+        // are used instead), so no decision depends on two reads of a byte.
         unsafe { slice::from_raw_parts(start.add(self.range.start), self.range.len()) }
     }
 }

@@ -1,4 +1,4 @@
-//! How many bytes were written to a TCP connection, by all processes together.
+//! The number of bytes that all processes together have written to a TCP connection.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -11,15 +11,17 @@ use crate::outq::outq;
 const BYTES_ACKED_AT: usize = 120;
 const BYTES_ACKED_END: usize = BYTES_ACKED_AT + 8;
 
-/// How many times the two counters are read again because an acknowledgement came in between.
+/// Maximum number of attempts to read the two counters without an acknowledgement in between.
 const MAX_TRIES: usize = 1000;
 
-/// Bytes that `send(2)` and `sendfile(2)` have put into an accepted connection since it was made, by any process: those that are
-/// acknowledged (`tcpi_bytes_acked`, RFC 4898 `tcpEStatsAppHCThruOctetsAcked`) and those that are not (`SIOCOUTQ`,
-/// `tcp(7)`). Exact in every state, also after a reset, unless a process has called `shutdown(2)`, which counts as a byte.
+/// Number of bytes that `send(2)` and `sendfile(2)` have put into an accepted connection since it
+/// was created, by any process: acknowledged bytes (`tcpi_bytes_acked`, RFC 4898
+/// `tcpEStatsAppHCThruOctetsAcked`) plus unacknowledged bytes (`SIOCOUTQ`, `tcp(7)`). Exact in
+/// every state, even after a reset, unless a process has called `shutdown(2)`, which counts as a
+/// byte.
 ///
 /// # Errors
-/// It is not a TCP socket; `EAGAIN` if acknowledgements kept coming.
+/// It is not a TCP socket; `EAGAIN` if acknowledgements kept arriving.
 pub fn written(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut acked = acknowledged(socket)?;
     for _ in 0..MAX_TRIES {
@@ -32,19 +34,21 @@ pub fn written(socket: BorrowedFd<'_>) -> io::Result<u64> {
     Err(io::ErrorKind::WouldBlock.into())
 }
 
-/// Bytes that were written and that the other end has not acknowledged, also after the connection has ended (`SIOCOUTQ`, `tcp(7)`).
+/// Number of bytes that were written and that the peer has not acknowledged, even after the end of
+/// the connection (`SIOCOUTQ`, `tcp(7)`).
 ///
 /// # Errors
-/// The kernel has no answer.
+/// The kernel gives no answer.
 pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
     outq(socket)
 }
 
-/// Receives into the spare capacity of `buf` (the caller reserves it), and never waits, whatever another process that has the socket has
-/// done to its flags. Returns the bytes received; 0 means that the peer has ended, or that `buf` had no room.
+/// Receives into the spare capacity of `buf` (the caller reserves it). Never waits, even if another
+/// process has changed the socket's flags. Returns the number of bytes received; 0 means that the
+/// peer has ended its sending, or that `buf` had no room.
 ///
 /// # Errors
-/// Those of `recv(2)`; `WouldBlock`: nothing has come.
+/// Errors of `recv(2)`; `WouldBlock` if nothing has arrived.
 pub fn try_receive(socket: BorrowedFd<'_>, buf: &mut BytesMut) -> io::Result<usize> {
     let spare = buf.spare_capacity_mut();
     let (start, len) = (spare.as_mut_ptr().cast(), spare.len());
@@ -56,8 +60,8 @@ pub fn try_receive(socket: BorrowedFd<'_>, buf: &mut BytesMut) -> io::Result<usi
     Ok(n)
 }
 
-/// Whether a close of the last descriptor may have to wait for the other end (`SO_LINGER`): it waits while data or the end of this side's
-/// data are not acknowledged. False if that is over for good.
+/// True if closing the last descriptor may have to wait for the peer (`SO_LINGER`), because data or
+/// the FIN of this side are not acknowledged. Once false, it stays false.
 #[must_use]
 pub fn close_may_wait(socket: BorrowedFd<'_>) -> bool {
     /// States of `<netinet/tcp.h>`.
@@ -69,7 +73,7 @@ pub fn close_may_wait(socket: BorrowedFd<'_>) -> bool {
     info_into(socket, &mut info).is_err() || !matches!(info[0], FIN_WAIT2 | TIME_WAIT | CLOSE)
 }
 
-/// Whether this end has not ended its sending direction.
+/// True if this side has not ended its sending direction.
 #[must_use]
 pub fn is_open(socket: BorrowedFd<'_>) -> bool {
     /// States of `<netinet/tcp.h>`.
@@ -79,7 +83,7 @@ pub fn is_open(socket: BorrowedFd<'_>) -> bool {
     info_into(socket, &mut info).is_ok() && matches!(info[0], ESTABLISHED | CLOSE_WAIT)
 }
 
-/// Bytes that the other end has acknowledged since the connection was made.
+/// Number of bytes that the peer has acknowledged since the connection was created.
 ///
 /// # Errors
 /// It is not a TCP socket.
@@ -92,7 +96,8 @@ pub fn acknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
     }
 }
 
-/// Fills `info` with the beginning of `struct tcp_info`. Returns how much of it the kernel knows.
+/// Fills `info` with the beginning of `struct tcp_info`. Returns the number of bytes that the
+/// kernel has filled in.
 fn info_into(socket: BorrowedFd<'_>, info: &mut [u8]) -> io::Result<usize> {
     let mut len = libc::socklen_t::try_from(info.len()).unwrap_or(0);
     // SAFETY: the kernel writes at most `len` bytes into `info`, which is that long.
@@ -141,7 +146,8 @@ mod tests {
         assert_eq!(count(), total);
         client.shutdown(Shutdown::Write).unwrap();
         assert_eq!(count(), total);
-        // Unread bytes turn the close into a reset. Until it arrives there may be room again.
+        // Unread bytes turn the close into a reset. Until it arrives the socket may have room
+        // again.
         drop(client);
         loop {
             match server.write(b"x") {

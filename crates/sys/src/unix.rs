@@ -1,12 +1,13 @@
-//! How much data a UNIX stream socket has sent that the peer has not read.
+//! The amount of data that a UNIX stream socket has sent and the peer has not read.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use crate::outq::outq;
 
-/// Memory that the kernel holds for data that was sent and not read yet, in bytes of kernel memory. Each `send(2)` adds to the number;
-/// its share is subtracted when its last byte has been read. On a connection in the backlog the number only grows.
+/// Memory that the kernel holds for data that was sent and is unread, in bytes of kernel memory.
+/// Each `send(2)` adds to the number; its share is subtracted when its last byte has been read. On
+/// a connection in the backlog the number only grows.
 ///
 /// # Errors
 /// It is not a socket.

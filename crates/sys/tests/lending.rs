@@ -1,6 +1,6 @@
-//! Every interleaving of a worker that lends chunks and a front that returns them: no chunk is written while it is being read,
-//! and the front reads exactly what was lent. The bookkeeping is the worker's real code; the counters stand for the shared ones, with
-//! the orderings of `shared.rs`.
+//! Every interleaving of a worker that lends chunks and a front that returns them: no chunk is
+//! written while it is being read, and the front reads exactly the lent bytes. The bookkeeping is
+//! the worker's real code; the counters replace the shared ones, with the orderings of `shared.rs`.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 #![allow(unsafe_code, reason = "loom watches unguarded memory")]
 
@@ -19,12 +19,12 @@ struct Memory {
     chunks: Vec<UnsafeCell<u32>>,
 }
 
-// SAFETY: what loom is here to check.
+// SAFETY: loom checks this here.
 unsafe impl Sync for Memory {}
-// SAFETY: the same.
+// SAFETY: loom checks this here.
 unsafe impl Send for Memory {}
 
-/// Lends a chunk per attempt if one is free. Returns how many were lent.
+/// Lends a chunk per attempt if one is free. Returns the number of lent chunks.
 fn worker(memory: &Memory, pieces: &mpsc::Sender<Option<(u32, u32)>>) -> u32 {
     let mut lender = Lender::new(Layout::new(4096, CHUNKS).unwrap());
     let mut lent = 0;
@@ -77,7 +77,7 @@ fn a_chunk_is_not_written_while_it_is_read() {
     model(Release);
 }
 
-/// Shows that the model notices a wrong ordering.
+/// Shows that the model detects a wrong ordering.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn without_release_the_model_finds_the_fault() {

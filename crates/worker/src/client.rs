@@ -11,8 +11,9 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, getpeername, sendmsg};
 use sendoff_fastcgi::direct::Sent;
 use sendoff_link::worker::{FRONT_TAKES, Unsent, Wire, Writing};
 
-/// Writes what is queued and `data`, and with `is_last` the end of the body. `Ok(None)`: the socket has taken all of it.
-/// `Err`: the client has gone. Calls `before_send` before each system call that sends.
+/// Writes the queued bytes and `data` to the client's socket, and with `is_last` the end of the
+/// body. `Ok(None)`: the socket has taken everything. `Err`: the client has gone. Calls
+/// `before_send` before each system call that sends.
 pub(crate) fn write<'d>(
     writing: &mut Writing<OwnedFd>,
     data: &'d [u8],
@@ -30,7 +31,7 @@ pub(crate) fn write<'d>(
     }
 }
 
-/// Writes until the socket is full; waits only for what is too much for the front.
+/// Writes until the socket is full. Waits only while more is left than the front takes over.
 fn send(
     socket: &OwnedFd,
     is_encrypted: bool,
@@ -46,8 +47,9 @@ fn send(
         match sendmsg(socket, &vectors, &mut SendAncillaryBuffer::default(), flags) {
             Ok(n) => {
                 wire.advance(n);
-                // The front may have been told of the end of the connection, by a read. A kernel that encrypts then takes bytes without
-                // an error, a record for each call (Linux 6.1).
+                // A read in the front may have reported the end of the connection already. A kernel
+                // that encrypts then accepts bytes without an error, one record per call (Linux
+                // 6.1).
                 if is_encrypted {
                     getpeername(socket)?;
                 }
@@ -61,7 +63,7 @@ fn send(
     Ok(())
 }
 
-/// Waits until the socket takes more, and subtracts the time from `patience`.
+/// Waits until the socket accepts more, and subtracts the time from `patience`.
 fn wait(socket: &OwnedFd, patience: &mut Duration) -> rustix::io::Result<()> {
     let since = Instant::now();
     let nanos = patience.subsec_nanos();
@@ -76,15 +78,16 @@ fn wait(socket: &OwnedFd, patience: &mut Duration) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Makes the kernel send what it holds back (tcp(7): setting `TCP_NODELAY` flushes).
+/// Makes the kernel send the bytes that it holds back (tcp(7): setting `TCP_NODELAY` flushes).
 pub(crate) fn push(writing: &mut Writing<OwnedFd>) {
     if writing.take_held_back() {
-        // On a connection that is gone it fails, as the next write will.
+        // On a closed connection it fails, as the next write will.
         let _gone = set_tcp_nodelay(writing.socket(), true);
     }
 }
 
-/// The response will not be completed: where a regular end of the connection would end the body, a reset takes its place.
+/// Marks the response as incomplete: if a regular end of the connection would end the body, the
+/// connection is reset instead.
 pub(crate) fn cut(writing: &Writing<OwnedFd>) {
     if writing.is_ended_by_close() {
         let _gone = set_socket_linger(writing.socket(), Some(Duration::ZERO));

@@ -4,30 +4,33 @@
 //!          drop()                    every link answered RELEASED
 //!  Stands ────────▶ Releasing ──────────────────────────────────┐
 //!    │                  │ break: RECALL                         ▼
-//!    │ break: RECALL    ▼        every link answered, or 5 s    lease and descriptor given up; the entry goes when
-//!    └─────────────▶ Broken ───────────────────────────────▶    the mapping has been dropped too
+//!    │ break: RECALL    ▼        every link answered, or 5 s    lease and descriptor given up;
+//!    └─────────────▶ Broken ───────────────────────────────▶    the entry goes with the mapping
 //!
 //!  Sealed (a blob, see `blob.rs`) ── drop(): RELEASE, which is not answered ──▶ gone
 //! ```
 //!
 //! All functions are called under the lock of `Shared`, which decides the races:
-//! - A lease is taken, checked and entered under the lock. If it breaks meanwhile, the helper thread finds the entry when it
-//!   gets the lock; the writer waits until then. If the hold fails, closing the descriptor ends the lease, and the pending
-//!   signal finds no entry.
-//! - A descriptor number may have been reused when its signal is handled. So a signal is only a hint; the lease itself is
-//!   queried (`F_GETLEASE`).
-//! - A break between `file_use` and `write_file`: the file was in use, so a private copy lies at the same address, and
-//!   `write_file` sends its bytes.
-//! - A break while a batch is half sent: segments of which a byte has left are in the front's custody, and the `RECALL`
-//!   follows them; the other segments become bytes. An `OPEN` whose descriptor has left stays, or the front would assign the
-//!   descriptor to another file.
-//! - Ids are assigned in ascending order and never reused; when they run out, files are no longer held.
-//! - A file is dropped while its recall is pending: the entry stays, without its mapping, until all links have answered.
-//! - A forked child has copies of the descriptors, but no helper thread, and must not change the leases. So a lease is ended
-//!   by `F_UNLCK`, not only by closing the descriptor. Files that were mapped at the fork may change in the child. If the
-//!   child outlives the worker without calling `exec`, writers wait for the kernel's time limit.
-//! - The process dies: no lease is unlocked. The front shares the open file, copies what it has to send, and closes it, which
-//!   ends the lease.
+//! - A lease is taken, checked and entered under the lock. If it breaks meanwhile, the helper
+//!   thread finds the entry when it gets the lock; the writer waits until then. If the hold fails,
+//!   closing the descriptor ends the lease, and the pending signal finds no entry.
+//! - A descriptor number may have been reused when its signal is handled. So a signal is only a
+//!   hint; the lease itself is queried (`F_GETLEASE`).
+//! - A break between `file_use` and `write_file`: the file was in use, so a private copy lies at
+//!   the same address, and `write_file` sends its bytes.
+//! - A break while a batch is half sent: segments of which a byte has left are in the front's
+//!   custody, and the `RECALL` follows them; the other segments become bytes. An `OPEN` whose
+//!   descriptor has left stays, or the front would assign the descriptor to another file.
+//! - Ids are assigned in ascending order and never reused; when they run out, files are no longer
+//!   held.
+//! - A file is dropped while its recall is pending: the entry stays, without its mapping, until all
+//!   links have answered.
+//! - A forked child has copies of the descriptors, but no helper thread, and must not change the
+//!   leases. So a lease is ended by `F_UNLCK`, not only by closing the descriptor. Files that were
+//!   mapped at the fork may change in the child. If the child outlives the worker without calling
+//!   `exec`, writers wait for the kernel's time limit.
+//! - The process dies: no lease is unlocked. The front shares the open file, copies what it has to
+//!   send, and closes it, which ends the lease.
 
 use std::collections::HashMap;
 use std::io;
@@ -47,16 +50,17 @@ use sendoff_sys::memfd::Sealed;
 use crate::log;
 use crate::numbers::{most_held, out_of_the_way};
 
-/// Time for the front to answer `RECALL`, from when the worker notices the break. A writer is held for 5 s at most
-/// (`docs/handover.md` §3); the difference is for noticing the break and giving the lease up. The kernel lets the
-/// writer go after 45 s (`fs.lease-break-time`).
+/// Time for the front to answer `RECALL`, from when the worker notices the break. A writer is held
+/// for 5 s at most (`docs/handover.md` §3); the difference is for noticing the break and giving the
+/// lease up. The kernel lets the writer go after 45 s (`fs.lease-break-time`).
 const RECALL_TIMEOUT: Duration = Duration::from_millis(4900);
 
 /// The share of [`RECALL_TIMEOUT`] for the worker's own copies. Copying 1 GiB took 0.3 s.
 const COPY_LIMIT: Duration = Duration::from_secs(4);
 
-/// Bound, in bytes, on the unsent segments of one file, or the size of the file if that is larger: then the queue is
-/// sent. A break turns unsent segments into bytes, and a script can name a file of 20 MB a thousand times.
+/// Bound, in bytes, on the unsent segments of one file, or the size of the file if that is larger:
+/// then the queue is sent. A break turns unsent segments into bytes, and a script can name a file
+/// of 20 MB a thousand times.
 pub(crate) const MOST_UNSENT: u64 = 64 << 20;
 
 /// The version of a file that the application wants held.
@@ -114,7 +118,8 @@ pub(crate) struct Held {
     /// The value of `Files::current_use` when the file was used last.
     used_in: u64,
     pub(crate) size: u64,
-    /// The links on which the front knows the file or, in `Releasing` and `Broken`, has not answered yet.
+    /// The links on which the front knows the file or, in `Releasing` and `Broken`, has not
+    /// answered yet.
     pub(crate) links: LinkSet,
 }
 
@@ -127,7 +132,8 @@ enum Lease {
         deadline: Instant,
     },
     Ended,
-    /// A sealed memory file, which needs no lease. The contents are mapped here instead of in a region.
+    /// A sealed memory file, which needs no lease. The contents are mapped here instead of in a
+    /// region.
     Sealed(Sealed),
 }
 
@@ -174,7 +180,8 @@ impl Held {
 pub(crate) struct Files {
     held: HashMap<FileId, Held>,
     last_id: u32,
-    /// Incremented when all files cease to be in use; a file is in use if its `used_in` equals this.
+    /// Incremented when all files cease to be in use; a file is in use if its `used_in` equals
+    /// this.
     current_use: u64,
     most: usize,
     /// When all leases were last checked; see `guard.rs`.
@@ -285,13 +292,13 @@ impl Files {
         deleted.map(|(file, _)| *file).collect()
     }
 
-    /// Whether any held file has a name that may be deleted.
+    /// True if any held file has a name that may be deleted.
     pub(crate) fn any_deletable(&self) -> bool {
         self.held.values().any(|held| matches!(held.lease, Lease::Stands(_)))
     }
 
-    /// Releases a file while the application still has its mapping, which becomes inaccessible. Returns the links on
-    /// which the file must be released.
+    /// Releases a file while the application still has its mapping, which becomes inaccessible.
+    /// Returns the links on which the file must be released.
     pub(crate) fn release(&mut self, file: FileId) -> LinkSet {
         let Some(held) = self.held.get_mut(&file) else { return LinkSet::default() };
         // If the mapping cannot be made inaccessible, the file stays held, which does no harm.
@@ -308,7 +315,8 @@ impl Files {
         tell
     }
 
-    /// Drops the mapping in a forked child. The lease belongs to the parent: an unlock would end it for both.
+    /// Drops the mapping in a forked child. The lease belongs to the parent: an unlock would end it
+    /// for both.
     pub(crate) fn drop_in_child(&mut self, file: FileId) {
         if let Some(held) = self.held.get_mut(&file) {
             held.region = None;
@@ -405,8 +413,9 @@ fn end(lease: &mut Lease) {
 }
 
 impl Files {
-    /// The worker's part in a lease break (`docs/handover.md` §3): makes the mapping private and turns the segments in
-    /// `queue`, which is the output for `link`, into bytes. Returns the links on which `RECALL` must be sent.
+    /// The worker's part in a lease break (`docs/handover.md` §3): makes the mapping private and
+    /// turns the segments in `queue`, which is the output for `link`, into bytes. Returns the links
+    /// on which `RECALL` must be sent.
     ///
     /// # Errors
     /// The contents could not be saved. The writer must not proceed while this process lives.
@@ -419,7 +428,8 @@ impl Files {
         let current_use = self.current_use;
         let Some(held) = self.held.get_mut(&file) else { return Ok(LinkSet::default()) };
         let Held { lease, region, used_in, links, .. } = held;
-        // The descriptor stays open until everything is saved: closing it would let the writer proceed.
+        // The descriptor stays open until everything is saved: closing it would let the writer
+        // proceed.
         let (Lease::Stands(fd) | Lease::Releasing(fd)) = &*lease else {
             return Ok(LinkSet::default());
         };
@@ -445,7 +455,8 @@ impl Files {
         if queue.take_back(file, read)? {
             links.remove(link);
         }
-        // The kernel ends the lease if this process was stopped for longer than `fs.lease-break-time`.
+        // The kernel ends the lease if this process was stopped for longer than
+        // `fs.lease-break-time`.
         if copied && lease::look(fd.as_fd()) == lease::Lease::Ended {
             return Err(io::Error::other(
                 "the kernel took a lease away before this process noticed",
@@ -460,7 +471,7 @@ impl Files {
     }
 }
 
-/// Whether an open file has no name left.
+/// True if an open file has no name left.
 fn is_deleted(fd: &OwnedFd) -> bool {
     fstat(fd.as_fd()).is_ok_and(|stat| stat.st_nlink == 0)
 }
@@ -484,8 +495,8 @@ fn read_range(fd: &OwnedFd, mut offset: u64, len: u64, out: &mut Vec<u8>) -> io:
     Ok(())
 }
 
-/// Ends the process rather than sending wrong bytes: the front then copies what it holds, and the current request is
-/// lost.
+/// Ends the process rather than sending wrong bytes: the front then copies what it holds, and the
+/// current request is lost.
 pub(crate) fn die(what: &dyn std::fmt::Display) -> ! {
     log(format_args!("ending, so that a file that changes is not sent with wrong bytes: {what}"));
     sendoff_sys::process::exit_now(EXIT_UNSAVED)

@@ -1,10 +1,11 @@
-//! When leases are checked: when the kernel signals a break, before anything is sent after a pause, and periodically
-//! for files that are no longer needed.
+//! Times at which leases are checked: when the kernel signals a break, before anything is sent
+//! after a pause, and periodically for files that are no longer needed.
 //!
-//! The kernel signals a break to the helper thread. But a process that is stopped (`SIGSTOP`, a frozen cgroup, a
-//! debugger) does not react, and after `fs.lease-break-time` the kernel lets the writer proceed. So the contents of
-//! held files are uncertain after a pause. Monotonic time passes while a process is stopped: if [`PAUSE`] has elapsed
-//! since the last check of all leases, they are checked again before anything is sent.
+//! The kernel signals a break to the helper thread. But a process that is stopped (`SIGSTOP`, a
+//! frozen cgroup, a debugger) does not react, and after `fs.lease-break-time` the kernel lets the
+//! writer proceed. So the contents of held files are uncertain after a pause. Monotonic time passes
+//! while a process is stopped: if [`PAUSE`] has elapsed since the last check of all leases, they
+//! are checked again before anything is sent.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -22,7 +23,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub(crate) const RELEASE_INTERVAL: Duration = Duration::from_secs(5);
 
 impl State {
-    /// Handles leases that are being broken. Ends the process if it would otherwise send wrong bytes.
+    /// Handles leases that are being broken. Ends the process if it would otherwise send wrong
+    /// bytes.
     pub(crate) fn serve_breaks(&mut self, links: &[OwnedFd], told: Told) {
         for file in self.files.newly_broken(told) {
             let Self { files, queue, link, .. } = self;
@@ -40,8 +42,9 @@ impl State {
         }
     }
 
-    /// Call it before anything is sent: the queue then has the contents that the files had when they were read, unless
-    /// the process is stopped between this check and the system call that sends.
+    /// Call it before anything is sent: the queue then has the contents that the files had when
+    /// they were read, unless the process is stopped between this check and the system call that
+    /// sends.
     pub(crate) fn look_after_pause(&mut self, links: &[OwnedFd]) {
         let now = Instant::now();
         if now.duration_since(self.files.looked_at) >= PAUSE {

@@ -1,6 +1,7 @@
 //! The helper thread: receives signals of lease breaks from the kernel, and answers from the front.
 //!
-//! It only ever waits for all of its sources together, so that a slow front does not delay the next break.
+//! It only ever waits for all of its sources together, so that a slow front does not delay the next
+//! break.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -80,7 +81,7 @@ impl Drop for Helper {
         }
         self.wake.end.store(true, Ordering::Release);
         self.wake();
-        // If it panicked it has ended the process.
+        // If it panicked, it has ended the process.
         thread.map(JoinHandle::join);
     }
 }
@@ -107,7 +108,7 @@ impl Loop {
         let mut swept = Instant::now();
         while !self.wake.end.load(Ordering::Acquire) {
             self.wait()?;
-            // Only a wake-up.
+            // The read only clears the counter.
             let _empty = rustix::io::read(&self.wake.event, &mut [0_u8; 8]);
             while let Some(told) = self.breaks.next()? {
                 self.shared.lock().serve_breaks(&self.shared.links, told);
@@ -172,7 +173,8 @@ impl Loop {
                 Ok((_, n)) => n,
             };
             match GuardMessage::decode(&raw[..n.min(raw.len())]) {
-                // RELEASED and RECALLED may cross; each means that the front has finished with the file.
+                // RELEASED and RECALLED may cross; each means that the front has finished with the
+                // file.
                 Ok(GuardMessage { link, file, .. }) => {
                     if !self.shared.lock().files.answered(file, link.into()) {
                         log(format_args!(
@@ -187,9 +189,10 @@ impl Loop {
     }
 }
 
-/// Gives up leases whose writers have waited too long. The front checks the lease after each read of the file, and its
-/// copies are right. It may read `OPEN` and `SEGMENT` records after that; it then cuts the response. A `RECALL` that
-/// still waits for room is sent, so that the front closes its descriptor.
+/// Gives up leases whose writers have waited too long. The front checks the lease after each read
+/// of the file, and its copies are right. It may read `OPEN` and `SEGMENT` records after that; it
+/// then cuts the response. A `RECALL` that still waits for room is sent, so that the front closes
+/// its descriptor.
 fn give_up_overdue(state: &mut State) {
     for (file, links) in state.files.overdue(Instant::now()) {
         let links: Vec<usize> = links.iter().collect();

@@ -8,8 +8,8 @@ use bytes::BytesMut;
 use sendoff_fastcgi::{Decoder, Error, Part};
 use sendoff_sys::fdpass;
 
-/// Buffer for one `recvmsg`, in bytes: a whole request with the 64 KiB of body that the front sends in band, and its
-/// record headers.
+/// Buffer for one `recvmsg`, in bytes: a whole request with the 64 KiB of body that the front sends
+/// in band, and its record headers.
 const RECEIVE_LEN: usize = 80 * 1024;
 
 /// With less room than this a new buffer is allocated instead of a short `recvmsg`.
@@ -52,12 +52,12 @@ impl Input {
         &mut self.fds
     }
 
-    /// Whether there are received bytes that have not been processed.
+    /// True if there are received bytes that have not been processed.
     pub(crate) fn has_bytes(&self) -> bool {
         !self.buf.is_empty()
     }
 
-    /// Whether the peer may close the link here without cutting a record.
+    /// True if the peer may close the link here without cutting a record.
     pub(crate) fn at_boundary(&self) -> bool {
         self.buf.is_empty() && self.decoder.at_boundary()
     }

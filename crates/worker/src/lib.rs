@@ -1,6 +1,8 @@
-//! The worker's side of Sendoff's links: takes requests from the front, answers with bytes and files.
+//! The worker's side of Sendoff's links: takes requests from the front, answers with bytes and
+//! files.
 //!
-//! `docs/handover.md` specifies what passes over the sockets, `include/sendoff.h` what the calls promise.
+//! `docs/handover.md` specifies the messages on the sockets, `include/sendoff.h` the guarantees of
+//! the calls.
 #![forbid(unsafe_code)]
 
 mod client;
@@ -39,7 +41,7 @@ impl fmt::Display for Gone {
 
 impl std::error::Error for Gone {}
 
-/// Why a link cannot be used any more.
+/// Errors after which a link cannot be used any more.
 #[derive(Debug)]
 enum Bad {
     /// The peer broke the protocol.

@@ -1,4 +1,5 @@
-//! Listening sockets of FastCGI applications: created here, or inherited as descriptor 0 (FastCGI §2.2).
+//! Listening sockets of FastCGI applications: created here, or inherited as descriptor 0 (FastCGI
+//! §2.2).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
@@ -13,15 +14,15 @@ use rustix::net::{
     listen as start_listening, socket_with, sockopt,
 };
 
-/// A new connection on a UNIX socket that sends nothing for this time is closed: its peer has abandoned it, and it
-/// would block an application with one process.
+/// A new connection on a UNIX socket that sends nothing for this time is closed: its peer has
+/// abandoned it, and it would block an application with one process.
 const FIRST_BYTE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
-/// Opens `path`, `:port`, `host:port` or `[v6]:port`. An existing socket at `path` is replaced; any other file is an
-/// error.
+/// Opens `path`, `:port`, `host:port` or `[v6]:port`. An existing socket at `path` is replaced; any
+/// other file is an error.
 ///
 /// # Errors
-/// `EINVAL`: the address is malformed. Others if it cannot be resolved, and those of `bind(2)` and `listen(2)`.
+/// `EINVAL`: the address is malformed. Also errors of name resolution, `bind(2)` and `listen(2)`.
 pub fn listen(address: &str, backlog: i32) -> io::Result<OwnedFd> {
     let socket = match tcp_address(address) {
         Some(found) => bind_tcp(found?)?,
@@ -31,7 +32,7 @@ pub fn listen(address: &str, backlog: i32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// `None`: it is a path.
+/// Resolves a TCP address; `None` for a path.
 fn tcp_address(address: &str) -> Option<io::Result<SocketAddr>> {
     let (host, port) = address.rsplit_once(':')?;
     let port: u16 = port.parse().ok().filter(|port| *port > 0)?;
@@ -60,15 +61,15 @@ fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Whether a descriptor is a listening socket: a FastCGI application is started with one as descriptor 0, a CGI program
-/// is not.
+/// True if the descriptor is a listening socket. A FastCGI application is started with one as
+/// descriptor 0, a CGI program is not.
 #[must_use]
 pub fn is_listener(fd: BorrowedFd<'_>) -> bool {
     sockopt::socket_acceptconn(fd).unwrap_or(false)
 }
 
-/// Waits for a connection. With `peers`, a list of addresses as in `FCGI_WEB_SERVER_ADDRS` (FastCGI §3.2), those of
-/// others are closed; UNIX sockets have no address to compare.
+/// Waits for a connection. With `peers`, a list of addresses as in `FCGI_WEB_SERVER_ADDRS` (FastCGI
+/// §3.2), connections from other addresses are closed; UNIX sockets have no address to compare.
 ///
 /// # Errors
 /// `EINTR`: a signal handler ran. `EMFILE` and others of `accept(2)` that are not transient.
@@ -90,8 +91,8 @@ pub fn accept(listener: BorrowedFd<'_>, peers: Option<&str>) -> io::Result<Owned
     }
 }
 
-/// FastCGI applications may be started without descriptors 1 and 2 (§2.2). A connection in their place would get what
-/// the program prints.
+/// Moves a connection away from descriptors 1 and 2, which a FastCGI application may lack (§2.2):
+/// the connection would get the program's output.
 fn away_from_stdio(connection: OwnedFd) -> io::Result<OwnedFd> {
     const FIRST_FREE: i32 = 3;
     if connection.as_raw_fd() >= FIRST_FREE {
@@ -100,7 +101,8 @@ fn away_from_stdio(connection: OwnedFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(connection, FIRST_FREE)?)
 }
 
-/// accept(2) returns pending errors of the new connection, which do not concern the listening socket.
+/// accept(2) returns pending errors of the new connection, which do not concern the listening
+/// socket.
 fn is_the_peers(error: Errno) -> bool {
     [
         Errno::CONNABORTED,
@@ -118,7 +120,7 @@ fn is_the_peers(error: Errno) -> bool {
 }
 
 fn is_welcome(connection: &OwnedFd, peers: Option<&str>) -> io::Result<bool> {
-    // Without a name it has gone already.
+    // A socket without a peer name has been disconnected already.
     let Ok(Some(from)) = getpeername(connection) else { return Ok(false) };
     if from.address_family() == AddressFamily::UNIX {
         let mut polled = [PollFd::new(connection, PollFlags::IN)];

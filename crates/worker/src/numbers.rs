@@ -1,25 +1,29 @@
 //! Numbers for the descriptors of held files that do not limit the application.
 //!
-//! `select(2)` handles descriptors up to 1023, and an application expects to open as many files as its soft limit
-//! allows. If a small soft limit is below the hard limit, held files get numbers above it: the limit is checked only
-//! when a number is assigned, so it is raised for that one call, and the application neither sees these descriptors nor
-//! runs out earlier. If the hard limit leaves no room, few files are held.
+//! `select(2)` handles descriptors up to 1023, and an application expects to open as many files as
+//! its soft limit allows. If a small soft limit is below the hard limit, held files get numbers
+//! above it: the limit is checked only when a number is assigned, so it is raised for that one
+//! call, and the application neither sees these descriptors nor runs out earlier. If the hard limit
+//! leaves no room, few files are held.
 
 use std::os::fd::OwnedFd;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Limit on the files that one worker holds: each has a descriptor and two mappings, and a break may have to copy it.
+/// Limit on the files that one worker holds: each has a descriptor and two mappings, and a break
+/// may have to copy it.
 pub const MAX_HELD: usize = 256;
 
-/// A higher soft limit has room for both the application and held files. Numbers are kept low even then, because the
-/// kernel's table of descriptors is as long as the highest number.
+/// A higher soft limit has room for both the application and held files. Numbers are kept low even
+/// then, because the kernel's table of descriptors is as long as the highest number.
 const SMALL_LIMIT: u64 = 4096;
 
-/// With a high soft limit, the first number of held files: the first that `select(2)` cannot handle.
+/// With a high soft limit, the first number of held files: the first that `select(2)` cannot
+/// handle.
 const BEHIND_SELECT: i32 = 1024;
 
-/// If the hard limit leaves no room above a small soft limit, this share of it is for held files.
+/// If the hard limit leaves no room above a small soft limit: divisor of the soft limit that gives
+/// the number of held files.
 const PART: u64 = 16;
 
 /// Number of files that may be held.
@@ -45,7 +49,7 @@ pub(crate) fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
             }
             let duplicate =
                 i32::try_from(soft).map(|soft| rustix::io::fcntl_dupfd_cloexec(&fd, soft));
-            // It was allowed before.
+            // Restoring cannot fail: this limit was in force before.
             let _restored = setrlimit(Resource::Nofile, limit);
             duplicate.ok()
         }
@@ -59,7 +63,7 @@ pub(crate) fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     duplicate.and_then(Result::ok).unwrap_or(fd)
 }
 
-/// Numbers that may be used above a small soft limit.
+/// Number of descriptors that may be used above a small soft limit; `None` if there is no room.
 fn room_above(limit: &Rlimit) -> Option<u64> {
     let soft = limit.current.filter(|soft| *soft <= SMALL_LIMIT)?;
     let room = limit.maximum.map_or(u64::MAX, |hard| hard.saturating_sub(soft));

@@ -1,5 +1,6 @@
-//! Sends to the links. The application's thread and the helper thread write under one lock. Neither waits while it
-//! holds the lock: when a link is full, the application's thread releases the lock until there is room.
+//! Sends to the links. The application's thread and the helper thread write under one lock. Neither
+//! waits while it holds the lock: when a link is full, the application's thread releases the lock
+//! until there is room.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -21,11 +22,13 @@ use sendoff_sys::fork;
 use crate::Gone;
 use crate::state::State;
 
-/// Pause before descriptors are sent again after `ETOOMANYREFS`: all processes of a user together may have as many descriptors
-/// in flight as one of them may have open, and the kernel does not say when the front has received some.
+/// Pause before descriptors are sent again after `ETOOMANYREFS`. The limit on open descriptors of
+/// one process is also the limit on all descriptors in flight of its user, and the kernel does not
+/// report when the front has received some.
 const IN_FLIGHT_PAUSE: Duration = Duration::from_millis(1);
 
-/// Records of the caller's memory in one `sendmsg`: two vectors each, and one for the queue; the kernel takes 1024.
+/// Maximum number of records from the caller's memory in one `sendmsg`: two vectors each, and one
+/// for the queue; the kernel permits 1024 (`IOV_MAX`).
 const RECORDS_PER_MESSAGE: usize = 500;
 
 /// State that both threads use.
@@ -34,9 +37,10 @@ pub(crate) struct Shared {
     pub(crate) links: Vec<OwnedFd>,
     state: Mutex<State>,
     stopping: AtomicBool,
-    /// `fork::generation()` of the process that the links belong to; `None` if a forked child may take over.
+    /// `fork::generation()` of the process that the links belong to; `None` if a forked child may
+    /// take over.
     generation: Option<u32>,
-    /// The process that made this.
+    /// The process that created this.
     maker: Pid,
 }
 
@@ -53,36 +57,38 @@ impl Shared {
         }
     }
 
-    /// For a connection without helper thread, which a program may hand to a forked child.
+    /// For a connection without a helper thread, which a program may pass to a forked child.
     pub(crate) fn for_any_process(connection: OwnedFd) -> Self {
         Self { generation: None, ..Self::new(vec![connection]) }
     }
 
-    /// A thread that panics while it holds the lock ends the process, so the guarded state is always consistent.
+    /// A thread that panics while it holds the lock ends the process, so the guarded state is
+    /// always consistent.
     pub(crate) fn lock(&self) -> Locked<'_> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes no further request; requests that the front has already written are still read. Async-signal-safe. Has no
-    /// effect in a child, which shares the sockets. A signal may reach a child before the C library's handlers for forks run, so
-    /// that `is_forked` does not know of it yet; a child of `vfork(2)` even has this memory.
+    /// Refuses further requests; requests that the front has already written are still read.
+    /// Async-signal-safe. Has no effect in a child, which shares the sockets: a signal may reach a
+    /// child before the C library's fork handlers run, so that `is_forked` does not know of the
+    /// fork yet, and a child of `vfork(2)` even shares this memory.
     pub(crate) fn stop(&self) {
         if self.generation.is_none() || self.maker == getpid() {
             self.stopping.store(true, Ordering::Relaxed);
             for link in &self.links {
-                // It fails only on a link whose other end has gone, which ends accept too.
+                // It fails only on a link whose other end is closed, which also ends `accept`.
                 let _gone = rustix::net::shutdown(link, Shutdown::Read);
             }
         }
     }
 
-    /// Whether this is a child of the process that made the worker. A child must not lock: the helper thread does not
-    /// exist in it, but may have held the lock at the fork.
+    /// True in a child of the process that created the worker. A child must not lock: the helper
+    /// thread does not exist in it, but may have held the lock at the fork.
     pub(crate) fn is_forked(&self) -> bool {
         self.generation.is_some_and(|generation| generation != fork::generation())
     }
 
-    /// The lock if it is free, for the operations that a forked child may do.
+    /// The lock if it is free, for the operations that are permitted in a forked child.
     pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
         self.state.try_lock().ok()
     }
@@ -129,8 +135,9 @@ impl Shared {
         self.flush(state)
     }
 
-    /// One `sendmsg` of the queue's next batch and `more`. Returns the bytes of `more` that were taken. May release the
-    /// lock and take it again; meanwhile the unsent part of the queue may change.
+    /// One `sendmsg` of the queue's next batch and `more`. Returns the bytes of `more` that were
+    /// taken. May release the lock and take it again; meanwhile the unsent part of the queue may
+    /// change.
     fn send<'a>(
         &'a self,
         mut state: Locked<'a>,
@@ -138,7 +145,8 @@ impl Shared {
     ) -> Result<(Locked<'a>, usize), Gone> {
         let link = self.links[state.link].as_fd();
         state.look_after_pause(&self.links);
-        // The helper thread's backlog first: a steady stream of output would otherwise leave no room for it.
+        // The helper thread's backlog first: a steady stream of output would otherwise leave no
+        // room for it.
         state.send_backlog(&self.links);
         let more = if state.queue.batch().0.len() == state.queue.len() { more } else { &[] };
         match send_now(&state, link, more) {
@@ -172,7 +180,7 @@ impl Shared {
                 Ok(self.lock())
             }
             _ => {
-                // Without it the front would wait for the rest.
+                // Without the shutdown the front would wait for the rest of the response.
                 let _gone = rustix::net::shutdown(link, Shutdown::Both);
                 state.lost = true;
                 state.discard_queue();
@@ -200,8 +208,9 @@ impl Shared {
     }
 }
 
-/// Call it after `sent` bytes of the records with `now_len` bytes of `data` have left. Returns the part of `data` that is
-/// still to be encoded. The rest of a record that was cut goes to the queue, because only that may follow.
+/// Call it after `sent` bytes of the records with `now_len` bytes of `data` were sent. Returns the
+/// part of `data` that must still be encoded. The rest of a partly sent record goes to the queue,
+/// because nothing else may follow on the link.
 fn finish_record<'d>(
     queue: &mut Queue,
     heads: &[[u8; HEADER_LEN]; 2],
@@ -251,7 +260,7 @@ fn send_now(
     send_with(link, vectors, &fds)
 }
 
-/// At most [`MAX_FDS_PER_MESSAGE`] descriptors.
+/// One `sendmsg` with at most [`MAX_FDS_PER_MESSAGE`] descriptors.
 pub(crate) fn send_with(
     link: BorrowedFd<'_>,
     vectors: &[IoSlice<'_>],

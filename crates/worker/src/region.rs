@@ -1,5 +1,6 @@
-//! Shared regions: memory from which the front sends body bytes. Each link has one; its chunks are lent to the front,
-//! which returns them. The worker never waits for a chunk: if none is free, bytes go over the link.
+//! Shared regions: memory from which the front sends body bytes. Each link has one; its chunks are
+//! lent to the front, which returns them. The worker never waits for a chunk: if none is free,
+//! bytes go over the link.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,7 +14,8 @@ use crate::log;
 /// About the size of a UNIX socket's buffer or an L2 cache; smaller chunks need more records.
 const CHUNK_SIZE: u32 = 64 * 1024;
 
-/// 4 MiB: with 256 KiB that each slow client may keep in the front's send queue, room for a dozen of them.
+/// 4 MiB: with 256 KiB that each slow client may keep in the front's send queue, room for a dozen
+/// of them.
 const CHUNKS: u32 = 64;
 
 /// The region of one link.
@@ -80,8 +82,8 @@ impl Regions {
         slot.as_mut()
     }
 
-    /// Copies body bytes into chunks of the link's region and queues the pieces. Returns the bytes for which no chunk
-    /// was free.
+    /// Copies body bytes into chunks of the link's region and queues the pieces. Returns the bytes
+    /// for which no chunk was free.
     pub(crate) fn lend<'d>(
         &mut self,
         link: usize,

@@ -1,9 +1,10 @@
 //! Files as whole responses to requests that came over FastCGI.
 //!
-//! An application on a connection cannot name files there: a recall must travel behind the names, on the same socket, and
-//! connections come and go. So the threads that serve connections have a [`Sender`], whose links to the front stay
-//! (`docs/handover.md` §8). If the body of a response is a range of a file, or such ranges and a few bytes between them, it is
-//! claimed for a link and named there. Where that is impossible, the ranges are read and sent on the connection.
+//! Such an application cannot name files on the connection: a recall must follow the names on the
+//! same socket, and connections come and go. So the threads that serve connections have a
+//! [`Sender`] with permanent links to the front (`docs/handover.md` §8). If the body of a response
+//! consists of ranges of files and a few bytes between them, the sender claims it for a link and
+//! names the files there. If that is impossible, the ranges are read and sent on the connection.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -21,37 +22,40 @@ use crate::filesystem::is_guarded_by_leases;
 use crate::worker::Piece;
 use crate::{Gone, Identity, Worker};
 
-/// Shorter ranges, in bytes, are copied, which costs less than naming them.
+/// Minimum length of a range in bytes; shorter ranges are copied, which costs less than naming
+/// them.
 const SMALLEST: u64 = 16 * 1024;
 
-/// Larger files, in bytes, are copied: if the lease of one breaks just before it is named, the guard copies all of it to memory.
+/// Maximum size of a file in bytes; larger files are copied: if the lease breaks just before the
+/// file is named, the guard copies all of it to memory.
 const LARGEST: u64 = 1 << 30;
 
-/// Parts of a body that is handed over, at most.
+/// Maximum number of parts in a body that is handed over.
 const MOST_PARTS: usize = 64;
 
-/// Bytes between the ranges of files: the front reads a link only after the head of the response, so what goes over the link
-/// before the head must fit into the socket.
+/// Maximum number of bytes between the ranges of files. The front reads a link only after the head
+/// of the response, so the bytes that are sent on the link before the head must fit into the
+/// socket's buffer.
 const MOST_BYTES: usize = 16 * 1024;
 
-/// Bytes that are read and written at a time.
+/// Size of one read and write, in bytes.
 const PIECE: usize = 128 * 1024;
 
-/// Pause after the front could not be reached: it may be in another network namespace.
+/// Pause after the front could not be reached; it may be in another network namespace.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// A file that was not sent for this time is released, so that its lease delays no writer.
+/// Idle time after which a file is released, so that its lease delays no writer.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// How often such files are looked for, at most.
+/// Minimum interval between two searches for idle files.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// How the body of a response left.
+/// The transport of a response body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// The front has the file, and sends it.
+    /// The front has the file and sends it.
     HandedOver,
-    /// This process read the file and sent its bytes, or no body was wanted.
+    /// This process read the file and sent its bytes, or the response had no body.
     Copied,
 }
 
@@ -64,32 +68,32 @@ pub enum Part<'p> {
     File {
         /// The file, open for reading.
         file: BorrowedFd<'p>,
-        /// Where the range begins.
+        /// Start of the range, in bytes.
         offset: u64,
-        /// Its length.
+        /// Length of the range, in bytes.
         len: u64,
     },
 }
 
-/// Hands files over for connections, which any number of threads may serve. One sender for all of them has one set of links and
-/// holds a file once; the lock is not held while bytes are copied.
+/// Hands files over for connections, from any number of threads. One sender for all threads needs
+/// one set of links and holds each file once. The lock is not held while bytes are copied.
 #[derive(Debug)]
 pub struct Sender(Mutex<Opened>);
 
-/// What a sender has opened.
+/// The links and the held files of a sender.
 #[derive(Debug)]
 struct Opened {
-    /// Links to the front whose request came first.
+    /// Links to the front that sent the first request.
     links: Option<Worker>,
-    /// When the front may be tried again.
+    /// Time of the next attempt to reach the front.
     retry_at: Option<Instant>,
     kept: Vec<Kept>,
-    /// How many files may be held.
+    /// Maximum number of held files.
     most: usize,
     swept: Instant,
 }
 
-/// A held file, for the next request that wants it.
+/// A held file, kept for further requests.
 #[derive(Debug)]
 struct Kept {
     device: u64,
@@ -114,11 +118,12 @@ impl Sender {
         Self(Mutex::new(opened))
     }
 
-    /// Sends a response on a connection that is `len` bytes of an open file from `offset` on. The response must be ended
-    /// afterwards.
+    /// Sends a response on a connection; its body is `len` bytes of an open file from `offset` on.
+    /// The caller must end the response afterwards.
     ///
     /// # Errors
-    /// The client has gone, or the file cannot be read to the end of the range, which is logged. No end of the response follows.
+    /// The client has gone, or the file cannot be read to the end of the range, which is logged.
+    /// The response stays without an end.
     pub fn send(
         &self,
         connection: &mut Worker,
@@ -130,7 +135,8 @@ impl Sender {
         self.send_parts(connection, head, &[Part::File { file, offset, len }])
     }
 
-    /// Sends a response on a connection whose body has several parts. The response must be ended afterwards.
+    /// Sends a response on a connection; its body has several parts. The caller must end the
+    /// response afterwards.
     ///
     /// # Errors
     /// The client has gone.
@@ -142,12 +148,14 @@ impl Sender {
     ) -> Result<Way, Gone> {
         let is_worth_it = !connection.is_head() && is_worth_handing_over(parts);
         let claim = is_worth_it.then(|| {
-            // What a panic may have left half done is never wrong: files and links that are not used any more.
+            // After a panic the state may be incomplete but is never wrong: files and links may be
+            // left unused.
             let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             opened.hand_over(connection, parts)
         });
         if let Some(claim) = claim.flatten() {
-            // The field tells that the body is framed. Its only frame says that it has moved.
+            // The field announces that the body is framed. The only frame says that the body has
+            // moved.
             let claim = claim.to_hex();
             connection.write_head(&[b"X-Sendoff: ", &claim[..], b"\r\n", head].concat())?;
             connection.write(&MOVED_FRAME)?;
@@ -167,7 +175,7 @@ impl Sender {
     }
 }
 
-/// Whether the files of a body are large enough, and everything else of it is small enough.
+/// True if the files of a body are large enough to hand over, and the rest is small enough.
 fn is_worth_handing_over(parts: &[Part<'_>]) -> bool {
     let (mut in_files, mut bytes) = (0_u64, 0);
     for part in parts {
@@ -180,7 +188,8 @@ fn is_worth_handing_over(parts: &[Part<'_>]) -> bool {
 }
 
 impl Opened {
-    /// Names the body on a link. Returns the claim with which that was done; `None`: the front has been told nothing.
+    /// Claims the body and names it on a link. Returns the claim; `None` if nothing was sent to the
+    /// front.
     fn hand_over(&mut self, connection: &Worker, parts: &[Part<'_>]) -> Option<Secret> {
         let announcement = connection.announcement()?;
         if !self.links(announcement)?.begin_elsewhere(announcement, b"") {
@@ -198,7 +207,7 @@ impl Opened {
     /// Holds the files of a body.
     fn hold_all<'p>(&mut self, parts: &[Part<'p>]) -> Option<Vec<Piece<'p>>> {
         let files = parts.iter().filter(|part| matches!(part, Part::File { .. }));
-        // One that is held for this body must not be dropped for another one of the same body.
+        // A file held for this body must not be dropped for another file of the same body.
         if files.count() > self.most {
             return None;
         }
@@ -212,10 +221,10 @@ impl Opened {
         parts.iter().map(hold).collect()
     }
 
-    /// The links to the front, opened if there are none.
+    /// The links to the front, opened if necessary.
     fn links(&mut self, announcement: &Announcement) -> Option<&mut Worker> {
         if self.links.as_ref().is_some_and(Worker::is_lost) {
-            // The files go with it.
+            // The held files are lost with the links.
             self.links = None;
             self.kept.clear();
         }
@@ -260,7 +269,7 @@ impl Opened {
         Some(file)
     }
 
-    /// Drops files that were not sent for long, or whose lease has broken.
+    /// Drops files that were idle for too long, or whose lease has broken.
     fn sweep(&mut self) {
         let Some(links) = &mut self.links else { return };
         let now = Instant::now();
@@ -278,7 +287,7 @@ impl Opened {
     }
 }
 
-/// What is held of a regular file that is not empty.
+/// The identity of a file that can be held: regular and not empty; else `None`.
 fn identity_of(stat: &Stat) -> Option<Identity> {
     let is_regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     let size = u64::try_from(stat.st_size).ok().filter(|size| is_regular && *size > 0)?;
@@ -293,7 +302,8 @@ fn identity_of(stat: &Stat) -> Option<Identity> {
     })
 }
 
-/// Opens the file once more: the lease belongs to the open file, of which the application's descriptor must be no part.
+/// Opens the file again: the lease belongs to an open file description, which the application's
+/// descriptor must not share.
 fn open_again(file: BorrowedFd<'_>, stat: &Stat) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -306,7 +316,8 @@ fn open_again(file: BorrowedFd<'_>, stat: &Stat) -> io::Result<OwnedFd> {
     Err(Errno::OPNOTSUPP.into())
 }
 
-/// Reads a range and sends it. A body that breaks off must not look whole, so the response is cut then.
+/// Reads a range and sends it. If the file ends too early the response is cut, so that the body
+/// does not look complete.
 fn copy(
     connection: &mut Worker,
     file: BorrowedFd<'_>,
@@ -331,8 +342,8 @@ fn copy(
     Ok(())
 }
 
-/// Whether the file says that it has bytes behind `offset`, although none can be read: files of sysfs have the size of a page
-/// and give less.
+/// True if the file claims to have bytes after `offset`. If none can be read, it is a file of
+/// sysfs, whose size is a page although it contains less.
 fn has_more(file: BorrowedFd<'_>, offset: u64) -> bool {
     fstat(file).is_ok_and(|stat| u64::try_from(stat.st_size).is_ok_and(|size| size > offset))
 }

@@ -14,7 +14,7 @@ use crate::region::Regions;
 pub(crate) struct State {
     /// Output for `link`.
     pub(crate) queue: Queue,
-    /// The link of the current request, or of the last one.
+    /// The link of the current request; after its end, of the last one.
     pub(crate) link: usize,
     /// Writing to a link has failed, so the worker will end.
     pub(crate) lost: bool,
@@ -22,7 +22,7 @@ pub(crate) struct State {
     pub(crate) regions: Regions,
     /// `RECALL` and `RELEASE` records that wait for room in a link.
     pub(crate) backlog: Vec<(usize, Record)>,
-    /// The guard socket is closed: no file may be held any more.
+    /// True once the guard socket is closed: no further file may be held.
     pub(crate) unguarded: bool,
 }
 
@@ -39,7 +39,8 @@ impl State {
             wire.clear();
             record.encode(0, &mut wire);
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            // The kernel takes a record of this length completely or not at all. On a lost link it is dropped.
+            // The kernel takes a record of this length completely or not at all. On a lost link it
+            // is dropped.
             matches!(
                 rustix::net::send(&links[*link], &wire, flags),
                 Err(Errno::AGAIN | Errno::INTR)
@@ -47,8 +48,9 @@ impl State {
         });
     }
 
-    /// Discards output that will not be sent, and closes the files that it would have opened on the link. Nothing of it has
-    /// begun to leave unless the link is lost, so it holds no `RECALL` that the front must get.
+    /// Discards output that will not be sent, and forgets the files that it would have opened on
+    /// the link. Unless the link is lost, no byte of it has been sent, so it contains no `RECALL`
+    /// that the front needs.
     pub(crate) fn discard_queue(&mut self) {
         for file in self.queue.unsent_opens() {
             if let Some(held) = self.files.get_mut(file) {
@@ -73,7 +75,7 @@ impl State {
         }
     }
 
-    /// Whether the file's `RECALL` has not been sent.
+    /// True if the file's `RECALL` has not been sent.
     pub(crate) fn recall_waits(&self, file: FileId) -> bool {
         let recall = Record::Recall(file);
         self.queue.has_recall(file) || self.backlog.iter().any(|(_, record)| *record == recall)

@@ -1,7 +1,7 @@
 //! The application's handle: requests in, responses out.
 //!
-//! The protocol is in `sendoff_link::worker`. The modules here do its input and output; each adds methods to [`Worker`] and
-//! calls only those that stand before it in this list:
+//! `sendoff_link::worker` implements the protocol. The modules here do its input and output; each
+//! adds methods to [`Worker`] and calls only modules that precede it in this list:
 //!
 //! ```text
 //!  input    what arrives on the links, reading the body, noticing that the client has gone
@@ -44,26 +44,28 @@ pub struct Worker {
     inputs: Vec<Input>,
     requests: Requests<OwnedFd>,
     response: Response,
-    /// Nothing more is read from the links. A web server may still get its answer.
+    /// True once nothing more is read from the links. A web server may still get its response.
     input_ended: bool,
     /// `None` without a guard socket.
     helper: Option<Helper>,
-    /// `None`: the front made the links, and requests come on them.
+    /// The channel, if this process has opened the links; `None` if the front created them and
+    /// sends requests on them.
     channel: Option<Channel>,
-    /// Responses on this connection may be files on links that a [`crate::Sender`] opens, and the front may hear of it.
+    /// True if responses on this connection may be moved to the links of a [`crate::Sender`], and
+    /// the front may be told so.
     hands_over: bool,
 }
 
-/// What a worker knows of the channel by which it opened its links.
+/// The channel by which this process has opened its links.
 #[derive(Debug)]
 struct Channel {
     /// Identifies the front.
     token: Secret,
-    /// Of the current request, until it is claimed.
+    /// The claim of the current request; `None` once it is claimed.
     claim: Option<Secret>,
-    /// The request id used last.
+    /// The last request id.
     last_id: u16,
-    /// Explanations of the current request, until it is claimed.
+    /// Explanations of the current request that wait for its claim.
     unsaid: Vec<Vec<u8>>,
 }
 
@@ -72,18 +74,19 @@ struct Channel {
 pub struct Stopper(Arc<Shared>);
 
 impl Stopper {
-    /// Lets `accept` return `false` once no request waits. Async-signal-safe; without effect in a forked child.
+    /// Makes `accept` return `false` once no request is waiting. Async-signal-safe; without effect
+    /// in a forked child.
     pub fn stop(&self) {
         self.0.stop();
     }
 }
 
 impl Worker {
-    /// Takes connected UNIX stream sockets, at most 255, and the guard socket, for which it starts a thread: call it
-    /// after the last fork.
+    /// Takes connected UNIX stream sockets, at most 255, and the guard socket, for which it starts
+    /// a thread: call it after the last fork.
     ///
     /// # Errors
-    /// `EINVAL`: no link, or too many. A thread or descriptor could not be had.
+    /// `EINVAL`: no link, or too many. Also errors of creating a thread or a descriptor.
     pub fn new(links: Vec<OwnedFd>, guard: Option<OwnedFd>) -> io::Result<Self> {
         if links.is_empty() || links.len() > usize::from(u8::MAX) {
             return Err(Errno::INVAL.into());
@@ -106,19 +109,19 @@ impl Worker {
         }
     }
 
-    /// What a signal handler needs to end [`Self::accept`].
+    /// The handle by which a signal handler ends [`Self::accept`].
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper(self.shared.clone())
     }
 
-    /// The request's parameters in order, each name and value with a NUL behind it, without those that
-    /// are meant for this library.
+    /// The request's parameters in order, each name and value followed by a NUL, without the
+    /// parameters that are meant for this library.
     pub fn params_with_nul(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
         self.requests.params().with_nul()
     }
 
-    /// Whether this worker is on a connection that a web server opened.
+    /// True if a web server has opened the connection of this worker.
     #[must_use]
     pub fn is_on_connection(&self) -> bool {
         matches!(self.requests.peer(), Peer::Server(_))

@@ -1,4 +1,4 @@
-//! What a response says besides its bytes and files, if the front asked for it.
+//! Parts of a response besides its bytes and files, which the front has asked for.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod front;
@@ -13,7 +13,7 @@ use sendoff_fastcgi::record::Kind;
 
 const HEAD: &[u8] = b"Status: 200\r\n\r\n";
 
-/// What the worker says to a front that accepts `words`.
+/// The worker's response to a front that accepts `words`.
 fn response(words: &str) -> (Vec<Seen>, usize) {
     let (mut front, mut worker) = connect(1);
     let link = &mut front.links[0];

@@ -38,7 +38,7 @@ fn contents(fd: &OwnedFd) -> Vec<u8> {
     bytes
 }
 
-/// With a guard and a helper thread or without either.
+/// A worker with a guard and a helper thread, and one without them.
 fn workers() -> [(Front, Worker); 2] {
     let (front, links, _guard) = sockets(2);
     [connect(2), (front, Worker::new(links, None).unwrap())]
@@ -64,7 +64,7 @@ fn a_blob_is_opened_once_on_each_link_and_released_on_those() {
         let given = front.links[0].fds.pop_front().unwrap();
         assert_eq!(contents(&given), TEXT, "the front's descriptor outlives the blob");
         assert!(sendoff_sys::memfd::is_final(&given));
-        // No front has answered, and the id is not used again.
+        // The front has not answered, and the id is not reused.
         let next = worker.blob_store(TEXT).unwrap();
         assert_ne!(next, blob);
         assert!(!worker.file_use(blob));

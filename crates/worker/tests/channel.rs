@@ -32,7 +32,7 @@ fn a_response_goes_to_the_link_after_its_claim_and_not_before() {
     worker.end_elsewhere();
     assert_eq!(links[1].next(), Some(Seen::Stdout(b"body".to_vec())));
     assert_eq!(links[1].next(), Some(Seen::End(0)));
-    // One that needs no link leaves no trace on it.
+    // A request that needs no link sends nothing on it.
     assert!(worker.begin_elsewhere(&registry.announcement(0, 8), b""));
     worker.end_elsewhere();
     assert!(worker.begin_elsewhere(&registry.announcement(0, 9), b""));

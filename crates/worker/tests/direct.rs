@@ -19,13 +19,13 @@ use sendoff_worker::{Gone, Roles, Worker};
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nServer: x\r\nA: b\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// A request that brings a client's socket along, and the client.
+/// Sends a request with a client's socket; returns the client's end.
 fn lend(front: &mut Front, http_10: bool, narrow: bool) -> TcpStream {
     let whole = request(1, &[("REQUEST_METHOD", "GET")], b"");
     lend_with(front, http_10, narrow, &whole)
 }
 
-/// The socket goes behind the first record of `whole`.
+/// Sends the socket after the first record of `whole`.
 fn lend_with(front: &mut Front, http_10: bool, narrow: bool, whole: &[u8]) -> TcpStream {
     let fields = b"Server: x\r\n";
     let client = Client { http_10, keep_alive: !http_10, encrypted: false, fields };
@@ -62,8 +62,8 @@ fn begun() -> (Front, Worker, TcpStream) {
     (front, worker, client)
 }
 
-/// The socket is closed when the front hears of the end: the client sees one, because no other process has the socket
-/// here.
+/// Reads to the end. The socket must be closed when the front learns of the end: no other process
+/// has the socket here, so the client sees the end at once.
 fn read_all(mut client: TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     client.read_to_end(&mut all).unwrap();
@@ -103,7 +103,7 @@ fn small_or_unusual_responses_leave_over_the_link_and_the_socket_is_closed() {
     }
 }
 
-/// The application never hears of the request, and the worker has no more use for the socket.
+/// The application never sees the request, and the worker must close the socket.
 #[test]
 fn a_request_that_is_aborted_before_it_is_whole_leaves_no_socket_behind() {
     let (mut front, mut worker) = connect(1);
@@ -146,7 +146,7 @@ fn a_large_response_goes_to_the_client_and_the_front_hears_how_it_went() {
         seen,
         [Seen::Stderr(b"noted\n".to_vec()), Seen::Record(Record::Sent(sent)), Seen::End(0)]
     );
-    // Nothing is left of it for the next request.
+    // The next request is not affected.
     front.links[0].ask(1);
     assert!(worker.accept());
     worker.write_head(b"A: b\r\n\r\n").unwrap();
@@ -154,7 +154,8 @@ fn a_large_response_goes_to_the_client_and_the_front_hears_how_it_went() {
     assert_eq!(front.links[0].response()[0], Seen::Record(Record::Length(0)));
 }
 
-/// However small the pieces: what is too long for a told length goes to the client.
+/// A response beyond the announced length goes to the client, even if it is written in small
+/// pieces.
 #[test]
 fn pages_in_small_pieces_go_to_the_client() {
     for size in [40_000, 100_000, 120_000, 200_000] {
@@ -174,7 +175,7 @@ fn pages_in_small_pieces_go_to_the_client() {
     }
 }
 
-/// What the client does not take, the front gets, and the worker does not wait.
+/// The front gets the bytes that a full socket refuses, and the worker does not wait.
 #[test]
 fn what_a_full_socket_does_not_take_goes_to_the_front() {
     let payload: Vec<u8> = (0..900_000_u32).map(|n| (n % 251) as u8).collect();
@@ -215,7 +216,7 @@ fn what_a_full_socket_does_not_take_goes_to_the_front() {
         assert!(sent.wire < 900_000 && sent.framed > 0, "{sent:?}");
         let mut wire = read_all(client);
         assert_eq!(wire.len() as u64, sent.wire);
-        // What a front makes of it.
+        // Completes the response as a front would.
         let (framed, rest) = stdout.split_at(sent.framed.try_into().unwrap());
         wire.extend_from_slice(framed);
         match sent.rest {
@@ -245,7 +246,8 @@ fn what_a_full_socket_does_not_take_goes_to_the_front() {
     }
 }
 
-/// A key encrypts a limited number of records, and only the front knows how many it has encrypted before.
+/// A key may encrypt a limited number of records, and only the front knows the number before this
+/// response.
 #[test]
 fn the_socket_is_given_back_before_its_keys_are_used_up() {
     let (mut front, mut worker) = connect(1);
@@ -296,7 +298,7 @@ fn a_client_that_has_gone_ends_the_script() {
     let writes = (0..100).find(|_| worker.write(&[b'x'; 20_000]) == Err(Gone));
     assert!(writes.is_some() && worker.aborted());
     assert_eq!(worker.write(b"more"), Err(Gone));
-    // The front hears of it at once.
+    // The front is told at once.
     match front.links[0].next() {
         Some(Seen::Record(Record::Sent(sent))) => assert!(sent.gone),
         other => panic!("{other:?}"),
@@ -307,13 +309,14 @@ fn a_client_that_has_gone_ends_the_script() {
     assert!(worker.accept() && !worker.aborted());
 }
 
-/// Output was refused, so what the client has is no whole response, and must not look like one.
+/// Output was refused, so the client has an incomplete response, which must not look complete.
 #[test]
 fn a_response_that_was_cut_gets_no_end() {
     for http_10 in [false, true] {
         let (mut front, mut worker) = connect(1);
         let mut cut = request(1, &[("REQUEST_METHOD", "PUT")], &[b'b'; 100_000]);
-        // So that the worker does not look whether more comes before the client reads.
+        // The body is incomplete, so the worker does not check for an abort before the client
+        // reads.
         cut.truncate(cut.len() - 8);
         let mut client = lend_with(&mut front, http_10, false, &cut);
         assert!(worker.accept());
@@ -325,14 +328,14 @@ fn a_response_that_was_cut_gets_no_end() {
         assert_eq!(worker.write(b"what the front does not want"), Err(Gone));
         worker.finish(0, false);
         let mut seen = Vec::new();
-        // To such a client the end of the connection is that of the body.
+        // For an HTTP/1.0 client the end of the connection is the end of the body.
         assert_eq!(client.read_to_end(&mut seen).is_err(), http_10);
         assert!(seen.ends_with(if http_10 { b"" } else { b"x\r\n" }), "{} bytes", seen.len());
     }
 }
 
-/// A web server may close its half of a connection and still want the answer. A front that has lent a client's socket has
-/// something else to say to the client by then.
+/// A web server may close its half of a connection and still read the response. A front that has
+/// lent a client's socket will write something else to the client by then.
 #[test]
 fn a_front_that_has_hung_up_takes_the_socket_back() {
     let roles = Roles { responder: true, authorizer: false, filter: false };
@@ -354,7 +357,7 @@ fn a_front_that_has_hung_up_takes_the_socket_back() {
     }
 }
 
-/// A web server that has closed its half still takes the answer; one that has closed the connection does not.
+/// A web server that has closed its half still reads the response; after a full close it does not.
 #[test]
 fn a_connection_that_has_been_closed_is_told_from_a_half_of_it() {
     let roles = Roles { responder: true, authorizer: false, filter: false };

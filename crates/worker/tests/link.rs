@@ -52,7 +52,7 @@ fn a_small_response_leaves_whole_with_its_length_first() {
     }
 }
 
-/// The front takes what was not read for not begun, and gives it to another worker.
+/// The front considers an unread request as not begun, and gives it to another worker.
 #[test]
 fn the_application_starts_when_the_whole_request_has_been_read() {
     let (mut front, mut worker) = connect(1);
@@ -91,7 +91,7 @@ fn log_lines_do_not_pile_up_until_the_end() {
     assert!(matches!(front.links[0].next(), Some(Seen::Stderr(_))));
 }
 
-/// An application that works on may still have something to say, and the front knows of which request.
+/// A detached application may still log, and the front must know the request.
 #[test]
 fn log_lines_of_a_detached_application_leave_at_once() {
     let (mut front, mut worker) = connect(1);
@@ -110,7 +110,7 @@ fn log_lines_of_a_detached_application_leave_at_once() {
     assert_eq!(front.links[0].next(), Some(Seen::Record(Record::Ready)));
 }
 
-/// The front drops the response, not the log.
+/// The front drops the response, but not the log.
 #[test]
 fn log_lines_for_a_client_that_has_gone_stay_on_the_link() {
     let (mut front, mut worker) = connect(1);
@@ -127,7 +127,7 @@ fn log_lines_for_a_client_that_has_gone_stay_on_the_link() {
     assert_eq!(front.links[0].response(), seen);
 }
 
-/// Far more than the socket takes at once, in pieces on both sides of every limit.
+/// Far more than the socket accepts at once, in pieces on both sides of every limit.
 #[test]
 fn large_writes_arrive_whole_while_the_front_reads_slowly() {
     let (mut front, mut worker) = connect(1);
@@ -214,7 +214,7 @@ fn a_plain_fastcgi_server_gets_plain_fastcgi() {
     wire.extend_from_slice(&filter);
     wire.extend_from_slice(&BeginRequest { keep_conn: false }.encode(5));
     push(&mut wire, Kind::PARAMS, 5, &[]);
-    // Enough of a body that the application starts before its end.
+    // Enough of the body that the application starts before its end.
     push(&mut wire, Kind::STDIN, 5, &[b'x'; 65_000]);
     push(&mut wire, Kind::STDIN, 5, &[b'x'; 1000]);
     link.send(&wire);
@@ -256,7 +256,8 @@ fn a_cut_request_ends_the_worker() {
     }
 }
 
-/// Every byte of a request replaced by several others: no panic, no hang, and an end.
+/// Every byte of a request is replaced by several others: the worker must not panic or hang, and
+/// must end.
 #[test]
 fn a_front_that_lies_does_no_harm() {
     let whole = request(1, &[("REQUEST_METHOD", "GET"), ("QUERY_STRING", "")], b"some body");

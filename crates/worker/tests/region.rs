@@ -17,7 +17,7 @@ use sendoff_worker::{Gone, Worker};
 const CHUNK: usize = 64 * 1024;
 const CHUNKS: u32 = 64;
 
-/// What a front knows of a region.
+/// The front's view of a region.
 struct Region {
     memory: Arc<Reader>,
     layout: Layout,
@@ -46,17 +46,17 @@ impl Region {
     }
 }
 
-/// A response, and in what way it came.
+/// A response, and the transport of its parts.
 #[derive(Default)]
 struct Response {
     bytes: Vec<u8>,
-    /// Where in `bytes` each piece begins.
+    /// Start of each piece in `bytes`.
     pieces: Vec<(usize, Piece)>,
     length: Option<u64>,
 }
 
 impl Response {
-    /// Chunks whose last piece came.
+    /// Chunks whose last piece has arrived.
     fn ended(&self) -> Vec<u32> {
         self.pieces.iter().filter(|(_, piece)| piece.last).map(|(_, piece)| piece.chunk).collect()
     }
@@ -66,7 +66,7 @@ impl Response {
     }
 }
 
-/// Reads a response. With `return_at_once` chunks go back as a fast client would have it.
+/// Reads a response. With `return_at_once` chunks are returned immediately, as for a fast client.
 fn response(link: &mut Link, region: &mut Option<Region>, return_at_once: bool) -> Response {
     let mut response = Response::default();
     loop {
@@ -99,7 +99,7 @@ fn bytes(len: usize) -> Vec<u8> {
     (0..u32::try_from(len).unwrap()).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-/// Answers with the given pieces and what a front that accepts `file region` got.
+/// Answers with the given pieces.
 fn answer(worker: &mut Worker, pieces: &[&[u8]]) {
     assert!(worker.accept());
     worker.write_head(b"\r\n").unwrap();
@@ -135,7 +135,8 @@ fn bodies_of_all_sizes_arrive_whole_and_every_chunk_is_given_away() {
     }
 }
 
-/// The first 32 KiB of small pieces leave in records: a response that ends there has a length.
+/// The first 32 KiB of small pieces are sent in records: a response that ends within them has a
+/// length.
 #[test]
 fn framing_does_not_depend_on_the_way() {
     for accept in ["file", "file region"] {
@@ -158,7 +159,7 @@ fn framing_does_not_depend_on_the_way() {
     }
 }
 
-/// A file's bytes are not generated: it may be long, and the length is told all the same.
+/// A file's bytes are not generated: even a long file keeps the announced length.
 #[test]
 fn text_around_a_file_keeps_the_length() {
     for accept in ["file", "file region"] {
@@ -179,7 +180,8 @@ fn text_around_a_file_keeps_the_length() {
     }
 }
 
-/// An application that flushes writes small pieces: what follows a flush travels in records, until it is large again.
+/// An application that flushes writes small pieces: output after a flush is sent in records until
+/// it is large again.
 #[test]
 fn after_a_flush_little_is_not_lent() {
     let (mut front, mut worker) = connect(1);
@@ -211,7 +213,7 @@ fn a_large_head_travels_in_records() {
     assert_eq!((response.bytes.len(), response.pieces[0].0), (80_000, 40_000));
 }
 
-/// The request did not announce `region`.
+/// The request does not announce `region`.
 #[test]
 fn without_the_word_there_is_no_region() {
     let (mut front, mut worker) = connect(1);
@@ -221,7 +223,8 @@ fn without_the_word_there_is_no_region() {
     assert_eq!((response.bytes.len(), response.pieces.len()), (100_002, 0));
 }
 
-/// A front whose clients take nothing: 4 MiB, then records; and chunks again when they come back.
+/// The front's clients accept nothing: the worker uses 4 MiB of chunks, then records, and chunks
+/// again after their return.
 #[test]
 fn when_no_chunk_is_free_bytes_go_over_the_link() {
     let (mut front, mut worker) = connect(1);
@@ -251,7 +254,7 @@ fn when_no_chunk_is_free_bytes_go_over_the_link() {
     writer.join().unwrap();
 }
 
-/// A response that ends early leaves in one message; the front is woken ever more seldom by one that does not.
+/// A short response is sent in one message; a long one wakes the front at growing intervals.
 #[test]
 fn announcements_grow_with_the_response() {
     let (mut front, mut worker) = connect(1);
@@ -281,7 +284,7 @@ fn announcements_grow_with_the_response() {
     assert!(link.has_more(), "the last write");
 }
 
-/// Records of every kind in between: the order is that of the calls.
+/// Records of every kind keep the order of the calls.
 #[test]
 fn log_lines_and_flushes_do_not_change_the_order() {
     let (mut front, mut worker) = connect(1);
@@ -329,7 +332,7 @@ fn an_aborted_response_gives_its_chunks_away() {
         ask(link, id);
         assert!(worker.accept());
         worker.write_head(b"\r\n").unwrap();
-        // Some of it announced, some in the queue, some in a chunk that is not full.
+        // Parts of it are announced, in the queue, and in an incomplete chunk.
         for size in [40_000, 1000, 70_000].into_iter().take(round % 4) {
             worker.write(&[b'x'; 100_000][..size]).unwrap();
         }
@@ -350,7 +353,7 @@ fn an_aborted_response_gives_its_chunks_away() {
     writer.join().unwrap();
 }
 
-/// Each link has its own.
+/// Each link has its own region.
 #[test]
 fn links_do_not_share_chunks() {
     let (mut front, mut worker) = connect(2);

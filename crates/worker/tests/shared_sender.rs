@@ -62,13 +62,13 @@ fn answer(worker: &mut Worker, sender: &Sender, file: &File, offset: u64, len: u
     way
 }
 
-/// What comes on the connection when the body is on a link.
+/// The response on the connection when the body is on a link.
 fn moved(claim: u8) -> [Seen; 2] {
     let field = [b"X-Sendoff: ", &Secret([claim; 16]).to_hex()[..], b"\r\n"].concat();
     [Seen::Stdout([&field, HEAD, b"\xff\xff\xff\xff"].concat()), Seen::End(0)]
 }
 
-/// The file that a response on a link names, whose descriptor came along.
+/// The file that a response on a link names; its descriptor has arrived.
 fn opened(seen: &[Seen]) -> Option<sendoff_fastcgi::handover::FileId> {
     seen.iter().find_map(|seen| match seen {
         Seen::Record(Record::Open(id)) => Some(*id),
@@ -134,7 +134,7 @@ fn what_cannot_be_handed_over_is_copied_or_left_out() {
     assert_eq!(registered.unwrap_err(), rustix::io::Errno::AGAIN, "no links were needed");
 }
 
-/// A response whose file ends too early, or cannot be read, must not look whole.
+/// A response whose file ends too early or cannot be read must not look complete.
 #[test]
 fn a_body_that_breaks_off_is_cut() {
     let file = Temporary::new("short", &[b'x'; 50_000]);
@@ -165,7 +165,7 @@ fn a_body_that_breaks_off_is_cut() {
     }
 }
 
-/// Files of sysfs have the size of a page and give less.
+/// Files of sysfs have the size of a page but contain less.
 #[test]
 fn a_size_that_promises_too_much_cuts_nothing() {
     let (mut link, mut worker) = connect();

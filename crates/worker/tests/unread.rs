@@ -13,10 +13,10 @@ use sendoff_worker::{Roles, Worker};
 const RESPONDER: Roles = Roles { responder: true, authorizer: false, filter: false };
 const HEAD: &[u8] = b"Status: 413\r\n\r\n";
 static PIECE: [u8; 60_000] = [b'x'; 60_000];
-/// Together more than a socket holds.
+/// Together these are more than a socket holds.
 const PIECES: usize = 50;
 
-/// Without it the server could not send the rest, and over TCP the response might be lost.
+/// Without reading the rest the server would block, and over TCP the response might be lost.
 #[test]
 fn the_rest_of_a_request_is_read_before_the_connection_is_closed() {
     let (server, theirs) = UnixStream::pair().unwrap();

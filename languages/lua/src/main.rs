@@ -1,12 +1,13 @@
-//! `sendoff-lua`: a FastCGI application that answers with Lua scripts, which may be the same as those in the server (`docs/lua.md`).
+//! `sendoff-lua`: a FastCGI application that answers with Lua scripts. The same scripts can run in
+//! the server (`docs/lua.md`).
 //!
 //! ```text
 //!  main ──▶ serve (threads, connections, the end) ──▶ request (parameters to a request)
 //!                                                 ──▶ respond (runs the scripts, answers)
 //! ```
 //!
-//! Each thread has a Lua state and serves one connection at a time. The threads share what they hand over, and the dictionary of
-//! scripts.
+//! Each thread has a Lua state and serves one connection at a time. The threads share the sender of
+//! files and the dictionary of the scripts.
 #![forbid(unsafe_code)]
 
 mod messages;
@@ -25,31 +26,32 @@ use std::time::Duration;
 use clap::Parser;
 use sendoff_worker::listener;
 
-/// Connections that wait until a thread takes them.
+/// Maximum number of connections in the backlog.
 const BACKLOG: i32 = 512;
 
 /// Answers FastCGI requests with Lua scripts written for lighttpd's mod_magnet.
 #[derive(Debug, Parser)]
 #[command(name = "sendoff-lua", version)]
 struct Options {
-    /// Where web servers connect: `/path/of/socket` or `host:port`. Without it: descriptor 0, if that is a listening socket.
+    /// Address for web servers: `/path/of/socket` or `host:port` [default: descriptor 0, if it is a
+    /// listening socket].
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<String>,
 
-    /// The permissions of a UNIX socket.
+    /// Permissions of a UNIX socket.
     #[arg(long, value_name = "MODE", default_value = "660", value_parser = mode)]
     socket_mode: u32,
 
-    /// Requests that are answered at a time.
+    /// Maximum number of requests that are answered at a time.
     #[arg(long, value_name = "N", default_value_t = processors(), value_parser = threads)]
     threads: usize,
 
-    /// How long open requests may take at the end, in seconds.
+    /// Time limit for open requests after SIGTERM, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     stop_timeout: u64,
 
-    /// Scripts that every request runs, in this order. Without one: the script that the web server names in SCRIPT_FILENAME, whose
-    /// name must end in `.lua`.
+    /// Scripts that every request runs, in this order. Without them each request runs the script
+    /// that the web server names in SCRIPT_FILENAME; its name must end in `.lua`.
     #[arg(value_name = "SCRIPT")]
     scripts: Vec<PathBuf>,
 }
@@ -91,7 +93,7 @@ fn run(options: Options) -> Result<(), String> {
     serve::run(listener, options.threads, scripts, stop_timeout)
 }
 
-/// The listening socket.
+/// The listening socket, opened or inherited.
 fn listen(options: &Options) -> Result<OwnedFd, String> {
     let Some(address) = &options.bind else {
         let inherited = rustix::stdio::stdin();

@@ -1,5 +1,5 @@
-//! What is logged about a request goes to the web server, on the request's own connection; what is about the process, to standard
-//! error.
+//! Log messages: those about a request go to the web server, on the request's own connection;
+//! others go to standard error.
 
 use std::cell::RefCell;
 use std::io;
@@ -7,11 +7,11 @@ use std::io;
 use sendoff_worker::Worker;
 
 thread_local! {
-    /// What this thread has logged about its request.
+    /// Messages of this thread about its current request.
     static WRITTEN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Keeps what is logged by a thread for [`pass_on`].
+/// Installs the logger: a thread's messages are kept for [`pass_on`].
 pub(crate) fn start() {
     tracing_subscriber::fmt()
         .without_time()
@@ -35,7 +35,7 @@ impl io::Write for Kept {
     }
 }
 
-/// Sends what this thread has logged to the web server's log.
+/// Sends this thread's messages to the web server's log.
 pub(crate) fn pass_on(worker: &mut Worker) {
     let written = WRITTEN.take();
     for line in written.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
@@ -43,7 +43,7 @@ pub(crate) fn pass_on(worker: &mut Worker) {
     }
 }
 
-/// Writes a sentence for the operator.
+/// Writes a sentence for the operator to standard error.
 #[allow(clippy::print_stderr, reason = "no request is concerned")]
 pub(crate) fn say(sentence: &str) {
     eprintln!("sendoff-lua: {sentence}");

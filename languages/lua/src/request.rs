@@ -1,4 +1,4 @@
-//! FastCGI parameters (RFC 3875 §4.1, and those that web servers have added) as a request.
+//! Turns FastCGI parameters (RFC 3875 §4.1, and additions of web servers) into a request.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,7 +7,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, Method, Version};
 use sendoff_message::request::{BadPath, Body, Endpoint, Request, Scheme, decode_path, normalise};
 
-/// What a web server asks.
+/// A web server's request.
 #[derive(Debug)]
 pub(crate) struct Asked {
     /// The request.
@@ -16,17 +16,18 @@ pub(crate) struct Asked {
     pub(crate) script: Option<Vec<u8>>,
     /// The folder of the site.
     pub(crate) root: Vec<u8>,
-    /// All parameters that are no fields of the request.
+    /// All parameters that are not fields of the request.
     pub(crate) environment: Vec<(Bytes, Bytes)>,
 }
 
-/// Fields by which servers tell how they send files: no client has sent them.
+/// Fields with which servers configure how files are sent. No client has sent them, so they are
+/// ignored.
 const BY_SERVERS: [&str; 2] = ["x-sendfile-type", "x-accel-mapping"];
 
 /// Reads the parameters of a request.
 ///
 /// # Errors
-/// They make no request that scripts could answer.
+/// The parameters do not form a request that scripts could answer.
 pub(crate) fn read<'p>(
     parameters: impl Iterator<Item = (&'p [u8], &'p [u8])>,
 ) -> Result<Asked, BadPath> {
@@ -101,7 +102,7 @@ pub(crate) fn read<'p>(
     Ok(Asked { request, script, root, environment })
 }
 
-/// A copy of the parameters, in one piece of memory.
+/// Copies the parameters into one piece of memory.
 fn shared<'p>(
     parameters: impl Iterator<Item = (&'p [u8], &'p [u8])>,
 ) -> impl Iterator<Item = (Bytes, Bytes)> {
@@ -120,7 +121,7 @@ fn shared<'p>(
     })
 }
 
-/// Adds the field that a parameter `HTTP_NAME` stands for. `field` is memory for its name.
+/// Adds the field of a parameter `HTTP_NAME`. `field` is a reusable buffer for its name.
 fn add(headers: &mut HeaderMap, name: &[u8], value: Bytes, field: &mut Vec<u8>) {
     field.clear();
     let own = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
@@ -137,7 +138,7 @@ fn number<N: std::str::FromStr>(text: &[u8]) -> Option<N> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// One end of the client's connection. Without an address it is a UNIX socket.
+/// One end of the client's connection; a UNIX socket if there is no address.
 fn end(address: Option<&[u8]>, port: Option<&[u8]>) -> Endpoint {
     let port = port.and_then(number).unwrap_or(0);
     match address.and_then(number::<IpAddr>) {

@@ -1,4 +1,4 @@
-//! One request: runs its scripts, and sends what they decide.
+//! Answers one request: runs its scripts, and sends the result.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -22,22 +22,22 @@ use sendoff_worker::{Gone, Part, Sender, Worker};
 use crate::messages;
 use crate::request::{self, Asked};
 
-/// How many times a request may begin, as in the server.
+/// Maximum number of runs of a request, including restarts, as in the server.
 const MAX_RUNS: usize = 10;
 
-/// The ending of the names of scripts that web servers name.
+/// Required ending of script names from web servers.
 const ENDING: &[u8] = b".lua";
 
 /// The name of the dictionary that all scripts of the process share.
 const DICTIONARY: &str = "";
 
-/// Bytes of a request body that are read at a time.
+/// Size of one read of a request body, in bytes.
 const BODY_PIECE: usize = 64 * 1024;
 
-/// What one thread needs for its requests.
+/// State of one thread for its requests.
 #[derive(Debug)]
 pub(crate) struct Responder {
-    /// Scripts that every request runs; none: the one that the web server names.
+    /// Scripts that every request runs; if empty, the web server names the script.
     scripts: Vec<PathBuf>,
     share: Rc<ScriptShare>,
     sender: Arc<Sender>,
@@ -48,14 +48,14 @@ struct Response {
     status: StatusCode,
     fields: Vec<(Bytes, Bytes)>,
     body: Vec<Segment>,
-    /// The value of `Content-Length`; `None`: there is no such field.
+    /// The value of `Content-Length`; `None` if there is no such field.
     length: Option<u64>,
-    /// Where a script has made it, if it is explained.
+    /// The place in the script that made the response, if it is explained.
     place: Option<String>,
 }
 
 impl Responder {
-    /// `dictionaries` and `sender` are those of all threads.
+    /// A responder; all threads share `dictionaries` and `sender`.
     pub(crate) fn new(
         scripts: Vec<PathBuf>,
         dictionaries: Arc<Dictionaries>,
@@ -80,7 +80,7 @@ impl Responder {
             }
         };
         messages::pass_on(worker);
-        // The client may have gone; then nothing more can be done for it.
+        // The send fails if the client has gone, which needs no handling.
         let _gone = self.send(worker, &method, &response);
     }
 
@@ -149,8 +149,8 @@ impl Responder {
         Response::page(StatusCode::INTERNAL_SERVER_ERROR, traces.fields)
     }
 
-    /// The scripts of a request, and where its path leads in the file system. `is_again`: a script has begun the request again, with
-    /// another path perhaps.
+    /// The scripts of a request, and the file that its path is mapped to. `is_again`: a script has
+    /// restarted the request, perhaps with another path.
     fn chosen(
         &self,
         asked: &Asked,
@@ -174,7 +174,7 @@ impl Responder {
         Ok((Cow::Owned(vec![PathBuf::from(OsStr::from_bytes(&named))]), named))
     }
 
-    /// The status for a request that is refused. What is not there is no failure of a script.
+    /// The status for a refused request. A missing script is not a script's failure.
     fn status(&self, status: StatusCode, scripts: &[PathBuf]) -> StatusCode {
         let is_named = self.scripts.is_empty();
         if is_named && scripts.iter().any(|script| !script.is_file()) {
@@ -195,7 +195,7 @@ impl Responder {
         let mut descriptors = Vec::new();
         for segment in &response.body {
             if let Segment::File(range) = segment {
-                // It was opened for this response, and nothing guards it, so that it has a descriptor.
+                // The file was opened for this response and not cached, so it has a descriptor.
                 descriptors.push(range.file.descriptor().ok_or(Gone)?);
             }
         }
@@ -213,7 +213,7 @@ impl Responder {
 }
 
 impl Response {
-    /// A short page that names the status.
+    /// A short page with the status.
     fn page(status: StatusCode, fields: Vec<(Bytes, Bytes)>) -> Self {
         let reason = status.canonical_reason().unwrap_or_default();
         let code = status.as_u16();
@@ -227,7 +227,7 @@ impl Response {
         Self { status, fields, body: vec![Segment::Bytes(page.into())], length, place: None }
     }
 
-    /// A file, or ranges of it. What scripts have set counts.
+    /// A file, or ranges of it. Fields set by scripts take precedence.
     fn file(found: sendoff_static_files::StaticResponse, fields: Vec<(Bytes, Bytes)>) -> Self {
         let is_set = |name: &str| {
             fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()))
@@ -277,7 +277,7 @@ fn read_body(worker: &mut Worker) -> io::Result<sendoff_message::request::Body> 
     }
 }
 
-/// A parameter without the NUL behind it.
+/// A parameter without the NUL at its end.
 fn bare(text: &[u8]) -> &[u8] {
     text.strip_suffix(b"\0").unwrap_or(text)
 }

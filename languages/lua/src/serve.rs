@@ -1,11 +1,11 @@
-//! Threads that serve connections, and their end.
+//! The threads that serve connections, and their shutdown.
 //!
 //! ```text
 //!  Accepting ──▶ Idle ──▶ Serving ──▶ Idle … ──▶ Accepting
 //! ```
 //!
-//! When the process is to end, idle connections are closed, requests that have begun are answered, and a thread that waits for a
-//! connection is left where it is.
+//! At shutdown idle connections are closed, open requests are answered, and a thread that waits for
+//! a connection is not waited for.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,26 +24,26 @@ use sendoff_worker::{Roles, Sender, Stopper, Worker, listener};
 use crate::messages;
 use crate::respond::Responder;
 
-/// Files that are held for the next request that wants them.
+/// Maximum number of files that stay held for further requests.
 const HELD_FILES: usize = 256;
 
-/// The pause after no connection could be accepted, for example because too many files are open.
+/// Pause after a failed accept, for example because too many files are open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a thread does.
+/// The state of a thread.
 #[derive(Debug)]
 enum State {
-    /// It waits for a connection.
+    /// The thread waits for a connection.
     Accepting,
-    /// It waits for a request.
+    /// The thread waits for a request on its connection.
     Idle(Stopper),
-    /// It answers one.
+    /// The thread answers a request.
     Serving,
-    /// It has ended.
+    /// The thread has ended.
     Ended,
 }
 
-/// What the threads and the process's first thread share.
+/// State that all threads share, including the process's first thread.
 #[derive(Debug)]
 struct Shared {
     listener: OwnedFd,
@@ -62,7 +62,7 @@ struct States {
     threads: Vec<State>,
 }
 
-/// Serves until a signal says that the process is to end; then requests have `stop_timeout`.
+/// Serves until a signal asks the process to end; open requests then have `stop_timeout`.
 pub(crate) fn run(
     listener: OwnedFd,
     threads: usize,
@@ -70,7 +70,7 @@ pub(crate) fn run(
     stop_timeout: Duration,
 ) -> Result<(), String> {
     let signals = [Signal::TERM, Signal::INT, Signal::QUIT];
-    // Before the threads are started, so that they inherit that these signals are blocked.
+    // Before the threads start, so that they inherit the blocked signals.
     let mut signals = SignalFd::new(&signals).map_err(|error| error.to_string())?;
     let states =
         States { is_stopping: false, threads: (0..threads).map(|_| State::Accepting).collect() };
@@ -102,11 +102,11 @@ pub(crate) fn run(
 
 impl Shared {
     fn states(&self) -> MutexGuard<'_, States> {
-        // Nothing can panic while it is locked.
+        // No code can panic while it is locked.
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread says what it does now. Returns whether it may go on.
+    /// Records the state of a thread. Returns true if the thread may continue.
     fn note(&self, number: usize, state: State) -> bool {
         let mut states = self.states();
         let goes_on = !states.is_stopping;
@@ -120,7 +120,7 @@ impl Shared {
             }
             state => state,
         };
-        // Only then is the process's first thread interested, and the call is a system call.
+        // The first thread waits for this only during shutdown, and the call is a system call.
         if !goes_on {
             self.changed.notify_one();
         }
@@ -149,7 +149,7 @@ impl Shared {
     }
 }
 
-/// What each thread does.
+/// The main function of each thread.
 fn serve(shared: &Shared, number: usize) {
     let new = || {
         let (dictionaries, sender) = (Arc::clone(&shared.dictionaries), Arc::clone(&shared.sender));
@@ -161,7 +161,8 @@ fn serve(shared: &Shared, number: usize) {
             Ok(connection) => {
                 let served =
                     AssertUnwindSafe(|| serve_connection(shared, number, &responder, connection));
-                // The message is on standard error. What the panic has left half done goes with the Lua state.
+                // The panic's message is on standard error. Incomplete state of the panic
+                // disappears with the Lua state.
                 if catch_unwind(served).is_err() {
                     responder = new();
                 }

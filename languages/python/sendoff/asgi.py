@@ -22,27 +22,30 @@ from .ranges import range_of
 from .streams import Errors
 from .wsgi import PROMISED, Response, complete, content_length, report
 
-# Bytes of a request body in one `http.request` message, at most.
+# Maximum number of body bytes in one `http.request` message.
 BODY_PIECE = 64 * 1024
 
-# How often a thread whose application is silent looks whether its client has gone, in seconds.
+# Interval in seconds at which a thread checks for a disconnected client while its application is
+# silent.
 LOOK_INTERVAL = 0.5
 
-# How long an application that waits for `http.disconnect` may take to end its task before send() raises, in seconds.
+# Time in seconds for an application that waits for `http.disconnect` to end its task before send()
+# raises.
 DISCONNECT_PATIENCE = 1.0
 
-# How long the application's startup and shutdown may take, in seconds.
+# Time limit in seconds for the application's startup and shutdown.
 LIFESPAN_LIMIT = 60.0
 
 # Exit status of a process whose event loop has ended.
 LOOP_ENDED = 5
 
-# With 2.4 Starlette would wait for send() to fail, and a stream that has nothing to send would never end. uvicorn says 2.3, too.
+# With version 2.4 Starlette would wait for send() to fail, and a stream without data would never
+# end. uvicorn also announces 2.3.
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 
 class Disconnected(OSError):
-    """The client has gone: what send() raises."""
+    """Raised by send() after the client has gone."""
 
 
 class LifespanFailed(Exception):
@@ -50,31 +53,35 @@ class LifespanFailed(Exception):
 
 
 class Exchange:
-    """One request, between the thread that has its connection and the coroutine that answers it."""
+    """One request, shared by the thread that has its connection and the coroutine that answers it."""
 
     def __init__(self, thread, environ, loop):
         self.thread = thread
         self.loop = loop
-        # What the thread has to do: a function, its arguments, the future for its result. None: nothing more.
+        # Orders for the thread: a function, its arguments, the future for its result. None: there
+        # are no more.
         self.orders = queue.SimpleQueue()
         self.response = Response(thread, environ["REQUEST_METHOD"])
-        # Bytes of the request body that have not come; None if the web server has not said.
+        # Number of body bytes that have not been received; None if the web server has not announced
+        # the length.
         self.left = content_length(environ)
         self.body_ended = False
         self.head = None
-        # The application has said that nothing follows.
+        # The application has ended its response.
         self.ended = False
-        # All of the response has left: the thread does nothing more for it, but the application may go on.
+        # The whole response has been sent: the thread's work is done, but the application may go
+        # on.
         self.complete = False
-        # receive() waits for the client to leave.
+        # receive() waits for the client to disconnect.
         self.is_listening = False
-        # Set when the response is complete or the client has gone: what receive() waits for behind the body.
+        # Set when the response is complete or the client has gone: receive() waits for it after the
+        # body.
         self.over = asyncio.Event()
 
-    # In the thread that has the connection.
+    # Methods for the thread that has the connection.
 
     def work(self):
-        """Does what the coroutine asks for, until the response is complete or the coroutine has ended."""
+        """Executes the coroutine's orders, until the response is complete or the coroutine has ended."""
         while not self.complete:
             try:
                 order = self.orders.get(timeout=LOOK_INTERVAL)
@@ -89,7 +96,7 @@ class Exchange:
             try:
                 result = call(*arguments)
                 if self.complete:
-                    # The client need not wait for what the application does then.
+                    # The client need not wait for later work of the application.
                     self.thread.finish()
             except BaseException as error:
                 self.loop.call_soon_threadsafe(_fail, answer, error)
@@ -98,7 +105,7 @@ class Exchange:
         self._refuse()
 
     def _refuse(self):
-        """Answers what has been asked for too late."""
+        """Refuses orders that came too late."""
         while True:
             try:
                 order = self.orders.get_nowait()
@@ -116,7 +123,8 @@ class Exchange:
                 raise ConnectionResetError("the request body is shorter than its Content-Length")
             self.left -= len(data)
             if self.left == 0:
-                # The end of the stream, behind which libsendoff notices that the client has gone.
+                # An empty read is the end of the stream, after which libsendoff can detect that the
+                # client has gone.
                 self.thread.read(1)
         return data
 
@@ -136,7 +144,7 @@ class Exchange:
         response.head = self.head
         file.seek(start)
         if response.send_file(FileWrapper(file)):
-            # The application, which reads on, finds the end.
+            # The application reads on and finds the end.
             file.seek(0, os.SEEK_END)
             self.complete = True
         else:
@@ -154,18 +162,18 @@ class Exchange:
             response.send_blocks([])
         self.complete = True
 
-    # In the event loop.
+    # Methods for the event loop.
 
     async def _ask(self, call, *arguments):
         answer = self.loop.create_future()
         self.orders.put((call, arguments, answer))
         if self.complete:
-            # Also if the thread has just left.
+            # Also if the thread has just ended.
             self._refuse()
         return await answer
 
     def _order_for(self, piece, sender):
-        """What the thread has to do with a piece of the body. ``sender``: the frame that waits for it."""
+        """The thread's order for a piece of the body. ``sender``: the frame that waits for it."""
         if self.complete:
             return None  # It belongs to a range that was sent as a whole.
         if self.head.code == "206" and not self.ended and not self.response.sent:
@@ -190,7 +198,7 @@ class Exchange:
         return {"type": "http.disconnect"}
 
     async def _disconnected(self):
-        """Raises what send() raises when the client has gone. An application that listens may end its task by itself."""
+        """Raises send()'s exception after the client has gone. An application that listens may end its task by itself."""
         self.over.set()
         if self.is_listening:
             await asyncio.sleep(DISCONNECT_PATIENCE)
@@ -229,7 +237,7 @@ class Exchange:
             self.over.set()
 
     async def answer(self, application, scope):
-        """Runs the application. What it has raised, which must not end the event loop or look as if nothing was raised."""
+        """Runs the application. Returns its exception, which must neither end the event loop nor get lost."""
         try:
             await application(scope, self.receive, self.send)
         except BaseException as error:
@@ -242,11 +250,11 @@ class AsgiHandler:
 
     def __init__(self, application):
         self.application = application
-        # What goes on behind complete responses: a future for each.
+        # Work after complete responses: a future for each.
         self.behind = set()
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self._run_loop, name="sendoff-loop", daemon=True).start()
-        # What startup has stored for all requests.
+        # State that startup has stored for all requests.
         self.state = {}
         self.messages = asyncio.Queue()
         self.lifespan = None
@@ -256,7 +264,8 @@ class AsgiHandler:
         try:
             self.loop.run_forever()
         except BaseException:
-            # A task of the application has raised SystemExit. Without the loop no request would ever be answered.
+            # A task of the application has raised SystemExit. Without the loop no request would be
+            # answered.
             log(f"the event loop has ended:\n{traceback.format_exc().rstrip()}")
             os._exit(LOOP_ENDED)
 
@@ -278,7 +287,8 @@ class AsgiHandler:
                     {"type": "lifespan", "asgi": _ASGI, "state": self.state}, self.messages.get, send
                 )
             except BaseException:
-                # The application does not know the protocol, unless it has said that it does.
+                # The application does not support the protocol, unless it has completed its
+                # startup.
                 if started.done():
                     log(f"the lifespan of the application has failed:\n{traceback.format_exc().rstrip()}")
             for future in (started, self.stopped):
@@ -292,7 +302,7 @@ class AsgiHandler:
             raise LifespanFailed(message.get("message", ""))
 
     def close(self, patience):
-        """Waits for what goes on behind responses, so many seconds, and tells the application that the process ends."""
+        """Waits ``patience`` seconds for work after responses, and tells the application that the process ends."""
         left = concurrent.futures.wait(tuple(self.behind), patience).not_done
         if left:
             log(f"{len(left)} tasks that go on behind their responses have not ended")
@@ -335,7 +345,7 @@ class AsgiHandler:
             exchange.response.fail()
 
     def _ended(self, future):
-        """An application has ended behind a complete response."""
+        """Called when an application has ended after a complete response."""
         self.behind.discard(future)
         error = future.result()
         if error is not None:
@@ -369,7 +379,7 @@ def _port(text):
 
 
 def scope_of(environ):
-    """The connection scope of a request: FastCGI's parameters in ASGI's words."""
+    """The connection scope of a request: FastCGI's parameters as ASGI names them."""
     fields = []
     for name, value in environ.items():
         if name.startswith("HTTP_"):

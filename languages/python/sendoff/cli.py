@@ -11,7 +11,7 @@ from . import __version__, _sendoff, load
 from .log import log
 from .master import STATE, Master
 
-# Connections that may wait for a thread.
+# Maximum number of connections in the backlog.
 BACKLOG = 1024
 
 USAGE_ERROR = 2
@@ -57,11 +57,11 @@ def octal(text):
 
 
 class Mistake(Exception):
-    """Something is wrong with the command line or the machine; the text says what to do."""
+    """An error in the command line or on the machine; the text contains the remedy."""
 
 
 def account(options):
-    """The account that --user names."""
+    """The account for --user."""
     if options.user is None:
         return None
     if os.getuid() != 0:
@@ -107,7 +107,7 @@ def listener(options):
 
 
 def main(arguments=None):
-    """Runs the command. The exit status."""
+    """Runs the command. Returns the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     options = parse(arguments)
     # To start the same program again.
@@ -130,6 +130,6 @@ def main(arguments=None):
         log(f"{error.filename or ''}: {error.strerror}".lstrip(": "))
         return USAGE_ERROR
     except Exception:
-        # With --preload or --check: the application's own.
+        # With --preload or --check: an exception of the application.
         log(f"the application {options.application} cannot be loaded:\n{traceback.format_exc().rstrip()}")
         return USAGE_ERROR

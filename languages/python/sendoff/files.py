@@ -7,7 +7,7 @@ from .known import is_named
 
 
 class FileWrapper:
-    """Iterates over a file, as PEP 3333 asks. The server looks for the file inside before it iterates."""
+    """Iterates over a file, as PEP 3333 requires. The server tries to send the file itself before it iterates."""
 
     def __init__(self, filelike, block_size=8192):
         self.filelike = filelike
@@ -26,7 +26,7 @@ class FileWrapper:
 
 
 def closes_at_once(close):
-    """Whether a close() only closes a file, and runs nothing of the application."""
+    """True if close() only closes a file, and runs no code of the application."""
     return type(getattr(close, "__self__", None)) in (io.BufferedReader, io.FileIO)
 
 

@@ -1,10 +1,10 @@
-"""The response head: from what the application says to the header block that FastCGI wants (RFC 3875, section 6)."""
+"""The response head: converts an application's status and fields to the header block of FastCGI (RFC 3875, section 6)."""
 
 from . import _sendoff
 
 
 class Head:
-    """A checked response head. Fields between web server and client, and those that mean something to it, are left out."""
+    """A checked response head. Hop-by-hop fields and fields with a meaning for the web server are left out."""
 
     __slots__ = ("code", "length", "lines")
 
@@ -14,11 +14,11 @@ class Head:
         self.code = status[:3]
 
     def may_have_body(self):
-        """Whether the status allows one."""
+        """True if the status allows a body."""
         return self.code[0] != "1" and self.code not in ("204", "304")
 
     def announced(self):
-        """The application's Content-Length as a number; None without a valid one."""
+        """The application's Content-Length as a number; None if there is no valid one."""
         length = self.length
         return int(length) if length is not None and length.isascii() and length.isdigit() else None
 

@@ -1,16 +1,16 @@
-"""What frameworks return, recognised by the names of their classes, so that none of them is imported here."""
+"""Return values of frameworks, recognised by the names of their classes, so that no framework is imported here."""
 
 import types
 
 
 def is_named(value, module, name):
-    """Whether a value is of a class, and not of a class that inherits from it."""
+    """True if a value is of this class, and not of a subclass."""
     kind = type(value)
     return kind.__name__ == name and kind.__module__ == module
 
 
 def is_at_hand(body):
-    """Whether all blocks of a body exist, and close() runs nothing of the application: pages of Werkzeug, and so of Flask."""
+    """True if all blocks of a body exist, and close() runs no code of the application: pages of Werkzeug, and so of Flask."""
     if not is_named(body, "werkzeug.wsgi", "ClosingIterator"):
         return False
     try:

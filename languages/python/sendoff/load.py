@@ -31,6 +31,6 @@ def load(name):
 
 
 def is_asgi(application):
-    """Whether the application is a coroutine function or an object with one as ``__call__``, as ASGI 3 wants."""
+    """True if the application is a coroutine function or an object with one as ``__call__``, as ASGI 3 requires."""
     call = getattr(application, "__call__", None)
     return inspect.iscoroutinefunction(application) or inspect.iscoroutinefunction(call)

@@ -5,7 +5,7 @@ import sys
 
 
 def log(message):
-    """Writes an entry in one piece, so that those of several processes do not mix."""
+    """Writes an entry in one piece, so that entries of several processes do not mix."""
     entry = f"sendoff-python[{os.getpid()}]: {message}\n"
     try:
         sys.stderr.write(entry)

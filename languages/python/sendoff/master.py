@@ -25,29 +25,31 @@ SIGNALS = (
     signal.SIGCHLD,
 )
 
-# A worker that lives for less than this, in seconds, and gets no request has failed: the next one is started after a pause, which
-# doubles. One that a request has ended is replaced at once, so that a bad page does not slow down the others.
+# A worker that lives for less than this, in seconds, and gets no request has failed: the next one
+# is started after a pause, which doubles. A worker that dies in a request is replaced at once, so
+# that a bad page does not slow down the others.
 SHORT_LIFE = 5.0
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 
-# How a master tells the one that takes its place what it takes over.
+# The environment variable by which a master passes its state to its successor.
 STATE = "SENDOFF_PYTHON_STATE"
 
 
 class Worker:
-    """A worker process, as the master knows it."""
+    """The master's view of a worker process."""
 
     def __init__(self, pid, ear):
         self.pid = pid
-        # Where it says that it is ready, and that it works; None once it has said both, or cannot.
+        # The pipe on which it reports that it is ready, and that it works; None after both reports,
+        # or when it is closed.
         self.ear = ear
         self.ready = False
         self.works = False
         self.born = time.monotonic()
 
     def hear(self):
-        """Reads what the worker has said."""
+        """Reads the worker's reports."""
         try:
             said = os.read(self.ear, 2)
         except BlockingIOError:
@@ -67,7 +69,7 @@ class Master:
         self.listener = listener
         self.application = None
         self.workers = {}
-        # Workers of the previous generation: they stay until the new one is ready.
+        # Workers of the previous generation: they stay until the new generation is ready.
         self.old = set()
         self.was_ready = False
         self.stopping = False
@@ -77,7 +79,7 @@ class Master:
         self.status = 0
 
     def run(self):
-        """Until it is told to stop. The exit status."""
+        """Runs until it is told to stop. Returns the exit status."""
         self.take_over()
         if self.options.preload:
             self.preload()
@@ -129,7 +131,7 @@ class Master:
         master = os.getpid()
         sys.stdout.flush()
         sys.stderr.flush()
-        # The child must not take a signal by the master's handlers.
+        # The child must not handle a signal by the master's handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         pid = os.fork()
         if pid == 0:
@@ -139,7 +141,7 @@ class Master:
         self.workers[pid] = Worker(pid, ear)
 
     def be_worker(self, master, ear, mouth):
-        """In the child: never returns."""
+        """Runs in the child: never returns."""
         status = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -155,11 +157,11 @@ class Master:
                 status = Process(self.options, self.listener, mouth, self.application).run()
         except BaseException:
             log(f"a worker has failed:\n{traceback.format_exc().rstrip()}")
-        # Ends as a program does: what the application has registered to be called at the end is called.
+        # Exits normally, so that the application's exit handlers run.
         raise SystemExit(status)
 
     def wait(self, seconds):
-        """Waits for a signal or a worker's word."""
+        """Waits for a signal or a worker's report."""
         ears = [worker.ear for worker in self.workers.values() if worker.ear is not None]
         readable, _, _ = select.select([self.pipes[0], *ears], [], [], seconds)
         for worker in self.workers.values():
@@ -185,7 +187,7 @@ class Master:
         self.old.clear()
 
     def collect(self):
-        """Takes note of workers that have ended."""
+        """Collects workers that have ended."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -222,7 +224,7 @@ class Master:
         self.next_start = time.monotonic() + self.pause
 
     def cannot_load(self):
-        """A worker could not load the application: there is no use in trying again."""
+        """Handles a worker that could not load the application: another attempt would fail, too."""
         if not self.was_ready:
             self.status = NO_APPLICATION
             self.stopping = True
@@ -249,7 +251,7 @@ class Master:
         self.next_start = 0.0
 
     def replace_itself(self):
-        """Starts the program anew in this process, which keeps its children and the listening socket."""
+        """Executes the program again in this process, which keeps its children and the listening socket."""
         options = self.options
         check = subprocess.run([*options.command, "--check"], cwd=options.folder, check=False)
         if check.returncode != 0:
@@ -263,11 +265,11 @@ class Master:
         os.execv(options.command[0], options.command)
 
     def stop_all(self):
-        """Lets the workers finish their requests; kills those that do not."""
+        """Lets the workers finish their requests; kills them after the time limit."""
         everyone = set(self.workers) | self.old
         for pid in everyone:
             kill(pid, signal.SIGTERM)
-        # The workers' own limit comes first.
+        # The workers' own time limit comes first.
         deadline = time.monotonic() + self.options.stop_timeout + 2.0
         while everyone:
             pid, _ = wait_for_any()
@@ -288,7 +290,7 @@ class Master:
 
 
 def wait_for_any():
-    """A child that has ended, 0 if none has, None if there is none."""
+    """The process id of a child that has ended; 0 if none has, None if there is no child."""
     try:
         return os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:

@@ -1,4 +1,4 @@
-"""Where an application makes its response, for ``sendoff explain``."""
+"""The place in an application that makes its response, for ``sendoff explain``."""
 
 import os
 import sys

@@ -13,21 +13,24 @@ from . import _sendoff, load
 from .log import log
 from .reload import Watcher
 
-# Interrupts a thread that waits for a request. libsendoff uses a signal of its own (SIGRTMIN + 7).
+# The signal that interrupts a thread that waits for a request. libsendoff uses another one
+# (SIGRTMIN + 7).
 WAKE = signal.SIGRTMIN + 5
 
-# How often a thread is interrupted until it has noticed that it must end: a signal may come right before it waits.
+# Interval at which a thread is interrupted until it has noticed that it must end: a signal may come
+# right before it waits.
 WAKE_INTERVAL = 0.02
 
 # Pause after accept() has failed, for example because there are too many open files.
 ACCEPT_PAUSE = 0.1
 
-# Files that the threads of a process hold together; libsendoff keeps room for this many descriptors.
+# Maximum number of files that the threads of a process hold together; libsendoff reserves this
+# number of descriptors.
 HELD_FILES = 256
 
-# What a worker tells its master.
+# Reports of a worker to its master.
 READY = b"R"
-# It has been given its first request.
+# The worker has received its first request.
 WORKS = b"W"
 
 # Exit statuses.
@@ -39,7 +42,7 @@ class Process:
     """The life of a worker process after the fork."""
 
     def __init__(self, options, listener, tell, application=None):
-        """``tell`` is the descriptor on which the master hears of this process."""
+        """``tell`` is the descriptor for reports to the master."""
         self.options = options
         self.listener = listener
         self.tell = tell
@@ -54,7 +57,7 @@ class Process:
             self.most_requests = options.max_requests + random.randint(0, spread)
 
     def run(self):
-        """Serves until it is told to stop. The exit status."""
+        """Serves until it is told to stop. Returns the exit status."""
         wake_read, self.wake = os.pipe()
         for end in (wake_read, self.wake):
             os.set_blocking(end, False)
@@ -63,7 +66,7 @@ class Process:
         except BaseException:
             log(f"the application {self.options.application} cannot be loaded:\n{traceback.format_exc().rstrip()}")
             return NO_APPLICATION
-        # Behind the application, which may have changed them.
+        # After the application, which may have changed them.
         self.take_signals()
         for _ in range(self.options.threads):
             thread = threading.Thread(target=self.serve, args=(handler,), name="sendoff", daemon=True)
@@ -98,7 +101,7 @@ class Process:
         signal.signal(WAKE, lambda *_: None)
         signal.signal(signal.SIGTERM, self.stop)
         signal.signal(signal.SIGQUIT, self.stop)
-        # The terminal sends these to the whole group; the master says what they mean.
+        # A terminal sends these to the whole process group; the master decides about them.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
@@ -110,7 +113,7 @@ class Process:
         os.kill(os.getppid(), signal.SIGHUP)
 
     def serve(self, handler):
-        """What each thread does."""
+        """The main function of each thread."""
         thread = _sendoff.Thread(self.listener, max(4, HELD_FILES // self.options.threads))
         try:
             while not self.stopping:
@@ -126,7 +129,7 @@ class Process:
                     self.count()
         except BaseException:
             log(f"a thread has ended:\n{traceback.format_exc().rstrip()}")
-            # close() would end a response that is not whole.
+            # close() would end an incomplete response.
             thread.cut()
             self.stopping = True
         finally:
@@ -136,7 +139,7 @@ class Process:
     def say_that_it_works(self):
         if self.has_told:
             return
-        # Two threads may say it at once, which does no harm.
+        # Two threads may report it at once, which does no harm.
         self.has_told = True
         self.say(WORKS)
 
@@ -147,7 +150,7 @@ class Process:
             pass  # The master has another generation by now and does not listen.
 
     def count(self):
-        # Two threads that count at once may lose one, which does no harm.
+        # Two threads that count at once may lose a count, which does no harm.
         self.handled += 1
         if self.most_requests is not None and self.handled >= self.most_requests:
             self.stopping = True
@@ -159,7 +162,7 @@ class Process:
             pass  # The pipe is full, so the process wakes up anyway.
 
     def end(self, handler):
-        """Lets the threads finish their requests. The exit status."""
+        """Lets the threads finish their requests. Returns the exit status."""
         deadline = time.monotonic() + self.options.stop_timeout
         running = self.threads
         while running:

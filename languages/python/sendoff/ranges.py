@@ -25,7 +25,7 @@ while more_body:
     more_body = len(chunk) == self.chunk_size and start < end
     await send({'type': 'http.response.body', 'body': chunk, 'more_body': more_body})"""
 
-# Modules and functions that pass on a message with a piece of a body as it is.
+# Modules and functions that pass on a message with a piece of a body unchanged.
 _PASS_ON = {
     ("fastapi._body_limit", "send_response"),
     ("fastapi.telemetry._asgi", "wrapped_send"),
@@ -36,7 +36,7 @@ _PASS_ON = {
     ("starlette.middleware.sessions", "send_wrapper"),
 }
 
-# Whether code objects have the loop.
+# Cache: true for code objects with the loop.
 _examined = {}
 
 
@@ -47,7 +47,7 @@ def range_of(send, frame, chunk, length):
     """
     code = _code(send)
     while (frame.f_globals.get("__name__"), frame.f_code.co_name) in _PASS_ON:
-        # Between two frames there may have been a function that has returned a coroutine, and so has no frame.
+        # A function without a frame may have been in between: one that has returned a coroutine.
         if _code(_next(frame)) is not code or frame.f_back is None:
             return None
         code, frame = frame.f_code, frame.f_back
@@ -66,7 +66,7 @@ def range_of(send, frame, chunk, length):
 
 
 def _next(frame):
-    """The ``send`` to which the function of a frame passes messages on."""
+    """The ``send`` to which a frame's function passes messages on."""
     values = frame.f_locals
     if frame.f_globals["__name__"] == "starlette.middleware.body_limit":
         return getattr(values.get("self"), "send", None)
@@ -74,14 +74,14 @@ def _next(frame):
 
 
 def _code(function):
-    """The code of a function, a method, or a part of one; None for any other callable."""
+    """The code of a function, a method, or a partial; None for any other callable."""
     if type(function) is functools.partial:
         function = function.func
     return getattr(getattr(function, "__func__", function), "__code__", None)
 
 
 def _sends_range(frame):
-    """Whether a frame is of Starlette's method, in the form that is known."""
+    """True for a frame of Starlette's method in its known form."""
     code = frame.f_code
     if code.co_name != "_handle_single_range" or frame.f_globals.get("__name__") != "starlette.responses":
         return False

@@ -1,4 +1,4 @@
-"""Notices that a source file of the application has changed."""
+"""Detects changes of the application's source files."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ INTERVAL = 0.5
 
 
 def _files():
-    """The source files of all modules, and when each was changed."""
+    """The source files of all modules, with the times of their changes."""
     found = {}
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
@@ -22,7 +22,7 @@ def _files():
 
 
 class Watcher(threading.Thread):
-    """Calls ``changed`` with the path of a file that has changed, once for each change."""
+    """Calls ``changed`` with the path of a changed file, once for each change."""
 
     def __init__(self, changed):
         super().__init__(name="sendoff-reload", daemon=True)

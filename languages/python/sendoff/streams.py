@@ -3,10 +3,10 @@
 import io
 import sys
 
-# Bytes of a request body that are read ahead for readline().
+# Number of body bytes to read ahead for readline().
 READ_AHEAD = 64 * 1024
 
-# An entry of `wsgi.errors` that is not flushed is written when it is this long, in characters.
+# An unflushed entry of `wsgi.errors` is written when it reaches this length, in characters.
 ENTRY_MAX = 8 * 1024
 
 
@@ -51,7 +51,7 @@ class Input:
             self.stream = io.BufferedReader(self._body, READ_AHEAD)
 
     def end(self):
-        """The request has ended. The application may still have the stream."""
+        """Ends the request. The application may still have the stream."""
         if self._body is not None:
             self._body.end()
 
@@ -96,7 +96,7 @@ class Errors:
         sys.stderr.write(entry)
 
     def end(self):
-        """The request has ended. The application may still have the stream."""
+        """Ends the request. The application may still have the stream."""
         if self._parts:
             self.flush()
         self._thread = None

@@ -12,7 +12,8 @@ from .streams import Errors, Input
 _ERROR_HEADERS = [("Content-Type", "text/plain; charset=utf-8")]
 _ERROR_BODY = b"Internal Server Error\n"
 
-# Parameters that PEP 3333 promises, or that are taken for granted here, for web servers that leave them out or empty.
+# Parameters that PEP 3333 guarantees or this module needs, for web servers that omit them or leave
+# them empty.
 PROMISED = {
     "REQUEST_METHOD": "GET",
     "SCRIPT_NAME": "",
@@ -48,7 +49,7 @@ class Response:
         self.places = None
 
     def start_response(self, status, headers, exc_info=None):
-        """What the application calls."""
+        """The callable for the application."""
         if exc_info is not None:
             try:
                 if self.sent:
@@ -75,12 +76,12 @@ class Response:
         self.thread.write(self.head.block(length), True)
 
     def explain(self):
-        """Tells the front which line of the application this response comes from, if it asked."""
+        """Tells the front the line of the application that makes this response, if the front asked for it."""
         if self.places is not None and self.places.last is not None:
             self.thread.explain(f"bytes\t{self.places.last}\t\t".encode(errors="replace"))
 
     def put(self, data):
-        """Writes body bytes, behind the head."""
+        """Writes body bytes, after the head."""
         try:
             if not self.sent:
                 self._send_head()
@@ -91,7 +92,7 @@ class Response:
             raise
 
     def flush(self):
-        """Sends what has been written."""
+        """Sends the written output."""
         try:
             self.thread.flush()
         except BrokenPipeError:
@@ -99,7 +100,7 @@ class Response:
             raise
 
     def send(self, result, at_hand):
-        """Sends what the application has returned. ``at_hand``: no block has to be waited for."""
+        """Sends the application's result. ``at_hand``: all blocks exist, so iterating does not wait."""
         kind = type(result)
         if kind is list or kind is tuple:
             self.send_blocks(result)
@@ -108,13 +109,13 @@ class Response:
                 if data:
                     self.put(data)
                     if not at_hand:
-                        # A block must leave before the next one is asked for.
+                        # A block must be sent before the next one is requested.
                         self.flush()
         if not self.sent:
             self._send_head(0 if self.wants_body else None)
 
     def send_blocks(self, blocks):
-        """Writes a body of which all is there. If nothing was written before, its length is announced."""
+        """Writes a complete body. If nothing was written before, its length is announced."""
         if not self.sent and self.head is not None:
             for data in blocks:
                 if not isinstance(data, bytes):
@@ -125,7 +126,7 @@ class Response:
                 self.put(data)
 
     def send_file(self, body):
-        """Makes a part of a plain file the body; False if it is none."""
+        """Makes a part of a plain file the body; returns False if the result is not such a part."""
         part = plain_part(body)
         if part is None or not self.head.may_have_body():
             return False
@@ -143,7 +144,7 @@ class Response:
         return True
 
     def fail(self):
-        """Answers with an error, or cuts the connection if bytes may have left."""
+        """Answers with an error, or cuts the connection if bytes may have been sent."""
         if self.sent:
             self.thread.cut()
             return
@@ -163,7 +164,7 @@ class WsgiHandler:
             "wsgi.multithread": multithread,
             "wsgi.multiprocess": multiprocess,
             "wsgi.run_once": False,
-            # The body ends where `wsgi.input` ends, also without a Content-Length.
+            # The body ends where `wsgi.input` ends, even without a Content-Length.
             "wsgi.input_terminated": True,
             "wsgi.file_wrapper": FileWrapper,
         }
@@ -182,7 +183,7 @@ class WsgiHandler:
             failed = not self._run(environ, response, errors)
         errors.end()
         body.end()
-        # Without `fail()` the response ends when the thread waits for the next request.
+        # Unless `fail()` was called, the response ends when the thread waits for the next request.
         if failed:
             try:
                 response.fail()
@@ -192,7 +193,7 @@ class WsgiHandler:
         response.thread = None
 
     def _run(self, environ, response, errors):
-        """Calls the application and sends what it returns. Whether the response is whole."""
+        """Calls the application and sends its result. Returns true if the response is complete."""
         close = None
         whole = True
         try:
@@ -201,10 +202,10 @@ class WsgiHandler:
             at_hand = is_at_hand(result)
             response.send(result, at_hand)
             if close is not None and not at_hand and not closes_at_once(close):
-                # The client need not wait for what the application does then.
+                # The client need not wait for later work of the application.
                 response.flush()
         except BaseException as error:
-            # An application that is told that the client has gone may raise something of its own.
+            # An application may raise an exception of its own after the client has gone.
             if not response.gone:
                 whole = False
                 report(errors, error)
@@ -225,10 +226,11 @@ def report(errors, error):
 
 
 def complete(environ):
-    """Adds to the parameters, of which those of ``PROMISED`` are there, what web servers do not say, or say otherwise."""
+    """Completes the parameters: adds what web servers omit, and corrects what some send differently.
+    ``PROMISED`` are present."""
     script = environ["SCRIPT_NAME"]
     if "PATH_INFO" not in environ:
-        # Servers whose parameters were made for PHP give the whole path as the script's.
+        # Servers whose parameters were made for PHP send the whole path as the script's.
         environ["PATH_INFO"], environ["SCRIPT_NAME"] = script, ""
     elif script.endswith("/"):
         # Attached to "/": the application's own name is empty there, and paths begin with a slash.
@@ -240,7 +242,7 @@ def complete(environ):
 
 
 def content_length(environ):
-    """The length of the request body; None if the web server has not said."""
+    """The length of the request body; None if the web server has not announced it."""
     length = environ.get("CONTENT_LENGTH")
     if length is None:
         return None
@@ -248,7 +250,7 @@ def content_length(environ):
 
 
 def leave_out_empty(environ):
-    """Removes what web servers in Python would not say: applications take an empty text for a value."""
+    """Removes parameters that web servers in Python would not set: applications take an empty text for a value."""
     for name in ("CONTENT_LENGTH", "CONTENT_TYPE", "REMOTE_USER"):
         if environ.get(name) == "":
             del environ[name]

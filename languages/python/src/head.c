@@ -1,4 +1,4 @@
-/* Checks what an application says of its response and makes a header block of it. */
+/* Checks the response head of an application and makes a header block of it. */
 #include "thread.h"
 
 #include <string.h>
@@ -10,9 +10,9 @@
 	}
 
 /*
- * The first ones belong to the web server, which speaks to the client (RFC 2616, section 13.5.1).
- * The last two mean something to the server that reads the header block, which the application
- * cannot have meant.
+ * Fields that are removed. The first ones belong to the web server, which speaks to the client (RFC
+ * 2616, section 13.5.1). The last two have a meaning for the server that reads the header block,
+ * which the application cannot have intended.
  */
 static const struct {
 	const char *text;
@@ -37,7 +37,7 @@ static const unsigned char kinds[256] = {
 
 #define LENGTH "content-length"
 
-/* Bytes that have been written. */
+/* A buffer for text. */
 typedef struct text {
 	char *bytes;
 	size_t len;
@@ -100,7 +100,7 @@ static int is_left_out(const char *name, size_t len)
 	return 0;
 }
 
-/* A new reference to the bytes of a str, which `bytes` and `len` describe. */
+/* A new reference to the bytes of a str. `bytes` and `len` receive their place and length. */
 static PyObject *latin1(PyObject *string, const char *what, char **bytes, size_t *len)
 {
 	PyObject *encoded;
@@ -138,7 +138,7 @@ static int add_status(text *text, PyObject *status)
 	return result;
 }
 
-/* `length` becomes the value, borrowed, if the field is Content-Length. */
+/* If the field is Content-Length, `length` receives its value (borrowed). */
 static int add_field(text *text, PyObject *name, PyObject *value, PyObject **length)
 {
 	char *name_bytes, *bytes;
@@ -167,10 +167,10 @@ static int add_field(text *text, PyObject *name, PyObject *value, PyObject **len
 	return result;
 }
 
-/* `length` becomes a new reference to the value of Content-Length. */
+/* `length` receives a new reference to the value of Content-Length. */
 static int add_pair(text *text, PyObject *pair, PyObject **length)
 {
-	/* The pair itself, unless the application has made it a list. */
+	/* The pair itself, unless the application uses a list. */
 	PyObject *both = PySequence_Tuple(pair);
 	PyObject *value = NULL;
 	int result = -1;
@@ -199,7 +199,7 @@ PyObject *header_lines(PyObject *module, PyObject *args)
 	if (!PyArg_ParseTuple(args, "OO", &status, &headers)) {
 		return NULL;
 	}
-	/* The application may change its list while messages are made. */
+	/* The application may change its list while an error message is made. */
 	fields = PySequence_Tuple(headers);
 	if (fields == NULL) {
 		return NULL;

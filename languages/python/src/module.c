@@ -1,4 +1,4 @@
-/* The module sendoff._sendoff: requests over FastCGI, and what the master process needs of Linux.
+/* The module sendoff._sendoff: requests over FastCGI, and Linux functions for the master process.
  */
 #include "thread.h"
 
@@ -58,7 +58,7 @@ static PyObject *regular_size(PyObject *module, PyObject *fd)
 	return PyLong_FromLongLong(facts.st_size);
 }
 
-/* Leaves the process with these capabilities, of the first 32, and no other. */
+/* Keeps only these capabilities, given as bits of the first 32. */
 static int keep(unsigned int capabilities)
 {
 	struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
@@ -69,8 +69,8 @@ static int keep(unsigned int capabilities)
 }
 
 /*
- * Root becomes another user. The process keeps the right to guard files of other users by leases,
- * unless it never had it, as in some containers.
+ * Changes from root to another user. The process keeps the right to guard files of other users by
+ * leases, unless it never had it, as in some containers.
  */
 static PyObject *become(PyObject *module, PyObject *args)
 {
@@ -89,7 +89,7 @@ static PyObject *become(PyObject *module, PyObject *args)
 	Py_RETURN_NONE;
 }
 
-/* The signal that this process gets when its parent ends. */
+/* Sets the signal that this process gets when its parent ends. */
 static PyObject *die_with_parent(PyObject *module, PyObject *args)
 {
 	int number;

@@ -1,10 +1,10 @@
 /*
- * _sendoff.Thread: what one thread needs to serve requests, one after the other, on connections
- * that web servers open to a listening socket.
+ * _sendoff.Thread: the state of one thread that serves requests, one after the other, on
+ * connections that web servers open to a listening socket.
  *
- * The interpreter's lock is released while the thread waits, sends, or may do so. A request belongs
- * to its thread: `busy` is set while the lock is released inside a call, and a second thread that
- * calls meanwhile gets an exception.
+ * The interpreter's lock is released while the thread waits, and around calls that may wait or
+ * send. A request belongs to its thread: `busy` is set while the lock is released inside a call,
+ * and a second thread that makes a call meanwhile gets an exception.
  */
 #include "thread.h"
 
@@ -13,16 +13,16 @@
 #include <string.h>
 
 /*
- * Up to this many bytes of a response are only queued by libsendoff (it sends from 32 KiB on),
- * which is quicker than to release the interpreter's lock.
+ * libsendoff only queues up to this number of bytes of a response (it sends from 32 KiB on), which
+ * is faster than releasing the interpreter's lock.
  */
 #define QUEUED (16 * 1024)
 
-/* A read of the request body asks for at most this many bytes, whatever the caller wants. */
+/* Maximum number of bytes in one read of the request body, whatever the caller asks for. */
 #define READ_MAX (1 << 20)
 
-/* Parameters have the same names in the same order in most requests; the strings made of this many
- * are kept. */
+/* Parameters have the same names in the same order in most requests; this number of name strings is
+ * kept. */
 #define NAMES 48
 
 /* A kept name. */
@@ -37,16 +37,16 @@ typedef struct name {
 typedef struct Thread {
 	PyObject base;
 	sendoff_sender *sender;
-	/* On the current connection; NULL without one. */
+	/* The worker of the current connection; NULL without one. */
 	sendoff_worker *worker;
 	int listener;
-	/* Whether there is a request. */
+	/* True if there is a request. */
 	int has_request;
-	/* A call works without the interpreter's lock. */
+	/* A call is running without the interpreter's lock. */
 	int busy;
-	/* accept() takes no further request. Read without the lock. */
+	/* accept() refuses further requests. Read without the lock. */
 	volatile int stopping;
-	/* Bytes of the current response. */
+	/* Number of bytes written to the current response. */
 	size_t written;
 	name names[NAMES];
 } Thread;
@@ -56,7 +56,7 @@ static Thread *self_of(PyObject *object)
 	return (Thread *)object;
 }
 
-/* Whether the request may be used now; sets an exception if not. */
+/* True if the request may be used now; sets an exception otherwise. */
 static int has_request(Thread *self)
 {
 	if (self->busy) {
@@ -129,7 +129,8 @@ static void thread_dealloc(PyObject *object)
 	Py_DECREF(type);
 }
 
-/* 1: there is a request. 0: a signal handler ran. -1: errno. Without the lock. */
+/* Waits for a request, without the lock. 1: there is a request. 0: a signal handler ran. -1: error
+ * (errno). */
 static int next_request(Thread *self)
 {
 	const char *servers = getenv("FCGI_WEB_SERVER_ADDRS");
@@ -216,7 +217,7 @@ static PyObject *name_of(Thread *self, size_t at, const sendoff_param *param)
 	return text;
 }
 
-/* An empty value replaces none that is there before. */
+/* Adds a parameter to the environment. An empty value does not replace an existing one. */
 static int add(PyObject *environ, PyObject *name, const sendoff_param *param)
 {
 	if (name && param->value_len == 0 && PyDict_Contains(environ, name) == 1) {
@@ -232,8 +233,8 @@ static int add(PyObject *environ, PyObject *name, const sendoff_param *param)
 }
 
 /*
- * Web servers give these fields of the client as CGI's own variables, and again as fields. PEP 3333
- * wants the first alone.
+ * Web servers send these two fields of the client as CGI variables, and again as fields. PEP 3333
+ * wants only the CGI variables.
  */
 static int is_given_twice(const sendoff_param *param)
 {
@@ -310,8 +311,8 @@ static PyObject *thread_write(PyObject *object, PyObject *args)
 	Py_ssize_t len;
 	int is_head, result;
 
-	/* No attribute of the caller's object can change while its bytes are used: they are immutable,
-	 * and the caller holds a reference. */
+	/* The caller's object cannot change while its bytes are used: bytes are immutable, and the
+	 * caller holds a reference. */
 	if (!PyArg_ParseTuple(args, "y#p", &data, &len, &is_head) || !has_request(self)) {
 		return NULL;
 	}
@@ -378,8 +379,8 @@ static PyObject *thread_finish(PyObject *object, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-/* What was written leaves, and no end of the response follows: the connection is closed inside it.
- */
+/* Sends the written output without an end of the response: the connection is closed inside the
+ * response. */
 static PyObject *thread_cut(PyObject *object, PyObject *unused)
 {
 	Thread *self = self_of(object);
@@ -422,7 +423,7 @@ static PyObject *thread_close(PyObject *object, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-/* Says the bytes that are the method's argument, without the lock. */
+/* Passes the bytes in the method's argument to `to`, without the lock. */
 static PyObject *say(PyObject *object, PyObject *args,
 					 void (*to)(sendoff_worker *, const char *, size_t))
 {

@@ -1,4 +1,4 @@
-/* What the files of the module have in common. */
+/* Declarations that the files of the module share. */
 #ifndef SENDOFF_PYTHON_THREAD_H
 #define SENDOFF_PYTHON_THREAD_H
 

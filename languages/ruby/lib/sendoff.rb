@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-# Serves Rack applications to a web server that speaks FastCGI, Sendoff above all. Files leave the process as files.
+# Serves Rack applications to web servers that speak FastCGI, especially Sendoff. Files are handed
+# over as files.
 module Sendoff
 end
 

@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-# The application that tests/tests/ruby.rs asks. LINT puts Rack::Lint around it, FOLDER holds its files.
+# The application for tests/tests/ruby.rs. LINT wraps it in Rack::Lint, FOLDER holds its files.
 require 'rack'
 
 FOLDER = ENV.fetch('FOLDER')
 FILES = Rack::Files.new(FOLDER)
 
-# Bytes that depend on their place.
+# Bytes that depend on their position.
 def pattern(size)
   (0...256).map(&:chr).join.b.then { |row| (row * ((size / 256) + 1)).byteslice(0, size) }
 end
@@ -29,7 +29,7 @@ class Noted
   end
 end
 
-# A body that is a file. `each` sends something else, to tell which was used.
+# A body that is a file. `each` sends something else, to show which of them was used.
 class Named
   attr_reader :to_path
 
@@ -86,7 +86,7 @@ def kinds(name, size)
   end
 end
 
-# What has its own page.
+# Paths with a page of their own.
 def page(env, path, rest)
   plain = { 'Content-Type' => 'text/plain' }
   case path
@@ -109,7 +109,7 @@ def page(env, path, rest)
     [200, plain.merge('Content-Length' => '9'), Named.new("#{FOLDER}/wrong-size", 'from each')]
   when 'streaming' then [200, plain, ->(stream) { stream.write('first ') && stream << 'second' and stream.close }]
   when 'hijack'
-    # Written by another thread, behind the return of the callable.
+    # Written by another thread, after the return of the callable.
     writer = ->(io) { Thread.new { io.write('first ') && io << 'second' and io.flush.close } }
     [200, plain.merge('rack.hijack' => writer), Noted.new([])]
   when 'seeked', 'seeked-length'

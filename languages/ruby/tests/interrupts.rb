@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
-# Every wait of a connection ends when its thread is interrupted, and lets other threads run meanwhile. The web server is played
-# here; a wait that goes on makes `join` return nil. Prints "done".
+# Every wait of a connection must end when its thread is interrupted, and let other threads run
+# meanwhile. This script plays the web server; a wait that goes on makes `join` return nil. Prints
+# "done".
 require 'sendoff'
 require 'socket'
 require 'timeout'

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# A site on Debian's Sinatra, which tests/tests/ruby.rs walks through.
+# A site on Debian's Sinatra for tests/tests/ruby.rs.
 require 'sinatra/base'
 
 FOLDER = ENV.fetch('FOLDER')

@@ -1,4 +1,4 @@
-//! Requests to the scripts of the test suite, which each server answers alike.
+//! Requests to the scripts of the test suite, which every server must answer alike.
 
 use super::link::Request;
 use super::script;
@@ -10,7 +10,7 @@ impl Cases {
         self.0.push((name.to_owned(), request));
     }
 
-    /// The script once for each query string.
+    /// Requests the script once for each query string.
     fn queries(&mut self, file: &str, queries: &[&str]) {
         for query in queries {
             self.add(&format!("{file}?{query}"), get(file).query(query));
@@ -101,7 +101,7 @@ fn server_cases(cases: &mut Cases) {
     cases.add("cookies", get("globals.php").query("g=1").with("HTTP_COOKIE", cookies));
 }
 
-/// `getenv()` with names that differ in what `$_SERVER` makes of them, in both orders.
+/// `getenv()` with names whose keys in `$_SERVER` differ, in both orders.
 fn environment_cases(cases: &mut Cases) {
     let ask = || get("getenv.php").with("PATH_INFO", "/extra");
     cases.add("environment", ask());
@@ -197,7 +197,7 @@ fn body_cases(cases: &mut Cases) {
     cases.add("json", globals().post("application/json", br#"{"a":1}"#));
     cases.add("no type", globals().post("", b"a=1"));
     cases.add("length too small", globals().post(form, b"a=1234").with("CONTENT_LENGTH", "3"));
-    // A length larger than the body makes php-fpm wait for ever.
+    // A length larger than the body makes php-fpm wait forever.
     cases.add("length nonsense", globals().post(form, b"a=1").with("CONTENT_LENGTH", "x"));
     let bytes: Vec<u8> = (0..1_000_000_u32).map(|i| (i * 7 % 251) as u8).collect();
     cases.add("binary input", get("input.php").post("application/octet-stream", &bytes));

@@ -38,12 +38,12 @@ impl Fpm {
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
         let ready = log.by_ref().any(|line| line.unwrap().contains("ready to handle connections"));
         assert!(ready, "php-fpm does not start");
-        // Read on, or it would wait for room in the pipe.
+        // Keep reading, or php-fpm would block on a full pipe.
         std::thread::spawn(move || log.for_each(drop));
         Self { child, dir }
     }
 
-    /// Its only worker.
+    /// Process id of its only worker.
     pub fn worker(&self) -> i32 {
         let pid = self.child.id();
         let children = format!("/proc/{pid}/task/{pid}/children");

@@ -1,4 +1,4 @@
-//! A front that takes files: it reads each segment when it comes, and answers recalls at once.
+//! A front that accepts files: it reads each segment on arrival, and answers recalls at once.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -10,7 +10,7 @@ use sendoff_fastcgi::record::Kind;
 use super::link::Request;
 use super::master::Worker;
 
-/// A piece of a response body, as it travelled.
+/// A piece of a response body, by its way of transport.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Piece {
     Bytes(Vec<u8>),
@@ -51,7 +51,7 @@ impl Front {
         self.worker.link().abort();
     }
 
-    /// The body's pieces, the head cut off; neighbours of a kind that travelled as bytes are joined.
+    /// The pieces of the body, without the head; adjacent pieces of bytes are joined.
     pub fn ask(&mut self, request: &Request) -> Vec<Piece> {
         self.send(request);
         self.rest()
@@ -61,21 +61,21 @@ impl Front {
         self.ask(request).into_iter().flat_map(Piece::into_bytes).collect()
     }
 
-    /// Takes records until the response is over.
+    /// Reads records until the response is over.
     pub fn rest(&mut self) -> Vec<Piece> {
         while self.step() {}
         self.cut_head();
         std::mem::take(&mut self.pieces)
     }
 
-    /// Head and body in one. The length told must be that of the body.
+    /// Head and body together. The announced length must equal the body's length.
     pub fn stdout(&mut self, request: &Request) -> Vec<u8> {
         self.send(request);
         while self.step() {}
         let all: Vec<u8> =
             std::mem::take(&mut self.pieces).into_iter().flat_map(Piece::into_bytes).collect();
         if let Some(length) = self.length {
-            // A script can do without any header.
+            // A script may send no header at all.
             let bare = all.starts_with(b"\r\n").then_some(2);
             let end = || all.windows(4).position(|w| w == b"\r\n\r\n").expect("a head") + 4;
             assert_eq!(length, (all.len() - bare.unwrap_or_else(end)) as u64);
@@ -83,7 +83,7 @@ impl Front {
         all
     }
 
-    /// Takes records until the bytes at hand end like this.
+    /// Reads records until the bytes so far end with `text`.
     pub fn until(&mut self, text: &str) {
         let at_end = |pieces: &[Piece]| match pieces.last() {
             Some(Piece::Bytes(bytes)) => bytes.ends_with(text.as_bytes()),
@@ -94,7 +94,7 @@ impl Front {
         }
     }
 
-    /// Takes records until a file has been recalled.
+    /// Reads records until a file has been recalled.
     pub fn until_recall(&mut self) {
         let before = self.recalls;
         while self.recalls == before {
@@ -102,7 +102,7 @@ impl Front {
         }
     }
 
-    /// Takes one record. False: it ended the response.
+    /// Reads one record. False: it ended the response.
     pub fn step(&mut self) -> bool {
         match self.worker.link().part().expect("the worker closed the link") {
             Part::Stream { kind: Kind::STDOUT, data, .. } => self.bytes(&data),
@@ -178,7 +178,7 @@ impl Piece {
     }
 }
 
-/// Neighbouring segments joined: they leave in pieces so that the front has something to do.
+/// Joins adjacent segments: a long range is sent in pieces to keep the front busy.
 pub fn joined(pieces: Vec<Piece>) -> Vec<Piece> {
     let mut all: Vec<Piece> = Vec::new();
     for piece in pieces {

@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use sendoff_fastcgi::record::{BeginRequest, EndRequest, Header, Kind};
 use sendoff_fastcgi::{Decoder, Part, params};
 
-/// Far beyond what any step takes; a test that reaches it fails.
+/// Far longer than any step takes; a test that reaches it fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Clone, Default)]
@@ -20,7 +20,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// GET of a script, with what nginx sends for it.
+    /// GET of a script, with the parameters that nginx sends for it.
     pub fn new(script: &str) -> Self {
         let (root, name) = script.rsplit_once('/').unwrap();
         let name = format!("/{name}");
@@ -50,7 +50,7 @@ impl Request {
         Self { params: params.map(own).to_vec(), body: Vec::new() }
     }
 
-    /// Sets a parameter, where it stands if it is there.
+    /// Sets a parameter; an existing one keeps its position.
     pub fn with(mut self, name: &str, value: &str) -> Self {
         match self.params.iter_mut().find(|(known, _)| known == name) {
             Some(param) => param.1 = value.to_owned(),
@@ -92,7 +92,7 @@ impl Request {
     }
 }
 
-/// What came back.
+/// A response, by streams.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Response {
     pub stdout: Vec<u8>,
@@ -126,7 +126,7 @@ pub struct Link {
     stream: UnixStream,
     decoder: Decoder,
     buf: BytesMut,
-    /// Descriptors that came along and no record has taken yet, oldest first.
+    /// Descriptors that came along and belong to no record yet, oldest first.
     pub fds: VecDeque<OwnedFd>,
     id: u16,
 }
@@ -145,7 +145,7 @@ impl Link {
 
     pub fn send(&mut self, request: &Request) {
         self.id += 1;
-        // A worker that has died shows itself when it is read from.
+        // A dead worker is detected at the next read.
         let _ = self.stream.write_all(&request.encode(self.id));
     }
 
@@ -170,7 +170,7 @@ impl Link {
         }
     }
 
-    /// Everything up to END_REQUEST; `None` when the worker closed the link before.
+    /// Everything up to END_REQUEST; `None` if the worker closed the link before it.
     pub fn response(&mut self) -> Option<Response> {
         let mut response = Response::default();
         loop {
@@ -188,7 +188,7 @@ impl Link {
         }
     }
 
-    /// The content of each STDERR record up to END_REQUEST.
+    /// The contents of each STDERR record up to END_REQUEST.
     pub fn log_entries(&mut self) -> Vec<String> {
         let (mut entries, mut is_whole) = (Vec::<String>::new(), true);
         loop {
@@ -212,7 +212,7 @@ impl Link {
         self.response().expect("the worker closed the link")
     }
 
-    /// Reads STDOUT until it has this text in it.
+    /// Reads STDOUT until it contains this text.
     pub fn read_until(&mut self, text: &str) -> String {
         let mut seen = String::new();
         while !seen.contains(text) {

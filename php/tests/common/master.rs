@@ -33,7 +33,7 @@ impl Worker {
     }
 }
 
-/// What a master tells the front.
+/// Announcements of a master to the front.
 enum Announced {
     Worker(Worker),
     /// The socket on which workers ask for the state of the pool.
@@ -47,7 +47,7 @@ pub struct Master {
     pool: Option<OwnedFd>,
 }
 
-/// A pool of one worker, which stays the user of the test.
+/// A pool of one worker, which runs as the test's user.
 pub fn pool() -> PoolConfig {
     let root = Account { uid: 0, gid: 0 };
     PoolConfig {
@@ -57,7 +57,7 @@ pub fn pool() -> PoolConfig {
     }
 }
 
-/// The configuration that these options of a test stand for; without any, one worker with one link.
+/// The configuration for these options; without options, one worker with one link.
 fn config(options: &[&str]) -> Config {
     let (mut pool, mut links) = (pool(), 1);
     let mut account = pool.account.unwrap_or(Account { uid: 0, gid: 0 });
@@ -93,7 +93,7 @@ fn config(options: &[&str]) -> Config {
     Config { shutdown_timeout, ..config_of(pool, links) }
 }
 
-/// A configuration with this pool alone.
+/// A configuration with this pool only.
 fn config_of(pool: PoolConfig, links: u8) -> Config {
     let none = Duration::ZERO;
     Config {
@@ -119,7 +119,7 @@ fn config_of(pool: PoolConfig, links: u8) -> Config {
     }
 }
 
-/// Between making the pool socket inheritable and the fork, no other test may fork.
+/// Prevents other forks while the pool socket is inheritable.
 static SPAWNING: Mutex<()> = Mutex::new(());
 
 impl Master {
@@ -132,14 +132,14 @@ impl Master {
         Self::spawn(command.stderr(stderr), options)
     }
 
-    /// Workers are nobody, and may not take leases on what belongs to others.
+    /// Workers run as user 65534, and may not take leases on files of other users.
     pub fn start_unprivileged() -> Self {
         let mut command = Command::new("setpriv");
         command.args(["--bounding-set=-lease", "--", env!("CARGO_BIN_EXE_sendoff-php")]);
         Self::spawn(&mut command, &["--uid", "65534", "--gid", "65534"])
     }
 
-    /// Runs the command given, which is `sendoff-php` with something of the test's own.
+    /// Runs `command`, a variant of `sendoff-php`.
     pub fn spawn(command: &mut Command, options: &[&str]) -> Self {
         Self::spawn_with(command, &config(options))
     }
@@ -167,7 +167,7 @@ impl Master {
         Self { child, pool: Some(ours) }
     }
 
-    /// Tells the master something, as the front does.
+    /// Sends a message to the master, as the front does.
     pub fn tell(&self, message: &ToMaster<'_>) {
         let pool = self.pool.as_ref().unwrap();
         rustix::net::send(pool, &message.encode(), SendFlags::empty()).unwrap();
@@ -183,7 +183,7 @@ impl Master {
         worker.unwrap()
     }
 
-    /// Waits until the master says that the worker script does not boot.
+    /// Waits until the master reports that the worker script does not boot.
     pub fn cannot_start(&self) {
         loop {
             match self.announced() {
@@ -194,7 +194,7 @@ impl Master {
         }
     }
 
-    /// The next that the master announces.
+    /// The next announcement of the master.
     fn announced(&self) -> Announced {
         let pool = self.pool.as_ref().unwrap();
         let mut message = [0; 8];
@@ -226,14 +226,14 @@ impl Master {
         Announced::Worker(Worker { pid: Pid::from_raw(pid).unwrap(), links, guard })
     }
 
-    /// What a master that ends by itself has said, with its exit status.
+    /// Exit status and standard error of a master that ends by itself.
     pub fn said(&mut self) -> (ExitStatus, String) {
         let mut said = String::new();
         self.stderr().read_to_string(&mut said).unwrap();
         (self.wait(), said)
     }
 
-    /// What it has said when it is ended now.
+    /// Standard error of a master that is ended now.
     pub fn end(mut self) -> String {
         let mut stderr = self.stderr();
         drop(self);
@@ -265,7 +265,7 @@ impl Master {
 
 impl Drop for Master {
     fn drop(&mut self) {
-        // Workers die with it.
+        // Workers die with the master.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -17,14 +17,14 @@ pub fn script(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts").join(name).display().to_string()
 }
 
-/// A folder that goes when the test ends.
+/// A folder that is removed at the end of the test.
 pub struct TempDir(PathBuf);
 
 impl TempDir {
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Workers of other users read it, also where the user of the tests gives nothing to others.
+        // Workers of other users read it, even if the umask of the tests' user is strict.
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         let path = std::env::temp_dir().join(format!("sendoff-php-{}-{n}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();

@@ -9,7 +9,7 @@ use super::front::{Front, Piece};
 use super::link::Request;
 use super::master::Master;
 
-/// What changes the way of output.
+/// Settings that change the path of the output.
 pub const SETTINGS: [&str; 2] = ["output_buffering=0", "output_buffering=4096"];
 /// The default of `sendoff.threshold`.
 pub const THRESHOLD: usize = 16_384;
@@ -18,12 +18,12 @@ pub fn bytes(text: &str) -> Piece {
     Piece::Bytes(text.as_bytes().to_vec())
 }
 
-/// Text of this length that no other seed gives.
+/// Text of this length, different for each seed.
 pub fn content(seed: &str, len: usize) -> Vec<u8> {
     seed.bytes().chain(*b" and on, ").cycle().take(len).collect()
 }
 
-/// A script, files for it, and a worker that runs it.
+/// A script, its files, and a worker that runs it.
 pub struct Site {
     pub dir: TempDir,
     _master: Master,
@@ -41,7 +41,7 @@ impl Site {
         fs::write(self.dir.path().join(name), content).unwrap();
     }
 
-    /// Makes the script; `$d` is the folder.
+    /// Writes the script; `$d` is its folder.
     pub fn script(&self, code: &str) -> Request {
         self.file("index.php", format!("<?php $d = __DIR__; {code}").as_bytes());
         // opcache must not answer with an earlier script of this name.
@@ -49,7 +49,7 @@ impl Site {
     }
 
     pub fn ask(&mut self, code: &str) -> Vec<Piece> {
-        // A name of its own each time: opcache looks at a file's time once in two seconds.
+        // Each script has a new name: opcache checks a file's time only once in two seconds.
         let name = format!(
             "script-{:x}.php",
             code.bytes().fold(7u64, |h, b| h.wrapping_mul(31) + u64::from(b))
@@ -59,7 +59,8 @@ impl Site {
     }
 }
 
-/// Runs a program of tests/lazy on a worker and on php-fpm, each in a folder of its own.
+/// Runs a program of tests/lazy on a worker and on php-fpm, each in its own folder, and compares
+/// the answers.
 pub fn same_as_fpm(program: &str, rounds: u32) {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lazy").join(program);
     let request = Request::new(program.to_str().unwrap());

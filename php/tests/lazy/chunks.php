@@ -1,5 +1,5 @@
 <?php
-// Walks through open files in chunks of all sizes, by all ways that read, with whatever may happen between two of them.
+// Walks through open files in chunks of all sizes, with all reading functions, and with changes in between.
 $dir = getenv('LAZY_DIR') ?: sys_get_temp_dir();
 mt_srand((int) getenv('LAZY_SEED'));
 $sizes = [8192, 16384, 20000, 40960, 65537, 100001, 300000];

@@ -1,5 +1,5 @@
 <?php
-// What PHP itself must answer: errors, wrappers and odd files.
+// Cases that PHP itself must handle: errors, wrappers and special files.
 $dir = getenv('LAZY_DIR') ?: sys_get_temp_dir();
 set_error_handler(function ($n, $message) use ($dir) {
 	echo "[$n ", str_replace($dir, 'DIR', $message), "]\n";
@@ -89,7 +89,7 @@ attempt(fn () => file_get_contents($f, false, null, 5));
 attempt(fn () => file_get_contents($f, false, null, 0, 0));
 attempt(fn () => file_get_contents($f, false, null, 0, -1));
 attempt(fn () => file_get_contents($f, false, null, 1 << 40));
-// A link that moves is followed as the realpath cache says, until that is cleared.
+// A changed link is followed according to the realpath cache, until the cache is cleared.
 file_put_contents("$f.2", str_repeat('other', 9000));
 unlink("$dir/errors-l");
 symlink("$f.2", "$dir/errors-l");

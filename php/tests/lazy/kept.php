@@ -1,5 +1,5 @@
 <?php
-// Strings in places that PHP keeps something of for longer: run it several times in one process.
+// Strings in places from which PHP keeps data beyond the request: run it several times in one process.
 $dir = getenv('LAZY_DIR') ?: sys_get_temp_dir();
 $files = getenv('LAZY_KEPT') ?: $dir;
 $read = function (string $name, string $content) use ($files): string {

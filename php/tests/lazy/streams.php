@@ -1,5 +1,5 @@
 <?php
-// The ways an open file reaches the output, and what is left of the stream afterwards.
+// The ways in which an open file reaches the output, and the stream's state afterwards.
 $dir = getenv('LAZY_DIR') ?: sys_get_temp_dir();
 mt_srand((int) getenv('LAZY_SEED'));
 $sizes = [1, 4096, 16383, 16384, 20000, 40960, 65536, 100001];

@@ -1,5 +1,5 @@
 <?php
-// CPU time, which is what the limit counts.
+// Uses CPU time, since the limit counts CPU time.
 for ($end = (float) $_SERVER['QUERY_STRING'], $began = getrusage(); ; md5('x')) {
 	$now = getrusage();
 	$used = $now['ru_utime.tv_sec'] - $began['ru_utime.tv_sec'] + $now['ru_stime.tv_sec'] - $began['ru_stime.tv_sec']

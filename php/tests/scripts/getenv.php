@@ -1,5 +1,5 @@
 <?php
-// What the environment says of each parameter, of names that are like it, and of what the script puts there itself.
+// The environment's values for each parameter, for similar names, and for variables set by the script.
 function env(string $name): string {
 	return var_export(getenv($name), true) . ' ' . var_export(getenv($name, true), true);
 }

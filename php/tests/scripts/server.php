@@ -1,5 +1,5 @@
 <?php
-// Order counts, so no sorting; what differs from run to run goes.
+// The order matters, so nothing is sorted; values that differ between runs are removed.
 foreach (['_SERVER' => $_SERVER, 'getenv' => getenv()] as $name => $list) {
 	echo "$name\n";
 	foreach ($list as $key => $value) {

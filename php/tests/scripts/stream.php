@@ -1,5 +1,5 @@
 <?php
-// The test opens the other end when it has seen what was sent so far.
+// The test opens the other end after it has received the output so far.
 echo 'first ';
 ob_flush();
 flush();

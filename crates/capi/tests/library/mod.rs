@@ -1,8 +1,8 @@
-//! The static library that the C programs of these tests are linked with.
+//! The static library for the C programs of these tests.
 
 use std::path::PathBuf;
 
-/// Cargo puts it next to the test programs, under a name of its choice; older builds may lie there too.
+/// Cargo puts it next to the test programs, under a generated name; older builds may be there, too.
 pub(crate) fn library() -> PathBuf {
     let here = std::env::current_exe().unwrap();
     let entries = std::fs::read_dir(here.parent().unwrap()).unwrap().map(|entry| entry.unwrap());

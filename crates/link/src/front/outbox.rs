@@ -26,7 +26,7 @@ impl<A> Outbox<A> {
         }
     }
 
-    /// Whether everything has been sent.
+    /// True if everything has been sent.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -38,7 +38,8 @@ impl<A> Outbox<A> {
         self.0.front().map(|message| (&message.bytes[..], &message.attached[..]))
     }
 
-    /// The socket has taken `n` of the bytes that [`Self::next`] returned, and the descriptors unless `n` is 0.
+    /// Records that the socket has taken `n` of the bytes that [`Self::next`] returned, and the
+    /// descriptors unless `n` is 0.
     pub fn sent(&mut self, n: usize) {
         let Some(message) = self.0.front_mut().filter(|_| n > 0) else { return };
         message.attached = Vec::new();

@@ -1,11 +1,12 @@
-//! The front's machine against scripted workers: fixed byte strings, or a worker that reads requests and answers them in pieces.
+//! The front's machine against scripted workers: fixed byte strings, or a worker that reads
+//! requests and answers them in pieces.
 
 use sendoff_fastcgi::direct::Rest;
 use sendoff_fastcgi::record::BeginRequest;
 
 use super::*;
 
-/// Descriptors, what is held and recipients are numbers.
+/// Descriptors, held values and recipients are numbers.
 #[derive(Debug)]
 struct Numbers;
 
@@ -49,7 +50,7 @@ fn request(client: ClientSocket, attached: Vec<u32>) -> Request<u32> {
     Request { records: records.into(), attached, client }
 }
 
-/// A link with request 7, sent, for which 70 is held.
+/// A link with request 7, sent, with the held value 70.
 fn busy(client: ClientSocket) -> Machine {
     let mut front = Machine::new(Origin::Pool);
     front.begin(request(client, vec![]), 70, 7).unwrap();
@@ -57,7 +58,7 @@ fn busy(client: ClientSocket) -> Machine {
     front
 }
 
-/// Takes what is to be sent, as the socket does.
+/// Takes the bytes to send, as the socket does.
 fn send_all(front: &mut Machine) -> Vec<u8> {
     let mut wire = Vec::new();
     while let Some((bytes, _)) = front.outbox().next() {
@@ -68,7 +69,8 @@ fn send_all(front: &mut Machine) -> Vec<u8> {
     wire
 }
 
-/// What the machine says of these bytes, neighbouring pieces of streams joined, up to the first error.
+/// The machine's outputs for these bytes, with adjacent pieces of streams joined, up to the first
+/// error.
 fn hear(front: &mut Machine, pieces: &[&[u8]], fds: &[u32]) -> (Vec<String>, Option<Broken>) {
     let (mut buffer, mut fds) = (BytesMut::new(), VecDeque::from(fds.to_vec()));
     let (mut said, mut body, mut log) = (Vec::new(), Vec::new(), Vec::new());
@@ -99,7 +101,7 @@ fn hear(front: &mut Machine, pieces: &[&[u8]], fds: &[u32]) -> (Vec<String>, Opt
     (said, None)
 }
 
-/// A response with everything that one can have, from a worker that works on behind its end.
+/// A response with every kind of record, from a worker that goes on after its end.
 fn response() -> (Vec<u8>, Vec<u32>) {
     let file = FileId(3);
     let wire = [
@@ -137,8 +139,9 @@ fn a_response_means_the_same_however_it_is_cut() {
     assert_eq!(hear(&mut busy(ClientSocket::Kept), &bytes, &fds).0, whole);
 }
 
-/// Whenever the worker dies: what was held comes back once, the recipient hears of the end once, and a request is given
-/// to another worker only if nothing of a response has come and something of the request was not read.
+/// At whatever byte the worker dies, the held value comes back once, the recipient learns of the
+/// end once, and a request may be given to another worker only if no byte of a response has arrived
+/// and some of the request was not read.
 #[test]
 fn a_death_at_any_byte_gives_everything_back() {
     let (wire, fds) = response();
@@ -166,7 +169,7 @@ fn a_death_at_any_byte_gives_everything_back() {
     }
 }
 
-/// A request that the socket did not take as a whole was not read as a whole.
+/// A partly sent request was not read completely.
 #[test]
 fn a_request_that_was_not_sent_may_be_sent_again() {
     let mut front = Machine::new(Origin::Pool);
@@ -175,8 +178,8 @@ fn a_request_that_was_not_sent_may_be_sent_again() {
     assert_eq!(front.ended(Hangup::Closed).recipient, Some((7, Retry::Safe)));
 }
 
-/// Whatever was sent and heard when the client left: the worker gets the whole request and then the abort, its response
-/// goes nowhere, and the next request has a response of its own.
+/// At any moment of the client's leaving, the worker gets the whole request and then the abort, its
+/// response is dropped, and the next request gets its own response.
 #[test]
 fn a_request_given_up_at_any_moment_leaves_nothing_behind() {
     let (wire, fds) = response();
@@ -291,7 +294,7 @@ fn files_and_descriptors_are_bounded() {
     for id in 0..MAX_FILES {
         assert_eq!(hear(&mut front, &[&open(id)], &[1]).1, None);
     }
-    // Behind the end of the script they stay open, and the bound with them.
+    // After the end of the script the files stay open and count.
     assert_eq!(hear(&mut front, &[&end(), &record(Record::Release(FileId(0)))], &[]).1, None);
     assert_eq!(hear(&mut front, &[&open(MAX_FILES)], &[1]).1, None);
     assert_eq!(front.files(), MAX_FILES);
@@ -321,7 +324,7 @@ fn a_claimed_request_has_its_own_id_and_an_unwanted_one_is_aborted() {
         let said = front.next(&mut received, &mut none).unwrap();
         assert!(matches!(said, Some(Output::Event(Event::Bytes(_)))));
         assert_eq!(front.recipient().copied(), recipient);
-        // Neither LENGTH nor DETACH, nor another claim before the end.
+        // LENGTH, DETACH and another claim before the end are errors.
         let mut lie = Vec::new();
         Record::Detach.encode(5, &mut lie);
         assert!(hear(&mut front, &[&lie], &[]).1.is_some());
@@ -339,7 +342,7 @@ struct Script {
 }
 
 impl Script {
-    /// Reads what the front has sent. Anything but whole requests and aborts is a panic.
+    /// Reads the front's bytes. Panics on anything but whole requests and aborts.
     fn read(&mut self, bytes: &[u8], detach: bool) {
         self.received.extend_from_slice(bytes);
         while let Some(part) = self.decoder.next(&mut self.received).unwrap() {
@@ -366,7 +369,7 @@ impl Script {
     }
 }
 
-/// Numbers that look random and are the same in every run (xorshift).
+/// Pseudo-random numbers, the same in every run (xorshift).
 struct Dice(u64);
 
 impl Dice {
@@ -378,7 +381,8 @@ impl Dice {
     }
 }
 
-/// Both directions are delivered in pieces of any size and in any order, clients leave, and at last the worker dies.
+/// Both directions are delivered in pieces of any size and in any order, clients leave, and finally
+/// the worker dies.
 #[test]
 fn in_any_order_every_request_ends_once_with_its_own_response() {
     for seed in 1..=2000 {
@@ -386,7 +390,8 @@ fn in_any_order_every_request_ends_once_with_its_own_response() {
         let mut front = Machine::new(Origin::Pool);
         let mut worker = Script::default();
         let (mut received, mut none) = (BytesMut::new(), VecDeque::new());
-        // The request under way, what has come of its body, and the held numbers that are out.
+        // The current request, the received part of its body, and the held numbers that are not
+        // back yet.
         let (mut begun, mut current, mut body) = (0, None, Vec::new());
         let (mut out, mut given_up) = (0, 0);
         for _ in 0..60 {

@@ -54,7 +54,8 @@ pub enum ReadStep {
     End,
     /// No unread bytes: receive more.
     Receive,
-    /// The bytes are in the file of [`Body::File`]: read at most `len` from `offset` on, then call [`Body::advance`].
+    /// The bytes are in the file of [`Body::File`]: read at most `len` from `offset` on, then call
+    /// [`Body::advance`].
     FromFile {
         /// First byte, from the start of the file.
         offset: u64,
@@ -68,12 +69,12 @@ impl<F> Body<F> {
         Self::Ended(Unread::default())
     }
 
-    /// Whether no byte of the body will arrive on the link any more.
+    /// True if no further byte of the body will arrive on the link.
     pub fn is_complete(&self) -> bool {
         !matches!(self, Self::Arriving(_))
     }
 
-    /// Whether the whole body has arrived, or more than `enough` bytes.
+    /// True if the whole body has arrived, or more than `enough` bytes.
     pub fn arrived(&self, enough: usize) -> bool {
         match self {
             Self::Arriving(unread) => unread.data.len() > enough,
@@ -92,7 +93,7 @@ impl<F> Body<F> {
         }
     }
 
-    /// The empty record that ends the stream has arrived.
+    /// Ends the stream: its empty record has arrived.
     pub(super) fn end(&mut self) {
         if let Self::Arriving(unread) = self {
             *self = Self::Ended(std::mem::take(unread));
@@ -108,7 +109,8 @@ impl<F> Body<F> {
         awaited
     }
 
-    /// Copies received bytes to `buf`, which is not empty, or returns what the caller must do instead.
+    /// Copies received bytes to `buf`, which is not empty, or returns what the caller must do
+    /// instead.
     pub fn read(&mut self, buf: &mut [u8]) -> ReadStep {
         let (unread, ended) = match self {
             Self::File { len, read, .. } => {
@@ -130,7 +132,7 @@ impl<F> Body<F> {
         }
     }
 
-    /// `n` bytes were read from the file.
+    /// Records that `n` bytes were read from the file.
     pub fn advance(&mut self, n: usize) {
         if let Self::File { read, .. } = self {
             *read += n as u64;

@@ -1,4 +1,5 @@
-//! The chunks of a link's shared region: which chunk is filled next, and the records that lend chunks to the front.
+//! The chunks of a link's shared region: which chunk is filled next, and the records that lend
+//! chunks to the front.
 
 use std::ops::Range;
 
@@ -35,9 +36,10 @@ impl Chunks {
         Self { layout, lender: Lender::new(layout), announced: false, filling: None }
     }
 
-    /// Lends room for up to `len` > 0 body bytes and queues their `PIECE`, preceded by `REGION` if the front does not
-    /// know the region. Returns the range in which the caller must write the bytes before the queue is sent, counted
-    /// from the start of the first chunk. `None`: no chunk is free. `returned` reads the front's counter of a chunk.
+    /// Lends room for up to `len` > 0 body bytes and queues their `PIECE`, preceded by `REGION` if
+    /// the front does not know the region. Returns the range in which the caller must write the
+    /// bytes before the queue is sent, counted from the start of the first chunk. `None`: no chunk
+    /// is free. `returned` reads the front's counter of a chunk.
     pub fn lend(
         &mut self,
         queue: &mut Queue,
@@ -63,7 +65,7 @@ impl Chunks {
         Some(range)
     }
 
-    /// The response has ended: lends the partly filled chunk to the front as it is.
+    /// Ends the response: lends the partly filled chunk to the front as it is.
     pub fn end(&mut self, queue: &mut Queue) {
         if let Some(Filling { chunk, filled, request_id }) = self.filling.take() {
             queue.piece(request_id, Piece { chunk, last: true, offset: filled, length: 0 });

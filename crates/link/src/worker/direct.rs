@@ -1,5 +1,5 @@
-//! A response that the worker writes to the client's own socket (`docs/handover.md` §7): its framing, and the records
-//! that tell the front about it. The caller does the writing.
+//! A response that the worker writes to the client's own socket (`docs/handover.md` §7): its
+//! framing, and the records that tell the front about it. The caller does the writing.
 
 use std::time::Duration;
 
@@ -11,15 +11,16 @@ use sendoff_http1::{CgiHead, Framing, HeadEncoder, MAX_CGI_HEAD};
 
 use super::Error;
 
-/// A smaller body, in bytes, goes over the link, since the front needs a message about the response in both cases.
+/// A smaller body, in bytes, goes over the link, since the front needs a message about the response
+/// in both cases.
 const DIRECT_MIN: usize = 16 * 1024;
 
-/// If the socket has not taken up to this number of bytes, the front keeps them in memory and the worker is free. The
-/// front would write more to its disk, although a fast client may take them in a moment; so the worker waits, up to
-/// `PATIENCE`.
+/// Maximum number of unsent bytes that the front takes over in memory, so that the worker is free.
+/// The front would write more to its disk, although a fast client may accept them in a moment; so
+/// the worker waits, up to `PATIENCE`.
 pub const FRONT_TAKES: usize = 256 * 1024;
 
-/// Bytes that a TLS record carries at most.
+/// Maximum number of bytes in a TLS record.
 const RECORD: u64 = 1 << 14;
 
 /// Total time that the worker may wait for the client's socket during one response.
@@ -34,8 +35,8 @@ const PATIENCE: Duration = Duration::from_millis(50);
 ///    │                   └──▶ Front               │ the client has gone: SENT
 ///    └──── ABORT_REQUEST, from each state ────────┴─────────▶ Gone
 /// ```
-/// Every transition out of `Offered` and `Writing` closes the socket. The decision is made when the queue would be
-/// sent, so a response below 32 KiB leaves as one message, with its length.
+/// Every transition out of `Offered` and `Writing` closes the socket. The decision is made when the
+/// queue would be sent, so a response below 32 KiB leaves as one message, with its length.
 #[derive(Debug)]
 pub enum Direct<F> {
     /// The front alone writes to it: the response goes over the link.
@@ -54,13 +55,13 @@ impl<F> Direct<F> {
         std::mem::replace(self, Self::Front)
     }
 
-    /// Whether the response goes over the link.
+    /// True if the response goes over the link.
     #[must_use]
     pub fn is_front(&self) -> bool {
         matches!(self, Self::Front)
     }
 
-    /// Whether this worker has the socket.
+    /// True if this worker has the socket.
     #[must_use]
     pub fn is_lent(&self) -> bool {
         matches!(self, Self::Offered(_) | Self::Writing(_))
@@ -85,9 +86,9 @@ impl<F> Offer<F> {
         Ok(Self { socket, client })
     }
 
-    /// Begins the response that consists of `queued`, header block first, and `data`. Moves the header block and the
-    /// body bytes out of `queued`. `None`, with `queued` unchanged: the body is too small, or the front must act on a
-    /// header field.
+    /// Begins the response that consists of `queued`, header block first, and `data`. Moves the
+    /// header block and the body bytes out of `queued`. `None`, with `queued` unchanged: the body
+    /// is too small, or the front must act on a header field.
     #[must_use]
     pub fn begin(self, queued: &mut Vec<u8>, data: &[u8]) -> Option<Writing<F>> {
         let end = CgiHead::find_end(queued).filter(|&end| end <= MAX_CGI_HEAD)?;
@@ -96,7 +97,7 @@ impl<F> Offer<F> {
         }
         let head = CgiHead::parse(&Bytes::copy_from_slice(&queued[..end])).ok()?;
         let is_interim = head.status.is_informational();
-        // The front logs what is dropped.
+        // The front logs dropped fields.
         let is_bad = head.bad_line.is_some();
         if is_interim || is_bad || head.fields.iter().any(|(name, _)| needs_front(name)) {
             return None;
@@ -133,7 +134,7 @@ impl<F> Offer<F> {
     }
 }
 
-/// Whether the front acts on a field or hides it.
+/// True if the front acts on the field or hides it.
 fn needs_front(name: &[u8]) -> bool {
     is_for_front(name) || name.eq_ignore_ascii_case(b"x-zerocopy")
 }
@@ -149,9 +150,9 @@ pub struct Writing<F> {
     head: Bytes,
     /// Bytes written.
     wire: u64,
-    /// The application has written more bytes than it had announced.
+    /// True if the application has written more bytes than it had announced.
     surplus: bool,
-    /// Where the kernel encrypts: a bound on the number of TLS records that it has made of the response.
+    /// If the kernel encrypts: an upper bound on the number of TLS records of the response.
     records: Option<u64>,
     /// The rest of `PATIENCE`.
     pub patience: Duration,
@@ -174,7 +175,7 @@ pub struct Wire<'d> {
     /// The end of the chunk and, with the last bytes, of the body.
     after: Vec<u8>,
     done: usize,
-    /// System calls that have written something.
+    /// Number of system calls that have written something.
     sends: u64,
     is_last: bool,
     more_follows: bool,
@@ -198,36 +199,40 @@ impl<F> Writing<F> {
         &self.socket
     }
 
-    /// Whether a write without data would send anything.
+    /// True if a write without data would send anything.
     #[must_use]
     pub fn has_unsent(&self) -> bool {
         !self.head.is_empty() || !self.queued.is_empty()
     }
 
-    /// Whether the kernel encrypts what is written.
+    /// True if the kernel encrypts the output.
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
         self.records.is_some()
     }
 
-    /// Whether as many TLS records were made as a borrower may make: the socket must be given back.
+    /// True if the worker has used up its TLS records ([`MAX_RECORDS`]): the socket must be given
+    /// back.
     #[must_use]
     pub fn is_used_up(&self) -> bool {
         self.records.is_some_and(|records| records >= MAX_RECORDS)
     }
 
-    /// Whether the body ends with the connection, so that after an orderly close the response would look complete.
+    /// True if the body ends with the connection, so that after an orderly close the response would
+    /// look complete.
     #[must_use]
     pub fn is_ended_by_close(&self) -> bool {
         self.framing == Framing::Close
     }
 
-    /// Whether the kernel may hold back bytes. Clears the flag: the caller makes the kernel send them.
+    /// True if the kernel may hold back bytes. Clears the flag: the caller makes the kernel send
+    /// them.
     pub fn take_held_back(&mut self) -> bool {
         std::mem::take(&mut self.held_back)
     }
 
-    /// Frames `self.queued` and `data`, and with `is_last` the end of the body. Give the result to [`Self::wrote`].
+    /// Frames `self.queued` and `data`, and with `is_last` the end of the body. Give the result to
+    /// [`Self::wrote`].
     pub fn frame<'d>(&mut self, data: &'d [u8], is_last: bool) -> Wire<'d> {
         let queued = std::mem::take(&mut self.queued);
         let all = queued.len() + data.len();
@@ -241,8 +246,9 @@ impl<F> Writing<F> {
             after.extend(self.framing.after_piece());
         }
         after.extend(self.framing.end().filter(|_| is_last));
-        // With `MSG_MORE` the end of the body leaves in one packet with its last bytes, and does not wake the client
-        // again. Without a flush the kernel holds back a partial packet for at most 200 ms, but a partial record for ever.
+        // With `MSG_MORE` the end of the body is sent in one packet with its last bytes, and does
+        // not wake the client again. Without a flush the kernel holds back a partial packet for at
+        // most 200 ms, but a partial TLS record forever.
         let more_follows = self.records.is_none()
             && !is_last
             && matches!(self.framing, Framing::Chunked | Framing::Length(1..));
@@ -251,7 +257,8 @@ impl<F> Writing<F> {
         Wire { before, queued, queued_len, data, after, done: 0, sends: 0, is_last, more_follows }
     }
 
-    /// `wire` was written as far as the socket took it. `None`: completely.
+    /// Takes back the result of a write; `wire` knows the bytes that the socket took. `None`: it
+    /// took all of them.
     pub fn wrote<'d>(&mut self, wire: Wire<'d>) -> Option<Unsent<'d>> {
         self.wire += wire.done as u64;
         if let Some(records) = &mut self.records {
@@ -276,7 +283,7 @@ impl<F> Writing<F> {
         Some(Unsent { sent, next, data: &wire.data[wire.data.len() - later.len()..] })
     }
 
-    /// `is_open`: the `framed` bytes are followed by a chunk that has begun; `is_complete`: they end the body.
+    /// `is_open`: a chunk has begun after the `framed` bytes; `is_complete`: they end the body.
     fn sent(&self, framed: u64, is_open: bool, is_complete: bool) -> Sent {
         let rest = match self.framing {
             Framing::Chunked if is_complete => Rest::Length(0),
@@ -294,7 +301,7 @@ impl<F> Writing<F> {
         self.sent(0, false, true)
     }
 
-    /// Record for the front: it continues where this worker stopped.
+    /// Record for the front: the front continues where this worker stopped.
     #[must_use]
     pub fn sent_so_far(&self) -> Sent {
         self.sent(0, false, false)
@@ -330,13 +337,13 @@ impl<'d> Wire<'d> {
         })
     }
 
-    /// The socket has taken `n` bytes of [`Self::rest`].
+    /// Records that the socket has taken `n` bytes of [`Self::rest`].
     pub fn advance(&mut self, n: usize) {
         self.done += n;
         self.sends += 1;
     }
 
-    /// Whether more of the response follows soon, so that the write may set `MSG_MORE`.
+    /// True if more of the response follows soon, so that the write may set `MSG_MORE`.
     #[must_use]
     pub fn more_follows(&self) -> bool {
         self.more_follows
@@ -379,7 +386,7 @@ mod tests {
     fn records_are_counted_up_to_their_limit() {
         let mut writing = begun(true);
         let head = u64::from(writing.head_len);
-        // Each write ends a record, however small it was.
+        // Each write ends a record, even a small one.
         assert_eq!(write(&mut writing, b"one", usize::MAX), Some(1 + (head + 3) / RECORD));
         assert_eq!(write(&mut writing, &[b'x'; 40_000], usize::MAX), Some(4));
         assert_eq!(write(&mut writing, b"byte", 1), Some(8));

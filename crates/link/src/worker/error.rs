@@ -20,7 +20,8 @@ pub enum Error {
         /// Its request id.
         id: u16,
     },
-    /// A `BODY` record without a regular file of at least the announced length, or after `STDIN` bytes.
+    /// A `BODY` record without a regular file of at least the announced length, or after `STDIN`
+    /// bytes.
     BodyFile,
     /// A `CLIENT` record without a socket.
     Client,

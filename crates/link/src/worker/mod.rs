@@ -7,8 +7,9 @@
 //!   output ───────────▶ Response, Direct ──▶ Queue       ──▶ bytes and descriptors for one sendmsg(2)
 //!                       (response.rs, direct.rs)   (queue.rs)
 //! ```
-//! A worker has one [`Requests`], one [`Response`] and one [`Queue`] for all its links, because it serves one request at a
-//! time. The caller owns the sockets, the files, the shared memory and the lock around the queue.
+//! A worker has one [`Requests`], one [`Response`] and one [`Queue`] for all its links, because it
+//! serves one request at a time. The caller owns the sockets, the files, the shared memory and the
+//! lock around the queue.
 
 mod body;
 mod chunks;

@@ -13,7 +13,8 @@ pub const MAX_PARAMS: usize = 4096;
 /// The error for a request beyond these limits.
 const TOO_MANY: Error = Error::TooManyParams { params: MAX_PARAMS, bytes: MAX_PARAMS_LEN };
 
-/// The parameters of the current request, or of the last one. The buffers are reused from request to request.
+/// The parameters of the current request; after its end, of the last one. The buffers are reused
+/// from request to request.
 #[derive(Debug, Default)]
 pub struct Params {
     /// `PARAMS` as received.
@@ -47,12 +48,13 @@ impl Params {
         Ok(())
     }
 
-    /// The stream has ended: splits it into NUL-terminated pairs, without those for which `take` returns true.
+    /// The stream has ended: splits it into NUL-terminated pairs, without those for which `take`
+    /// returns true.
     pub(super) fn finish(
         &mut self,
         mut take: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), Error> {
-        // A pair has at least two bytes of lengths there, and two NULs here.
+        // A pair has at least two bytes of lengths in the stream, and two NULs in the text.
         self.text.reserve(self.stream.len());
         for pair in params::decode(&self.stream) {
             let (name, value) = pair?;

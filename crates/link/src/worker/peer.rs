@@ -49,19 +49,21 @@ impl Peer {
         }
     }
 
-    /// Whether this end closes the connection after a request without `FCGI_KEEP_CONN` (FastCGI §3.5).
+    /// True if this end closes the connection after a request without `FCGI_KEEP_CONN` (FastCGI
+    /// §3.5).
     #[must_use]
     pub fn closes_connections(self) -> bool {
         matches!(self, Self::Server(_))
     }
 
-    /// Whether the peer may close its sending half after the request and still expect the response.
+    /// True if the peer may close its sending half after the request and still expect the response.
     #[must_use]
     pub fn may_half_close(self) -> bool {
         matches!(self, Self::Server(_))
     }
 
-    /// Whether `STDOUT` must be ended even if it is empty (FastCGI §6.2). A Sendoff front does not require it.
+    /// True if `STDOUT` must be ended even if it is empty (FastCGI §6.2). A Sendoff front does not
+    /// require it.
     pub fn wants_every_stdout_ended(self) -> bool {
         matches!(self, Self::Server(_))
     }

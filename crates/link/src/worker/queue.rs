@@ -4,9 +4,10 @@
 //!   wire:  [first slot][STDOUT head+bytes][OPEN][SEGMENT][STDOUT head+bytes, still growing]
 //!                       ▲ sent             ▲ marks ▲      ▲ open
 //! ```
-//! Bytes are copied once, to the place from which they are sent. Records that name files or chunks have an entry in
-//! `marks` until they begin to leave. Until then they may grow, be turned into bytes when the lease of the file breaks,
-//! or be discarded when the client has closed the connection.
+//! Bytes are copied once, to the place from which they are sent. Records that name files or chunks
+//! have an entry in `marks` until they begin to leave. Until then they may grow, be turned into
+//! bytes when the lease of the file breaks, or be discarded when the client has closed the
+//! connection.
 
 use sendoff_fastcgi::handover::{FileId, MAX_FDS_PER_MESSAGE, MAX_RECORD_LEN, Record};
 use sendoff_fastcgi::record::{HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT};
@@ -25,17 +26,18 @@ const READ_AT_ONCE: u64 = 1024 * 1024;
 #[derive(Debug)]
 pub struct Queue {
     wire: Vec<u8>,
-    /// `wire` before this has been sent, or is the unused slot.
+    /// Start of the unsent bytes in `wire`; the bytes before it were sent or are the unused slot.
     sent: usize,
     /// Position of the header of the `STDOUT` record that still grows.
     open: Option<usize>,
     /// In order of `at`; entries before `sent` are removed.
     marks: Vec<Mark>,
-    /// Part of a record may have been sent: the link may carry nothing but the rest of `wire`.
+    /// True if a part of a record may have been sent: only the rest of `wire` may follow on the
+    /// link.
     in_flight: bool,
-    /// Bytes in chunks that pieces in `wire` name.
+    /// Number of bytes in chunks that pieces in `wire` name.
     lent: usize,
-    /// Bytes in files that segments have named since the queue was last empty.
+    /// Number of bytes in files that segments have named since the queue was last empty.
     named: u64,
 }
 
@@ -56,7 +58,7 @@ impl Mark {
         matches!(self.record, Record::Region | Record::Piece(_))
     }
 
-    /// Whether the record needs a descriptor.
+    /// True if the record needs a descriptor.
     fn has_descriptor(&self) -> bool {
         matches!(self.record, Record::Open(_) | Record::Region)
     }
@@ -71,31 +73,31 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Unsent bytes.
+    /// Number of unsent bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.wire.len() - self.sent
     }
 
-    /// Whether all bytes have been sent.
+    /// True if all bytes have been sent.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes in shared memory that unsent pieces name.
+    /// Number of bytes in shared memory that unsent pieces name.
     #[inline]
     pub fn lent(&self) -> usize {
         self.lent
     }
 
-    /// Bytes in files that segments have named since the queue was last empty.
+    /// Number of bytes in files that segments have named since the queue was last empty.
     #[inline]
     pub fn named(&self) -> u64 {
         self.named
     }
 
-    /// Whether part of a record may have been sent.
+    /// True if a part of a record may have been sent.
     #[inline]
     pub fn in_flight(&self) -> bool {
         self.in_flight
@@ -120,7 +122,7 @@ impl Queue {
         }
     }
 
-    /// Ends the `STDOUT` record that still grows: writes its length into its header.
+    /// Ends the growing `STDOUT` record: writes its length into its header.
     pub fn close_record(&mut self) {
         if let Some(head) = self.open.take() {
             let len = u16::try_from(self.wire.len() - head - HEADER_LEN).unwrap_or(u16::MAX);
@@ -159,8 +161,8 @@ impl Queue {
         record.encode(request_id, &mut self.wire);
     }
 
-    /// Appends a `SEGMENT`. If the last record is a `SEGMENT` that ends where this one begins and has not begun to
-    /// leave, the two are joined. Returns the length of the resulting segment.
+    /// Appends a `SEGMENT`. If the last record is a `SEGMENT` that ends where this one begins and
+    /// has not begun to leave, the two are joined. Returns the length of the resulting segment.
     pub fn segment(&mut self, request_id: u16, file: FileId, offset: u64, len: u64) -> u64 {
         self.named = self.named.saturating_add(len);
         let (mut start, mut length) = (offset, len);
@@ -192,7 +194,8 @@ impl Queue {
         self.record(request_id, Record::Piece(joined));
     }
 
-    /// The marked record at the end of `wire`, if it belongs to this request and has not begun to leave.
+    /// The marked record at the end of `wire`, if it belongs to this request and has not begun to
+    /// leave.
     fn growing(&self, request_id: u16) -> Option<Record> {
         let last = self.marks.last()?;
         let is_at_end = self.open.is_none() && last.at + last.record.wire_len() == self.wire.len();
@@ -206,7 +209,8 @@ impl Queue {
         }
     }
 
-    /// Puts `LENGTH` or `SENT` before all queued records. Call it only before any of them has been sent.
+    /// Puts `LENGTH` or `SENT` before all queued records. Call it only before any of them has been
+    /// sent.
     pub fn first(&mut self, request_id: u16, record: Record) {
         debug_assert_eq!(self.sent, FIRST_SLOT);
         let mut wire = Vec::with_capacity(FIRST_SLOT);
@@ -215,8 +219,8 @@ impl Queue {
         self.wire[self.sent..FIRST_SLOT].copy_from_slice(&wire);
     }
 
-    /// Moves the content of all `STDOUT` records to the end of `out`; other records stay. `false`, and nothing is
-    /// moved, if file segments stand between them or a record is half sent.
+    /// Moves the content of all `STDOUT` records to the end of `out`; other records stay. `false`,
+    /// and nothing is moved, if file segments stand between them or a record is half sent.
     pub fn take_stdout(&mut self, out: &mut Vec<u8>) -> bool {
         self.close_record();
         if !self.marks.is_empty() || self.sent != FIRST_SLOT {
@@ -239,7 +243,8 @@ impl Queue {
         true
     }
 
-    /// The bytes for the next `sendmsg`, and the records whose descriptors must be attached, oldest first.
+    /// The bytes for the next `sendmsg`, and the records whose descriptors must be attached, oldest
+    /// first.
     pub fn batch(&self) -> (&[u8], impl Iterator<Item = Record>) {
         let riders = self.marks.iter().filter(|mark| mark.has_descriptor());
         let end = riders.clone().nth(MAX_FDS_PER_MESSAGE).map_or(self.wire.len(), |mark| mark.at);
@@ -247,7 +252,8 @@ impl Queue {
         (&self.wire[self.sent..end], riders)
     }
 
-    /// The socket has taken `n` > 0 bytes of the batch, and with them all its descriptors.
+    /// Records that the socket has taken `n` > 0 bytes of the batch, and with them all its
+    /// descriptors.
     pub fn advance(&mut self, n: usize) {
         self.sent += n;
         if self.is_empty() {
@@ -257,19 +263,20 @@ impl Queue {
         self.in_flight = true;
         let (sent, mut riders) = (self.sent, 0);
         self.marks.retain(|mark| {
-            // All descriptors of the batch left with its first byte, so their records must follow.
+            // The first byte of the batch carried all its descriptors, so their records must
+            // follow.
             let is_rider = mark.has_descriptor();
             riders += usize::from(is_rider);
             mark.at >= sent && !(is_rider && riders <= MAX_FDS_PER_MESSAGE)
         });
     }
 
-    /// Whether a `RECALL` of the file waits behind a record that is half sent.
+    /// True if a `RECALL` of the file waits behind a partly sent record.
     pub fn has_recall(&self, file: FileId) -> bool {
         self.marks.iter().any(|mark| mark.record == Record::Recall(file))
     }
 
-    /// Whether an unsent record names the file.
+    /// True if an unsent record names the file.
     pub fn names(&self, file: FileId) -> bool {
         self.marks.iter().any(|mark| mark.names(file))
     }
@@ -283,9 +290,9 @@ impl Queue {
         segments.fold(0, u64::saturating_add)
     }
 
-    /// Turns the file's unsent segments into `STDOUT` records, with the bytes that `read` appends for an offset and a
-    /// length, and removes its `OPEN`. `true`: the descriptor of the `OPEN` had not been sent, so the front does not
-    /// know the file on this link.
+    /// Turns the file's unsent segments into `STDOUT` records, with the bytes that `read` appends
+    /// for an offset and a length, and removes its `OPEN`. `true`: the descriptor of the `OPEN` had
+    /// not been sent, so the front does not know the file on this link.
     pub fn take_back<E>(
         &mut self,
         file: FileId,
@@ -339,8 +346,8 @@ impl Queue {
         self.in_flight = true;
     }
 
-    /// Discards the output, but not the log. Lent chunks are announced with empty pieces: the front may know their
-    /// first part, and returns all of them.
+    /// Discards the output, but not the log. Lent chunks are announced with empty pieces: the front
+    /// may know their first part, and returns all of them.
     pub fn discard(&mut self) {
         let lending: Vec<Mark> =
             self.marks.iter().filter(|mark| mark.is_lending()).copied().collect();
@@ -359,7 +366,7 @@ impl Queue {
         }
     }
 
-    /// The `STDERR` records, if no byte of the queue has left.
+    /// The `STDERR` records, if no byte of the queue was sent.
     fn unsent_log(&mut self) -> Vec<u8> {
         self.close_record();
         let mut log = Vec::new();
@@ -467,7 +474,7 @@ mod tests {
         assert_eq!((out.len() as u64, queue.unsent_bytes(A)), (2 * READ_AT_ONCE + 3, 0));
     }
 
-    /// One byte of the first `SEGMENT` has left, and with it both descriptors.
+    /// One byte of the first `SEGMENT` was sent, and both descriptors with it.
     #[test]
     fn what_has_begun_to_leave_stays() {
         let mut queue = filled();
@@ -493,7 +500,8 @@ mod tests {
         assert_eq!(queue.segment(7, A, 5, 3), 3);
         assert_eq!(queue.segment(7, A, 8, 2), 5);
         assert_eq!(queue.batch().0, long(5));
-        // Another file, a gap, another request, something in between.
+        // These do not continue the segment: another file, a gap, another request, a record in
+        // between.
         for (request, file, offset) in [(7, B, 10), (7, A, 11), (8, A, 12)] {
             assert_eq!(queue.segment(request, file, offset, 1), 1);
         }

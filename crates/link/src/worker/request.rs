@@ -27,7 +27,7 @@ pub struct Requests<F> {
     peer: Peer,
     state: State<F>,
     params: Params,
-    /// The buffer of the last request body.
+    /// The buffer of the last request body, for reuse.
     spare: Vec<u8>,
 }
 
@@ -37,7 +37,8 @@ pub struct Requests<F> {
 ///   ▲    ABORT_REQUEST        │
 ///   └─────────────────────────┘
 /// ```
-/// `ABORT_REQUEST` to a running request makes its client [`Direct::Gone`]; the application still ends it.
+/// `ABORT_REQUEST` to a running request makes its client [`Direct::Gone`]; the application still
+/// ends it.
 #[derive(Debug)]
 enum State<F> {
     Idle,
@@ -83,7 +84,7 @@ struct Receiving<F> {
     offer: Option<Offer<F>>,
 }
 
-/// A request that the application may work on.
+/// A request that the application may process.
 #[derive(Debug)]
 pub struct Request<F> {
     begun: Begun,
@@ -96,7 +97,7 @@ pub struct Request<F> {
     announcement: Option<Announcement>,
 }
 
-/// The words in the parameter `SENDOFF_ACCEPT`: which records the front takes.
+/// The words in the parameter `SENDOFF_ACCEPT`: the records that the front accepts.
 #[derive(Debug, Clone, Copy, Default)]
 struct Accepts {
     /// `file` or `relay`: `LENGTH`, `DETACH` and `READY`.
@@ -124,22 +125,23 @@ impl Accepts {
     }
 }
 
-/// What the caller must do after a part.
+/// Instructions for the caller after a part.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Event<F> {
     /// Nothing.
     None,
-    /// Send whole records on the link where the part came from.
+    /// Send whole records on the link of the part.
     Send {
         /// The records. They belong to no response.
         records: Vec<u8>,
-        /// What becomes of the link afterwards.
+        /// The state of the link afterwards.
         next: Next,
     },
-    /// Check that `file` is a regular file of at least `length` bytes, then call [`Requests::body_file`].
+    /// Check that `file` is a regular file of at least `length` bytes, then call
+    /// [`Requests::body_file`].
     CheckBody {
-        /// From the record.
+        /// The id from the record.
         request_id: u16,
         /// The descriptor that came with the record.
         file: F,
@@ -148,7 +150,7 @@ pub enum Event<F> {
     },
 }
 
-/// What becomes of a link after [`Event::Send`].
+/// The state of a link after [`Event::Send`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// The link stays in use.
@@ -160,7 +162,7 @@ pub enum Next {
 }
 
 impl<F> Requests<F> {
-    /// No request has arrived. `peer` decides which roles are accepted.
+    /// No request has arrived. `peer` determines the accepted roles.
     #[must_use]
     pub fn new(peer: Peer) -> Self {
         Self { peer, state: State::Idle, params: Params::default(), spare: Vec::new() }
@@ -172,13 +174,13 @@ impl<F> Requests<F> {
         self.peer
     }
 
-    /// No request has begun, or the last one has ended.
+    /// True if no request has begun, or the last one has ended.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         matches!(self.state, State::Idle)
     }
 
-    /// The request that the application may work on.
+    /// The request that the application may process.
     #[must_use]
     pub fn running(&self) -> Option<&Request<F>> {
         match &self.state {
@@ -187,7 +189,7 @@ impl<F> Requests<F> {
         }
     }
 
-    /// The request that the application is working on.
+    /// The request that the application may process.
     pub fn running_mut(&mut self) -> Option<&mut Request<F>> {
         match &mut self.state {
             State::Running(request) => Some(request),
@@ -195,7 +197,8 @@ impl<F> Requests<F> {
         }
     }
 
-    /// The parameters of the current request, or of the last one, without those that are meant for this library.
+    /// The parameters of the current request, or of the last one, without the parameters that are
+    /// meant for this library.
     #[must_use]
     pub fn params(&self) -> &Params {
         &self.params
@@ -207,7 +210,7 @@ impl<F> Requests<F> {
         self.begun().map(|begun| begun.link)
     }
 
-    /// Whether another request may follow on the link of the current one.
+    /// True if another request may follow on the link of the current one.
     #[must_use]
     pub fn keeps_link(&self) -> bool {
         self.begun().is_some_and(|begun| begun.keep_conn)
@@ -221,8 +224,9 @@ impl<F> Requests<F> {
         }
     }
 
-    /// Begins a request that the process has received on another connection: its parameters and body come from there,
-    /// and files may be handed over on this link. `accept`: the value of its parameter `SENDOFF_ACCEPT`.
+    /// Begins a request that the process has received on another connection, with its parameters
+    /// and its body; files may be handed over on this link. `accept`: the value of its parameter
+    /// `SENDOFF_ACCEPT`.
     pub fn begin_elsewhere(&mut self, link: usize, id: u16, accept: &[u8]) {
         self.end();
         self.params.clear();
@@ -241,7 +245,7 @@ impl<F> Requests<F> {
         });
     }
 
-    /// The current request has ended.
+    /// Ends the current request.
     pub fn end(&mut self) {
         let streams = match std::mem::replace(&mut self.state, State::Idle) {
             State::Idle => return,
@@ -251,7 +255,8 @@ impl<F> Requests<F> {
         self.spare = streams.stdin.into_buffer();
     }
 
-    /// Processes a part that has arrived on `link`, and takes the descriptor that belongs to it from `descriptors`.
+    /// Processes a part that has arrived on `link`, and takes its descriptor, if it has one, from
+    /// `descriptors`.
     ///
     /// # Errors
     /// The link cannot be used any more.
@@ -315,7 +320,7 @@ impl<F> Requests<F> {
         matches!(self.state, State::Receiving(_))
     }
 
-    /// Whether the stream does not belong to the role. Some servers send it all the same.
+    /// True if the stream does not belong to the role. Some servers send it nevertheless.
     fn is_unwanted(&self, kind: Kind) -> bool {
         let role = self.begun().map(|begun| begun.role);
         match kind {
@@ -381,7 +386,7 @@ impl<F> Requests<F> {
         Ok(())
     }
 
-    /// `ABORT_REQUEST` for the current request.
+    /// Handles `ABORT_REQUEST` for the current request.
     fn abort(&mut self) -> Event<F> {
         if let State::Running(request) = &mut self.state {
             request.client = Direct::Gone;
@@ -395,7 +400,7 @@ impl<F> Requests<F> {
         Event::Send { records, next: if is_last { Next::Ended } else { Next::GoOn } }
     }
 
-    /// The caller has checked the file of [`Event::CheckBody`].
+    /// Sets the file of [`Event::CheckBody`] as the body, after the caller has checked it.
     ///
     /// # Errors
     /// The body has begun to arrive as `STDIN` records.
@@ -429,7 +434,7 @@ impl<F> Request<F> {
         self.begun.role
     }
 
-    /// Whether the method is `HEAD`.
+    /// True if the method is `HEAD`.
     #[must_use]
     pub fn is_head(&self) -> bool {
         self.is_head
@@ -441,61 +446,63 @@ impl<F> Request<F> {
         self.announcement.as_ref()
     }
 
-    /// Whether the client has closed the connection: `ABORT_REQUEST` has arrived, or a write to its socket has failed.
+    /// True if the client has closed the connection: `ABORT_REQUEST` has arrived, or a write to its
+    /// socket has failed.
     #[must_use]
     pub fn is_aborted(&self) -> bool {
         matches!(self.client, Direct::Gone)
     }
 
-    /// Whether the front takes `LENGTH`, `DETACH` and `READY`.
+    /// True if the front accepts `LENGTH`, `DETACH` and `READY`.
     #[must_use]
     pub fn accepts_framing(&self) -> bool {
         self.accepts.framing
     }
 
-    /// Whether a header block with an interim status (1xx) may precede the final one. Fronts that announce any way of handover know that; some
-    /// other servers would take it for the final one.
+    /// True if a header block with an interim status (1xx) may precede the final one. Fronts that
+    /// announce any way of handover support that; some other servers would mistake it for the final
+    /// block.
     #[must_use]
     pub fn accepts_interim(&self) -> bool {
         self.accepts.framing || self.accepts.regions || self.client.is_lent()
     }
 
-    /// Whether the front takes `OPEN` and `SEGMENT`.
+    /// True if the front accepts `OPEN` and `SEGMENT`.
     #[must_use]
     pub fn accepts_files(&self) -> bool {
         self.accepts.files
     }
 
-    /// Whether the front takes `REGION` and `PIECE`.
+    /// True if the front accepts `REGION` and `PIECE`.
     #[must_use]
     pub fn accepts_regions(&self) -> bool {
         self.accepts.regions
     }
 
-    /// Whether the front takes `EXPLAIN`.
+    /// True if the front accepts `EXPLAIN`.
     #[must_use]
     pub fn accepts_explanations(&self) -> bool {
         self.accepts.explanations
     }
 
-    /// Whether the front takes `NAMED`.
+    /// True if the front accepts `NAMED`.
     #[must_use]
     pub fn accepts_named(&self) -> bool {
         self.accepts.named
     }
 
-    /// `STDIN` or `DATA`.
+    /// The stream of `STDIN` or `DATA`.
     pub fn stream_mut(&mut self, kind: Kind) -> &mut Body<F> {
         if kind == Kind::DATA { &mut self.streams.data } else { &mut self.streams.stdin }
     }
 
-    /// Whether the whole body has arrived, or more than `enough` bytes.
+    /// True if the whole body has arrived, or more than `enough` bytes.
     #[must_use]
     pub fn body_arrived(&self, enough: usize) -> bool {
         self.streams.stdin.arrived(enough)
     }
 
-    /// Whether the whole request has arrived.
+    /// True if the whole request has arrived.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.streams.stdin.is_complete() && self.streams.data.is_complete()

@@ -1,35 +1,40 @@
-//! The response to the current request: which way its bytes take, and the records that begin and end it.
+//! The response to the current request: the transport of its bytes, and the records that begin and
+//! end it.
 
 use sendoff_fastcgi::handover::{Hints, Record, Sockets};
 use sendoff_fastcgi::record::{EndRequest, Kind};
 
 use super::{Direct, Peer, Queue, Request};
 
-/// Body pieces of at least this size, in bytes, are sent from the caller's memory instead of being copied.
+/// Body pieces of at least this size, in bytes, are sent from the caller's memory instead of being
+/// copied.
 pub const COPY_LIMIT: usize = 16 * 1024;
 
-/// A longer queue, in bytes, is sent.
+/// A queue longer than this, in bytes, is sent.
 pub const FLUSH_LIMIT: usize = 32 * 1024;
 
-/// The same for output to the client's socket: a call costs some 5 µs there, since TCP sends at once.
+/// The same limit for output to the client's socket: a call costs some 5 µs there, since TCP sends
+/// at once.
 const CLIENT_FLUSH_LIMIT: usize = 128 * 1024;
 
-/// The piece with which a body reaches this size, in bytes, and all later pieces are copied into memory shared with the
-/// front. CPU time of front and worker for a PHP page, in µs over the link / in shared memory: 16 KB no difference, 32
-/// KB 101 / 97, 64 KB 95 / 77, 128 KB 136 / 119, 512 KB 256 / 187, 1 MB 480 / 383 (one shared machine, quietest of ten
-/// rounds).
+/// The piece with which a body reaches this size, in bytes, and all later pieces are copied into
+/// memory shared with the front. CPU time of front and worker for a PHP page, in µs over the link /
+/// in shared memory: 16 KB no difference, 32 KB 101 / 97, 64 KB 95 / 77, 128 KB 136 / 119, 512 KB
+/// 256 / 187, 1 MB 480 / 383 (one shared machine, quietest of ten rounds).
 const LEND_FROM: u64 = 32 * 1024;
 
-/// Limit on the bytes in chunks that have not been announced to the front. Above it they are announced, so that the
-/// front sends while the application goes on; a response up to this size leaves in one message. With a limit of 64 KiB
-/// a page of 128 KB costs 7 % more CPU.
+/// Limit on the bytes in chunks that have not been announced to the front. Beyond it they are
+/// announced, so that the front sends while the application goes on; a response up to this size is
+/// sent in one message. With a limit of 64 KiB a page of 128 KB costs 7 % more CPU.
 const ANNOUNCE_LIMIT: usize = 128 * 1024;
 
-/// The limit grows with the bytes announced so far, up to this: every announcement may wake the front.
+/// The limit grows with the bytes announced so far, up to this size: every announcement may wake
+/// the front.
 const MAX_ANNOUNCE_LIMIT: usize = 512 * 1024;
 
-/// Adjacent pieces of a file are joined up to this size, in bytes; then they are sent, so that the front works while
-/// the script reads on. A response that ends earlier is announced with its length, in one message.
+/// Adjacent pieces of a file are joined up to this size, in bytes; then they are sent, so that the
+/// front works while the script reads on. A response that ends earlier is announced with its
+/// length, in one message.
 pub const JOIN_LIMIT: u64 = 2 * 1024 * 1024;
 
 /// ```text
@@ -37,13 +42,13 @@ pub const JOIN_LIMIT: u64 = 2 * 1024 * 1024;
 ///  Elsewhere ────────────▶ Open ───────────────────▶ Detached ────────▶ Finished
 ///                           └──── finish() ────────────────────────────▶
 /// ```
-/// Output is taken only while it is `Open`.
+/// Output is accepted only while it is `Open`.
 #[derive(Debug)]
 pub enum Response {
-    /// The head went over the connection on which the request came, and so does the body unless it is claimed for a
-    /// link.
+    /// The head was sent over the connection of the request, and so is the body unless it is
+    /// claimed for a link.
     Elsewhere,
-    /// Output is taken.
+    /// Output is accepted.
     Open(Open),
     /// `END_REQUEST` has been queued, `READY` must follow.
     Detached,
@@ -51,20 +56,20 @@ pub enum Response {
     Finished,
 }
 
-/// How a response ends.
+/// The end of a response.
 #[derive(Debug, Clone, Copy)]
 pub struct End {
     /// The other end of the link.
     pub peer: Peer,
-    /// For `END_REQUEST`.
+    /// The status in `END_REQUEST`.
     pub app_status: u32,
-    /// The application goes on.
+    /// The application goes on after the response.
     pub detach: bool,
-    /// The application hands files over on links that it opens, and the front may hear of it.
+    /// The application hands files over on links that it opens, and the front may be told so.
     pub hands_over: bool,
 }
 
-/// A response that takes output.
+/// A response that accepts output.
 #[derive(Debug)]
 pub struct Open {
     head: Head,
@@ -83,19 +88,21 @@ enum Head {
     Written {
         /// Body bytes so far.
         body: u64,
-        /// Body bytes that belong to no file, since the last flush. An application that flushes writes small pieces,
-        /// and a chunk of shared memory for each would cost more than the link.
+        /// Body bytes that belong to no file, since the last flush. An application that flushes
+        /// writes small pieces, and a chunk of shared memory for each would cost more than the
+        /// link.
         generated: u64,
     },
 }
 
-/// How much of the response has been produced. Its length is announced only if the whole response is [`Extent::Short`].
+/// Progress of the response. Its length is announced only if the whole response is
+/// [`Extent::Short`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Extent {
     /// All of it is queued, and with `--delivery relay` nothing would have been sent yet.
     Short,
-    /// All of it is queued or lies in chunks, but with `--delivery relay` part of it would have been sent: its length
-    /// is not announced, in any delivery mode.
+    /// All of it is queued or lies in chunks, but with `--delivery relay` part of it would have
+    /// been sent: its length is not announced, in any delivery mode.
     Long,
     /// Something has been sent.
     Begun,
@@ -108,7 +115,7 @@ impl Response {
         Self::Open(Open::new(Head::Awaited, Extent::Short))
     }
 
-    /// The response, while it takes output.
+    /// The response, while it accepts output.
     #[must_use]
     #[inline]
     pub fn open(&self) -> Option<&Open> {
@@ -118,7 +125,7 @@ impl Response {
         }
     }
 
-    /// The response, while it takes output.
+    /// The response, while it accepts output.
     #[inline]
     pub fn open_mut(&mut self) -> Option<&mut Open> {
         match self {
@@ -127,7 +134,8 @@ impl Response {
         }
     }
 
-    /// The rest of the body goes over this link. Its head went over another connection, so no length can be announced.
+    /// Moves the rest of the body to this link. The head was sent over another connection, so no
+    /// length can be announced.
     pub fn claim(&mut self) {
         *self = Self::Open(Open::new(Head::Awaited, Extent::Begun));
     }
@@ -155,7 +163,7 @@ impl Response {
         *self = if detached { Self::Detached } else { Self::Finished };
     }
 
-    /// The link is lost: nothing is queued.
+    /// Ends the response without queueing anything, because the link is lost.
     pub fn abandon(&mut self) {
         if let Self::Open(_) = self {
             *self = Self::Finished;
@@ -184,52 +192,53 @@ impl Open {
         Self { head, extent, announced: 0, wrote_stdout: false, wrote_stderr: false }
     }
 
-    /// Whether the header block has been written.
+    /// True if the header block has been written.
     #[must_use]
     #[inline]
     pub fn has_head(&self) -> bool {
         matches!(self.head, Head::Written { .. })
     }
 
-    /// Whether the file that the header block names may still be sent.
+    /// True if the file that the header block names may still be sent.
     #[must_use]
     pub fn takes_named(&self) -> bool {
         matches!(self.head, Head::Awaited)
     }
 
-    /// Whether anything has been sent.
+    /// True if anything has been sent.
     #[must_use]
     #[inline]
     pub fn has_begun(&self) -> bool {
         self.extent == Extent::Begun
     }
 
-    /// Whether part of the response would have been sent with `--delivery relay`, although nothing has been sent.
+    /// True if part of the response would have been sent with `--delivery relay`, although nothing
+    /// has been sent.
     #[must_use]
     #[inline]
     pub fn is_long(&self) -> bool {
         self.extent == Extent::Long
     }
 
-    /// The open file that the header block will name is being sent. The length of the application's own body is
-    /// irrelevant.
+    /// Notes that the open file that the header block will name is being sent. The length of the
+    /// application's own body is irrelevant then.
     pub fn sent_named(&mut self) {
         self.head = Head::Named;
         self.begin();
     }
 
-    /// Part of the response is being sent.
+    /// Notes that part of the response is being sent.
     #[inline]
     pub fn begin(&mut self) {
         self.extent = Extent::Begun;
     }
 
-    /// The header block has been written; what follows is body.
+    /// Notes that the header block has been written; body bytes follow.
     pub fn wrote_head(&mut self) {
         self.head = Head::Written { body: 0, generated: 0 };
     }
 
-    /// `len` body bytes have been written.
+    /// Counts `len` body bytes that have been written.
     #[inline]
     pub fn wrote_body(&mut self, len: u64) {
         if let Head::Written { body, .. } = &mut self.head {
@@ -237,19 +246,19 @@ impl Open {
         }
     }
 
-    /// The stream will have to be ended.
+    /// Notes that the `STDOUT` stream must be ended.
     #[inline]
     pub fn uses_stdout(&mut self) {
         self.wrote_stdout = true;
     }
 
-    /// The stream will have to be ended.
+    /// Notes that the `STDERR` stream must be ended.
     #[inline]
     pub fn uses_stderr(&mut self) {
         self.wrote_stderr = true;
     }
 
-    /// The application has flushed.
+    /// Notes that the application has flushed.
     #[inline]
     pub fn flushed(&mut self) {
         if let Head::Written { generated, .. } = &mut self.head {
@@ -272,25 +281,26 @@ impl Open {
         if is_long {
             self.extent = self.extent.max(Extent::Long);
         }
-        // Output for the client's socket waits in the queue. The header block must not lie in shared memory, because
-        // the front parses it and this process could change it meanwhile.
+        // Output for the client's socket waits in the queue. The header block must not lie in
+        // shared memory, because the front parses it and this process could change it meanwhile.
         is_long && in_body && request.accepts_regions() && request.client.is_front()
     }
 
-    /// Bytes that may still be copied into chunks before an announcement, when `lent` bytes have not been announced.
+    /// Number of bytes that may still be copied into chunks before an announcement; `lent`: number
+    /// of unannounced bytes.
     #[must_use]
     #[inline]
     pub fn room_in_chunks(&self, lent: usize) -> usize {
         self.announced.clamp(ANNOUNCE_LIMIT, MAX_ANNOUNCE_LIMIT).saturating_sub(lent)
     }
 
-    /// `lent` bytes in chunks are announced before the response has ended.
+    /// Counts `lent` bytes in chunks that are announced before the response has ended.
     #[inline]
     pub fn announce(&mut self, lent: usize) {
         self.announced += lent;
     }
 
-    /// Whether a queue of `queued` bytes must be sent.
+    /// True if a queue of `queued` bytes must be sent.
     #[inline]
     pub fn is_full<F>(&mut self, queued: usize, client: &Direct<F>) -> bool {
         if queued > FLUSH_LIMIT {
@@ -299,7 +309,8 @@ impl Open {
         queued > if client.is_front() { FLUSH_LIMIT } else { CLIENT_FLUSH_LIMIT }
     }
 
-    /// The length of the whole body, if it is announced. Not for `HEAD`, whose response has no body.
+    /// The length of the whole body, if it is announced. `None` for `HEAD`, whose response has no
+    /// body.
     fn length<F>(&self, request: &Request<F>) -> Option<u64> {
         match self.head {
             Head::Written { body, .. }

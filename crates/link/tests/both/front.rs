@@ -1,5 +1,6 @@
-//! The front's machine and what a front does with what it says. Segments and pieces stay in its custody until
-//! [`FrontEnd::resolve_one`] sends them, which may be long after the response has ended.
+//! The front's machine, and a front that acts on its outputs. Segments and pieces stay in its
+//! custody until [`FrontEnd::resolve_one`] sends them, which may be long after the response has
+//! ended.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -16,7 +17,7 @@ use sendoff_link::front::{
 use crate::site::{Client, Clients, Dice, Site};
 use crate::wire::Pipe;
 
-/// Descriptors are numbers, and so is a request.
+/// Descriptors and requests are numbers.
 #[derive(Debug)]
 pub(crate) struct Numbers;
 
@@ -37,7 +38,7 @@ enum Item {
 struct Answer {
     items: Vec<Item>,
     length: Option<u64>,
-    /// What the client had got by then.
+    /// The worker's report about the client's socket, and the bytes that the client had by then.
     sent: Option<(Sent, Vec<u8>)>,
     outcome: Outcome,
 }
@@ -228,7 +229,7 @@ impl FrontEnd {
         answer.outcome = outcome;
     }
 
-    /// The client has gone: drops what is in custody for it.
+    /// The client has gone: drops the items in custody for it.
     pub(crate) fn give_up(&mut self, site: &mut Site) {
         let Some(number) = self.machine.recipient().copied() else { return };
         assert_eq!(self.machine.give_up(|recipient| *recipient == number), Some(number));
@@ -254,7 +255,7 @@ impl FrontEnd {
         }
     }
 
-    /// Copies what is in custody of a file.
+    /// Copies the items in custody that refer to a file.
     fn resolve_file(&mut self, wanted: FileId, site: &mut Site) {
         for answer in self.answers.values_mut() {
             for item in &mut answer.items {
@@ -265,7 +266,7 @@ impl FrontEnd {
         }
     }
 
-    /// Answers `RELEASE` of the files of which nothing is in custody any more.
+    /// Answers `RELEASE` of the files to which no item in custody refers.
     fn answer_released(&mut self, delay: u64, site: &mut Site) {
         let in_custody = |wanted: FileId| {
             let is_it = |item: &Item| matches!(item, Item::Segment { file, .. } if *file == wanted);
@@ -289,7 +290,7 @@ impl FrontEnd {
         site.answers.push_back((after.max(site.now + delay), answer, file));
     }
 
-    /// The worker has died.
+    /// Ends the link after the worker's death.
     pub(crate) fn end(&mut self, unread: bool, site: &Site) {
         let how = if unread { Hangup::Reset } else { Hangup::Closed };
         let ended = self.machine.ended(how);
@@ -302,7 +303,8 @@ impl FrontEnd {
         self.has_ended = true;
     }
 
-    /// Each request has ended once, what was held for it is back, and what has arrived was written.
+    /// Checks that each request has ended once, that its held value is back, and that the received
+    /// bytes are the written ones.
     pub(crate) fn check(&mut self, site: &mut Site) {
         self.given_back.sort_unstable();
         assert_eq!(self.given_back, (1..=self.asked).collect::<Vec<_>>());
@@ -374,7 +376,7 @@ fn push(records: &mut Vec<u8>, kind: Kind, content: &[u8]) {
     records.extend_from_slice(content);
 }
 
-/// Reads the bytes where they lie now.
+/// Reads the bytes from their present place.
 fn resolve(item: &mut Item, files: &HashMap<FileId, (u32, FileState)>, site: &mut Site) {
     *item = Item::Bytes(match item {
         Item::Bytes(_) => return,
@@ -390,7 +392,7 @@ fn resolve(item: &mut Item, files: &HashMap<FileId, (u32, FileState)>, site: &mu
     });
 }
 
-/// A chunk whose last piece is not needed any more belongs to the worker again.
+/// Returns a chunk to the worker after its last piece.
 fn give_back(site: &mut Site, piece: Piece) {
     if piece.last {
         site.returned[piece.chunk as usize] += 1;

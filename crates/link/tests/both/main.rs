@@ -1,9 +1,9 @@
 //! Both ends of a link against each other, in memory and in virtual time.
 //!
-//! A seed decides everything: what is asked and answered, how far each end gets before the other one goes on, where
-//! messages are cut, how long the guard's answers take, when files change, clients leave and processes die. Whatever the
-//! seed, a response that arrives is the one that was written, each request ends once, and what was held for it comes back
-//! once.
+//! A seed decides everything: requests and responses, the progress of each end before the other one
+//! goes on, the cuts between messages, the delay of the guard's answers, and the moments when files
+//! change, clients leave and processes die. For every seed, a response arrives as it was written,
+//! each request ends once, and its held value comes back once.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod front;
@@ -16,7 +16,7 @@ use site::{Clients, Dice, Site};
 use wire::Pipe;
 use worker::WorkerEnd;
 
-/// What may go wrong in a run.
+/// Faults that may happen in a run.
 #[derive(Clone, Copy)]
 struct Trouble {
     /// The front gives requests up.
@@ -84,7 +84,7 @@ fn run(seed: u64, trouble: Trouble) {
         assert!(step < 2_000_000, "seed {seed}: nothing moves any more");
         if death == Some(step) {
             let World { dice, site, clients, to_worker, to_front, front, .. } = &mut world;
-            // What has been sent arrives before the end does.
+            // Bytes that have been sent arrive before the end does.
             let unread = !to_worker.is_empty();
             while !to_front.is_empty() {
                 front.receive(dice, site, clients, to_front);
@@ -111,7 +111,7 @@ fn responses_arrive_as_they_were_written() {
     (0..400).for_each(|seed| run(seed, trouble));
 }
 
-/// `RECALL`, `RELEASE` and their answers cross in every way, and no byte is a writer's.
+/// `RECALL`, `RELEASE` and their answers cross in every way, and no byte of a writer is sent.
 #[test]
 fn files_that_change_are_sent_as_they_were() {
     let trouble = Trouble { aborts: false, writers: true, death: false };

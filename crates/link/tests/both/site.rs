@@ -1,11 +1,12 @@
-//! What both ends have in common: files and their writers, shared memory, clients' sockets, the guard socket, the time.
+//! Objects that both ends share: files and their writers, shared memory, clients' sockets, the
+//! guard socket, the time.
 
 use std::collections::{HashMap, VecDeque};
 
 use sendoff_fastcgi::handover::{FileId, GuardAnswer};
 use sendoff_fastcgi::region::Layout;
 
-/// Numbers that a seed decides (xorshift64*).
+/// Pseudo-random numbers from a seed (xorshift64*).
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -21,7 +22,7 @@ impl Dice {
         usize::try_from(high).unwrap() % bound
     }
 
-    /// Mostly small, sometimes on the other side of every limit.
+    /// A size that is mostly small, and sometimes beyond each limit.
     pub(crate) fn size(&mut self) -> usize {
         let bound = [40, 3_000, 20_000, 50_000, 150_000][self.below(5)];
         1 + self.below(bound)
@@ -37,13 +38,13 @@ pub(crate) const CHUNK: u32 = 16 * 1024;
 
 pub(crate) struct Site {
     pub(crate) now: u64,
-    /// How often each file has been overwritten.
+    /// Number of times that each file has been overwritten.
     pub(crate) versions: [u8; FILES],
-    /// Which file a descriptor is open on.
+    /// The file of each descriptor.
     pub(crate) open: HashMap<u32, usize>,
     pub(crate) memory: Vec<u8>,
     pub(crate) returned: [u32; CHUNKS as usize],
-    /// Answers on the guard socket, and when they arrive.
+    /// Answers on the guard socket, with the time of their arrival.
     pub(crate) answers: VecDeque<(u64, GuardAnswer, FileId)>,
     /// The body of each request's response, as the application wrote it.
     pub(crate) written: HashMap<u32, Vec<u8>>,
@@ -71,7 +72,7 @@ impl Site {
         Layout::new(CHUNK, CHUNKS).unwrap()
     }
 
-    /// What a reader of the file finds now.
+    /// The present contents of the file.
     pub(crate) fn read(&self, file: usize, offset: u64, length: u64) -> Vec<u8> {
         content(file, self.versions[file], offset, length)
     }
@@ -89,7 +90,7 @@ pub(crate) struct Clients(pub(crate) HashMap<u32, Client>);
 #[derive(Default)]
 pub(crate) struct Client {
     pub(crate) got: Vec<u8>,
-    /// Bytes that the socket takes before it is full.
+    /// Number of bytes that the socket takes before it is full.
     pub(crate) room: usize,
     pub(crate) gone: bool,
 }

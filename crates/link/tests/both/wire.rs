@@ -1,4 +1,5 @@
-//! One direction of a link: bytes, and descriptors that arrive with the first byte of their message.
+//! One direction of a link: bytes, and descriptors that arrive with the first byte of their
+//! message.
 
 use std::collections::VecDeque;
 
@@ -22,7 +23,7 @@ impl Pipe {
         self.bytes.is_empty()
     }
 
-    /// Takes some of the bytes, and the descriptors unless it takes none.
+    /// Takes some of the bytes, and the descriptors if it takes any byte.
     pub(crate) fn send(&mut self, bytes: &[u8], descriptors: &[u32]) -> usize {
         let n = bytes.len().min(self.capacity - self.bytes.len());
         if n > 0 {
@@ -33,7 +34,7 @@ impl Pipe {
         n
     }
 
-    /// All of it or nothing, as the kernel treats small messages.
+    /// Takes all bytes or none, as the kernel does with small messages.
     pub(crate) fn send_whole(&mut self, bytes: &[u8]) -> bool {
         let fits = bytes.len() <= self.capacity - self.bytes.len();
         if fits {

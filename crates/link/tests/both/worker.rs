@@ -1,5 +1,6 @@
-//! The worker's machines and an application that does random things. Where `crates/worker` makes system calls, this driver
-//! moves bytes in memory; where it waits, this one goes on with the next step.
+//! The worker's machines and an application that acts at random. Where `crates/worker` makes system
+//! calls, this driver moves bytes in memory; where it waits, this driver goes on with the next
+//! step.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -15,7 +16,7 @@ use sendoff_link::worker::{
 use crate::site::{CHUNK, CHUNKS, Clients, Dice, FILE_LEN, FILES, Site, content};
 use crate::wire::Pipe;
 
-/// The application starts when so much of a body is there, or all of it.
+/// The application starts when this number of body bytes has arrived, or the whole body.
 const WHOLE_BODY: usize = 64 * 1024;
 
 pub(crate) struct WorkerEnd {
@@ -38,7 +39,7 @@ struct Held {
     /// The version that the application sees.
     version: u8,
     lease: Lease,
-    /// The front knows the file, or has yet to answer.
+    /// The front knows the file, or has not answered yet.
     known: bool,
 }
 
@@ -115,7 +116,7 @@ impl WorkerEnd {
         self.forget_answered(site);
     }
 
-    /// One `sendmsg` of what is queued.
+    /// One `sendmsg` of the queue.
     pub(crate) fn send(&mut self, dice: &mut Dice, link: &mut Pipe) {
         let (queue, backlog) = (&mut self.queue, &mut self.backlog);
         queue.close_record();
@@ -152,7 +153,7 @@ impl WorkerEnd {
         }
     }
 
-    /// The application does something.
+    /// One random action of the application.
     pub(crate) fn work(&mut self, dice: &mut Dice, site: &mut Site, clients: &mut Clients) {
         match &mut self.app {
             App::Idle => self.accept(dice, site),
@@ -305,7 +306,7 @@ impl WorkerEnd {
         }
     }
 
-    /// What is queued must leave before the application goes on.
+    /// Sends the queue before the application goes on.
     fn send_soon(&mut self, clients: &mut Clients) {
         if self.is_closed() || self.write_to_client(&[], false, clients).is_none() {
             return;
@@ -316,7 +317,7 @@ impl WorkerEnd {
         }
     }
 
-    /// `None`: the client has gone.
+    /// Writes to the client; `None`: the client has gone.
     fn write_to_client<'d>(
         &mut self,
         data: &'d [u8],
@@ -470,7 +471,7 @@ impl WorkerEnd {
             return;
         };
         let held = self.held.get_mut(&id).unwrap();
-        // RELEASE must not overtake what it releases.
+        // RELEASE must not overtake segments of the file.
         if held.lease == Lease::Stands && !self.queue.names(id) {
             held.lease = Lease::Releasing;
             if held.known {
@@ -480,7 +481,8 @@ impl WorkerEnd {
         }
     }
 
-    /// Somebody wants to write to a file: the lease breaks, or nobody holds the file.
+    /// A process wants to write to a file: if the file is held, its lease breaks; otherwise the
+    /// file changes at once.
     pub(crate) fn change_file(&mut self, dice: &mut Dice, site: &mut Site) {
         let file = dice.below(FILES);
         let Some((id, held)) = self.held.iter_mut().find(|(_, held)| held.file == file) else {
@@ -505,7 +507,8 @@ impl WorkerEnd {
         self.forget_answered(site);
     }
 
-    /// A lease that has broken or is given back ends when the front has answered; then the writer goes on.
+    /// Ends leases that have broken or are given back, once the front has answered; then the writer
+    /// goes on.
     fn forget_answered(&mut self, site: &mut Site) {
         self.held.retain(|_, held| {
             let has_ended = !held.known && held.lease != Lease::Stands;
@@ -516,7 +519,7 @@ impl WorkerEnd {
         });
     }
 
-    /// Between requests, and with nothing in the front's custody, every chunk is free.
+    /// Checks that every chunk is free between requests, while nothing is in the front's custody.
     pub(crate) fn check(&mut self, site: &Site) {
         for chunk in 0..CHUNKS {
             let returned = |chunk: u32| site.returned[chunk as usize];
@@ -531,7 +534,8 @@ impl WorkerEnd {
         while let Some((_, _, file)) = site.answers.front().filter(|(at, ..)| *at <= now) {
             let file = *file;
             site.answers.pop_front();
-            // RELEASED and RECALLED may cross; either says that the front is done with the file.
+            // RELEASED and RECALLED may cross; each means that the front has finished with the
+            // file.
             let held = self.held.get_mut(&file).expect("an answer that was not asked");
             assert!(held.lease != Lease::Stands, "an answer that was not asked");
             held.known = false;

@@ -57,7 +57,7 @@ fn requests_are_read_and_changed() {
 #[test]
 fn digests_are_those_of_the_standards() {
     let sandbox = Sandbox::new();
-    // RFC 2202 §2; lighttpd 1.4.69 gives another value.
+    // RFC 2202 §2; lighttpd 1.4.69 returns another value.
     let code =
         sandbox.value("lighty.c.hmac('md5', 'Jefe', 'what do ya want for nothing?'):lower()");
     assert_eq!(code, "750c783e6ab0b503eaa86e310a5db738");

@@ -15,7 +15,7 @@ use crate::{
     Stat,
 };
 
-/// A machine without files, whose clock the test moves.
+/// A machine without files; the test advances its clock.
 #[derive(Debug, Default)]
 pub(super) struct Bare {
     now: Cell<Duration>,
@@ -67,7 +67,7 @@ fn cpu_time() -> Duration {
 
 impl Sandbox {
     pub(super) fn new() -> Self {
-        // Test machines are busy, and the clock is that of the wall here.
+        // Test machines are busy, and this clock is the wall clock.
         Self::with(Limits { time: Duration::from_secs(2), ..Limits::default() })
     }
 
@@ -118,7 +118,7 @@ impl Sandbox {
         self.runtime.run(&self.compile(source), self.exchange(Phase::Route))
     }
 
-    /// The text that a script answers with.
+    /// The text of a script's answer.
     pub(super) fn answer(&self, source: &str) -> String {
         let (exchange, outcome) = self.run(source);
         assert_eq!(outcome, Outcome::Answer(200), "{source}");
@@ -137,7 +137,7 @@ impl Sandbox {
         self.answer(&format!("lighty.content = {{ tostring({expression}) }} return 200"))
     }
 
-    /// Why a script fails.
+    /// The message of a script's failure.
     pub(super) fn failure(&self, source: &str) -> String {
         match self.run(source).1 {
             Outcome::Failed(why) => why,

@@ -1,4 +1,4 @@
-//! The matcher against the library's own.
+//! Compares the matcher with the library's own.
 
 use mlua::{Lua, MultiValue, Value};
 
@@ -7,7 +7,7 @@ use crate::Limits;
 use crate::budget::Budget;
 use crate::strings;
 
-/// Numbers by chance, the same in each run.
+/// Pseudo-random numbers, the same in each run.
 struct Chance(u64);
 
 impl Chance {
@@ -38,7 +38,7 @@ fn shown(results: mlua::Result<MultiValue>) -> Result<Vec<String>, String> {
     };
     match results {
         Ok(values) => Ok(values.into_iter().map(text).collect()),
-        // The library says where it is called.
+        // The library's message contains the place of the call.
         Err(error) => {
             let error = error.to_string();
             let line = error.lines().next().unwrap_or_default();

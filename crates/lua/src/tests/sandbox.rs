@@ -1,4 +1,4 @@
-//! Scripts that try to get out, to stay, to take everything.
+//! Scripts that try to escape, to run forever, or to use up memory.
 
 use std::time::{Duration, Instant};
 
@@ -65,7 +65,7 @@ fn nothing_of_a_run_is_left_for_the_next() {
         assert_eq!(seen, "nilnilnilnilnilnil", "{attempt}");
         assert_eq!(sandbox.value("math[1]"), "nil", "{attempt}");
     }
-    // What functions are called does not change either.
+    // The names of functions do not change either.
     let (_, outcome) =
         sandbox.run("pcall(rawset, lighty.c, 'time', 1) string = nil tostring = nil return 200");
     assert_eq!(outcome, Outcome::Answer(200));
@@ -118,12 +118,13 @@ fn errors_have_a_file_and_a_line() {
     assert!(why.starts_with("/scripts/x.lua:3: "), "{why}");
 }
 
-/// A script as it is, and with a comment that makes the runtime take it for a script that may wait and run it in a coroutine.
+/// A script unchanged, and with a comment that makes the runtime treat it as a waiting script and
+/// run it in a coroutine.
 fn both_ways(source: &str) -> [String; 2] {
     [source.to_owned(), format!("{source} --subrequest")]
 }
 
-/// Scripts that would take for ever.
+/// Scripts that would run forever.
 const ENDLESS: &[&str] = &[
     "while true do end",
     "repeat until false",
@@ -188,7 +189,8 @@ fn a_script_that_would_take_for_ever_ends() {
     }
 }
 
-/// The signal that has instructions counted comes once in a while: within a run, between two runs, on each thread by itself.
+/// The signal that starts the counting of instructions may come at any time: within a run, between
+/// two runs, on each thread.
 #[test]
 fn runs_are_watched_after_others_and_on_each_thread() {
     let loops = || {
@@ -210,7 +212,7 @@ fn runs_are_watched_after_others_and_on_each_thread() {
     });
 }
 
-/// No signal tells a coroutine that it is to count.
+/// No signal starts the counting in a coroutine.
 #[test]
 fn coroutines_count_from_the_beginning() {
     let sandbox = Sandbox::new();
@@ -226,7 +228,7 @@ fn coroutines_count_from_the_beginning() {
     }
 }
 
-/// The program that has started the server may have blocked the signal.
+/// The signal arrives even if the program that has started the server had it blocked.
 #[test]
 fn a_blocked_signal_comes_all_the_same() {
     let ran = std::process::Command::new("env")
@@ -239,7 +241,7 @@ fn a_blocked_signal_comes_all_the_same() {
     assert!(ran.status.success() && said.contains("1 passed"), "{said}");
 }
 
-/// A limit of the system on timers does not become a way to loop.
+/// Without a timer, because of a system limit, a script still cannot loop.
 #[test]
 fn without_a_timer_all_instructions_are_counted() {
     let ran = std::process::Command::new("prlimit")
@@ -264,7 +266,7 @@ fn all_instructions_are_counted() {
     }
 }
 
-/// Scripts that would take all memory.
+/// Scripts that would use up memory.
 const GREEDY: &[&str] = &[
     "local s = 'x' while true do s = s .. s end",
     "local t = {} while true do t[#t + 1] = {} end",

@@ -65,7 +65,7 @@ fn a_script_gets_the_answer_that_it_has_waited_for() {
     let field = |name: &'static str, value: &'static str| (Bytes::from(name), Bytes::from(value));
     assert_eq!(fields(&wish), [field("Cookie", ""), field("X-A", "b")]);
     assert_eq!(wish.timeout, Duration::from_secs(2));
-    // Another script runs meanwhile, and sees nothing of the first.
+    // Another script runs meanwhile, and sees no data of the first.
     assert_eq!(sandbox.value("tostring(x) .. tostring(lighty.header['X-Own'])"), "nilnil");
     let (exchange, outcome) = done(sandbox.runtime.go_on(*waiting, reply("body")));
     assert_eq!(outcome, Outcome::Answer(200));
@@ -88,7 +88,7 @@ fn scripts_wait_beside_one_another() {
     assert_eq!(text(&exchange), "second1y");
     let (exchange, _) = done(sandbox.runtime.go_on(*first, reply("first")));
     assert_eq!(text(&exchange), "first1y");
-    // A waiting script that is dropped leaves nothing behind.
+    // Dropping a waiting script leaves no data behind.
     drop(waits(sandbox.start(source)));
     assert_eq!(sandbox.value("tostring(n)"), "nil");
 }
@@ -111,11 +111,11 @@ fn what_cannot_be_asked_for_gives_a_reason() {
     assert!(sandbox.failure("sendoff.subrequest(1)").contains("string or table expected"));
     let why = sandbox.failure("sendoff['sub' .. 'request']('/')");
     assert!(why.contains("must contain the word"), "{why}");
-    // Where nothing can wait.
+    // Subrequests are refused where scripts cannot wait.
     let (exchange, _) =
         sandbox.run("local a, why = sendoff.subrequest('/') lighty.content = { why } return 200");
     assert_eq!(text(&exchange), "no subrequest can be made here");
-    // Not from within a function of the library that calls back.
+    // They are also refused within a library function that calls back.
     let why = sandbox.failure("('a'):gsub('a', function() sendoff.subrequest('/') end)");
     assert!(why.contains("yield"), "{why}");
 }
@@ -160,7 +160,7 @@ fn only_so_many_scripts_wait_and_each_has_its_memory() {
         let (exchange, outcome) = done(sandbox.runtime.go_on(*waiting, reply("")));
         assert_eq!((text(&exchange), outcome), ("3000000".to_owned(), Outcome::Answer(200)));
     }
-    // No script waits any more, so the limit is that of one script again.
+    // No script is waiting any more, so the memory limit is one script's again.
     let why = sandbox.failure("local t = {} for i = 1, 100 do t[i] = ('x'):rep(1000000) .. i end");
     assert!(why.contains("of memory"), "{why}");
 }

@@ -1,4 +1,5 @@
-//! The commands `sendoff status`, `purge`, `reload`, `reopen`, `upgrade` and `stop`: find a server of this user, ask it, print its answer.
+//! The commands `sendoff status`, `purge`, `reload`, `reopen`, `upgrade` and `stop`: find a server
+//! of this user, send the command, print the answer.
 
 use std::fmt;
 use std::fs;
@@ -15,19 +16,20 @@ use crate::failure::Failure;
 use crate::options::Control;
 use crate::runtime_folder;
 
-/// How long a server may take to say what it does; it gives its front less.
+/// Time limit for a server to report its status; the server gives its front less.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The least time for a server that others have kept from being read. A time-out of zero would be none.
+/// The shortest time to wait for a server's answer, after other servers have used up the time
+/// limit. A time-out of zero would mean no time-out.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 
-/// What to do if the server is another user's.
+/// Advice for a server that another user has started.
 const OTHER_USERS: &str = "ask as the user that has started it, or name its socket by --socket";
 
-/// Asks the server that the options mean, and prints its answer.
+/// Sends a command to the server that the options select, and prints its answer.
 ///
 /// # Errors
-/// There is no such server, or it has not done what it was asked to do.
+/// No such server runs, or it did not do what it was asked to do.
 pub(crate) fn run(command: &Command, which: &Control, json: bool) -> Result<(), Failure> {
     let socket = match &which.socket {
         Some(path) => path.clone(),
@@ -58,16 +60,16 @@ fn in_json(answer: &impl Serialize) -> Result<String, Failure> {
     Ok(text.map_err(Failure::system("the answer cannot be written"))? + "\n")
 }
 
-/// How often [`watch`] asks.
+/// Interval between the queries of [`watch`].
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Moves to the first column and line of a terminal and removes what it shows (ECMA-48: CUP, ED).
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Prints the state of the server that the options mean every second, for ever.
+/// Prints the state of the selected server every second, until interrupted.
 ///
 /// # Errors
-/// There is no such server, or it has ended.
+/// No such server runs, or it has ended.
 pub(crate) fn watch(which: &Control) -> Result<(), Failure> {
     let is_terminal = io::stdout().is_terminal();
     loop {
@@ -79,9 +81,9 @@ pub(crate) fn watch(which: &Control) -> Result<(), Failure> {
     }
 }
 
-/// `None`: the server has closed the connection.
+/// Sends a command and waits for the answer; `None` if the server has closed the connection.
 fn ask(socket: &Path, command: &Command) -> io::Result<Option<Answer>> {
-    // The others may take as long as the server needs.
+    // Commands other than `status` may take as long as the server needs.
     let limit = (*command == Command::Status).then_some(STATUS_TIMEOUT);
     receive(send(socket, command)?, limit)
 }
@@ -93,7 +95,7 @@ fn ask(socket: &Path, command: &Command) -> io::Result<Option<Answer>> {
 fn send(socket: &Path, command: &Command) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // It would wait while the backlog is full.
+    // A blocking connect would wait while the backlog is full.
     connect(&stream, &SocketAddrUnix::new(socket)?)?;
     let mut stream = UnixStream::from(stream);
     stream.set_nonblocking(false)?;
@@ -108,10 +110,10 @@ fn receive(stream: UnixStream, limit: Option<Duration>) -> io::Result<Option<Ans
     Ok(if line.is_empty() { None } else { Some(serde_json::from_str(&line)?) })
 }
 
-/// A server that was found.
+/// A server whose control socket was found.
 struct Found {
     socket: PathBuf,
-    /// Where it listens, for people; `None`: it has not answered.
+    /// Its listeners, as text for people; `None` if it has not answered.
     listeners: Option<String>,
     is_at_port: bool,
 }
@@ -120,7 +122,7 @@ impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.listeners {
             Some(listeners) => f.write_str(listeners),
-            // Sockets are named after the process.
+            // Socket files are named after the process.
             None => {
                 let process = self.socket.file_stem().unwrap_or_default().display();
                 write!(f, "process {process}, which does not answer")
@@ -129,11 +131,12 @@ impl fmt::Display for Found {
     }
 }
 
-/// Which server a command is for.
+/// The criteria that select a server.
 struct Wanted<'a> {
     listen: Option<&'a str>,
     config: Option<PathBuf>,
-    /// Of several servers, one that listens here, if there is one: the port of the page that is to be forgotten.
+    /// If several servers run, prefer the server on this port, which the URL to
+    /// purge names.
     port: Option<u16>,
 }
 
@@ -161,7 +164,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// The port that an URL names, or that of its scheme.
+/// The port in a URL, or the default port of its scheme.
 fn port_of(url: &str) -> Option<u16> {
     let (scheme, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
@@ -171,7 +174,8 @@ fn port_of(url: &str) -> Option<u16> {
     }
 }
 
-/// The control socket of the server that is wanted; of the only one that runs if nothing says which.
+/// The control socket of the selected server, or of the only running server if there are no
+/// criteria.
 fn find(wanted: &Wanted<'_>) -> Result<PathBuf, Failure> {
     let mut asked = Vec::new();
     for folder in runtime_folder::candidates() {
@@ -189,7 +193,7 @@ fn find(wanted: &Wanted<'_>) -> Result<PathBuf, Failure> {
     let deadline = Instant::now() + STATUS_TIMEOUT;
     let mut found = Vec::new();
     for (socket, sent) in asked {
-        // All of them are at work on their answers by now.
+        // All servers are preparing their answers by now.
         let left = deadline.saturating_duration_since(Instant::now()).max(SHORTEST_WAIT);
         match sent.and_then(|stream| receive(stream, Some(left))) {
             Ok(Some(Answer::Status(report))) => {
@@ -203,7 +207,7 @@ fn find(wanted: &Wanted<'_>) -> Result<PathBuf, Failure> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 found.push(Found { socket, listeners: None, is_at_port: false });
             }
-            // Sockets of servers that were killed do not answer, and those of servers that end do not for long.
+            // A killed server does not answer, and a server that is ending stops answering soon.
             Ok(_) | Err(_) => {}
         }
     }
@@ -233,7 +237,7 @@ fn find(wanted: &Wanted<'_>) -> Result<PathBuf, Failure> {
     Err(Failure::System(says))
 }
 
-/// Whether the server listens on an address, or on a port if only that is given.
+/// True if the server listens on this address, or on this port if only a port is given.
 fn listens(report: &Report, wanted: &str) -> bool {
     let is_port = wanted.parse::<u16>().is_ok();
     report.listeners.iter().any(|listener| {

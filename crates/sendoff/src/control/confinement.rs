@@ -1,4 +1,4 @@
-//! What the kernel says of the rights of the front.
+//! The rights that the kernel reports for the front.
 
 use std::fmt;
 
@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 /// The rights of the front, as far as `/proc` shows them.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Confinement {
-    /// Its user, who may signal it.
+    /// The user it runs as, who may signal it.
     pub(crate) user: u32,
     /// The user whose files it opens.
     pub(crate) files_of: u32,
-    /// It gains no privileges by executing programs.
+    /// True if executing a program cannot give it privileges.
     pub(crate) no_new_privileges: bool,
-    /// It has no capability.
+    /// True if it has no capability.
     pub(crate) no_capabilities: bool,
-    /// Its system calls are filtered.
+    /// True if its system calls are filtered.
     pub(crate) system_calls: bool,
-    /// It changes files only in its own folders, and executes none (Landlock).
+    /// True if Landlock lets it change files only in its own folders, and execute none.
     pub(crate) files: bool,
 }
 
 impl Confinement {
-    /// That of a process; `None`: it is gone, or there is no /proc.
+    /// The rights of a process; `None` if it has ended, or if there is no /proc.
     pub(crate) fn of(pid: u32) -> Option<Self> {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         Self::parse(&status, sendoff_sandbox::kernel_knows_landlock())

@@ -1,5 +1,6 @@
-//! The server's end of the control socket. Each client has a task of its own, so a client that stalls delays no other. At most
-//! [`MOST_CLIENTS`] are connected at a time, each for a bounded time, and [`MOST_WAITING`] of them wait for the end of a reload.
+//! The server's end of the control socket. Each client has a task of its own, so a stalled client
+//! delays no other. At most [`MOST_CLIENTS`] are connected at a time, each for a limited time, and
+//! at most [`MOST_WAITING`] wait for the end of a reload.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -15,39 +16,41 @@ use tokio::time::{sleep, timeout};
 use super::{Answer, Command, MAX_COMMAND, PATIENCE};
 use crate::runtime_folder;
 
-/// Clients at a time; others wait in the backlog.
+/// Clients served at a time; further ones wait in the backlog.
 const MOST_CLIENTS: usize = 16;
 
-/// Clients that may wait for the end of a reload. Others can still ask, and end the server.
+/// Clients that may wait for the end of a reload. They do not count as [`MOST_CLIENTS`], so other
+/// clients can still query and stop the server.
 const MOST_WAITING: usize = 100;
 
-/// A command of a client, and where its answer goes.
+/// A client's command, and the channel for its answer.
 pub(crate) type Asked = (Command, oneshot::Sender<Answer>);
 
-/// The commands that clients of the control socket send. The socket's file is removed when this is dropped.
+/// The commands that clients send to the control socket. Dropping this removes the socket's file.
 #[derive(Debug)]
 pub(crate) struct Commands {
     asked: mpsc::Receiver<Asked>,
     path: Option<PathBuf>,
-    /// Told when the socket is to be opened.
+    /// Tells when to open the socket.
     opens: Option<oneshot::Receiver<()>>,
 }
 
 impl Commands {
-    /// Opens the socket when told to, named after this process. If that is impossible, a warning says so, and no command will come.
+    /// Opens the socket, named after this process, as soon as `told` says so. If that fails, a
+    /// warning is logged, and no command arrives.
     pub(crate) fn open_when(told: oneshot::Receiver<()>) -> Self {
         let mut unopened = Self::closed();
         unopened.opens = Some(told);
         unopened
     }
 
-    /// No command comes.
+    /// A source without commands.
     pub(crate) fn closed() -> Self {
         let (_, asked) = mpsc::channel(1);
         Self { asked, path: None, opens: None }
     }
 
-    /// The next command. Waits for ever if there is no socket. A call that is dropped loses none.
+    /// The next command. Waits forever if there is no socket. Cancel safe: no command is lost.
     pub(crate) async fn next(&mut self) -> Asked {
         if let Some(told) = &mut self.opens {
             let told = told.await;
@@ -66,7 +69,7 @@ impl Commands {
 impl Drop for Commands {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
-            // A file that is left over opens nothing.
+            // A left-over file does no harm: it opens nothing.
             let _ = fs::remove_file(path);
         }
     }
@@ -79,7 +82,7 @@ fn open() -> Commands {
     };
     let path = folder.join(format!("{}.sock", std::process::id()));
     let listener = runtime_folder::make(&folder).and_then(|()| {
-        // Left over from a server that was killed and had the same process id.
+        // A file of a killed server that had the same process id.
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
         fs::set_permissions(&path, Permissions::from_mode(0o600))?;
@@ -118,7 +121,8 @@ async fn accept(listener: UnixListener, commands: mpsc::Sender<Asked>) {
     }
 }
 
-/// Serves a client. `place`: its place among those that are served, which it gives up while it waits for a reload.
+/// Serves a client. `place` is one of the [`MOST_CLIENTS`] places; a client that waits for a reload
+/// gives it up.
 async fn serve(
     mut client: UnixStream,
     commands: &mpsc::Sender<Asked>,
@@ -128,7 +132,7 @@ async fn serve(
     if !is_allowed(&client) {
         return;
     }
-    // A client that leaves or takes too long gets no answer.
+    // A client that disconnects or takes too long gets no answer.
     let Ok(Ok(line)) = timeout(PATIENCE, read_line(&mut client)).await else { return };
     let answer = match Command::parse(&line) {
         None => Answer::Failed("that is no command".to_owned()),
@@ -139,7 +143,7 @@ async fn serve(
                 if commands.send((command, reply)).await.is_err() {
                     return;
                 }
-                // The server ends and drops its end.
+                // The server ends and drops its end of the channel.
                 let Ok(answer) = replied.await else { return };
                 answer
             }
@@ -150,8 +154,8 @@ async fn serve(
     let _ = timeout(PATIENCE, client.write_all(&text)).await;
 }
 
-/// Where the client of a command waits for its answer: in the place that it has, or among those that wait for a reload. `None`:
-/// there are too many of those.
+/// The place that a client keeps while its command runs: its present place, or one of the
+/// [`MOST_WAITING`] if the command may wait for a reload; `None` if all of those are taken.
 fn place_for(
     command: &Command,
     place: OwnedSemaphorePermit,
@@ -167,7 +171,8 @@ fn place_for(
     }
 }
 
-/// Whether the client runs as our user or as root. The permissions of folder and file say so too.
+/// True if the client runs as our user or as root. The permissions of the folder and of the file
+/// require the same.
 fn is_allowed(client: &UnixStream) -> bool {
     let ours = rustix::process::geteuid().as_raw();
     client.peer_cred().is_ok_and(|peer| peer.uid() == ours || peer.uid() == 0)

@@ -1,8 +1,10 @@
-//! The control socket: how `sendoff status`, `purge`, `reload`, `reopen`, `upgrade` and `stop` reach a running supervisor.
+//! The control socket: `sendoff status`, `purge`, `reload`, `reopen`, `upgrade` and `stop` reach a
+//! running supervisor through it.
 //!
-//! A UNIX stream socket that only the user of the server, and root, may connect to. A client sends one line with the name of a
-//! command and what it is about; the server answers with one JSON value and closes the connection. A server that ends at the client's command answers by
-//! closing the connection, when it has ended.
+//! It is a UNIX stream socket; only the server's user and root may connect. A client sends one line
+//! with the name of a command and its argument; the server answers with one JSON value and closes
+//! the connection. A server that ends at a client's command sends no answer: it closes the
+//! connection when it has ended.
 
 mod client;
 mod confinement;
@@ -21,30 +23,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::signals::Asked;
 
-/// Bytes of a command, with the end of its line.
+/// Maximum length of a command in bytes, including the end of the line.
 const MAX_COMMAND: usize = 8 * 1024;
 
-/// How long a client may take to send its command or to read the answer.
+/// Time limit for a client to send its command, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a client asks for.
+/// Commands of clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
     Status,
-    /// Forget the kept pages with this address; `None`: all.
+    /// Remove the kept pages of this address from the cache, or all pages if `None`.
     Purge(Option<String>),
     Reload,
     Reopen,
-    /// Another program takes the server's place.
+    /// Let another program take the server's place.
     Upgrade,
-    /// As SIGTERM.
+    /// Same as SIGTERM.
     Stop,
-    /// As SIGINT.
+    /// Same as SIGINT.
     StopNow,
 }
 
 impl Command {
-    /// Those of one word.
+    /// The commands that consist of one word.
     const PLAIN: [Self; 7] = [
         Self::Status,
         Self::Purge(None),
@@ -55,7 +57,7 @@ impl Command {
         Self::StopNow,
     ];
 
-    /// What the command asks for, if a signal could ask for it too.
+    /// The equivalent signal's request; `None` for commands that no signal can give.
     pub(crate) fn asks_for(&self) -> Option<Asked> {
         match self {
             Self::Status | Self::Purge(_) => None,
@@ -90,21 +92,21 @@ impl fmt::Display for Command {
     }
 }
 
-/// What the server answers.
+/// Answers of the server.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// The command has been followed; a sentence for the operator.
+    /// The command was carried out; a sentence for the operator.
     Done(String),
-    /// It has not; why.
+    /// The command was not carried out; the reason.
     Failed(String),
     Status(Box<Report>),
     Purged(Purged),
 }
 
-/// What has been forgotten.
+/// The result of a purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Purged {
-    /// Kept pages; each form of a page counts.
+    /// Kept pages that were removed; each variant of a page counts.
     pages: usize,
 }
 

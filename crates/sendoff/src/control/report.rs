@@ -1,4 +1,4 @@
-//! What `sendoff status` shows.
+//! The report that `sendoff status` shows.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,60 +18,63 @@ use serde::{Deserialize, Serialize};
 use super::confinement::Confinement;
 use crate::groups::{GroupReport, PoolGroup};
 
-/// Sites, pools, and workers of a pool that are shown to people: those with the most requests. Programs get all.
+/// Sites, pools, and workers of a pool in the text for people: those with the most requests. JSON
+/// contains all.
 const MOST_SHOWN: usize = 32;
 
 /// The state of a server.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) version: String,
-    /// The supervisor.
+    /// Process id of the supervisor.
     pub(crate) pid: u32,
-    /// The front; `None`: it is being started again.
+    /// Process id of the front; `None` while the front is being restarted.
     pub(crate) front_pid: Option<u32>,
-    /// The rights of the front; `None`: they are not known.
+    /// The rights of the front; `None` if unknown.
     pub(crate) confinement: Option<Confinement>,
-    /// Seconds.
+    /// In seconds.
     pub(crate) uptime: u64,
     pub(crate) listeners: Vec<String>,
-    /// The configuration file; `None`: the options of `sendoff serve`.
+    /// The configuration file; `None` for a server started by `sendoff serve`.
     #[serde(default)]
     pub(crate) config: Option<PathBuf>,
-    /// Requests that belong to no site, because they could not be understood.
+    /// Requests that belong to no site, because they were malformed.
     pub(crate) refused: u64,
     pub(crate) sites: Vec<SiteReport>,
-    /// Clients' connections; `None`: the front did not answer.
+    /// Connections of clients; `None` if the front did not answer.
     pub(crate) connections: Option<usize>,
-    /// Those of them that have no request.
+    /// Connections without a request.
     pub(crate) idle_connections: Option<usize>,
-    /// How often limits were met since the front started, by their names; those that were met.
+    /// Counts of limits that were met since the front started, by the limits' names. Limits that
+    /// were never met are absent.
     pub(crate) limits: BTreeMap<String, u64>,
-    /// What encrypts connections.
+    /// The side that encrypts TLS connections: the kernel or the server; or no TLS at all.
     pub(crate) tls: Encryption,
     pub(crate) pools: Vec<PoolReport>,
     pub(crate) upstreams: Vec<UpstreamStatus>,
-    /// Requests that applications are to answer, or answer, the oldest first: at most 1000 of each event loop.
+    /// Requests for applications that wait or are being answered, the oldest first: at most 1000 of
+    /// each event loop.
     pub(crate) requests: Vec<RequestStatus>,
-    /// Seconds since 1970 at which this was so.
+    /// Time of the report, in seconds since 1970.
     pub(crate) time: u64,
-    /// Those that the server obtains.
+    /// The certificates that the server obtains by itself.
     pub(crate) certificates: Vec<CertificateReport>,
-    /// For how many seconds a reload has been running; `None`: none runs.
+    /// Seconds since the running reload began; `None` if none is running.
     pub(crate) reloading: Option<u64>,
-    /// `None`: there was none.
+    /// The last reload; `None` if there was none.
     pub(crate) last_reload: Option<Reloaded>,
 }
 
-/// How a reload ended.
+/// The outcome of a reload.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Reloaded {
-    /// Seconds ago.
+    /// Seconds since its end.
     pub(crate) ago: u64,
-    /// Why it changed nothing; `None`: it succeeded.
+    /// The reason why nothing changed; `None` after a success.
     pub(crate) error: Option<String>,
 }
 
-/// A site, and what was sent for it since the front has it.
+/// A site, and the responses sent for it since the front has the site.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SiteReport {
     pub(crate) name: String,
@@ -84,16 +87,16 @@ pub(crate) struct SiteReport {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct PoolReport {
     pub(crate) name: String,
-    /// Requests that wait for a worker.
+    /// Requests waiting for a worker.
     pub(crate) waiting: usize,
-    /// Requests that workers were given since the front has the pool.
+    /// Requests given to workers since the front has the pool.
     pub(crate) requests: u64,
     pub(crate) workers: Vec<WorkerReport>,
-    /// What is known of the pool's program; `None`: its workers run PHP.
+    /// The pool's program; `None` if the workers run PHP.
     pub(crate) program: Option<ProgramReport>,
-    /// What its workers have said of PHP; `None`: nothing yet.
+    /// PHP's state as its workers report it; `None` until the first report.
     pub(crate) php: Option<PhpReport>,
-    /// What limits all its processes together; `None`: nothing.
+    /// Limits that all processes of the pool share; `None` if there are none.
     pub(crate) group: Option<GroupReport>,
 }
 
@@ -110,16 +113,16 @@ pub(crate) struct ProgramReport {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct WorkerReport {
     pub(crate) pid: i32,
-    /// The request that it works on; `None`: none.
+    /// The worker's current request; `None` if it is idle.
     pub(crate) request: Option<String>,
-    /// More about that request; `None`: nothing is known.
+    /// Details of that request; `None` if unknown.
     pub(crate) at_work: Option<RequestStatus>,
-    /// Bytes of private memory, if they could be read.
+    /// Private memory in bytes, if it could be read.
     pub(crate) memory: Option<u64>,
 }
 
 impl PoolReport {
-    /// A pool of which nothing but its configuration and its control group is known.
+    /// A pool known only by its configuration and its control group.
     pub(crate) fn new(pool: &PoolConfig, group: Option<&PoolGroup>) -> Self {
         let program = pool.program.as_ref().map(|program| ProgramReport {
             command: program.command.clone(),
@@ -132,7 +135,7 @@ impl PoolReport {
 }
 
 impl Report {
-    /// Adds what the front says; `None`: it has not answered.
+    /// Adds the front's status; `None` if the front has not answered.
     pub(crate) fn with(mut self, front: Option<Status>) -> Self {
         let Some(front) = front else { return self };
         let Status { connections, idle_connections, tls, refused, sites, pools, .. } = front;
@@ -165,13 +168,13 @@ impl From<WorkerStatus> for WorkerReport {
     }
 }
 
-/// Busy workers first, those whose requests are oldest at the top; then idle ones.
+/// Sort key: busy workers first, by descending age of their requests; then idle ones.
 fn by_age(worker: &WorkerReport) -> (bool, Reverse<u64>) {
     let age = worker.at_work.as_ref().map_or(0, |request| request.age);
     (worker.request.is_none(), Reverse(age))
 }
 
-/// Resident memory that a process shares with no file, in bytes (proc_pid_status(5)).
+/// Resident memory of a process that no file backs, in bytes (`RssAnon`, proc_pid_status(5)).
 fn private_memory(pid: i32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
@@ -239,8 +242,9 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// The requests that are not shown with their workers: their bodies are arriving, they wait, an application has them, or their
-    /// responses are sent while the workers are free again.
+    /// Writes the requests that do not appear with a worker: their bodies are still arriving, they
+    /// wait, an application has them, or their responses are still being sent although the worker
+    /// is free again.
     fn write_requests(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at_work = self.pools.iter().flat_map(|pool| &pool.workers);
         let shown: BTreeSet<u64> =
@@ -255,7 +259,7 @@ impl Report {
         }
     }
 
-    /// Says how many are not shown.
+    /// Writes the number of items that are left out.
     fn write_others(f: &mut fmt::Formatter<'_>, others: usize, what: &str) -> fmt::Result {
         match others {
             0 => Ok(()),
@@ -298,7 +302,8 @@ impl fmt::Display for PoolReport {
     }
 }
 
-/// A request at work, for people: how far it is, its age, its client, its site and host, and what it asks for.
+/// A request being processed, as text for people: its stage, its age, its client, its site and
+/// host, and its URI.
 struct AtWork<'r>(&'r RequestStatus);
 
 impl fmt::Display for AtWork<'_> {
@@ -323,7 +328,7 @@ impl fmt::Display for AtWork<'_> {
     }
 }
 
-/// Limits of all processes of a pool together, for people.
+/// Writes the limits that all processes of a pool share, as text for people.
 fn write_group(f: &mut fmt::Formatter<'_>, group: Option<&GroupReport>) -> fmt::Result {
     let Some(GroupReport { memory_limit, cpu_limit, processes_limit, used }) = group else {
         return Ok(());
@@ -355,7 +360,7 @@ fn write_group(f: &mut fmt::Formatter<'_>, group: Option<&GroupReport>) -> fmt::
     writeln!(f)
 }
 
-/// What PHP has at work, for people.
+/// PHP's state, as text for people.
 struct Php<'r>(&'r PhpReport);
 
 impl fmt::Display for Php<'_> {
@@ -392,7 +397,7 @@ fn write_opcache(f: &mut fmt::Formatter<'_>, opcache: &OpcacheReport) -> fmt::Re
     }
 }
 
-/// Requests that the hosts of an upstream were given.
+/// Requests that the hosts of an upstream received.
 fn requests_of(upstream: &UpstreamStatus) -> u64 {
     upstream.hosts.iter().map(|host| host.requests).sum()
 }
@@ -443,7 +448,8 @@ impl PoolReport {
     }
 }
 
-/// Up to `most` of a list, those with the largest keys but in the order of the list; and how many there are beside them.
+/// The items with the `most` largest keys, in the order of the list, and the number of the other
+/// items.
 fn busiest<T, K: Ord>(list: &[T], most: usize, key: impl Fn(&T) -> K) -> (Vec<&T>, usize) {
     let mut numbered: Vec<_> = list.iter().enumerate().collect();
     if list.len() > most {
@@ -467,7 +473,7 @@ impl fmt::Display for Requests {
     }
 }
 
-/// What was sent, for people.
+/// Volume of the responses sent, as text for people.
 struct Sent(SiteStatus);
 
 impl fmt::Display for Sent {
@@ -478,7 +484,7 @@ impl fmt::Display for Sent {
     }
 }
 
-/// A certificate at a time, for people.
+/// A certificate and the current time, as text for people.
 struct Certificate<'r>(&'r CertificateReport, u64);
 
 impl fmt::Display for Certificate<'_> {
@@ -511,7 +517,7 @@ fn mega(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 
-/// A time in seconds, for people.
+/// A duration in seconds, as text for people.
 struct Ago(u64);
 
 impl fmt::Display for Ago {

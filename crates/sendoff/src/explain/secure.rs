@@ -1,5 +1,6 @@
-//! The connection to a server that is asked over TLS. Its certificate is checked as any client would check it, so that `explain` tells what is
-//! wrong with it; on a loopback address a bad certificate is a note, since no name can be certified there.
+//! A TLS connection to the server. `explain` verifies the certificate as any client would, and
+//! reports a bad one. On a loopback address a bad certificate is only a note, because no authority
+//! certifies names there.
 
 use std::fmt;
 use std::io;
@@ -22,10 +23,11 @@ pub(super) struct Secure {
 }
 
 impl Secure {
-    /// Begins a connection to the server at `address` for the site `host`. The handshake happens with the first write.
+    /// Starts a connection to the server at `address` for the site `host`. The handshake takes
+    /// place at the first write.
     ///
     /// # Errors
-    /// The host is neither a name nor an address, or no connection is possible.
+    /// The host is neither a name nor an address, or the connection fails.
     pub(super) fn open(host: &str, address: SocketAddr) -> io::Result<Self> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let checks = Arc::new(Checks::new(&provider, address.ip().is_loopback()));
@@ -42,7 +44,7 @@ impl Secure {
         Ok(Self { stream, checks })
     }
 
-    /// What a client elsewhere would say against the certificate.
+    /// The objection that a client on another machine would raise against the certificate.
     pub(super) fn note(&self) -> Option<String> {
         self.checks.note.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -50,7 +52,7 @@ impl Secure {
 
 struct Checks {
     provider: Arc<CryptoProvider>,
-    /// Or why there is none: the system has no root certificates.
+    /// The verifier, or an error if the system has no root certificates.
     by_roots: Result<Arc<WebPkiServerVerifier>, String>,
     is_loopback: bool,
     note: Mutex<Option<String>>,

@@ -1,4 +1,5 @@
-//! The master of a pool with a program: starts its processes, replaces those that end, ends with the front or on SIGTERM.
+//! The master of a pool with a program: starts its processes, replaces processes that end, and ends
+//! with the front or on SIGTERM.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -24,25 +25,25 @@ use super::process::{Standard, become_program, environment};
 use super::slot::{Ended, Slot};
 use super::socket::PoolListener;
 
-/// Requests wait for a process that will be started within this time; otherwise they are refused.
+/// Requests wait for a process whose start is due within this time; otherwise they are refused.
 const WORTH_WAITING: Duration = Duration::from_millis(500);
 
-/// How long before or after the end of a process the front may say that a request has ended one.
+/// Maximum time between the end of a process and the front's message that a request has ended one.
 const SAME_MOMENT: Duration = Duration::from_secs(1);
 
-/// The pause after which a front is told again that has not taken its messages.
+/// Pause before another attempt to inform a front that has not read its messages.
 const TELL_AGAIN: Duration = Duration::from_millis(100);
 
-/// The process in which [`Master::run`] has returned: it forks, so it returns in several.
+/// The process in which [`Master::run`] has returned: it forks, so it returns in several processes.
 #[derive(Debug)]
 pub(super) enum Role<'a> {
-    /// The master, when all is over.
+    /// The master, after all processes have ended.
     Master,
-    /// A new process, which is to become the program.
+    /// A new process, which must become the program.
     Process(Start<'a>),
 }
 
-/// What a process starts with.
+/// The arguments of a new process.
 #[derive(Debug)]
 pub(super) struct Start<'a> {
     pool: &'a PoolConfig,
@@ -53,16 +54,16 @@ pub(super) struct Start<'a> {
 }
 
 impl Start<'_> {
-    /// Becomes the program.
+    /// Executes the program in this process.
     ///
     /// # Errors
-    /// The system refuses; the process must end.
+    /// The system refuses it; the process must end.
     pub(super) fn run(self) -> io::Result<Infallible> {
         become_program(self.pool, self.program, self.environment, &self.standard, self.master)
     }
 }
 
-/// Why waiting ended.
+/// The reason why waiting ended.
 enum Wake {
     FrontGone,
     Terminate,
@@ -75,32 +76,32 @@ pub(super) struct Master<'a> {
     pool: &'a PoolConfig,
     program: &'a Program,
     listener: PoolListener,
-    /// Leads to the front.
+    /// The pool socket, whose other end the front has.
     socket: OwnedFd,
     signals: SignalFd,
     supervisor: Supervisor,
     slots: Vec<Slot>,
     outputs: Vec<Output>,
     log: Log<'a>,
-    /// Tells which processes were ended for want of memory.
+    /// Detects that the kernel has killed a process for lack of memory.
     memory: MemoryWatch,
-    /// A process has answered a request since the master started, so the program can do its work.
+    /// True after a process has answered a request since the master started, so the program works.
     has_served: bool,
-    /// When the front said that a request has ended a process. Each excuses one end.
+    /// Times of the front's messages that a request has ended a process. Each excuses one end.
     ended_by_request: VecDeque<Instant>,
-    /// How the last process ended that did.
+    /// Description of the latest end of a process.
     last_end: Option<String>,
-    /// What the front was told last; `None`: it must be told.
+    /// The state last sent to the front; `None` if it must be sent.
     told: Option<ProgramState>,
-    /// The front has not taken its messages: when it is told again.
+    /// Time of the next attempt to inform the front; set after it has not read its messages.
     tell_at: Option<Instant>,
 }
 
 impl<'a> Master<'a> {
-    /// A master that starts processes when it [runs](Self::run).
+    /// A master; [`run`](Self::run) starts its processes.
     ///
     /// # Errors
-    /// No descriptor can be had.
+    /// The system has no descriptor left.
     pub(super) fn new(
         config: &'a Config,
         pool: &'a PoolConfig,
@@ -129,14 +130,15 @@ impl<'a> Master<'a> {
         })
     }
 
-    /// Keeps processes until SIGTERM that is not the end of the supervisor, or until the front has closed the pool socket.
+    /// Keeps processes until the front has closed the pool socket, or until a SIGTERM that is not
+    /// due to the supervisor's death.
     ///
     /// # Errors
     /// The system refuses to wait.
     pub(super) fn run(mut self) -> io::Result<Role<'a>> {
         loop {
             if let Some(start) = self.fill() {
-                // A program expects no signal to be blocked.
+                // A program expects all signals to be unblocked.
                 self.signals.unblock();
                 return Ok(Role::Process(start));
             }
@@ -148,7 +150,8 @@ impl<'a> Master<'a> {
             self.reap();
             let told = match wake {
                 Wake::Other => continue,
-                // The front finishes its requests, for which it needs processes, and then closes the pool socket.
+                // The front finishes its requests, which need processes, and then closes the pool
+                // socket.
                 Wake::Terminate if self.supervisor.has_just_died() => continue,
                 Wake::FrontGone => 0,
                 Wake::Terminate => 1,
@@ -157,7 +160,8 @@ impl<'a> Master<'a> {
         }
     }
 
-    /// Starts a process in each empty slot whose time has come. Returns its start in the new process.
+    /// Starts a process in each empty slot whose start is due. In a new process, returns what it
+    /// has to execute.
     fn fill(&mut self) -> Option<Start<'a>> {
         for number in 0..self.slots.len() {
             if self.slots[number].start_at().is_none_or(|at| at > Instant::now()) {
@@ -194,7 +198,8 @@ impl<'a> Master<'a> {
                 master,
             })),
             Forked::Parent(pid) => {
-                // It does so too: the first of the two counts, and both may fail when the program has begun.
+                // The child makes the same call: the first of the two calls counts. Both may fail
+                // once the child has executed the program.
                 let _ = setpgid(Some(pid), Some(pid));
                 self.slots[number].run(pid);
                 self.outputs.push(Output::new(pid, Stream::Output, out));
@@ -206,7 +211,7 @@ impl<'a> Master<'a> {
         }
     }
 
-    /// How the processes are.
+    /// The present state of the processes.
     fn state(&self) -> ProgramState {
         let pids = self.slots.iter().filter_map(Slot::pid);
         let processes: Vec<_> = pids.map(|pid| pid.as_raw_nonzero().get().unsigned_abs()).collect();
@@ -215,7 +220,7 @@ impl<'a> Master<'a> {
         ProgramState { processes, down: self.last_end.clone().filter(|_| is_down) }
     }
 
-    /// Tells the front how the processes are, if it does not know.
+    /// Sends the state of the processes to the front if it has changed.
     fn tell(&mut self) {
         let state = self.state();
         if self.told.as_ref() == Some(&state) {
@@ -230,12 +235,13 @@ impl<'a> Master<'a> {
         let sent = sendmsg(&self.socket, &[IoSlice::new(&state.encode())], &mut control, flags);
         match sent {
             Ok(_) => (self.told, self.tell_at) = (Some(state), None),
-            // If the front has ended, the next front sends `FrontStarted` and is told then.
+            // A front that has ended needs nothing: the next front sends `FrontStarted` and is
+            // informed then.
             Err(_) => self.tell_at = Some(Instant::now() + TELL_AGAIN),
         }
     }
 
-    /// Waits for a signal, a message, or a line, for the front to go, or for the time given.
+    /// Waits for a signal, a message, a line of output, the end of the front, or the deadline.
     fn wait_until(&mut self, deadline: Option<Instant>) -> io::Result<Wake> {
         let mut fds = vec![
             PollFd::new(&self.signals, PollFlags::IN),
@@ -260,7 +266,8 @@ impl<'a> Master<'a> {
         Ok(wake)
     }
 
-    /// A new front must be told how the processes are; any front says which of them work.
+    /// Reads the front's messages. A new front must get the state of the processes; any front
+    /// reports which of them answer requests.
     fn take_messages(&mut self) {
         let mut message = [0; MAX_MESSAGE];
         while let Ok((received @ 1.., _)) =
@@ -275,10 +282,10 @@ impl<'a> Master<'a> {
         }
     }
 
-    /// A process, or one of its process group, has answered a request.
+    /// Records that a process, or a member of its process group, has answered a request.
     fn note_answer(&mut self, pid: u32) {
         self.has_served = true;
-        // It may have ended since.
+        // The process may have ended since.
         let group = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let group = group.and_then(|pid| getpgid(Some(pid)).ok());
         if let Some(slot) =
@@ -288,7 +295,8 @@ impl<'a> Master<'a> {
         }
     }
 
-    /// A request has ended a process that could take it. If the master knows of its end already, the next one starts at once.
+    /// Records that a request has ended a working process. If the master already knows about that
+    /// end, the next process starts at once.
     fn note_death_at_work(&mut self) {
         if !self.has_served {
             return;
@@ -311,7 +319,7 @@ impl<'a> Master<'a> {
         });
     }
 
-    /// Takes note of the processes that have ended.
+    /// Collects the processes that have ended.
     fn reap(&mut self) {
         for number in 0..self.slots.len() {
             let Some((pid, ended, mut pause)) = self.slots[number].reap() else { continue };
@@ -325,7 +333,7 @@ impl<'a> Master<'a> {
         }
     }
 
-    /// Logs what is left of what a process has printed.
+    /// Logs the remaining output of a process.
     fn end_outputs(&mut self, pid: Pid) {
         for output in self.outputs.extract_if(.., |output| output.is_of(pid)) {
             output.end(&mut self.log);
@@ -340,7 +348,7 @@ impl<'a> Master<'a> {
             && let Some(cause) = self.memory.why_killed()
         {
             why = format!(": {cause}");
-            // It is a count; a front that is gone or far behind misses it.
+            // The message only counts; a front that has ended or is far behind misses it.
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let _ = rustix::net::send(&self.socket, &OUT_OF_MEMORY, flags);
         }
@@ -356,8 +364,8 @@ impl<'a> Master<'a> {
         self.last_end = Some(format!("{ended}{why}"));
     }
 
-    /// Asks the processes to end and waits for that; kills them when they take too long, or at a SIGTERM beyond the first. `told`: how
-    /// many there were.
+    /// Asks the processes to end and waits for them; kills them after the time limit, or at a
+    /// further SIGTERM. `told`: number of SIGTERMs so far.
     fn drain(mut self, mut told: u32) -> io::Result<()> {
         let mut deadline = Some(Instant::now() + self.config.shutdown_timeout);
         self.slots.iter().for_each(Slot::terminate);
@@ -369,7 +377,8 @@ impl<'a> Master<'a> {
             drop(fds);
             self.read_outputs(&readable);
             while let Some(signal) = self.signals.take() {
-                // The supervisor's death closes the pool and sends a signal: that is once.
+                // The supervisor's death closes the pool and sends a signal, which together count
+                // once.
                 told += u32::from(signal == Signal::TERM);
             }
             for number in 0..self.slots.len() {

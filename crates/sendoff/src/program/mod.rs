@@ -19,13 +19,14 @@ use master::{Master, Role};
 
 pub(crate) use socket::PoolListener;
 
-/// The status of a process that could not become the program, as a shell's.
+/// Exit status of a process that could not execute the program, as in a shell.
 const NOT_RUN: i32 = 127;
 
-/// Keeps the processes until the supervisor or the front says that they are needed no more.
+/// Keeps the processes until the supervisor or the front no longer needs them.
 ///
 /// # Errors
-/// What the supervisor left is not usable, or the system refuses something.
+/// The descriptors or the configuration left by the supervisor are unusable, or the system refuses
+/// a call.
 pub(crate) fn run(inherited: &OfProgram) -> Result<(), Failure> {
     die_with(rustix::process::getppid())?;
     rights::hide()?;

@@ -1,33 +1,33 @@
-//! What processes of a program print: each line goes to the log, with the pool's name.
+//! Output of a program's processes: each line goes to the log, with the pool's name.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
-/// A longer line is logged in pieces, in bytes.
+/// Maximum length of a logged line in bytes; a longer line is logged in pieces.
 const MAX_LINE: usize = 8 * 1024;
-/// Lines of a pool that are logged per second.
+/// Maximum number of lines that a pool logs per second.
 const LINES_PER_SECOND: u32 = 5000;
-/// Bytes of lines of a pool that are logged per second.
+/// Maximum number of bytes in the lines that a pool logs per second.
 const BYTES_PER_SECOND: usize = 1024 * 1024;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Where a process prints.
+/// Output streams of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stream {
     Output,
     Error,
 }
 
-/// What one process prints to one of the two.
+/// One output stream of one process.
 #[derive(Debug)]
 pub(super) struct Output {
     pid: Pid,
     stream: Stream,
-    /// The reading end of a pipe that does not block.
+    /// The read end of a non-blocking pipe.
     pipe: OwnedFd,
-    /// The beginning of a line.
+    /// The beginning of an incomplete line.
     line: Vec<u8>,
 }
 
@@ -40,7 +40,7 @@ impl Output {
         self.pid == pid
     }
 
-    /// Reads once, and logs the lines that are complete, at the end also the last one.
+    /// Reads once, and logs the complete lines; at the end of the stream also an incomplete one.
     pub(super) fn read(&mut self, log: &mut Log<'_>) -> Reading {
         let mut bytes = [0; MAX_LINE];
         let read = match rustix::io::read(&self.pipe, &mut bytes[..]) {
@@ -64,9 +64,10 @@ impl Output {
         Reading::More
     }
 
-    /// Reads what is left and logs it: the process has ended.
+    /// Logs the remaining output after the process has ended.
     pub(super) fn end(mut self, log: &mut Log<'_>) {
-        // A process may hold the other end that is not ours to wait for; a pipe has at most 1 MiB by default.
+        // A process that left the process group may keep the write end open, so reading is limited
+        // to the default maximum size of a pipe, 1 MiB.
         let mut reads = 1024 * 1024 / MAX_LINE;
         while reads > 0 && self.read(log) == Reading::More {
             reads -= 1;
@@ -86,7 +87,7 @@ impl AsFd for Output {
     }
 }
 
-/// What an attempt to read has brought.
+/// Result of an attempt to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
     More,
@@ -94,11 +95,11 @@ pub(super) enum Reading {
     Ended,
 }
 
-/// The log of a pool, which is bounded.
+/// The log of a pool, with limits per second.
 #[derive(Debug)]
 pub(super) struct Log<'a> {
     pool: &'a str,
-    /// When the second began for which the counts are.
+    /// Start of the second that the counts are for.
     since: Instant,
     lines: u32,
     bytes: usize,
@@ -110,7 +111,8 @@ impl<'a> Log<'a> {
         Self { pool, since: Instant::now(), lines: 0, bytes: 0, suppressed: 0 }
     }
 
-    /// Says how many lines were not logged, if the second is over in which there were too many. Returns when it will be.
+    /// Logs the number of suppressed lines once their second is over; otherwise returns the end of
+    /// that second.
     pub(super) fn flush(&mut self, now: Instant) -> Option<Instant> {
         if now - self.since >= SECOND {
             (self.since, self.lines, self.bytes) = (now, 0, 0);
@@ -145,7 +147,7 @@ impl<'a> Log<'a> {
     }
 }
 
-/// Bytes as text of one line; a terminal does nothing but show it.
+/// Bytes as one line of text without control characters, which would act on a terminal.
 fn printable(line: &[u8]) -> String {
     let mut text = String::with_capacity(line.len());
     for char in String::from_utf8_lossy(line).chars() {
@@ -174,7 +176,7 @@ mod tests {
         for _ in 0..LINES_PER_SECOND + 3 {
             log.line(pid, Stream::Output, b"x");
         }
-        // On a machine that stands still for a second none is too many.
+        // If the machine stalls for a second, no line is suppressed.
         if log.since.elapsed() < SECOND {
             assert_eq!((log.lines, log.suppressed), (LINES_PER_SECOND, 3));
             assert_eq!(log.flush(log.since), Some(log.since + SECOND));

@@ -1,4 +1,5 @@
-//! What a new process becomes before it is the program: its user, its root directory, its limits, its descriptors.
+//! Setup of a new process before it executes the program: user, root directory, limits,
+//! descriptors.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -17,10 +18,10 @@ use sendoff_sys::process::{find_user, leave_only_standard, pass_on_capabilities}
 
 use crate::failure::Failure;
 
-/// What is inherited by no process and known to all: the texts of programs are UTF-8.
+/// `LANG` for all processes, since they inherit no environment: programs print UTF-8.
 const LANG: &str = "C.UTF-8";
 
-/// Where a process finds the connections, and where it prints.
+/// Standard input, with the listening socket, and the output streams of a process.
 #[derive(Debug)]
 pub(super) struct Standard {
     pub(super) listener: OwnedFd,
@@ -28,7 +29,7 @@ pub(super) struct Standard {
     pub(super) error: OwnedFd,
 }
 
-/// Refuses what no process could start with.
+/// Refuses a configuration with which no process could start.
 pub(super) fn check(pool: &PoolConfig) -> Result<(), Failure> {
     let (name, is_root) = (&pool.name, geteuid().is_root());
     if is_root && pool.account.is_none() {
@@ -44,7 +45,8 @@ pub(super) fn check(pool: &PoolConfig) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The environment of processes: who they run as, and what the pool lists. They see no other variables.
+/// The environment of processes: variables of the account and of the pool's configuration.
+/// Processes inherit no other variables.
 pub(super) fn environment(pool: &PoolConfig) -> Vec<(OsString, OsString)> {
     let uid = pool.account.map_or_else(|| geteuid().as_raw(), |account| account.uid);
     let mut all: Vec<(OsString, OsString)> =
@@ -62,10 +64,11 @@ pub(super) fn environment(pool: &PoolConfig) -> Vec<(OsString, OsString)> {
     all
 }
 
-/// Makes a new process one of the program, and ties its life to its master's. In this order: a change of user unties it.
+/// Makes a new process execute the program, and ties its life to its master's. The order matters: a
+/// change of user resets the tie.
 ///
 /// # Errors
-/// The system refuses; the process must end.
+/// The system refuses it; the process must end.
 pub(super) fn become_program(
     pool: &PoolConfig,
     program: &Program,
@@ -76,14 +79,14 @@ pub(super) fn become_program(
     rustix::stdio::dup2_stdin(&standard.listener)?;
     rustix::stdio::dup2_stdout(&standard.output)?;
     rustix::stdio::dup2_stderr(&standard.error)?;
-    // Its own processes go with it.
+    // A process group of its own, so that the children of the program end with it.
     setpgid(None, None)?;
     sendoff_sandbox::prefer_when_out_of_memory();
     pool.confines().take_on()?;
     if pool.no_new_privileges {
         sendoff_sandbox::only_signal_children()?;
     }
-    // As PHP's workers: to hand over a file that belongs to another user takes a lease.
+    // Same as PHP's workers: handing over a file that belongs to another user needs a lease.
     if pool.account.is_some_and(|account| account.uid != 0) {
         pass_on_capabilities(CapabilitySet::LEASE)?;
     }
@@ -104,7 +107,7 @@ pub(super) fn become_program(
         Command::new(&program.file).arg0(name).args(arguments).env_clear().envs(environment).exec();
     let file = program.file.display();
     Err(match error.kind() {
-        // The file was there when the configuration was read.
+        // The file existed when the configuration was read.
         io::ErrorKind::NotFound => {
             io::Error::other(format!("{file} or the interpreter in its first line is missing"))
         }

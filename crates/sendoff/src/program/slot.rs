@@ -1,4 +1,4 @@
-//! The place of one process: it is empty, or a process runs in it.
+//! A slot for one process: it is empty, or a process runs in it.
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
@@ -10,18 +10,19 @@ use rustix::process::{
     waitid, waitpid,
 };
 
-/// A process that ends sooner, other than with status 0, and without an answer, could not do its work: the next one starts after a pause.
+/// A process that ends within this time with a status other than 0 and without having answered a
+/// request has failed: the next one starts after a pause.
 const SHORT_LIFE: Duration = Duration::from_secs(5);
-/// The same for a process that ends with status 0.
+/// The same limit for a process that ends with status 0.
 const SHORT_TURN: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// A place for one process.
+/// A slot for one process.
 #[derive(Debug)]
 pub(super) struct Slot {
     state: State,
-    /// How long the next start waits if the process lives shortly.
+    /// Pause before the next start if the process dies early.
     pause: Duration,
 }
 
@@ -31,7 +32,7 @@ enum State {
     Running { pid: Pid, since: Instant, has_served: bool },
 }
 
-/// How a process has ended.
+/// The way a process has ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ended(WaitStatus);
 
@@ -52,12 +53,12 @@ impl fmt::Display for Ended {
 }
 
 impl Slot {
-    /// A place for a process that may start now.
+    /// A slot whose process may start now.
     pub(super) fn new() -> Self {
         Self { state: State::Empty { start_at: Instant::now() }, pause: FIRST_PAUSE }
     }
 
-    /// When the next process may start here; `None` while one runs.
+    /// Time of the next start; `None` while a process runs.
     pub(super) fn start_at(&self) -> Option<Instant> {
         match self.state {
             State::Empty { start_at } => Some(start_at),
@@ -76,12 +77,13 @@ impl Slot {
         self.state = State::Running { pid, since: Instant::now(), has_served: false };
     }
 
-    /// Looks whether the process has ended, and ends those that it has started in its process group: they would go on taking
-    /// connections. Returns the process, how it ended, and the pause until the next start.
+    /// Collects the process if it has ended, and kills the rest of its process group, which would
+    /// otherwise go on accepting connections. Returns the process, its end, and the pause until the
+    /// next start.
     pub(super) fn reap(&mut self) -> Option<(Pid, Ended, Duration)> {
         let State::Running { pid, since, has_served } = self.state else { return None };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        // Until it is reaped, no other process group can have its number.
+        // Its number stays reserved until it is reaped, so no other process group can have it.
         waitid(WaitId::Pid(pid), options).ok()??;
         let _none_left = kill_process_group(pid, Signal::KILL);
         let (_, status) = waitpid(Some(pid), WaitOptions::NOHANG).ok()??;
@@ -98,14 +100,15 @@ impl Slot {
         Some((pid, ended, pause))
     }
 
-    /// The process has answered a request.
+    /// Records that the process has answered a request.
     pub(super) fn note_answer(&mut self) {
         if let State::Running { has_served, .. } = &mut self.state {
             *has_served = true;
         }
     }
 
-    /// The next process need not wait: the last one could do its work, which a request has ended. Returns false if there is no pause.
+    /// Cancels the pause before the next start, because a request has ended a working process.
+    /// Returns false if there was no pause.
     pub(super) fn excuse(&mut self) -> bool {
         let now = Instant::now();
         let is_waiting = self.start_at().is_some_and(|at| at > now);
@@ -116,21 +119,21 @@ impl Slot {
         is_waiting
     }
 
-    /// The next process starts after a pause, which doubles each time.
+    /// Delays the next start by a pause, which doubles each time.
     pub(super) fn back_off(&mut self) {
         self.state = State::Empty { start_at: Instant::now() + self.pause };
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
-    /// Asks the process to end. Those that it has started are its to end.
+    /// Asks the process to end. It is responsible for its own children.
     pub(super) fn terminate(&self) {
         if let Some(pid) = self.pid() {
-            // It may just have ended.
+            // The process may just have ended.
             let _ = kill_process(pid, Signal::TERM);
         }
     }
 
-    /// Ends the process and those that it has started.
+    /// Kills the process and its process group.
     pub(super) fn kill(&self) {
         if let Some(pid) = self.pid() {
             let _ = kill_process_group(pid, Signal::KILL);

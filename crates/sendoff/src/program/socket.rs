@@ -1,5 +1,6 @@
-//! The listening socket of a pool with a program. It has no name that another process could connect to: its file is removed as soon as
-//! there is a descriptor of the inode, by which the front connects.
+//! The listening socket of a pool with a program. No other process can connect to it by name: the
+//! server removes its file as soon as it has a descriptor of the inode, through which the front
+//! connects.
 
 use std::fs;
 use std::io;
@@ -11,26 +12,28 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::runtime_folder;
 
-/// Connections that may wait for a process. The front makes few that wait: it tries them one at a time.
+/// Maximum number of connections in the backlog. Few are ever there: the front tries one connection
+/// at a time.
 const BACKLOG: i32 = 511;
 
-/// Any process that reaches the inode may connect: none does but those that get a descriptor of it.
+/// The mode lets any process connect that reaches the inode; only processes with a descriptor of it
+/// can.
 const ALL_MAY_CONNECT: u32 = 0o666;
 
 /// The socket of a pool's program.
 #[derive(Debug)]
 pub(crate) struct PoolListener {
-    /// Where processes accept connections.
+    /// The socket on which processes accept connections.
     pub(crate) socket: OwnedFd,
-    /// Its inode (`O_PATH`), where the front connects to.
+    /// The inode of the socket (`O_PATH`), to which the front connects.
     pub(crate) inode: OwnedFd,
 }
 
 impl PoolListener {
-    /// Listens.
+    /// Opens the socket.
     ///
     /// # Errors
-    /// The runtime folder cannot be used, or there is no descriptor.
+    /// The runtime folder is unusable, or the system has no descriptor left.
     pub(crate) fn open() -> io::Result<Self> {
         let folder = runtime_folder::candidates().into_iter().next();
         let folder = folder.ok_or_else(|| io::Error::other("there is no folder for sockets"))?;
@@ -44,9 +47,9 @@ impl PoolListener {
     fn open_in(folder: &std::path::Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::open(folder, flags, Mode::empty())?;
-        // The name of the folder may be longer than that of a socket can be.
+        // Short path: the folder's real name may be longer than a socket address permits.
         let path = format!("/proc/self/fd/{}/{}.pool", folder.as_raw_fd(), std::process::id());
-        // A process of this number may have died before it removed its own.
+        // A killed process with the same id may have left its file.
         let _missing = fs::remove_file(&path);
         let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;

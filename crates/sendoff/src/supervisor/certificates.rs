@@ -1,5 +1,6 @@
-//! The process that obtains certificates: kept while a site asks for one, and heard. What it says about certificates goes to the
-//! front of now and into what the next one inherits.
+//! Supervision of the process that obtains certificates. It runs while a site asks for a
+//! certificate. Its certificates go to the running front and to the credentials that the next front
+//! inherits.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,52 +19,53 @@ use crate::failure::Failure;
 use crate::kept::Kept;
 use crate::orders::{Socket, ToFront, sockets};
 
-/// The most that reports may be long, in bytes.
+/// Maximum length of the reports in bytes.
 const MAX_REPORTS: u64 = 16 << 20;
 
-/// What looks after certificates.
+/// The process that obtains certificates, and its reports.
 #[derive(Default)]
 pub(super) struct Certificates {
     /// `None`: no site asks for a certificate.
     process: Option<Process>,
-    /// How they are.
+    /// The state of the certificates.
     pub(super) reports: Vec<CertificateReport>,
 }
 
 struct Process {
     kept: Kept,
     socket: Socket,
-    /// What it was started with.
+    /// The configuration that the process was started with.
     config: Config,
 }
 
-/// Something that the process has said, with its descriptors.
+/// A message of the process, with its descriptors.
 pub(super) type Said = io::Result<(FromAcme, VecDeque<OwnedFd>)>;
 
 impl Certificates {
     /// Starts the process if a site asks for a certificate.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system refuses to start it.
     pub(super) fn start(config: &Config) -> Result<Self, Failure> {
         let process = config.acme.as_ref().map(|_| Process::start(config)).transpose()?;
         Ok(Self { process, reports: Vec::new() })
     }
 
-    /// Works by another configuration from now on.
+    /// Changes to another configuration.
     pub(super) fn follow(&mut self, config: &Config) {
         let before = self.process.as_ref().map(|process| &process.config);
         if before.map_or(config.acme.is_none(), |before| is_same_work(before, config)) {
             return;
         }
-        // A running process is killed. It writes its files atomically, so none is left incomplete.
+        // This kills a running process. It writes its files atomically, so none is left incomplete.
         *self = Self::start(config).unwrap_or_else(|failure| {
             tracing::error!("no certificate is obtained: {failure}");
             Self::default()
         });
     }
 
-    /// Keeps the process running until it says something; for ever if there is none. A call that is dropped forgets nothing.
+    /// Keeps the process running until it sends a message; waits forever if there is no process.
+    /// Cancel safe: no message is lost.
     pub(super) async fn said(&mut self) -> Said {
         let Some(Process { kept, socket, .. }) = &mut self.process else { return pending().await };
         tokio::select! {
@@ -72,7 +74,7 @@ impl Certificates {
         }
     }
 
-    /// Does what the process asks for.
+    /// Carries out the process's request.
     pub(super) fn hear(&mut self, said: Said, front: &mut Kept) {
         let done = said.and_then(|(message, mut descriptors)| match message {
             FromAcme::Report => {
@@ -97,7 +99,7 @@ impl Certificates {
     }
 }
 
-/// Reads reports from the beginning of a file.
+/// Reads the reports in a file.
 fn read(file: File) -> io::Result<Vec<CertificateReport>> {
     let len = file.metadata()?.len().min(MAX_REPORTS);
     let mut text = vec![0; usize::try_from(len).unwrap_or(0)];
@@ -116,13 +118,14 @@ impl Process {
     }
 }
 
-/// Passes something on. If the front does not run, the end of the pipe says so.
+/// Passes a message on. If the front does not run, the process learns that from its end of the
+/// pipe.
 fn tell_if_any(front: &Kept, message: &ToFront, descriptors: &[&OwnedFd]) -> io::Result<()> {
     let descriptors: Vec<_> = descriptors.iter().map(|descriptor| descriptor.as_fd()).collect();
     front.orders().map_or(Ok(()), |orders| orders.send(message, &descriptors))
 }
 
-/// A front that is started from now on has these certificates.
+/// Sets the certificates for fronts that start from now on.
 fn replace(front: &mut Kept, obtained: &OwnedFd) -> io::Result<()> {
     let mut vault = Vault::read(front.recipe.keys()?)?;
     vault.replace(Vault::read(obtained.try_clone()?)?);

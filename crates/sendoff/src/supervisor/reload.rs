@@ -1,6 +1,8 @@
-//! Reloading: the configuration is resolved again; if it can be used, the front takes it over and changed pools get other masters.
+//! Reloading: resolve the configuration again; if it is usable, the front takes it over, and
+//! changed pools get new masters.
 //!
-//! Until the front has answered, everything that is new is dropped if something fails, and nothing has changed.
+//! Everything new is dropped if a step fails before the front has answered, and then nothing has
+//! changed.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -27,25 +29,25 @@ use crate::orders::{Kept, Reply, ToFront};
 use crate::page_folder;
 use crate::systemd;
 
-/// How long the front may take, which waits for the workers of new pools.
+/// Time limit for the front, which waits for the workers of new pools.
 const FRONT_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// A master that is started for a changed or new pool.
+/// A master for a changed or new pool.
 struct NewMaster {
-    /// What it keeps, for messages.
+    /// The kind of its processes, for messages.
     runs: &'static str,
     master: kept::Kept,
     /// The front's end of its pool socket.
     front: OwnedFd,
-    /// What PHP has said at its start, and of which pool that is.
+    /// The messages that PHP printed at its start, and the name of the pool.
     said: Option<(File, String)>,
 }
 
-/// Bytes of what PHP says at its start that the answer to a reload has; the log has all.
+/// Maximum number of bytes of PHP's messages in the answer to a reload; the log has all.
 const MOST_SAID: usize = 2048;
 
 impl NewMaster {
-    /// An indented line for each message of PHP.
+    /// PHP's messages, each on an indented line.
     fn said(&self) -> String {
         let Some((file, pool)) = &self.said else { return String::new() };
         let mut text = [0; MOST_SAID];
@@ -55,60 +57,62 @@ impl NewMaster {
     }
 }
 
-/// A reload that the front has been told of.
+/// A running reload: the front has the order.
 struct Running {
     since: Instant,
-    /// The process that was told.
+    /// The front that has the order.
     front: Option<u32>,
     config: Config,
-    /// For each pool the number of the same pool in the current configuration; `None`: it is new.
+    /// For each pool of the new configuration, the number of the same pool in the current
+    /// configuration; `None` if the pool is new.
     sources: Vec<Option<usize>>,
-    /// The masters of the new pools, in their order.
+    /// The masters of the new pools, in the order of the configuration.
     new: Vec<NewMaster>,
-    /// For each listener as `sources`.
+    /// The same as `sources`, for listeners.
     listeners: Vec<Option<usize>>,
-    /// The new ones, in their order.
+    /// The new listeners, in the order of the configuration.
     new_listeners: Listeners,
     /// The configuration and the credentials for the next front.
     sealed: [OwnedFd; 2],
     php_ini: Contents,
-    /// What the front says.
+    /// The front's answer.
     answer: FrontAnswer,
-    /// Who waits for the end.
+    /// Clients waiting for the end of the reload.
     clients: Vec<Client>,
-    /// Whether logs were opened again since it began: the front may have got files before that.
+    /// True if the logs were reopened since the reload began: the front may have files that were
+    /// opened before.
     reopen: bool,
 }
 
-/// What the front will say.
+/// The answer that the front will give.
 type FrontAnswer = Pin<Box<dyn Future<Output = io::Result<Result<(), String>>>>>;
 
-/// Where the client of a command waits for its answer.
+/// The channel to the client that waits for the result of its command.
 type Client = oneshot::Sender<Answer>;
 
-/// Which pools get new workers.
+/// The pools that get new workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum NewWorkers {
     OfChangedPools,
     OfAllPools,
 }
 
-/// The reload that runs, and the next one. However many are asked for while one runs, one follows: it reads the configuration after
-/// all of them were asked for.
+/// The running reload, and the next one. All requests during a reload lead to one further reload,
+/// which reads the configuration after the last of them.
 #[derive(Default)]
 pub(super) struct Reloads {
     running: Option<Running>,
-    /// Who asked for the next one; `None`: it is not asked for.
+    /// The clients of the next reload; `None` if none was requested.
     next: Option<(NewWorkers, Vec<Client>)>,
 }
 
 impl Reloads {
-    /// Since when a reload runs.
+    /// The start of the running reload.
     pub(super) fn since(&self) -> Option<Instant> {
         self.running.as_ref().map(|running| running.since)
     }
 
-    /// Starts a reload, or has one follow that which runs.
+    /// Starts a reload, or schedules one after the running reload.
     pub(super) fn ask(
         &mut self,
         new: NewWorkers,
@@ -132,14 +136,14 @@ impl Reloads {
         }
     }
 
-    /// Logs are opened again now.
+    /// Notes that the logs are being reopened.
     pub(super) fn reopen(&mut self) {
         if let Some(running) = &mut self.running {
             running.reopen = true;
         }
     }
 
-    /// Waits until it is known how the reload ends; for ever if none runs. A call that is dropped forgets nothing.
+    /// Waits until the result of the reload is known; forever if none is running. Cancel safe.
     pub(super) async fn decided(&mut self) -> Result<(), String> {
         let Some(Running { answer, new, .. }) = &mut self.running else { return pending().await };
         let failures = new.iter_mut().map(|NewMaster { master, runs, .. }| async {
@@ -157,7 +161,7 @@ impl Reloads {
         }
     }
 
-    /// Ends the reload that runs, and starts the next one.
+    /// Ends the running reload, and starts the next one.
     pub(super) fn finish(&mut self, decided: Result<(), String>, supervisor: &mut Supervisor) {
         if let Some(running) = self.running.take() {
             running.finish(decided, supervisor);
@@ -168,7 +172,7 @@ impl Reloads {
     }
 }
 
-/// A file in memory.
+/// An empty file in memory, for PHP's messages.
 fn said_file() -> io::Result<File> {
     Ok(rustix::fs::memfd_create("sendoff-said", MemfdFlags::CLOEXEC)?.into())
 }
@@ -179,7 +183,8 @@ impl Running {
         let Self { listeners, new_listeners, .. } = self;
         let started = new.len();
         let said: String = new.iter().map(NewMaster::said).collect();
-        // A front that has died since then is started with the new configuration; a front that was started again has the old one.
+        // The order may be lost with its front: a front that was restarted since then has the old
+        // configuration, and a front that starts later gets the new one.
         let is_another = supervisor.front.pid().is_some_and(|pid| Some(pid) != self.front);
         let decided = match decided {
             Ok(()) if is_another => Err("the front was started again meanwhile".to_owned()),
@@ -203,7 +208,7 @@ impl Running {
 }
 
 impl Supervisor {
-    /// A reload has ended.
+    /// Records the end of a reload, and answers its clients.
     fn reloaded(&mut self, done: Result<String, String>, clients: Vec<Client>) {
         self.last_reload = Some((Instant::now(), done.as_ref().err().cloned()));
         let done = done.map_err(|why| format!("not reloaded, nothing has changed: {why}"));
@@ -211,7 +216,7 @@ impl Supervisor {
         answer(clients, done);
     }
 
-    /// Reads the configuration of now, starts what is new in it, and tells the front.
+    /// Reads the current configuration, starts its new parts, and sends the order to the front.
     fn begin_reload(&self, new_workers: NewWorkers) -> Result<Running, String> {
         if self.not_ready.is_some() {
             return Err("the server is not ready yet".to_owned());
@@ -280,7 +285,7 @@ impl Supervisor {
         })
     }
 
-    /// Which logs stay, and the files of the others.
+    /// For each log the number of the same log now, and the files of the new ones.
     fn logs(&self, config: &Config) -> Result<(Vec<Option<usize>>, Vec<File>), String> {
         let known = self.config.log_targets().into_iter().enumerate();
         let known: HashMap<_, _> = known.map(|(number, target)| (target, number)).collect();
@@ -299,7 +304,7 @@ impl Supervisor {
         Ok((sources, files))
     }
 
-    /// Tells the front to serve by the configuration.
+    /// Orders the front to serve by the configuration.
     fn tell_front<'d>(
         &self,
         kept: Kept,
@@ -317,7 +322,8 @@ impl Supervisor {
         Ok(reply)
     }
 
-    /// The listeners for the next front. Those that are gone are closed.
+    /// Arranges the listeners for the next front, and closes those that the configuration no longer
+    /// has.
     fn take_over_listeners(
         &mut self,
         config: &Config,
@@ -339,7 +345,7 @@ impl Supervisor {
         listeners
     }
 
-    /// What is started from now on is started by the new configuration.
+    /// Makes this configuration the one for all processes that start from now on.
     fn take_over(
         &mut self,
         config: Config,
@@ -360,13 +366,14 @@ impl Supervisor {
             .unzip();
         self.front.recipe.reconfigure(&config, sealed, listeners, pools);
         self.masters = masters;
-        // The front closes the sockets of these when no request needs them any more. Then they end.
+        // The front closes the pool sockets of these masters when no request needs them any more;
+        // then the masters end.
         self.leaving.extend(before.into_iter().flatten().map(|(master, _)| master));
         self.config = config;
     }
 }
 
-/// Whether a running server can change from one configuration to the other.
+/// Returns an error if a running server cannot change from one configuration to the other.
 fn can_change(from: &Config, to: &Config) -> Result<(), String> {
     let what = if from.front.threads != to.front.threads {
         "the number of threads"
@@ -378,7 +385,8 @@ fn can_change(from: &Config, to: &Config) -> Result<(), String> {
     Err(format!("{what} cannot be changed without a restart"))
 }
 
-/// For each listener of `to` the number of the one in `from` with the same address, whose sockets can stay.
+/// For each listener of `to`, the number of the listener in `from` with the same address, whose
+/// sockets can stay.
 fn listener_sources(from: &Config, to: &Config) -> Vec<Option<usize>> {
     let mut left: Vec<_> = from.listen.iter().enumerate().collect();
     let same = |listener: &Listener| {
@@ -388,7 +396,7 @@ fn listener_sources(from: &Config, to: &Config) -> Vec<Option<usize>> {
     to.listen.iter().map(same).collect()
 }
 
-/// What stays and what is new, in the order of the sources.
+/// Merges kept and new items, in the order of `sources`.
 fn merged<T>(sources: &[Option<usize>], before: Vec<T>, new: Vec<T>) -> Vec<T> {
     let mut before: Vec<_> = before.into_iter().map(Some).collect();
     let mut new = new.into_iter();
@@ -399,8 +407,8 @@ fn merged<T>(sources: &[Option<usize>], before: Vec<T>, new: Vec<T>) -> Vec<T> {
     sources.iter().filter_map(one).collect()
 }
 
-/// For each pool of `to` the number of the same pool in `from`, whose workers can stay. Those that have booted an application go: its
-/// files may have changed.
+/// For each pool of `to`, the number of the same pool in `from`, whose workers can stay. Workers
+/// that have booted an application are replaced, because its files may have changed.
 fn sources(from: &Config, to: &Config, may_stay: bool) -> Vec<Option<usize>> {
     let same = |number: usize| {
         let mut known = (0..from.pools.len()).filter(|_| may_stay);
@@ -413,7 +421,7 @@ fn sources(from: &Config, to: &Config, may_stay: bool) -> Vec<Option<usize>> {
     (0..to.pools.len()).map(same).collect()
 }
 
-/// What a pool's master is told about the sites that it runs scripts of.
+/// The `accel` folders of the sites whose scripts a pool runs, for the pool's master.
 fn accel(config: &Config, pool: usize) -> &[Accel] {
     let site = config.sites.iter().find(|site| site.has_pool(pool));
     site.map_or(&[], |site| &site.accel)

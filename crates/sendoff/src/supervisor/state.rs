@@ -1,4 +1,4 @@
-//! What a supervisor keeps: the processes of the server, and what they were started with.
+//! The state of a supervisor: the processes of the server, and the arguments to restart them.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -34,22 +34,23 @@ use crate::source::Source;
 use crate::systemd;
 use crate::upgrade::Predecessor;
 
-/// Between two signals to a PHP master: sent at once, they would arrive as one.
+/// Pause between two signals to a PHP master: without it they would arrive as one.
 const SIGNAL_GAP: Duration = Duration::from_millis(50);
 
-/// How long a front may take to cut its responses and to write the last lines of the access log.
+/// Time limit for a front to cut its responses off and to write the last lines of the access log.
 const CUT_GRACE: Duration = Duration::from_secs(1);
 
-/// Log files that the front is told of at a time. The supervisor has them open meanwhile.
+/// Maximum number of log files in one message to the front. The supervisor has them open meanwhile.
 const LOGS_PER_MESSAGE: usize = 64;
 
-/// How long the front may take to say what it does.
+/// Time limit for the front to report its status.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long the front may take to forget pages: it looks at all that it keeps, and removes their files.
+/// Time limit for the front to remove pages from the cache: it examines all pages, and removes
+/// their files.
 const PURGE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The processes of a server, and what they were started with.
+/// The processes of a server, and the arguments to restart them.
 pub(super) struct Supervisor {
     pub(super) config: Config,
     pub(super) front: Kept,
@@ -59,32 +60,32 @@ pub(super) struct Supervisor {
     pub(super) groups: Groups,
     /// Masters of pools that a reload has replaced. They end when no request needs them any more.
     pub(super) leaving: Vec<Kept>,
-    /// Where the configuration comes from.
+    /// The source of the configuration.
     pub(super) source: Source,
-    /// What PHP's settings were when the masters were started.
+    /// PHP's settings at the start of the masters.
     pub(super) php_ini: Contents,
-    /// Where it listens; no address has port 0.
+    /// The addresses of the listeners; none has port 0.
     pub(super) addresses: Vec<ListenAddress>,
-    /// Those of UNIX listeners. They are removed when the server has ended.
+    /// The files of UNIX listeners, removed when the server has ended.
     pub(super) files: Vec<SocketFile>,
-    /// Likewise.
+    /// The secret of `sendoff explain`, removed when the server has ended.
     pub(super) door: Option<Door>,
-    /// What is said when the server is ready.
+    /// The line to print when the server is ready.
     pub(super) line: String,
-    /// What the front writes to when it is ready, until it has.
+    /// The read end of the pipe on which the front reports that it is ready; `None` after that.
     pub(super) not_ready: Option<pipe::Receiver>,
-    /// The server whose place this one takes, until it is ready.
+    /// The server that this one replaces; `None` once this one is ready.
     pub(super) predecessor: Option<Rc<Predecessor>>,
-    /// Told when the server is ready, if commands are not taken before that.
+    /// Tells the control socket to open when the server is ready; `None` if it is open already.
     pub(super) opens_commands: Option<oneshot::Sender<()>>,
     pub(super) started: Instant,
-    /// When it ended, and why it changed nothing.
+    /// The end of the last reload, and the reason if it changed nothing.
     pub(super) last_reload: Option<(Instant, Option<String>)>,
 }
 
 impl Supervisor {
-    /// Says that the server is ready, and goes on for ever. Fails if the server does not get ready. A call that is dropped
-    /// forgets nothing.
+    /// Reports that the server is ready, and keeps it running forever. Fails if the server does not
+    /// become ready. Cancel safe.
     pub(super) async fn keep_running(&mut self) -> Result<Infallible, Failure> {
         if let Some(ready) = &mut self.not_ready {
             tokio::select! {
@@ -119,7 +120,8 @@ impl Supervisor {
         }
     }
 
-    /// Gives the front descriptors of the logs' files of now. The front could not open them: their folders may be root's.
+    /// Opens the log files again and gives the descriptors to the front. The front could not open
+    /// them: their folders may belong to root.
     pub(super) fn reopen_logs(&self) -> Result<String, String> {
         let targets = self.config.log_targets();
         let files = targets.into_iter().filter_map(|target| match target {
@@ -160,7 +162,7 @@ impl Supervisor {
         }
     }
 
-    /// Sends the server's state to a client. `reloading`: since when a reload runs.
+    /// Sends the server's state to a client. `reloading`: start of the running reload.
     pub(super) fn report(
         &self,
         reloading: Option<Instant>,
@@ -212,12 +214,12 @@ impl Supervisor {
                 None => None,
             };
             let report = report.with(status);
-            // It fails if the client has left.
+            // The send fails if the client has disconnected.
             let _ = reply.send(Answer::Status(Box::new(report)));
         }
     }
 
-    /// Has the front forget kept pages: those that `url` means, or all.
+    /// Makes the front remove the kept pages of `url`, or all pages.
     pub(super) fn purge(
         &self,
         url: Option<&str>,
@@ -239,7 +241,7 @@ impl Supervisor {
                 }),
                 Err(why) => Err(why),
             };
-            // It fails if the client has left.
+            // The send fails if the client has disconnected.
             let _ = reply.send(match purged {
                 Ok(pages) => Answer::Purged(pages.into()),
                 Err(why) => Answer::Failed(why),
@@ -247,15 +249,17 @@ impl Supervisor {
         }
     }
 
-    /// Lets the front finish its responses, then the workers their scripts, and ends in time whatever they do.
+    /// Lets the front finish its responses and the workers their scripts, and ends all of them at
+    /// the time limit.
     pub(super) async fn drain(&mut self) {
         let told = Instant::now();
         let kill_at = told + self.config.kill_timeout();
-        // A listener kept open here would take connections that no process accepts; and workers that the master announces
-        // after the end of the front must find the socket closed, or they would wait for requests for ever.
+        // A listener kept open here would take connections that no process accepts. Workers that
+        // the master announces after the end of the front must find the pool socket closed, or they
+        // would wait for requests forever.
         self.front.recipe.close();
         self.front.signal(Signal::TERM);
-        // Requests may still wait for a pool whose master comes when it is called.
+        // Requests may still wait for a pool whose master runs on demand.
         let on_demand = self.masters.iter_mut().filter(|master| master.is_on_demand());
         tokio::select! {
             () = self.front.end_by(kill_at) => {}
@@ -268,7 +272,7 @@ impl Supervisor {
         let mut late = Vec::new();
         for master in self.masters.iter_mut().chain(&mut self.leaving) {
             if !master.ends_by(kill_at).await {
-                // A second signal makes it kill its workers.
+                // A second signal makes the master kill its workers.
                 master.signal(Signal::TERM);
                 late.push(master);
             }
@@ -278,7 +282,8 @@ impl Supervisor {
         }
     }
 
-    /// Ends the front at once. It cuts its responses and writes the last lines of the access log.
+    /// Ends the front at once: it cuts its responses off and writes the last lines of the access
+    /// log.
     pub(super) async fn cut(&mut self) {
         self.front.recipe.close();
         self.front.signal(Signal::INT);
@@ -286,7 +291,7 @@ impl Supervisor {
     }
 }
 
-/// Logs what has become of a command or a signal, and tells the client if there is one.
+/// Logs the result of a command or a signal, and sends it to the client if there is one.
 pub(super) fn answer(
     client: impl IntoIterator<Item = oneshot::Sender<Answer>>,
     done: Result<String, String>,
@@ -296,12 +301,12 @@ pub(super) fn answer(
         Err(why) => tracing::error!("{why}"),
     }
     for client in client {
-        // It fails if the client has left.
+        // The send fails if the client has disconnected.
         let _ = client.send(done.clone().map_or_else(Answer::Failed, Answer::Done));
     }
 }
 
-/// The credentials of the sites, sealed. Warns of those that clients will complain about.
+/// The sealed credentials of the sites. Logs warnings about certificates that clients will reject.
 pub(super) fn credentials(config: &Config) -> Result<OwnedFd, String> {
     let (vault, complaints) = Vault::fill(config);
     for complaint in complaints {
@@ -315,7 +320,7 @@ pub(super) fn credentials(config: &Config) -> Result<OwnedFd, String> {
     vault.seal().map_err(|error| format!("cannot store the credentials: {error}"))
 }
 
-/// Runs futures side by side until the first of them ends; for ever if there is none.
+/// Runs futures concurrently until the first one completes; waits forever if there is none.
 pub(super) async fn first_of<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> T {
     let mut futures: Vec<_> = futures.map(Box::pin).collect();
     poll_fn(|context| {
@@ -325,8 +330,8 @@ pub(super) async fn first_of<T>(futures: impl Iterator<Item = impl Future<Output
     .await
 }
 
-/// Where new workers are announced: the master's end and the front's. The supervisor keeps both ends open for the next master or
-/// front if a process dies.
+/// The socket pair on which a pool's master announces new workers: the master's end and the
+/// front's. The supervisor keeps both ends open for the next master or front if a process dies.
 pub(super) fn pool_sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(
         AddressFamily::UNIX,

@@ -1,4 +1,4 @@
-//! How a running supervisor gives its place to another program.
+//! Replacement of a running supervisor by another program.
 
 use std::future::pending;
 use std::os::fd::OwnedFd;
@@ -12,13 +12,13 @@ use crate::listen::Given;
 use crate::systemd;
 use crate::upgrade::Successor;
 
-/// The process of the server that has taken over, or why none has.
+/// The process id of the server that has taken over, or the reason why none has.
 type Taken = Result<u32, String>;
 
-/// Where the client of a command waits for its answer.
+/// The channel to the client that waits for the result of its command.
 type Client = oneshot::Sender<Answer>;
 
-/// The upgrade that runs.
+/// The running upgrade.
 #[derive(Default)]
 pub(super) struct Upgrades {
     running: Option<Pin<Box<dyn Future<Output = Taken>>>>,
@@ -26,7 +26,7 @@ pub(super) struct Upgrades {
 }
 
 impl Upgrades {
-    /// Starts a successor, unless one is being started already. `reloads`: a reload runs.
+    /// Starts a successor, unless one is already starting. `reloads`: a reload is running.
     pub(super) fn ask(
         &mut self,
         client: Option<Client>,
@@ -43,8 +43,7 @@ impl Upgrades {
         }
     }
 
-    /// Waits until it is known whether a successor serves; for ever if none is being started. A call that is dropped forgets
-    /// nothing.
+    /// Waits until a successor serves or has failed; forever if none is starting. Cancel safe.
     pub(super) async fn decided(&mut self) -> Taken {
         match &mut self.running {
             Some(running) => running.await,
@@ -52,14 +51,14 @@ impl Upgrades {
         }
     }
 
-    /// Ends the upgrade. Returns whether this server is to drain.
+    /// Ends the upgrade. Returns true if this server must drain.
     pub(super) fn finish(&mut self, taken: Taken, supervisor: &mut Supervisor) -> bool {
         self.running = None;
         let clients = std::mem::take(&mut self.clients);
         match taken {
             Ok(pid) => {
                 systemd::main_process(pid);
-                // They are the successor's to remove.
+                // The successor removes the files.
                 supervisor.files.iter_mut().for_each(|file| file.give_away());
                 let says =
                     format!("upgraded: process {pid} serves now, this one finishes its responses");
@@ -67,7 +66,7 @@ impl Upgrades {
                 true
             }
             Err(why) => {
-                // The successor may have put its own in its place.
+                // The successor may have replaced the file of the secret.
                 if let Some(door) = &mut supervisor.door {
                     door.renew();
                 }
@@ -94,7 +93,7 @@ impl Supervisor {
         Ok(Box::pin(successor.take_over(given)))
     }
 
-    /// Copies of the descriptors of all listeners.
+    /// Duplicates of the descriptors of all listeners.
     fn listeners_to_give(&self) -> Result<Given, String> {
         let of_loops = self.front.recipe.listeners();
         let mut given = Given::default();

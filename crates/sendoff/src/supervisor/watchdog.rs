@@ -1,4 +1,4 @@
-//! The watchdog of systemd: it hears that the server is alive as long as the front answers.
+//! systemd's watchdog: the supervisor sends it a sign of life as long as the front answers.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use super::state::Supervisor;
 use crate::orders::{Reply, ToFront};
 use crate::systemd;
 
-/// How long the front may take to answer.
+/// Time limit for the front to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// When systemd wants to hear something; `None`: it does not ask.
+/// Interval of the signs of life; `None` if systemd expects none.
 pub(super) struct Watchdog(Option<Interval>);
 
 impl Watchdog {
-    /// To be called inside an event loop.
+    /// Must be called inside an event loop.
     pub(super) fn new() -> Self {
         Self(systemd::watchdog().filter(|every| !every.is_zero()).map(|every| {
             let mut ticks = interval(every);
@@ -26,7 +26,7 @@ impl Watchdog {
         }))
     }
 
-    /// Waits for the next time; for ever if systemd does not ask.
+    /// Waits for the next sign of life; forever if systemd expects none.
     pub(super) async fn tick(&mut self) {
         match &mut self.0 {
             Some(ticks) => drop(ticks.tick().await),
@@ -36,8 +36,9 @@ impl Watchdog {
 }
 
 impl Supervisor {
-    /// Tells systemd that the server is alive, if all event loops of the front answer. A front that does not run is started again by
-    /// the supervisor, and so is no reason to start the whole service again.
+    /// Tells systemd that the server is alive, if all event loops of the front answer. A front that
+    /// does not run counts as alive: the supervisor restarts it, so the service need not be
+    /// restarted.
     pub(super) fn report_to_systemd(&self) -> impl Future<Output = ()> + use<> {
         let asked = self.front.orders().map(|orders| {
             let (status, pipe) = Reply::new()?;

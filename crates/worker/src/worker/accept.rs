@@ -10,12 +10,14 @@ use super::Worker;
 use crate::input::Input;
 use crate::{Bad, log};
 
-/// Bytes of a request body in `STDIN` records that the application's start waits for. A front that finds a link reset
-/// while the worker had not read everything gives the request to another worker, which must not run it twice.
+/// The application starts once this number of body bytes has arrived in `STDIN` records. If a link
+/// is reset before the worker has read everything, the front gives the request to another worker,
+/// and this one must not have run it.
 const WHOLE_BODY: usize = 64 * 1024;
 
 impl Worker {
-    /// Waits for the next request; `false` when none will come and the process should end. Ends the current one first.
+    /// Waits for the next request; `false` if there will be none and the process should end. Ends
+    /// the current one first.
     pub fn accept(&mut self) -> bool {
         if self.shared.is_forked() {
             return false;
@@ -39,7 +41,7 @@ impl Worker {
         }
     }
 
-    /// Ends the current request. `false`: no other may come on its link.
+    /// Ends the current request. `false`: the link carries no further request.
     pub(super) fn end_request(&mut self) -> bool {
         if self.requests.is_idle() {
             return true;
@@ -75,7 +77,8 @@ impl Worker {
         }
     }
 
-    /// Waits for the links and receives from the first that has bytes. `None`: a link was closed, and none has bytes.
+    /// Waits for the links and receives from the first link with bytes. `None`: a link was
+    /// closed, and no link has bytes.
     fn wait_for_input(&mut self) -> Result<Option<usize>, Bad> {
         if self.inputs.len() == 1 {
             return Ok(self.receive_when_idle(0)?.then_some(0));
@@ -97,13 +100,13 @@ impl Worker {
         Ok(None)
     }
 
-    /// `false`: the front closed the link between two requests.
+    /// Receives between two requests. `false`: the front has closed the link.
     pub(super) fn receive_when_idle(&mut self, at: usize) -> Result<bool, Bad> {
         match self.receive(at) {
             Ok(0) if self.inputs[at].at_boundary() => Ok(false),
             Ok(0) => Err(Bad::Cut),
             Ok(_) => Ok(true),
-            // The front died with unread bytes from this end; that is treated like a regular close.
+            // The front died with unread bytes from this end; this counts as a regular close.
             Err(Bad::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset => Ok(false),
             Err(bad) => Err(bad),
         }

@@ -1,7 +1,8 @@
-//! Blobs: bytes that an application writes again and again, stored once in a file that is sealed against every change.
+//! Blobs: bytes that an application writes again and again, stored once in a memory file that is
+//! sealed against changes.
 //!
-//! To the front a blob is an open file like any other. Since it cannot change, it needs no lease, no guard and no helper
-//! thread.
+//! To the front a blob is an open file like any other. Since it cannot change, it needs no lease,
+//! no guard and no helper thread.
 
 use std::io;
 
@@ -13,18 +14,20 @@ use super::Worker;
 use crate::files::Held;
 use crate::numbers::out_of_the_way;
 
-/// Blobs one worker stores at most, each of which costs a descriptor.
+/// Maximum number of blobs per worker; each costs a descriptor.
 pub const MAX_BLOBS: usize = 64;
 
-/// Bytes they may hold. The front keeps those of up to 64 KiB once more for each of its event loops.
+/// Maximum number of bytes in a worker's blobs. The front keeps a copy of each blob of up to 64 KiB
+/// per event loop.
 pub const MAX_BLOB_BYTES: u64 = 8 << 20;
 
 impl Worker {
     /// Stores a copy of `data` for [`Self::write_file`], until [`Self::file_drop`].
     ///
     /// # Errors
-    /// `EINVAL`: no data. `ENOSPC`: too many blobs, or bytes in them. `EMFILE`: too many files. `EOPNOTSUPP`: in a forked
-    /// child. Others of `memfd_create(2)`, `write(2)` and `mmap(2)`.
+    /// `EINVAL`: no data. `ENOSPC`: too many blobs, or too many bytes in them. `EMFILE`: too many
+    /// files. `EOPNOTSUPP`: in a forked child. Also errors of `memfd_create(2)`, `write(2)` and
+    /// `mmap(2)`.
     pub fn blob_store(&mut self, data: &[u8]) -> io::Result<FileId> {
         if self.shared.is_forked() {
             return Err(Errno::OPNOTSUPP.into());
@@ -40,12 +43,13 @@ impl Worker {
         }
         let id = state.files.next_id()?;
         drop(state);
-        // Not under the lock: a lease that breaks meanwhile should not wait for it. Only this thread adds files.
+        // Without the lock, so that a lease that breaks meanwhile need not wait. Only this thread
+        // adds files.
         let contents = Sealed::new(data)?.renumbered(out_of_the_way);
         Ok(self.shared.lock().files.enter(id, Held::sealed(contents)))
     }
 
-    /// Where a blob's bytes lie until it is dropped; `None` if there is no such blob.
+    /// The address of a blob's bytes, valid until it is dropped; `None` if there is no such blob.
     #[must_use]
     pub fn blob_address(&self, blob: FileId) -> Option<*const u8> {
         if self.shared.is_forked() {

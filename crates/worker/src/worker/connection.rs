@@ -1,4 +1,5 @@
-//! A worker on one connection that any web server has opened to a listening socket (FastCGI §2.2, §3.5).
+//! A worker on one connection that any web server has opened to a listening socket (FastCGI §2.2,
+//! §3.5).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,14 +17,14 @@ use super::Worker;
 use crate::output::Shared;
 use crate::{Bad, Gone};
 
-/// Lingering close: the idle timeout of a server that is still sending, and the number of reads after which the
-/// connection is closed in any case.
+/// Lingering close: the idle timeout of a server that is still sending, and the number of reads
+/// after which the connection is closed in any case.
 const LINGER: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 const LINGER_READS: usize = 1 << 16;
 
 impl Worker {
-    /// Takes an accepted connection, UNIX or TCP. Such a worker has no guard, starts no thread, and goes on in a forked
-    /// child if the parent leaves it alone from then on.
+    /// Takes an accepted connection, UNIX or TCP. Such a worker has no guard, starts no thread, and
+    /// may be used in a forked child if the parent no longer uses it.
     #[must_use]
     pub fn on_connection(connection: OwnedFd, roles: Roles) -> Self {
         // Flushed output must leave at once. This fails on UNIX sockets, which never delay output.
@@ -31,8 +32,8 @@ impl Worker {
         Self::with(Arc::new(Shared::for_any_process(connection)), Peer::Server(roles))
     }
 
-    /// [`Self::accept`] for a worker on a connection: it returns as soon as the parameters have arrived, and a signal
-    /// interrupts it.
+    /// [`Self::accept`] for a worker on a connection: it returns as soon as the parameters have
+    /// arrived, and a signal interrupts it.
     ///
     /// # Errors
     /// `EINTR`: a signal handler ran while no request had begun.
@@ -55,7 +56,7 @@ impl Worker {
         }
     }
 
-    /// Whether the server has not sent all of the current request.
+    /// True if the server has not sent all of the current request.
     fn is_sending(&self) -> bool {
         self.requests.running().is_some_and(|request| !request.is_complete())
     }
@@ -70,7 +71,8 @@ impl Worker {
                 return Ok(true);
             }
             if self.requests.is_idle() {
-                // A signal interrupts this call even if its handler was installed with `SA_RESTART`.
+                // A signal interrupts this call even if its handler was installed with
+                // `SA_RESTART`.
                 let mut polled = [PollFd::new(&self.shared.links[0], PollFlags::IN)];
                 poll(&mut polled, None).map_err(io::Error::from)?;
             }
@@ -80,8 +82,8 @@ impl Worker {
         }
     }
 
-    /// From now on the front hears at the end of each response that this application may answer on links of a
-    /// [`crate::Sender`].
+    /// Tells the front at the end of each response from now on that this application may answer on
+    /// links of a [`crate::Sender`].
     pub fn hands_over(&mut self) {
         self.hands_over = true;
     }
@@ -92,7 +94,7 @@ impl Worker {
         self.requests.running()?.announcement()
     }
 
-    /// Whether the current request's method is `HEAD`.
+    /// True if the current request's method is `HEAD`.
     #[must_use]
     pub(crate) fn is_head(&self) -> bool {
         self.requests.running().is_some_and(Request::is_head)
@@ -110,16 +112,18 @@ impl Worker {
         self.requests.running().map(Request::id).unwrap_or_default()
     }
 
-    /// Whether the server wants the connection kept after the current request, and the connection can still be used.
+    /// True if the server wants the connection kept after the current request, and the connection
+    /// is still usable.
     #[must_use]
     pub fn keeps_connection(&self) -> bool {
         self.requests.keeps_link() && !self.input_ended && !self.shared.lock().lost
     }
 
-    /// Reads the file that a filter is to change. Read the body first: what arrives of it meanwhile takes memory.
+    /// Reads the input file of a filter (FastCGI §6.4). Read the body first: bytes of the file that
+    /// arrive meanwhile are kept in memory.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// Same as [`Self::read`].
     pub fn read_data(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         self.read_stream(Kind::DATA, buf)
     }
@@ -138,20 +142,21 @@ impl Worker {
         Ok(())
     }
 
-    /// Cuts the response: what was written leaves, but no end of the response, and no other request is taken. The web server
-    /// sees a closed connection in the middle of a response.
+    /// Cuts the response off: written output is sent, but no end of the response, and no further
+    /// request is accepted. The web server sees the connection close in the middle of a response.
     pub(crate) fn cut(&mut self) {
         // If the client has gone, there is nothing to send.
         let _gone = self.flush();
         let mut state = self.shared.lock();
-        // It fails only where the other end has closed the connection.
+        // It fails only if the other end has closed the connection.
         let _closed = shutdown(&self.shared.links[0], Shutdown::Both);
         state.lost = true;
         state.discard_queue();
     }
 
-    /// Ends the response and the connection. If the server is still sending its request, the rest is read first
-    /// (lingering close): a reset would destroy the part of the response that it has not read.
+    /// Ends the response and the connection. If the server is still sending its request, the rest
+    /// is read first (lingering close): a reset would destroy the part of the response that it has
+    /// not read.
     pub fn close(mut self) {
         let unread = self.is_sending() || self.input_ended;
         self.finish(0, false);

@@ -1,4 +1,5 @@
-//! Writing a response to the client's own socket, which the front sent along with the request (`docs/handover.md` §7).
+//! Writing a response to the client's own socket, which the front sent along with the request
+//! (`docs/handover.md` §7).
 
 use sendoff_fastcgi::handover::Record;
 use sendoff_link::worker::{Direct, Unsent};
@@ -7,8 +8,8 @@ use super::Worker;
 use crate::{Gone, client};
 
 impl Worker {
-    /// Gives the client what is queued and `data`, if this worker has its socket. Returns the part of `data` that has to go
-    /// over the link, behind what is queued then.
+    /// Writes the queued bytes and `data` to the client, if this worker has its socket. Returns the
+    /// part of `data` that must go over the link, after the bytes that are queued then.
     ///
     /// # Errors
     /// The client has gone.
@@ -17,7 +18,7 @@ impl Worker {
         self.go_on_direct(data, false)
     }
 
-    /// The application wants the client to have what was written.
+    /// Sends bytes to the client that the kernel holds back.
     pub(super) fn push_to_client(&mut self) {
         if let Some(request) = self.requests.running_mut()
             && let Direct::Writing(writing) = &mut request.client
@@ -26,7 +27,7 @@ impl Worker {
         }
     }
 
-    /// The end of the response: the client's socket is closed here in any case.
+    /// Ends the response; always closes the client's socket here.
     pub(super) fn end_direct(&mut self) {
         if self.shared.lock().lost {
             // Output was refused, so the client must not see a regular end.
@@ -36,14 +37,14 @@ impl Worker {
         if self.response.open().is_some_and(|open| open.is_long()) {
             self.begin_direct(&[]);
         }
-        // The front is told if the client has gone.
+        // If the client has gone, the front is told.
         let _gone = self.go_on_direct(&[], true);
         let Some(request) = self.requests.running_mut() else { return };
         match request.client.take() {
             Direct::Gone => request.client = Direct::Gone,
             Direct::Writing(writing) => {
                 let sent = writing.sent_whole();
-                // Closed before the front can know.
+                // Close the socket before the front learns of the end.
                 drop(writing);
                 self.shared.lock().queue.first(request.id(), Record::Sent(sent));
             }
@@ -51,7 +52,7 @@ impl Worker {
         }
     }
 
-    /// If the socket was offered: begins to write, or leaves the response to the front.
+    /// If the socket was offered: starts to write, or leaves the response to the front.
     fn begin_direct(&mut self, data: &[u8]) {
         let (Some(request), Some(open)) = (self.requests.running_mut(), self.response.open_mut())
         else {
@@ -82,7 +83,8 @@ impl Worker {
         let Direct::Writing(writing) = &mut request.client else { return Ok(data) };
         let mut state = self.shared.lock();
         if writing.is_used_up() || !state.queue.take_stdout(&mut writing.queued) {
-            // The front sends files, and knows what the client's keys may still encrypt.
+            // The front sends files, and knows how many records the client's keys may still
+            // encrypt.
             let sent = writing.sent_so_far();
             request.client = Direct::Front;
             state.queue.first(request.id(), Record::Sent(sent));
@@ -99,7 +101,7 @@ impl Worker {
         match written {
             Ok(None) => Ok(&[]),
             Ok(Some(Unsent { sent, next, data })) => {
-                // The socket is closed before the front can know.
+                // The socket is closed before the front learns of it.
                 request.client = Direct::Front;
                 let mut state = self.shared.lock();
                 state.queue.first(request.id(), Record::Sent(sent));

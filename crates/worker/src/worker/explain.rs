@@ -1,4 +1,4 @@
-//! Explanations: what the front is told about a response (`docs/handover.md`, `EXPLAIN`).
+//! Explanations of a response for the front (`docs/handover.md`, `EXPLAIN`).
 
 use sendoff_fastcgi::handover::MAX_EXPLANATION;
 use sendoff_fastcgi::record::Kind;
@@ -6,18 +6,18 @@ use sendoff_link::worker::Request;
 
 use super::Worker;
 
-/// Explanations that wait for their response to be claimed; further ones are lost.
+/// Maximum number of explanations before their response is claimed; further ones are lost.
 const MOST_UNSAID: usize = 256;
 
 impl Worker {
-    /// Whether the front wants this response explained.
+    /// True if the front wants this response explained.
     #[must_use]
     pub fn explains(&self) -> bool {
         self.requests.running().is_some_and(Request::accepts_explanations)
     }
 
-    /// Says something about the output that follows. Nothing happens unless the front asked for it; what is longer than
-    /// [`MAX_EXPLANATION`] is cut off.
+    /// Explains the output that follows, if the front asked for it. Text beyond [`MAX_EXPLANATION`]
+    /// bytes is cut off.
     pub fn explain(&mut self, text: &[u8]) {
         if !self.explains() || text.is_empty() {
             return;
@@ -32,7 +32,7 @@ impl Worker {
         if self.is_closed() {
             return;
         }
-        // The next write tells that the client has gone.
+        // The next write reports that the client has gone.
         let _gone = self.put_stream(Kind::EXPLAIN, text);
     }
 }

@@ -1,4 +1,4 @@
-//! Held files: as body bytes, and their life.
+//! Held files: their use as body bytes, and their life.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,7 +16,8 @@ use crate::state::State;
 /// Bytes of a mapping that are copied under the lock at a time.
 const MAPPED_PIECE: usize = 1024 * 1024;
 
-/// Queues a range of a file whose lease stands. Returns the length of the segment that it became part of.
+/// Queues a range of a file whose lease is intact. Returns the length of the segment that contains
+/// the range.
 pub(super) fn queue_range(state: &mut State, id: u16, file: FileId, offset: u64, len: u64) -> u64 {
     let State { queue, files, link, .. } = state;
     if let Some(held) = files.get_mut(file)
@@ -29,7 +30,7 @@ pub(super) fn queue_range(state: &mut State, id: u16, file: FileId, offset: u64,
 }
 
 impl Worker {
-    /// Body bytes that are `len` bytes of a held file from `offset` on.
+    /// Writes `len` bytes of a held file, from `offset` on, to the body.
     ///
     /// # Errors
     /// The client has gone, or the file is not held or shorter.
@@ -94,8 +95,9 @@ impl Worker {
     /// Holds an open file under a read lease and maps it. It is then in use.
     ///
     /// # Errors
-    /// `EACCES`: not the owner and without `CAP_LEASE`. `EAGAIN`: a writer has it open. `ESTALE`: it is not the file
-    /// described. `EMFILE`: too many held. `EOPNOTSUPP`: no guard. Others of `fcntl(2)` and `mmap(2)`.
+    /// `EACCES`: not the owner and without `CAP_LEASE`. `EAGAIN`: another process has it open for
+    /// writing. `ESTALE`: it is not the file described. `EMFILE`: too many held files.
+    /// `EOPNOTSUPP`: no guard. Also errors of `fcntl(2)` and `mmap(2)`.
     pub fn file_hold(
         &mut self,
         fd: OwnedFd,
@@ -113,13 +115,13 @@ impl Worker {
         let is_first = !state.files.any_deletable();
         let file = state.files.hold(fd, region, identity, helper.tid)?;
         if is_first {
-            // From now on it looks for deleted files.
+            // From now on the helper thread checks for deleted files.
             helper.wake();
         }
         Ok(file)
     }
 
-    /// Puts a file in use: `true` if its mapping is whole and the lease stands.
+    /// Puts a file in use; `true` if its mapping is complete and the lease is intact.
     pub fn file_use(&mut self, file: FileId) -> bool {
         if self.shared.is_forked() {
             return false;
@@ -129,20 +131,20 @@ impl Worker {
         state.files.use_file(file)
     }
 
-    /// No file is in use any more.
+    /// Ends the use of all files.
     pub fn files_unuse(&mut self) {
         if !self.shared.is_forked() {
             self.shared.lock().files.unuse_all();
         }
     }
 
-    /// Whether the lease stands.
+    /// True if the lease is intact.
     #[must_use]
     pub fn file_intact(&self, file: FileId) -> bool {
         !self.shared.is_forked() && self.shared.lock().files.get(file).is_some_and(Held::stands)
     }
 
-    /// Gives the mapping back. The lease ends when the front has released the file.
+    /// Drops the mapping. The lease ends when the front has released the file.
     pub fn file_drop(&mut self, file: FileId) {
         if self.shared.is_forked() {
             if let Some(mut state) = self.shared.try_lock() {
@@ -151,7 +153,8 @@ impl Worker {
             return;
         }
         if self.shared.lock().queue.names(file) {
-            // RELEASE must not overtake what it releases. If the client has gone there is nothing to overtake.
+            // RELEASE must not overtake segments of the file. If the client has gone there are
+            // none.
             let _gone = self.send();
         }
         let mut state = self.shared.lock();

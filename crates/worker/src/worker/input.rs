@@ -1,4 +1,4 @@
-//! What arrives: parts go to the protocol, body bytes to the application.
+//! Input: passes parts to the protocol, and body bytes to the application.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,7 +19,7 @@ impl Worker {
         Ok(self.inputs[at].receive(self.shared.links[at].as_fd())?)
     }
 
-    /// Works through what has been received, up to the end of a request. `false`: there was nothing.
+    /// Processes the received bytes, up to the end of a request. `false`: there were none.
     pub(super) fn take_parts(&mut self, at: usize) -> Result<bool, Bad> {
         let mut took = false;
         while !self.requests.running().is_some_and(Request::is_complete) {
@@ -51,33 +51,33 @@ impl Worker {
         }
     }
 
-    /// Puts whole records that are no part of a response on a link.
+    /// Sends whole records that belong to no response.
     fn say(&mut self, at: usize, records: &[u8]) {
         let mut state = self.shared.lock();
         if state.lost {
             return;
         }
         if self.requests.link() == Some(at) {
-            // They leave with the response.
+            // They are sent with the response.
             state.queue.raw(records);
             return;
         }
-        // Between requests the queue is empty, whichever link it last served.
+        // Between requests the queue is empty, even if its last link was another one.
         state.link = at;
         state.queue.raw(records);
         let _lost_is_noted = self.shared.flush(state);
     }
 
-    /// Whether the front takes file segments in this request.
+    /// True if the front accepts file segments in this request.
     #[must_use]
     pub fn accepts_files(&self) -> bool {
         self.requests.running().is_some_and(Request::accepts_files)
     }
 
-    /// Reads the request body. 0: its end.
+    /// Reads the request body. 0: the end.
     ///
     /// # Errors
-    /// Those of `pread(2)`; `ECONNRESET` if the link was lost before the end.
+    /// An error of `pread(2)`, or `ECONNRESET` if the link was lost before the end.
     pub fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         self.read_stream(Kind::STDIN, buf)
     }
@@ -130,12 +130,13 @@ impl Worker {
         more
     }
 
-    /// The input has ended in the middle of a request or makes no sense. A front is then lost; a web server that has only
-    /// closed its half of the connection gets its answer. A peer that has lent a client's socket is a front, which may
-    /// write to the client next, so nothing may be written after it.
+    /// Handles input that has ended in the middle of a request or is malformed. A front counts as
+    /// lost then; a web server that has only closed its half of the connection still gets its
+    /// response. A peer that has lent a client's socket is a front, and may write to the client
+    /// itself next, so this worker must not write any more.
     fn give_up_input(&mut self) {
         self.input_ended = true;
-        // Unless this end closed its half itself.
+        // Unless this end has shut the half down itself.
         let has_lent = self.requests.running().is_some_and(|request| request.client.is_lent());
         let is_lent = !self.shared.is_stopping() && has_lent;
         if is_lent || !self.requests.peer().may_half_close() {
@@ -143,14 +144,15 @@ impl Worker {
         }
     }
 
-    /// The front keeps the protocol, so a violation is logged. Web servers break connections off when a client leaves.
+    /// Logs a protocol violation of a front. Violations of web servers are not logged: they close
+    /// connections when a client leaves.
     fn complain(&self, what: std::fmt::Arguments<'_>) {
         if matches!(self.requests.peer(), Peer::Front) {
             log(what);
         }
     }
 
-    /// Whether the client has gone. Looks at the link without waiting.
+    /// True if the client has gone. Checks the link without waiting.
     pub fn aborted(&mut self) -> bool {
         let Some(request) = self.requests.running() else { return false };
         self.shared.is_forked()
@@ -160,8 +162,8 @@ impl Worker {
             || self.peer_has_gone()
     }
 
-    /// The web server has closed the connection, and not only its half: it takes no answer any more. A UNIX socket says so; a TCP
-    /// socket only when something has been written to it.
+    /// True if the web server has closed the connection, and not only its half, so that it will not
+    /// read a response. A UNIX socket reports that at once; a TCP socket only after a write.
     fn peer_has_gone(&mut self) -> bool {
         let Some(at) = self.requests.link().filter(|_| self.input_ended) else { return false };
         let mut polled = [PollFd::new(&self.shared.links[at], PollFlags::empty())];
@@ -175,7 +177,8 @@ impl Worker {
         true
     }
 
-    /// No output is taken: there is no request, or its response has ended, or the client has gone.
+    /// True if output is refused: there is no request, or its response has ended, or the client has
+    /// gone.
     pub(super) fn is_closed(&self) -> bool {
         self.response.open().is_none()
             || self.requests.running().is_none_or(Request::is_aborted)
@@ -183,8 +186,8 @@ impl Worker {
             || self.shared.lock().lost
     }
 
-    /// Takes what the front has to say about the current request, which can only be `ABORT_REQUEST`. A body that is still
-    /// arriving is left to `read`.
+    /// Reads a message of the front about the current request, which can only be `ABORT_REQUEST`. A
+    /// body that is still arriving is left to `read`.
     pub(super) fn look_for_abort(&mut self) -> Result<(), Gone> {
         let Some(request) = self.requests.running() else { return Ok(()) };
         let at = request.link();
@@ -197,7 +200,7 @@ impl Worker {
             return Ok(());
         }
         let looked = match self.receive(at) {
-            // This end closed its half itself.
+            // This end has shut its half down itself.
             Ok(0) if self.shared.is_stopping() => Ok(()),
             Ok(0) => Err(Bad::Cut),
             Ok(_) => self.take_late_parts(at),
@@ -227,7 +230,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The response ends here and is not whole.
+    /// Ends the response to the client as incomplete.
     pub(super) fn cut_client(&mut self) {
         if let Some(request) = self.requests.running_mut()
             && let Direct::Writing(writing) = &request.client

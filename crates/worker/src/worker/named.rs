@@ -9,14 +9,14 @@ use super::Worker;
 use crate::Gone;
 
 impl Worker {
-    /// Whether the front takes the files that header blocks name.
+    /// True if the front accepts files that header blocks name.
     #[must_use]
     pub fn takes_named(&self) -> bool {
         self.requests.running().is_some_and(Request::accepts_named)
     }
 
-    /// Sends the file that the header block names, which comes next. Nothing happens if the front does not take it, or the
-    /// block has been written.
+    /// Sends the file that the next header block names. Has no effect if the front does not accept
+    /// it, or if the block has been written.
     ///
     /// # Errors
     /// The client has gone.

@@ -1,4 +1,4 @@
-//! The response as the application makes it.
+//! The output calls of the application.
 
 use sendoff_fastcgi::record::Kind;
 use sendoff_link::worker::{COPY_LIMIT, Direct, End, FLUSH_LIMIT, Request, Response};
@@ -13,7 +13,8 @@ impl Worker {
     /// # Errors
     /// The client has gone.
     pub fn write_head(&mut self, block: &[u8]) -> Result<(), Gone> {
-        // PHP sends a second head when a header callback writes; php-fpm and CGI servers take it for body, too.
+        // If a header callback writes, PHP sends a second head; php-fpm and CGI servers also treat
+        // it as body.
         if self.response.open().is_some_and(|open| open.has_head()) {
             return self.write(block);
         }
@@ -24,9 +25,10 @@ impl Worker {
         Ok(())
     }
 
-    /// Sends the head of an interim response: a CGI header block whose `Status` is 1xx, with the empty line that ends it. The front writes it
-    /// to the client, and therefore the rest, too. `false`: it was not sent, because the server does not know such heads or the final
-    /// head was written before.
+    /// Sends the head of an interim response: a CGI header block whose `Status` is 1xx, with the
+    /// empty line that ends it. The front then also writes the rest of the response to the client.
+    /// `false`: it was not sent, because the server does not support interim heads or the final
+    /// head has been written.
     ///
     /// # Errors
     /// The client has gone.
@@ -44,7 +46,7 @@ impl Worker {
         Ok(true)
     }
 
-    /// Queues body bytes; large ones are sent before this returns, or lie in shared memory.
+    /// Queues body bytes. Large pieces are sent before this returns, or copied into shared memory.
     ///
     /// # Errors
     /// The client has gone.
@@ -74,7 +76,7 @@ impl Worker {
                 open.begin();
             }
             if data.is_empty() {
-                // The client has it; what is for the log need not wait.
+                // The client has its bytes; log entries need not wait.
                 return self.shared.flush(self.shared.lock()).map(drop);
             }
         }
@@ -86,7 +88,7 @@ impl Worker {
         self.relay(rest)
     }
 
-    /// Bytes that go into shared memory. Returns those for which there was no room.
+    /// Copies bytes into shared memory. Returns the bytes for which there was no room.
     fn lend<'d>(&mut self, mut data: &'d [u8]) -> Result<&'d [u8], Gone> {
         while !data.is_empty() {
             let mut state = self.shared.lock();
@@ -112,7 +114,7 @@ impl Worker {
         Ok(data)
     }
 
-    /// Bytes that go over the link.
+    /// Sends bytes over the link.
     fn relay(&mut self, data: &[u8]) -> Result<(), Gone> {
         let (Some(request), Some(open)) = (self.requests.running(), self.response.open_mut())
         else {
@@ -128,9 +130,9 @@ impl Worker {
         if is_full { self.send() } else { Ok(()) }
     }
 
-    /// An entry for the server's log, about the current request. It leaves as one `STDERR` record, also behind the end of a
-    /// response whose application works on, and for a client that has gone. Where no record can say which request it is
-    /// about, it goes to standard error.
+    /// Writes an entry about the current request to the server's log. It is sent as one `STDERR`
+    /// record, even after the end of a response whose application goes on, and even for a client
+    /// that has gone. If no record can carry the request's id, the entry goes to standard error.
     pub fn log(&mut self, entry: &[u8]) {
         let entry = entry.strip_suffix(b"\n").unwrap_or(entry);
         let takes_entry = !self.shared.is_forked() && !self.shared.lock().lost;
@@ -140,7 +142,7 @@ impl Worker {
             (Some(id), Response::Detached) => {
                 let mut state = self.shared.lock();
                 state.queue.stream(Kind::STDERR, id, &[entry, b"\n"].concat());
-                // A link that is lost has no front that could log it.
+                // A lost link has no front that could log it.
                 let _lost_is_noted = self.shared.flush(state);
             }
             _ => log(format_args!("{}", String::from_utf8_lossy(entry))),
@@ -151,7 +153,7 @@ impl Worker {
         if let Some(open) = self.response.open_mut() {
             open.uses_stderr();
         }
-        // The next write tells that the client has gone.
+        // The next write reports that the client has gone.
         let _gone = self.put_stream(Kind::STDERR, bytes);
     }
 
@@ -165,7 +167,7 @@ impl Worker {
         if is_full { self.send_queue() } else { Ok(()) }
     }
 
-    /// Sends what is queued, also for a client that has gone.
+    /// Sends the queue, even for a client that has gone.
     fn send_queue(&mut self) -> Result<(), Gone> {
         if self.requests.running().is_some_and(Request::is_aborted) {
             let state = self.shared.lock();
@@ -174,7 +176,7 @@ impl Worker {
         self.send()
     }
 
-    /// Sends what is queued.
+    /// Sends the queue.
     ///
     /// # Errors
     /// The client has gone.
@@ -200,7 +202,8 @@ impl Worker {
         self.shared.flush(state).map(drop)
     }
 
-    /// Ends the response. With `detach` the application goes on, without output, until [`Self::ready`].
+    /// Ends the response. With `detach` the application goes on, without output, until
+    /// [`Self::ready`].
     pub fn finish(&mut self, app_status: u32, detach: bool) {
         if self.response.open().is_none() || self.shared.is_forked() {
             return;
@@ -225,7 +228,7 @@ impl Worker {
         let _lost_is_noted = self.shared.flush(state);
     }
 
-    /// After [`Self::finish`] with `detach`: another request may come.
+    /// Ends the detached work after [`Self::finish`]: another request may come.
     pub fn ready(&mut self) {
         let Some(request) = self.requests.running() else { return };
         if self.shared.is_forked() {

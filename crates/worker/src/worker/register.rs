@@ -1,8 +1,9 @@
-//! Links that a process opens itself: the application receives requests over FastCGI from any number of fronts, and sends
-//! the bodies that it would not copy on a link to one of them (`docs/handover.md` §8).
+//! Links that a process opens itself: the application receives requests over FastCGI from any
+//! number of fronts, and moves bodies that it does not want to copy to a link (`docs/handover.md`
+//! §8).
 //!
-//! `begin_elsewhere()` makes the request current, `claim()` opens its response, `end_elsewhere()` ends both.
-//! `answer_with()` is `claim()`, the body, and the end of the response in one message.
+//! `begin_elsewhere()` makes the request current, `claim()` opens its response, `end_elsewhere()`
+//! ends both. `answer_with()` is `claim()`, the body, and the end of the response in one message.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,7 +27,7 @@ use crate::files::Held;
 use crate::numbers::out_of_the_way;
 use crate::output::send_with;
 
-/// Time the front has to answer a registration. It has sent a request a moment ago, so it is alive.
+/// Time for the front to answer a registration. It sent a request just before, so it is alive.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A part of a body whose files are held.
@@ -38,9 +39,9 @@ pub(crate) enum Piece<'p> {
     File {
         /// The file.
         file: FileId,
-        /// Where the range begins.
+        /// Start of the range, in bytes.
         offset: u64,
-        /// Its length.
+        /// Length of the range, in bytes.
         len: u64,
     },
 }
@@ -49,7 +50,8 @@ impl Worker {
     /// Opens links to the front that made this announcement.
     ///
     /// # Errors
-    /// The front cannot be reached from here, or does not answer in time; or as for [`Self::new`].
+    /// The front cannot be reached from here, or does not answer in time. Also errors of
+    /// [`Self::new`].
     pub fn register(announcement: &Announcement) -> io::Result<Self> {
         let links = usize::from(announcement.links);
         if links >= MAX_FDS_PER_MESSAGE {
@@ -85,13 +87,13 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Whether this worker's front made the announcement.
+    /// True if this worker's front made the announcement.
     #[must_use]
     pub fn is_of(&self, announcement: &Announcement) -> bool {
         self.channel.as_ref().is_some_and(|channel| channel.token == announcement.token)
     }
 
-    /// Whether the front has gone: the worker is of no use any more.
+    /// True if the front has gone, so that the worker is useless.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         if self.shared.is_forked() {
@@ -101,8 +103,9 @@ impl Worker {
         state.lost || state.unguarded
     }
 
-    /// A request has come over FastCGI, and its body may be sent here. Files can be held at once; output is taken after
-    /// [`Self::claim`]. `accept`: the value of the request's parameter `SENDOFF_ACCEPT`. `false`: this worker has no links to that front.
+    /// Begins a request that has arrived over FastCGI, and whose body may be sent here. Files can
+    /// be held at once; output is accepted after [`Self::claim`]. `accept`: the value of the
+    /// request's parameter `SENDOFF_ACCEPT`. `false`: this worker has no links to that front.
     pub fn begin_elsewhere(&mut self, announcement: &Announcement, accept: &[u8]) -> bool {
         if !self.is_of(announcement) || self.is_lost() {
             return false;
@@ -114,7 +117,8 @@ impl Worker {
         if link >= self.shared.links.len() {
             return false;
         }
-        // A late ABORT_REQUEST must not be taken for this request's. 0 is for management.
+        // A late ABORT_REQUEST must not apply to this request, so each request has a new id. Id 0
+        // is for management records.
         channel.last_id = channel.last_id.checked_add(1).unwrap_or(1);
         channel.claim = Some(announcement.claim);
         channel.unsaid.clear();
@@ -124,7 +128,7 @@ impl Worker {
         true
     }
 
-    /// Moves the response to this worker. When this returns, the front has been told.
+    /// Moves the response to this worker. The front has been told when this returns.
     ///
     /// # Errors
     /// The front has not been told: output must stay on the FastCGI connection.
@@ -148,14 +152,14 @@ impl Worker {
         sent
     }
 
-    /// Claims the response and names all of its body, in one message. `false`: the lease of a file has broken, or the front has
-    /// gone; the body must stay on the FastCGI connection.
+    /// Claims the response and sends the whole body, in one message. `false`: the lease of a file
+    /// has broken, or the front has gone; the body must be sent on the FastCGI connection.
     pub(crate) fn answer_with(&mut self, body: &[Piece<'_>]) -> bool {
         let Some(claim) = self.channel.as_mut().and_then(|channel| channel.claim.take()) else {
             return false;
         };
         self.response.claim();
-        // Reads an `ABORT_REQUEST` that has come too late for the previous request.
+        // Reads a late `ABORT_REQUEST` for the previous request.
         if self.is_lost() || self.look_for_abort().is_err() {
             self.response.abandon();
             return false;
@@ -198,7 +202,7 @@ impl Worker {
     }
 }
 
-/// Our end gets a number that scripts do not use.
+/// A pair of sockets. Our end gets a descriptor number that scripts do not use.
 fn pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
     Ok((out_of_the_way(ours), theirs))

@@ -28,7 +28,7 @@ pub struct Link {
     pub fds: VecDeque<OwnedFd>,
 }
 
-/// What a test cares to see of a response.
+/// Parts of a response that tests compare.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Seen {
     Stdout(Vec<u8>),
@@ -43,7 +43,7 @@ pub fn connect(links: usize) -> (Front, Worker) {
     (front, Worker::new(links, Some(guard)).unwrap())
 }
 
-/// The front, and what a worker is made of.
+/// The front, and the sockets for a worker.
 pub fn sockets(links: usize) -> (Front, Vec<OwnedFd>, OwnedFd) {
     let pairs: Vec<_> = (0..links).map(|_| UnixStream::pair().unwrap()).collect();
     let (guard, theirs) =
@@ -58,7 +58,7 @@ pub fn request(id: u16, pairs: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     request_accepting("later file", id, pairs, body)
 }
 
-/// A request of a front that accepts something else.
+/// A request of a front that accepts other records.
 pub fn request_accepting(accept: &str, id: u16, pairs: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut out = BeginRequest { keep_conn: true }.encode(id).to_vec();
     let mut stream = Vec::new();
@@ -144,12 +144,12 @@ impl Link {
         }
     }
 
-    /// Whether bytes have arrived that the test has not looked at.
+    /// True if bytes have arrived that the test has not read.
     pub fn has_more(&self) -> bool {
         !self.buf.is_empty() || rustix::io::ioctl_fionread(&self.socket).unwrap() > 0
     }
 
-    /// Whether the worker's end is closed and nothing is left to read.
+    /// True if the worker's end is closed and nothing is left to read.
     pub fn is_closed(&mut self) -> bool {
         matches!(self.socket.read(&mut [0]), Ok(0) | Err(_))
     }

@@ -1,4 +1,4 @@
-//! Where processes register that open links themselves.
+//! The front's registration of processes that open links themselves.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,7 +36,7 @@ impl Registry {
         Announcement { name: self.name.clone(), token: TOKEN, links: 2, link, claim }
     }
 
-    /// A worker that has registered, and the front's ends of its links and guard.
+    /// Registers a worker; returns it with the front's ends of its links and guard.
     pub fn register(&self) -> (Worker, Vec<Link>, OwnedFd) {
         let announcement = self.announcement(0, 0);
         let process = std::thread::spawn(move || Worker::register(&announcement).unwrap());
@@ -44,7 +44,7 @@ impl Registry {
         (process.join().unwrap(), links, guard)
     }
 
-    /// Takes the next registration.
+    /// Accepts the next registration.
     pub fn take(&self) -> (Vec<Link>, OwnedFd) {
         let peer = accept(&self.socket).unwrap();
         let (mut message, mut fds) = (BytesMut::with_capacity(100), VecDeque::new());

@@ -8,10 +8,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Up to this number of bytes libsendoff only queues; a call need not be made without the GVL. */
+/* libsendoff only queues up to this number of bytes, so the call can keep the GVL. */
 #define QUEUED_MAX ((size_t)16 * 1024)
 
-/* Bytes of a request body that one read() returns at most. */
+/* Maximum number of bytes of a request body that one read() returns. */
 #define READ_MAX ((size_t)256 * 1024)
 
 static void free_connection(void *pointer)
@@ -56,7 +56,7 @@ typedef struct call {
 	bool ran;
 } call;
 
-/* Thread#kill and Timeout end a request at once: what is in flight on its connection is lost. */
+/* Thread#kill and Timeout end a request at once: data in flight on its connection are lost. */
 static void interrupt(void *pointer)
 {
 	connection *connection = pointer;
@@ -86,7 +86,8 @@ static ssize_t run(void *(*function)(void *), call *call)
 	return call->result;
 }
 
-/* Whether a call that adds `len` bytes cannot wait, since all before it have only been queued. */
+/* True if a call that adds `len` bytes cannot block, since all previous bytes have only been
+ * queued. */
 static bool is_only_queued(connection *connection, size_t len)
 {
 	if (len > QUEUED_MAX - connection->queued) {
@@ -130,8 +131,7 @@ typedef struct acceptance {
 	int error;
 } acceptance;
 
-/* Whether the parameters of the first request have arrived whole (FastCGI 1.0, sections 3.3, 3.4).
- */
+/* True if all parameters of the first request have arrived (FastCGI 1.0, sections 3.3, 3.4). */
 static bool request_has_arrived(int fd)
 {
 	enum { HEADER = 8, PARAMS = 4 };
@@ -150,8 +150,8 @@ static bool request_has_arrived(int fd)
 }
 
 /*
- * Takes a connection, and its first request if that needs no waiting. (A front that sees a new
- * connection read has found a free process; otherwise it takes all processes for busy. So the
+ * Accepts a connection, and its first request if that needs no waiting. (A front that sees its new
+ * connection being read has found a free process; otherwise it considers all processes busy. So the
  * thread must not wait for the GVL first.)
  */
 static void *accept_without_gvl(void *pointer)
@@ -210,8 +210,8 @@ static void *request_without_gvl(void *pointer)
 }
 
 /*
- * If a server sends a parameter twice, the second one counts. CGI servers pass as an empty string
- * what there is not; only a field of the request (HTTP_*) may be empty.
+ * If a server sends a parameter twice, the second one counts. CGI servers send missing values as
+ * empty strings; only a field of the request (HTTP_*) may be empty.
  */
 static void add_parameter(VALUE hash, const sendoff_param *param)
 {
@@ -261,13 +261,13 @@ static VALUE connection_next_request(VALUE self)
 	return hash;
 }
 
-/* idle? -> whether the connection's thread waits for a request */
+/* idle? -> true if the connection's thread waits for a request */
 static VALUE connection_is_idle(VALUE self)
 {
 	return get(self)->idle ? Qtrue : Qfalse;
 }
 
-/* stop: next_request returns nil once no request waits */
+/* stop: next_request returns nil once no request is waiting */
 static VALUE connection_stop(VALUE self)
 {
 	connection *connection = usable(self);
@@ -287,8 +287,8 @@ static void *read_without_gvl(void *pointer)
 	return NULL;
 }
 
-/* read(buffer) -> bytes of the body, which replace those in the buffer: 0 at its end, nil if it was
- * cut */
+/* read(buffer) -> number of body bytes, which replace the buffer's contents: 0 at the end, nil if
+ * the body was cut */
 static VALUE connection_read(VALUE self, VALUE buffer)
 {
 	connection *connection = usable(self);
@@ -326,7 +326,8 @@ static void *head_without_gvl(void *pointer)
 	return NULL;
 }
 
-/* head(block) -> whether the client is there. The block is without the empty line at its end. */
+/* head(block) -> true unless the client has gone. The block is without the empty line at its end.
+ */
 static VALUE connection_head(VALUE self, VALUE block)
 {
 	connection *connection = usable(self);
@@ -348,7 +349,7 @@ static VALUE connection_head(VALUE self, VALUE block)
 	return call.result == 0 ? Qtrue : Qfalse;
 }
 
-/* Pieces of a body, which no other thread can change or free. */
+/* Pieces of a body, protected from changes by other threads. */
 typedef struct pieces {
 	long count;
 	VALUE *strings;
@@ -369,7 +370,7 @@ static void *write_without_gvl(void *pointer)
 	return NULL;
 }
 
-/* write(piece...) -> whether the client is there */
+/* write(piece...) -> true unless the client has gone */
 static VALUE connection_write(int argc, VALUE *argv, VALUE self)
 {
 	connection *connection = usable(self);
@@ -408,7 +409,7 @@ static void *flush_without_gvl(void *pointer)
 	return NULL;
 }
 
-/* flush -> whether the client is there */
+/* flush -> true unless the client has gone */
 static VALUE connection_flush(VALUE self)
 {
 	call call = {.connection = usable(self)};
@@ -479,7 +480,7 @@ static void *log_without_gvl(void *pointer)
 	return NULL;
 }
 
-/* log(entry), for the server's log -> whether there is a request that it can be about */
+/* log(entry), for the server's log -> true if there is a request that the entry can belong to */
 static VALUE connection_log(VALUE self, VALUE entry)
 {
 	connection *connection = usable(self);
@@ -500,7 +501,7 @@ static VALUE connection_log(VALUE self, VALUE entry)
 	return Qtrue;
 }
 
-/* Whether the response is to be explained. */
+/* explains? -> true if the response is to be explained */
 static VALUE connection_explains(VALUE self)
 {
 	connection *connection = usable(self);
@@ -541,7 +542,7 @@ static VALUE connection_finish(VALUE self)
 	return Qnil;
 }
 
-/* cut: closes the connection in the middle of a response, whose end is not sent */
+/* cut: closes the connection in the middle of a response, without its end */
 static VALUE connection_cut(VALUE self)
 {
 	connection *connection = usable(self);

@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
-# Links libsendoff into the extension. A built gem brings the library and its header along, in lib/ beside this file. Another
-# one is named by --with-sendoff-dir=DIR, with DIR/include/sendoff.h and DIR/lib/libsendoff_capi.a.
+# Links libsendoff into the extension. A built gem contains the library and its header, in lib/
+# beside this file. --with-sendoff-dir=DIR selects another one, with DIR/include/sendoff.h and
+# DIR/lib/libsendoff_capi.a.
 require 'mkmf'
 
 abort 'sendoff runs on Linux only' unless RUBY_PLATFORM.include?('linux')
@@ -13,8 +14,8 @@ abort "#{library} is missing: languages/ruby/build makes a gem that has it" unle
 
 find_header('sendoff.h', include_folder) || abort('sendoff.h is missing')
 $CFLAGS += ' -std=gnu11 -D_GNU_SOURCE -fvisibility=hidden -Wall -Wextra -Wno-unused-parameter'
-# What the library needs of the system stands behind it.
+# The system libraries that the library needs must follow it.
 $LOCAL_LIBS = "#{library} -lgcc_s -lpthread -ldl -lm"
-# The guard's thread may outlive the interpreter's end.
+# The guard's thread may outlive the interpreter.
 $DLDFLAGS += ' -Wl,-z,nodelete,--exclude-libs,ALL'
 create_makefile('sendoff/native')

@@ -1,6 +1,7 @@
 /*
  * Files as response bodies. A sender (sendoff_send_file()) serves one request at a time and keeps
- * the files that it holds, so a process has as many senders as it sends files at a time.
+ * the files that it holds, so a process has one sender for each file that it sends at the same
+ * time.
  */
 #include "native.h"
 
@@ -10,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Files that a sender holds; each costs a descriptor, a lease and a mapping. */
+/* Maximum number of files that a sender holds; each costs a descriptor, a lease and a mapping. */
 #define HELD_FILES 64
 
 typedef struct idle_sender {
@@ -19,9 +20,9 @@ typedef struct idle_sender {
 } idle_sender;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* Senders that no request uses, the last used one first. */
+/* Senders without a request, the most recently used one first. */
 static idle_sender *idle;
-/* The process that made them. A child of it begins with none. */
+/* The process that created them. A child starts without any. */
 static unsigned owner;
 static unsigned fork_count;
 
@@ -40,7 +41,7 @@ void count_forks(void)
 	pthread_atfork(NULL, NULL, count_fork);
 }
 
-/* The last used sender, or a new one; NULL without memory. */
+/* The most recently used sender, or a new one; NULL without memory. */
 static idle_sender *take(void)
 {
 	pthread_mutex_lock(&lock);
@@ -68,7 +69,7 @@ static void put_back(idle_sender *sender)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Whether the part lies in a file with these facts. */
+/* True if the part lies in a file with this metadata. */
 static bool has(const struct stat *st, const file_part *part)
 {
 	return S_ISREG(st->st_mode) && (part->size < 0 || st->st_size == part->size) &&

@@ -24,15 +24,15 @@ typedef struct connection {
 	unsigned forks;
 	/* Its thread waits for a request. */
 	bool idle;
-	/* Its first request has been taken and not yet been returned. */
+	/* Its first request has been received, and not returned yet. */
 	bool has_first;
-	/* Bytes of the current response that were queued while none could have been sent. */
+	/* Bytes of the current response that were queued when none could have been sent. */
 	size_t queued;
 } connection;
 
-/* What became of a file. */
+/* The result of sending a file. */
 typedef enum file_result {
-	/* Nothing was written: the caller sends the body its own way. */
+	/* Nothing was written: the caller must send the body in another way. */
 	FILE_REFUSED,
 	/* Its bytes were copied into the response. */
 	FILE_COPIED,
@@ -46,7 +46,7 @@ typedef enum file_result {
 unsigned forks(void);
 void count_forks(void);
 
-/* What a response wants of a file. */
+/* The part of a file that a response contains. */
 typedef struct file_part {
 	const char *path;
 	/* The size that the file must have; -1: any. */

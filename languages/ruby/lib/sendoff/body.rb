@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
 module Sendoff
-  # Sends response bodies of every kind that Rack knows. Each method returns whether the body has left whole; the client may
-  # have gone, which ends it without an error.
+  # Sends response bodies of every kind that Rack knows. Each method returns true if the whole body
+  # has been sent; the client may have gone, which ends it without an error.
   module Body
-    # Pieces that are given to the connection at a time.
+    # Maximum number of pieces that are passed to the connection at a time.
     BATCH = 1000
 
     # A body that the application writes itself (Rack 3, "Streaming Body").
@@ -48,7 +48,8 @@ module Sendoff
       end
     end
 
-    # The same for an application that has taken the response over: any of its threads may write, until one closes the stream.
+    # The same for an application that has taken the response over: any of its threads may write,
+    # until one closes the stream.
     class Hijacked < Stream
       def initialize(connection, input)
         super
@@ -75,7 +76,8 @@ module Sendoff
       end
     end
 
-    # Takes the chunked coding off a body whose application has put it on (Rack::Chunked): the web server puts it on itself.
+    # Removes the chunked coding from a body whose application has added it (Rack::Chunked): the web
+    # server adds its own.
     class Unchunked
       def initialize(body)
         @body = body
@@ -111,7 +113,7 @@ module Sendoff
       true
     end
 
-    # With `flush` each piece leaves at once: the client may be waiting for it.
+    # With `flush` each piece is sent at once: the client may be waiting for it.
     def send_each(connection, body, flush)
       body.each do |piece|
         return false unless connection.write(piece) && (!flush || connection.flush)
@@ -119,7 +121,7 @@ module Sendoff
       true
     end
 
-    # Partial hijacking: what the application says in the field `rack.hijack`.
+    # Partial hijacking: the application's callable in the field `rack.hijack`.
     def send_hijacked(connection, application, input)
       stream = Hijacked.new(connection, input)
       application.call(stream)

@@ -4,12 +4,12 @@ require 'stringio'
 require 'tempfile'
 
 module Sendoff
-  # Makes Rack's environment of a request's FastCGI parameters.
+  # Makes Rack's environment from a request's FastCGI parameters.
   class Environment
     # A larger request body is kept in a file.
     MEMORY_BODY = 128 * 1024
 
-    # The request body ended before its end.
+    # Raised if the request body is incomplete.
     class BodyCut < IOError; end
 
     # `settings` are the entries that are the same for all requests.
@@ -17,9 +17,10 @@ module Sendoff
       @settings = settings
     end
 
-    # The environment for `parameters`, to which it adds. It reads the request body from the connection.
+    # The environment for `parameters`, which are extended in place. Reads the request body from the
+    # connection.
     def complete(parameters, connection, errors)
-      # Some servers pass them as fields, too.
+      # Some servers send them as fields, too.
       parameters.delete('HTTP_CONTENT_TYPE')
       parameters.delete('HTTP_CONTENT_LENGTH')
       paths(parameters)
@@ -46,8 +47,8 @@ module Sendoff
       end
     end
 
-    # CGI decodes the path, Rack applications expect it as the client has sent it. It is taken from REQUEST_URI, unless the
-    # web server has rewritten or normalised it.
+    # CGI decodes the path, but Rack applications expect it as the client has sent it. It is taken
+    # from REQUEST_URI, unless the web server has rewritten or normalised it.
     def paths(parameters)
       script = parameters['SCRIPT_NAME'] || String.new
       info = parameters['PATH_INFO'] || String.new
@@ -62,7 +63,7 @@ module Sendoff
       parameters['REQUEST_PATH'] = script + info
     end
 
-    # The end of the URI's path that stands for `info`, if the rest stands for `script`.
+    # The end of the URI's path that corresponds to `info`, if the rest corresponds to `script`.
     def original(uri, script, info)
       return unless uri
 
@@ -71,7 +72,7 @@ module Sendoff
       return unless unescape(path) == script + info
       return path.byteslice(script.bytesize..) if path.start_with?(script)
 
-      # An escaped script name: as many bytes as it takes.
+      # An escaped script name: its length in the URI.
       path.sub(/\A(?:%\h\h|[^%]){#{script.bytesize}}/n, '')
     end
 

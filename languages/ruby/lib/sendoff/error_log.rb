@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Sendoff
-  # `rack.errors`: whole lines go to the web server's log. What is written after the request has ended, by a logger that
-  # has kept the object, goes to standard error.
+  # `rack.errors`: whole lines go to the web server's log. Lines written after the end of the
+  # request, by a logger that has kept the object, go to standard error.
   class ErrorLog
     def initialize(connection)
       @connection = connection
@@ -44,7 +44,7 @@ module Sendoff
       self
     end
 
-    # The request ends.
+    # Called at the end of the request.
     def close_request
       flush
       @mutex.synchronize { @connection = nil }

@@ -3,11 +3,11 @@
 require 'etc'
 
 module Sendoff
-  # What `rackup -s sendoff` runs.
+  # The handler of `rackup -s sendoff`.
   module Handler
-    # Threads of a process unless the option says otherwise.
+    # Default number of threads per process.
     THREADS = 3
-    # Seconds that requests which have begun may take when the server stops.
+    # Default time limit for open requests when the server stops, in seconds.
     STOP_TIMEOUT = 30
 
     # Serves the application until a signal stops it.
@@ -25,7 +25,7 @@ module Sendoff
       listener&.remove
     end
 
-    # rackup calls it at Ctrl-C, unless the server has installed handlers of its own.
+    # Called by rackup at Ctrl-C, unless the server has installed handlers of its own.
     def self.shutdown
       @running&.stop
     end

@@ -3,11 +3,12 @@
 module Sendoff
   # The listening socket that web servers connect to.
   class Listener
-    # Connections that may wait to be accepted; the kernel's limit is net.core.somaxconn.
+    # Maximum number of connections in the backlog; the kernel's limit is net.core.somaxconn.
     BACKLOG = 1024
 
-    # Descriptor 0 is one if a web server or a supervisor has started the program (FastCGI 1.0, section 2.2).
-    # It is moved out of the way of programs that the application runs, for which descriptor 0 is standard input.
+    # Takes descriptor 0, which is the listening socket if a web server or a supervisor has started
+    # the program (FastCGI 1.0, section 2.2). The socket gets another number, because programs
+    # started by the application use descriptor 0 as standard input.
     def self.inherited
       return unless Sendoff.listener?(0)
 
@@ -17,7 +18,7 @@ module Sendoff
       new(moved.fileno, 'descriptor 0', nil)
     end
 
-    # Opens `unix:/path`, `/path` or `host:port`. `mode` is that of a UNIX socket.
+    # Opens `unix:/path`, `/path` or `host:port`. `mode`: permissions of a UNIX socket.
     def self.open(address, mode: nil)
       path = address.delete_prefix('unix:') if address.start_with?('unix:', '/')
       descriptor = Sendoff.listen(path || address, BACKLOG)
@@ -38,7 +39,7 @@ module Sendoff
       @name
     end
 
-    # Removes a UNIX socket that this process has made.
+    # Removes a UNIX socket that this process has created.
     def remove
       File.unlink(@path) if @path && @owner == Process.pid
     rescue Errno::ENOENT

@@ -3,15 +3,17 @@
 require 'io/wait'
 
 module Sendoff
-  # Forks worker processes, replaces those that end, and stops them.
+  # Forks worker processes, replaces workers that end, and stops them.
   class Master
-    # A worker that ends sooner than this, in seconds, and gets no request makes the next one wait. One that a request has
-    # ended is replaced at once, so that a bad page does not slow down the others.
+    # A worker that ends within this time, in seconds, and gets no request delays the next one. A
+    # worker that dies in a request is replaced at once, so that a bad page does not slow down the
+    # others.
     SHORT_LIFE = 1
     PAUSES = [0, 0.1, 0.5, 1, 2, 5].freeze
     STOP_SIGNALS = %w[TERM INT QUIT].freeze
 
-    # `worker` makes what runs in a process. Workers that have not ended after `patience` seconds are killed.
+    # `worker` makes the worker of a new process. Workers that have not ended after `patience`
+    # seconds are killed.
     def initialize(processes, patience:, &worker)
       @processes = processes
       @patience = patience
@@ -54,7 +56,7 @@ module Sendoff
       @waker.write_nonblock('.', exception: false)
     end
 
-    # Seconds until something has to be done that no signal announces.
+    # Number of seconds until the next action that no signal announces.
     def timeout
       return [@stopping + @patience - now, 0.01].max if @stopping
 
@@ -108,14 +110,14 @@ module Sendoff
       nil
     end
 
-    # In a worker: it has been given a request.
+    # Runs in a worker: it has received a request.
     def tell(mouth)
       mouth.write_nonblock('.', exception: false)
     rescue SystemCallError
       nil # The master has ended.
     end
 
-    # Whether a process that has ended had been given a request.
+    # True if a process that has ended had received a request.
     def worked?(ear)
       ear.read_nonblock(1, exception: false) == '.'
     ensure

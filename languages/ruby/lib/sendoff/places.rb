@@ -3,13 +3,13 @@
 require 'rbconfig'
 
 module Sendoff
-  # Notes the last line of the application that a thread has run, for `sendoff explain`: libraries build the response from what that
-  # line returns or calls.
+  # Notes the last line of the application that a thread has run, for `sendoff explain`: libraries
+  # build the response from the result of that line.
   class Places
     OWN = [__dir__, '<internal:', '(eval'].freeze
     private_constant :OWN
 
-    # The place as FILE:LINE; nil: no line of the application has run.
+    # The place as FILE:LINE; nil if no line of the application has run.
     attr_reader :last
 
     def initialize

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 module Sendoff
-  # Sends what an application has returned.
+  # Sends the result of an application.
   class Response
-    # A response that cannot be sent as it is.
+    # Raised for a response that cannot be sent as it is.
     class Invalid < StandardError; end
 
     REASONS = Hash.new do |known, status|
@@ -12,11 +12,12 @@ module Sendoff
     end
     private_constant :REASONS
 
-    # Fields that belong to the connection between web server and client, or mean something else in a CGI header block.
+    # Fields that belong to the connection between web server and client, or have another meaning in
+    # a CGI header block.
     NOT_PASSED_ON = /\A(?:status|connection|keep-alive|transfer-encoding|x-sendoff|rack\..*)\z/i
     BAD_NAME = %r{[\x00-\x20"(),/:;<=>?@\[\\\]\{\}\x7f]|\A\z}n
     BAD_VALUE = /[\x00-\x08\x0a-\x1f\x7f]/n
-    # What kinds of names there are, for names that have been seen.
+    # Cache: the kinds of known field names.
     KINDS = {} # rubocop:disable Style/MutableConstant
     MOST_KINDS = 1000
     private_constant :NOT_PASSED_ON, :BAD_NAME, :BAD_VALUE, :KINDS, :MOST_KINDS
@@ -51,12 +52,13 @@ module Sendoff
       @begun = false
     end
 
-    # Whether a part of it has been written.
+    # True if a part of it has been written.
     def begun?
       @begun
     end
 
-    # Sends it and closes the body; the connection ends the response. False: it is not whole, and the connection has to be cut.
+    # Sends it and closes the body; the connection ends the response. False: it is incomplete, and
+    # the connection must be cut.
     def send
       read_headers
       if @bodyless then send_head
@@ -132,8 +134,8 @@ module Sendoff
       end
     end
 
-    # Of a body that is a part of a file: its path, the size that the file must have (nil: any), start and length (nil: up to
-    # its end).
+    # For a body that is a part of a file: its path, the size that the file must have (nil: any),
+    # start and length (nil: up to the end of the file).
     def file_part
       path = @body.to_path if @body.respond_to?(:to_path)
       return range_part unless path
@@ -142,7 +144,7 @@ module Sendoff
       [path, @length && (start + @length), start, nil]
     end
 
-    # Where an open file begins: `each` would read from there.
+    # The position of an open file, where `each` would start to read.
     def position
       @body.is_a?(::File) && !@body.closed? ? @body.pos : 0
     end
@@ -159,7 +161,7 @@ module Sendoff
 
     # nil: nothing has been written.
     def send_file(path, size, start, length)
-      # Also if an interrupt comes behind it.
+      # Also if an interrupt follows.
       @begun = true
       sent = @connection.file(head, path, size, start, length)
       @begun = false unless sent

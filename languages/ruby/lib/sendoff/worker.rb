@@ -20,12 +20,13 @@ module Sendoff
       @connections = {}
     end
 
-    # The block is called before the first request, or by a few threads before theirs.
+    # The block is called before the first request, or by several threads before their first
+    # requests.
     def at_first_request(&block)
       @at_first_request = block
     end
 
-    # Serves. Requests that have begun when `stop` is called are finished.
+    # Serves. Open requests are finished after `stop`.
     def run
       running = Array.new(@threads) { start }
       until running.empty?
@@ -69,7 +70,7 @@ module Sendoff
       end
     end
 
-    # Ends the wait of a thread that has no request.
+    # Ends the wait of a thread without a request.
     def release(thread)
       case connection = @connections[thread]
       when nil then nil
@@ -102,7 +103,7 @@ module Sendoff
       nil
     end
 
-    # Answers a request. False: the connection cannot be used any more.
+    # Answers a request. False: the connection is unusable.
     def respond(connection, parameters)
       begins
       errors = ErrorLog.new(connection)
@@ -132,7 +133,7 @@ module Sendoff
       whole
     end
 
-    # What the application returns. If the response is explained, the front is told from which line.
+    # The application's result. If the response is explained, the front is told its line.
     def answer(connection, env)
       return @app.call(env) unless connection.explains?
 
@@ -142,7 +143,7 @@ module Sendoff
       returned
     end
 
-    # The client gets what has been written, but no end of the response.
+    # The client gets the written output, but no end of the response.
     def cut(connection)
       connection.flush
     ensure
@@ -162,7 +163,7 @@ module Sendoff
       warn "sendoff: an exception could not be logged: #{e.class}"
     end
 
-    # Rack 3's callbacks behind a response, the last one first.
+    # Rack 3's callbacks after a response, the last one first.
     def finished(connection, env, response, error, whole)
       callbacks = env['rack.response_finished']
       return if callbacks.nil? || callbacks.empty?

@@ -17,7 +17,7 @@ $handler = static function () use (&$requests, &$state) {
 	require __DIR__ . '/actions/' . ($_GET['do'] ?? 'count') . '.php';
 };
 while (sendoff_handle_request($handler)) {
-	// What is output between requests goes nowhere.
+	// Output between requests is dropped.
 	echo 'between';
 }
 if (isset($state['done'])) {

@@ -19,10 +19,11 @@
 
 #define NATIVE(result, name) JNIEXPORT result JNICALL Java_sendoff_tomcat_Native_##name
 
-/* What send() does behind the bytes; Connection.java has the same numbers. */
+/* The action of send() after the bytes; Connection.java has the same numbers. */
 enum then { THEN_WAIT = 0, THEN_FLUSH = 1, THEN_FINISH = 2 };
 
-/* How many files stay held under their leases for the next request; a PHP worker has as many. */
+/* Maximum number of files that stay held under their leases for further requests; the same as in a
+ * PHP worker. */
 #define MOST_FILES 128
 
 /* Hands over the files of all connections. */
@@ -91,7 +92,7 @@ NATIVE(void, wake)(JNIEnv *env, jclass class, jint fd)
 {
 	(void)env;
 	(void)class;
-	/* This fails only if the counter is full, which wakes, too. */
+	/* The write fails only if the counter is full, which also wakes. */
 	eventfd_write(fd, 1);
 }
 
@@ -102,7 +103,7 @@ NATIVE(void, close)(JNIEnv *env, jclass class, jint fd)
 	close(fd);
 }
 
-/* Waits until there may be a connection. false: woken, or errno. */
+/* Waits for a connection. false: woken, or an error (errno). */
 static bool wait_for_connection(int listener, int wake)
 {
 	struct pollfd polled[] = {{.fd = listener, .events = POLLIN}, {.fd = wake, .events = POLLIN}};
@@ -167,7 +168,7 @@ NATIVE(void, parameters)(JNIEnv *env, jclass class, jlong address, jbyteArray bu
 	unsigned char *at, *start;
 
 	(void)class;
-	/* No call below waits, so the garbage collector is not held up. */
+	/* No call below blocks, so the garbage collector is not delayed. */
 	start = at = (*env)->GetPrimitiveArrayCritical(env, buffer, NULL);
 	if (at == NULL) {
 		return;
@@ -188,7 +189,7 @@ NATIVE(jint, next)(JNIEnv *env, jclass class, jlong address, jbyteArray buffer)
 	int came;
 
 	do {
-		/* -1: one of the signals by which the virtual machine talks to its threads. */
+		/* -1: interrupted by a signal with which the virtual machine addresses its threads. */
 		came = sendoff_accept(worker_at(address));
 	} while (came < 0);
 	if (came == 0) {
@@ -215,7 +216,7 @@ NATIVE(jint, read)(JNIEnv *env, jclass class, jlong address, jobject buffer, jin
 	return (jint)n;
 }
 
-/* Sends bytes of which the first `head_len` are the head, or none if it has been sent. */
+/* Sends bytes. The first `head_len` of them are the head; 0 if the head has been sent. */
 static bool send_bytes(sendoff_worker *worker, const char *bytes, size_t head_len, size_t len)
 {
 	if (head_len > 0 && sendoff_write_head(worker, bytes, head_len) != 0) {

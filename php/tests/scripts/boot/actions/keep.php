@@ -1,5 +1,5 @@
 <?php
-// Keeps a lazy string, and answers with what it and a string of an earlier request are.
+// Keeps a lazy string, and answers with the values of it and of an earlier request's string.
 if (isset($_GET['file'])) {
 	$state['files'][] = file_get_contents($_GET['file']);
 }

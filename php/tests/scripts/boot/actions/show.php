@@ -1,5 +1,5 @@
 <?php
-// What a request can see of what others have changed.
+// Changes of other requests that a request can see.
 $state['uploads'] ??= sys_get_temp_dir();
 echo json_encode([
 	'get' => $_GET, 'post' => $_POST, 'cookie' => $_COOKIE, 'files' => $_FILES, 'env' => $_ENV['BOOT'],

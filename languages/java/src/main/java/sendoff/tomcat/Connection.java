@@ -5,15 +5,15 @@ import java.nio.ByteBuffer;
 import java.nio.charset.Charset;
 
 /**
- * A connection that a front has opened. One thread at a time uses it, except for {@link #stop} and {@link #stopIfIdle},
- * which any thread may call.
+ * A connection that a front has opened. It is used by one thread at a time, except for {@link #stop} and {@link
+ * #stopIfIdle}, which any thread may call.
  */
 final class Connection {
 
-    /** How the virtual machine encodes the names of files. */
+    /** The virtual machine's encoding of file names. */
     private static final Charset FILE_NAMES = Charset.forName(System.getProperty("sun.jnu.encoding"));
 
-    /** What {@link #send} does behind the bytes. */
+    /** The action of {@link #send} after the bytes. */
     static final int THEN_WAIT = 0;
     static final int THEN_FLUSH = 1;
     static final int THEN_FINISH = 2;
@@ -21,7 +21,7 @@ final class Connection {
     /** The library's worker; 0 after the connection has been closed. */
     private long worker;
     private boolean isIdle = true;
-    /** There is a response, and not all of it has been sent. */
+    /** True while a response is open and not completely sent. */
     private volatile boolean isOpen;
 
     Connection(long worker) {
@@ -75,7 +75,7 @@ final class Connection {
         isOpen = false;
     }
 
-    /** Whether the front wants the response explained. */
+    /** True if the front wants the response explained. */
     boolean explains() {
         return Native.explains(worker);
     }
@@ -89,21 +89,21 @@ final class Connection {
         this.isIdle = isIdle;
     }
 
-    /** Takes no further request. A request body that is still arriving is cut. */
+    /** Refuses further requests. A request body that is still arriving is cut. */
     synchronized void stop() {
         if (worker != 0) {
             Native.stop(worker);
         }
     }
 
-    /** Takes no further request, unless one is being processed. */
+    /** Refuses further requests, unless one is being processed. */
     synchronized void stopIfIdle() {
         if (isIdle) {
             stop();
         }
     }
 
-    /** Ends the connection. A response that is not whole is not ended: the front takes it for broken off. */
+    /** Ends the connection. An incomplete response gets no end, so that the front considers it cut. */
     synchronized void close() {
         if (worker != 0) {
             Native.release(worker, !isOpen);

@@ -23,7 +23,10 @@ final class Explanation {
     private static final List<String> SERVER = List.of("org.apache.catalina.", "org.apache.coyote.", "org.apache.tomcat.",
             "org.apache.jasper.", "jakarta.", "java.", "jdk.", "sun.", Explanation.class.getName());
 
-    /** Those of them that write nothing of their own: what is left are Tomcat's servlets and error pages. */
+    /**
+     * The classes among them that write nothing of their own. The remaining ones are Tomcat's servlets and error
+     * pages.
+     */
     private static final List<String> STREAMS = List.of("org.apache.catalina.connector.", "org.apache.catalina.util.",
             "org.apache.tomcat.", "jakarta.", "java.", "jdk.", "sun.", Explanation.class.getName());
 
@@ -33,14 +36,14 @@ final class Explanation {
     private final org.apache.coyote.Response response;
     private final Object usualRequest;
     private final Object usualResponse;
-    /** Where the application has named a file to send. */
+    /** The place where the application has named a file to send. */
     private StackTraceElement named;
-    /** What has been written since the last {@link #take}. */
+    /** The places of the output since the last {@link #take}. */
     private StackTraceElement first;
     private StackTraceElement last;
     private int writes;
 
-    /** Begins with a request that has not come to the adapter yet. */
+    /** Starts with a request that has not reached the adapter yet. */
     Explanation(Connector connector, org.apache.coyote.Request request, org.apache.coyote.Response response) {
         this.request = request;
         this.response = response;
@@ -63,7 +66,7 @@ final class Explanation {
         response.setNote(CoyoteAdapter.ADAPTER_NOTES, usualResponse);
     }
 
-    /** What the front is told about a file (docs/handover.md, EXPLAIN). */
+    /** The explanation of a file for the front (docs/handover.md, EXPLAIN). */
     byte[] ofFile(FileRange file) {
         return text(named == null ? "" : named.toString(), file.path(), "");
     }
@@ -98,7 +101,7 @@ final class Explanation {
         }
     }
 
-    /** The innermost frame of the application, else that of Tomcat's own servlet. */
+    /** The innermost frame of the application, or of Tomcat's own servlet. */
     private static StackTraceElement place() {
         return outside(SERVER).or(() -> outside(STREAMS)).orElseGet(() -> new Throwable().getStackTrace()[0]);
     }

@@ -6,7 +6,7 @@ import org.apache.coyote.Request;
 /** A range of a file that a servlet wants sent as the response body, by the attributes of Tomcat's sendfile support. */
 record FileRange(String path, long start, long length) {
 
-    /** The range that the request's attributes name; null without them. */
+    /** The range in the request's attributes; null if there is none. */
     static FileRange of(Request request) {
         Object path = request.getAttribute(Constants.SENDFILE_FILENAME_ATTR);
         if (path == null) {

@@ -19,7 +19,7 @@ final class Listener {
         return new Listener(Native.listen(address, backlog));
     }
 
-    /** Takes over a listening socket that the process was started with. */
+    /** Takes over a listening socket that the process has inherited. */
     static Listener inherited(int descriptor) throws IOException {
         if (!Native.isListener(descriptor)) {
             throw new IOException("Descriptor " + descriptor + " of path=\"fd:" + descriptor

@@ -50,7 +50,7 @@ final class Native {
 
     static native void close(int descriptor);
 
-    /** Waits for a connection. Returns a worker that knows how to hand over files. */
+    /** Waits for a connection. Returns a worker that can hand over files. */
     static native long accept(int listener, int wake) throws IOException;
 
     static native int next(long worker, byte[] buffer);

@@ -13,7 +13,7 @@ final class RequestBody implements InputBuffer {
     private static final int BUFFER = 16 * 1024;
 
     private final ByteBuffer own = ByteBuffer.allocateDirect(BUFFER);
-    /** What has been read and not been given to the application. */
+    /** Bytes that have been read and not yet passed to the application. */
     private ByteBuffer waiting = own;
     private Connection connection;
     private boolean hasEnded;
@@ -25,7 +25,7 @@ final class RequestBody implements InputBuffer {
         hasEnded = false;
     }
 
-    /** Uses a body that Tomcat has saved instead: that of a form which a login page has interrupted. */
+    /** Uses a saved body instead: the body of a form that a login page has interrupted. */
     void replay(ByteChunk saved) {
         waiting = ByteBuffer.wrap(saved.getBytes(), saved.getStart(), saved.getLength());
         hasEnded = false;
@@ -52,7 +52,7 @@ final class RequestBody implements InputBuffer {
         return waiting.remaining();
     }
 
-    /** Waits for more of the body if none is waiting. Returns false at the end. */
+    /** Waits for more of the body unless there are unread bytes. Returns false at the end. */
     boolean fill() throws IOException {
         if (waiting.hasRemaining()) {
             return true;

@@ -18,7 +18,7 @@ final class ResponseBody {
     private static final int GATHERED = 128 * 1024;
 
     private final ByteBuffer gathered = ByteBuffer.allocateDirect(GATHERED);
-    /** Holds a head that is longer. */
+    /** For a longer head. */
     private ByteBuffer buffer = gathered;
     private Connection connection;
     /** Null if the response is not explained. */
@@ -38,7 +38,7 @@ final class ResponseBody {
         explanation = null;
     }
 
-    /** Tells the front where this response comes from. */
+    /** Tells the front the place that makes this response. */
     void explain(Explanation explanation, boolean useSendfile) {
         this.explanation = explanation;
         this.useSendfile = useSendfile;

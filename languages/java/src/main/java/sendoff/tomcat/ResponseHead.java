@@ -15,7 +15,10 @@ final class ResponseHead {
 
     private static final Log log = LogFactory.getLog(ResponseHead.class);
 
-    /** Fields that the front would take for its own, or that concern the connection to the client, which is the front's. */
+    /**
+     * Fields that the front would interpret, or that concern the connection to the client, which belongs to the
+     * front.
+     */
     private static final Set<String> NOT_PASSED = Set.of("status", "x-sendoff", "connection", "keep-alive",
             "transfer-encoding");
 
@@ -82,7 +85,7 @@ final class ResponseHead {
         endLine(out);
     }
 
-    /** Control characters become spaces, as in the HTTP connector. Returns false if a character has no byte. */
+    /** Replaces control characters by spaces, as the HTTP connector does. Returns false if a character has no byte. */
     private static boolean put(ByteBuffer out, String text) {
         for (int i = 0; i < text.length(); i++) {
             char c = text.charAt(i);

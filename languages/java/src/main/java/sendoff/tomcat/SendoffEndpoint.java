@@ -19,7 +19,7 @@ final class SendoffEndpoint extends AbstractEndpoint<Connection, Connection> {
 
     private static final Log log = LogFactory.getLog(SendoffEndpoint.class);
 
-    /** How {@code path} begins if it names an inherited descriptor. */
+    /** Prefix of {@code path} for an inherited descriptor. */
     private static final String DESCRIPTOR = "fd:";
 
     private String path;
@@ -80,7 +80,7 @@ final class SendoffEndpoint extends AbstractEndpoint<Connection, Connection> {
         startAcceptorThread();
     }
 
-    /** Takes no further connections, and no further requests on those that are idle. */
+    /** Refuses further connections, and further requests on idle ones. */
     @Override
     public void pause() {
         super.pause();
@@ -145,7 +145,7 @@ final class SendoffEndpoint extends AbstractEndpoint<Connection, Connection> {
         return new SocketProcessor(wrapper, event);
     }
 
-    /** Has the connector's handler process an event of a connection, in a thread of the connector. */
+    /** Passes an event of a connection to the connector's handler, in a thread of the connector. */
     private final class SocketProcessor extends SocketProcessorBase<Connection> {
 
         SocketProcessor(SocketWrapperBase<Connection> wrapper, SocketEvent event) {

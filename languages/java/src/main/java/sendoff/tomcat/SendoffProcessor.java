@@ -59,7 +59,7 @@ final class SendoffProcessor extends AbstractProcessor {
         response.setOutputBuffer(new Output());
     }
 
-    /** Serves requests until none comes, one goes on asynchronously, or the connector pauses. */
+    /** Serves requests until there is none, one goes on asynchronously, or the connector pauses. */
     @Override
     public SocketState service(SocketWrapperBase<?> wrapper) {
         setSocketWrapper(wrapper);
@@ -127,7 +127,7 @@ final class SendoffProcessor extends AbstractProcessor {
         }
     }
 
-    /** Ends the request that has been served, and the connection if it cannot be used any more. */
+    /** Ends the current request, and the connection if it is unusable. */
     private SocketState end() {
         if (getErrorState().isIoAllowed()) {
             action(ActionCode.CLOSE, null);
@@ -285,7 +285,7 @@ final class SendoffProcessor extends AbstractProcessor {
         dropsBody = true;
     }
 
-    /** The library reads what is left of a body. */
+    /** The library reads the rest of a body. */
     @Override
     protected void disableSwallowRequest() {
     }
@@ -352,7 +352,7 @@ final class SendoffProcessor extends AbstractProcessor {
 
     @Override
     public void pause() {
-        // The endpoint wakes the connections that are idle.
+        // The endpoint wakes the idle connections.
     }
 
     @Override

@@ -25,7 +25,7 @@ public final class SendoffProtocol extends AbstractProtocol<Connection> {
 
     private boolean tomcatAuthentication = true;
     private boolean tomcatAuthorization;
-    /** The connector, after its first request: Tomcat does not tell protocols. */
+    /** The connector, after its first request: Tomcat does not pass it to protocols. */
     private volatile Connector connector;
 
     /** Called by Tomcat for the attribute {@code protocol}. */
@@ -45,7 +45,7 @@ public final class SendoffProtocol extends AbstractProtocol<Connection> {
         return (SendoffEndpoint) getEndpoint();
     }
 
-    /** Where the connector listens. */
+    /** The address of the connector. */
     public String getPath() {
         return endpoint().getPath();
     }
@@ -68,7 +68,7 @@ public final class SendoffProtocol extends AbstractProtocol<Connection> {
         setMaxThreads(threads);
     }
 
-    /** Whether files of {@code org.apache.tomcat.sendfile.filename} are handed over. */
+    /** True if files of {@code org.apache.tomcat.sendfile.filename} are handed over. */
     public boolean getUseSendfile() {
         return endpoint().getUseSendfile();
     }
@@ -78,7 +78,7 @@ public final class SendoffProtocol extends AbstractProtocol<Connection> {
         endpoint().setUseSendfile(useSendfile);
     }
 
-    /** Whether Tomcat authenticates users; otherwise the front does, and {@code REMOTE_USER} is the user. */
+    /** True if Tomcat authenticates users; otherwise the front does, and {@code REMOTE_USER} is the user. */
     public boolean getTomcatAuthentication() {
         return tomcatAuthentication;
     }
@@ -88,7 +88,7 @@ public final class SendoffProtocol extends AbstractProtocol<Connection> {
         this.tomcatAuthentication = tomcatAuthentication;
     }
 
-    /** Whether the front authenticates users and Tomcat looks up their roles. */
+    /** True if the front authenticates users and Tomcat looks up their roles. */
     public boolean getTomcatAuthorization() {
         return tomcatAuthorization;
     }

@@ -21,7 +21,7 @@ import jakarta.servlet.http.HttpServletResponse;
 import jakarta.servlet.http.HttpUpgradeHandler;
 import jakarta.servlet.http.WebConnection;
 
-/** Does what the path says; the tests compare what comes of it through two connectors. */
+/** Follows the path; the tests compare the results of two connectors. */
 public final class Conformance extends HttpServlet {
 
     private static final long serialVersionUID = 1L;
@@ -77,7 +77,7 @@ public final class Conformance extends HttpServlet {
         response.getOutputStream().write(bytes);
     }
 
-    /** Many writes, the first of which are flushed. */
+    /** Many writes; the first of them are flushed. */
     private static void pieces(HttpServletRequest request, HttpServletResponse response) throws IOException {
         byte[] bytes = pattern(number(request, "n"));
         int piece = number(request, "piece");
@@ -167,7 +167,7 @@ public final class Conformance extends HttpServlet {
         request.setAttribute("org.apache.tomcat.sendfile.start", start);
         request.setAttribute("org.apache.tomcat.sendfile.end", end);
         if (!isAnnounced) {
-            // Otherwise Tomcat announces the length of what was written, 0.
+            // Otherwise Tomcat announces the length of the written bytes, 0.
             response.flushBuffer();
         }
     }
@@ -189,7 +189,7 @@ public final class Conformance extends HttpServlet {
         context.start(() -> context.dispatch("/servlet/request"));
     }
 
-    /** A part of the response leaves, and the rest never comes. */
+    /** Sends a part of the response, and never the rest. */
     private static void late(HttpServletRequest request, HttpServletResponse response) throws IOException {
         response.getOutputStream().write(pattern(20_000));
         response.flushBuffer();
@@ -220,7 +220,7 @@ public final class Conformance extends HttpServlet {
         });
     }
 
-    /** Reads and writes by listeners. */
+    /** Reads and writes through listeners. */
     private static final class Copier implements ReadListener, WriteListener {
 
         private final AsyncContext context;
