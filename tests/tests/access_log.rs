@@ -16,7 +16,8 @@ fn lines(log: &Path, count: usize) -> Vec<String> {
     })
 }
 
-/// A server with a log in this format. The site has a generated page, one that hands a file over, and a file.
+/// A server with a log in this format. The site has a generated page, a page that hands a file
+/// over, and a file.
 fn start(site: &Site, format: &str, options: &[&str]) -> (Server, std::path::PathBuf) {
     site.write("made.php", "<?php echo 'made', $_SERVER['REQUEST_ID'] ?? '';");
     site.write("big.php", "<?php echo 'head', file_get_contents('big');");

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use sendoff_tests::{Authorities, LIMIT, Pebble, Request, Server, Site, pattern, processes, wait};
 
-/// How long a certificate may take that is obtained at the second or third attempt.
+/// Time limit for a certificate that is obtained at the second or third attempt.
 const ATTEMPTS: Duration = Duration::from_secs(150);
 
 struct Scenario {
@@ -38,7 +38,8 @@ impl Scenario {
         self.site.outside("state")
     }
 
-    /// Starts a server at one of the addresses. `ports`: in the clear, and for TLS. `keys`: those of its site.
+    /// Starts a server at one of the addresses. `ports` are the ports in the clear and for TLS,
+    /// `keys` the lines of its `[[site]]`.
     fn server(&self, number: usize, ports: [u16; 2], keys: &str) -> Server {
         let config = self.config(number, ports, keys);
         Server::try_run(&config, self.site.root(), 1).unwrap()
@@ -312,7 +313,8 @@ fn without_an_authority_the_site_has_a_certificate_of_its_own() {
     let user = |path: &Path| path.metadata().unwrap().uid();
     let of_agent = user(Path::new(&format!("/proc/{agent}")));
     assert_eq!((user(&folder), of_agent), (user(&mark), user(&mark)));
-    // A reload that changes nothing about certificates leaves the process alone; one that asks for none ends it.
+    // A reload that changes nothing about certificates leaves the process alone; a reload after
+    // which no site needs the authority ends it.
     server.command(&["reload"]).unwrap();
     assert!(processes::runs(agent));
     let config = scenario.site.outside("server0.toml");

@@ -27,7 +27,7 @@ fn serve(site: &Site, keys: &str, routes: &str) -> Server {
     Server::try_run(&config, site.root(), 1).unwrap_or_else(|failed| panic!("{failed:#?}"))
 }
 
-/// What an authorizer does after its last byte.
+/// The behaviour of an authorizer after its last byte.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
     Close,

@@ -20,7 +20,7 @@ const PAUSES: [Duration; 3] =
 const SLOW_RATE: usize = 1_000_000;
 const SLOW_SIZE: usize = 4_000_000;
 
-/// What the clients share.
+/// State that all clients share.
 struct Load {
     server: Server,
     expected: Vec<(&'static str, Vec<u8>)>,

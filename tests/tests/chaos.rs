@@ -20,7 +20,7 @@ struct Storm {
     mode: Mode,
 }
 
-/// How responses leave, and which processes make them.
+/// The way in which responses leave, and the kind of worker that makes them.
 #[derive(Clone, Copy)]
 enum Mode {
     /// A delivery mode.
@@ -231,7 +231,7 @@ fn chaos(storm: &Storm) {
     // A first, shorter run allocates what the server needs in any case.
     let (_, mut all_lost) = run(total / 10);
     let memory = processes::private_memory(front);
-    // Those of four workers: some have just been killed.
+    // Waits for the links of all four workers: some workers have just been killed.
     assert!(wait::until(LIMIT, || count() >= at_first), "{} of {at_first}", count());
     let descriptors = count().max(at_first);
     let mapped = mappings();

@@ -130,7 +130,8 @@ fn axe() -> String {
     fs::read_to_string(String::from_utf8(printed.stdout).unwrap().trim_end()).unwrap()
 }
 
-/// What breaks a rule of WCAG 2.2, levels A and AA, in the page: the rule, and the first element that breaks it.
+/// The rules of WCAG 2.2, levels A and AA, that the page breaks, each with the first element that
+/// breaks it.
 const BROKEN_RULES: &str = "(async () => {
     const levels = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'];
     const { violations, passes } = await axe.run({ runOnly: levels });

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use sendoff_tests::{LIMIT, Request, Response, Server, Site, dies_with_us, wait};
 
 const HOUR: i64 = 3600;
-/// How far the server's clock may be from the one that is expected.
+/// The largest accepted difference between the server's clock and the expected time.
 const EXACT: Duration = Duration::from_secs(60);
 
 const CONFIG: &str = "listen = '127.0.0.1:0'\nthreads = 1\naccess_log = 'access.log'\n\
@@ -47,7 +47,7 @@ impl Jumping {
         self.wrong_by.write_all_at(&seconds.to_ne_bytes(), 0).unwrap();
     }
 
-    /// A response whose `Date` is the time by a clock that is wrong by so many seconds.
+    /// A response whose `Date` is checked against a clock that is wrong by `seconds`.
     fn get(&self, target: &str, seconds: i64) -> Response {
         let response = self.server.get(target);
         is_now(httpdate::parse_http_date(response.header("date").unwrap()).unwrap(), seconds);
@@ -112,7 +112,7 @@ fn an_hour_forward_and_back_changes_what_is_said_and_nothing_that_is_measured() 
     }
 }
 
-/// The minute of now, by a clock that is wrong by so many seconds, as the access log writes it.
+/// The current minute, by a clock that is wrong by `wrong_by` seconds, in the access log's form.
 fn iso8601_minute(wrong_by: i64) -> String {
     let done = Command::new("date")
         .args(["-u", "-d", &format!("{wrong_by} seconds"), "+%Y-%m-%dT%H:%M"])

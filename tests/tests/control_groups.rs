@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::Signal;
 use sendoff_tests::{LIMIT, Server, Site, dies_with_us, processes, sendoff, wait};
 
-/// Where the virtual machine and most systems have control groups.
+/// The mount point of control groups, in the virtual machine and on most systems.
 const GROUPS: &str = "/sys/fs/cgroup";
 
 /// A control group as systemd delegates it. It must be empty when the value is dropped, and is removed.
@@ -124,7 +124,7 @@ fn limits_outlive_reloads_and_upgrades_in_control_groups() {
     assert_eq!(group.folders(), [""; 0]);
     config(&site, "total_processes = 60");
     server.command(&["reload"]).unwrap();
-    // Those of before the reload may take a moment to end.
+    // Workers from before the reload may take a moment to end.
     let are_inside = || {
         let inside = group.processes("pool-www");
         server.workers().iter().all(|worker| inside.contains(worker))

@@ -473,7 +473,7 @@ fn the_access_log_knows_who_has_cut_a_response() {
     assert_eq!(read().split('"').nth(2), Some(&*expected));
 }
 
-/// What a client has got before it left counts, whoever has written it.
+/// The log counts the bytes that a client got before it left, also bytes that a worker wrote.
 #[test]
 fn the_access_log_counts_what_clients_got_before_they_left() {
     let site = site();

@@ -38,7 +38,7 @@ if ($case === 'tag') { header('ETag: \"abc\"'); header('Vary: Cookie');
 if ($case === 'match') { header('Content-Type: text/plain'); echo $_SERVER['HTTP_IF_MATCH'] ?? '-'; }
 ";
 
-/// Those of the script above with a body that is compressed.
+/// The cases of the script above whose body is compressed.
 const COMPRESSED: [&str; 13] = [
     "small", "page", "large", "pieces", "flushes", "readfile", "echo", "sendfile", "length",
     "missing", "json", "problem", "tag",
@@ -271,7 +271,7 @@ fn files_beside_are_sent_as_they_are() {
     // The client likes zstd better, but the ready-made file costs nothing.
     assert!(ready("zstd, gzip").body == gz);
     assert_eq!(ready("zstd").header("content-encoding"), Some("zstd"));
-    // Ranges are those of the compressed bytes.
+    // Ranges count compressed bytes.
     let range = asking("/style.css", "gzip").header("Range", "bytes=1000-1999");
     let part = server.ask(&range.clone().header("If-Range", &tag));
     assert!(part.expect(206) == &gz[1000..2000]);
@@ -281,14 +281,14 @@ fn files_beside_are_sent_as_they_are() {
     let identity = server.get("/style.css");
     assert_eq!(identity.header("vary"), Some("Accept-Encoding"));
     assert!(identity.body == text(60_000).as_bytes());
-    // One that is older than its original is out of date.
+    // A compressed file that is older than its original is not sent.
     let hour = Duration::from_secs(3600);
     let file = std::fs::File::options().write(true).open(site.path("style.css.gz")).unwrap();
     file.set_modified(SystemTime::now() - hour).unwrap();
     assert!(plain(&ready("gzip")) == text(60_000).as_bytes());
     file.set_modified(SystemTime::now() + hour).unwrap();
     assert!(ready("gzip").body == gz);
-    // What is no file of the site is not sent.
+    // Anything but a regular file of the site is not sent.
     std::fs::remove_file(site.path("style.css.gz")).unwrap();
     std::fs::create_dir(site.path("style.css.gz")).unwrap();
     assert!(plain(&ready("gzip")) == text(60_000).as_bytes());

@@ -10,7 +10,7 @@ const HOST: &str = "example.test";
 /// `ann` with the password `open sesame`.
 const ANN: &str = "ann:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\n";
 
-/// What a script says of the request that failed.
+/// A script that shows the variables of the failed request.
 const PAGE: &str = "<?php header('X-Page: yes');
     echo $_SERVER['REQUEST_METHOD'], ' ', $_SERVER['REQUEST_URI'], ' ', $_SERVER['QUERY_STRING'], ' ', $_SERVER['APP'] ?? '';";
 

@@ -246,7 +246,7 @@ fn the_program_in_c_answers() {
     child.wait().unwrap();
 }
 
-/// Whether the response to a request whose body breaks off has an end.
+/// True if the response to a request whose body breaks off has an `END_REQUEST`.
 fn ends_a_broken_request(socket: &Path) -> bool {
     let mut server = UnixStream::connect(socket).unwrap();
     let mut request = BeginRequest { keep_conn: true }.encode(1).to_vec();

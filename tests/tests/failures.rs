@@ -1,5 +1,5 @@
-//! What the machine can run out of: one request is refused or lost, the log says why, the rest serves, and when there is room again
-//! nothing has to be done.
+//! Exhausted resources of the machine: one request is refused or lost, the log says why, all other
+//! requests are served, and the server recovers by itself when there is room again.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use sendoff_tests::Site;
 
-/// What `sendoff check` prints about a site, with further keys.
+/// The output of `sendoff check` for a site with these further keys.
 fn check(site: &Site, keys: &str) -> String {
     let text = format!("[[site]]\nroot = 'root'\n{keys}\n");
     let config = site.write_at(site.outside("sendoff.toml"), text);

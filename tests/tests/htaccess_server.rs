@@ -243,7 +243,7 @@ fn heads_and_error_documents() {
     assert_eq!((missing.status(), &*missing.text()), (404, "nothing here"));
 }
 
-/// Who may write a `.htaccess` file may neither choose the script nor say who asks.
+/// The author of a `.htaccess` file can neither choose the script nor name the user of the request.
 #[test]
 fn variables_of_files_do_not_replace_those_of_the_server() {
     let site = Site::with("index.php", SHOW);
@@ -264,7 +264,8 @@ fn variables_of_files_do_not_replace_those_of_the_server() {
     assert!(page.contains("/index.php") && page.ends_with(r#""folder",""]"#), "{page}");
 }
 
-/// What a front says to applications comes from no folder: a socket that a tenant names would get links to the process.
+/// `.htaccess` files cannot set the parameters by which a front announces itself: with
+/// `SENDOFF_CHANNEL` a tenant could lead the process's links to a socket of his own.
 #[test]
 fn files_announce_no_front_and_no_channel() {
     let names = ["SENDOFF_FRONT", "SENDOFF_CHANNEL", "SENDOFF_ACCEPT"];
@@ -295,7 +296,7 @@ fn files_do_not_lead_around_routes() {
     }
 }
 
-/// The file of a tenant's `AuthUserFile` may be a pipe: nobody waits for it.
+/// The file of a tenant's `AuthUserFile` may be a pipe: no event loop waits for it.
 #[test]
 fn a_password_file_that_is_none_stops_no_other_request() {
     let site = Site::with("a.txt", "text");
@@ -336,7 +337,7 @@ fn what_rules_looked_at_counts_as_it_is_now() {
         site.write("new.txt", "new");
         assert_eq!(server.page("/new.txt"), "new", "{round}");
         std::fs::remove_file(site.path("new.txt")).unwrap();
-        // A file that is written where it lies, and one that takes its place.
+        // A file that is overwritten in place, and a file that is renamed over it.
         site.write("d/.htaccess", "Require all denied \n");
         assert_eq!((status("/d/a.txt"), status("/link/a.txt")), (403, 403), "{round}");
         site.write("d/.htaccess", "Require all granted\n");
@@ -613,7 +614,7 @@ fn files_above_the_folder_of_an_alias_hold() {
             }
             std::fs::remove_file(site.path("private/.htaccess")).unwrap();
             std::fs::remove_file(site.outside("lib/shut/.htaccess")).unwrap();
-            // Rules of the root come before those of the folder, and rewrite as for other paths.
+            // Rules of the root come before rules of the folder, and rewrite as for other paths.
             let rules = "RewriteEngine On\nRewriteRule ^dl/go$ dl/s.txt [L]\n";
             site.write("private/.htaccess", rules);
             assert_eq!(server.page("/dl/go"), "secret", "{round}: {more}");

@@ -104,7 +104,7 @@ fn a_body_byte_by_byte_is_not_sent_to_its_end() {
     assert_eq!(server.page("/quick.php"), "quick");
 }
 
-/// RFC 9113 §6.9.2: a smaller initial window makes those of open streams negative.
+/// A smaller initial window makes the windows of open streams negative (RFC 9113 §6.9.2).
 #[test]
 fn windows_below_zero() {
     const FIRST: u32 = 60_000;
@@ -149,7 +149,7 @@ fn windows_below_zero() {
     }
 }
 
-/// What becomes of a request that is sent as these fields.
+/// The first frame on the stream of a request with this field block, or the GOAWAY.
 fn outcome(server: &Server, block: &[u8]) -> Option<Frame> {
     let mut client = Frames::connect(server.clear_addr(), &[]);
     client.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, block));

@@ -16,7 +16,7 @@ const MB: usize = 1 << 20;
 /// SETTINGS_INITIAL_WINDOW_SIZE.
 const WINDOW: u16 = 4;
 
-/// What a writer does to a file to give it new contents.
+/// A way in which a writer gives a file new contents.
 type Change = fn(&Path, &[u8]) -> io::Result<()>;
 const CHANGES: [(&str, Change); 3] = [
     ("overwrites", |path, new| OpenOptions::new().write(true).open(path)?.write_all_at(new, 0)),

@@ -14,7 +14,7 @@ const MB: usize = 1 << 20;
 /// More than any flood may cost. The allocator keeps some of what it has given out.
 const MEMORY: u64 = 16 << 20;
 
-/// How long a flood may go on. A test machine is busy.
+/// Time limit for the end of a flood. Long, because test machines are busy.
 const SOON: Duration = Duration::from_secs(20);
 
 fn serve() -> (Site, Server) {
@@ -134,12 +134,13 @@ fn is_goaway(frame: &Frame) -> bool {
     frame.kind == GOAWAY
 }
 
-/// Whether it is the answer to a ping.
+/// True for the answer to a ping.
 fn is_answer(frame: &Frame) -> bool {
     frame.kind == PING && frame.flags & END_STREAM != 0
 }
 
-/// As a browser does when its user leaves a page, or types: what it wants is answered.
+/// A client cancels requests, as a browser does when its user leaves a page or types: all other
+/// requests are answered.
 #[test]
 fn a_client_that_gives_up_requests_gets_the_others() {
     let site = Site::with("in.php", "<?php echo strlen(file_get_contents('php://input'));");

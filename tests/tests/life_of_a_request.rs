@@ -4,7 +4,7 @@
 use rustix::process::Signal;
 use sendoff_tests::{Client, LIMIT, Request, Server, Site, pattern, wait};
 
-/// A site with a script that waits for a FIFO, and one that leaves a mark when it runs.
+/// A site with a script that waits for a FIFO, and a script that leaves a mark when it runs.
 fn site() -> Site {
     let site = Site::new();
     site.write(

@@ -76,7 +76,7 @@ fn config(top: &str, routes: &str) -> String {
     )
 }
 
-/// How often a limit was met, by the metrics that this client gets.
+/// The counter of a limit in the metrics that this client gets.
 fn met(client: &mut Client, limit: &str) -> u64 {
     let metrics = client.ask(&Request::get("/metrics")).text();
     let start = format!("sendoff_limits_reached_total{{limit=\"{limit}\"}} ");
@@ -84,7 +84,7 @@ fn met(client: &mut Client, limit: &str) -> u64 {
     line.unwrap_or_else(|| panic!("no {start}: {metrics}")).parse().unwrap()
 }
 
-/// Whether a new connection from this address is served.
+/// A new connection from this address, if it is served.
 fn is_served(server: &Server, from: Ipv4Addr) -> Option<Client> {
     let mut client = Client::connect_from(server.addr(), from);
     client.try_ask(&Request::get("/a.txt")).is_ok_and(|r| r.text() == "static").then_some(client)

@@ -61,7 +61,7 @@ fn both(site: &Site, cases: &[Case]) -> (Server, Lighttpd) {
     (server, Lighttpd::start(site.root(), &lines))
 }
 
-/// What both must agree on. The page of an error is each server's own.
+/// The parts of a response on which both servers must agree. Error pages are each server's own.
 fn shown(response: &Response, with_page: bool) -> String {
     let mut text = format!("{}\n", response.status());
     let mut fields: Vec<String> = Vec::new();

@@ -145,7 +145,7 @@ impl Drop for Program {
     }
 }
 
-/// What all must agree on. Pages of errors are each server's own.
+/// The parts of a response on which all servers must agree. Error pages are each server's own.
 fn shown(request: &Request, response: &Response, with_page: bool) -> String {
     let line = String::from_utf8_lossy(&request.bytes()).lines().next().unwrap().to_owned();
     let mut text = format!("{line}: {}\n", response.status());

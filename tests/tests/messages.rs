@@ -1,4 +1,4 @@
-//! What the program says to people who have never used it: what is wrong, where, and what to do about it.
+//! Messages of the program for new users: each names the mistake, its place, and a remedy.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::net::TcpListener;
@@ -114,7 +114,7 @@ fn each_mistake_costs_one_line_that_says_what_where_and_what_to_do() {
     }
 }
 
-/// What may come right by itself is a warning, at the start.
+/// A problem that may disappear by itself is a warning when the server starts.
 #[test]
 fn what_cannot_be_used_yet_is_named_when_the_server_starts() {
     let site = Site::with("index.php", "<?php echo 'here';");

@@ -11,7 +11,7 @@ fn start(site: &Site, settings: &[&str]) -> Server {
     Server::start(site.root(), &[&["--workers", "1"], &options[..]].concat())
 }
 
-/// What `sendoff status` says of PHP, which it has from the worker's first request.
+/// The line of `sendoff status` about PHP. It appears with the worker's first request.
 fn status(server: &Server) -> String {
     let mut line = None;
     wait::until(LIMIT, || {

@@ -44,7 +44,7 @@ fn pid(server: &Server) -> u32 {
     server.page("/pid").parse().unwrap()
 }
 
-/// What a request that is not repeated is answered with.
+/// The response to a `POST`, which is not repeated.
 fn post(server: &Server, target: &str) -> Response {
     server.ask(&Request::post(target, "text/plain", ""))
 }

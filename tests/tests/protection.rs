@@ -1,4 +1,4 @@
-//! What a site's rules deny is denied by every way that leads to it.
+//! Files that a site's rules deny are denied on every way that leads to them.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::io::{Read, Write};

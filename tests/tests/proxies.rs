@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use sendoff_tests::{Broken, LIMIT, Request, Server, Site, Stock, dies_with_us, pattern, wait};
 
-/// What a script sees of the client and of what it asked for.
+/// A script that shows the variables about the client and about the request.
 const SEEN: &str = "<?php foreach (['REMOTE_ADDR', 'REMOTE_PORT', 'SERVER_PORT', 'REQUEST_SCHEME', 'HTTPS',
     'SERVER_NAME', 'HTTP_HOST', 'HTTP_X_FORWARDED_FOR'] as $name) echo $_SERVER[$name] ?? '-', '|';";
 

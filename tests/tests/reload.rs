@@ -172,7 +172,7 @@ fn a_pool_that_did_not_change_keeps_its_workers_and_one_that_did_gets_others() {
     assert!(wait::until(LIMIT, || !processes::runs(master)), "{}", server.log());
     let status = server.command(&["status"]).unwrap();
     assert!(status.contains("4 workers, 0 busy") && status.contains("s ago\n"), "{status}");
-    // The new configuration is that of processes which are started again, too.
+    // Processes that are started again have the new configuration, too.
     for process in [server.front(), server.php_master()] {
         processes::signal(process, Signal::KILL);
         assert!(wait::until(LIMIT, || !processes::runs(process)));

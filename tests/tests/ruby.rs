@@ -45,7 +45,7 @@ fn line(request: &Request) -> String {
     String::from_utf8_lossy(&request.bytes()).lines().next().unwrap().to_owned()
 }
 
-/// What the test's application is asked, apart from files.
+/// The requests to the test's application, except those for files.
 fn requests() -> Vec<Request> {
     let mut all: Vec<Request> = [
         "/",
@@ -253,7 +253,7 @@ fn a_file_that_becomes_shorter_cuts_its_response() {
     languages::a_file_that_becomes_shorter(socket, "/unannounced/short.bin", &path, &contents);
 }
 
-/// What the test's application sends of every kind, and a file.
+/// Pages of each kind of body in the test's application, and a file.
 fn pages(site: &Site, size: usize) -> Vec<languages::Page> {
     let file = pattern(6, size);
     site.write("sent.bin", &file);

@@ -161,7 +161,7 @@ impl Node {
     }
 }
 
-/// What HAProxy says of a node: its state, and the sessions there.
+/// The state of a node and its number of sessions, according to HAProxy.
 fn state(socket: &Path, node: &str) -> (String, String) {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.write_all(b"show stat\n").unwrap();

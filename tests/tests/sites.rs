@@ -17,7 +17,7 @@ fn ask(server: &Server, host: &str, target: &str) -> Response {
     server.ask(&Request::get(target).header("Host", host))
 }
 
-/// What a script shows of its request.
+/// A script that shows variables of its request.
 const SHOW: &str = "<?php echo implode(' ', array_map(fn($n) => $n . '=' . ($_SERVER[$n] ?? '-'),
     ['SCRIPT_NAME', 'PATH_INFO', 'QUERY_STRING', 'REQUEST_URI', 'APP_ENV', 'HTTP_X_ADDED', 'REMOTE_USER', 'SERVER_SOFTWARE']));";
 

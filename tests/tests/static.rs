@@ -291,7 +291,7 @@ fn files_that_change_are_served_as_they_are() {
     assert_eq!(client.ask(&Request::get("/a.bin")).status(), 404);
 }
 
-/// A store into a page that is dirty already changes no time, so nothing but the contents tells of it.
+/// A store into a page that is dirty already changes no time, so only the contents show it.
 #[test]
 fn stores_through_a_mapping_are_seen() {
     for size in [1000, 4096, 30_000, 100_000] {

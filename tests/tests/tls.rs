@@ -16,7 +16,7 @@ use sendoff_tests::{
     overwrite, pattern, processes, trusting_client, wait,
 };
 
-/// What a script sees of the connection.
+/// A script that shows the variables about the connection.
 const SEEN: &str = "<?php foreach (['HTTPS', 'REQUEST_SCHEME', 'SERVER_PORT', 'SSL_PROTOCOL', 'SSL_TLS_SNI', 'SSL_CLIENT_VERIFY',
     'SSL_CLIENT_S_DN', 'SSL_CLIENT_I_DN'] as $name) echo $_SERVER[$name] ?? '-', '|';";
 
@@ -91,7 +91,7 @@ impl Secured {
     }
 }
 
-/// Whether the kernel encrypts, on this machine.
+/// True if the kernel of this machine can encrypt.
 fn kernel_has_tls() -> bool {
     Path::new("/proc/net/tls_stat").exists()
 }
@@ -105,7 +105,7 @@ fn tls(certificate: &Certificate) -> String {
     format!("certificate = '{}', key = '{}'", chain.display(), key.display())
 }
 
-/// What `openssl s_client` prints, with this input.
+/// The output of `openssl s_client` with this input.
 fn s_client(addr: SocketAddr, options: &[&str], input: &str) -> String {
     let mut child = Command::new("openssl")
         .args(["s_client", "-connect", &addr.to_string()])
@@ -283,7 +283,8 @@ fn handshakes_that_stall_are_ended() {
     assert!(idle.is_closed() && !idle.is_truncated());
 }
 
-/// What a client is told that sends a request together with its end of the handshake, and more before it reads.
+/// The alert for a client that sends a request together with its end of the handshake, and more
+/// before it reads.
 fn hasty_client(addr: SocketAddr, host: &'static str) -> io::Result<rustls::Error> {
     let mut socket = TcpStream::connect(addr).unwrap();
     socket.set_read_timeout(Some(LIMIT)).unwrap();
@@ -562,7 +563,7 @@ fn a_cut_response_is_never_taken_for_a_whole_one() {
         let cut = ask("/dies.php");
         assert!(matches!(cut, Err(Broken::Cut(_) | Broken::Closed)), "{cut:?}");
     }
-    // In chunks: their end is missing, and that of TLS, too.
+    // With chunked coding, a cut response lacks the last chunk and `close_notify`.
     for (page, is_cut) in [("/ends.php", false), ("/dies.php", true)] {
         let mut client = Client::connect(server.tls_addr().unwrap());
         client.send(Request::get(page).header("Connection", "close").bytes());
@@ -600,7 +601,7 @@ fn a_response_whose_server_dies_is_not_taken_for_a_whole_one() {
     assert!(wait::until(LIMIT, || server.front() != front));
 }
 
-/// Where the kernel encrypts, it keeps a record outside of TCP while the socket is full.
+/// A kernel that encrypts keeps a record outside of TCP while the socket is full.
 #[test]
 fn slow_clients_get_everything_and_the_end() {
     let secured = Secured::new();
@@ -697,7 +698,7 @@ impl Commanded {
         text(&self.said.lock().unwrap())
     }
 
-    /// What it has said when the server has ended the connection.
+    /// Its whole output, once the server has ended the connection.
     fn ended(mut self) -> String {
         self.readers.drain(..).for_each(|reader| reader.join().unwrap());
         self.child.wait().unwrap();

@@ -157,7 +157,7 @@ fn sigusr2_starts_the_program_that_was_put_in_the_place_of_the_running_one() {
     end(new, server);
 }
 
-/// Whether a page was kept, and what it says.
+/// True if a page came from the cache, and its text.
 fn kept(client: &mut Client, target: &str) -> (bool, String) {
     let page = client.ask(&Request::get(target));
     let is_hit = page.header("Cache-Status").unwrap().starts_with("sendoff; hit");
@@ -185,7 +185,8 @@ fn the_old_server_and_the_new_one_hear_of_pages_that_the_other_forgets() {
         wait::for_some("a kept page", || Some(kept(client, "/page.php")).filter(|(hit, _)| *hit)).1
     };
     let old_workers = server.workers();
-    // Requests keep the old server busy: one that changes a page, one whose page is to be kept, and one that ends last.
+    // Three requests keep the old server busy: the first changes a page, the second makes a page
+    // that is to be kept, the third ends last.
     let [mut form, mut slow, mut last] = [(); 3].map(|()| server.connect());
     last.send(Request::get("/wait.php").bytes());
     form.send(Request::post("/form.php", "text/plain", "x").bytes());

@@ -43,7 +43,7 @@ const SCRIPT: &str = r"<?php
     }";
 const WAYS: [&str; 4] = ["once", "pieces", "twice", "parts"];
 
-/// What a writer does; the kinds take turns in this order.
+/// A way in which a writer changes a file; the kinds take turns in this order.
 type Change = fn(&Path, &[u8]) -> io::Result<()>;
 const CHANGES: [(&str, Change); 8] = [
     ("truncates", |path, new| fs::write(path, new)),

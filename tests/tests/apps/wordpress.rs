@@ -10,9 +10,10 @@ use crate::documents::{example, shipped};
 use crate::farm::{Farm, HOST, Rules};
 use crate::walk::walk;
 
-/// What differs between two answers to the same request, by design of WordPress.
+/// Texts before and after each part that differs, by design of WordPress, between two answers to
+/// the same request.
 pub(crate) const VOLATILE: &[(&str, &str)] = &[
-    // What the editor and forms of one session carry.
+    // Tokens of the editor and of forms, which belong to one session.
     ("_wpnonce=", "&"),
     ("once\" value=\"", "\""),
     ("once\":\"", "\""),

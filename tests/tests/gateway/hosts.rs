@@ -128,7 +128,7 @@ fn each_host_gets_its_share_and_spare_ones_wait() {
     assert_eq!(server.page("/"), "b");
 }
 
-/// What one client has seen.
+/// The responses that one client has seen.
 #[derive(Default)]
 struct Seen {
     gets: usize,
@@ -194,7 +194,7 @@ fn two_of_three_hosts_die_and_return() {
     assert_eq!(shares.len(), 3, "{shares:?}");
 }
 
-/// Where nothing listens: a port that was free a moment ago.
+/// An address on which nothing listens: a port that was free a moment ago.
 fn nowhere() -> String {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().to_string()
 }

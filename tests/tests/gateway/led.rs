@@ -67,7 +67,7 @@ fn application(heads: Heads) -> Responder {
     })
 }
 
-/// What both servers promise about a response.
+/// The parts of a response on which both servers must agree.
 fn seen(response: &Response) -> String {
     let fields = [
         "content-type",

@@ -93,7 +93,7 @@ fn an_application_gets_a_body_while_it_arrives() {
     }
 }
 
-/// What the client sends waits in the sockets, not in the server's memory.
+/// The client's bytes wait in the sockets, not in the server's memory.
 #[test]
 fn an_application_that_reads_nothing_holds_the_client_back() {
     const ALL: usize = 100 << 20;
@@ -226,7 +226,7 @@ fn a_client_must_send_at_the_least_rate_whenever_it_is_waited_for() {
     assert_eq!(client.response("POST").text(), "ok");
 }
 
-/// A request is not sent twice, not even one that is idempotent, once its body has gone to an application.
+/// Once a body has gone to an application, its request is not sent again, even if it is idempotent.
 #[test]
 fn a_body_that_has_gone_is_not_sent_again() {
     let (dies, told) = telling(|peer, tell| {

@@ -113,7 +113,7 @@ pub(crate) struct Driver<'a> {
 }
 
 impl Driver<'_> {
-    /// What a server with these rules would send.
+    /// The response of a server with these rules.
     pub(crate) fn answer(&self) -> Answered {
         let (raw, query) = match self.target.split_once('?') {
             Some((path, query)) => (path, Some(query)),
@@ -307,7 +307,7 @@ fn static_fields(head: &mut Head, target: &Target) {
     }
 }
 
-/// What the script of the corpus prints.
+/// The output of the corpus's script ([`SCRIPT`](crate::cases::SCRIPT)).
 fn script(
     driver: &Driver<'_>,
     request: &Request<'_>,

@@ -25,7 +25,7 @@ struct PlainServer {
     decoder: Decoder,
 }
 
-/// How far a response has come.
+/// The progress of a response.
 enum Progressed {
     Bytes(Vec<u8>),
     /// The application has ended the response.

@@ -165,7 +165,7 @@ fn same_page(request: &Request, expected: &Response, ours: &Response) {
     }
 }
 
-/// What spawn-fcgi starts, with our library.
+/// A program that spawn-fcgi has started, with our library.
 struct Spawned {
     address: Address,
     child: std::process::Child,

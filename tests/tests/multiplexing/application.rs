@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use sendoff_tests::{LIMIT, Request, Server, Site, dies_with_us, wait};
 
-/// How a web server reaches the program.
+/// The kind of socket on which the program listens.
 #[derive(Debug, Clone, Copy)]
 pub enum Way {
     Unix,
@@ -127,7 +127,8 @@ impl Attached {
         (client, name)
     }
 
-    /// Waits until the program has counted so many with this name, besides this.
+    /// Waits until the program has counted `count` requests with this name. The request of this
+    /// function does not count.
     pub fn await_gathered(&self, name: &str, count: usize) {
         let target = format!("/app/gather?name={name}&n={}", count + 1);
         self.server.get(&target).expect(200);

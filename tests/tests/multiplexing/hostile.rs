@@ -10,7 +10,7 @@ use crate::peer::{Heard, STDOUT, Scripted, Wire, beginning, end, record, respons
 
 type Held = Arc<Mutex<Vec<(Arc<Wire>, u16, String)>>>;
 
-/// Requests that are answered when there are so many.
+/// Holds requests until `count` have come, and then returns all of them to be answered.
 fn gather(
     held: &Held,
     wire: &Arc<Wire>,
@@ -87,7 +87,8 @@ fn an_application_that_takes_one_request_at_a_time_gets_one() {
     assert_eq!(peer.wrong(), Vec::<String>::new());
 }
 
-/// `FCGI_MAX_REQS` is about all connections together, `FCGI_MAX_CONNS` about those of all event loops.
+/// `FCGI_MAX_REQS` limits the requests on all connections together, `FCGI_MAX_CONNS` the
+/// connections of all event loops.
 #[test]
 fn limits_that_the_application_names_are_kept() {
     let values = [("FCGI_MAX_REQS", "12"), ("FCGI_MAX_CONNS", "2")];
@@ -111,7 +112,7 @@ fn limits_that_the_application_names_are_kept() {
     }
 }
 
-/// What comes for an id that is not open is in no response; what comes for one that never was breaks the connection.
+/// Records that come for a request after its end are in no response.
 #[test]
 fn late_records_are_in_no_other_response() {
     let peer = Scripted::sharing(&[], &[], |wire, heard| {

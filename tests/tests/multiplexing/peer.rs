@@ -40,7 +40,7 @@ pub fn response(id: u16, body: &str) -> Vec<u8> {
     [beginning(id, body), record(id, STDOUT, b""), end(id, 0)].concat()
 }
 
-/// What has come over a connection.
+/// A message that has come over a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {
     /// A whole request.
@@ -88,7 +88,7 @@ impl Wire {
 
 type Play = Box<dyn Fn(&Arc<Wire>, &Heard) + Send + Sync>;
 
-/// What the application has seen.
+/// The application's counters and findings.
 #[derive(Default)]
 pub struct Seen {
     /// The most requests that were open on one connection, and on all.
@@ -209,7 +209,7 @@ impl Scripted {
         assert!(wait::until(LIMIT, || self.heard().iter().any(&what)), "{:?}", self.heard());
     }
 
-    /// What the server has done wrong.
+    /// The server's violations of the protocol so far.
     pub fn wrong(&self) -> Vec<String> {
         self.seen.wrong.lock().unwrap().clone()
     }

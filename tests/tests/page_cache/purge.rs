@@ -65,7 +65,7 @@ fn not_every_client_may_forget_pages() {
     }
 }
 
-/// The pages are those of all event loops.
+/// A purge removes the pages of all event loops.
 #[test]
 fn pages_are_forgotten_by_command() {
     let site = Site::with("page.php", PAGE);
@@ -117,7 +117,7 @@ fn a_page_that_is_being_made_is_forgotten_too() {
     }
 }
 
-/// What was forgotten does not come back with the next server.
+/// A purged page does not come back with the next server.
 #[test]
 fn a_forgotten_page_is_gone_after_a_restart() {
     let kept = Kept::with(Site::with("page.php", PAGE), ALLOWED);

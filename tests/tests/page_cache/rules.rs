@@ -1,4 +1,5 @@
-//! What RFC 9111 asks of a cache, one line for each rule: a page is asked for until it could be kept, and then by another request.
+//! Rules of RFC 9111 for caches, one line each: a first request fills the cache, and a second
+//! request shows whether the page was kept.
 
 use std::fs;
 
@@ -10,7 +11,8 @@ use crate::{Kept, PAGE, is_hit, status};
 /// Fields of a request.
 type Fields = &'static [(&'static str, &'static str)];
 
-/// A page, the fields of the first and of the second request for it, and whether the second is answered by what is kept.
+/// A page, the fields of the first and of the second request for it, and true if the second is
+/// answered from the cache.
 type Rule = (&'static str, Fields, Fields, bool);
 
 const RULES: &[Rule] = &[
@@ -159,7 +161,7 @@ fn a_kept_page_answers_conditions_and_ranges() {
     assert_eq!(kept.runs(), runs);
 }
 
-/// The age that an application tells is a part of that of the page (§4.2.3).
+/// The application's `Age` adds to the age of the page (§4.2.3).
 #[test]
 fn the_age_of_a_page_is_told() {
     let kept = Kept::start("http");
@@ -282,7 +284,7 @@ fn ranges_of_what_is_not_kept_are_the_applications() {
     }
 }
 
-/// What an application says in a 304 is for the client, too, and may be that the page is not for others.
+/// Fields of an application's 304 go to the client, too, and may forbid to keep the page.
 #[test]
 fn a_page_that_may_no_longer_be_kept_is_forgotten() {
     let script = "<?php header('ETag: \"t\"');

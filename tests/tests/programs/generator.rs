@@ -18,14 +18,14 @@ const LARGE: [usize; 7] = [32_768, 65_535, 131_072, 200_000, 262_145, 400_000, 1
 /// A program: statements that stand alone, so that leaving some out makes another program.
 #[derive(Clone)]
 pub(crate) struct Program {
-    /// What was here before it started, as names and contents.
+    /// The files of the folder before the program starts, as names and contents.
     pub(crate) files: Vec<(String, String)>,
     /// The folder's `.user.ini`.
     pub(crate) settings: String,
     pub(crate) statements: Vec<String>,
-    /// Whether another process appends to a file before the second run.
+    /// True if another process appends to a file before the second run.
     pub(crate) appended: bool,
-    /// How the client asks.
+    /// The form of the client's request.
     pub(crate) asks: Asks,
 }
 
@@ -241,7 +241,8 @@ const MUCH: &[&str] = &[
     "file_put_contents('f~', large(@L)); readfile('f~'); unlink('f~'); echo large(@L);",
 ];
 
-/// What may happen to the result of fread() behind its back.
+/// Loops over `fread()` that use its result in unusual ways: operators, generators, fibers,
+/// callbacks of output buffers.
 const CHUNKS: &[&str] = &[
     "if ($h = @fopen(@F, 'r')) { while (!feof($h)) { echo fread($h, 8192) . ''; } }",
     "if ($h = @fopen(@F, 'r')) { while (!feof($h)) { print fread($h, 8192); } }",
@@ -294,7 +295,7 @@ const VALUES: &[&str] = &[
     "$t = (string) ob_get_contents();",
 ];
 
-/// What yields a string, or false.
+/// Expressions whose value is a string, or false.
 const CALLS: &[&str] = &[
     "file_get_contents(@F)",
     "file_get_contents(@F)",

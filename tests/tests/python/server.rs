@@ -147,9 +147,9 @@ impl Python {
         let socket = format!("/=unix:{}", self.site.outside("socket").display());
         let mut server =
             Server::start(self.site.root(), &[&["--fastcgi", &socket], options].concat());
-        // At most so many threads have links.
+        // At most 32 threads have links.
         server.expect_linked_processes(32);
-        // It says in its first response what it knows.
+        // The first response announces the words that the application knows.
         server.get("/hello");
         server
     }

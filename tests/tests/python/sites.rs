@@ -34,7 +34,7 @@ fn without_secrets(text: &str) -> String {
     out + rest
 }
 
-/// Whether two responses say the same, but for times and secrets.
+/// Expects that two responses are equal, except for times and secrets.
 #[track_caller]
 fn assert_alike(what: &str, ours: Response, theirs: Response) {
     let comparable = |response: Response| {
@@ -55,7 +55,7 @@ fn assert_alike(what: &str, ours: Response, theirs: Response) {
     assert!(ours.3 == theirs.3, "{what}: other bytes");
 }
 
-/// Whether `sendoff explain` names the line of the program that holds this text.
+/// Expects that `sendoff explain` names the line of the program that holds this text.
 #[track_caller]
 fn assert_explained(server: &Server, target: &str, program: &str, text: &str) {
     let number = program.lines().position(|line| line.contains(text)).unwrap() + 1;

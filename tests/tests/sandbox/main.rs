@@ -1,4 +1,5 @@
-//! What scripts that mean harm can do to the server: they may call any function of the C library (docs/security.md).
+//! Attacks of hostile scripts on the server: they may call any function of the C library
+//! (docs/security.md).
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fmt::Write;
@@ -45,7 +46,7 @@ fn as_web_user(site: &Site, pool: &str) -> (Server, PathBuf) {
     (Server::try_run_by(command, &config, site.root(), 2).unwrap(), pages)
 }
 
-/// What a script can do to the processes of its server that are not its own, one line each.
+/// The outcome of a script's attacks on the other processes of its server, one line each.
 fn attack(server: &Server, more: &str) -> String {
     let (supervisor, front, master) = (server.pid(), server.front(), server.php_master());
     server.page(&format!(

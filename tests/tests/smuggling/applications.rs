@@ -14,7 +14,7 @@ use sendoff_tests::{Fpm, LIMIT, Site, dies_with_us, processes, tomcat, wait};
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) id: String,
-    /// What Sendoff has read.
+    /// The id that Sendoff has read.
     pub(crate) sendoff: String,
     pub(crate) haproxy: String,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Application {
     log: PathBuf,
     /// Bytes of the log that have been read.
     read: Cell<usize>,
-    /// What runs.
+    /// The running process; it ends when the value is dropped.
     _process: Rc<dyn Any>,
 }
 
@@ -196,7 +196,7 @@ impl Application {
     }
 }
 
-/// Where the application at a path notes its requests.
+/// The file in which the application at a path notes its requests.
 fn log(site: &Site, path: &str) -> PathBuf {
     let log = site.outside(&format!("{}.log", &path[1..]));
     if !log.exists() {

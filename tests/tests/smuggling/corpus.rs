@@ -5,7 +5,7 @@
 
 /// A request, or what some reader takes for one.
 pub(crate) struct Case {
-    /// What is wrong with it.
+    /// The defect of the request.
     pub(crate) name: String,
     wire: Vec<u8>,
 }

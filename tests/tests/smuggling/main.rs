@@ -1,8 +1,10 @@
-//! Malformed requests: whoever stands before Sendoff, Sendoff, and the applications behind it agree on where each request ends.
+//! Malformed requests: a proxy before Sendoff, Sendoff, and the applications behind it agree on the
+//! end of each request.
 //!
-//! Every server that passes a request on adds a field with the id that it has read in the request's target. The applications note
-//! these ids beside the one that they have read themselves. Where two servers disagree, an application answers a request that a server
-//! before it has not seen, and the ids differ.
+//! Every server that passes a request on adds a field with the id that it has read in the request's
+//! target. The applications note these ids beside the id that they have read themselves. If two
+//! servers disagree, an application answers a request that a server before it has not seen, and the
+//! ids differ.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod applications;
@@ -20,8 +22,9 @@ use sendoff_tests::{LIMIT, Server, Site, dies_with_us, wait};
 use applications::{Application, Seen};
 use corpus::corpus;
 
-/// How long the client of a malformed request waits for more before it ends its direction. A server that waits for the rest of a request
-/// then knows that none comes; a shorter time costs nothing but answers.
+/// Time without bytes after which the client of a malformed request ends its direction. A server
+/// that waits for the rest of a request then knows that none comes. With a shorter time no case
+/// fails, but the client misses answers.
 const QUIET: Duration = Duration::from_millis(100);
 
 /// Starts Sendoff in front of applications.

@@ -31,7 +31,7 @@ fn start(site: &Site, options: &[&str]) -> Server {
     Server::start(site.root(), &[&usual, options].concat())
 }
 
-/// What a page says, without the process.
+/// The text of a page, without the process id.
 fn said(server: &Server, target: &str) -> String {
     server.page(target).split('|').next().unwrap_or_default().to_owned()
 }
@@ -98,7 +98,7 @@ fn a_script_that_does_not_boot_is_answered_for_with_503_until_it_does() {
     assert!(repaired, "{}", server.log());
 }
 
-/// What kills it from outside says nothing of its script.
+/// A signal from outside is no failure of the worker script.
 #[test]
 fn a_request_waits_for_the_next_boot_if_one_is_killed() {
     let site = site();
