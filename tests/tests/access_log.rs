@@ -136,7 +136,7 @@ fn requests_have_ids_where_they_are_asked_for() {
     assert_eq!(lines[3], "edge-43 /fails.php");
 }
 
-/// By its id a line of the error log is found in the access log.
+/// The id connects a line of the error log with the line of the access log.
 #[test]
 fn lines_of_the_error_log_name_the_ids_of_their_requests() {
     let site = Site::new();

@@ -1,4 +1,5 @@
-//! The machine's clock of the day jumps while the server runs: what says the time is right at once, and what measures time notices nothing.
+//! The machine's real-time clock jumps while the server runs: dates are right at once, and time
+//! limits are not affected.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs::{self, File};
@@ -20,7 +21,7 @@ const CONFIG: &str = "listen = '127.0.0.1:0'\nthreads = 1\naccess_log = 'access.
     [[site.route]]\npath = '/kept.php'\npage_cache = '10m'\n\
     [[site.route]]\npath = '/a.txt'\nrate = '2/h'\n";
 
-/// A server whose clock goes wrong by as much as is wanted.
+/// A server whose real-time clock the test can set wrong.
 struct Jumping {
     server: Server,
     wrong_by: File,

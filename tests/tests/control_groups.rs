@@ -103,7 +103,7 @@ fn a_pool_has_its_limits_and_what_exceeds_them_is_named_in_control_groups() {
     let count = "sendoff_pool_processes_out_of_memory_total{pool=\"www\"} 1\n";
     assert!(metrics.contains(count), "{metrics}");
 
-    // A worker that was killed by hand is no such case.
+    // A worker that was killed by hand does not count as out of memory.
     let workers = server.workers();
     processes::signal(workers[0], Signal::KILL);
     let line = format!("worker {} was killed by signal 9\n", workers[0]);

@@ -121,7 +121,7 @@ fn citations(text: &str, bare: Bare) -> Vec<Citation<'_>> {
     found
 }
 
-/// The number in "§7" or "section 7"; none if it is one of a subsection, which our documents do not have.
+/// The number in "§7" or "section 7"; `None` for subsections, which our documents do not have.
 fn section_number(text: &str) -> Option<u32> {
     let rest = ["§", "section ", "Section ", "sections "]
         .iter()
@@ -215,7 +215,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
         .filter(|quoted| !quoted.contains('\n'))
 }
 
-/// The folder of a file, and what a path relative to it names.
+/// The path from the root for `target`, a path relative to the folder of the file `from`.
 fn resolve(from: &str, target: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();

@@ -68,7 +68,7 @@ fn a_file_rewritten_while_it_is_on_its_way_arrives_as_it_was() {
         let mut client = Client::connect_narrow(extended.server.addr(), 16 * 1024);
         client.send(Request::get("/big.php").bytes());
         let head = client.head().unwrap();
-        // Opening waits until the front has copied what it has not sent.
+        // `open()` waits until the front has copied the bytes that it has not sent.
         let path = path.clone();
         let writer = thread::spawn(move || fs::write(path, new).unwrap());
         let body = client.body_of(head, "GET").unwrap().body;

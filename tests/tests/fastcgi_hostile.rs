@@ -27,7 +27,7 @@ enum Then {
 /// The pieces that a responder sends, and its behaviour afterwards.
 type Script = (Vec<Vec<u8>>, Then);
 
-/// A server and a responder, which does with each connection what a script says.
+/// A server and a responder that follows a script on each connection.
 struct Hostile {
     server: Server,
     scripts: Sender<Script>,

@@ -1,4 +1,5 @@
-//! `sendoff check` reads the `.htaccess` files of sites and names what is not obeyed.
+//! `sendoff check` reads the `.htaccess` files of sites and names the directives that are not
+//! obeyed.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! `.htaccess` files in a running server: what they say is done, and a change counts at once. What each directive means is compared
-//! with Apache elsewhere (`tests/htaccess`).
+//! `.htaccess` files in a running server: they are obeyed, and a change counts at once.
+//! `tests/htaccess` compares the meaning of each directive with Apache.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use sendoff_tests::{Request, Server, Site};
@@ -55,7 +55,7 @@ fn a_changed_file_counts_at_once() {
     server.await_log("private/.htaccess");
 }
 
-/// A server with what a configuration says behind `[[site]]` and `root`.
+/// A server with these keys and sections behind `[[site]]` and `root`.
 fn run(site: &Site, keys: &str) -> Server {
     let text = format!("listen = '127.0.0.1:0'\nthreads = 1\n[[site]]\nroot = 'root'\n{keys}");
     let config = site.write_at(site.outside("sendoff.toml"), text);
@@ -140,7 +140,7 @@ fn the_front_controller_yields_to_files_that_say_what_answers_and_to_no_others()
     let given = Server::start(site.root(), &["--front-controller", "/index.php"]);
     assert_eq!(given.page("/blog/1"), "front of /blog/1");
     assert_eq!(given.page("/old"), "shop");
-    // With `htaccess = true` the files say everything, as in Apache.
+    // With `htaccess = true` the files decide everything, as in Apache.
     site.write(".htaccess", "# nothing but a comment\n");
     Server::start(site.root(), &["--htaccess"]).get("/blog/1").expect(404);
 }
@@ -347,7 +347,7 @@ fn what_rules_looked_at_counts_as_it_is_now() {
         assert_eq!((status("/d/a.txt"), status("/link/a.txt")), (403, 403), "{round}");
         std::fs::remove_file(site.path("d/.htaccess")).unwrap();
         assert_eq!((status("/d/a.txt"), status("/link/a.txt")), (200, 200), "{round}");
-        // A folder that takes another's place.
+        // A folder is replaced by another one.
         rename("d", "before");
         rename("other", "d");
         assert_eq!((status("/d/a.txt"), status("/link/a.txt")), (403, 403), "{round}");
@@ -623,7 +623,7 @@ fn files_above_the_folder_of_an_alias_hold() {
     }
 }
 
-/// The password of a file opens what the route has chosen, and nothing else.
+/// With the password of a `.htaccess` file the client gets the route's answer, and nothing else.
 #[test]
 fn a_password_leads_back_to_the_answer_of_the_route() {
     let site = Site::with("adm/x.php", "<?php echo $_SERVER['REMOTE_USER'], ini_get('precision');");
@@ -651,7 +651,7 @@ fn a_password_leads_back_to_the_answer_of_the_route() {
         let allowed = ask(ANN);
         assert_eq!((allowed.status(), allowed.text().as_str()), (200, expected), "{path}");
     }
-    // Another user may be the one who is let in, and the others may not ask at all.
+    // The files admit only another user, or no user at all.
     let other = std::fs::read_to_string(site.path("adm/.htaccess")).unwrap();
     for (rule, status) in [("Require user bob", 401), ("Require all denied", 403)] {
         site.write("adm/.htaccess", other.replace("Require valid-user", rule));

@@ -363,7 +363,7 @@ fn streams_that_take_nothing_cost_little_memory() {
     assert!(began.elapsed() < LIMIT / 3);
     let grown = processes::private_memory(server.front()).saturating_sub(before);
     assert!(grown < 100 << 20, "1,000 streams cost {} MiB", grown >> 20);
-    // What waited is right.
+    // The responses that waited are correct.
     let (large, made) = (pattern(1, 20 * MB), made());
     for (stream, expected) in [(1, &made), (3, &large)] {
         clients[0].allow(0, 0x3000_0000);
@@ -418,7 +418,8 @@ fn who_takes_or_sends_nothing_is_given_up() {
     }
 }
 
-/// A client may end its sending direction after its requests, as in HTTP/1. What waits for an application is given up, there as here.
+/// A client may end its sending direction after its requests, as in HTTP/1. Requests that wait for
+/// an application are then given up, in both versions.
 #[test]
 fn requests_that_have_come_whole_outlive_the_sending_direction() {
     let site = site();

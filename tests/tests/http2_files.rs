@@ -1,5 +1,5 @@
-//! Files that change while clients of HTTP/2 download them, on streams that wait for a window: what `docs/snapshot.md` promises holds
-//! for them, too.
+//! Files that change while clients of HTTP/2 download them, on streams that wait for a window: the
+//! guarantees of `docs/snapshot.md` hold for them, too.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs::{self, OpenOptions};

@@ -11,7 +11,8 @@ use sendoff_tests::{Request, Server, Site, processes};
 
 const MB: usize = 1 << 20;
 
-/// More than any flood may cost. The allocator keeps some of what it has given out.
+/// Bound on the growth of the front's memory by a flood, in bytes. The allocator keeps some freed
+/// memory.
 const MEMORY: u64 = 16 << 20;
 
 /// Time limit for the end of a flood. Long, because test machines are busy.
@@ -23,12 +24,12 @@ fn serve() -> (Site, Server) {
     site.write("small.txt", "small");
     // A client that reads no answers is not read from until then.
     let server = Server::start(site.root(), &["--send-timeout", "1"]);
-    // Once, so that what is made for the first request does not count.
+    // A first request, whose allocations do not count.
     server.http2().ask(&Request::get("/quick.php"));
     (site, server)
 }
 
-/// Lets a client do its worst, and looks what it costs.
+/// Runs a client's attack, and checks that the server survives it, by time and memory.
 #[track_caller]
 fn attack(what: &str, act: impl FnOnce(&mut Frames)) {
     let (_site, server) = serve();

@@ -153,7 +153,7 @@ fn shown(request: &Request, response: &Response, with_page: bool) -> String {
     for (name, value) in &response.head.headers {
         let name = name.to_ascii_lowercase();
         let is_of_page = ["content-type", "content-length", "transfer-encoding"].contains(&&*name);
-        // lighttpd removes what scripts have set from the pages of errors; here it stays.
+        // lighttpd removes fields of scripts from error pages; here they stay.
         let is_kept = name.starts_with("x-");
         if !OWN.contains(&&*name) && (with_page || !is_of_page && !is_kept) {
             fields.push(format!("{name}: {value}\n"));

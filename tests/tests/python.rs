@@ -1,4 +1,5 @@
-//! WSGI and ASGI applications in `sendoff-python`: what they get, and what clients get from them.
+//! WSGI and ASGI applications in `sendoff-python`: their requests, and the responses that clients
+//! get.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 #![allow(unreachable_pub, reason = "modules of a test program")]
 
@@ -223,7 +224,7 @@ fn plain_files_are_handed_over_and_others_are_read() {
         assert_eq!(server.ask(&Request::new("HEAD", &target)).body, b"");
     }
     assert_eq!(server.page("/closed?name=file"), "3");
-    // Held for the next request: the file stays what it was although it is deleted.
+    // The file is held for the next request, so its contents stay although it is deleted.
     let response = server.get("/file?name=a&how=deleted");
     assert!(response.expect(200) == a);
     let relay = python.front(&["--delivery", "relay"]);

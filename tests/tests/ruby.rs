@@ -143,7 +143,8 @@ fn files_are_handed_over() {
     assert!(explained.contains("it hands over files"), "{explained}");
     let explained = server.explain("/array/60000", &[]).unwrap();
     assert!(explained.contains("did not in this response"), "{explained}");
-    // Rack::Files answers with one range of the file, also inside of what waits for its close().
+    // Rack::Files answers with one range of the file, also inside of a wrapper that waits for
+    // close().
     site.write("1m.bin", pattern(5, 1_000_000));
     for path in ["/files/1m.bin", "/proxied/1m.bin"] {
         let explained = server.explain(path, &["-H", "Range: bytes=1000-500999"]).unwrap();
@@ -180,7 +181,7 @@ fn a_file_may_change_while_it_is_sent() {
     assert!(server.get("/files/large.bin").expect(200) == new);
 }
 
-/// `each` of an open file begins where it stands, which is what Puma sends.
+/// `each` of an open file begins at its position; Puma sends the same bytes.
 #[test]
 fn an_open_file_is_sent_from_where_it_stands() {
     let site = Site::new();

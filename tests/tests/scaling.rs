@@ -18,7 +18,8 @@ header('X-Node: ' . $_SERVER['DOCUMENT_ROOT']);
 echo $_SESSION['n'];
 ";
 
-/// Asks until its input ends, each thread with a session of its own, and prints what went wrong, then the nodes and the number of requests.
+/// A client that asks until its input ends, each thread with a session of its own, and prints
+/// errors, then the nodes and the number of requests.
 const CLIENT: &str = r"
 import http.client, sys, threading
 stop, wrong, nodes, count = threading.Event(), [], set(), [0] * 8

@@ -124,7 +124,8 @@ fn stopped_after_it_has_sent() {
     right_or_cut(response, &original);
 }
 
-/// The worker gives the lease up after 5 s. What the front has in memory by then is right, the rest is cut.
+/// The worker gives the lease up after 5 s. Bytes that the front has in memory by then are right,
+/// the rest is cut.
 #[test]
 fn a_front_stopped_for_longer_than_the_worker_waits() {
     let site = Site::with("page.php", "<?php echo file_get_contents('f');");

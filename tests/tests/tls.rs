@@ -474,7 +474,7 @@ fn check_reads_every_file_of_tls() {
         let made = made.unwrap();
         assert!(made.status.success(), "{line}: {}", text(&made.stderr));
     };
-    // An authority with two certificates, and what it says about the first.
+    // An authority with two certificates, and its OCSP response for the first.
     openssl("req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 9 -subj /CN=ca");
     for (name, serial) in [("first", "0x01"), ("second", "0x02")] {
         openssl(&format!(
@@ -614,7 +614,7 @@ fn slow_clients_get_everything_and_the_end() {
         let mut clients: Vec<_> = (0..5).map(|_| Client::connect_narrow(addr, 16 * 1024)).collect();
         let request = Request::get(page).http10();
         clients.iter_mut().for_each(|client| client.send(request.bytes()));
-        // Each reads when those before it have everything.
+        // Each client reads when all previous clients have everything.
         for mut client in clients {
             let response = client.response("GET");
             assert!(response.expect(200) == body, "{page}");
@@ -714,7 +714,7 @@ impl Drop for Commanded {
     }
 }
 
-/// Keys for what the server sends cannot be changed in the kernel: the connection ends in good order.
+/// The kernel cannot change the keys of the sending direction: the connection ends gracefully.
 #[test]
 fn clients_may_change_keys_and_ask_for_other_ones() {
     const ASK: &[u8] = b"GET /seen.php HTTP/1.1\r\nHost: a.test\r\n\r\n";
@@ -810,7 +810,8 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// `sendoff explain` takes URLs with https. What other clients would say against the certificate is a note, on this machine.
+/// `sendoff explain` takes URLs with https. On a loopback address, a certificate that other clients
+/// would refuse only causes a note.
 #[test]
 fn pages_are_explained_over_tls() {
     let secured = Secured::new();
@@ -829,7 +830,7 @@ fn pages_are_explained_over_tls() {
     let (explained, same, note) = explain("a.test", Path::new("/dev/null"));
     assert!(explained && note.contains("would refuse it"), "{note}");
     assert_eq!(same.lines().next(), table.lines().next());
-    // Of another name.
+    // A certificate for another name.
     let (explained, _, note) = explain("b.test", &secured.trusted());
     assert!(explained && note.contains("would refuse it"), "{note}");
     // The wrong port.

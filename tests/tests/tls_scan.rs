@@ -292,7 +292,8 @@ fn a_hello_may_be_large_but_not_endless() {
     secured.still_serves();
 }
 
-/// A handshake, and a request behind it, of which `cut` bytes are sent. Returns how many there would have been.
+/// Sends the first `cut` bytes of a handshake with a request behind it. Returns the number of bytes
+/// sent.
 fn break_off(
     secured: &Secured,
     version: &'static SupportedProtocolVersion,
@@ -337,7 +338,7 @@ fn break_off(
     }
 }
 
-/// In the middle of each flight, by a FIN or a reset; nothing is left of them.
+/// Clients break off in the middle of each flight, by a FIN or a reset; no connection is left.
 #[test]
 fn clients_that_break_off_anywhere_leave_nothing() {
     let secured = Secured::start();

@@ -126,7 +126,7 @@ fn install(folder: &Path) -> PathBuf {
     for name in ["sendoff", "sendoff-php"] {
         let (new, there) = (folder.join(format!("{name}.new")), folder.join(name));
         fs::copy(binary().with_file_name(name), &new).unwrap();
-        // As packages do: a program that runs is not written to.
+        // A rename, as packages do it: a running program cannot be written to.
         fs::rename(new, there).unwrap();
     }
     folder.join("sendoff")
@@ -206,7 +206,7 @@ fn the_old_server_and_the_new_one_hear_of_pages_that_the_other_forgets() {
     let (is_hit, second) = kept(&mut client, "/page.php");
     assert!(!is_hit && second != first, "the form has changed it");
     assert_eq!(kept_page(&mut client), second);
-    // What the old server makes of a page that is forgotten meanwhile is kept nowhere.
+    // A page that the old server makes during a purge is not kept.
     sendoff(site.root(), &["purge", "--all", "--listen", &address.to_string()]).unwrap();
     page_may_end.release();
     assert_eq!(slow.response("GET").text(), "old");

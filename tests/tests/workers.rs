@@ -148,7 +148,7 @@ fn signals_to_children_that_have_just_been_started_are_the_childrens() {
         let page = if options.len() > 2 { "/" } else { "/children.php" };
         server.page(page);
         let before = server.workers();
-        // SIGTERM; what ends a stuck script; what crashes end with.
+        // SIGTERM; the signal that ends a stuck script; the signals of crashes.
         for signal in [15, 34, 11, 6] {
             let target = format!("{page}?signal={signal}");
             assert_eq!(server.page(&target), signal.to_string());

@@ -1,5 +1,6 @@
-//! Response fields in which Sendoff and its peers differ on every page or every file, each with the reason. All other fields are
-//! equal, in name, value and number; what differs in one answer of one application stands in its file of requests.
+//! Response fields in which Sendoff and its peers differ on every page or every file, each with the
+//! reason. All other fields are equal, in name, value and number; differences in single answers of
+//! an application are in its file of requests.
 
 use sendoff_tests::Response;
 

@@ -46,7 +46,7 @@ RewriteCond %{REQUEST_FILENAME} !-f
 RewriteRule ^ index.php [L]
 ";
 
-/// A project with a front controller, assets, and what does not belong into `public/`.
+/// A project with a front controller, assets, and files that do not belong in `public/`.
 fn project(front_controller: &str, htaccess: &str, folders: &[&str]) -> Site {
     let site = Site::new();
     for (name, text) in [

@@ -71,7 +71,7 @@ fn install(site: &Site, mail: &Mail) {
     let copied = Command::new("cp").args(["-a", "/var/lib/roundcube"]).arg(&root).status();
     assert!(copied.unwrap().success(), "run: apt-get install roundcube-sqlite3");
     fs::remove_file(root.join("logs")).unwrap();
-    // A link to what is not world-readable in /etc.
+    // A link to files in /etc that not every user may read.
     fs::remove_file(root.join("config")).unwrap();
     let config = site.outside("lib/roundcube/config");
     let database = site.outside("roundcube/data");

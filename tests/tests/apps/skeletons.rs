@@ -1,12 +1,13 @@
-//! Applications that no package of Debian brings, as skeletons: their folders and entry points, with scripts that say which they are and what they
-//! were asked for. The vendors' rules are real, the applications are not.
+//! Applications without a Debian package, as skeletons: their folders and entry points, with
+//! scripts that show their names and their requests. The vendors' rules are real, the applications
+//! are not.
 
 use sendoff_tests::Site;
 
 use crate::farm::{Farm, Rules, write_old};
 use crate::walk::walk;
 
-/// Says its name and what the server told it.
+/// A script that shows its name and the variables of the server.
 const SCRIPT: &str = "<?php
 header('X-Script: ' . basename(__FILE__));
 echo json_encode([

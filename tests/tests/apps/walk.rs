@@ -126,7 +126,7 @@ impl<'a> Step<'a> {
         self.form.is_some() || self.upload.is_some()
     }
 
-    /// The request to one server, with what that server has given.
+    /// The request to one server, with the cookies and words that this server has given.
     fn request(&self, known: &Known) -> Request {
         let target = known.insert(self.target);
         let form = known.insert(self.form.unwrap_or_default());
@@ -198,7 +198,7 @@ impl Known {
         Self { cookies: BTreeMap::new(), words: words.into() }
     }
 
-    /// Puts in what words in braces stand for.
+    /// Replaces words in braces by their values.
     fn insert(&self, text: &str) -> String {
         self.words.iter().fold(text.to_owned(), |text, (word, value)| {
             let quoted = utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
@@ -230,8 +230,9 @@ impl Known {
     }
 }
 
-/// Sends every request of the walk to all servers, and compares Sendoff's preset with nginx and its `.htaccess` files with
-/// Apache. What either peer refuses, the preset refuses.
+/// Sends every request of the walk to all servers, and compares Sendoff's preset with nginx and its
+/// `.htaccess` files with Apache. The preset must refuse every request that nginx or Apache
+/// refuses.
 ///
 /// # Panics
 /// If answers differ, or the walk is short.

@@ -58,7 +58,8 @@ location / { try_files $uri $uri/ /index.php?$args; }
 location ~ \.php$ { {php} }
 ";
 
-/// A copy of Debian's files with its links, beside what the links lead to, and a database with a site in it.
+/// A copy of Debian's files with their links, the targets of these links beside it, and a database
+/// with a site in it.
 pub(crate) fn install(site: &Site, database: &Database) {
     let share = site.outside("share");
     std::fs::create_dir_all(&share).unwrap();

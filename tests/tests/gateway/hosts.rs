@@ -208,7 +208,8 @@ fn the_other_protocols_have_several_hosts_too() {
         let hosts = [nowhere(), app.addr().to_string()];
         let server = balance(&site, scheme, &hosts, "fails = 2", "");
         for n in 0..6 {
-            // Nothing of it was read where nothing listens, so a POST goes on as well.
+            // The failed host has read nothing of the request, so a POST goes to the next host as
+            // well.
             let request = [Request::get("/"), Request::post("/", "text/plain", "abc")];
             assert_eq!(server.ask(&request[n % 2]).expect(200), b"ok", "{scheme} {n}");
         }

@@ -1,4 +1,5 @@
-//! Makes of an outcome what a server would send, for files and for the script of the corpus.
+//! Turns an outcome of the rules into the response that a server would send, for files and for the
+//! script of the corpus.
 
 use std::borrow::Cow;
 use std::cell::RefCell;

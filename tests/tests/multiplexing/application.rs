@@ -113,7 +113,8 @@ impl Attached {
         (ids.collect(), connections)
     }
 
-    /// The server asks the program what it takes when it gets a second connection.
+    /// Waits until connections are shared: the server asks the program about sharing when it opens
+    /// a second connection.
     fn await_sharing(&self) {
         assert!(wait::until(LIMIT, || self.gather(10).1 < 10), "no connection is shared");
     }

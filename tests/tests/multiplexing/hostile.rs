@@ -128,8 +128,8 @@ fn late_records_are_in_no_other_response() {
     assert_eq!(peer.wrong(), Vec::<String>::new());
 }
 
-/// Of requests on connections that break, one has begun to be answered when they break: that one is cut, `GET`s are asked again, a `POST`
-/// is not.
+/// When a shared connection breaks, one of its requests has a response that has begun: that
+/// response is cut, `GET`s are sent again, a `POST` is not.
 #[test]
 fn a_connection_that_breaks_takes_along_what_cannot_be_asked_again() {
     let ways: [fn(u16) -> Vec<u8>; 7] = [
@@ -243,7 +243,8 @@ fn a_connection_that_cannot_be_made_costs_no_request() {
     assert_eq!(client.response("GET").text(), "first");
 }
 
-/// An application that goes on with what it was told to abort: nothing of it comes through, and the connection is given up.
+/// An application goes on with an aborted request: its output reaches no client, and the connection
+/// is given up.
 #[test]
 fn a_request_that_is_never_aborted_costs_a_connection() {
     let (held, bad) = (Held::default(), Arc::new(AtomicUsize::new(usize::MAX)));
@@ -265,7 +266,7 @@ fn a_request_that_is_never_aborted_costs_a_connection() {
         }
         Heard::Request { id, path } => wire.answer(*id, path),
         Heard::Abort(id) => {
-            // As much as has a connection given up, and an id that stays open.
+            // Enough output that the front gives the connection up, and an id that stays open.
             (0..30).for_each(|_| wire.send(record(*id, STDOUT, &[b'y'; 60_000])));
         }
     });

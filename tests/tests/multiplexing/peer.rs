@@ -159,7 +159,7 @@ impl Scripted {
         };
         assert!(wait::until(LIMIT, is_asked), "it is not asked");
         assert!(wait::until(LIMIT, || scripted.shares()), "no connection is shared");
-        // Those that were not shared are closed after a while.
+        // Connections that were not shared are closed after a while.
         let connections = || seen.connections.load(Ordering::Relaxed);
         assert!(wait::until(LIMIT, || connections() <= MOST), "{} connections", connections());
         for most in [&scripted.seen.most, &scripted.seen.most_of_all] {
@@ -182,7 +182,8 @@ impl Scripted {
         wires.len() < CROWD
     }
 
-    /// Asks for paths, all at once; what comes is a status and a body, or a cut response.
+    /// Asks for paths, all at once. Returns the status and body of each, or `None` for a cut
+    /// response.
     pub fn ask_all(&self, paths: &[&str]) -> Vec<Option<(u16, String)>> {
         std::thread::scope(|scope| {
             let ask = |path: &&str| {

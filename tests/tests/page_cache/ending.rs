@@ -10,7 +10,8 @@ use sendoff_tests::{Fpm, LIMIT, Request, Site, wait};
 
 use crate::{Kept, is_hit, status};
 
-/// Sends the head and a part of the page, and does what `end` says. The part is longer than PHP's output buffer.
+/// A script that sends the head and a part of the page, and then ends as `end` says. The part is
+/// longer than PHP's output buffer.
 const ENDS: &str = "<?php
 if (isset($_GET['charset'])) header('X-Accel-Charset: utf-8');
 echo str_repeat('x', 70000);
@@ -52,7 +53,7 @@ fn a_script_that_fails_after_its_first_bytes_is_not_kept() {
     }
 }
 
-/// php-fpm ends its responses with status 0 whatever the script has done, but it logs why the script has ended.
+/// php-fpm ends all responses with status 0, but it logs why a script has ended.
 #[test]
 fn a_script_of_php_fpm_that_fails_is_not_kept() {
     let site = Site::with("ends.php", ENDS);

@@ -225,7 +225,7 @@ fn conditions_of_clients_are_met_with_the_whole_page() {
     let kept = Kept::start("10m");
     let target = "/page.php?tag=%22t%22";
     let ask = || kept.server.ask(&Request::get(target).header("If-None-Match", "\"t\""));
-    // The script sees no condition, so that the page is kept; the client gets what it has asked for.
+    // The script sees no condition, so that the page is kept; the client gets a 304.
     assert_eq!(ask().status(), 304);
     kept.get_kept(target);
     let hit = ask();
@@ -465,7 +465,7 @@ fn a_page_is_kept_before_a_slow_client_has_it() {
     assert!(slow.response("GET").body == other.body);
 }
 
-/// The page whose place a failure would get is gone: the client gets the failure, and not nothing.
+/// The stale page that would replace a failure has lost its file: the client gets the failure.
 #[test]
 fn a_page_without_its_file_stands_in_for_nothing() {
     let kept = Kept::start("10m, stale 1h");

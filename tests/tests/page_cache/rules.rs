@@ -37,7 +37,7 @@ const RULES: &[Rule] = &[
         &[],
         false,
     ),
-    // What is for caches like this one (RFC 9213).
+    // Fields for shared caches of a site (RFC 9213).
     ("head[]=Cache-Control:+no-store&head[]=CDN-Cache-Control:+max-age=60", &[], &[], true),
     ("head[]=Cache-Control:+max-age=60&head[]=CDN-Cache-Control:+private", &[], &[], false),
     (
@@ -62,7 +62,7 @@ const RULES: &[Rule] = &[
     ("head[]=Cache-Control:+max-age=60&head[]=Age:+60", &[], &[], false),
     ("head[]=Last-Modified:+Fri,+01+Jan+2021+00:00:00+GMT", &[], &[], false),
     ("", &[], &[], false),
-    // What is not for others (§3, §5.2.2).
+    // Pages that are not for other clients (§3, §5.2.2).
     ("head[]=Cache-Control:+private,+max-age=60", &[], &[], false),
     ("head[]=Cache-Control:+private=%22x-a%22,+max-age=60", &[], &[], false),
     ("head[]=Cache-Control:+no-cache=%22x-a%22,+max-age=60", &[], &[], false),
@@ -93,7 +93,7 @@ const RULES: &[Rule] = &[
         false,
     ),
     ("head[]=Status:+404", &[], &[], false),
-    // What clients say about caches does not make the application work.
+    // `Cache-Control` of a client does not make the application work.
     ("head[]=Cache-Control:+max-age=60", &[], &[("Cache-Control", "no-cache")], true),
     ("head[]=Cache-Control:+max-age=60", &[], &[("Pragma", "no-cache")], true),
     ("head[]=Cache-Control:+max-age=60", &[("Cache-Control", "no-store")], &[], true),
@@ -193,7 +193,8 @@ fn an_old_page_is_not_sent_where_that_is_forbidden() {
     }
 }
 
-/// Makes pages of which a client can tell whether they are right: their length and their bytes follow from their number.
+/// A script of pages that a client can check: their length and their bytes follow from their
+/// number.
 const NUMBERED: &str =
     "<?php $n = (int) $_GET['n']; echo str_repeat(md5($n), $n * 40), \"end of $n\";";
 

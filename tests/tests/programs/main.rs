@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// The ways in which responses leave, and php-fpm with our extension.
 const DELIVERIES: [&str; 4] = ["auto", "direct", "region", "fpm"];
 
-/// Settings for both sides, as JIT compilers make code that differs from what they compile.
+/// Settings for both sides: code of the JIT compiler may differ from the code that it compiles.
 fn settings(delivery: &str) -> Vec<String> {
     let compiled = |mode| format!("opcache.jit_buffer_size=32M opcache.jit={mode}");
     let settings = match (std::env::var("SENDOFF_INI"), delivery) {

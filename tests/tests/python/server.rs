@@ -45,7 +45,7 @@ fn changed(path: &Path) -> Option<SystemTime> {
     path.metadata().and_then(|data| data.modified()).ok()
 }
 
-/// As docs/python.md says, but for what would come from PyPI: Debian's setuptools build it.
+/// Installs the package as docs/python.md says, but without PyPI: Debian's setuptools build it.
 fn install(folder: &Path, package: &Path) {
     let run = |command: &mut Command| {
         let done = command.output().unwrap();

@@ -1,4 +1,5 @@
-//! Applications that note what they are asked: the id in the target, and the ids that the servers before them have read.
+//! Applications that note the ids of their requests: the id in the target, and the ids that the
+//! servers before them have read.
 
 use std::any::Any;
 use std::cell::Cell;

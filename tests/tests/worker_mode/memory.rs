@@ -31,7 +31,7 @@ fn site() -> Site {
     site
 }
 
-/// Requests with what their answers contain.
+/// Requests, each with a text of its answer.
 const PAGES: [(&str, &str); 5] = [
     ("/", "<title>home</title>"),
     ("/blog/7", "<title>post 7</title>"),

@@ -1,4 +1,5 @@
-//! opcache in worker mode: what a reset does to the workers, which use it for as long as they run.
+//! opcache in worker mode: the effect of a reset on workers, which use opcache for as long as they
+//! run.
 
 use rustix::process::Signal;
 use sendoff_tests::{LIMIT, Request, Server, Site, processes, wait};
