@@ -8,7 +8,7 @@ use crate::child::dies_with_us;
 
 const HOME: &str = "/usr/share/tomcat10";
 
-/// Fills `base` (CATALINA_BASE) with an empty web application, `webapps/ROOT`, and these
+/// Fills `base` (`CATALINA_BASE`) with an empty web application, `webapps/ROOT`, and these
 /// `<Connector>` elements. Returns the command that runs Tomcat in a JVM with these options. Tomcat
 /// prints "Server startup in" when it is ready.
 pub fn tomcat(base: &Path, connectors: &str, options: &[&str]) -> Command {
