@@ -1,4 +1,4 @@
-//! Debian's Apache with PHP as its module: what `.htaccess` files are compared with.
+//! Debian's Apache with mod_php: the reference for `.htaccess` files.
 
 use crate::child::{dies_with_us, exit_status};
 use crate::{Client, Request, Response, listener, processes, site};
@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const APACHE: &str = "/usr/sbin/apache2";
 const MODULES: &str = "/usr/lib/apache2/modules";
 
-/// What Debian enables at installation, and what applications ask for on top. PHP wants the prefork module.
+/// The modules that Debian enables at installation, and those that applications need in addition.
+/// mod_php needs the prefork module.
 const LOADED: &[&str] = &[
     "mpm_prefork",
     "access_compat",
@@ -54,8 +55,8 @@ pub struct Apache {
 }
 
 impl Apache {
-    /// Starts Apache with these hosts and their roots, and lines of configuration for all of them. `types` are the lines
-    /// of its table of media types.
+    /// Starts Apache with these hosts and their roots, and lines of configuration for all of them.
+    /// `types` are the lines of its table of media types.
     ///
     /// # Panics
     /// If it does not start.
@@ -134,7 +135,7 @@ impl Apache {
         true
     }
 
-    /// Where it listens.
+    /// The address on which Apache listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
@@ -148,7 +149,7 @@ impl Apache {
         Client::connect(self.addr).ask(request)
     }
 
-    /// What it has logged.
+    /// Apache's log up to now.
     pub fn log(&self) -> String {
         let read = |name| fs::read_to_string(self.folder.join(name)).unwrap_or_default();
         read("stderr.log") + &read("error.log")

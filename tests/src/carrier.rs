@@ -1,4 +1,4 @@
-//! What carries a client's requests: bytes of HTTP/1, or streams of HTTP/2.
+//! The carrier of a client's requests: a byte stream of HTTP/1, or streams of HTTP/2.
 
 use crate::multiplexed::{self, Multiplexed};
 use crate::polled::Polled;
@@ -16,7 +16,8 @@ pub(crate) enum Carrier {
 }
 
 impl Carrier {
-    /// HTTP/2, if a server of this process is asked over it there. `receive_buffer`: that of the socket, if it was set.
+    /// HTTP/2, if clients speak HTTP/2 to the peer's port ([`multiplexed::note`]). `receive_buffer`
+    /// is the size of the socket's receive buffer in bytes, if the client has set it.
     pub(crate) fn new(stream: TcpStream, receive_buffer: Option<usize>) -> Self {
         let port = stream.peer_addr().map_or(0, |addr| addr.port());
         let is_http2 = multiplexed::is_noted(port);
@@ -38,7 +39,7 @@ impl Carrier {
         matches!(self, Self::Bytes(Wire::Tls(_)))
     }
 
-    /// Whether a cut looks different from an end.
+    /// True if the protocol tells a cut response from a complete one (TLS, HTTP/2).
     pub(crate) fn tells_cuts(&self) -> bool {
         !matches!(self, Self::Bytes(Wire::Plain(_)))
     }
@@ -74,7 +75,7 @@ impl Carrier {
         }
     }
 
-    /// Reads what has arrived.
+    /// Reads bytes that have arrived. Does not wait.
     pub(crate) fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Bytes(wire) => {
@@ -87,7 +88,7 @@ impl Carrier {
         }
     }
 
-    /// Whether nothing has arrived.
+    /// True if nothing has arrived. Does not wait.
     pub(crate) fn is_silent(&mut self) -> bool {
         match self {
             Self::Bytes(wire) => {

@@ -23,7 +23,7 @@ pub enum Broken {
 /// A connection to a server.
 pub struct Client {
     carrier: Carrier,
-    /// The connection has ended without saying so (TLS), or the stream was reset (HTTP/2).
+    /// The connection has ended without `close_notify` (TLS), or the stream was reset (HTTP/2).
     truncated: bool,
     received: Vec<u8>,
 }
@@ -49,7 +49,8 @@ impl Client {
         Self::over(TcpStream::from(fd), None)
     }
 
-    /// Connects with a small receive buffer, and over HTTP/2 with a small window, so that the server has to keep what the client does not read.
+    /// Connects with a small receive buffer, and over HTTP/2 with a small window, so that the
+    /// server has to keep what the client does not read.
     ///
     /// # Panics
     /// If the connection is refused.
@@ -92,7 +93,7 @@ impl Client {
     /// Sends bytes that the server may refuse to take.
     ///
     /// # Errors
-    /// Those of `write`.
+    /// The errors of `write`.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.carrier.send(bytes.as_ref())
     }
@@ -115,9 +116,10 @@ impl Client {
     /// As [`ask`](Self::ask), when it may fail.
     ///
     /// # Errors
-    /// What came instead of a response.
+    /// The reason why there is no complete response.
     pub fn try_ask(&mut self, request: &Request) -> Result<Response, Broken> {
-        // A server may answer and close before it has read the whole request, so an error of the write is ignored.
+        // A server may answer and close before it has read the whole request, so an error of the
+        // write is ignored.
         let _ = self.try_send(request.bytes());
         self.try_response(&request.method)
     }
@@ -140,7 +142,7 @@ impl Client {
     /// Reads the head of a response and leaves the body in the connection.
     ///
     /// # Errors
-    /// What came instead.
+    /// The reason why there is no complete head.
     pub fn head(&mut self) -> Result<Head, Broken> {
         let end = loop {
             if let Some(end) = find(&self.received, b"\r\n\r\n") {
@@ -164,7 +166,7 @@ impl Client {
     /// Reads the response to a request by `method`.
     ///
     /// # Errors
-    /// What came instead of it.
+    /// The reason why there is no complete response.
     pub fn try_response(&mut self, method: &str) -> Result<Response, Broken> {
         let head = self.head()?;
         self.body_of(head, method)
@@ -173,7 +175,7 @@ impl Client {
     /// Reads the body that belongs to a head already read.
     ///
     /// # Errors
-    /// [`Broken::Cut`] with the part that has come; others.
+    /// [`Broken::Cut`] with the part that has come, or another reason.
     pub fn body_of(&mut self, head: Head, method: &str) -> Result<Response, Broken> {
         let framing = head.framing(method).map_err(Broken::Malformed)?;
         let mut response = Response { head, framing, body: Vec::new() };
@@ -262,8 +264,8 @@ impl Client {
         bytes
     }
 
-    /// Reads and keeps bytes that have arrived, about `limit` at most, without waiting. False if the server has closed the
-    /// connection.
+    /// Reads and keeps bytes that have arrived, about `limit` at most, without waiting. False if
+    /// the server has closed the connection.
     pub fn read_some(&mut self, limit: usize) -> bool {
         let mut buffer = vec![0; limit];
         match self.carrier.read_now(&mut buffer) {
@@ -276,12 +278,12 @@ impl Client {
         }
     }
 
-    /// Whether a TLS connection has ended without saying so, or a stream of HTTP/2 was reset.
+    /// True if a TLS connection has ended without `close_notify`, or a stream of HTTP/2 was reset.
     pub fn is_truncated(&self) -> bool {
         self.truncated
     }
 
-    /// Whether the server closes the connection without sending anything more.
+    /// Waits, and returns true if the server closes the connection without sending anything more.
     pub fn is_closed(&mut self) -> bool {
         self.received.is_empty() && matches!(self.more(), Ok(0))
     }
@@ -303,12 +305,12 @@ impl Client {
         self.carrier.read(&mut [0]).unwrap_err().kind()
     }
 
-    /// Whether the connection speaks TLS.
+    /// True if the connection speaks TLS.
     pub fn is_tls(&self) -> bool {
         self.carrier.is_tls()
     }
 
-    /// Whether nothing has arrived yet; does not wait.
+    /// True if nothing has arrived yet. Does not wait.
     pub fn is_silent(&mut self) -> bool {
         self.received.is_empty() && self.carrier.is_silent()
     }

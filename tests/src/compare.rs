@@ -55,8 +55,8 @@ pub fn assert_same(what: &str, stock: &Response, ours: &Response) {
     }
 }
 
-/// Where two responses differ in status line, headers or body, apart from the headers in which two correct servers
-/// may; `None` if nowhere.
+/// The first difference of two responses in status line, headers or body, as a text; `None` if they
+/// are equal. Headers in which two correct servers may differ are ignored.
 pub fn difference(what: &str, stock: &Response, ours: &Response) -> Option<String> {
     // HTTP/2 has no reason phrases.
     let has_reason = !ours.is_http2();
@@ -96,7 +96,8 @@ pub fn difference(what: &str, stock: &Response, ours: &Response) -> Option<Strin
     ))
 }
 
-/// The response as if a script that shows its variables had been asked over the version of HTTP that the stock servers were.
+/// The response of a script that shows its variables, with the `SERVER_PROTOCOL` that the stock
+/// servers gave to their script.
 fn of_version_1(response: &Response, stock: &[u8]) -> Response {
     // In the form of tests/scripts/env.php.
     const OURS: &[u8] = b"\"SERVER_PROTOCOL\": \"HTTP/2.0\"";

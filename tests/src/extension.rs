@@ -56,7 +56,8 @@ impl Extended {
     }
 }
 
-/// A script that, when all its output has been written, notes how many bytes were handed over.
+/// A script that, when all its output has been written, stores the number of bytes that were handed
+/// over.
 fn counted(code: &str) -> String {
     format!(
         "<?php opcache_invalidate(__FILE__, true); chdir(__DIR__);
@@ -88,7 +89,8 @@ fn build() -> PathBuf {
     module
 }
 
-/// The newest static library that cargo has put next to the test programs; older builds may be there, too.
+/// The newest static library that cargo has put next to the test programs; older builds may be
+/// there, too.
 ///
 /// # Panics
 /// If there is none.

@@ -182,7 +182,7 @@ impl Fpm {
         value.unwrap().parse().unwrap()
     }
 
-    /// What it has logged.
+    /// php-fpm's log up to now.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }

@@ -6,26 +6,26 @@ use std::net::{SocketAddr, TcpStream};
 use crate::LIMIT;
 use crate::secure::Wire;
 
-/// What a client sends first (RFC 9113 §3.4).
+/// The connection preface, the first bytes that a client sends (RFC 9113 §3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Frame types (RFC 9113 §6).
 pub const DATA: u8 = 0;
 /// Fields of a request or response.
 pub const HEADERS: u8 = 1;
-/// Means nothing any more.
+/// Deprecated: receivers ignore it.
 pub const PRIORITY: u8 = 2;
-/// The end of a stream before its time.
+/// The abrupt end of a stream.
 pub const RST_STREAM: u8 = 3;
 /// Parameters of the connection.
 pub const SETTINGS: u8 = 4;
-/// Is answered.
+/// A question that the peer acknowledges.
 pub const PING: u8 = 6;
 /// The end of the connection.
 pub const GOAWAY: u8 = 7;
-/// Leave to send more.
+/// An increment of the peer's flow-control window.
 pub const WINDOW_UPDATE: u8 = 8;
-/// More fields.
+/// The rest of a field block.
 pub const CONTINUATION: u8 = 9;
 
 /// The frame is the last of its direction of the stream. On SETTINGS and PING: an answer.
@@ -35,7 +35,7 @@ pub const END_HEADERS: u8 = 4;
 
 /// Error codes (RFC 9113 §7).
 pub const NO_ERROR: u32 = 0;
-/// Something is not valid.
+/// A violation of the protocol.
 pub const PROTOCOL_ERROR: u32 = 1;
 /// The server could not complete the response.
 pub const INTERNAL_ERROR: u32 = 2;
@@ -43,7 +43,7 @@ pub const INTERNAL_ERROR: u32 = 2;
 pub const REFUSED_STREAM: u32 = 7;
 /// The client does not want the response.
 pub const CANCEL: u32 = 8;
-/// The peer is a burden.
+/// The peer causes excessive load.
 pub const ENHANCE_YOUR_CALM: u32 = 11;
 
 /// One frame.
@@ -55,7 +55,7 @@ pub struct Frame {
     pub flags: u8,
     /// Its stream; 0: the connection.
     pub stream: u32,
-    /// What it holds.
+    /// Its payload.
     pub payload: Vec<u8>,
 }
 
@@ -73,7 +73,7 @@ impl Frame {
         u32::from_be_bytes(self.payload[at..at + 4].try_into().unwrap())
     }
 
-    /// Whether it is the last one of its stream.
+    /// True if it is the last frame of its direction of the stream.
     pub fn ends(&self) -> bool {
         matches!(self.kind, DATA | HEADERS) && self.flags & END_STREAM != 0
     }
@@ -171,7 +171,8 @@ impl Frames {
         let _gone = self.wire.half_close();
     }
 
-    /// Sends bytes again and again until the server takes no more, or `most` of them have been sent. Returns how many.
+    /// Sends `bytes` again and again until the server takes no more, or at least `most` bytes have
+    /// been sent. Returns the number of bytes sent.
     pub fn flood(&mut self, bytes: &[u8], most: usize) -> usize {
         let mut sent = 0;
         while sent < most {
@@ -189,7 +190,7 @@ impl Frames {
         self.send(frame(HEADERS, END_HEADERS | END_STREAM, stream, &block));
     }
 
-    /// Gives the server leave to send more; stream 0: on all streams together.
+    /// Increases the server's window by `bytes`; stream 0: the window of the connection.
     pub fn allow(&mut self, stream: u32, bytes: u32) {
         self.send(frame(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes()));
     }
@@ -228,7 +229,8 @@ impl Frames {
         Some(())
     }
 
-    /// The next frame that `wanted` is true for; `None` if the connection ends before.
+    /// Reads up to the first frame for which `wanted` is true; `None` if the connection ends
+    /// before.
     pub fn find(&mut self, wanted: impl Fn(&Frame) -> bool) -> Option<Frame> {
         loop {
             let frame = self.receive()?;

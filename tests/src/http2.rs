@@ -16,8 +16,9 @@ use crate::LIMIT;
 use crate::client::Broken;
 use crate::message::{Framing, Head, Request, Response};
 
-/// Streams that are opened before the server has said how many it takes. Without a limit those beyond the server's are refused, which leaves
-/// it to the client to repeat them. Servers should take as many (RFC 9113 §6.5.2).
+/// Streams that are opened before the server's SETTINGS have come. Without this limit, the server
+/// would refuse the streams beyond its own limit, and the client would have to repeat them. Servers
+/// should allow at least 100 (RFC 9113 §6.5.2).
 const STREAMS_BEFORE_SETTINGS: usize = 100;
 
 /// A connection to a server, by prior knowledge. Its frames travel while a method runs.
@@ -62,15 +63,16 @@ impl Http2 {
     /// As [`ask`](Self::ask), when it may fail.
     ///
     /// # Errors
-    /// What came instead of a response.
+    /// The reason why there is no complete response.
     pub fn try_ask(&mut self, request: &Request) -> Result<Response, Broken> {
         self.try_ask_seeing(request, |_| {})
     }
 
-    /// As [`try_ask`](Self::try_ask). Calls `see` with the head of each interim response (1xx) when it has come.
+    /// As [`try_ask`](Self::try_ask). Calls `see` with the head of each interim response (1xx) when
+    /// it has come.
     ///
     /// # Errors
-    /// What came instead of a response.
+    /// The reason why there is no complete response.
     pub fn try_ask_seeing(
         &mut self,
         request: &Request,

@@ -1,14 +1,14 @@
 //! Black-box scenarios against the real `sendoff`, on real PHP.
 //!
-//! A scenario writes a small site into a temporary folder ([`Site`]) and starts the server on it ([`Server`]). If it compares with
-//! the unmodified runtime, it also starts Debian's nginx and php-fpm ([`Stock`]).
-//! It talks to both through a client that can send any bytes and read at any pace ([`Client`]).
-//! When a [`Server`] is dropped, it checks what must hold after every scenario.
+//! A scenario writes a small site into a temporary folder ([`Site`]) and starts the server on it
+//! ([`Server`]). If it compares with the unmodified runtime, it also starts Debian's nginx and
+//! php-fpm ([`Stock`]). It talks to both through a client that can send any bytes and read at any
+//! pace ([`Client`]). When a [`Server`] is dropped, it checks what must hold after every scenario.
 //!
-//! `SENDOFF_TEST_PEER=stock` runs the scenarios against nginx and php-fpm instead: a failure there shows either
-//! an intended difference, or a mistake in the test. `SENDOFF_TEST_TLS=1` runs them over TLS,
-//! `SENDOFF_TEST_H2=1` over HTTP/2, both together over HTTP/2 in TLS. `SENDOFF_TEST_EMULATED=N` is for an emulated machine that is N
-//! times slower than a real one.
+//! `SENDOFF_TEST_PEER=stock` runs the scenarios against nginx and php-fpm instead: a failure there
+//! shows either an intended difference, or a mistake in the test. `SENDOFF_TEST_TLS=1` runs them
+//! over TLS, `SENDOFF_TEST_H2=1` over HTTP/2, both together over HTTP/2 in TLS.
+//! `SENDOFF_TEST_EMULATED=N` is for an emulated machine that is N times slower than a real one.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod apache;
@@ -58,5 +58,5 @@ pub use tomcat::tomcat;
 
 use std::time::Duration;
 
-/// How long anything may take before it counts as hanging. Long, because test machines are busy.
+/// Time after which an operation counts as hanging. Long, because test machines are busy.
 pub const LIMIT: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! Debian's lighttpd with mod_magnet: what Lua scripts in the server are compared with.
+//! Debian's lighttpd with mod_magnet: the reference for Lua scripts in the server.
 
 use crate::child::dies_with_us;
 use crate::{Client, Request, Response, listener};
@@ -78,7 +78,7 @@ impl Lighttpd {
         Client::connect(self.addr).ask(request)
     }
 
-    /// What it has logged.
+    /// lighttpd's log up to now.
     pub fn log(&self) -> String {
         let read = |name| fs::read_to_string(self.folder.join(name)).unwrap_or_default();
         read("stderr.log") + &read("error.log")

@@ -4,8 +4,9 @@ use crate::{Client, LIMIT, Request, wait};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Child;
 
-/// Waits until the child answers `request` with `ours`. `None`: it has ended, because another process took the port before it bound
-/// it, or something else answers there; the child is ended then.
+/// Waits until the child answers `request` with `ours`. `None` if the child has ended, because
+/// another process took the port first, or if another process answers there; the child is then
+/// ended.
 pub(crate) fn up(
     mut child: Child,
     addr: SocketAddr,

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// How often a slow client reads.
+/// The time between two reads of a slow client.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Connects `count` clients with small windows. Each sends the same request and reads at `rate` bytes per second. Returns when all have
-/// received `expected` completely.
+/// Connects `count` clients with small windows. Each sends the same request and reads at `rate`
+/// bytes per second. Returns when all have received `expected` completely.
 ///
 /// # Panics
 /// If a client receives anything else.
@@ -46,7 +46,8 @@ pub fn read_slowly(
     }
 }
 
-/// Sends `count` requests one after the other on one connection, and returns their times, shortest first.
+/// Sends `count` requests one after the other on one connection, and returns their times, shortest
+/// first.
 ///
 /// # Panics
 /// If an answer is not 200.
@@ -67,7 +68,8 @@ pub fn times(addr: SocketAddr, count: usize, request: &Request) -> Vec<Duration>
     times
 }
 
-/// The texts that answer this number of equal requests, sent one after the other on one connection, and how often each came.
+/// Sends `count` equal requests one after the other on one connection. Returns the texts of the
+/// responses, each with the number of responses that had it.
 ///
 /// # Panics
 /// If a response is not whole.

@@ -1,5 +1,5 @@
-//! A process that writes to files through shared mappings whose descriptor is closed: a program in C, because Rust's standard
-//! library has no `mmap`.
+//! A process that writes to files through shared mappings whose descriptors are closed: a program
+//! in C, because Rust's standard library has no `mmap`.
 
 use crate::Site;
 use std::io::{BufRead, BufReader, Write};

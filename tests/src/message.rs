@@ -64,7 +64,7 @@ impl Request {
         self
     }
 
-    /// What it asks for.
+    /// The request target: path and query.
     pub(crate) fn target(&self) -> &str {
         &self.target
     }
@@ -111,7 +111,7 @@ pub struct Head {
     pub headers: Vec<(String, String)>,
 }
 
-/// How the length of a response's body is determined (RFC 9112 section 6.3).
+/// Framing of a response's body: the rule that gives its length (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// No body: HEAD, 1xx, 204, 304.
@@ -170,7 +170,7 @@ impl Head {
         self.headers.iter().filter(same).map(|(_, value)| value.as_str())
     }
 
-    /// How the body ends, for the answer to a request by `method`.
+    /// The framing of the body in a response to a request by `method`.
     pub fn framing(&self, method: &str) -> Result<Framing, String> {
         let lengths: Vec<_> = self.all("content-length").collect();
         let codings: Vec<_> = self.all("transfer-encoding").collect();
@@ -190,7 +190,7 @@ impl Head {
         }
     }
 
-    /// Whether the server will close the connection after this response.
+    /// True if the server closes the connection after this response.
     pub fn closes(&self) -> bool {
         self.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
     }
@@ -201,7 +201,7 @@ impl Head {
 pub struct Response {
     /// Status and headers.
     pub head: Head,
-    /// How the body was framed.
+    /// The framing of the body.
     pub framing: Framing,
     /// The body, chunked coding removed.
     pub body: Vec<u8>,
@@ -213,7 +213,7 @@ impl Response {
         self.head.status
     }
 
-    /// Whether it came over HTTP/2, which has no reason phrases and no framing.
+    /// True if the response came over HTTP/2, which has no reason phrases and no framing.
     pub fn is_http2(&self) -> bool {
         self.head.version == "HTTP/2"
     }

@@ -1,11 +1,12 @@
 //! HTTP/2 beneath a client that speaks HTTP/1: `SENDOFF_TEST_H2=1`.
 //!
-//! Scenarios write requests and read responses as bytes of HTTP/1. [`Multiplexed`] sends each request on a stream of its own, and
-//! presents what comes as a response of HTTP/1, with the framing that it would have there. A request waits until the previous response
-//! has been read, so pipelined responses keep their order.
+//! Scenarios write requests and read responses as bytes of HTTP/1. [`Multiplexed`] sends each
+//! request on a stream of its own, and renders the answer as a response of HTTP/1, with the framing
+//! of HTTP/1. A request waits until the previous response has been read, so pipelined responses
+//! keep their order.
 //!
-//! Frames travel only while a method runs, and data is taken from a stream only as the scenario reads it, so a client that reads
-//! slowly or not at all holds the server back by its windows.
+//! Frames travel only while a method runs, and data is taken from a stream only as the scenario
+//! reads it, so a client that reads slowly or not at all holds the server back by its windows.
 
 use crate::LIMIT;
 use crate::polled::{Polled, Waiting};
@@ -22,7 +23,7 @@ use std::sync::{LazyLock, Mutex};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-/// Whether the scenarios run over HTTP/2.
+/// True if the scenarios run over HTTP/2.
 pub(crate) fn is_wanted() -> bool {
     std::env::var("SENDOFF_TEST_H2").is_ok_and(|value| value == "1")
 }
@@ -30,22 +31,22 @@ pub(crate) fn is_wanted() -> bool {
 /// Ports at which servers of this process are asked over HTTP/2.
 static PORTS: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
 
-/// Has clients speak HTTP/2 to this address.
+/// Makes clients speak HTTP/2 to this address.
 pub(crate) fn note(addr: SocketAddr) {
     PORTS.lock().unwrap().insert(addr.port());
 }
 
-/// Whether clients speak HTTP/2 to this port.
+/// True if clients speak HTTP/2 to this port.
 pub(crate) fn is_noted(port: u16) -> bool {
     PORTS.lock().unwrap().contains(&port)
 }
 
-/// Another server may get the port.
+/// Makes clients speak HTTP/1 to this address again: another server may get the port.
 pub(crate) fn forget(addr: SocketAddr) {
     PORTS.lock().unwrap().remove(&addr.port());
 }
 
-/// A connection of HTTP/2 that is used as one of HTTP/1.
+/// An HTTP/2 connection with the interface of an HTTP/1 connection.
 pub(crate) struct Multiplexed {
     /// `None`: it has ended.
     connection: Option<Connection<Polled, Bytes>>,
@@ -55,7 +56,7 @@ pub(crate) struct Multiplexed {
     /// Bytes that have not become a request yet.
     unsent: Vec<u8>,
     current: Option<Exchange>,
-    /// What the scenario may read.
+    /// Bytes of HTTP/1 that the scenario may read.
     rendered: VecDeque<u8>,
     end: End,
 }
@@ -92,7 +93,7 @@ enum Receives {
 }
 
 impl Multiplexed {
-    /// `window`: of each stream.
+    /// `window` is the flow-control window of each stream, in bytes.
     ///
     /// # Panics
     /// If the server does not speak HTTP/2.
@@ -133,8 +134,8 @@ impl Multiplexed {
         self.socket().shutdown(std::net::Shutdown::Write).unwrap();
     }
 
-    /// Waits until the server's settings have come: h2 gives the connection up if it cannot acknowledge them. They come before the answer to
-    /// a ping.
+    /// Waits until the server's settings have come: h2 gives the connection up if it cannot
+    /// acknowledge them. They come before the answer to a ping.
     fn await_settings(&mut self) {
         let Some(mut pings) = self.connection.as_mut().and_then(Connection::ping_pong) else {
             return;
@@ -154,7 +155,8 @@ impl Multiplexed {
         }
     }
 
-    /// Takes bytes of requests. They are with the server at the end, except requests that wait for a previous response.
+    /// Takes bytes of requests. On return they are sent, except requests that wait for a previous
+    /// response.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.end != End::Open {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -172,12 +174,13 @@ impl Multiplexed {
         }
     }
 
-    /// Reads, and waits for at most [`LIMIT`] until something comes. 0 after the end of a connection that was not cut.
+    /// Reads, and waits for at most [`LIMIT`] until something comes. 0 after the end of a
+    /// connection that was not cut.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.read_until(buffer, Instant::now() + LIMIT)
     }
 
-    /// Reads what is there.
+    /// Reads bytes that have arrived. Does not wait.
     pub(crate) fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.read_until(buffer, Instant::now())
     }
@@ -198,13 +201,13 @@ impl Multiplexed {
         }
     }
 
-    /// Whether there is nothing to read, and the connection is open.
+    /// True if there is nothing to read, and the connection is open.
     pub(crate) fn is_silent(&mut self) -> bool {
         self.advance();
         self.rendered.is_empty() && self.end == End::Open
     }
 
-    /// Does what can be done without waiting.
+    /// Moves frames, requests and responses as far as possible without waiting.
     fn advance(&mut self) {
         loop {
             let woken = self.waiting.watch();
@@ -222,7 +225,7 @@ impl Multiplexed {
     fn drive(&mut self, context: &mut Context<'_>) {
         let Some(connection) = &mut self.connection else { return };
         if let Poll::Ready(ended) = Pin::new(connection).poll(context) {
-            // Streams still have what has come on them.
+            // Streams still have the data that has come on them.
             self.connection = None;
             if self.current.is_none() && self.end == End::Open {
                 self.end = if ended.is_ok() { End::Whole } else { End::Cut };
@@ -237,7 +240,8 @@ impl Multiplexed {
         }
         let Some(exchange) = &mut self.current else { return };
         exchange.send(context, &mut self.unsent);
-        // Data that the scenario has not asked for stays with h2, where it counts against the windows.
+        // Data that the scenario has not asked for stays with h2, where it counts against the
+        // windows.
         if !self.rendered.is_empty() {
             return;
         }
@@ -245,7 +249,7 @@ impl Multiplexed {
         let end = exchange.receive(context, &mut rendered);
         self.rendered.extend(rendered);
         let Poll::Ready(end) = end else { return };
-        // As in HTTP/1, the connection is of no use where a body was not sent to its end.
+        // As in HTTP/1, the connection is of no use if a body was not sent to its end.
         let is_sent = matches!(exchange.sends, Sends::Nothing);
         let closes = exchange.asked.closes || !is_sent || self.connection.is_none();
         self.current = None;
@@ -323,7 +327,7 @@ impl Exchange {
         }
     }
 
-    /// Whether a part of the body waits for a window.
+    /// True if a part of the body waits for the flow-control window.
     fn is_blocked(&mut self, unsent: &mut Vec<u8>) -> bool {
         match &mut self.sends {
             Sends::Body(_, upload) => !upload.next(unsent).0.is_empty(),
@@ -331,7 +335,8 @@ impl Exchange {
         }
     }
 
-    /// Renders what has come. Ready at the end of the response; an error if it was cut.
+    /// Renders head and data that have come. Ready at the end of the response; an error if it was
+    /// cut.
     fn receive(
         &mut self,
         context: &mut Context<'_>,

@@ -1,5 +1,5 @@
-//! Pebble, Let's Encrypt's small authority for tests, with a name server of its own. Both are on an address of 127.0.0.0/8 that no other
-//! test uses, so that their ports are free.
+//! Pebble, Let's Encrypt's small authority for tests, with a name server of its own. Both are on an
+//! address of 127.0.0.0/8 that no other test uses, so that their ports are free.
 
 use crate::child::collect_into;
 use crate::{Authority, LIMIT, Site, dies_with_us, repository, wait};
@@ -16,7 +16,8 @@ pub struct Pebble {
     log: Arc<Mutex<String>>,
     folder: PathBuf,
     environment: Vec<(String, String)>,
-    /// Where servers are that want certificates. Names that begin with `b.` have the second one.
+    /// The addresses of the servers that ask for certificates. Names that begin with `b.` resolve
+    /// to the second address, all others to the first.
     pub servers: [Ipv4Addr; 2],
     /// The port where the authority makes requests in the clear.
     pub http: u16,
@@ -27,11 +28,11 @@ pub struct Pebble {
     resolver: SocketAddr,
 }
 
-/// What is special about an authority.
+/// Options of an authority.
 pub struct Authorities<'o> {
     /// Environment variables of Pebble.
     pub environment: &'o [(&'o str, &'o str)],
-    /// How long certificates hold, in seconds.
+    /// The lifetime of certificates, in seconds.
     pub validity: u64,
 }
 
@@ -125,15 +126,15 @@ impl Pebble {
         self.folder.join("signer.pem")
     }
 
-    /// What it has logged.
+    /// Pebble's log up to now.
     ///
     /// # Panics
-    /// If another thread has.
+    /// If another thread has panicked while it held the log.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
 
-    /// How many certificates it has signed for sites.
+    /// The number of certificates that it has signed for sites.
     pub fn signed(&self) -> usize {
         self.log().matches("Issued certificate serial").count()
     }
@@ -159,7 +160,7 @@ impl Drop for Pebble {
     }
 }
 
-/// Builds it if it is not there.
+/// The path of the program, which `tools/pebble` builds at the first call.
 fn program() -> PathBuf {
     let done = Command::new(repository::root().join("tools/pebble")).output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
@@ -178,8 +179,8 @@ fn free(first: Ipv4Addr, second: Ipv4Addr) -> u16 {
     }
 }
 
-/// Answers questions for addresses (RFC 1035 §4) until the process ends. Every name is at the first server, those that begin with
-/// `b.` at the second.
+/// Answers questions for addresses (RFC 1035 §4) until the process ends. Names that begin with `b.`
+/// resolve to the second server, all others to the first.
 fn name_server(servers: [Ipv4Addr; 2]) -> SocketAddr {
     // Pebble asks by TCP, where a length comes first (§4.2.2).
     let listener = TcpListener::bind((servers[0], 0)).unwrap();

@@ -11,13 +11,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The socket as the h2 library wants it.
+/// The socket with the traits that the h2 library needs.
 pub(crate) struct Polled {
     wire: Wire,
     waiting: Waiting,
 }
 
-/// What the owner of a [`Polled`] waits for.
+/// The events that the owner of a [`Polled`] waits for: the socket, and the task's waker.
 #[derive(Clone)]
 pub(crate) struct Waiting {
     socket: Arc<TcpStream>,
@@ -62,7 +62,7 @@ impl Waiting {
         &self.socket
     }
 
-    /// Whether bytes have not been taken by the socket.
+    /// True while the socket has not taken all written bytes.
     pub(crate) fn has_unwritten(&self) -> bool {
         self.has_unwritten.load(Ordering::Relaxed)
     }
@@ -77,7 +77,7 @@ impl Waiting {
         self.woken.0.load(Ordering::Relaxed)
     }
 
-    /// Waits until the socket has bytes, or takes those that are not written.
+    /// Waits until the socket has bytes, or has room for the unwritten ones.
     ///
     /// # Errors
     /// `WouldBlock` if it is later than `until`.
@@ -96,7 +96,8 @@ impl Waiting {
     }
 }
 
-/// Pending where a nonblocking socket says that it would block. The owner waits for the socket itself.
+/// Turns `WouldBlock` of the nonblocking socket into `Pending`. It registers no waker: the owner
+/// waits for the socket itself.
 fn polled<T>(result: io::Result<T>) -> Poll<io::Result<T>> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,

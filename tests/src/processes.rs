@@ -10,8 +10,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-/// The groups of a process that runs as `user` with `group` as its own: that one, and those which the machine has put the
-/// user in. The kernel shows them in this order.
+/// The groups of a process that runs as `user` with `group` as its primary group: `group`, and the
+/// supplementary groups of the user on this machine. The kernel shows them in ascending order.
 ///
 /// # Panics
 /// If `getent` cannot be run, or prints something else.
@@ -66,7 +66,7 @@ pub fn started(pid: u32) -> Option<u64> {
     stat(pid)?.get(19)?.parse().ok()
 }
 
-/// Whether a process runs. A zombie does not.
+/// True while a process runs. A zombie does not.
 pub fn runs(pid: u32) -> bool {
     stat(pid).is_some_and(|fields| fields[0] != "Z" && fields[0] != "X")
 }
@@ -86,7 +86,7 @@ pub fn private_memory(pid: u32) -> u64 {
     kilobytes.unwrap_or(0) * 1024
 }
 
-/// What the descriptors of a process point at.
+/// The targets of the links in `/proc/PID/fd`: files and sockets that a process has open.
 pub fn descriptors(pid: u32) -> Vec<String> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
     entries
@@ -96,7 +96,7 @@ pub fn descriptors(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// The bytes in the sockets of one of our child processes that it has not read.
+/// The number of unread bytes in the receive buffers of all sockets of one of our child processes.
 pub fn unread(pid: u32) -> u64 {
     let unread = |pid: u32| {
         let pid = Pid::from_raw(pid.cast_signed())?;
@@ -105,7 +105,7 @@ pub fn unread(pid: u32) -> u64 {
         let numbers = entries.flatten().filter_map(|fd| fd.file_name().to_str()?.parse().ok());
         let copies =
             numbers.filter_map(|fd| pidfd_getfd(&process, fd, PidfdGetfdFlags::empty()).ok());
-        // Other descriptors and listening sockets do not tell.
+        // Other descriptors and listening sockets have no such number.
         let sockets = copies.filter(|fd| sockopt::socket_type(fd).is_ok());
         Some(sockets.filter_map(|fd| ioctl_fionread(&fd).ok()).sum())
     };
@@ -124,10 +124,11 @@ pub fn blobs(pid: u32) -> Vec<(u64, u64)> {
 /// The kernel's name for blobs in `/proc/PID/fd`.
 pub const BLOB: &str = "/memfd:sendoff-blob";
 
-/// The beginning of the kernel's name, in `/proc/PID/fd`, for the front's copies of handed-over files.
+/// The beginning of the kernel's name, in `/proc/PID/fd`, for the front's copies of handed-over
+/// files.
 pub const SNAPSHOT: &str = "/memfd:sendoff-snapshot";
 
-/// How many open TCP connections (listeners not counted) a process holds.
+/// The number of TCP sockets of a process, without listeners.
 pub fn connections(pid: u32) -> usize {
     const LISTEN: &str = "0A";
     let mut inodes = Vec::new();
@@ -143,7 +144,7 @@ pub fn connections(pid: u32) -> usize {
     descriptors(pid).iter().filter(|target| inodes.contains(target)).count()
 }
 
-/// How many UNIX sockets a process holds: links, guards, the pool socket.
+/// The number of UNIX sockets of a process: links, guards, the pool socket.
 pub fn unix_sockets(pid: u32) -> usize {
     let table = fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap_or_default();
     let inodes: Vec<_> = table

@@ -1,4 +1,5 @@
-//! Reports the progress of a long test: a line on stderr every ten seconds, also while the test is stuck.
+//! Reports the progress of a long test: a line on stderr every ten seconds, also while the test is
+//! stuck.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Reports as in "1234 of 10000 programs after 70 s". `what` is what follows the "of"; a `total` of 0 is left out.
+    /// Reports as in "1234 of 10000 programs after 70 s". `what` is the noun behind the total;
+    /// without a total (0), a line says "`what`: 70 s so far".
     pub fn new(total: u64, what: &str) -> Self {
         Self::every(PERIOD, total, what, |line| eprintln!("{line}"))
     }

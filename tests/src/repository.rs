@@ -15,7 +15,7 @@ pub struct SourceFile {
 }
 
 impl SourceFile {
-    /// Whether its name has one of these endings.
+    /// True if its name has one of these endings.
     pub fn has_ending(&self, endings: &[&str]) -> bool {
         self.path.rsplit_once('.').is_some_and(|(_, ending)| endings.contains(&ending))
     }

@@ -1,6 +1,7 @@
 //! TLS for scenarios: certificates, and connections of clients that trust every server.
 //!
-//! `SENDOFF_TEST_TLS=1` runs the scenarios over TLS: each server gets an address for it, and clients use that.
+//! `SENDOFF_TEST_TLS=1` runs the scenarios over TLS: each server gets an address for it, and
+//! clients use that.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -13,7 +14,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex};
 
-/// Whether the scenarios run over TLS.
+/// True if the scenarios run over TLS.
 pub(crate) fn is_wanted() -> bool {
     std::env::var("SENDOFF_TEST_TLS").is_ok_and(|value| value == "1")
 }
@@ -21,7 +22,7 @@ pub(crate) fn is_wanted() -> bool {
 /// Ports at which servers of this process speak TLS.
 static PORTS: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
 
-/// Has clients speak TLS to this address.
+/// Makes clients speak TLS to this address.
 pub(crate) fn note(addr: SocketAddr) {
     PORTS.lock().unwrap().insert(addr.port());
 }
@@ -32,7 +33,7 @@ pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 /// A certificate and its key in files.
 #[derive(Debug, Clone)]
 pub struct Certificate {
-    /// The certificate, followed by that of the authority.
+    /// The certificate, followed by the authority's.
     pub chain: PathBuf,
     /// The key.
     pub key: PathBuf,
@@ -58,7 +59,8 @@ impl Authority {
         self.0.key().serialize_pem()
     }
 
-    /// Signs a certificate for these hosts, and writes it to `NAME.pem` and `NAME.key` in a folder, which is made.
+    /// Signs a certificate for these hosts, makes the folder, and writes `NAME.pem` and `NAME.key`
+    /// to it.
     ///
     /// # Panics
     /// If the folder cannot be written.
@@ -91,7 +93,8 @@ pub(crate) enum Wire {
 }
 
 impl Wire {
-    /// TLS, if a server of this process speaks it there; with HTTP/2 as the protocol, or with none.
+    /// TLS, if a server of this process speaks it at the peer's port. ALPN offers HTTP/2, or
+    /// nothing.
     pub(crate) fn new(stream: TcpStream, is_http2: bool) -> Self {
         let port = stream.peer_addr().map_or(0, |addr| addr.port());
         if !PORTS.lock().unwrap().contains(&port) {
@@ -110,7 +113,7 @@ impl Wire {
         }
     }
 
-    /// Whether TLS has bytes for the socket.
+    /// True if TLS has bytes for the socket.
     pub(crate) fn has_unwritten(&self) -> bool {
         match self {
             Self::Plain(_) => false,

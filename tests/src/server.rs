@@ -42,8 +42,8 @@ struct Process {
 }
 
 impl Server {
-    /// Starts `sendoff serve ROOT --listen 127.0.0.1:0` with options on top, and waits until it is ready. Unless the
-    /// options say otherwise it has four workers and one event loop.
+    /// Starts `sendoff serve ROOT --listen 127.0.0.1:0` with options on top, and waits until it is
+    /// ready. Unless the options say otherwise it has four workers and one event loop.
     ///
     /// # Panics
     /// If it does not become ready.
@@ -69,10 +69,11 @@ impl Server {
         Self::try_start_as(dies_with_us(&binary(), "KILL"), root, options)
     }
 
-    /// As [`try_start`](Self::try_start), with at most `descriptors` open files in each process (`RLIMIT_NOFILE`).
+    /// As [`try_start`](Self::try_start), with at most `descriptors` open files in each process
+    /// (`RLIMIT_NOFILE`).
     ///
     /// # Errors
-    /// What the server said when it gave up.
+    /// The server ended instead; its output.
     ///
     /// # Panics
     /// If it neither becomes ready nor ends.
@@ -98,7 +99,7 @@ impl Server {
             let folder = runtime_folder(root);
             secure::Authority::new().issue(&["localhost", "127.0.0.1"], &folder, "server")
         });
-        // Clients may be in a network that reaches no other address.
+        // TLS at the same host: clients may be in a network that reaches no other address.
         let tcp = |listen: &&&str| listen.starts_with(|first: char| first.is_ascii_digit());
         let listen = arguments.iter().skip_while(|argument| **argument != "--listen").nth(1);
         let beside = listen.filter(tcp).and_then(|listen| listen.rsplit_once(':'));
@@ -110,8 +111,8 @@ impl Server {
         let count = |name: &str| {
             let place = arguments.iter().position(|argument| *argument == name).unwrap();
             let count = arguments[place + 1];
-            // The number that it starts with; it must have as many again before its end.
-            // What is no number is refused by the server.
+            // With `auto` the server starts two workers per core (`min_workers`). It refuses other
+            // texts itself.
             if count == "auto" { 2 * cores() } else { count.parse::<usize>().unwrap_or(0) }
         };
         let workers = if has_workers(&arguments) { count("--workers") } else { 0 };
@@ -119,8 +120,9 @@ impl Server {
         Self::launch(command, root, workers, count("--threads"))
     }
 
-    /// Starts `sendoff run --config CONFIG`, and waits until it is ready. The file must say `threads = 1` and listen on
-    /// 127.0.0.1; `workers` is the number that it starts with. `root` is the folder of one of its sites.
+    /// Starts `sendoff run --config CONFIG`, and waits until it is ready. The file must say
+    /// `threads = 1` and listen on 127.0.0.1; `workers` is the number that it starts with. `root`
+    /// is the folder of one of its sites.
     ///
     /// # Errors
     /// The server ended instead; its output.
@@ -214,18 +216,18 @@ impl Server {
         Ok(Self { process: Some(process), stock: None, addr })
     }
 
-    /// Where it listens.
+    /// The address that clients of the scenario use: the TLS address if scenarios run over TLS.
     pub fn addr(&self) -> SocketAddr {
         let tls = secure::is_wanted().then(|| self.tls_addr()).flatten();
         tls.unwrap_or(self.addr)
     }
 
-    /// Where it speaks TLS.
+    /// The address for TLS, if the server has one.
     pub fn tls_addr(&self) -> Option<SocketAddr> {
         tls_address_in(&self.process.as_ref()?.ready_line)
     }
 
-    /// Where it speaks in the clear.
+    /// The address for connections in the clear.
     pub fn clear_addr(&self) -> SocketAddr {
         self.addr
     }
@@ -287,7 +289,7 @@ impl Server {
         if done.status.success() { Ok(text(done.stdout)) } else { Err(text(done.stderr)) }
     }
 
-    /// What `sendoff explain` says to a URL in this environment.
+    /// The output of `sendoff explain` for a URL, with these environment variables.
     ///
     /// # Panics
     /// If it cannot be run.
@@ -387,7 +389,8 @@ impl Server {
         assert!(wait::until(LIMIT, replaced), "{of:?} became {:?}", self.workers());
     }
 
-    /// Waits until the server, whose processes have been killed, answers a request for `page` with `text`.
+    /// Waits until the server, whose processes have been killed, answers a request for `page` with
+    /// `text`.
     ///
     /// # Panics
     /// If that takes longer than [`LIMIT`].
@@ -401,7 +404,8 @@ impl Server {
         assert!(answered, "{}", self.log());
     }
 
-    /// Expects that at the end `count` processes of FastCGI applications still have links to the front.
+    /// Expects that at the end `count` processes of FastCGI applications still have links to the
+    /// front.
     ///
     /// # Panics
     /// If the server is not `sendoff`.
@@ -415,7 +419,8 @@ impl Server {
         processes::signal(self.pid(), signal);
     }
 
-    /// Waits until the supervisor ends, in any way. The only check afterwards is that no process is left.
+    /// Waits until the supervisor ends, in any way. The only check afterwards is that no process is
+    /// left.
     ///
     /// # Panics
     /// If it does not end, or its children outlive it.
@@ -479,7 +484,8 @@ impl Process {
         all.into_iter().map(|pid| (pid, processes::started(pid))).collect()
     }
 
-    /// The number of UNIX sockets of the front when all workers have arrived: per worker a link for each event loop, and a guard.
+    /// The number of UNIX sockets of the front when all workers have arrived: per worker a link for
+    /// each event loop, and a guard.
     fn settled_unix_sockets(&self, threads: usize) -> usize {
         let front = self.front();
         let least = self.workers * (threads + 1);
@@ -526,8 +532,8 @@ impl Process {
         if unix > self.unix_sockets {
             leaks.push(format!("{unix} UNIX sockets, {} at the start", self.unix_sockets));
         }
-        // Request bodies are in unlinked files. (Deleted files of the site may stay open in a cache, and copies of held files stay
-        // in memory up to a limit.)
+        // Request bodies are in unlinked files. (Deleted files of the site may stay open in a
+        // cache, and copies of held files stay in memory up to a limit.)
         let root = self.root.to_string_lossy();
         let is_body = |target: &String| {
             target.ends_with(" (deleted)")
@@ -536,11 +542,12 @@ impl Process {
                 && !target.starts_with(processes::SNAPSHOT)
                 // The listening socket of a pool with a program.
                 && !target.ends_with(".pool (deleted)")
-                // The journal of kept pages, whose folder the scenario may have removed before the server ends.
+                // The journal of kept pages, whose folder the scenario may have removed before the
+                // server ends.
                 && !target.ends_with("/purges (deleted)")
         };
         leaks.extend(processes::descriptors(front).into_iter().filter(is_body));
-        // The front keeps blobs as long as their worker does, which may be one of php-fpm.
+        // The front keeps blobs as long as their worker does, which may be a process of php-fpm.
         let others = processes::descendants(std::process::id()).into_iter();
         let others = others.filter(|pid| *pid != front);
         let kept: Vec<_> = others.flat_map(processes::blobs).collect();
@@ -593,7 +600,7 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Whether the server has PHP workers with these options.
+/// True if the server has PHP workers with these options.
 fn has_workers(options: &[&str]) -> bool {
     !options.windows(2).any(|pair| {
         pair[0] == "--fastcgi" && (pair[1].starts_with(".php=") || pair[1].starts_with("/="))

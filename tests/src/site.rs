@@ -23,7 +23,7 @@ impl Site {
     #[allow(clippy::new_without_default, reason = "it makes a folder: nothing to do silently")]
     pub fn new() -> Self {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
-        // Servers of other users read it, also where the user of the tests gives nothing to others.
+        // Servers run as other users and must read the site, whatever the umask of the tests is.
         rustix::process::umask(Mode::from_raw_mode(0o022));
         let name = format!(
             "sendoff-test-{}-{}",
@@ -48,8 +48,8 @@ impl Site {
         site
     }
 
-    /// A site with a script that waits in the middle of its response until the named pipe `pipe` is released, one that answers at
-    /// once, and a file.
+    /// A site with a script that waits in the middle of its response until the named pipe `pipe` is
+    /// released, a script that answers at once, and a file.
     pub fn waiting() -> Self {
         let site = Self::with(
             "wait.php",
@@ -152,8 +152,8 @@ impl Drop for Site {
     }
 }
 
-/// A named pipe as a barrier between a script and its scenario: each end waits until the other opens the pipe. It may be used again
-/// when the script is known to have passed the barrier.
+/// A named pipe as a barrier between a script and its scenario: each end waits until the other
+/// opens the pipe. It may be used again when the script is known to have passed the barrier.
 pub struct Fifo(PathBuf);
 
 impl Fifo {

@@ -23,7 +23,8 @@ pub struct Stock {
 }
 
 impl Stock {
-    /// Starts both on `root`, with four workers and php.ini settings (`KEY=VALUE`) on top of Debian's.
+    /// Starts both on `root`, with four workers and php.ini settings (`KEY=VALUE`) on top of
+    /// Debian's.
     ///
     /// # Panics
     /// If one of them does not start.
@@ -151,7 +152,7 @@ http {{
         true
     }
 
-    /// Where nginx listens.
+    /// The address on which nginx listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
@@ -165,13 +166,13 @@ http {{
         Client::connect(self.addr).ask(request)
     }
 
-    /// The processes of both.
+    /// The process ids of nginx and php-fpm, with all their children.
     pub fn processes(&self) -> Vec<u32> {
         let main = self.children.iter().map(Child::id);
         main.flat_map(|pid| [vec![pid], processes::descendants(pid)].concat()).collect()
     }
 
-    /// What nginx and php-fpm have logged.
+    /// The log of nginx and php-fpm up to now.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }

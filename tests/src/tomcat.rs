@@ -8,8 +8,9 @@ use crate::child::dies_with_us;
 
 const HOME: &str = "/usr/share/tomcat10";
 
-/// Makes `base` a Tomcat's folder with an empty web application, `webapps/ROOT`, and these `<Connector>` elements. Returns the command
-/// that runs it in the virtual machine of Java, with these options. It says "Server startup in" when it is ready.
+/// Fills `base` (`CATALINA_BASE`) with an empty web application, `webapps/ROOT`, and these
+/// `<Connector>` elements. Returns the command that runs Tomcat in a JVM with these options. Tomcat
+/// prints "Server startup in" when it is ready.
 pub fn tomcat(base: &Path, connectors: &str, options: &[&str]) -> Command {
     for name in ["conf", "logs", "work", "temp", "lib", "webapps/ROOT/WEB-INF"] {
         fs::create_dir_all(base.join(name)).unwrap();

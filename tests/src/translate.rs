@@ -1,4 +1,5 @@
-//! Requests of HTTP/1 as those of HTTP/2, and responses of HTTP/2 as those of HTTP/1.
+//! Translates requests of HTTP/1 into requests of HTTP/2, and responses of HTTP/2 into responses of
+//! HTTP/1.
 
 use crate::message::Head;
 use bytes::Bytes;
@@ -9,10 +10,10 @@ use std::fmt::Write;
 const LEFT_OUT: [&str; 7] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "te", "host"];
 
-/// Behind the bytes of a chunk.
+/// Bytes of the line end behind the data of a chunk.
 const LINE_END: usize = 2;
 
-/// What of a request its response depends on.
+/// The properties of a request that determine the form of its response.
 pub(crate) struct Asked {
     is_head: bool,
     is_http10: bool,
@@ -22,19 +23,20 @@ pub(crate) struct Asked {
     pub(crate) upload: Option<Upload>,
 }
 
-/// Where the body of a request ends.
+/// The bytes of a request's body that are still missing.
 #[derive(Clone, Copy)]
 pub(crate) enum Upload {
     /// After this number of bytes.
     Length(usize),
-    /// After the last chunk; this number of bytes is left of the current one, with the line end behind it.
+    /// After the last chunk; this number of bytes is left of the current one, with the line end
+    /// behind it.
     Chunked(usize),
 }
 
 /// The first request in bytes of HTTP/1, and the length of its head; `None` if it is not complete.
 ///
 /// # Panics
-/// If HTTP/2 cannot say it. Such a scenario is about HTTP/1.
+/// If HTTP/2 cannot express the request. Such a scenario is about HTTP/1.
 pub(crate) fn request(bytes: &[u8], scheme: &str) -> Option<(Asked, http::Request<()>, usize)> {
     let end = find(bytes, b"\r\n\r\n")?;
     let text = std::str::from_utf8(&bytes[..end]).expect("HTTP/2: the head is text");
@@ -42,7 +44,7 @@ pub(crate) fn request(bytes: &[u8], scheme: &str) -> Option<(Asked, http::Reques
     let mut words = line.splitn(3, ' ');
     let mut word = || words.next().unwrap_or_else(|| panic!("HTTP/2: no request line: {line:?}"));
     let (method, target, version) = (word(), word(), word());
-    // With a status line the fields are those of a message that `Head` reads.
+    // `Head` parses responses, so the fields get a status line.
     let fields = Head::parse(format!("HTTP/1.1 200 \r\n{rest}").trim_end().as_bytes());
     let fields = fields.unwrap_or_else(|why| panic!("HTTP/2: {why}"));
     let host = fields.header("host").unwrap_or("localhost");
@@ -75,7 +77,8 @@ pub(crate) fn request(bytes: &[u8], scheme: &str) -> Option<(Asked, http::Reques
 }
 
 impl Upload {
-    /// The bytes of the body that are there, without the framing, and whether the body ends with them.
+    /// The bytes of the body that are there, without the framing, and whether the body ends with
+    /// them.
     pub(crate) fn next(&mut self, bytes: &mut Vec<u8>) -> (Vec<u8>, bool) {
         match self {
             Self::Length(left) => {
@@ -112,7 +115,7 @@ impl Upload {
         }
     }
 
-    /// Drops what ends the body.
+    /// Drops the bytes that end the body (the last chunk).
     pub(crate) fn finish(self, bytes: &mut Vec<u8>) {
         if let Self::Chunked(_) = self {
             let end = find(bytes, b"\r\n\r\n").unwrap();

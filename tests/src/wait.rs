@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-/// A bound of the product on a machine that is emulated: `SENDOFF_TEST_EMULATED=N` says that it is N times slower than a real one.
+/// Scales a time limit of the product for an emulated machine: with `SENDOFF_TEST_EMULATED=N`, N
+/// times `bound`.
 ///
 /// # Panics
-/// If the variable has another value.
+/// If the variable is not a number.
 pub fn emulated(bound: Duration) -> Duration {
     let slower = std::env::var("SENDOFF_TEST_EMULATED").ok();
     bound * slower.map_or(1, |times| times.parse().expect("SENDOFF_TEST_EMULATED is a number"))

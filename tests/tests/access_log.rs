@@ -16,7 +16,8 @@ fn lines(log: &Path, count: usize) -> Vec<String> {
     })
 }
 
-/// A server with a log in this format. The site has a generated page, one that hands a file over, and a file.
+/// A server with a log in this format. The site has a generated page, a page that hands a file
+/// over, and a file.
 fn start(site: &Site, format: &str, options: &[&str]) -> (Server, std::path::PathBuf) {
     site.write("made.php", "<?php echo 'made', $_SERVER['REQUEST_ID'] ?? '';");
     site.write("big.php", "<?php echo 'head', file_get_contents('big');");
@@ -135,7 +136,7 @@ fn requests_have_ids_where_they_are_asked_for() {
     assert_eq!(lines[3], "edge-43 /fails.php");
 }
 
-/// By its id a line of the error log is found in the access log.
+/// The id connects a line of the error log with the line of the access log.
 #[test]
 fn lines_of_the_error_log_name_the_ids_of_their_requests() {
     let site = Site::new();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use sendoff_tests::{Authorities, LIMIT, Pebble, Request, Server, Site, pattern, processes, wait};
 
-/// How long a certificate may take that is obtained at the second or third attempt.
+/// Time limit for a certificate that is obtained at the second or third attempt.
 const ATTEMPTS: Duration = Duration::from_secs(150);
 
 struct Scenario {
@@ -38,7 +38,8 @@ impl Scenario {
         self.site.outside("state")
     }
 
-    /// Starts a server at one of the addresses. `ports`: in the clear, and for TLS. `keys`: those of its site.
+    /// Starts a server at one of the addresses. `ports` are the ports in the clear and for TLS,
+    /// `keys` the lines of its `[[site]]`.
     fn server(&self, number: usize, ports: [u16; 2], keys: &str) -> Server {
         let config = self.config(number, ports, keys);
         Server::try_run(&config, self.site.root(), 1).unwrap()
@@ -171,7 +172,7 @@ fn an_authority_signs_after_a_handshake() {
     server.await_log("the front ended");
     scenario.await_trust(&server, "a.test", LIMIT);
     drop((open, server));
-    // So has the next server.
+    // The next server has the certificate, too.
     scenario.pebble.stop();
     let server = scenario.server(0, scenario.ports(), AUTO);
     assert_eq!(serial(server.tls_addr().unwrap(), "a.test"), before);
@@ -195,7 +196,7 @@ fn an_authority_signs_after_a_request_in_the_clear() {
     let addr = server.tls_addr().unwrap();
     let refused = scenario.curl(&server, "a.test", "/a.txt");
     assert!(refused.status.success(), "{}: {refused:?}", addr);
-    // What is no challenge is redirected.
+    // Other requests are redirected.
     let other = Request::get("/.well-known/acme-challenge/other").header("Host", "a.test");
     server.ask(&other).expect(308);
 }
@@ -223,7 +224,8 @@ fn an_authority_renews_in_time() {
 #[ignore = "heavy: builds Pebble"]
 fn an_authority_signs_once_for_two_servers() {
     let scenario = Scenario::started(&Authorities::default());
-    // Each name leads to another server: whichever asks, the other one has to answer, too.
+    // The two names lead to different servers, so the server that does not ask must answer the
+    // authority, too.
     let keys = "hosts = ['a.test', 'b.test']\ntls = 'auto'";
     let both = [0, 1].map(|number| scenario.server(number, scenario.ports(), keys));
     for server in &both {
@@ -265,7 +267,7 @@ fn an_authority_finds_the_server_that_was_killed() {
     processes::signal(agent(&server), Signal::KILL);
     server.await_log("the process for certificates ended");
     scenario.await_trust(&server, "a.test", ATTEMPTS);
-    // An authority that has forgotten everything gets another account.
+    // The server makes a new account if the authority has lost the old one.
     drop(server);
     let folder = fs::read_dir(scenario.state().join("acme")).unwrap().next().unwrap().unwrap();
     fs::remove_dir_all(folder.path().join("certificates")).unwrap();
@@ -312,7 +314,8 @@ fn without_an_authority_the_site_has_a_certificate_of_its_own() {
     let user = |path: &Path| path.metadata().unwrap().uid();
     let of_agent = user(Path::new(&format!("/proc/{agent}")));
     assert_eq!((user(&folder), of_agent), (user(&mark), user(&mark)));
-    // A reload that changes nothing about certificates leaves the process alone; one that asks for none ends it.
+    // A reload that changes nothing about certificates leaves the process alone; a reload after
+    // which no site needs the authority ends it.
     server.command(&["reload"]).unwrap();
     assert!(processes::runs(agent));
     let config = scenario.site.outside("server0.toml");
@@ -323,7 +326,8 @@ fn without_an_authority_the_site_has_a_certificate_of_its_own() {
     assert!(open.ask("a.test").starts_with("HTTP/1.1 200"), "the connection goes on");
 }
 
-/// An authority that is not reached, or a limit of attempts, must not be found out by a browser's complaint.
+/// Operators learn from the log and the status that the authority is not reached or that a limit of
+/// attempts holds, not from a browser's complaint.
 #[test]
 fn the_log_says_of_a_certificate_that_it_has_expired_or_waits() {
     let scenario = Scenario::new(&Authorities::default());

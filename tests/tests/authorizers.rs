@@ -1,5 +1,5 @@
-//! Authorizers (`docs/fastcgi.md`) that misbehave, and scripts of php-fpm as authorizers. Whatever one does but to allow a request: there
-//! is no access.
+//! Authorizers (`docs/fastcgi.md`) that misbehave, and scripts of php-fpm as authorizers. Only a
+//! response that allows the request gives access.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use sendoff_fastcgi::record::{AUTHORIZER, BeginRequest, EndRequest, Header, Kind};
 use sendoff_tests::{Broken, Fpm, LIMIT, Request, Server, Site};
 
-/// Files and scripts of which no byte may be seen without access.
+/// Files and scripts; without access a client may not get any byte of them.
 fn site() -> Site {
     let site = Site::with("secret.txt", "the secret");
     site.write("secret.php", "<?php echo 'the secret of ', $_SERVER['REMOTE_USER'] ?? 'all';");
@@ -27,7 +27,7 @@ fn serve(site: &Site, keys: &str, routes: &str) -> Server {
     Server::try_run(&config, site.root(), 1).unwrap_or_else(|failed| panic!("{failed:#?}"))
 }
 
-/// What an authorizer does after its last byte.
+/// The behaviour of an authorizer after its last byte.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
     Close,
@@ -70,8 +70,8 @@ impl Scripted {
         Self { server: serve(&site, keys, &routes), scripts, asked, site }
     }
 
-    /// The status and body that a client gets whose request the authorizer answers so. `POST` has a connection of its own, and is
-    /// not repeated.
+    /// Sends a request that the authorizer answers with `answer`, and returns the client's status
+    /// and body. The request is a `POST`, which has a connection of its own and is not repeated.
     fn ask(&self, target: &str, answer: Vec<u8>, then: Then) -> Result<(u16, String), Broken> {
         self.scripts.send((answer, then)).unwrap();
         let request = Request::post(target, "text/plain", "x");
@@ -211,7 +211,8 @@ fn the_question_is_as_the_specification_says() {
     }
 }
 
-/// The authorizer is asked for each request, pages that are kept included; what it lets one user see is never another's.
+/// The authorizer is asked for each request, also for kept pages; no user gets a page that was made
+/// for another user.
 #[test]
 fn kept_pages_are_sent_only_with_access() {
     let routes = "[[site.route]]\npage_cache = '1h'\nauthorize = 'APP'\n";
@@ -262,7 +263,8 @@ fn no_way_leads_around_an_authorizer() {
     assert!(!page.text().contains("the secret"), "{}", page.text());
 }
 
-/// php-fpm runs a script as the authorizer. It answers with a status that it does not say, and what it logs as fatal is a failure.
+/// php-fpm runs a script as the authorizer. A response without `Status` is a 200, and a fatal error
+/// in php-fpm's log is a failure.
 #[test]
 fn scripts_of_php_fpm_are_authorizers() {
     let site = site();

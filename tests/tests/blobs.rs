@@ -151,7 +151,7 @@ fn constants_leave_as_segments_with_leases_and_without() {
     }
 }
 
-/// When a worker ends, its blobs and what the front keeps of them end, too.
+/// When a worker ends, its blobs end, and the front drops its copies.
 #[test]
 fn whoever_is_killed_the_next_one_learns_again() {
     let html = text("html", 60_000);

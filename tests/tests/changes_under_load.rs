@@ -12,15 +12,16 @@ use sendoff_tests::{
     Client, LIMIT, Progress, Request, Server, Site, load, pattern, processes, sendoff, wait,
 };
 
-/// Between two requests of a client that keeps its connection: it is mostly idle, and is closed while it is.
+/// Pauses between two requests of a client that keeps its connection. The connection is mostly
+/// idle, and the server closes it during a pause.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(2), Duration::from_millis(20), Duration::from_millis(300)];
 
-/// Bytes per second that a slow client takes, of a file that it takes for longer than an upgrade lasts.
+/// Bytes per second of a slow client. Its file takes longer than an upgrade.
 const SLOW_RATE: usize = 1_000_000;
 const SLOW_SIZE: usize = 4_000_000;
 
-/// What the clients share.
+/// State that all clients share.
 struct Load {
     server: Server,
     expected: Vec<(&'static str, Vec<u8>)>,
@@ -42,7 +43,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// The servers that have followed one another. What still runs of them at the end is killed, also when the thread panics.
+/// The process ids of successive servers. Servers that still run at the end are killed, also when
+/// the thread panics.
 struct Servers(Vec<u32>);
 
 impl Drop for Servers {
@@ -54,7 +56,7 @@ impl Drop for Servers {
 }
 
 impl Load {
-    /// Runs a client, after whose failure the others stop as well.
+    /// Runs a client. If it fails, all other clients stop as well.
     fn run(&self, client: impl FnOnce()) {
         let _stop = Stop(&self.stop);
         client();
@@ -74,7 +76,8 @@ impl Load {
         !response.head.closes()
     }
 
-    /// Asks on a connection for as long as the server keeps it. What has not been sent when the server closes is no loss.
+    /// Asks on a connection for as long as the server keeps it. A request that was not sent before
+    /// the server closed is no loss.
     fn keep(&self, pause: Duration, who: &str) {
         let mut client = self.server.connect();
         for page in self.expected.iter().cycle() {

@@ -17,7 +17,8 @@ use sendoff_tests::{
     wait,
 };
 
-/// How long the snapshot guard may hold a writer (`docs/handover.md` §3): `USUALLY` while at most 4 MB are in flight.
+/// The longest time for which the snapshot guard may hold a writer (`docs/handover.md` §3):
+/// `USUALLY` while at most 4 MB are in flight.
 const USUALLY: Duration = Duration::from_millis(200);
 const AT_MOST: Duration = Duration::from_secs(5);
 
@@ -27,7 +28,7 @@ const SIZES: [usize; 5] = [100 * KB, MB, 4 * MB, 8 * MB, 20 * MB];
 
 const SCRIPT: &str = "<?php echo file_get_contents($_GET['f']);";
 
-/// What a writer does to a file to give it new contents.
+/// A way in which a writer gives a file new contents.
 type Change = fn(&Path, &[u8]) -> io::Result<()>;
 const CHANGES: [(&str, Change); 5] = [
     ("overwrites", |path, new| OpenOptions::new().write(true).open(path)?.write_all_at(new, 0)),

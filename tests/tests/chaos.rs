@@ -20,7 +20,7 @@ struct Storm {
     mode: Mode,
 }
 
-/// How responses leave, and which processes make them.
+/// The way in which responses leave, and the kind of worker that makes them.
 #[derive(Clone, Copy)]
 enum Mode {
     /// A delivery mode.
@@ -42,8 +42,9 @@ impl Storm {
     }
 }
 
-/// In worker mode all pages are included by one script, which keeps a file from its first request on. (What a script reads before that is no
-/// lazy string: nothing has told the worker yet that files may be handed over.)
+/// In worker mode one script includes all pages, and keeps a file from its first request on. (Files
+/// that a script reads before that are no lazy strings: the worker does not know yet that files may
+/// be handed over.)
 const RUNNER: &str = "<?php ignore_user_abort(true); \
     $run = static function () { static $kept; $kept ??= file_get_contents('file'); include __DIR__ . $_SERVER['PATH_INFO']; }; \
     while (sendoff_handle_request($run)) {}";
@@ -74,7 +75,8 @@ fn site() -> Site {
     site
 }
 
-/// As [`exchange`], in worker mode; some of them use what the script keeps, sessions and uploads.
+/// As [`exchange`], in worker mode; some requests use the file that the script keeps, sessions and
+/// uploads.
 fn booted_exchange(number: u64, file: &[u8]) -> (Request, Vec<u8>) {
     let get = |page: &str| Request::get(&format!("/run.php/{page}?n={number}"));
     match number % 9 {
@@ -171,7 +173,7 @@ fn killer(server: &Server, next: &AtomicU64, total: u64, per_kill: u64) -> u64 {
     loop {
         let due = (kills + 1) * per_kill;
         wait::until(LIMIT, || next.load(Ordering::Relaxed) >= due.min(total));
-        // By its start time: a list of children may lack some that are there (proc_pid_task(5)).
+        // Compares start times: a list of children may lack running children (proc_pid_task(5)).
         let is_same = |&(victim, started): &(u32, _)| processes::started(victim) == started;
         if let Some((victim, _)) = stopped.take().filter(is_same) {
             processes::signal(victim, Signal::KILL);
@@ -228,10 +230,10 @@ fn chaos(storm: &Storm) {
     let is_kept = |target: &String| target.contains("/uploads/") && target.ends_with(" (deleted)");
     let count = || processes::descriptors(front).iter().filter(|target| !is_kept(target)).count();
     let at_first = count();
-    // A first, shorter run allocates what the server needs in any case.
+    // A first, shorter run allocates the memory that the server needs in any case.
     let (_, mut all_lost) = run(total / 10);
     let memory = processes::private_memory(front);
-    // Those of four workers: some have just been killed.
+    // Waits for the links of all four workers: some workers have just been killed.
     assert!(wait::until(LIMIT, || count() >= at_first), "{} of {at_first}", count());
     let descriptors = count().max(at_first);
     let mapped = mappings();
@@ -253,7 +255,8 @@ fn chaos(storm: &Storm) {
     assert!(grown < 16 << 20, "the front grew by {} KB", grown >> 10);
 }
 
-/// The leases on the site's file belong to workers that run. In worker mode those keep the file that have served a request.
+/// Expects that all leases on the site's file belong to running workers. In worker mode, workers
+/// that have served a request keep the file.
 fn expect_leases_of_the_living(server: &Server, site: &Site, mode: Mode) {
     let inode = format!(":{}", fs::metadata(site.path("file")).unwrap().ino());
     let holders = || -> HashSet<u32> {

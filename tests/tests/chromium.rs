@@ -14,7 +14,7 @@ struct Browser {
     process: Child,
     commands: File,
     messages: BufReader<File>,
-    /// Of the one page.
+    /// The session of the only page.
     session: Option<String>,
     number: u64,
     /// Messages that nothing was waiting for.
@@ -78,7 +78,7 @@ impl Browser {
         serde_json::from_slice(&bytes).unwrap()
     }
 
-    /// Loads a page, and returns what went wrong meanwhile.
+    /// Loads a page, and returns the events of errors.
     fn open(&mut self, url: &str) -> Vec<Value> {
         self.call("Page.navigate", &json!({ "url": url }));
         let mut events = Vec::new();
@@ -90,7 +90,7 @@ impl Browser {
                 break;
             }
         }
-        // What came in between.
+        // Collects the events that came in between.
         self.evaluate("1");
         events.extend(self.events.drain(..));
         events.retain(|event| {
@@ -130,7 +130,8 @@ fn axe() -> String {
     fs::read_to_string(String::from_utf8(printed.stdout).unwrap().trim_end()).unwrap()
 }
 
-/// What breaks a rule of WCAG 2.2, levels A and AA, in the page: the rule, and the first element that breaks it.
+/// The rules of WCAG 2.2, levels A and AA, that the page breaks, each with the first element that
+/// breaks it.
 const BROKEN_RULES: &str = "(async () => {
     const levels = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'];
     const { violations, passes } = await axe.run({ runOnly: levels });
@@ -176,7 +177,7 @@ fn the_example_site_over_http_2() {
         }
         let wrong = browser.open(&url);
         assert!(wrong.is_empty(), "{url}: {wrong:#?}");
-        // The page, and what belongs to it.
+        // The page, and the files that belong to it.
         let protocols = browser.evaluate(
             "[...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]
                 .map(entry => entry.nextHopProtocol)",
@@ -208,7 +209,7 @@ fn the_example_site_over_http_2() {
     }
     let answered = browser.evaluate(&UPLOAD.replace("URL", "/upload.php"));
     assert!(answered.as_str().unwrap().starts_with("200 "), "{answered}");
-    // A page that does not exist is one of the site.
+    // The site has an error page for missing pages.
     browser.open(&format!("{base}/no/such/page"));
     assert_eq!(
         browser.evaluate("performance.getEntriesByType('navigation')[0].responseStatus"),
@@ -238,7 +239,7 @@ fn the_example_site_is_accessible_and_fits_phones() {
         for path in ["/", "/download.php", "/upload.php", "/responses.php", "/no/such/page"] {
             let wrong = browser.open(&format!("{base}{path}"));
             assert!(wrong.is_empty() || path == "/no/such/page", "{path}: {wrong:#?}");
-            // What the page says about itself is hidden at first.
+            // The page's explanation of itself is hidden at first.
             browser
                 .evaluate("document.querySelectorAll('details').forEach(one => one.open = true)");
             browser.evaluate(&axe);

@@ -1,4 +1,5 @@
-//! The machine's clock of the day jumps while the server runs: what says the time is right at once, and what measures time notices nothing.
+//! The machine's real-time clock jumps while the server runs: dates are right at once, and time
+//! limits are not affected.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs::{self, File};
@@ -10,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use sendoff_tests::{LIMIT, Request, Response, Server, Site, dies_with_us, wait};
 
 const HOUR: i64 = 3600;
-/// How far the server's clock may be from the one that is expected.
+/// The largest accepted difference between the server's clock and the expected time.
 const EXACT: Duration = Duration::from_secs(60);
 
 const CONFIG: &str = "listen = '127.0.0.1:0'\nthreads = 1\naccess_log = 'access.log'\n\
@@ -20,7 +21,7 @@ const CONFIG: &str = "listen = '127.0.0.1:0'\nthreads = 1\naccess_log = 'access.
     [[site.route]]\npath = '/kept.php'\npage_cache = '10m'\n\
     [[site.route]]\npath = '/a.txt'\nrate = '2/h'\n";
 
-/// A server whose clock goes wrong by as much as is wanted.
+/// A server whose real-time clock the test can set wrong.
 struct Jumping {
     server: Server,
     wrong_by: File,
@@ -47,7 +48,7 @@ impl Jumping {
         self.wrong_by.write_all_at(&seconds.to_ne_bytes(), 0).unwrap();
     }
 
-    /// A response whose `Date` is the time by a clock that is wrong by so many seconds.
+    /// A response whose `Date` is checked against a clock that is wrong by `seconds`.
     fn get(&self, target: &str, seconds: i64) -> Response {
         let response = self.server.get(target);
         is_now(httpdate::parse_http_date(response.header("date").unwrap()).unwrap(), seconds);
@@ -112,7 +113,7 @@ fn an_hour_forward_and_back_changes_what_is_said_and_nothing_that_is_measured() 
     }
 }
 
-/// The minute of now, by a clock that is wrong by so many seconds, as the access log writes it.
+/// The current minute, by a clock that is wrong by `wrong_by` seconds, in the access log's form.
 fn iso8601_minute(wrong_by: i64) -> String {
     let done = Command::new("date")
         .args(["-u", "-d", &format!("{wrong_by} seconds"), "+%Y-%m-%dT%H:%M"])

@@ -1,4 +1,5 @@
-//! Compression by PHP: its bytes are the unmodified runtime's, and what it does not compress is handed over.
+//! Compression by PHP: its bytes are the unmodified runtime's, and responses that it does not
+//! compress are handed over.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use sendoff_tests::{Pair, Request, Site};
@@ -25,7 +26,7 @@ const CODINGS: [Option<&str>; 5] =
 
 fn site() -> Site {
     let site = Site::with("x.php", SCRIPT);
-    // What compresses: text.
+    // Text compresses well.
     let lines: String = (0..8000).map(|n| format!("<p>line {n} of {}</p>\n", n * n)).collect();
     site.write("big.html", lines);
     site

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use sendoff_tests::{Server, Site};
 
-/// What every file begins with here.
+/// The first lines of every configuration here.
 const TOP: &str = "listen = '127.0.0.1:0'\nthreads = 1\n[[pool]]\nworkers = 2\n";
 
 fn sendoff(arguments: &[&str]) -> Output {
@@ -110,7 +110,7 @@ fn a_file_that_is_missing_is_named() {
     assert!(why.contains("/nowhere/sendoff.toml: No such file"), "{why}");
 }
 
-/// What the vendor's rules deny is denied, and what is beside it is not.
+/// Paths that the vendor's rules deny are denied, and neighbouring paths are served.
 #[test]
 fn rules_of_applications_deny_what_their_vendors_deny() {
     let site = Site::with("index.php", "<?php echo 'front ', $_SERVER['REQUEST_URI'];");

@@ -44,8 +44,9 @@ fn serve(site: &Site, mode: &str, more: &[&str]) -> Server {
     Server::start(site.root(), &[&options[..], more].concat())
 }
 
-/// What must be equal: status, fields without the date, framing, body. A response with a file has another framing where the
-/// file is copied: its length is not known early enough.
+/// The parts of a response that must be equal: status, fields without the date, framing, body. The
+/// framing of a response with a file is left out: where the file is copied, its length is not known
+/// early enough.
 fn facts(response: &Response, has_file: bool) -> (u16, Vec<(String, String)>, Framing, usize) {
     let mut fields = response.head.headers.clone();
     let differ: &[&str] =
@@ -154,7 +155,7 @@ fn kept_and_pipelined_connections() {
     }
 }
 
-/// Clients that leave after any number of bytes cost nothing but their own response.
+/// A client that leaves after any number of bytes loses its own response; all others are complete.
 #[test]
 fn clients_that_leave_in_the_middle() {
     let site = site();

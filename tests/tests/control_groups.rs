@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::Signal;
 use sendoff_tests::{LIMIT, Server, Site, dies_with_us, processes, sendoff, wait};
 
-/// Where the virtual machine and most systems have control groups.
+/// The mount point of control groups, in the virtual machine and on most systems.
 const GROUPS: &str = "/sys/fs/cgroup";
 
 /// A control group as systemd delegates it. It must be empty when the value is dropped, and is removed.
@@ -103,7 +103,7 @@ fn a_pool_has_its_limits_and_what_exceeds_them_is_named_in_control_groups() {
     let count = "sendoff_pool_processes_out_of_memory_total{pool=\"www\"} 1\n";
     assert!(metrics.contains(count), "{metrics}");
 
-    // A worker that was killed by hand is no such case.
+    // A worker that was killed by hand does not count as out of memory.
     let workers = server.workers();
     processes::signal(workers[0], Signal::KILL);
     let line = format!("worker {} was killed by signal 9\n", workers[0]);
@@ -124,7 +124,7 @@ fn limits_outlive_reloads_and_upgrades_in_control_groups() {
     assert_eq!(group.folders(), [""; 0]);
     config(&site, "total_processes = 60");
     server.command(&["reload"]).unwrap();
-    // Those of before the reload may take a moment to end.
+    // Workers from before the reload may take a moment to end.
     let are_inside = || {
         let inside = group.processes("pool-www");
         server.workers().iter().all(|worker| inside.contains(worker))

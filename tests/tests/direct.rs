@@ -89,7 +89,7 @@ fn every_response_is_the_same_as_through_the_front() {
     for page in ["sendfile", "ranges", "field", "accel", "own", "fatal"] {
         targets.push(format!("/{page}.php"));
     }
-    // What nginx does in its own way.
+    // Pages that nginx answers differently.
     let not_in_stock = ["length=-", "accel", "own", "sendfile", "ranges", "field"];
     let (mut to_direct, mut to_relay) = (direct.connect(), relay.connect());
     for target in &targets {
@@ -347,7 +347,8 @@ fn a_child_of_the_script_does_not_keep_the_connection_open() {
     pipes.iter().for_each(|pipe| pipe.release());
 }
 
-/// Does to the client's socket what a process can that has it: later calls on it wait (`fcntl`), and so does the last `close` (`SO_LINGER`).
+/// Changes the client's socket as any process that has it can: later calls on it block (`fcntl`),
+/// and so does the last `close` (`SO_LINGER`).
 const HOSTILE: &str = r#"<?php
     $libc = FFI::cdef('int fcntl(int fd, int what, ...); int getpeername(int fd, void *to, unsigned *len);
         int setsockopt(int fd, int level, int name, const void *value, unsigned len);');
@@ -446,11 +447,13 @@ fn the_access_log_knows_what_workers_have_sent() {
     assert!(wait::until(LIMIT, || read().lines().count() == 4), "{}", read());
     let ends: Vec<_> =
         read().lines().map(|line| line.split('"').nth(2).unwrap().to_owned()).collect();
-    // A chunk of 100,000 bytes, whose head and end count as they do when the front writes them.
+    // The size line and the line end of a chunk of 100,000 bytes count, as when the front writes
+    // them.
     assert_eq!(ends, [" 404 100000 ", " 200 100014 ", " 200 6 ", " 200 3000000 "]);
 }
 
-/// Only a worker knows the status of what it writes, and it may die before it has said so: the log does not blame the client.
+/// Only the worker knows the status of a response that it writes, and it may die before it has
+/// reported it: the log does not blame the client.
 #[test]
 fn the_access_log_knows_who_has_cut_a_response() {
     let site = site();
@@ -468,12 +471,12 @@ fn the_access_log_knows_who_has_cut_a_response() {
     received.extend(client.rest());
     let read = || std::fs::read_to_string(&log).unwrap_or_default();
     assert!(wait::until(LIMIT, || read().lines().count() == 1), "{}", read());
-    // With the head, whose length only the worker knew.
+    // The head counts: only the worker knew its length.
     let expected = format!(" 502 {} ", received.len());
     assert_eq!(read().split('"').nth(2), Some(&*expected));
 }
 
-/// What a client has got before it left counts, whoever has written it.
+/// The log counts the bytes that a client got before it left, also bytes that a worker wrote.
 #[test]
 fn the_access_log_counts_what_clients_got_before_they_left() {
     let site = site();

@@ -1,8 +1,9 @@
 //! Sections, files and types to which documents and comments refer exist.
 //!
-//! A section is cited as "docs/NAME.md §N", "NAME.md, section N", or, within a document, "section N". It must exist, and what
-//! cites it must be about it: the lines around the citation, or the path of the file, share a word with the section's title, a
-//! word that the section uses more than the rest of the document, or the name of a record.
+//! A section is cited as "docs/NAME.md §N", "NAME.md, section N", or, within a document, "section
+//! N". The section must exist and be about the same thing as the citation: the lines around the
+//! citation, or the path of the file, share a word with the section's title, a word that the
+//! section uses more than the rest of the document, or the name of a record.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::collections::{BTreeMap, HashSet};
@@ -38,7 +39,7 @@ impl Section<'_> {
         own
     }
 
-    /// Whether at least a third of all uses of a word, in small letters, are in this section.
+    /// True if at least a third of all uses of a word, in lower case, are in this section.
     fn is_typical(&self, word: &str, all: &Sections<'_>) -> bool {
         3 * count(&self.text, word) >= all.values().map(|section| count(&section.text, word)).sum()
     }
@@ -73,18 +74,18 @@ struct Citation<'a> {
     /// The document's name without its folder; empty for the citing document itself.
     document: &'a str,
     number: u32,
-    /// Where it stands in the citing file, in bytes.
+    /// Its offset in the citing file, in bytes.
     at: usize,
 }
 
-/// What a bare "§7" or "section 7" refers to.
+/// The text to which a bare "§7" or "section 7" refers.
 #[derive(Clone, Copy, PartialEq)]
 enum Bare {
     /// In code: the standard that the file implements.
     Standard,
     /// In a document with numbered sections: its own.
     Own,
-    /// In another document: that of the document which the paragraph has named last.
+    /// In another document: the document that the paragraph has named last.
     Named,
 }
 
@@ -120,7 +121,7 @@ fn citations(text: &str, bare: Bare) -> Vec<Citation<'_>> {
     found
 }
 
-/// The number in "§7" or "section 7"; none if it is one of a subsection, which our documents do not have.
+/// The number in "§7" or "section 7"; `None` for subsections, which our documents do not have.
 fn section_number(text: &str) -> Option<u32> {
     let rest = ["§", "section ", "Section ", "sections "]
         .iter()
@@ -214,7 +215,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
         .filter(|quoted| !quoted.contains('\n'))
 }
 
-/// The folder of a file, and what a path relative to it names.
+/// The path from the root for `target`, a path relative to the folder of the file `from`.
 fn resolve(from: &str, target: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
@@ -232,8 +233,8 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
     text.split("](").skip(1).filter_map(|rest| rest.split([')', '#', ' ']).next())
 }
 
-/// Whether a path, or the end of one, names a file: `php/src/request.c`, `lazy_output.c`, or, for `crates/server/src/front.rs`,
-/// `server/front.rs`.
+/// True if `quoted` is the path of a file or the end of such a path: `php/src/request.c`,
+/// `lazy_output.c`, or, for `crates/server/src/front.rs`, `server/front.rs`.
 fn names_a_file(all: &[SourceFile], quoted: &str) -> bool {
     let end = format!("/{quoted}");
     let is_named = |path: &str| path == quoted || path.ends_with(&end);

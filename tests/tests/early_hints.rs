@@ -133,7 +133,8 @@ fn headers_are_sent_once() {
     assert_eq!(client.response("HEAD").header("X-A"), Some("1"));
 }
 
-/// Where headers are flushed and no output has come, php-fpm sends nothing, or (since PHP 8.4) the headers of the response; so it stays.
+/// As with php-fpm, a flush without output sends nothing, or (since PHP 8.4) the headers of the
+/// response.
 #[test]
 fn a_flush_without_output_sends_no_hints() {
     let code = HINTS.replace("$sent = headers_send(103)", "$sent = 1; flush()");
@@ -146,7 +147,8 @@ fn a_flush_without_output_sends_no_hints() {
     assert_eq!((links(&ours.head), &ours.body), (links(&theirs.head), &theirs.body));
 }
 
-/// What the site's rules remove or change is removed or changed in hints, too; what they add is added to the response alone.
+/// Rules of the site remove and change fields of hints, too; fields that rules add are in the final
+/// response only.
 #[test]
 fn rules_of_the_site_hold_for_hints() {
     let site =

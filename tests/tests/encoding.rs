@@ -38,7 +38,7 @@ if ($case === 'tag') { header('ETag: \"abc\"'); header('Vary: Cookie');
 if ($case === 'match') { header('Content-Type: text/plain'); echo $_SERVER['HTTP_IF_MATCH'] ?? '-'; }
 ";
 
-/// Those of the script above with a body that is compressed.
+/// The cases of the script above whose body is compressed.
 const COMPRESSED: [&str; 13] = [
     "small", "page", "large", "pieces", "flushes", "readfile", "echo", "sendfile", "length",
     "missing", "json", "problem", "tag",
@@ -198,7 +198,8 @@ fn conditions_know_the_tags_of_compressed_responses() {
             server.ask(&asking(target, "br").header("If-None-Match", "W/\"other+br\"")).expect(200);
         }
     }
-    // A range of the file is one of its own bytes, and a client that has compressed bytes gets none.
+    // A range counts the bytes of the file, and a client with compressed bytes gets the whole
+    // response.
     let range = || asking("/style.css", "br").header("Range", "bytes=100-199");
     let part = server.ask(&range());
     assert_eq!(part.expect(206), &text(60_000).as_bytes()[100..200]);
@@ -271,7 +272,7 @@ fn files_beside_are_sent_as_they_are() {
     // The client likes zstd better, but the ready-made file costs nothing.
     assert!(ready("zstd, gzip").body == gz);
     assert_eq!(ready("zstd").header("content-encoding"), Some("zstd"));
-    // Ranges are those of the compressed bytes.
+    // Ranges count compressed bytes.
     let range = asking("/style.css", "gzip").header("Range", "bytes=1000-1999");
     let part = server.ask(&range.clone().header("If-Range", &tag));
     assert!(part.expect(206) == &gz[1000..2000]);
@@ -281,14 +282,14 @@ fn files_beside_are_sent_as_they_are() {
     let identity = server.get("/style.css");
     assert_eq!(identity.header("vary"), Some("Accept-Encoding"));
     assert!(identity.body == text(60_000).as_bytes());
-    // One that is older than its original is out of date.
+    // A compressed file that is older than its original is not sent.
     let hour = Duration::from_secs(3600);
     let file = std::fs::File::options().write(true).open(site.path("style.css.gz")).unwrap();
     file.set_modified(SystemTime::now() - hour).unwrap();
     assert!(plain(&ready("gzip")) == text(60_000).as_bytes());
     file.set_modified(SystemTime::now() + hour).unwrap();
     assert!(ready("gzip").body == gz);
-    // What is no file of the site is not sent.
+    // Anything but a regular file of the site is not sent.
     std::fs::remove_file(site.path("style.css.gz")).unwrap();
     std::fs::create_dir(site.path("style.css.gz")).unwrap();
     assert!(plain(&ready("gzip")) == text(60_000).as_bytes());
@@ -460,7 +461,8 @@ fn clients_that_leave_or_take_nothing_hold_no_encoder_for_ever() {
         assert!(plain(&response).len() >= 50_000);
     }
     drop(clients);
-    // What they had is free again: a budget that leaks would leave this response uncompressed.
+    // Their encoders are free again: with a leak in the budget this response would stay
+    // uncompressed.
     wait::for_some("the encoders to be freed", || {
         let response = server.ask(&asking("/x.php?case=flushes", "zstd"));
         (response.header("content-encoding") == Some("zstd")).then_some(())
@@ -492,7 +494,8 @@ fn thousands_of_compressed_streams_cost_bounded_memory() {
     let grown = processes::private_memory(server.front()) - before;
     assert!(compressed >= 100, "only {compressed} of {STREAMS} are compressed");
     assert!(compressed < STREAMS, "the memory of all encoders is bounded");
-    // 128 MiB of encoders, 32 MiB of send queues and 32 KiB for each slow client, and what a connection costs.
+    // 128 MiB of encoders, 32 MiB of send queues, 32 KiB for each slow client, and the memory of
+    // connections.
     assert!(grown < 260 << 20, "{STREAMS} streams take {} MiB", grown >> 20);
     assert_eq!(server.ask(&Request::get("/x.php")).status(), 200);
     drop(clients);
@@ -520,7 +523,8 @@ fn a_constant_page_is_compressed_once() {
         site.root(),
         &[&["--compress", "--workers", "1"], &protection[..], &freshness[..]].concat(),
     );
-    // The length is known only of what was compressed before. PHP makes a constant a blob when it has sent it some times.
+    // Only a response from the cache has a known length. PHP makes a constant a blob after it has
+    // sent it some times.
     wait::for_some("the page to come from the cache", || {
         let response = server.ask(&asking("/x.php", "zstd"));
         assert!(plain(&response) == text(60_000).as_bytes());

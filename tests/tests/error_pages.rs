@@ -1,4 +1,5 @@
-//! A site's own pages for errors are asked for anew, as nginx and Apache do: what denies a page to clients denies it here, too.
+//! A site's own error pages are requested anew, as in nginx and Apache: rules that deny such a page
+//! to clients deny it here, too.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use sendoff_tests::{Apache, Client, Fpm, Request, Response, Server, Site, Stock};
@@ -10,11 +11,12 @@ const HOST: &str = "example.test";
 /// `ann` with the password `open sesame`.
 const ANN: &str = "ann:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\n";
 
-/// What a script says of the request that failed.
+/// A script that shows the variables of the failed request.
 const PAGE: &str = "<?php header('X-Page: yes');
     echo $_SERVER['REQUEST_METHOD'], ' ', $_SERVER['REQUEST_URI'], ' ', $_SERVER['QUERY_STRING'], ' ', $_SERVER['APP'] ?? '';";
 
-/// A server with what `sites` says behind a listener and a pool. Paths are relative to the folder around `root`.
+/// A server with a listener, a pool, and the lines of `sites`. Paths are relative to the folder
+/// around `root`.
 fn run(site: &Site, sites: &str) -> Server {
     let config = site.write_at(site.outside("sendoff.toml"), format!("{TOP}{sites}"));
     Server::try_run(&config, site.root(), 2).unwrap_or_else(|failed| panic!("{}", failed.stderr))
@@ -51,9 +53,10 @@ impl Three {
         })
     }
 
-    /// Asks all three, and returns their common answer: the status and the page of the site, or `None` for one of the server. Where
-    /// the site's page cannot be shown, nginx says why with another status; Apache denies no page that has the same rules as the
-    /// request that failed.
+    /// Asks all three, and returns their common answer: the status and the page of the site, or
+    /// `None` for the server's own page. Two differences are allowed: if the site's page cannot be
+    /// shown, nginx answers with another status; Apache does not deny a page with the same rules as
+    /// the failed request.
     #[track_caller]
     fn same(&self, request: &Request) -> (u16, Option<String>) {
         let answers = self.ask(request).map(|response| {
@@ -103,7 +106,8 @@ fn pages_obey_the_rules_of_the_site() {
     assert!(!ours.text().contains("may see"), "{}", ours.text());
 }
 
-/// A page behind a password is for clients that show it. Other clients get the plain one.
+/// Clients that show the password get a page behind a password. Other clients get the server's own
+/// page.
 #[test]
 fn pages_behind_a_password_need_it() {
     let site = Site::with("404.html", "our own page");
@@ -133,7 +137,8 @@ fn pages_behind_a_password_need_it() {
     }
 }
 
-/// `.htaccess` files hold for pages that the configuration names, and the other way round.
+/// `.htaccess` files apply to pages that the configuration names, and routes to pages that
+/// `.htaccess` files name.
 #[test]
 fn pages_obey_htaccess_files() {
     let site = Site::with("open/404.html", "our own page");

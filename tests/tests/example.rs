@@ -29,7 +29,7 @@ fn copy(from: &Path, site: &Site, name: &str) {
     }
 }
 
-/// A clone in root's own folder is what a new user has who works as root.
+/// A new user who works as root has the clone in root's own folder.
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: changes users")]
 fn make_serve_runs_no_script_as_root_as_root() {
@@ -144,8 +144,8 @@ fn it_answers_and_keeps_its_record() {
     assert!(record.contains("<td>/</td>"), "{record}");
 }
 
-/// The page about downloads says so: behind nginx no PHP worker waits for slow clients either, but nginx has a temporary file
-/// for each of them. Here all of them share one copy in memory.
+/// The page about downloads claims: behind nginx no PHP worker waits for slow clients either, but
+/// nginx has a temporary file for each client. Here all clients share one copy in memory.
 #[test]
 fn slow_downloads_have_a_temporary_file_each_in_nginx_and_one_copy_here() {
     const CLIENTS: u64 = 8;
@@ -187,8 +187,9 @@ fn temporary_bytes(pids: &[u32]) -> u64 {
     files.filter(|file| file.is_file() && file.nlink() == 0).map(|file| file.blocks() * 512).sum()
 }
 
-/// Pages show what `sendoff explain` said when they were written. The files in it are those that it names today; how generated text is
-/// divided, and who answered, differs from machine to machine.
+/// Pages show the output of `sendoff explain` from the time when they were written. Its files must
+/// be the files of today's output; the division of generated text and the worker differ from
+/// machine to machine.
 fn what_pages_say_about_themselves_is_true(site: &Site, server: &Server) {
     let files = |table: &str| {
         let rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -246,7 +247,7 @@ fn the_program_in_c_answers() {
     child.wait().unwrap();
 }
 
-/// Whether the response to a request whose body breaks off has an end.
+/// True if the response to a request whose body breaks off has an `END_REQUEST`.
 fn ends_a_broken_request(socket: &Path) -> bool {
     let mut server = UnixStream::connect(socket).unwrap();
     let mut request = BeginRequest { keep_conn: true }.encode(1).to_vec();

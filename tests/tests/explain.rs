@@ -258,7 +258,7 @@ fn an_endless_script_ends_when_nobody_waits_for_its_table() {
     assert_eq!(server.page("/x.php?case=made"), "onemadthree", "the worker is free again");
 }
 
-/// What has no body is not short of it, and gets none that would have to be explained.
+/// A response that must not have a body is complete, whatever `Content-Length` the script has set.
 #[test]
 fn a_response_without_a_body_is_explained_as_whole() {
     let site = site();

@@ -133,7 +133,8 @@ fn scripts_see_nothing_of_it() {
     assert_eq!(response.text(), none.repeat(2));
 }
 
-/// An operator may say that the server is another one. The extension knows its front all the same, and clients cannot say that they are one.
+/// With another `server_software` the extension still knows its front, and clients cannot pretend
+/// to be a front.
 #[test]
 fn the_front_is_known_under_any_name() {
     let software = ["--server-software", "nginx/1.22"];
@@ -153,7 +154,7 @@ fn the_front_is_known_under_any_name() {
     assert!(route.counted("readfile('a');").1.0 >= 100_000);
 }
 
-/// Behind nginx a client is no front, whatever fields it sends.
+/// Behind nginx no field of a client makes the extension take it for a front.
 #[test]
 fn a_client_cannot_be_a_front() {
     let site = site();

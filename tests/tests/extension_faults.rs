@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const MB: usize = 1 << 20;
 
-/// Whether a page of the file leaves as a segment, now.
+/// True if the extension hands the file over at this moment.
 fn hands_over(extended: &Extended) -> bool {
     let (response, (given, _)) = extended.counted("readfile('a');");
     assert!(response.expect(200) == pattern(1, 100_000));
@@ -68,7 +68,7 @@ fn a_file_rewritten_while_it_is_on_its_way_arrives_as_it_was() {
         let mut client = Client::connect_narrow(extended.server.addr(), 16 * 1024);
         client.send(Request::get("/big.php").bytes());
         let head = client.head().unwrap();
-        // Opening waits until the front has copied what it has not sent.
+        // `open()` waits until the front has copied the bytes that it has not sent.
         let path = path.clone();
         let writer = thread::spawn(move || fs::write(path, new).unwrap());
         let body = client.body_of(head, "GET").unwrap().body;
@@ -213,7 +213,8 @@ fn record(kind: u8, content: &[u8]) -> Vec<u8> {
     [&[1, kind, 0, 1, high, low, 0, 0], content].concat()
 }
 
-/// What the front announces: the socket's name, the token and the claim, both as hexadecimal digits.
+/// The words of `SENDOFF_CHANNEL` that the front announces: the socket's name, the token and the
+/// claim, both in hexadecimal digits.
 struct Announced {
     name: String,
     token: String,

@@ -1,5 +1,5 @@
-//! What the machine can run out of: one request is refused or lost, the log says why, the rest serves, and when there is room again
-//! nothing has to be done.
+//! Exhausted resources of the machine: one request is refused or lost, the log says why, all other
+//! requests are served, and the server recovers by itself when there is room again.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs;
@@ -12,7 +12,8 @@ use sendoff_tests::{Client, LIMIT, Request, Server, Site, dies_with_us, processe
 
 const COUNT: &str = "<?php echo strlen(file_get_contents('php://input'));";
 
-/// A server whose access log and temporary files are on a file system of 4 MiB, which only its processes see; and that file system.
+/// A server whose access log and temporary files are on a file system of 4 MiB, in a mount
+/// namespace of its own; and the path of that file system.
 fn on_a_small_disk(site: &Site) -> (Server, PathBuf) {
     let folder = site.outside("small");
     fs::create_dir(&folder).unwrap();
@@ -75,7 +76,8 @@ const KIBIBYTES: usize = 16 * 1024;
 const LARGE: &str =
     "<?php for ($i = 0; $i < 16384; $i++) echo str_repeat(chr(97 + $i % 26), 1024);";
 
-/// A client that takes nothing gets the whole page all the same once it takes something, and others are served meanwhile.
+/// A client that takes nothing for a while gets the whole page afterwards, and other clients are
+/// served meanwhile.
 fn a_slow_client_gets_its_page(server: &Server, wait_for: &str) {
     let mut slow = Client::connect_narrow(server.addr(), 4096);
     slow.send(Request::get("/large.php").bytes());
@@ -99,7 +101,7 @@ fn pages_wait_in_their_workers_for_slow_clients_while_the_disk_is_full_as_root()
     let (server, _disk) = on_a_small_disk(&site);
     // The page itself fills the disk.
     a_slow_client_gets_its_page(&server, STUCK);
-    // What the spool took has been given back.
+    // The spool's room is free again.
     let body = vec![b'x'; 2 << 20];
     assert_eq!(server.ask(&Request::post("/count.php", "text/plain", body)).text(), "2097152");
     assert_eq!(server.log().matches(STUCK).count(), 1, "once in a while");
@@ -126,7 +128,8 @@ fn so_they_do_where_files_may_not_grow() {
     assert_eq!(server.front(), front, "it is still the same process");
 }
 
-/// A control group whose processes may have so much memory in all. It is removed when the value is dropped.
+/// A control group with a memory limit for all its processes. It is removed when the value is
+/// dropped.
 struct MemoryGroup(PathBuf);
 
 impl MemoryGroup {
@@ -170,7 +173,7 @@ fn a_worker_without_memory_is_named_and_replaced() {
     server.await_log("was killed by signal 9: the kernel had no memory left");
     assert!(wait::until(LIMIT, || server.workers().iter().any(|worker| !workers.contains(worker))));
     assert_eq!(server.page("/ok.php"), "ok");
-    // What is left in the group ends, so that it can be removed.
+    // Ends the processes in the group, so that it can be removed.
     server.workers().iter().for_each(|worker| processes::signal(*worker, Signal::KILL));
     server.await_replacement(&workers);
     assert!(!server.log().contains("the front ended"), "{}", server.log());
@@ -182,7 +185,7 @@ fn a_front_without_memory_is_named_and_replaced() {
     let site = Site::with("ok.php", "<?php echo 'ok';");
     let server = Server::start(site.root(), &["--workers", "2"]);
     let front = server.front();
-    // What it has already is counted elsewhere.
+    // The memory that the front has already is charged to its old group.
     let group = MemoryGroup::new(512 << 10);
     group.take(front);
     let mut clients = Vec::new();

@@ -16,7 +16,7 @@ const STDERR: u8 = 7;
 
 const HEAD: &[u8] = b"Content-Type: text/plain\r\n\r\n";
 
-/// What follows the last byte that a responder sends.
+/// The behaviour of a responder after its last byte.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
     Close,
@@ -24,10 +24,10 @@ enum Then {
     Silence,
 }
 
-/// What a responder sends, piece by piece.
+/// The pieces that a responder sends, and its behaviour afterwards.
 type Script = (Vec<Vec<u8>>, Then);
 
-/// A server and a responder, which does with each connection what a script says.
+/// A server and a responder that follows a script on each connection.
 struct Hostile {
     server: Server,
     scripts: Sender<Script>,
@@ -55,8 +55,9 @@ impl Hostile {
         Self { server: Server::start(site.root(), &options), scripts, _site: site }
     }
 
-    /// What a client gets whose request is answered by this script; the error is a cut connection. `POST` has a connection of its own,
-    /// and is not repeated.
+    /// Sends a request that this script answers, and returns the client's response; the error is a
+    /// cut connection. The request is a `POST`, which has a connection of its own and is not
+    /// repeated.
     fn ask(&self, pieces: Vec<Vec<u8>>, then: Then) -> Result<(u16, String), Broken> {
         self.scripts.send((pieces, then)).unwrap();
         let post = Request::post("/app/x", "text/plain", "x");
@@ -78,7 +79,7 @@ impl Hostile {
         self.expect_fine("after it");
     }
 
-    /// The next response is that of the next request.
+    /// Expects that the next request gets its own response.
     #[track_caller]
     fn expect_fine(&self, body: &str) {
         let got = self.ask(vec![response(body)], Then::Silence).unwrap();

@@ -1,5 +1,5 @@
-//! The snapshot guard on file systems of every kind: where a lease guards a file it is handed over, elsewhere it is
-//! read plainly; either way the client receives what the script read.
+//! The snapshot guard on file systems of every kind: a file that a lease guards is handed over, any
+//! other is read plainly; either way the client receives the bytes that the script read.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs::{self, OpenOptions};
@@ -13,7 +13,7 @@ use sendoff_tests::{Client, Fifo, Request, Server, Site, dies_with_us, pattern};
 
 const SIZE: usize = 300_000;
 
-/// Outputs what it read, then the number of bytes that left as a file.
+/// A script that outputs the contents of a file, then the number of bytes that left as a file.
 const SCRIPT: &str = "<?php
     $s = file_get_contents($_GET['f']);
     file_put_contents('has-read', 'yes');
@@ -160,7 +160,7 @@ fn overlayfs_by_choice_and_read_only_as_root() {
         let site = Site::new();
         overlay(&site);
         let scene = Scene::on(site, &["sendoff.overlayfs=1"]);
-        // The first writer makes the lower layer's file one of the upper.
+        // The first writer copies the file of the lower layer to the upper layer.
         let file = scene.site.path("merged/f");
         assert_eq!(scene.read_and(&file, || fs::write(&file, "new").unwrap()), Left::AsBytes);
         scene.survives_writers(&file, Left::AsFile);

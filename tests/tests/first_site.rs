@@ -7,8 +7,9 @@ use std::process::Command;
 
 use sendoff_tests::{Site, binary, repository, sendoff};
 
-/// What a machine has that the page begins with: a network, and a MariaDB that its package has started. `apt-get` says what it would
-/// do on a machine that has nothing but Sendoff's package; `systemctl` does what the unit says.
+/// The machine with which the page begins: it has a network, and a MariaDB that its package has
+/// started. `apt-get` only simulates an installation on a machine with Sendoff's package;
+/// `systemctl` runs the commands of the unit.
 const MACHINE: &str = r#"set -eu
 ip link set lo up
 mount -t tmpfs none /run
@@ -22,7 +23,7 @@ mariadbd --no-defaults --user=root --datadir="$HERE/data" --skip-networking --so
 mariadb-admin --no-defaults --socket=/run/mysqld/mysqld.sock --wait=30 ping
 "#;
 
-/// What the user of the browser does.
+/// The requests of the user's browser.
 const VISITOR: &str = r##"<?php
 $cookies = [];
 function ask($target, $form = null, $type = 'application/x-www-form-urlencoded') {

@@ -151,7 +151,7 @@ fn processes_come_when_they_are_needed_and_go_when_they_are_not() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Those that are at work, or wait for what comes over a kept connection, end when they have answered.
+/// Processes at work, and processes that wait on a kept connection, end after they have answered.
 #[test]
 fn all_processes_are_replaced_while_many_ask() {
     let site = site();

@@ -1,4 +1,5 @@
-//! `sendoff check` reads the `.htaccess` files of sites and names what is not obeyed.
+//! `sendoff check` reads the `.htaccess` files of sites and names the directives that are not
+//! obeyed.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::process::Command;
@@ -6,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use sendoff_tests::Site;
 
-/// What `sendoff check` prints about a site, with further keys.
+/// The output of `sendoff check` for a site with these further keys.
 fn check(site: &Site, keys: &str) -> String {
     let text = format!("[[site]]\nroot = 'root'\n{keys}\n");
     let config = site.write_at(site.outside("sendoff.toml"), text);

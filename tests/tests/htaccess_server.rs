@@ -1,5 +1,5 @@
-//! `.htaccess` files in a running server: what they say is done, and a change counts at once. What each directive means is compared
-//! with Apache elsewhere (`tests/htaccess`).
+//! `.htaccess` files in a running server: they are obeyed, and a change counts at once.
+//! `tests/htaccess` compares the meaning of each directive with Apache.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use sendoff_tests::{Request, Server, Site};
@@ -55,7 +55,7 @@ fn a_changed_file_counts_at_once() {
     server.await_log("private/.htaccess");
 }
 
-/// A server with what a configuration says behind `[[site]]` and `root`.
+/// A server with these keys and sections behind `[[site]]` and `root`.
 fn run(site: &Site, keys: &str) -> Server {
     let text = format!("listen = '127.0.0.1:0'\nthreads = 1\n[[site]]\nroot = 'root'\n{keys}");
     let config = site.write_at(site.outside("sendoff.toml"), text);
@@ -140,7 +140,7 @@ fn the_front_controller_yields_to_files_that_say_what_answers_and_to_no_others()
     let given = Server::start(site.root(), &["--front-controller", "/index.php"]);
     assert_eq!(given.page("/blog/1"), "front of /blog/1");
     assert_eq!(given.page("/old"), "shop");
-    // With `htaccess = true` the files say everything, as in Apache.
+    // With `htaccess = true` the files decide everything, as in Apache.
     site.write(".htaccess", "# nothing but a comment\n");
     Server::start(site.root(), &["--htaccess"]).get("/blog/1").expect(404);
 }
@@ -243,7 +243,7 @@ fn heads_and_error_documents() {
     assert_eq!((missing.status(), &*missing.text()), (404, "nothing here"));
 }
 
-/// Who may write a `.htaccess` file may neither choose the script nor say who asks.
+/// The author of a `.htaccess` file can neither choose the script nor name the user of the request.
 #[test]
 fn variables_of_files_do_not_replace_those_of_the_server() {
     let site = Site::with("index.php", SHOW);
@@ -264,7 +264,8 @@ fn variables_of_files_do_not_replace_those_of_the_server() {
     assert!(page.contains("/index.php") && page.ends_with(r#""folder",""]"#), "{page}");
 }
 
-/// What a front says to applications comes from no folder: a socket that a tenant names would get links to the process.
+/// `.htaccess` files cannot set the parameters by which a front announces itself: with
+/// `SENDOFF_CHANNEL` a tenant could lead the process's links to a socket of his own.
 #[test]
 fn files_announce_no_front_and_no_channel() {
     let names = ["SENDOFF_FRONT", "SENDOFF_CHANNEL", "SENDOFF_ACCEPT"];
@@ -295,7 +296,7 @@ fn files_do_not_lead_around_routes() {
     }
 }
 
-/// The file of a tenant's `AuthUserFile` may be a pipe: nobody waits for it.
+/// The file of a tenant's `AuthUserFile` may be a pipe: no event loop waits for it.
 #[test]
 fn a_password_file_that_is_none_stops_no_other_request() {
     let site = Site::with("a.txt", "text");
@@ -336,7 +337,7 @@ fn what_rules_looked_at_counts_as_it_is_now() {
         site.write("new.txt", "new");
         assert_eq!(server.page("/new.txt"), "new", "{round}");
         std::fs::remove_file(site.path("new.txt")).unwrap();
-        // A file that is written where it lies, and one that takes its place.
+        // A file that is overwritten in place, and a file that is renamed over it.
         site.write("d/.htaccess", "Require all denied \n");
         assert_eq!((status("/d/a.txt"), status("/link/a.txt")), (403, 403), "{round}");
         site.write("d/.htaccess", "Require all granted\n");
@@ -346,7 +347,7 @@ fn what_rules_looked_at_counts_as_it_is_now() {
         assert_eq!((status("/d/a.txt"), status("/link/a.txt")), (403, 403), "{round}");
         std::fs::remove_file(site.path("d/.htaccess")).unwrap();
         assert_eq!((status("/d/a.txt"), status("/link/a.txt")), (200, 200), "{round}");
-        // A folder that takes another's place.
+        // A folder is replaced by another one.
         rename("d", "before");
         rename("other", "d");
         assert_eq!((status("/d/a.txt"), status("/link/a.txt")), (403, 403), "{round}");
@@ -613,7 +614,7 @@ fn files_above_the_folder_of_an_alias_hold() {
             }
             std::fs::remove_file(site.path("private/.htaccess")).unwrap();
             std::fs::remove_file(site.outside("lib/shut/.htaccess")).unwrap();
-            // Rules of the root come before those of the folder, and rewrite as for other paths.
+            // Rules of the root come before rules of the folder, and rewrite as for other paths.
             let rules = "RewriteEngine On\nRewriteRule ^dl/go$ dl/s.txt [L]\n";
             site.write("private/.htaccess", rules);
             assert_eq!(server.page("/dl/go"), "secret", "{round}: {more}");
@@ -622,7 +623,7 @@ fn files_above_the_folder_of_an_alias_hold() {
     }
 }
 
-/// The password of a file opens what the route has chosen, and nothing else.
+/// With the password of a `.htaccess` file the client gets the route's answer, and nothing else.
 #[test]
 fn a_password_leads_back_to_the_answer_of_the_route() {
     let site = Site::with("adm/x.php", "<?php echo $_SERVER['REMOTE_USER'], ini_get('precision');");
@@ -650,7 +651,7 @@ fn a_password_leads_back_to_the_answer_of_the_route() {
         let allowed = ask(ANN);
         assert_eq!((allowed.status(), allowed.text().as_str()), (200, expected), "{path}");
     }
-    // Another user may be the one who is let in, and the others may not ask at all.
+    // The files admit only another user, or no user at all.
     let other = std::fs::read_to_string(site.path("adm/.htaccess")).unwrap();
     for (rule, status) in [("Require user bob", 401), ("Require all denied", 403)] {
         site.write("adm/.htaccess", other.replace("Require valid-user", rule));

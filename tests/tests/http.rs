@@ -1,4 +1,4 @@
-//! HTTP/1.1 on the wire (RFC 9112): framing, persistence, and what is refused.
+//! HTTP/1.1 on the wire (RFC 9112): framing, persistence, and refused requests.
 
 use sendoff_tests::{Client, Framing, Pair, Request, Server, Site, pattern};
 

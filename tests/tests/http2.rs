@@ -15,7 +15,7 @@ const MB: usize = 1 << 20;
 /// SETTINGS_INITIAL_WINDOW_SIZE.
 const WINDOW: u16 = 4;
 
-/// What the script knows about its request, without what must differ.
+/// A script that shows its variables, except those that must differ.
 const SEEN: &str = r"<?php
 $seen = $_SERVER;
 foreach (['SERVER_PROTOCOL', 'REMOTE_PORT', 'REQUEST_TIME', 'REQUEST_TIME_FLOAT', 'REQUEST_ID'] as $name) unset($seen[$name]);
@@ -49,7 +49,7 @@ fn made() -> Vec<u8> {
     (0..20_000_u32).flat_map(|i| [b'A' + u8::try_from(i % 26).unwrap(); 100]).collect()
 }
 
-/// What must be equal in both versions.
+/// The parts of a response that must be equal in both versions.
 fn facts(response: &Response) -> (u16, Vec<(String, String)>, &[u8]) {
     let of_the_connection = ["date", "connection", "transfer-encoding", "keep-alive"];
     let fields =
@@ -303,7 +303,7 @@ fn a_body_is_asked_for_if_the_client_waits() {
     assert!(first.kind == HEADERS && first.payload[0] != STATUS_200);
     let reset = client.find(|frame| frame.stream == 3 && frame.kind == RST_STREAM).unwrap();
     assert_eq!(reset.code(), NO_ERROR);
-    // One that is too large is refused, announced or not.
+    // A body that is too large is refused, announced or not.
     for (stream, length) in [(5, Some("1001")), (7, None)] {
         let fields: Vec<_> = length.map(|length| ("content-length", length)).into_iter().collect();
         client.send(frame(HEADERS, END_HEADERS, stream, &request("POST", "/seen.php", &fields)));
@@ -363,7 +363,7 @@ fn streams_that_take_nothing_cost_little_memory() {
     assert!(began.elapsed() < LIMIT / 3);
     let grown = processes::private_memory(server.front()).saturating_sub(before);
     assert!(grown < 100 << 20, "1,000 streams cost {} MiB", grown >> 20);
-    // What waited is right.
+    // The responses that waited are correct.
     let (large, made) = (pattern(1, 20 * MB), made());
     for (stream, expected) in [(1, &made), (3, &large)] {
         clients[0].allow(0, 0x3000_0000);
@@ -418,7 +418,8 @@ fn who_takes_or_sends_nothing_is_given_up() {
     }
 }
 
-/// A client may end its sending direction after its requests, as in HTTP/1. What waits for an application is given up, there as here.
+/// A client may end its sending direction after its requests, as in HTTP/1. Requests that wait for
+/// an application are then given up, in both versions.
 #[test]
 fn requests_that_have_come_whole_outlive_the_sending_direction() {
     let site = site();
@@ -460,7 +461,8 @@ fn requests_that_have_come_whole_outlive_the_sending_direction() {
         assert!(answers[1] == large && answers[3].is_empty() && answers[7] == b"small");
         assert!(answers[5].windows(3).any(|three| three == b"404"));
 
-        // Nothing keeps the connection that cannot be completed: a body, a response that waits for a window, one that waits for a script.
+        // Exchanges that cannot be completed do not keep the connection: a body without an end, a
+        // response that waits for a window, a response that waits for a script.
         let began = Instant::now();
         let mut client = Frames::connect(addr, &[(WINDOW, 10)]);
         client.send(frame(HEADERS, END_HEADERS, 1, &request("POST", "/seen.php", &[])));

@@ -18,7 +18,7 @@ const WINDOW: u16 = 4;
 /// PRIORITY_UPDATE (RFC 9218 §7.1).
 const PRIORITY_UPDATE: u8 = 0x10;
 
-/// Of a frame: it begins with the length of its padding.
+/// Flag of a frame: its payload begins with the length of its padding.
 const PADDED: u8 = 8;
 
 const SHA1_OF_ABC: &[u8] = b"a9993e364706816aba3e25717850c26c9cd0d89d";
@@ -49,12 +49,12 @@ fn window(size: u32) -> Vec<u8> {
     frame(SETTINGS, 0, 0, &[&WINDOW.to_be_bytes()[..], &size.to_be_bytes()].concat())
 }
 
-/// Streams that get leave for one byte at a time, of 10 MB each.
+/// Streams of 10 MB each, whose window grows by one byte at a time.
 #[test]
 fn windows_of_a_byte() {
     let site = site();
     let server = Server::start(site.root(), &["--workers", "2", "--send-timeout", "600"]);
-    // What is made waits on disk, so there is less of it.
+    // Generated pages wait on disk, so there are fewer of them.
     let paths = ["/made.php", "/file.php", "/file.php", "/file.php", "/large"];
     for path in paths {
         server.http2().ask(&Request::get(path));
@@ -104,7 +104,7 @@ fn a_body_byte_by_byte_is_not_sent_to_its_end() {
     assert_eq!(server.page("/quick.php"), "quick");
 }
 
-/// RFC 9113 §6.9.2: a smaller initial window makes those of open streams negative.
+/// A smaller initial window makes the windows of open streams negative (RFC 9113 §6.9.2).
 #[test]
 fn windows_below_zero() {
     const FIRST: u32 = 60_000;
@@ -116,7 +116,7 @@ fn windows_below_zero() {
         let mut client = Frames::connect(server.clear_addr(), &[(WINDOW, FIRST)]);
         client.allow(0, 0x7000_0000);
         client.get(1, path);
-        // What the server may have sent in all, and may send at first by the newest settings.
+        // The number of bytes that the server may have sent in all, and the newest initial window.
         let (mut allowed, mut initial) = (i64::from(FIRST), i64::from(FIRST));
         let mut body = Vec::new();
         let receive = |client: &mut Frames, body: &mut Vec<u8>, allowed: i64| {
@@ -149,7 +149,7 @@ fn windows_below_zero() {
     }
 }
 
-/// What becomes of a request that is sent as these fields.
+/// The first frame on the stream of a request with this field block, or the GOAWAY.
 fn outcome(server: &Server, block: &[u8]) -> Option<Frame> {
     let mut client = Frames::connect(server.clear_addr(), &[]);
     client.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, block));
@@ -229,7 +229,8 @@ fn fields_that_others_read_in_another_way_reach_no_script() {
         assert!(is_refused, "{shown:?}: {first:?}");
     }
     assert!(!site.path("reached").exists(), "{:?}", std::fs::read_to_string(site.path("reached")));
-    // The library cuts a fragment off (RFC 9113 §8.3.1 has none); no other path comes of it.
+    // The library cuts a fragment off (RFC 9113 §8.3.1 has none); the path does not change
+    // otherwise.
     let mut client = Frames::connect(server.clear_addr(), &[]);
     client.get(1, "/small.txt#/../seen.php");
     assert_eq!(client.body(1).unwrap(), b"small");
@@ -262,7 +263,7 @@ fn trailers_and_frames_behind_the_end() {
         let is_reset = first.as_ref().is_none_or(|f| matches!(f.kind, RST_STREAM | GOAWAY));
         assert!(is_reset, "{trailers:?}: {first:?}");
     }
-    // Those that the library takes are dropped: the request is what it was.
+    // Trailers that the library accepts are dropped: the request does not change.
     for trailers in
         [&[(":path", "/small.txt")][..], &[(":method", "GET")], &[("content-length", "9")]]
     {
@@ -272,12 +273,12 @@ fn trailers_and_frames_behind_the_end() {
         client.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields(trailers)));
         assert_eq!(client.body(1).unwrap(), SHA1_OF_ABC, "{trailers:?}");
     }
-    // A reset of what is complete, and of what has been answered, concerns nothing else.
+    // A reset of a complete or an answered request affects no other request.
     let mut client = Frames::connect(server.clear_addr(), &[]);
     client.get(1, "/small.txt");
     assert_eq!(client.body(1).unwrap(), b"small");
     client.send(frame(RST_STREAM, 0, 1, &CANCEL.to_be_bytes()));
-    // What was sent of it before the reset came has used the window of the connection.
+    // Bytes that were sent before the reset came have used the window of the connection.
     client.allow(0, 1 << 20);
     client.get(3, "/large");
     client.send(frame(RST_STREAM, 0, 3, &CANCEL.to_be_bytes()));
@@ -302,7 +303,7 @@ fn priorities_that_are_updated_for_ever() {
         let value = [&(2 * stream + 1).to_be_bytes()[..], b"u=0, i"].concat();
         bytes.extend(frame(PRIORITY_UPDATE, 0, 0, &value));
     }
-    // A few are no burden.
+    // A few are not an excessive load.
     client.send(&bytes);
     client.get(1, "/small.txt");
     assert_eq!(client.body(1).unwrap(), b"small");
@@ -327,7 +328,7 @@ fn single_frames_leave_no_line_in_the_log() {
     assert!(log.lines().count() < 10, "{log}");
 }
 
-/// 4,000 bodies of which a byte comes now and then.
+/// 4,000 bodies that come a byte at a time, with pauses.
 #[test]
 fn bodies_that_trickle_hold_no_worker() {
     let site = site();

@@ -1,5 +1,5 @@
-//! Files that change while clients of HTTP/2 download them, on streams that wait for a window: what `docs/snapshot.md` promises holds
-//! for them, too.
+//! Files that change while clients of HTTP/2 download them, on streams that wait for a window: the
+//! guarantees of `docs/snapshot.md` hold for them, too.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs::{self, OpenOptions};
@@ -16,7 +16,7 @@ const MB: usize = 1 << 20;
 /// SETTINGS_INITIAL_WINDOW_SIZE.
 const WINDOW: u16 = 4;
 
-/// What a writer does to a file to give it new contents.
+/// A way in which a writer gives a file new contents.
 type Change = fn(&Path, &[u8]) -> io::Result<()>;
 const CHANGES: [(&str, Change); 3] = [
     ("overwrites", |path, new| OpenOptions::new().write(true).open(path)?.write_all_at(new, 0)),

@@ -11,10 +11,11 @@ use sendoff_tests::{Request, Server, Site, processes};
 
 const MB: usize = 1 << 20;
 
-/// More than any flood may cost. The allocator keeps some of what it has given out.
+/// Bound on the growth of the front's memory by a flood, in bytes. The allocator keeps some freed
+/// memory.
 const MEMORY: u64 = 16 << 20;
 
-/// How long a flood may go on. A test machine is busy.
+/// Time limit for the end of a flood. Long, because test machines are busy.
 const SOON: Duration = Duration::from_secs(20);
 
 fn serve() -> (Site, Server) {
@@ -23,12 +24,12 @@ fn serve() -> (Site, Server) {
     site.write("small.txt", "small");
     // A client that reads no answers is not read from until then.
     let server = Server::start(site.root(), &["--send-timeout", "1"]);
-    // Once, so that what is made for the first request does not count.
+    // A first request, whose allocations do not count.
     server.http2().ask(&Request::get("/quick.php"));
     (site, server)
 }
 
-/// Lets a client do its worst, and looks what it costs.
+/// Runs a client's attack, and checks that the server survives it, by time and memory.
 #[track_caller]
 fn attack(what: &str, act: impl FnOnce(&mut Frames)) {
     let (_site, server) = serve();
@@ -134,12 +135,13 @@ fn is_goaway(frame: &Frame) -> bool {
     frame.kind == GOAWAY
 }
 
-/// Whether it is the answer to a ping.
+/// True for the answer to a ping.
 fn is_answer(frame: &Frame) -> bool {
     frame.kind == PING && frame.flags & END_STREAM != 0
 }
 
-/// As a browser does when its user leaves a page, or types: what it wants is answered.
+/// A client cancels requests, as a browser does when its user leaves a page or types: all other
+/// requests are answered.
 #[test]
 fn a_client_that_gives_up_requests_gets_the_others() {
     let site = Site::with("in.php", "<?php echo strlen(file_get_contents('php://input'));");

@@ -107,7 +107,7 @@ fn connections(time: Duration) {
             (0..count).flat_map(|_| random_frame(&mut random, &mut newest)).collect();
         client.try_send(&bytes);
         if random.below(4) == 0 {
-            // The rest of what comes is read up to the end, which must come.
+            // Reads up to the end of the connection, which must come.
             client.half_close();
             client.end();
         }

@@ -109,7 +109,8 @@ fn h2spec() {
     };
     let said = run(server.tls_addr().unwrap().port(), &["--tls", "--insecure"]);
     assert!(said.contains("145 tests, 145 passed, 0 skipped, 0 failed"), "{said}");
-    // Where HTTP/1 is spoken, too, what begins as neither of both is refused in words of HTTP/1; h2spec wants silence.
+    // At an address that also speaks HTTP/1, a beginning of neither version is refused in HTTP/1;
+    // h2spec expects silence.
     let said = run(server.clear_addr().port(), &[]);
     let (_, failures) = said.split_once("Failures:").unwrap_or(("", ""));
     let failed: Vec<_> = failures.lines().filter(|line| line.contains('\u{d7}')).collect();

@@ -9,7 +9,7 @@ use std::path::Path;
 
 const BUFFERINGS: [&str; 3] = ["0", "4096", "On"];
 
-/// What can be done with the contents of a file; `$s` and `$t` are read from two.
+/// Uses of the contents of files: `$s` and `$t` are read from two files.
 const USES: &[(&str, &str)] = &[
     ("echo", "echo $s;"),
     ("papers", "echo 'hello'; echo $s; echo 'world'; echo $t; echo 'bye';"),

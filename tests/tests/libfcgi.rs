@@ -416,7 +416,7 @@ fn an_aborted_request_is_ended() {
     assert!(application.connect().ask(&ask("head")).end.is_some());
 }
 
-/// What a program has logged before it crashes arrives, but for the last 4 KiB.
+/// Lines that a program has logged before it crashes arrive, except the last 4 KiB.
 #[test]
 fn a_crash_does_not_take_the_log_along() {
     let application = Application::start(&program("probe"), &[], Library::Ours);

@@ -4,7 +4,7 @@
 use rustix::process::Signal;
 use sendoff_tests::{Client, LIMIT, Request, Server, Site, pattern, wait};
 
-/// A site with a script that waits for a FIFO, and one that leaves a mark when it runs.
+/// A site with a script that waits for a FIFO, and a script that leaves a mark when it runs.
 fn site() -> Site {
     let site = Site::new();
     site.write(
@@ -17,7 +17,7 @@ fn site() -> Site {
     site
 }
 
-/// The lines of the access log as soon as there are `count`, or those that came within the limit.
+/// The lines of the access log: waits until there are `count`, for at most the limit.
 fn lines(log: &std::path::Path, count: usize) -> Vec<String> {
     let read = || std::fs::read_to_string(log).unwrap_or_default();
     wait::until(LIMIT, || read().lines().count() >= count);

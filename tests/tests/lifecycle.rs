@@ -6,7 +6,7 @@ use sendoff_tests::{Broken, Client, Head, LIMIT, Request, Server, Site, pattern,
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Whether the server stops listening.
+/// Waits until the server has stopped listening; false if it does not within [`LIMIT`].
 fn refuses(server: &Server) -> bool {
     wait::until(LIMIT, || TcpStream::connect(server.addr()).is_err())
 }
@@ -145,7 +145,7 @@ fn requests_under_way_and_those_that_wait_outlive_a_killed_supervisor() {
     assert!(!log.contains(" ERROR "), "{log}");
 }
 
-/// A pool without a process has nobody who would start one.
+/// After the supervisor was killed, a pool without a process stays empty: its requests are refused.
 #[test]
 fn a_request_that_no_worker_will_take_is_refused_when_the_supervisor_was_killed() {
     let site = Site::waiting();

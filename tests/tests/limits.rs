@@ -1,4 +1,5 @@
-//! Limits that an operator sets: who exceeds them is refused, told when to come again, and counted.
+//! Limits that an operator sets: a client that exceeds them is refused, told when to retry, and
+//! counted.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::net::Ipv4Addr;
@@ -76,7 +77,7 @@ fn config(top: &str, routes: &str) -> String {
     )
 }
 
-/// How often a limit was met, by the metrics that this client gets.
+/// The counter of a limit in the metrics that this client gets.
 fn met(client: &mut Client, limit: &str) -> u64 {
     let metrics = client.ask(&Request::get("/metrics")).text();
     let start = format!("sendoff_limits_reached_total{{limit=\"{limit}\"}} ");
@@ -84,7 +85,7 @@ fn met(client: &mut Client, limit: &str) -> u64 {
     line.unwrap_or_else(|| panic!("no {start}: {metrics}")).parse().unwrap()
 }
 
-/// Whether a new connection from this address is served.
+/// A new connection from this address, if it is served.
 fn is_served(server: &Server, from: Ipv4Addr) -> Option<Client> {
     let mut client = Client::connect_from(server.addr(), from);
     client.try_ask(&Request::get("/a.txt")).is_ok_and(|r| r.text() == "static").then_some(client)
@@ -231,7 +232,7 @@ fn who_holds_most_of_the_memory_is_cut_when_it_is_used_up() {
         .collect();
     let mut other = server.connect();
     assert!(wait::until(LIMIT, || met(&mut other, "queued_bytes") > 0));
-    // Who takes its response is served all the while.
+    // A client that takes its responses is served all the while.
     for _ in 0..20 {
         let expected = "0123456789abcdef".repeat(1 << 11);
         assert!(other.ask(&Request::get("/small.php")).text() == expected);
@@ -254,7 +255,8 @@ fn who_holds_most_of_the_memory_is_cut_when_it_is_used_up() {
 #[test]
 fn a_route_limits_the_requests_that_a_client_has_under_way() {
     let site = Site::waiting();
-    // Who opens a pipe for writing lets all go on that read from it, so each of two clients has its own.
+    // Opening a pipe for writing releases all its readers, so each of the two clients has a pipe of
+    // its own.
     let (pipe, other_pipe) = (site.fifo("pipe"), site.fifo("other"));
     let script = "<?php echo 'first '; ob_flush(); flush(); file_get_contents($_GET['pipe'] ?? 'pipe'); echo 'last';";
     site.write("wait.php", script);

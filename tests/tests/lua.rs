@@ -61,14 +61,14 @@ fn both(site: &Site, cases: &[Case]) -> (Server, Lighttpd) {
     (server, Lighttpd::start(site.root(), &lines))
 }
 
-/// What both must agree on. The page of an error is each server's own.
+/// The parts of a response on which both servers must agree. Error pages are each server's own.
 fn shown(response: &Response, with_page: bool) -> String {
     let mut text = format!("{}\n", response.status());
     let mut fields: Vec<String> = Vec::new();
     for (name, value) in &response.head.headers {
         let name = name.to_ascii_lowercase();
         let is_of_page = ["content-type", "content-length"].contains(&&*name) && !with_page;
-        // lighttpd removes what scripts have set from the pages of errors; here it stays.
+        // lighttpd removes fields of scripts from error pages; here they stay.
         let is_kept = name.starts_with("x-") && !with_page;
         if !OWN.contains(&&*name) && !is_of_page && !is_kept {
             fields.push(format!("{name}: {value}\n"));
@@ -79,7 +79,7 @@ fn shown(response: &Response, with_page: bool) -> String {
     if with_page { text + &String::from_utf8_lossy(&response.body) } else { text }
 }
 
-/// Asks both, and notes in what their answers differ.
+/// Asks both, and notes the differences of their answers.
 fn compare(
     server: &Server,
     lighttpd: &Lighttpd,
@@ -436,7 +436,7 @@ fn a_script_protects_where_a_request_is_led() {
     server.get("/private/secret.txt").expect(403);
     server.get("/open").expect(403);
     assert_eq!(server.page("/p.php"), "yesset");
-    // However it is written, beneath the root or by way of what lies beside it.
+    // In every notation of the path, beneath the root or by way of a folder beside it.
     let root = site.root().file_name().unwrap().to_str().unwrap();
     for path in ["/private/secret.txt", "/x/../private/secret.txt", "/./private/./secret.txt"] {
         server.get(&format!("/choose?{path}")).expect(403);

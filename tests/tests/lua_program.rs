@@ -145,7 +145,7 @@ impl Drop for Program {
     }
 }
 
-/// What all must agree on. Pages of errors are each server's own.
+/// The parts of a response on which all servers must agree. Error pages are each server's own.
 fn shown(request: &Request, response: &Response, with_page: bool) -> String {
     let line = String::from_utf8_lossy(&request.bytes()).lines().next().unwrap().to_owned();
     let mut text = format!("{line}: {}\n", response.status());
@@ -153,7 +153,7 @@ fn shown(request: &Request, response: &Response, with_page: bool) -> String {
     for (name, value) in &response.head.headers {
         let name = name.to_ascii_lowercase();
         let is_of_page = ["content-type", "content-length", "transfer-encoding"].contains(&&*name);
-        // lighttpd removes what scripts have set from the pages of errors; here it stays.
+        // lighttpd removes fields of scripts from error pages; here they stay.
         let is_kept = name.starts_with("x-");
         if !OWN.contains(&&*name) && (with_page || !is_of_page && !is_kept) {
             fields.push(format!("{name}: {value}\n"));

@@ -1,4 +1,4 @@
-//! What the program says to people who have never used it: what is wrong, where, and what to do about it.
+//! Messages of the program for new users: each names the mistake, its place, and a remedy.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::net::TcpListener;
@@ -31,7 +31,7 @@ fn each_mistake_costs_one_line_that_says_what_where_and_what_to_do() {
     let key = key.to_str().unwrap();
     let script = site.path("index.php");
     let script = script.to_str().unwrap();
-    // What a machine may be set to allow.
+    // Settings of the machine that may allow these addresses.
     let setting = |name| std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap();
     let lowest: u16 = setting("ip_unprivileged_port_start").trim().parse().unwrap();
     let may_listen = |line: &str| match line {
@@ -60,7 +60,7 @@ fn each_mistake_costs_one_line_that_says_what_where_and_what_to_do() {
             2,
             &["--fastcgi .php", "given twice", "leave one out", "[[upstream]]"],
         ),
-        // What must fit together.
+        // Options that must fit together.
         (
             "serve --tls-cert a.pem",
             2,
@@ -114,7 +114,7 @@ fn each_mistake_costs_one_line_that_says_what_where_and_what_to_do() {
     }
 }
 
-/// What may come right by itself is a warning, at the start.
+/// A problem that may disappear by itself is a warning when the server starts.
 #[test]
 fn what_cannot_be_used_yet_is_named_when_the_server_starts() {
     let site = Site::with("index.php", "<?php echo 'here';");

@@ -1,8 +1,9 @@
-//! Parts of PHP that its workers share: opcache with its compiler, preloading and files, and APCu; and what `sendoff status` says of them.
+//! Parts of PHP that its workers share: opcache with its compiler, preloading and files, and APCu;
+//! and the line of `sendoff status` about them.
 
 use sendoff_tests::{LIMIT, Server, Site, wait};
 
-/// Uses what was preloaded, and says what is at work.
+/// A script that uses the preloaded class, and shows which parts are active.
 const PAGE: &str = "<?php Preloaded::page(); $status = opcache_get_status(false); apcu_inc('n'); \
     echo json_encode([$status['opcache_enabled'], $status['jit']['on'], array_values($status['preload_statistics']['classes']), apcu_fetch('n')]);";
 
@@ -11,7 +12,7 @@ fn start(site: &Site, settings: &[&str]) -> Server {
     Server::start(site.root(), &[&["--workers", "1"], &options[..]].concat())
 }
 
-/// What `sendoff status` says of PHP, which it has from the worker's first request.
+/// The line of `sendoff status` about PHP. It appears with the worker's first request.
 fn status(server: &Server) -> String {
     let mut line = None;
     wait::until(LIMIT, || {

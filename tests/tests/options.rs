@@ -22,7 +22,7 @@ fn max_body_refuses_larger_ones() {
     let post = |size| Request::post("/in.php", "text/plain", vec![b'x'; size]);
     assert_eq!(server.ask(&post(100_000)).text(), "100000");
     assert_eq!(server.connect().try_ask(&post(100_001)).unwrap().status(), 413);
-    // A client is not asked to send what will be refused.
+    // A client is not asked to send a body that will be refused.
     let mut client = server.connect();
     client.send("POST /in.php HTTP/1.1\r\nHost: h\r\nContent-Length: 200000\r\nExpect: 100-continue\r\n\r\n");
     assert_eq!(client.response("POST").status(), 413);

@@ -1,4 +1,4 @@
-//! All kinds of responses of scripts: equal to those of php-fpm in every byte and every header.
+//! All kinds of responses of scripts: equal to php-fpm's responses in every byte and every header.
 
 use sendoff_tests::{Pair, Request, Server, Site};
 

@@ -44,7 +44,7 @@ fn pid(server: &Server) -> u32 {
     server.page("/pid").parse().unwrap()
 }
 
-/// What a request that is not repeated is answered with.
+/// The response to a `POST`, which is not repeated.
 fn post(server: &Server, target: &str) -> Response {
     server.ask(&Request::post(target, "text/plain", ""))
 }
@@ -154,7 +154,7 @@ fn a_program_may_have_a_root_directory_of_its_own_as_root() {
     program(&site);
     let jail = site.outside("jail");
     std::fs::create_dir_all(jail.join("bin")).unwrap();
-    // What it needs: its libraries, at their places.
+    // The program's libraries, at their places in the new root.
     let output = Command::new("ldd").arg(site.outside("program")).output().unwrap();
     for path in String::from_utf8(output.stdout).unwrap().split_whitespace() {
         if path.starts_with('/') {
@@ -187,7 +187,8 @@ fn a_process_that_dies_is_replaced_and_takes_its_own_processes_with_it() {
     server.await_log("program ended (signal: 11 (SIGSEGV)");
 }
 
-/// Of two processes, one at least has not answered anything when it is ended. The request that ends it goes to no other.
+/// At least one of two processes has answered no request when a request ends it. The request is not
+/// sent to another process.
 #[test]
 fn a_page_that_kills_its_process_ends_one_and_the_next_starts_at_once() {
     let site = Site::new();

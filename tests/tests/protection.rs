@@ -1,4 +1,4 @@
-//! What a site's rules deny is denied by every way that leads to it.
+//! Files that a site's rules deny are denied on every way that leads to them.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::io::{Read, Write};
@@ -26,7 +26,8 @@ const AS_BOB: &str = "Basic Ym9iOm9wZW4gc2VzYW1l";
 
 const AS_EVE: &str = "Basic ZXZlOm9wZW4gc2VzYW1l";
 
-/// A server with what `sites` says behind a listener and a pool. Paths are relative to the folder around `root`.
+/// A server with a listener, a pool, and the lines of `sites`. Paths are relative to the folder
+/// around `root`.
 fn run(site: &Site, sites: &str) -> Server {
     let config = site.write_at(site.outside("sendoff.toml"), format!("{TOP}{sites}"));
     Server::try_run(&config, site.root(), 2).unwrap_or_else(|failed| panic!("{}", failed.stderr))
@@ -121,7 +122,8 @@ deny = true
     assert_eq!(ask_as(&server, AS_ANN, "/p/open/x.txt").text(), "open");
 }
 
-/// The end of a path does not weaken what it asks for: a client must have every password that is asked for on the way.
+/// The script or file to which a path leads does not weaken the rules of the path: a client must
+/// have every password that is asked for on the way.
 #[test]
 fn no_way_leads_past_the_stricter_password() {
     let site = Site::with("index.php", "<?php echo 'front';");
@@ -171,7 +173,7 @@ rewrite = '/$1'
         ask_as(&server, AS_ANN, target).expect(200);
         ask_as(&server, AS_EVE, target).expect(401);
     }
-    // Of the routes that a path meets, the last one says whose password it is.
+    // The last matching route decides which password counts.
     ask_as(&server, AS_EVE, "/admin/page.php").expect(200);
     // The front controller asks for the password of the staff, too.
     ask_as(&server, AS_EVE, "/admin/none").expect(401);
@@ -296,7 +298,7 @@ fn allow(path: &Path, user: u32, permissions: u16, mask: u16) {
     setxattr(path, "system.posix_acl_access", &list, XattrFlags::empty()).unwrap();
 }
 
-/// Access control lists let the workers' user write to what its mode seems to keep from it.
+/// Access control lists let the workers' user write to files that their mode seems to protect.
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: chown")]
 fn access_control_lists_as_root() {
@@ -316,7 +318,7 @@ fn access_control_lists_as_root() {
         ("/other/in/x.php", 200),
     ] {
         assert_eq!(server.get(target).status(), status, "{target}");
-        // What the kernel says to a process of that user.
+        // The kernel's decision for a process of that user.
         let folder = site.path(target.split('/').nth(1).unwrap());
         let asked = Command::new("setpriv")
             .args(["--reuid=33", "--regid=33", "--init-groups", "test", "-w"])

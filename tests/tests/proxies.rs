@@ -1,4 +1,4 @@
-//! Proxies before the server: what they say about the client counts if they are trusted.
+//! Proxies before the server: their statements about the client count if they are trusted.
 
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use sendoff_tests::{Broken, LIMIT, Request, Server, Site, Stock, dies_with_us, pattern, wait};
 
-/// What a script sees of the client and of what it asked for.
+/// A script that shows the variables about the client and about the request.
 const SEEN: &str = "<?php foreach (['REMOTE_ADDR', 'REMOTE_PORT', 'SERVER_PORT', 'REQUEST_SCHEME', 'HTTPS',
     'SERVER_NAME', 'HTTP_HOST', 'HTTP_X_FORWARDED_FOR'] as $name) echo $_SERVER[$name] ?? '-', '|';";
 
@@ -123,7 +123,8 @@ fn haproxy_names_the_client_in_both_versions_of_the_proxy_protocol() {
     }
 }
 
-/// `GET /seen.php` behind these bytes, in pieces of `size`; what is seen, or `None` if the connection ended without an answer.
+/// Sends these bytes and `GET /seen.php`, in pieces of `size`. Returns the page, or `None` if the
+/// connection ended without an answer.
 fn behind(server: &Server, header: &[u8], size: usize) -> Option<String> {
     let mut client = server.connect();
     let request = Request::get("/seen.php");

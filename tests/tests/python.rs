@@ -1,4 +1,5 @@
-//! WSGI and ASGI applications in `sendoff-python`: what they get, and what clients get from them.
+//! WSGI and ASGI applications in `sendoff-python`: their requests, and the responses that clients
+//! get.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 #![allow(unreachable_pub, reason = "modules of a test program")]
 
@@ -171,7 +172,8 @@ fn every_size_in_every_mode() {
     }
 }
 
-/// What of the response the front sent from files, by its own account.
+/// The number of bytes of the response that the front sent from files, according to `sendoff
+/// explain`.
 fn from_files(server: &Server, target: &str) -> u64 {
     from_files_with(server, target, &[])
 }
@@ -222,7 +224,7 @@ fn plain_files_are_handed_over_and_others_are_read() {
         assert_eq!(server.ask(&Request::new("HEAD", &target)).body, b"");
     }
     assert_eq!(server.page("/closed?name=file"), "3");
-    // Held for the next request: the file stays what it was although it is deleted.
+    // The file is held for the next request, so its contents stay although it is deleted.
     let response = server.get("/file?name=a&how=deleted");
     assert!(response.expect(200) == a);
     let relay = python.front(&["--delivery", "relay"]);
@@ -395,7 +397,7 @@ fn valgrind_finds_nothing_in_the_extension() {
     }
 }
 
-/// Whether the response breaks off behind the first half of a file.
+/// Expects that the response breaks off behind the first half of a file.
 #[track_caller]
 fn assert_cut_in_the_middle(server: &Server, target: &str, file: &[u8]) {
     match server.connect().try_ask(&Request::get(target)) {
@@ -637,7 +639,7 @@ fn asgi_applications_share_an_event_loop() {
     python.signal(Signal::TERM);
     assert!(wait::until(LIMIT, || stopped.exists()), "{}", python.log());
     let (status, log) = python.end();
-    // That of what went on behind its response.
+    // One traceback: the task that went on behind its response.
     assert!(status.success() && log.matches("Traceback").count() == 1, "{log}");
 }
 
@@ -666,7 +668,8 @@ fn what_an_asgi_application_does_behind_its_response_holds_nothing_up() {
     assert!(status.success() && log.contains("ended behind: last"), "{log}");
 }
 
-/// An application with one thread could answer nobody else if it did not learn that its client has left.
+/// An application with one thread must learn that its client has left, or it could not answer other
+/// clients.
 #[test]
 fn asgi_applications_learn_that_their_client_has_left() {
     let site = Site::new();
@@ -689,7 +692,8 @@ fn asgi_applications_learn_that_their_client_has_left() {
     assert!(!python.log().contains("Traceback"), "{}", python.log());
 }
 
-/// What is loaded before the fork has no event loop; each process starts and ends the application in its own.
+/// The module is loaded before the fork, without an event loop; each process starts and ends the
+/// application in a loop of its own.
 #[test]
 fn asgi_processes_are_preloaded_replaced_and_reloaded() {
     let site = Site::new();

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 
 const MB: usize = 1 << 20;
 
-/// Where the counters of returned chunks begin (docs/handover.md §4), and how many there are.
+/// Offset of the counters of returned chunks (docs/handover.md §4), in bytes, and their number.
 const RETURNS_AT: u64 = 64 * 1024;
 const CHUNKS: usize = 64;
 
@@ -58,7 +58,8 @@ fn made() -> Vec<u8> {
     b"0123456789".repeat(100_000)
 }
 
-/// How many times each chunk of the worker's regions has been returned; `None` if it has no region.
+/// The number of times that each chunk of the worker's region has been returned; `None` if the
+/// worker has no region.
 fn returns(worker: u32) -> Option<Vec<u32>> {
     let entries = fs::read_dir(format!("/proc/{worker}/fd")).unwrap().flatten();
     let is_region = |path: &std::path::Path| {

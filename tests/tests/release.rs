@@ -31,7 +31,7 @@ impl Releases {
                      basename(__DIR__), basename(getcwd())]);",
             );
             write("part.txt", "RELEASE");
-            // Larger than what is kept in memory.
+            // Larger than files that are kept in memory.
             write("big.txt", &"RELEASE ".repeat(20_000));
             write("send.php", "<?php header('X-Sendfile: ' . __DIR__ . '/big.txt');");
         }

@@ -1,5 +1,5 @@
-//! A configuration that is read again while clients are served. The command line stays the same; what changes is what its paths lead
-//! to.
+//! A configuration that is read again while clients are served. The command line stays the same;
+//! the targets of its paths change.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use rustix::process::Signal;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const RELOADS: usize = 50;
 
-/// A site with an option whose folder is part of what its PHP master is started with.
+/// A site with an option whose folder the PHP master gets at its start.
 struct Reloaded {
     site: Site,
     accel: String,
@@ -73,7 +73,7 @@ fn ask_until(
     }
 }
 
-/// PHP starts all the same, as php-fpm does. So the answer to the reload says it.
+/// PHP starts in spite of the error, as php-fpm does, so the answer to the reload reports it.
 #[test]
 fn what_php_says_at_its_start_is_in_the_answer() {
     let site = Site::waiting();
@@ -172,7 +172,7 @@ fn a_pool_that_did_not_change_keeps_its_workers_and_one_that_did_gets_others() {
     assert!(wait::until(LIMIT, || !processes::runs(master)), "{}", server.log());
     let status = server.command(&["status"]).unwrap();
     assert!(status.contains("4 workers, 0 busy") && status.contains("s ago\n"), "{status}");
-    // The new configuration is that of processes which are started again, too.
+    // Processes that are started again have the new configuration, too.
     for process in [server.front(), server.php_master()] {
         processes::signal(process, Signal::KILL);
         assert!(wait::until(LIMIT, || !processes::runs(process)));
@@ -247,7 +247,7 @@ fn a_file_is_read_again_with_its_sites_routes_and_pools() {
     let said = server.command(&["reload"]).unwrap_err();
     assert!(said.contains("nothing has changed") && said.contains("colour"), "{said}");
     assert_eq!(ask("b.test", "/said"), "second");
-    // Of two pools one changes.
+    // One of the two pools changes.
     write(&file(1000, &respond("third")));
     assert_eq!(reload(&server), "reloaded, with new workers in 1 pool\n");
     assert_eq!(ask("b.test", "/said"), "third");

@@ -45,7 +45,7 @@ fn line(request: &Request) -> String {
     String::from_utf8_lossy(&request.bytes()).lines().next().unwrap().to_owned()
 }
 
-/// What the test's application is asked, apart from files.
+/// The requests to the test's application, except those for files.
 fn requests() -> Vec<Request> {
     let mut all: Vec<Request> = [
         "/",
@@ -143,7 +143,8 @@ fn files_are_handed_over() {
     assert!(explained.contains("it hands over files"), "{explained}");
     let explained = server.explain("/array/60000", &[]).unwrap();
     assert!(explained.contains("did not in this response"), "{explained}");
-    // Rack::Files answers with one range of the file, also inside of what waits for its close().
+    // Rack::Files answers with one range of the file, also inside of a wrapper that waits for
+    // close().
     site.write("1m.bin", pattern(5, 1_000_000));
     for path in ["/files/1m.bin", "/proxied/1m.bin"] {
         let explained = server.explain(path, &["-H", "Range: bytes=1000-500999"]).unwrap();
@@ -180,7 +181,7 @@ fn a_file_may_change_while_it_is_sent() {
     assert!(server.get("/files/large.bin").expect(200) == new);
 }
 
-/// `each` of an open file begins where it stands, which is what Puma sends.
+/// `each` of an open file begins at its position; Puma sends the same bytes.
 #[test]
 fn an_open_file_is_sent_from_where_it_stands() {
     let site = Site::new();
@@ -253,7 +254,7 @@ fn a_file_that_becomes_shorter_cuts_its_response() {
     languages::a_file_that_becomes_shorter(socket, "/unannounced/short.bin", &path, &contents);
 }
 
-/// What the test's application sends of every kind, and a file.
+/// Pages of each kind of body in the test's application, and a file.
 fn pages(site: &Site, size: usize) -> Vec<languages::Page> {
     let file = pattern(6, size);
     site.write("sent.bin", &file);

@@ -18,7 +18,8 @@ header('X-Node: ' . $_SERVER['DOCUMENT_ROOT']);
 echo $_SESSION['n'];
 ";
 
-/// Asks until its input ends, each thread with a session of its own, and prints what went wrong, then the nodes and the number of requests.
+/// A client that asks until its input ends, each thread with a session of its own, and prints
+/// errors, then the nodes and the number of requests.
 const CLIENT: &str = r"
 import http.client, sys, threading
 stop, wrong, nodes, count = threading.Event(), [], set(), [0] * 8
@@ -161,7 +162,7 @@ impl Node {
     }
 }
 
-/// What HAProxy says of a node: its state, and the sessions there.
+/// The state of a node and its number of sessions, according to HAProxy.
 fn state(socket: &Path, node: &str) -> (String, String) {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.write_all(b"show stat\n").unwrap();

@@ -115,7 +115,8 @@ fn what_was_not_allowed_is_not_sent() {
     });
 }
 
-/// nginx answers 403 for what a location denies, and 401 where it asks for a password, whoever has named it.
+/// As in nginx, a named file is answered with 403 if a route denies it, and with 401 if a route
+/// asks for a password.
 #[test]
 fn routes_hold_for_what_applications_name() {
     let site = site(BY_NAME);
@@ -179,7 +180,7 @@ fn routes_hold_for_what_applications_name() {
     }
 }
 
-/// Who may make links in a folder, as an archive does that is unpacked there, has no say about what lies elsewhere.
+/// Links in a folder, such as links from an unpacked archive, give no access to files elsewhere.
 #[test]
 fn links_lead_out_of_no_folder() {
     let site = site(BY_NAME);
@@ -303,7 +304,7 @@ fn symfony_finds_out_by_itself() {
     }
 }
 
-/// What a script may do with a file right after it has named it.
+/// A script that names a file and then changes it.
 const NAMED: &str = "<?php
     $file = $_GET['file'];
     header('Content-Type: application/x-thing');
@@ -547,7 +548,7 @@ fn bodies_mix_bytes_and_files_whoever_makes_them() {
     });
 }
 
-/// What LiteSpeed calls `X-LiteSpeed-Location` is a URI, too.
+/// The value of LiteSpeed's `X-LiteSpeed-Location` is a URI, too.
 #[test]
 fn the_name_of_litespeed_leads_to_the_same_file() {
     let site = site(BY_NAME);

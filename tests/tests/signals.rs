@@ -1,4 +1,4 @@
-//! What each signal does to a running server.
+//! The effect of each signal on a running server.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use rustix::process::Signal;
@@ -15,7 +15,7 @@ fn private_log(site: &Site) -> PathBuf {
     folder.join("access.log")
 }
 
-/// Whether a process has the file open.
+/// True if a process has the file open.
 fn has_open(pid: u32, path: &Path) -> bool {
     processes::descriptors(pid).iter().any(|open| Path::new(open) == path)
 }

@@ -7,7 +7,8 @@ use sendoff_tests::{Request, Response, Server, Site};
 
 const TOP: &str = "listen = '127.0.0.1:0'\nthreads = 1\n[[pool]]\nworkers = 2\n";
 
-/// A server with what `sites` says behind a listener and a pool. Paths are relative to the folder around `root`.
+/// A server with a listener, a pool, and the lines of `sites`. Paths are relative to the folder
+/// around `root`.
 fn run(site: &Site, sites: &str) -> Server {
     let config = site.write_at(site.outside("sendoff.toml"), format!("{TOP}{sites}"));
     Server::try_run(&config, site.root(), 2).unwrap_or_else(|failed| panic!("{}", failed.stderr))
@@ -17,7 +18,7 @@ fn ask(server: &Server, host: &str, target: &str) -> Response {
     server.ask(&Request::get(target).header("Host", host))
 }
 
-/// What a script shows of its request.
+/// A script that shows variables of its request.
 const SHOW: &str = "<?php echo implode(' ', array_map(fn($n) => $n . '=' . ($_SERVER[$n] ?? '-'),
     ['SCRIPT_NAME', 'PATH_INFO', 'QUERY_STRING', 'REQUEST_URI', 'APP_ENV', 'HTTP_X_ADDED', 'REMOTE_USER', 'SERVER_SOFTWARE']));";
 
@@ -223,7 +224,7 @@ fn aliases_and_symbolic_links_lead_out_of_the_root() {
     inside.await_log("--follow-symlinks-into");
 }
 
-/// A link leads to what belongs to its own owner, and to nothing else.
+/// A link is followed only if its target has the same owner.
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: chown")]
 fn symbolic_links_of_one_owner_as_root() {
@@ -483,7 +484,8 @@ fn parameters_and_cookies_are_denied_in_every_form() {
     }
 }
 
-/// Of several fields of one name applications take the first, the last, or all: a negated condition holds if one is another.
+/// Applications take the first, the last, or all of several fields with one name, so a negated
+/// condition holds if any of the fields has another value.
 #[test]
 fn a_field_that_comes_twice_gets_around_no_negated_condition() {
     let site = Site::with("a.txt", "a");
@@ -506,7 +508,7 @@ fn a_field_that_comes_twice_gets_around_no_negated_condition() {
     }
 }
 
-/// Random queries and cookies: what the script finds, the rule has found.
+/// Random queries and cookies: the rule finds every parameter that the script finds.
 #[test]
 fn rules_find_what_php_reads() {
     let site = Site::with("page.php", READS);

@@ -87,7 +87,7 @@ fn memory_that_slow_clients_took_returns_to_the_system() {
         .collect();
     // It waits behind all of them.
     assert_eq!(server.page("/quick.php"), "quick");
-    // What was copied while a client was still waited for goes to the spool soon.
+    // Bytes that were copied during the wait for a client soon go to the spool.
     let is_small = wait::until(LIMIT, || grown() < 40 * MB);
     assert!(is_small, "{} MB for 300 clients", grown() / MB);
     drop(clients);

@@ -1,4 +1,4 @@
-//! Files: types, conditions, ranges, indexes, and what must never be served.
+//! Files: types, conditions, ranges, indexes, and files that must never be served.
 
 use sendoff_tests::mapper::Mapper;
 use sendoff_tests::{Client, Pair, Request, Response, Server, Site, pattern};
@@ -278,7 +278,7 @@ fn files_that_change_are_served_as_they_are() {
     for round in 0..50_u64 {
         let length = usize::try_from(1000 + (round * 7919) % 200_000).unwrap();
         let contents = pattern(round, length);
-        // By turns in place, and by renaming a new file over the old.
+        // Writes in place and renames a new file over the old one, by turns.
         if round % 2 == 0 {
             site.write("a.bin", &contents);
         } else {
@@ -291,7 +291,7 @@ fn files_that_change_are_served_as_they_are() {
     assert_eq!(client.ask(&Request::get("/a.bin")).status(), 404);
 }
 
-/// A store into a page that is dirty already changes no time, so nothing but the contents tells of it.
+/// A store into a page that is dirty already changes no time, so only the contents show it.
 #[test]
 fn stores_through_a_mapping_are_seen() {
     for size in [1000, 4096, 30_000, 100_000] {

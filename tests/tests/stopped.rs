@@ -1,5 +1,6 @@
-//! What breaks no lease, or breaks it unnoticed: a file that is cut without being written to, and a process that is stopped
-//! for longer than the others wait for it. A cut connection is right then; a wrong byte never is.
+//! Changes that break no lease, or break it unnoticed: a file is truncated without being opened for
+//! writing, or a process is stopped for longer than the others wait for it. A cut connection is a
+//! correct outcome; a wrong byte never is.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs;
@@ -19,7 +20,8 @@ const SCRIPT: &str = "<?php
     file_get_contents('go-on');
     echo $s;";
 
-/// What a client may receive if its file was changed: an error, or the beginning of the right response.
+/// Expects a response that is allowed if the file was changed: an error, or the beginning of the
+/// right response.
 #[track_caller]
 fn right_or_cut(response: Result<Response, Broken>, original: &[u8]) {
     match response {
@@ -68,7 +70,8 @@ fn a_file_opened_for_reading_and_truncated() {
     }
 }
 
-/// It has read a file and sent nothing; `output` is what the script makes of the contents, which are those of `original`.
+/// A worker is stopped after it has read a file and before it has sent anything. `output` is a PHP
+/// expression of the contents `$s`; `expected` computes the same from the original contents.
 fn stopped_before_it_sends(delivery: &str, output: &str, expected: fn(Vec<u8>) -> Vec<u8>) {
     // The script blocks in no system call, so it sends at once when the process is continued.
     let script = format!(
@@ -121,7 +124,8 @@ fn stopped_after_it_has_sent() {
     right_or_cut(response, &original);
 }
 
-/// The worker gives the lease up after 5 s. What the front has in memory by then is right, the rest is cut.
+/// The worker gives the lease up after 5 s. Bytes that the front has in memory by then are right,
+/// the rest is cut.
 #[test]
 fn a_front_stopped_for_longer_than_the_worker_waits() {
     let site = Site::with("page.php", "<?php echo file_get_contents('f');");

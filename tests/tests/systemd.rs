@@ -1,4 +1,5 @@
-//! The server as a service of systemd: what it says, the sockets that it gets, the unit file, the titles of its processes.
+//! The server as a service of systemd: its notifications, the sockets that it gets, the unit file,
+//! the titles of its processes.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs;

@@ -16,7 +16,7 @@ use sendoff_tests::{
     overwrite, pattern, processes, trusting_client, wait,
 };
 
-/// What a script sees of the connection.
+/// A script that shows the variables about the connection.
 const SEEN: &str = "<?php foreach (['HTTPS', 'REQUEST_SCHEME', 'SERVER_PORT', 'SSL_PROTOCOL', 'SSL_TLS_SNI', 'SSL_CLIENT_VERIFY',
     'SSL_CLIENT_S_DN', 'SSL_CLIENT_I_DN'] as $name) echo $_SERVER[$name] ?? '-', '|';";
 
@@ -91,7 +91,7 @@ impl Secured {
     }
 }
 
-/// Whether the kernel encrypts, on this machine.
+/// True if the kernel of this machine can encrypt.
 fn kernel_has_tls() -> bool {
     Path::new("/proc/net/tls_stat").exists()
 }
@@ -105,7 +105,7 @@ fn tls(certificate: &Certificate) -> String {
     format!("certificate = '{}', key = '{}'", chain.display(), key.display())
 }
 
-/// What `openssl s_client` prints, with this input.
+/// The output of `openssl s_client` with this input.
 fn s_client(addr: SocketAddr, options: &[&str], input: &str) -> String {
     let mut child = Command::new("openssl")
         .args(["s_client", "-connect", &addr.to_string()])
@@ -283,7 +283,8 @@ fn handshakes_that_stall_are_ended() {
     assert!(idle.is_closed() && !idle.is_truncated());
 }
 
-/// What a client is told that sends a request together with its end of the handshake, and more before it reads.
+/// The alert for a client that sends a request together with its end of the handshake, and more
+/// before it reads.
 fn hasty_client(addr: SocketAddr, host: &'static str) -> io::Result<rustls::Error> {
     let mut socket = TcpStream::connect(addr).unwrap();
     socket.set_read_timeout(Some(LIMIT)).unwrap();
@@ -473,7 +474,7 @@ fn check_reads_every_file_of_tls() {
         let made = made.unwrap();
         assert!(made.status.success(), "{line}: {}", text(&made.stderr));
     };
-    // An authority with two certificates, and what it says about the first.
+    // An authority with two certificates, and its OCSP response for the first.
     openssl("req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 9 -subj /CN=ca");
     for (name, serial) in [("first", "0x01"), ("second", "0x02")] {
         openssl(&format!(
@@ -562,7 +563,7 @@ fn a_cut_response_is_never_taken_for_a_whole_one() {
         let cut = ask("/dies.php");
         assert!(matches!(cut, Err(Broken::Cut(_) | Broken::Closed)), "{cut:?}");
     }
-    // In chunks: their end is missing, and that of TLS, too.
+    // With chunked coding, a cut response lacks the last chunk and `close_notify`.
     for (page, is_cut) in [("/ends.php", false), ("/dies.php", true)] {
         let mut client = Client::connect(server.tls_addr().unwrap());
         client.send(Request::get(page).header("Connection", "close").bytes());
@@ -600,7 +601,7 @@ fn a_response_whose_server_dies_is_not_taken_for_a_whole_one() {
     assert!(wait::until(LIMIT, || server.front() != front));
 }
 
-/// Where the kernel encrypts, it keeps a record outside of TCP while the socket is full.
+/// A kernel that encrypts keeps a record outside of TCP while the socket is full.
 #[test]
 fn slow_clients_get_everything_and_the_end() {
     let secured = Secured::new();
@@ -613,7 +614,7 @@ fn slow_clients_get_everything_and_the_end() {
         let mut clients: Vec<_> = (0..5).map(|_| Client::connect_narrow(addr, 16 * 1024)).collect();
         let request = Request::get(page).http10();
         clients.iter_mut().for_each(|client| client.send(request.bytes()));
-        // Each reads when those before it have everything.
+        // Each client reads when all previous clients have everything.
         for mut client in clients {
             let response = client.response("GET");
             assert!(response.expect(200) == body, "{page}");
@@ -697,7 +698,7 @@ impl Commanded {
         text(&self.said.lock().unwrap())
     }
 
-    /// What it has said when the server has ended the connection.
+    /// Its whole output, once the server has ended the connection.
     fn ended(mut self) -> String {
         self.readers.drain(..).for_each(|reader| reader.join().unwrap());
         self.child.wait().unwrap();
@@ -713,7 +714,7 @@ impl Drop for Commanded {
     }
 }
 
-/// Keys for what the server sends cannot be changed in the kernel: the connection ends in good order.
+/// The kernel cannot change the keys of the sending direction: the connection ends gracefully.
 #[test]
 fn clients_may_change_keys_and_ask_for_other_ones() {
     const ASK: &[u8] = b"GET /seen.php HTTP/1.1\r\nHost: a.test\r\n\r\n";
@@ -809,7 +810,8 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// `sendoff explain` takes URLs with https. What other clients would say against the certificate is a note, on this machine.
+/// `sendoff explain` takes URLs with https. On a loopback address, a certificate that other clients
+/// would refuse only causes a note.
 #[test]
 fn pages_are_explained_over_tls() {
     let secured = Secured::new();
@@ -828,7 +830,7 @@ fn pages_are_explained_over_tls() {
     let (explained, same, note) = explain("a.test", Path::new("/dev/null"));
     assert!(explained && note.contains("would refuse it"), "{note}");
     assert_eq!(same.lines().next(), table.lines().next());
-    // Of another name.
+    // A certificate for another name.
     let (explained, _, note) = explain("b.test", &secured.trusted());
     assert!(explained && note.contains("would refuse it"), "{note}");
     // The wrong port.

@@ -1,5 +1,5 @@
-//! What a scanner of TLS servers looks for: versions, cipher suites, renegotiation, compression, early data, protocols, and clients that
-//! break off anywhere.
+//! The checks of a TLS scanner: versions, cipher suites, renegotiation, compression, early data,
+//! protocols, and clients that break off anywhere.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::io::{ErrorKind, Read, Write};
@@ -178,7 +178,8 @@ fn only_good_suites_of_tls_1_2_are_chosen() {
     secured.still_serves();
 }
 
-/// What `openssl s_client` says. It gets `input`, and the end of its input when `until` has been said.
+/// The output of `openssl s_client`. It gets `input`, and the end of its input when its output
+/// contains `until`.
 fn s_client(addr: SocketAddr, options: &[&str], input: &str, until: &str) -> String {
     let mut child = Command::new("sh")
         .args(["-c", "exec openssl s_client -connect \"$0\" \"$@\" 2>&1", &addr.to_string()])
@@ -276,7 +277,8 @@ fn a_hello_may_be_large_but_not_endless() {
         let first = answer(secured.addr(), &bytes);
         assert_eq!(first.first(), Some(&HANDSHAKE), "{padding} in records of {most}");
     }
-    // One that announces 16 MB, and sends them; records without contents; a record that is too large.
+    // A handshake message that announces 16 MB, and sends them; records without contents; a record
+    // that is too large.
     let endless =
         records(TLS_1_2, &[&[1, 0xff, 0xff, 0xff][..], &vec![0; 1 << 20]].concat(), 16_384);
     let empty = [HANDSHAKE, 3, 3, 0, 0].repeat(100_000);
@@ -290,7 +292,8 @@ fn a_hello_may_be_large_but_not_endless() {
     secured.still_serves();
 }
 
-/// A handshake, and a request behind it, of which `cut` bytes are sent. Returns how many there would have been.
+/// Sends the first `cut` bytes of a handshake with a request behind it. Returns the number of bytes
+/// sent.
 fn break_off(
     secured: &Secured,
     version: &'static SupportedProtocolVersion,
@@ -335,7 +338,7 @@ fn break_off(
     }
 }
 
-/// In the middle of each flight, by a FIN or a reset; nothing is left of them.
+/// Clients break off in the middle of each flight, by a FIN or a reset; no connection is left.
 #[test]
 fn clients_that_break_off_anywhere_leave_nothing() {
     let secured = Secured::start();

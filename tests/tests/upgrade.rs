@@ -126,7 +126,7 @@ fn install(folder: &Path) -> PathBuf {
     for name in ["sendoff", "sendoff-php"] {
         let (new, there) = (folder.join(format!("{name}.new")), folder.join(name));
         fs::copy(binary().with_file_name(name), &new).unwrap();
-        // As packages do: a program that runs is not written to.
+        // A rename, as packages do it: a running program cannot be written to.
         fs::rename(new, there).unwrap();
     }
     folder.join("sendoff")
@@ -157,7 +157,7 @@ fn sigusr2_starts_the_program_that_was_put_in_the_place_of_the_running_one() {
     end(new, server);
 }
 
-/// Whether a page was kept, and what it says.
+/// True if a page came from the cache, and its text.
 fn kept(client: &mut Client, target: &str) -> (bool, String) {
     let page = client.ask(&Request::get(target));
     let is_hit = page.header("Cache-Status").unwrap().starts_with("sendoff; hit");
@@ -185,7 +185,8 @@ fn the_old_server_and_the_new_one_hear_of_pages_that_the_other_forgets() {
         wait::for_some("a kept page", || Some(kept(client, "/page.php")).filter(|(hit, _)| *hit)).1
     };
     let old_workers = server.workers();
-    // Requests keep the old server busy: one that changes a page, one whose page is to be kept, and one that ends last.
+    // Three requests keep the old server busy: the first changes a page, the second makes a page
+    // that is to be kept, the third ends last.
     let [mut form, mut slow, mut last] = [(); 3].map(|()| server.connect());
     last.send(Request::get("/wait.php").bytes());
     form.send(Request::post("/form.php", "text/plain", "x").bytes());
@@ -205,7 +206,7 @@ fn the_old_server_and_the_new_one_hear_of_pages_that_the_other_forgets() {
     let (is_hit, second) = kept(&mut client, "/page.php");
     assert!(!is_hit && second != first, "the form has changed it");
     assert_eq!(kept_page(&mut client), second);
-    // What the old server makes of a page that is forgotten meanwhile is kept nowhere.
+    // A page that the old server makes during a purge is not kept.
     sendoff(site.root(), &["purge", "--all", "--listen", &address.to_string()]).unwrap();
     page_may_end.release();
     assert_eq!(slow.response("GET").text(), "old");

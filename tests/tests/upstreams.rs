@@ -135,7 +135,8 @@ fn two_of_three_hosts_die_and_return() {
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
     let lost: usize = results.iter().map(|(_, _, lost)| lost).sum();
-    // Three times two hosts: what their processes had, and one connection each that no process had taken.
+    // Two hosts die three times: each loses the requests of its processes, and one connection that
+    // no process had taken.
     assert!(lost <= 3 * 2 * (PROCESSES + 1), "{lost} were lost");
     let ran = std::fs::read_to_string(site.path("ran")).unwrap();
     let mut times = HashMap::new();

@@ -31,7 +31,7 @@ fn all_at_once(site: &Site, server: &Server, scripts: usize) {
     }
 }
 
-/// Whether this number of workers is left at the end, and ended ones are not replaced.
+/// True if the number of workers falls to `workers` and stays there for 0.5 s.
 fn shrinks_to(server: &Server, workers: usize) -> bool {
     let few = || server.workers().len() == workers;
     wait::until(LIMIT, few) && !wait::until(Duration::from_millis(500), || !few())
@@ -83,8 +83,8 @@ fn a_front_that_is_started_again_goes_on_with_the_workers_there_are() {
     assert!(shrinks_to(&server, fewest), "{} are left", server.workers().len());
 }
 
-/// What a worker has handed over, lent or written outlives it, for a client that takes its time; and so does the promise that
-/// a file is sent as it was read.
+/// Files, memory and bytes that a worker has handed over outlive the worker, for a slow client; so
+/// does the guarantee that a file is sent as the script read it.
 #[test]
 #[ignore = "heavy: make test-heavy; the writer of the file waits for the clients"]
 fn a_worker_that_is_let_go_owes_its_last_client_nothing() {
@@ -148,7 +148,7 @@ fn signals_to_children_that_have_just_been_started_are_the_childrens() {
         let page = if options.len() > 2 { "/" } else { "/children.php" };
         server.page(page);
         let before = server.workers();
-        // SIGTERM; what ends a stuck script; what crashes end with.
+        // SIGTERM; the signal that ends a stuck script; the signals of crashes.
         for signal in [15, 34, 11, 6] {
             let target = format!("{page}?signal={signal}");
             assert_eq!(server.page(&target), signal.to_string());

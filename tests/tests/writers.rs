@@ -20,8 +20,9 @@ const LARGEST: u64 = 2_000_000;
 /// The longest that a writer may be held (`docs/handover.md` §3).
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// Says what it saw before it writes it, or, reading in pieces, behind it. It waits in between, so that what it holds is
-/// written to.
+/// A script that sends a hash of the contents that it has read, before them or, if it reads in
+/// pieces, behind them. It pauses in between, so that writers change the file while the script
+/// holds it.
 const SCRIPT: &str = r"<?php
     $nap = fn () => usleep(mt_rand(0, 30000));
     $file = 'f' . $_GET['f'];
@@ -43,7 +44,7 @@ const SCRIPT: &str = r"<?php
     }";
 const WAYS: [&str; 4] = ["once", "pieces", "twice", "parts"];
 
-/// What a writer does; the kinds take turns in this order.
+/// A way in which a writer changes a file; the kinds take turns in this order.
 type Change = fn(&Path, &[u8]) -> io::Result<()>;
 const CHANGES: [(&str, Change); 8] = [
     ("truncates", |path, new| fs::write(path, new)),

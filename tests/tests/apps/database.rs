@@ -61,7 +61,7 @@ impl Database {
         database
     }
 
-    /// Where it listens.
+    /// The path of its UNIX socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join("socket")
     }

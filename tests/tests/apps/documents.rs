@@ -24,8 +24,8 @@ fn replaced(text: &str, folders: &[(&str, String)]) -> String {
     folders.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
-/// The `server` of a configuration of nginx, without what a test says itself: addresses, names, the root, where PHP is. What is commented
-/// out for those who have PHP is not.
+/// The `server` of a configuration of nginx, without the lines that a test sets itself: addresses,
+/// names, the root, the socket of PHP. Lines for PHP that are commented out are in use.
 fn server(text: &str, php: &str) -> String {
     let (_, rest) = text.split_once("\nserver {").unwrap();
     let (block, _) = rest.split_once("\n}").unwrap();
@@ -46,7 +46,7 @@ fn server(text: &str, php: &str) -> String {
         };
         let name = line.split_whitespace().next().unwrap_or_default();
         match name {
-            // Comments, the other way to PHP, and what the test says itself.
+            // Comments, the other way to PHP, and lines that the test sets itself.
             "#" | "listen" | "server_name" | "root" | "access_log" => {}
             // "Add index.php to the list if you are using PHP", says Debian's file.
             "index" if !line.contains("index.php") => lines += &line.replace(';', " index.php;\n"),

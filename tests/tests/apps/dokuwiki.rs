@@ -9,7 +9,8 @@ use crate::documents::{example, shipped};
 use crate::farm::{Farm, Rules};
 use crate::walk::walk;
 
-/// What differs between two answers to the same request, by design of DokuWiki.
+/// Texts before and after each part that differs, by design of DokuWiki, between two answers to the
+/// same request.
 const VOLATILE: &[(&str, &str)] = &[
     ("name=\"sectok\" value=\"", "\""),
     ("sectok=", "\""),
@@ -39,7 +40,7 @@ location ~ \.php$ {
 }
 ";
 
-/// Where Debian's package is.
+/// The folder of Debian's package.
 const SHARE: &str = "/usr/share/dokuwiki";
 
 #[test]

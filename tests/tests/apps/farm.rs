@@ -22,7 +22,7 @@ Require all granted
 </Directory>
 ";
 
-/// How the servers are told about an application.
+/// An application's configuration for each of the servers.
 #[derive(Default)]
 pub(crate) struct Rules {
     /// The folder that the site shows.
@@ -122,7 +122,7 @@ impl Farm {
         Client::connect(addr).ask(request)
     }
 
-    /// What the servers have logged.
+    /// The logs of all servers.
     pub(crate) fn logs(&self) -> String {
         format!(
             "--- preset\n{}\n--- .htaccess\n{}\n--- nginx\n{}\n--- Apache\n{}",

@@ -1,5 +1,6 @@
-//! Response fields in which Sendoff and its peers differ on every page or every file, each with the reason. All other fields are
-//! equal, in name, value and number; what differs in one answer of one application stands in its file of requests.
+//! Response fields in which Sendoff and its peers differ on every page or every file, each with the
+//! reason. All other fields are equal, in name, value and number; differences in single answers of
+//! an application are in its file of requests.
 
 use sendoff_tests::Response;
 
@@ -9,7 +10,7 @@ use crate::walk::unmarked;
 /// Names and values, sorted.
 pub(crate) type Fields = Vec<(String, String)>;
 
-/// How a field is compared.
+/// The rule by which a field of two answers is compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
     /// Not at all.
@@ -22,7 +23,7 @@ enum How {
     Time,
     /// As it is, in answers with status 200.
     Whole,
-    /// By what [`meaning`] makes of it.
+    /// By the normal form that [`meaning`] gives it.
     Meaning,
 }
 
@@ -130,7 +131,8 @@ const DIFFERENCES: &[Difference] = &[
     ),
 ];
 
-/// What may differ in pages that the servers write themselves (errors, redirects, folders).
+/// Fields that may differ in pages that the servers write themselves (errors, redirects, folders),
+/// each with the reason.
 const DIFFERENCES_OF_OWN_PAGES: &[(&str, &str)] =
     &[("content-type", "the page is the server's own")];
 
@@ -176,7 +178,8 @@ pub(crate) fn fields(response: &Response, peer: Peer, own_page: bool) -> Fields 
     all
 }
 
-/// A time that comes long after that of the answer as the minutes until then, one long before as it is, else only that it is near.
+/// The normal form of a time: within a day of the answer's `Date`, "near"; later, the minutes from
+/// `Date` until then; earlier, the time as it is.
 fn time(value: &str, response: &Response) -> String {
     let parsed = |text: &str| httpdate::parse_http_date(&text.replace("+0000", "GMT")).ok();
     let date = response.header("date").and_then(parsed);

@@ -5,7 +5,7 @@ use sendoff_tests::Site;
 use crate::farm::{Farm, Rules, write_old};
 use crate::walk::walk;
 
-/// What tokens and times are between.
+/// Texts before and after each token.
 const VOLATILE: &[(&str, &str)] = &[("_token\" value=\"", "\"")];
 
 /// The vendor's rules, https://symfony.com/doc/current/setup/web_server_configuration.html.
@@ -33,7 +33,7 @@ location ~ ^/index\.php(/|$) { {php} }
 location ~ /\.(?!well-known).* { deny all; }
 "#;
 
-/// What a project of Laravel has in `public/.htaccess`, in short.
+/// The rules in `public/.htaccess` of a Laravel project, shortened.
 const LARAVEL_HTACCESS: &str = "Options -Indexes
 RewriteEngine On
 RewriteCond %{HTTP:Authorization} .
@@ -46,7 +46,7 @@ RewriteCond %{REQUEST_FILENAME} !-f
 RewriteRule ^ index.php [L]
 ";
 
-/// A project with a front controller, assets, and what does not belong into `public/`.
+/// A project with a front controller, assets, and files that do not belong in `public/`.
 fn project(front_controller: &str, htaccess: &str, folders: &[&str]) -> Site {
     let site = Site::new();
     for (name, text) in [

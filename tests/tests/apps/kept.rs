@@ -1,5 +1,5 @@
-//! Kept pages of applications: users, carts, commenters and clients that nothing is known of ask in random order, and each gets what
-//! nginx and php-fpm, which keep nothing, show it.
+//! Kept pages of applications: users, carts, commenters and anonymous clients ask in random order,
+//! and each gets the page that nginx and php-fpm, which keep no pages, show it.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,9 @@ use crate::{mediawiki, wordpress};
 /// Requests in random order.
 const STEPS: usize = 400;
 
-/// Of them, those that a kept page must have answered for the test to mean something. Two of eight clients get kept pages, at about half of
-/// the targets: 54 are to be expected, and fewer than 20 do not happen by chance.
+/// The lowest number of steps that kept pages must answer, or the test would show nothing. Two of
+/// eight clients get kept pages, at about half of the targets: the expected number is 54, and fewer
+/// than 20 do not happen by chance.
 const LEAST_HITS: usize = 20;
 
 /// A client with cookies.
@@ -92,7 +93,8 @@ impl Pair {
         Self { ours, stock: Stock::nginx(nginx.0, "", &lines), _fpm: fpm }
     }
 
-    /// Has browsers ask for targets in random order, and compares what both servers show each. Returns how many kept pages there were.
+    /// Makes browsers ask for targets in random order, and compares the pages of both servers.
+    /// Returns the number of kept pages.
     fn compare(
         &self,
         browsers: &mut [Browser],
@@ -124,8 +126,8 @@ impl Pair {
     }
 }
 
-/// Says on each page who has asked for it, and behaves as `WooCommerce` does: three cookies say that there is a cart, which lies on the
-/// server, and its form has a nonce of the session.
+/// A plugin that shows the user of the request on each page, and behaves like `WooCommerce`: three
+/// cookies mark a cart, which lies on the server, and its form has a nonce of the session.
 const PLUGIN: &str = r#"<?php
 function cart_of_session() {
     $id = $_COOKIE['wp_woocommerce_session_' . COOKIEHASH] ?? '';
@@ -196,7 +198,7 @@ fn wordpress_keeps_no_page_of_a_user_as_root() {
     let post = "/2026/hello-world/";
     let comment = "comment=Well+said.&author=Guest&email=guest%40example.test&comment_post_ID=1&wp-comment-cookies-consent=yes";
     assert_eq!(guest.post(at, "/wp-comments-post.php", comment).status(), 302);
-    // Who wants no cookie is sent to an address that shows the comment.
+    // A commenter without cookies is sent to an address that shows the comment.
     let comment = "comment=Ill+said.&author=Mute&email=mute%40example.test&comment_post_ID=1";
     let posted = Browser::new("mute").post(at, "/wp-comments-post.php", comment);
     let waiting = posted.header("location").unwrap().split('#').next().unwrap().to_owned();
@@ -205,7 +207,7 @@ fn wordpress_keeps_no_page_of_a_user_as_root() {
     knows.post(at, "/wp-login.php?action=postpass", "post_password=sesame&Submit=Enter");
     assert!(knows.cookies.keys().any(|name| name.starts_with("wp-postpass")));
 
-    // What each one sees, so that the comparison is not one of empty pages.
+    // Each browser sees a text of its own, so empty pages would be noticed.
     for (browser, who) in browsers.iter_mut().zip([
         "user:none cart:none commenter:none",
         "user:none cart:none commenter:none",

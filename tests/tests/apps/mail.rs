@@ -106,7 +106,7 @@ service stats {{
         true
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
     }
@@ -121,7 +121,7 @@ service stats {{
         site.adopt_all(&self.folder.join("mail"));
     }
 
-    /// What it has logged.
+    /// Its log up to now.
     pub(crate) fn log(&self) -> String {
         let read = |name| fs::read_to_string(self.folder.join(name)).unwrap_or_default();
         read("stderr") + &read("log")

@@ -1,5 +1,6 @@
-//! Applications from Debian's packages, each behind Sendoff, nginx with php-fpm, and Apache: a file of requests for each, the
-//! same answers, and nothing that the others refuse. What differs is in the files of requests, with the reason.
+//! Applications from Debian's packages, each behind Sendoff, nginx with php-fpm, and Apache: all
+//! give the same answers to a file of requests, and Sendoff refuses all requests that the others
+//! refuse. Known differences are in the files of requests, each with the reason.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod database;

@@ -10,7 +10,8 @@ use crate::documents::{example, shipped};
 use crate::farm::{Farm, HOST, Rules};
 use crate::walk::walk;
 
-/// What differs between two answers to the same request, by design of MediaWiki.
+/// Texts before and after each part that differs, by design of MediaWiki, between two answers to
+/// the same request.
 pub(crate) const VOLATILE: &[(&str, &str)] = &[
     ("\"wgRequestId\":\"", "\""),
     ("\"wgBackendResponseTime\":", ","),

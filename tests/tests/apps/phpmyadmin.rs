@@ -7,7 +7,8 @@ use crate::documents::example;
 use crate::farm::{DEBIAN, Farm, Rules};
 use crate::walk::walk;
 
-/// What differs between two answers to the same request, by design of phpMyAdmin.
+/// Texts before and after each part that differs, by design of phpMyAdmin, between two answers to
+/// the same request.
 const VOLATILE: &[(&str, &str)] = &[
     ("token\" value=\"", "\""),
     ("token:\"", "\""),
@@ -51,7 +52,7 @@ const NGINX: &str = r"location /phpmyadmin {
 location /javascript { root /usr/share; }
 ";
 
-/// What Debian's packages bring.
+/// Apache's configuration from Debian's packages.
 const APACHE: &str = "Include /etc/apache2/conf-available/javascript-common.conf
 Include /etc/phpmyadmin/apache.conf
 ";

@@ -1,15 +1,15 @@
-//! The presets on skeletons of the layouts of their applications: what the vendor's rules deny is denied, front controllers and
-//! assets answer.
+//! The presets on skeletons of their applications: paths that the vendor's rules deny are denied,
+//! front controllers and assets answer.
 
 use sendoff_tests::{Fpm, Request, Response, Server, Site, Stock};
 
-/// A script that says its name and what it was asked for.
+/// A script that shows its name and its request.
 const SCRIPT: &str =
     "<?php header('X-File: ' . substr(__FILE__, strlen($_SERVER['DOCUMENT_ROOT'])));
     echo basename(__FILE__), ' ', $_SERVER['PATH_INFO'] ?? '';";
 
-/// Starts a server with the preset on a site with these files, and asks. What is expected is a status, and the
-/// beginning of the body, or of `Location` for a redirect.
+/// Starts a server with the preset on a site with these files, and sends requests. Each answer is a
+/// target, its status, and the beginning of the body, or of `Location` for a redirect.
 fn expect(app: &str, files: &[&str], answers: &[(&str, u16, &str)]) {
     let site = Site::new();
     for file in files {

@@ -12,7 +12,8 @@ use crate::farm::{DEBIAN, Farm, Rules};
 use crate::mail::Mail;
 use crate::walk::walk;
 
-/// What differs between two answers to the same request, by design of Roundcube.
+/// Texts before and after each part that differs, by design of Roundcube, between two answers to
+/// the same request.
 const VOLATILE: &[(&str, &str)] = &[
     ("_token=", "\""),
     ("oken\" value=\"", "\""),
@@ -23,7 +24,8 @@ const VOLATILE: &[(&str, &str)] = &[
     ("keep_alive\":", ","),
 ];
 
-/// What the vendor's `.htaccess` says, for nginx and at /roundcube: the vendor has no page for nginx.
+/// The rules of the vendor's `.htaccess`, translated for nginx and for /roundcube: the vendor has
+/// no page for nginx.
 const NGINX: &str = r#"
 index index.php index.html;
 expires 30d;
@@ -69,7 +71,7 @@ fn install(site: &Site, mail: &Mail) {
     let copied = Command::new("cp").args(["-a", "/var/lib/roundcube"]).arg(&root).status();
     assert!(copied.unwrap().success(), "run: apt-get install roundcube-sqlite3");
     fs::remove_file(root.join("logs")).unwrap();
-    // A link to what is not world-readable in /etc.
+    // A link to files in /etc that not every user may read.
     fs::remove_file(root.join("config")).unwrap();
     let config = site.outside("lib/roundcube/config");
     let database = site.outside("roundcube/data");

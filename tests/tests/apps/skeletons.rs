@@ -1,12 +1,13 @@
-//! Applications that no package of Debian brings, as skeletons: their folders and entry points, with scripts that say which they are and what they
-//! were asked for. The vendors' rules are real, the applications are not.
+//! Applications without a Debian package, as skeletons: their folders and entry points, with
+//! scripts that show their names and their requests. The vendors' rules are real, the applications
+//! are not.
 
 use sendoff_tests::Site;
 
 use crate::farm::{Farm, Rules, write_old};
 use crate::walk::walk;
 
-/// Says its name and what the server told it.
+/// A script that shows its name and the variables of the server.
 const SCRIPT: &str = "<?php
 header('X-Script: ' . basename(__FILE__));
 echo json_encode([
@@ -50,7 +51,7 @@ fn visit(site: &Site, app: &str, vendor: &Vendor<'_>, requests: &str) {
     walk(&farm, requests, &[]);
 }
 
-/// What comes with Drupal, in short.
+/// Drupal's own `.htaccess`, shortened.
 const DRUPAL: &str = r#"<FilesMatch "\.(engine|inc|install|make|module|profile|po|sh|.*sql|theme|twig|tpl(\.php)?|xtmpl|yml)(~|\.sw[op]|\.bak|\.orig|\.save)?$|^(\.(?!well-known).*|Entries.*|Repository|Root|Tag|Template|composer\.(json|lock)|web\.config|yarn\.lock|package\.json)$|^#.*#$|\.php(~|\.sw[op]|\.bak|\.orig|\.save)$">
 Require all denied
 </FilesMatch>
@@ -78,7 +79,7 @@ RequestHeader unset Proxy
 </IfModule>
 "#;
 
-/// What comes with Drupal, said in nginx's words: the vendor has no page for nginx.
+/// The rules of Drupal's `.htaccess`, translated for nginx: the vendor has no page for nginx.
 const DRUPAL_NGINX: &str = r#"
 index index.php index.html;
 add_header X-Content-Type-Options nosniff always;
@@ -183,10 +184,10 @@ location ~ \.(gif|ico|jpg|png|svg|js|css|htm|html|mp3|mp4|wav|ogg|avi|ttf|eot|wo
 location ~ ^/(libs|vendor|plugins|misc|node_modules) { deny all; }
 ";
 
-/// What Matomo writes into folders without anything for browsers.
+/// The `.htaccess` that Matomo writes into folders without files for browsers.
 const MATOMO_NOTHING: &str = "<Files \"*\">\nRequire all denied\n</Files>\n";
 
-/// What Matomo writes into folders with assets.
+/// The `.htaccess` that Matomo writes into folders with assets.
 const MATOMO_ASSETS: &str = r#"<Files ~ "\.(php|php4|php5|inc|tpl|in|twig|md|json|html)$">
 Require all denied
 </Files>
@@ -397,7 +398,8 @@ location / { try_files $uri $uri/ /index.php$request_uri; }
 const ASSETS_OF_NEXTCLOUD: &str =
     "map $arg_v $asset_immutable { \"\" \"\"; default \", immutable\"; }";
 
-/// What comes with Nextcloud, in short, with the lines that its installation adds for pretty links.
+/// Nextcloud's own `.htaccess`, shortened, with the lines that its installation adds for pretty
+/// links.
 const NEXTCLOUD_HTACCESS: &str = r#"<IfModule mod_headers.c>
 Header always set Referrer-Policy "no-referrer"
 Header always set X-Content-Type-Options "nosniff"

@@ -7,16 +7,17 @@
 //! | `Name: value` | a field |
 //! | `= a=1&b=2` | a form |
 //! | `+ FIELD NAME TYPE TEXT` | a file that is sent with the form |
-//! | `< WORD BEFORE` | `{WORD}` stands from now on for what follows BEFORE in this answer, up to a quotation mark |
-//! | `500` | all answers have this status; one of 500 and above is expected nowhere else |
+//! | `< WORD BEFORE` | `{WORD}` stands from now on for the text behind BEFORE in this answer, up to a quotation mark |
+//! | `500` | all answers have this status; without this part Sendoff never answers with 500 or above |
 //! | `! SERVER THEIRS OURS why` | that server answers with the status THEIRS, Sendoff with OURS; nothing else is compared |
 //! | `~ SERVER FIELD why` | the answers of that server and of Sendoff differ in this field (or `body`), and in nothing else |
 //!
-//! A line `@ START` and such a difference is about all requests whose target begins with START, and for which it is found.
+//! A line `@ START` with such a difference allows it in all requests whose target begins with
+//! START; at least one of them must have it.
 //!
-//! `{token}` stands for the token of the newest form, `{etag}` and `{modified}` for the newest validators, `{me}` for a word
-//! of each server, which keeps apart what they write into the database that they share; `{%WORD}` is percent-encoded. Each server
-//! has cookies of its own.
+//! `{token}` stands for the token of the newest form, `{etag}` and `{modified}` for the newest
+//! validators, `{me}` for a different word for each server, which keeps their entries in the shared
+//! database apart; `{%WORD}` is percent-encoded. Each server has cookies of its own.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -28,19 +29,20 @@ use sendoff_tests::{Request, Response};
 use crate::farm::{Farm, Peer};
 use crate::fields::{Fields, fields};
 
-/// What `{me}` stands for, in the order of [`Peer::ALL`].
+/// The values of `{me}`, in the order of [`Peer::ALL`].
 const MARKS: [&str; 4] = ["peerw", "peerx", "peery", "peerz"];
 
 /// The type of a form, unless the line has a `Content-Type`.
 const FORM: &str = "application/x-www-form-urlencoded";
 
-/// How many requests a walk has at least.
+/// The lowest number of requests in a walk.
 const ENOUGH: usize = 80;
 
-/// What belongs to an application: texts in bodies that change from answer to answer, each between two others.
+/// Texts of an application that change from answer to answer: the text before and the text after
+/// each.
 pub(crate) type Volatile = &'static [(&'static str, &'static str)];
 
-/// What a server may answer instead.
+/// A known difference between the answers of a peer and of Sendoff.
 #[derive(Clone)]
 enum Difference {
     Statuses { peer: Peer, theirs: u16, ours: u16 },
@@ -119,12 +121,12 @@ impl<'a> Step<'a> {
         step
     }
 
-    /// Whether it changes what later answers show, so that it is sent once.
+    /// True if the request sends a form or a file, which changes later answers: it is sent once.
     fn is_form(&self) -> bool {
         self.form.is_some() || self.upload.is_some()
     }
 
-    /// The request to one server, with what that server has given.
+    /// The request to one server, with the cookies and words that this server has given.
     fn request(&self, known: &Known) -> Request {
         let target = known.insert(self.target);
         let form = known.insert(self.form.unwrap_or_default());
@@ -181,10 +183,10 @@ fn multipart(form: &str, [field, name, kind, text]: [String; 4]) -> (&'static st
     ("multipart/form-data; boundary=limit", body)
 }
 
-/// What a server has told its client.
+/// The state that a server has given to its client.
 struct Known {
     cookies: BTreeMap<String, String>,
-    /// What stands for words in braces.
+    /// The values of words in braces.
     words: BTreeMap<String, String>,
 }
 
@@ -196,7 +198,7 @@ impl Known {
         Self { cookies: BTreeMap::new(), words: words.into() }
     }
 
-    /// Puts in what words in braces stand for.
+    /// Replaces words in braces by their values.
     fn insert(&self, text: &str) -> String {
         self.words.iter().fold(text.to_owned(), |text, (word, value)| {
             let quoted = utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
@@ -228,8 +230,9 @@ impl Known {
     }
 }
 
-/// Sends every request of the walk to all servers, and compares Sendoff's preset with nginx and its `.htaccess` files with
-/// Apache. What either peer refuses, the preset refuses.
+/// Sends every request of the walk to all servers, and compares Sendoff's preset with nginx and its
+/// `.htaccess` files with Apache. The preset must refuse every request that nginx or Apache
+/// refuses.
 ///
 /// # Panics
 /// If answers differ, or the walk is short.
@@ -284,7 +287,7 @@ pub(crate) fn walk(farm: &Farm, text: &str, volatile: Volatile) {
     assert!(steps.len() >= ENOUGH, "{} requests", steps.len());
 }
 
-/// What is wrong with two answers, if anything is.
+/// The unexpected differences of two answers, as a text; `None` if there are none.
 fn judge(
     step: &Step<'_>,
     rules: &[Rule<'_>],
@@ -355,7 +358,8 @@ fn judge(
     (!parts.is_empty()).then(|| format!("no difference in {parts:?}"))
 }
 
-/// How fields differ. Known differences that are there are taken out of `known`.
+/// The differences of two lists of fields, as a text. Removes the known differences that it finds
+/// from `known`.
 fn fields_differ(ours: &Fields, theirs: &Fields, known: &mut Vec<&str>) -> Option<String> {
     let found: Vec<_> = known
         .extract_if(.., |name| of(ours, name) != of(theirs, name))
@@ -383,7 +387,8 @@ fn of<'a>(fields: &'a Fields, name: &str) -> Vec<&'a str> {
     fields.iter().filter(|field| field.0 == name).map(|field| &*field.1).collect()
 }
 
-/// Where texts differ.
+/// The place of the first difference of two texts, with the text around it; `None` if they are
+/// equal.
 pub(crate) fn bodies_differ(one: &str, other: &str) -> Option<String> {
     let place = one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
     let around = |text: &str| {
@@ -396,7 +401,7 @@ pub(crate) fn bodies_differ(one: &str, other: &str) -> Option<String> {
     })
 }
 
-/// Whether a response carries an error page or a redirect that the server itself has written, not the application.
+/// True for an error page or a redirect that the server itself has written, not the application.
 fn is_page_of_server(response: &Response) -> bool {
     let text = response.text();
     let marks = ["<p>sendoff</p>", "<hr><center>nginx", "<!DOCTYPE HTML PUBLIC"];
@@ -405,13 +410,14 @@ fn is_page_of_server(response: &Response) -> bool {
         && (text.is_empty() || redirect || marks.iter().any(|mark| text.contains(mark)))
 }
 
-/// What pages show of the time of their request: the time of day with or without seconds; seconds and milliseconds since 1970; how long ago
-/// something was; fourteen digits, and tokens whose last digits are the time, as `MediaWiki` writes them.
+/// Forms in which pages show the time of their request: the time of day with or without seconds;
+/// seconds and milliseconds since 1970; an age; fourteen digits, and tokens whose last digits are
+/// the time, as `MediaWiki` writes them.
 const TIME: &str = r"(?x) (?<!\w)
     (\d{1,2}:\d\d(:\d\d)? | 1[789]\d{8}(\d{3})? | \d+[ ](sec|second|min|minute)s? | 20\d{12} | [0-9a-f]{40}\+\\)
     (?!\w)";
 
-/// The body with the time of its request and what is volatile cut out.
+/// The body without the time of its request and without volatile texts.
 pub(crate) fn body(response: &Response, volatile: Volatile) -> String {
     let text = response.body.iter().map(|&byte| char::from(byte)).collect::<String>();
     let mut text = unmarked(&text);

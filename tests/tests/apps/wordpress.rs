@@ -10,9 +10,10 @@ use crate::documents::{example, shipped};
 use crate::farm::{Farm, HOST, Rules};
 use crate::walk::walk;
 
-/// What differs between two answers to the same request, by design of WordPress.
+/// Texts before and after each part that differs, by design of WordPress, between two answers to
+/// the same request.
 pub(crate) const VOLATILE: &[(&str, &str)] = &[
-    // What the editor and forms of one session carry.
+    // Tokens of the editor and of forms, which belong to one session.
     ("_wpnonce=", "&"),
     ("once\" value=\"", "\""),
     ("once\":\"", "\""),
@@ -57,7 +58,8 @@ location / { try_files $uri $uri/ /index.php?$args; }
 location ~ \.php$ { {php} }
 ";
 
-/// A copy of Debian's files with its links, beside what the links lead to, and a database with a site in it.
+/// A copy of Debian's files with their links, the targets of these links beside it, and a database
+/// with a site in it.
 pub(crate) fn install(site: &Site, database: &Database) {
     let share = site.outside("share");
     std::fs::create_dir_all(&share).unwrap();

@@ -54,7 +54,7 @@ fn url(app: &Responder) -> String {
 
 const END: [u8; 6] = *b"AB\0\x02\x05\x01";
 
-/// Answers requests with `ok`; of a body it takes what comes unasked.
+/// Answers requests with `ok`. Of a body it reads only the first packet, which comes unasked.
 pub(crate) fn answer_ok(peer: &mut Peer) -> Option<()> {
     loop {
         if request(peer)?[1] == 4 {

@@ -128,7 +128,7 @@ fn each_host_gets_its_share_and_spare_ones_wait() {
     assert_eq!(server.page("/"), "b");
 }
 
-/// What one client has seen.
+/// The responses that one client has seen.
 #[derive(Default)]
 struct Seen {
     gets: usize,
@@ -194,7 +194,7 @@ fn two_of_three_hosts_die_and_return() {
     assert_eq!(shares.len(), 3, "{shares:?}");
 }
 
-/// Where nothing listens: a port that was free a moment ago.
+/// An address on which nothing listens: a port that was free a moment ago.
 fn nowhere() -> String {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().to_string()
 }
@@ -208,7 +208,8 @@ fn the_other_protocols_have_several_hosts_too() {
         let hosts = [nowhere(), app.addr().to_string()];
         let server = balance(&site, scheme, &hosts, "fails = 2", "");
         for n in 0..6 {
-            // Nothing of it was read where nothing listens, so a POST goes on as well.
+            // The failed host has read nothing of the request, so a POST goes to the next host as
+            // well.
             let request = [Request::get("/"), Request::post("/", "text/plain", "abc")];
             assert_eq!(server.ask(&request[n % 2]).expect(200), b"ok", "{scheme} {n}");
         }

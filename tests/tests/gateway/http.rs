@@ -53,7 +53,8 @@ fn the_application_gets_the_request_and_the_client_its_response() {
     assert!(back.body.ends_with(&large) && back.body.len() < large.len() + 1000);
 }
 
-/// Servlet containers drop `;...` of each segment before they look at a path: what routes deny there is denied with it.
+/// Servlet containers drop `;...` of each segment before they look at a path, so routes that deny a
+/// path deny it with `;...` as well.
 #[test]
 fn parameters_in_a_path_get_past_no_route() {
     let (site, app) = (Site::new(), Responder::start(echo));
@@ -215,7 +216,8 @@ fn expectations_end_at_the_server() {
     assert!(!text.contains("expect") && !text.contains("transfer-encoding"), "{text}");
 }
 
-/// Whatever is wrong with a response, the client gets an error page or a cut response, at once, and the next request its own.
+/// After any malformed response the client gets an error page or a cut response, at once, and the
+/// next request gets its own response.
 #[test]
 fn broken_responses_are_refused_or_cut() {
     let site = Site::new();
@@ -355,7 +357,7 @@ fn connections_are_kept_and_lost_without_a_lost_request() {
         assert_eq!(client.ask(&Request::get("/")).text(), "ok");
     }
     assert_eq!(ASKED.load(Ordering::SeqCst), 20);
-    // What was read is not sent twice if it may have done something.
+    // A request that was read is not sent twice unless it is idempotent.
     let statuses = [(); 2].map(|()| client.ask(&Request::post("/", "a/b", "x")).status());
     assert_eq!(statuses, [502, 200]);
 }
@@ -512,7 +514,8 @@ fn routes_say_what_is_asked_for() {
     assert!(table.contains("speaks HTTP"), "{table}");
 }
 
-/// A client that is slower than the application holds it back: what is not taken is neither in memory nor lost.
+/// A client that is slower than the application holds it back: untaken bytes do not fill the
+/// memory, and none are lost.
 #[test]
 fn a_slow_client_gets_everything() {
     let site = Site::new();

@@ -67,7 +67,7 @@ fn application(heads: Heads) -> Responder {
     })
 }
 
-/// What both servers promise about a response.
+/// The parts of a response on which both servers must agree.
 fn seen(response: &Response) -> String {
     let fields = [
         "content-type",
@@ -81,7 +81,7 @@ fn seen(response: &Response) -> String {
     let field = |name: &&str| format!("{name}: {}\n", response.header(name).unwrap_or("none"));
     let mut cookies: Vec<_> = response.head.all("set-cookie").collect();
     cookies.sort_unstable();
-    // nginx sends both fields, of which caches obey the first application's in any case: it is the stricter one here.
+    // nginx sends both fields. Caches obey the stricter one, which is the first application's here.
     let caching = response.header("cache-control").unwrap_or("none");
     format!(
         "{} {}{cookies:?} {caching} {}",

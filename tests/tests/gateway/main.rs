@@ -13,7 +13,7 @@ mod tunnel;
 
 use sendoff_tests::{Server, Site};
 
-/// A server whose routes are those of `routes`, in TOML. It has no worker.
+/// A server with these routes, in TOML, and without workers.
 fn serve(site: &Site, routes: &str) -> Server {
     let text = format!(
         "listen = '127.0.0.1:0'\nthreads = 1\n[[pool]]\nworkers = 'ondemand'\n[[site]]\nroot = 'root'\n{routes}"

@@ -12,7 +12,7 @@ use sendoff_tests::{
 
 use crate::pass_on;
 
-/// Answers with what it has been asked, and the body back.
+/// An application that answers with the request and its body.
 const APP: &str = r"
 def application(env, start):
     length = int(env.get('CONTENT_LENGTH') or 0)
@@ -164,7 +164,7 @@ fn pythons_websockets_speak_through_it() {
     for _ in 0..100 {
         echo(&mut client);
     }
-    // It ends as the protocol wants it, whichever end closes first.
+    // A close frame is answered with a close frame, and the connection ends (RFC 6455 §7).
     client.send(b"\x88\x82\0\0\0\0\x03\xe8");
     assert_eq!(client.read(4), b"\x88\x02\x03\xe8");
     assert!(client.is_closed());

@@ -19,7 +19,7 @@ pub(crate) struct Responder {
 pub(crate) struct Peer {
     stream: TcpStream,
     received: Vec<u8>,
-    /// How many connections there were before.
+    /// The number of earlier connections.
     pub(crate) number: usize,
     seen: Arc<Mutex<Vec<Vec<u8>>>>,
 }
@@ -52,7 +52,7 @@ impl Responder {
         Self { addr, connections, closed, seen }
     }
 
-    /// One that answers every request on a connection with these bytes.
+    /// A responder that answers every request on a connection with these bytes.
     pub(crate) fn saying(wire: impl Into<Vec<u8>>) -> Self {
         let wire = wire.into();
         Self::start(move |peer| {

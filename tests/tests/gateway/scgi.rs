@@ -109,7 +109,8 @@ fn files_named_in_a_body_are_sent() {
     );
     let expected = [b"hello", &pattern(1, 100_000)[..], b"bye"].concat();
     assert!(server.get("/").expect(200) == expected);
-    // Without a list of folders the field is one of the application's own.
+    // Without `sendfile_from` the field has no meaning for the server, and the body passes
+    // unchanged.
     let server = pass_on(&site, &url(&app), "");
     assert!(server.get("/").text().starts_with("hello/"));
 }

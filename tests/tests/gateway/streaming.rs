@@ -18,7 +18,7 @@ fn streamed(site: &Site, url: &str) -> Server {
     serve(site, &format!("[[site.route]]\nstream_body = true\nproxy = '{url}'\n"))
 }
 
-/// An application that tells the test what it has read.
+/// An application that reports to the test the bytes that it has read.
 fn telling(
     script: impl Fn(&mut Peer, &Sender<Vec<u8>>) -> Option<()> + Send + Sync + 'static,
 ) -> (Responder, Receiver<Vec<u8>>) {
@@ -35,7 +35,7 @@ fn next(told: &Receiver<Vec<u8>>) -> String {
     String::from_utf8(told.recv_timeout(LIMIT).expect("the application reads")).unwrap()
 }
 
-/// Bytes arrive before the client has sent the others, whichever way the application learns of the end.
+/// Bytes arrive before the client has sent the rest, with each way to mark the end of the body.
 #[test]
 fn an_application_gets_a_body_while_it_arrives() {
     let with_length = |peer: &mut Peer, tell: &Sender<Vec<u8>>| {
@@ -93,7 +93,7 @@ fn an_application_gets_a_body_while_it_arrives() {
     }
 }
 
-/// What the client sends waits in the sockets, not in the server's memory.
+/// The client's bytes wait in the sockets, not in the server's memory.
 #[test]
 fn an_application_that_reads_nothing_holds_the_client_back() {
     const ALL: usize = 100 << 20;
@@ -195,7 +195,7 @@ fn a_client_must_send_at_the_least_rate_whenever_it_is_waited_for() {
             drop(peer.rest());
             return None;
         }
-        // The time is what is tested.
+        // This test is about time, so it sleeps.
         std::thread::sleep(3 * BODY_TIMEOUT);
         drop(peer.bytes(ALL)?);
         peer.say(OK)
@@ -226,7 +226,7 @@ fn a_client_must_send_at_the_least_rate_whenever_it_is_waited_for() {
     assert_eq!(client.response("POST").text(), "ok");
 }
 
-/// A request is not sent twice, not even one that is idempotent, once its body has gone to an application.
+/// Once a body has gone to an application, its request is not sent again, even if it is idempotent.
 #[test]
 fn a_body_that_has_gone_is_not_sent_again() {
     let (dies, told) = telling(|peer, tell| {

@@ -23,7 +23,8 @@ fn bytes_pass_in_both_directions_up_to_each_end() {
         peer.say(SWITCH.to_owned() + "first")?;
         let hello = peer.bytes(5)?;
         peer.say(hello)?;
-        // The client ends its direction, and still gets what is said after that.
+        // The client ends its direction, and still gets the bytes that the application sends
+        // afterwards.
         let rest = peer.rest();
         peer.say(rest)?;
         peer.half_close()

@@ -1,5 +1,6 @@
-//! The format of the corpus: `## NAME` begins a site, `@ PATH` a file of it, `> METHOD TARGET | FIELD: VALUE` is a request that
-//! is answered alike, and `! STATUS METHOD TARGET` one that we answer with this status and Apache otherwise.
+//! The format of the corpus: `## NAME` begins a site, `@ PATH` a file of it, `> METHOD TARGET |
+//! FIELD: VALUE` is a request that both servers answer alike, and `! STATUS METHOD TARGET` a
+//! request that Sendoff answers with this status and Apache differently.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use sendoff_tests::{Request, Site};
 
-/// A site and what is asked of it.
+/// A site and the requests to it.
 pub(crate) struct Case {
     pub name: String,
     pub host: String,
@@ -18,7 +19,7 @@ pub(crate) struct Case {
 /// A request of a case.
 #[derive(Clone)]
 pub(crate) struct Asked {
-    /// Our status, where Apache's answer is another.
+    /// Sendoff's status, if Apache's answer differs.
     pub differs: Option<u16>,
     pub line: String,
     pub method: String,
@@ -26,7 +27,7 @@ pub(crate) struct Asked {
     pub fields: Vec<(String, String)>,
 }
 
-/// What `PHP` stands for in a file: a script that says where it was reached and what it sees.
+/// The script that `PHP` stands for in a file. It shows its own path and its variables.
 pub(crate) const SCRIPT: &str = r#"<?php
 header('X-Script: yes');
 $seen = [];
@@ -99,7 +100,7 @@ fn root_of(site: &Site, path: &Path) -> PathBuf {
     site.root().join(host)
 }
 
-/// What a file without contents says: its path.
+/// The contents of a file for which the corpus gives none: its path.
 fn said(root: &Path, path: &Path) -> String {
     format!("file {}\n", path.strip_prefix(root).unwrap().display())
 }

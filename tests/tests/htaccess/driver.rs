@@ -1,4 +1,5 @@
-//! Makes of an outcome what a server would send, for files and for the script of the corpus.
+//! Turns an outcome of the rules into the response that a server would send, for files and for the
+//! script of the corpus.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -113,7 +114,7 @@ pub(crate) struct Driver<'a> {
 }
 
 impl Driver<'_> {
-    /// What a server with these rules would send.
+    /// The response of a server with these rules.
     pub(crate) fn answer(&self) -> Answered {
         let (raw, query) = match self.target.split_once('?') {
             Some((path, query)) => (path, Some(query)),
@@ -307,7 +308,7 @@ fn static_fields(head: &mut Head, target: &Target) {
     }
 }
 
-/// What the script of the corpus prints.
+/// The output of the corpus's script ([`SCRIPT`](crate::cases::SCRIPT)).
 fn script(
     driver: &Driver<'_>,
     request: &Request<'_>,

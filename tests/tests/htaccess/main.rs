@@ -90,7 +90,7 @@ fn same_as_apache() {
             };
             let (mut theirs, mut ours) = answers();
             if !is_expected(&theirs, &ours) {
-                // Some fields say what the time is: a second may have begun between the answers.
+                // Some fields contain the time: a second may have begun between the answers.
                 (theirs, ours) = answers();
             }
             if !is_expected(&theirs, &ours) {

@@ -59,7 +59,7 @@ impl Pair {
         ours
     }
 
-    /// Whether the front has the file open, which only the connector can have given to it.
+    /// True if the front has the file open. Only the connector can have handed it over.
     fn front_has(&self, name: &str) -> bool {
         let path = self.tomcat.path(name).display().to_string();
         let front =
@@ -195,7 +195,7 @@ fn files_are_handed_over() {
     std::fs::write(&path, pattern(9, 70_000)).unwrap();
     let range = range.replace("50100", "70000");
     assert_eq!(pair.server.get(&range).expect(200), &pattern(9, 70_000)[100..]);
-    // One that is not handed over.
+    // With `useSendfile="false"` files are not handed over.
     let relay = Pair::start("useSendfile=\"false\"", &[]);
     for _ in 0..2 {
         assert_eq!(relay.server.get("/5m").expect(200), pattern(0, 5 << 20));
@@ -324,7 +324,7 @@ fn the_virtual_machine_finds_no_fault_with_the_native_code() {
     }
 }
 
-/// What the servlet and DefaultServlet send, as the HTTP connector does.
+/// Targets of the servlet and of DefaultServlet, with the bodies that the HTTP connector sends.
 fn pages(pair: &Pair) -> Vec<languages::Page> {
     ["/servlet/size?n=3000000", "/servlet/size?n=70000", "/servlet/size?n=0", "/5m", "/60k", "/1k"]
         .into_iter()

@@ -152,7 +152,7 @@ impl Tomcat {
         self.log.lock().unwrap().clone()
     }
 
-    /// What Tomcat's own HTTP connector answers.
+    /// The response of Tomcat's own HTTP connector.
     pub fn ask(&self, request: &Request) -> Response {
         Client::connect(self.http).ask(request)
     }

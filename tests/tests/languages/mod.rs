@@ -25,7 +25,7 @@ struct PlainServer {
     decoder: Decoder,
 }
 
-/// How far a response has come.
+/// The progress of a response.
 enum Progressed {
     Bytes(Vec<u8>),
     /// The application has ended the response.
@@ -103,7 +103,7 @@ pub fn a_file_that_becomes_shorter(socket: &Path, page: &str, path: &Path, conte
     assert!(response[head..] == contents[..half], "other bytes, {} of them", response.len() - head);
 }
 
-/// Responses on one connection come in order, whichever process writes them.
+/// Responses on one connection come in order, also if different processes write them.
 pub fn kept_and_pipelined_connections(server: &Server, pages: &[Page]) {
     let mut client = server.connect();
     for _ in 0..3 {

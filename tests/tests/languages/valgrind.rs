@@ -6,8 +6,8 @@ use std::process::Command;
 
 use sendoff_tests::dies_with_us;
 
-/// How a report of valgrind begins that is about a loss. Interpreters lose memory at their end, and what they lose may have
-/// been allocated in a call from an extension.
+/// Words of valgrind's reports about lost memory, which are ignored: interpreters lose memory at
+/// their end, and a call from an extension may have allocated it.
 const LOSSES: [&str; 2] = ["are possibly lost", "are still reachable"];
 
 /// The begin of a command under valgrind, which writes a file for each process.
@@ -18,7 +18,7 @@ pub fn command(folder: &Path) -> Command {
     command
 }
 
-/// What valgrind has found in `folder` that has the extension `module` in its stack.
+/// The reports of valgrind in `folder` with the extension `module` in their stack.
 pub fn findings(folder: &Path, module: &str) -> Vec<String> {
     let reports = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let reports = reports.filter(|path| path.to_string_lossy().contains("/valgrind."));

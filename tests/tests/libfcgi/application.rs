@@ -25,7 +25,7 @@ pub enum Library {
 
 pub const BOTH: [Library; 2] = [Library::Debian, Library::Ours];
 
-/// How a web server reaches the program.
+/// The address on which the program listens.
 #[derive(Debug, Clone)]
 pub enum Address {
     Unix(PathBuf),

@@ -23,7 +23,7 @@ fn answers(application: &Application, mode: &str, sizes: &[usize], ways: &[&str]
     let options = ["--delivery", mode, "--fastcgi", &attached, "--threads", "1"];
     let server = Server::start(site.root(), &options);
     let mut client = server.connect();
-    // It is asked once before it is told what it may answer with.
+    // The front announces its words only after a first response.
     client.ask(&Request::get("/made?n=200000")).expect(200);
     let mut answers = Vec::new();
     for &n in sizes {
@@ -81,7 +81,7 @@ fn what_is_explained() {
         let attached = format!("/made={}", application.address.option());
         let site = Site::new();
         let server = Server::start(site.root(), &["--fastcgi", &attached]);
-        // It says so at the end of its first response.
+        // The end of its first response announces what it knows.
         server.get("/made?n=1");
         let table = server.explain("/made?n=100000", &[]).unwrap();
         assert!(table.contains("200 OK, 100000 bytes") && table.contains(expected), "{table}");

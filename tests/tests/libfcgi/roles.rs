@@ -106,7 +106,8 @@ fn a_filter_gets_the_file_behind_the_body_and_answers_for_it() {
                 let posted = server.ask(&Request::post(&target, "text/plain", body.as_str()));
                 assert!(posted.text() == text(size).to_uppercase(), "{library:?} POST {target}");
                 assert_eq!(posted.header("X-Body").unwrap(), body.len().to_string());
-                // The filter need not read the file, and whatever is left of it is no part of the next request.
+                // The filter need not read the file, and the unread rest is no part of the next
+                // request.
                 assert_eq!(server.page(&format!("{target}?head")), "not read");
                 assert_eq!(server.get(&format!("{target}?unchanged")).status(), 304);
             }

@@ -10,7 +10,7 @@ use crate::application::{
 };
 
 fn nginx_before(site: &Site, address: &Address) -> Stock {
-    // By its own file: what nginx includes is relative to its configuration.
+    // An absolute path, because nginx resolves includes relative to its configuration.
     let include = "include /etc/nginx/fastcgi.conf; fastcgi_param PATH_INFO ''";
     let location = format!("location / {{ {include}; fastcgi_pass {}; }}", address.nginx());
     Stock::nginx(site.root(), "", &location)
@@ -120,7 +120,7 @@ fn cgi_requests() -> Vec<Request> {
     let mut all: Vec<_> = gets.iter().map(|what| Request::get(&format!("/a.cgi?{what}"))).collect();
     for len in [0, 1, 100_000, 2_000_000] {
         all.push(Request::post("/a.cgi?body", "application/octet-stream", pattern(6, len)));
-        // Not to a script that leaves it unread: what fcgiwrap makes of that depends on who is quicker.
+        // No body for a script that leaves it unread: the outcome in fcgiwrap is a race.
     }
     all.push(Request::get("/no-such.cgi"));
     all.push(Request::new("HEAD", "/a.cgi?large"));
@@ -165,7 +165,7 @@ fn same_page(request: &Request, expected: &Response, ours: &Response) {
     }
 }
 
-/// What spawn-fcgi starts, with our library.
+/// A program that spawn-fcgi has started, with our library.
 struct Spawned {
     address: Address,
     child: std::process::Child,

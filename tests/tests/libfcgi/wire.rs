@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use sendoff_fastcgi::record::{EndRequest, Header, Kind};
 use sendoff_fastcgi::{Decoder, Part, params};
 
-/// What a request is made of.
+/// The parts of a request.
 #[derive(Debug, Clone)]
 pub struct Ask {
     pub role: u16,
@@ -92,7 +92,7 @@ pub fn stream(wire: &mut Vec<u8>, kind: Kind, id: u16, bytes: &[u8]) {
     wire.extend(Header::new(kind, id, 0).encode());
 }
 
-/// What came back.
+/// The records that came back.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Answer {
     pub stdout: Vec<u8>,
@@ -163,7 +163,7 @@ impl Connection {
         self.socket.write_all(bytes).unwrap();
     }
 
-    /// What comes up to the end of the request, or of the connection.
+    /// Reads records up to the end of the request, or of the connection.
     pub fn answer(&mut self, id: u16) -> Answer {
         let mut answer = Answer::default();
         loop {

@@ -15,7 +15,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use sendoff_tests::Site;
 use serde_json::{Value, json};
 
-/// What the authority does when a certificate is ordered.
+/// The authority's answer to an order for a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lie {
     /// It signs.
@@ -99,7 +99,7 @@ impl Liar {
         Self { inner }
     }
 
-    /// What it does from now on.
+    /// Sets the answer from now on.
     pub(crate) fn tell(&self, lie: Lie) {
         *self.inner.lie.lock().unwrap() = lie;
     }

@@ -1,4 +1,5 @@
-//! Authorities that lie: the server says what is wrong, asks again later, and its sites go on with the certificates that they have.
+//! Authorities that lie: the server logs the error, asks again later, and its sites go on with
+//! their present certificates.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod authority;
@@ -11,10 +12,12 @@ use sendoff_tests::{LIMIT, Server, Site, processes, wait};
 
 use authority::{Liar, Lie};
 
-/// What the process that talks to the authority may take, in bytes; a body of the largest allowed size is a megabyte.
+/// The memory, in bytes, that the process that talks to the authority may take; a body of the
+/// largest allowed size is a megabyte.
 const MEMORY: u64 = 32 << 20;
 
-/// What the authority can send of a body that does not end: the client's limit, and what sockets and TLS keep.
+/// The number of bytes that the authority can send of an endless body: the client's limit, and the
+/// buffers of sockets and TLS.
 const FITS_INTO_SOCKETS: u64 = 16 << 20;
 
 struct Scenario {
@@ -115,7 +118,7 @@ fn what_is_not_acme_is_said() {
     assert!(wait::until(LIMIT, obtained), "{}", server.log());
 }
 
-/// How a failure begins in the log.
+/// The beginning of a failure in the log.
 fn complaint(scenario: &Scenario, lie: Lie, says: &str) -> String {
     let keys = scenario.authority.keys();
     let directory = keys.split('\'').nth(1).unwrap();

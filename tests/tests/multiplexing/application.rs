@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use sendoff_tests::{LIMIT, Request, Server, Site, dies_with_us, wait};
 
-/// How a web server reaches the program.
+/// The kind of socket on which the program listens.
 #[derive(Debug, Clone, Copy)]
 pub enum Way {
     Unix,
@@ -113,7 +113,8 @@ impl Attached {
         (ids.collect(), connections)
     }
 
-    /// The server asks the program what it takes when it gets a second connection.
+    /// Waits until connections are shared: the server asks the program about sharing when it opens
+    /// a second connection.
     fn await_sharing(&self) {
         assert!(wait::until(LIMIT, || self.gather(10).1 < 10), "no connection is shared");
     }
@@ -127,7 +128,8 @@ impl Attached {
         (client, name)
     }
 
-    /// Waits until the program has counted so many with this name, besides this.
+    /// Waits until the program has counted `count` requests with this name. The request of this
+    /// function does not count.
     pub fn await_gathered(&self, name: &str, count: usize) {
         let target = format!("/app/gather?name={name}&n={}", count + 1);
         self.server.get(&target).expect(200);

@@ -10,7 +10,7 @@ use crate::peer::{Heard, STDOUT, Scripted, Wire, beginning, end, record, respons
 
 type Held = Arc<Mutex<Vec<(Arc<Wire>, u16, String)>>>;
 
-/// Requests that are answered when there are so many.
+/// Holds requests until `count` have come, and then returns all of them to be answered.
 fn gather(
     held: &Held,
     wire: &Arc<Wire>,
@@ -87,7 +87,8 @@ fn an_application_that_takes_one_request_at_a_time_gets_one() {
     assert_eq!(peer.wrong(), Vec::<String>::new());
 }
 
-/// `FCGI_MAX_REQS` is about all connections together, `FCGI_MAX_CONNS` about those of all event loops.
+/// `FCGI_MAX_REQS` limits the requests on all connections together, `FCGI_MAX_CONNS` the
+/// connections of all event loops.
 #[test]
 fn limits_that_the_application_names_are_kept() {
     let values = [("FCGI_MAX_REQS", "12"), ("FCGI_MAX_CONNS", "2")];
@@ -111,7 +112,7 @@ fn limits_that_the_application_names_are_kept() {
     }
 }
 
-/// What comes for an id that is not open is in no response; what comes for one that never was breaks the connection.
+/// Records that come for a request after its end are in no response.
 #[test]
 fn late_records_are_in_no_other_response() {
     let peer = Scripted::sharing(&[], &[], |wire, heard| {
@@ -127,8 +128,8 @@ fn late_records_are_in_no_other_response() {
     assert_eq!(peer.wrong(), Vec::<String>::new());
 }
 
-/// Of requests on connections that break, one has begun to be answered when they break: that one is cut, `GET`s are asked again, a `POST`
-/// is not.
+/// When a shared connection breaks, one of its requests has a response that has begun: that
+/// response is cut, `GET`s are sent again, a `POST` is not.
 #[test]
 fn a_connection_that_breaks_takes_along_what_cannot_be_asked_again() {
     let ways: [fn(u16) -> Vec<u8>; 7] = [
@@ -242,7 +243,8 @@ fn a_connection_that_cannot_be_made_costs_no_request() {
     assert_eq!(client.response("GET").text(), "first");
 }
 
-/// An application that goes on with what it was told to abort: nothing of it comes through, and the connection is given up.
+/// An application goes on with an aborted request: its output reaches no client, and the connection
+/// is given up.
 #[test]
 fn a_request_that_is_never_aborted_costs_a_connection() {
     let (held, bad) = (Held::default(), Arc::new(AtomicUsize::new(usize::MAX)));
@@ -264,7 +266,7 @@ fn a_request_that_is_never_aborted_costs_a_connection() {
         }
         Heard::Request { id, path } => wire.answer(*id, path),
         Heard::Abort(id) => {
-            // As much as has a connection given up, and an id that stays open.
+            // Enough output that the front gives the connection up, and an id that stays open.
             (0..30).for_each(|_| wire.send(record(*id, STDOUT, &[b'y'; 60_000])));
         }
     });

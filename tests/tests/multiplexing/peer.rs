@@ -40,7 +40,7 @@ pub fn response(id: u16, body: &str) -> Vec<u8> {
     [beginning(id, body), record(id, STDOUT, b""), end(id, 0)].concat()
 }
 
-/// What has come over a connection.
+/// A message that has come over a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {
     /// A whole request.
@@ -88,7 +88,7 @@ impl Wire {
 
 type Play = Box<dyn Fn(&Arc<Wire>, &Heard) + Send + Sync>;
 
-/// What the application has seen.
+/// The application's counters and findings.
 #[derive(Default)]
 pub struct Seen {
     /// The most requests that were open on one connection, and on all.
@@ -159,7 +159,7 @@ impl Scripted {
         };
         assert!(wait::until(LIMIT, is_asked), "it is not asked");
         assert!(wait::until(LIMIT, || scripted.shares()), "no connection is shared");
-        // Those that were not shared are closed after a while.
+        // Connections that were not shared are closed after a while.
         let connections = || seen.connections.load(Ordering::Relaxed);
         assert!(wait::until(LIMIT, || connections() <= MOST), "{} connections", connections());
         for most in [&scripted.seen.most, &scripted.seen.most_of_all] {
@@ -182,7 +182,8 @@ impl Scripted {
         wires.len() < CROWD
     }
 
-    /// Asks for paths, all at once; what comes is a status and a body, or a cut response.
+    /// Asks for paths, all at once. Returns the status and body of each, or `None` for a cut
+    /// response.
     pub fn ask_all(&self, paths: &[&str]) -> Vec<Option<(u16, String)>> {
         std::thread::scope(|scope| {
             let ask = |path: &&str| {
@@ -209,7 +210,7 @@ impl Scripted {
         assert!(wait::until(LIMIT, || self.heard().iter().any(&what)), "{:?}", self.heard());
     }
 
-    /// What the server has done wrong.
+    /// The server's violations of the protocol so far.
     pub fn wrong(&self) -> Vec<String> {
         self.seen.wrong.lock().unwrap().clone()
     }

@@ -10,7 +10,8 @@ use sendoff_tests::{Fpm, LIMIT, Request, Site, wait};
 
 use crate::{Kept, is_hit, status};
 
-/// Sends the head and a part of the page, and does what `end` says. The part is longer than PHP's output buffer.
+/// A script that sends the head and a part of the page, and then ends as `end` says. The part is
+/// longer than PHP's output buffer.
 const ENDS: &str = "<?php
 if (isset($_GET['charset'])) header('X-Accel-Charset: utf-8');
 echo str_repeat('x', 70000);
@@ -52,7 +53,7 @@ fn a_script_that_fails_after_its_first_bytes_is_not_kept() {
     }
 }
 
-/// php-fpm ends its responses with status 0 whatever the script has done, but it logs why the script has ended.
+/// php-fpm ends all responses with status 0, but it logs why a script has ended.
 #[test]
 fn a_script_of_php_fpm_that_fails_is_not_kept() {
     let site = Site::with("ends.php", ENDS);
@@ -83,7 +84,7 @@ fn application(answer: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
     (addr, count)
 }
 
-/// Whether the second of two requests is answered by what is kept of the first.
+/// True if the second of two requests is answered from the cached response to the first.
 fn keeps(scheme: &str, answer: &str) -> bool {
     let (addr, count) = application(answer.into());
     let lines = format!("[[site.route]]\nproxy = '{scheme}://{addr}'\n");
@@ -99,7 +100,8 @@ fn keeps(scheme: &str, answer: &str) -> bool {
     is_hit(&second)
 }
 
-/// Where the end of the connection is the end of the response, an application that dies has ended it, too.
+/// If a response ends with its connection, a dead application looks the same as a complete
+/// response.
 #[test]
 fn a_response_without_an_end_of_its_own_is_not_kept() {
     for (scheme, answer, is_kept) in [
@@ -152,7 +154,7 @@ fn slow_application() -> (SocketAddr, mpsc::Sender<()>) {
 const MIB: usize = 1 << 20;
 const BEGINNING: usize = 7 * MIB;
 
-/// A page that is being made lies on disk, and one that is too large nowhere.
+/// A page that is being made lies on disk; a page that is too large is not stored.
 #[test]
 fn pages_that_are_being_made_are_not_in_memory() {
     let (addr, release) = slow_application();

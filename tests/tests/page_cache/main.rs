@@ -1,4 +1,5 @@
-//! Kept pages (docs/page-cache.md): a page is made once, and no client ever gets one that is not for it.
+//! The page cache (docs/page-cache.md): a page is made once, and no client ever gets the page of
+//! another client.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod ending;
@@ -119,7 +120,7 @@ fn a_page_is_made_once() {
     assert_eq!(status(&kept.get("/page.php?size=1")), "sendoff; fwd=uri-miss; stored");
 }
 
-/// What belongs to one user is neither kept nor answered from what is kept.
+/// Pages of one user are not cached, and requests for them are not answered from the cache.
 #[test]
 fn pages_of_users_are_made_for_each() {
     let kept = Kept::start("10m");
@@ -224,7 +225,7 @@ fn conditions_of_clients_are_met_with_the_whole_page() {
     let kept = Kept::start("10m");
     let target = "/page.php?tag=%22t%22";
     let ask = || kept.server.ask(&Request::get(target).header("If-None-Match", "\"t\""));
-    // The script sees no condition, so that the page is kept; the client gets what it has asked for.
+    // The script sees no condition, so that the page is kept; the client gets a 304.
     assert_eq!(ask().status(), 304);
     kept.get_kept(target);
     let hit = ask();
@@ -378,7 +379,7 @@ fn cookies_of_users_are_known_as_php_reads_them() {
     assert!(status(&ask("a=comment_author")).ends_with("stored"));
 }
 
-/// Rules of later routes come after those of earlier ones.
+/// Rules of later routes take precedence over rules of earlier routes.
 #[test]
 fn a_route_takes_requests_out() {
     let site = Site::with("page.php", PAGE);
@@ -414,7 +415,7 @@ fn kept_pages_are_compressed_once_and_pass_the_filters() {
     assert!(is_hit(&plain) && plain.body.len() > 200_000);
 }
 
-/// A response to HEAD has no body that could be kept as that of GET.
+/// A response to HEAD has no body, so it does not become the page for GET.
 #[test]
 fn a_page_is_not_made_of_a_head() {
     let kept = Kept::start("10m");
@@ -464,7 +465,7 @@ fn a_page_is_kept_before_a_slow_client_has_it() {
     assert!(slow.response("GET").body == other.body);
 }
 
-/// The page whose place a failure would get is gone: the client gets the failure, and not nothing.
+/// The stale page that would replace a failure has lost its file: the client gets the failure.
 #[test]
 fn a_page_without_its_file_stands_in_for_nothing() {
     let kept = Kept::start("10m, stale 1h");
@@ -476,7 +477,8 @@ fn a_page_without_its_file_stands_in_for_nothing() {
     assert_eq!((page.status(), &*page.text()), (500, "broken"));
 }
 
-/// What a script that runs as the server's user puts into the folder stops neither a loop nor the reader of the folder.
+/// Named pipes that a script of the server's user puts into the folder block neither an event loop
+/// nor the thread that reads the folder.
 #[test]
 fn files_of_others_in_the_folder_are_no_pages() {
     let site = Site::with("page.php", PAGE);

@@ -14,7 +14,7 @@ fn purge(kept: &Kept, target: &str) -> String {
     answer.text()
 }
 
-/// Has pages kept, and returns what they say.
+/// Makes the cache keep these pages, and returns their texts.
 fn keep<const N: usize>(kept: &Kept, targets: [&str; N]) -> [String; N] {
     targets.map(|target| {
         kept.get(target);
@@ -65,7 +65,7 @@ fn not_every_client_may_forget_pages() {
     }
 }
 
-/// The pages are those of all event loops.
+/// A purge removes the pages of all event loops.
 #[test]
 fn pages_are_forgotten_by_command() {
     let site = Site::with("page.php", PAGE);
@@ -93,7 +93,7 @@ fn pages_are_forgotten_by_command() {
     assert!(command(&[]).is_err());
 }
 
-/// A page whose making began before shows what was there before.
+/// A page that was begun before the purge may show old contents, so it is not kept.
 #[test]
 fn a_page_that_is_being_made_is_forgotten_too() {
     for wants in ["/page.php", "/*", "all"] {
@@ -117,7 +117,7 @@ fn a_page_that_is_being_made_is_forgotten_too() {
     }
 }
 
-/// What was forgotten does not come back with the next server.
+/// A purged page does not come back with the next server.
 #[test]
 fn a_forgotten_page_is_gone_after_a_restart() {
     let kept = Kept::with(Site::with("page.php", PAGE), ALLOWED);
@@ -140,7 +140,7 @@ fn what_a_request_may_have_changed_is_forgotten() {
     assert_eq!(kept.get("/page.php?a").text(), one);
     assert_eq!(post("/page.php?a"), 200);
     assert_ne!(kept.get("/page.php?a").text(), one);
-    // What has failed has changed nothing, and what only asks neither.
+    // Failed requests purge no page, nor do HEAD, OPTIONS, and a PURGE that no rule allows.
     kept.site.write_at(kept.site.outside("broken"), "");
     assert_eq!(post("/page.php?c"), 500);
     fs::remove_file(kept.site.outside("broken")).unwrap();

@@ -1,4 +1,5 @@
-//! What RFC 9111 asks of a cache, one line for each rule: a page is asked for until it could be kept, and then by another request.
+//! Rules of RFC 9111 for caches, one line each: a first request fills the cache, and a second
+//! request shows whether the page was kept.
 
 use std::fs;
 
@@ -10,7 +11,8 @@ use crate::{Kept, PAGE, is_hit, status};
 /// Fields of a request.
 type Fields = &'static [(&'static str, &'static str)];
 
-/// A page, the fields of the first and of the second request for it, and whether the second is answered by what is kept.
+/// A page, the fields of the first and of the second request for it, and true if the second is
+/// answered from the cache.
 type Rule = (&'static str, Fields, Fields, bool);
 
 const RULES: &[Rule] = &[
@@ -35,7 +37,7 @@ const RULES: &[Rule] = &[
         &[],
         false,
     ),
-    // What is for caches like this one (RFC 9213).
+    // Fields for shared caches of a site (RFC 9213).
     ("head[]=Cache-Control:+no-store&head[]=CDN-Cache-Control:+max-age=60", &[], &[], true),
     ("head[]=Cache-Control:+max-age=60&head[]=CDN-Cache-Control:+private", &[], &[], false),
     (
@@ -60,7 +62,7 @@ const RULES: &[Rule] = &[
     ("head[]=Cache-Control:+max-age=60&head[]=Age:+60", &[], &[], false),
     ("head[]=Last-Modified:+Fri,+01+Jan+2021+00:00:00+GMT", &[], &[], false),
     ("", &[], &[], false),
-    // What is not for others (§3, §5.2.2).
+    // Pages that are not for other clients (§3, §5.2.2).
     ("head[]=Cache-Control:+private,+max-age=60", &[], &[], false),
     ("head[]=Cache-Control:+private=%22x-a%22,+max-age=60", &[], &[], false),
     ("head[]=Cache-Control:+no-cache=%22x-a%22,+max-age=60", &[], &[], false),
@@ -91,7 +93,7 @@ const RULES: &[Rule] = &[
         false,
     ),
     ("head[]=Status:+404", &[], &[], false),
-    // What clients say about caches does not make the application work.
+    // `Cache-Control` of a client does not make the application work.
     ("head[]=Cache-Control:+max-age=60", &[], &[("Cache-Control", "no-cache")], true),
     ("head[]=Cache-Control:+max-age=60", &[], &[("Pragma", "no-cache")], true),
     ("head[]=Cache-Control:+max-age=60", &[("Cache-Control", "no-store")], &[], true),
@@ -159,7 +161,7 @@ fn a_kept_page_answers_conditions_and_ranges() {
     assert_eq!(kept.runs(), runs);
 }
 
-/// The age that an application tells is a part of that of the page (§4.2.3).
+/// The application's `Age` adds to the age of the page (§4.2.3).
 #[test]
 fn the_age_of_a_page_is_told() {
     let kept = Kept::start("http");
@@ -191,7 +193,8 @@ fn an_old_page_is_not_sent_where_that_is_forbidden() {
     }
 }
 
-/// Makes pages of which a client can tell whether they are right: their length and their bytes follow from their number.
+/// A script of pages that a client can check: their length and their bytes follow from their
+/// number.
 const NUMBERED: &str =
     "<?php $n = (int) $_GET['n']; echo str_repeat(md5($n), $n * 40), \"end of $n\";";
 
@@ -282,7 +285,7 @@ fn ranges_of_what_is_not_kept_are_the_applications() {
     }
 }
 
-/// What an application says in a 304 is for the client, too, and may be that the page is not for others.
+/// Fields of an application's 304 go to the client, too, and may forbid to keep the page.
 #[test]
 fn a_page_that_may_no_longer_be_kept_is_forgotten() {
     let script = "<?php header('ETag: \"t\"');

@@ -4,7 +4,8 @@
 /// had before: a worker remembers for two seconds which names led to no lazy string.
 pub(crate) const FILES: [&str; 5] = ["a~", "b~", "c~", "d~", "e~"];
 
-/// Around PHP's buffer size, our threshold for segments, pages, and what is sent from memory.
+/// Sizes around PHP's buffer, our threshold for segments, memory pages, and files that are sent
+/// from memory.
 const SIZES: [usize; 15] = [
     0, 1, 100, 4095, 4096, 4097, 8192, 8192, 9000, 16_384, 16_384, 20_001, 65_536, 70_000, 150_000,
 ];
@@ -12,20 +13,20 @@ const SIZES: [usize; 15] = [
 /// Numbers for offsets, lengths and buffer sizes.
 const NUMBERS: [i64; 14] = [0, 1, 2, 7, 100, 4095, 4096, 4097, 5000, 8192, 16_384, 30_000, -1, -50];
 
-/// Too much for one write to a link, a chunk of shared memory, or what a client's socket takes at once.
+/// Sizes beyond one write to a link, a chunk of shared memory, or the room of a client's socket.
 const LARGE: [usize; 7] = [32_768, 65_535, 131_072, 200_000, 262_145, 400_000, 1_500_000];
 
 /// A program: statements that stand alone, so that leaving some out makes another program.
 #[derive(Clone)]
 pub(crate) struct Program {
-    /// What was here before it started, as names and contents.
+    /// The files of the folder before the program starts, as names and contents.
     pub(crate) files: Vec<(String, String)>,
     /// The folder's `.user.ini`.
     pub(crate) settings: String,
     pub(crate) statements: Vec<String>,
-    /// Whether another process appends to a file before the second run.
+    /// True if another process appends to a file before the second run.
     pub(crate) appended: bool,
-    /// How the client asks.
+    /// The form of the client's request.
     pub(crate) asks: Asks,
 }
 
@@ -77,7 +78,7 @@ impl Program {
     }
 
     pub(crate) fn source(&self, number: u32) -> String {
-        // A worker script may have run the program before: what it declares is there then.
+        // A worker script may have run the program before: its declarations exist then.
         let source = format!(
             "<?php\nflock($GLOBALS['at work'] = fopen(__DIR__ . '/lock', 'c'), LOCK_EX);\nignore_user_abort(true);\nchdir(__DIR__ . '/files');\n$s = 'unread'; $t = '';\n\
              $GLOBALS['lines'] = 0;\n\
@@ -241,7 +242,8 @@ const MUCH: &[&str] = &[
     "file_put_contents('f~', large(@L)); readfile('f~'); unlink('f~'); echo large(@L);",
 ];
 
-/// What may happen to the result of fread() behind its back.
+/// Loops over `fread()` that use its result in unusual ways: operators, generators, fibers,
+/// callbacks of output buffers.
 const CHUNKS: &[&str] = &[
     "if ($h = @fopen(@F, 'r')) { while (!feof($h)) { echo fread($h, 8192) . ''; } }",
     "if ($h = @fopen(@F, 'r')) { while (!feof($h)) { print fread($h, 8192); } }",
@@ -294,7 +296,7 @@ const VALUES: &[&str] = &[
     "$t = (string) ob_get_contents();",
 ];
 
-/// What yields a string, or false.
+/// Expressions whose value is a string, or false.
 const CALLS: &[&str] = &[
     "file_get_contents(@F)",
     "file_get_contents(@F)",

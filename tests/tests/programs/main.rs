@@ -1,9 +1,10 @@
 //! Random PHP programs must be answered as nginx and php-fpm answer them, with every file a lazy string.
 //!
-//! `SENDOFF_PROGRAMS=N` runs N programs, `SENDOFF_SEED=S` starts with that of seed S, `SENDOFF_DELIVERY=MODE` runs them with
-//! that `--delivery` alone, in php-fpm with our extension (`fpm`), with compressed responses (`compressed`), or in worker mode, with a process
-//! for each request (`worker`) or one for all (`lasting`); `SENDOFF_INI="KEY=VALUE KEY=VALUE"` with these settings. A program that is answered
-//! differently is made shorter for as long as it still is, and printed.
+//! `SENDOFF_PROGRAMS=N` runs N programs, `SENDOFF_SEED=S` starts with the program of seed S.
+//! `SENDOFF_DELIVERY=MODE` selects one mode: a value of `--delivery`, php-fpm with our extension
+//! (`fpm`), compressed responses (`compressed`), or worker mode with a process for each request
+//! (`worker`) or for all requests (`lasting`). `SENDOFF_INI="KEY=VALUE KEY=VALUE"` adds settings. A
+//! program with a different answer is shortened as long as its answer still differs, and printed.
 
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 /// The ways in which responses leave, and php-fpm with our extension.
 const DELIVERIES: [&str; 4] = ["auto", "direct", "region", "fpm"];
 
-/// Settings for both sides, as JIT compilers make code that differs from what they compile.
+/// Settings for both sides: code of the JIT compiler may differ from the code that it compiles.
 fn settings(delivery: &str) -> Vec<String> {
     let compiled = |mode| format!("opcache.jit_buffer_size=32M opcache.jit={mode}");
     let settings = match (std::env::var("SENDOFF_INI"), delivery) {
@@ -67,7 +68,7 @@ struct Arena {
     segments: u64,
     /// Responses of ours that were compressed.
     compressed: Cell<u64>,
-    /// What comes before the path of a program.
+    /// The beginning of the request target, before the path of a program.
     runner: &'static str,
 }
 
@@ -121,7 +122,8 @@ impl Arena {
         }
     }
 
-    /// How ours answers the program differently; `None` if it does not.
+    /// The difference of our answer to a program from the reference, as a text; `None` if they are
+    /// equal.
     fn difference(&mut self, program: &Program) -> Option<String> {
         self.folders += 1;
         let folder = format!("p{}", self.folders);

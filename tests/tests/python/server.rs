@@ -45,7 +45,7 @@ fn changed(path: &Path) -> Option<SystemTime> {
     path.metadata().and_then(|data| data.modified()).ok()
 }
 
-/// As docs/python.md says, but for what would come from PyPI: Debian's setuptools build it.
+/// Installs the package as docs/python.md says, but without PyPI: Debian's setuptools build it.
 fn install(folder: &Path, package: &Path) {
     let run = |command: &mut Command| {
         let done = command.output().unwrap();
@@ -147,9 +147,9 @@ impl Python {
         let socket = format!("/=unix:{}", self.site.outside("socket").display());
         let mut server =
             Server::start(self.site.root(), &[&["--fastcgi", &socket], options].concat());
-        // At most so many threads have links.
+        // At most 32 threads have links.
         server.expect_linked_processes(32);
-        // It says in its first response what it knows.
+        // The first response announces the words that the application knows.
         server.get("/hello");
         server
     }

@@ -18,7 +18,8 @@ fn site(name: &str, program: &[u8]) -> Site {
     site
 }
 
-/// A page or a field without what differs from session to session and from second to second.
+/// A page or a field without the parts that differ from session to session and from second to
+/// second.
 fn without_secrets(text: &str) -> String {
     let mut rest = text;
     let mut out = String::new();
@@ -34,7 +35,7 @@ fn without_secrets(text: &str) -> String {
     out + rest
 }
 
-/// Whether two responses say the same, but for times and secrets.
+/// Expects that two responses are equal, except for times and secrets.
 #[track_caller]
 fn assert_alike(what: &str, ours: Response, theirs: Response) {
     let comparable = |response: Response| {
@@ -55,7 +56,7 @@ fn assert_alike(what: &str, ours: Response, theirs: Response) {
     assert!(ours.3 == theirs.3, "{what}: other bytes");
 }
 
-/// Whether `sendoff explain` names the line of the program that holds this text.
+/// Expects that `sendoff explain` names the line of the program that holds this text.
 #[track_caller]
 fn assert_explained(server: &Server, target: &str, program: &str, text: &str) {
     let number = program.lines().position(|line| line.contains(text)).unwrap() + 1;
@@ -261,7 +262,7 @@ fn a_site_on_fastapi_is_the_same_as_in_uvicorn() {
         assert_eq!(from_files(target, "0-299999"), 300_000, "{target}");
         assert_eq!(from_files(target, "1000-150000"), 149_001, "{target}");
         assert_eq!(from_files(target, "-100000"), 100_000, "{target}");
-        // Ranges in several parts are read, and so is what one piece holds.
+        // Several ranges are read, and so is a range that fits into one piece.
         assert_eq!(from_files(target, "0-70000,100000-200000"), 0, "{target}");
         assert_eq!(from_files(target, "0-65535"), 0, "{target}");
     }

@@ -15,7 +15,7 @@ FILE = os.path.join(FOLDER, "a")
 
 application = FastAPI()
 application.add_middleware(CORSMiddleware, allow_origins=["https://shop.example"])
-# How many background tasks have run.
+# The number of background tasks that have run.
 done = 0
 
 

@@ -197,7 +197,7 @@ impl Puma {
     }
 }
 
-/// Lets every user reach what is in a folder of tests.
+/// Lets every user read the files in a folder of tests.
 pub fn open_to_all(path: &Path) {
     std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
 }

@@ -105,7 +105,8 @@ fn pages() -> Vec<Request> {
     all
 }
 
-/// What differs from response to response on any server: tokens, and what is made of them.
+/// The response without the parts that differ from response to response on any server: tokens, and
+/// values derived from tokens.
 fn normal(response: Response) -> Response {
     let mut response = without_cookies(response);
     let dropped = ["x-request-id", "x-runtime", "etag"];

@@ -1,6 +1,6 @@
 <?php
-// What a script can try that may call any function of the C library: against the processes whose ids are in the query. Prints one line
-// per attempt: what, against whom, and how it ended: "allowed", or the number of the error.
+// Attacks of a script that may call any function of the C library, on the processes whose ids are in the query. Prints one line per
+// attempt: the attempt, its target, and the outcome: "allowed", or the number of the error.
 $libc = FFI::cdef('
     int kill(int process, int signal);
     long ptrace(long request, int process, void *address, void *data);

@@ -1,4 +1,5 @@
-//! What scripts that mean harm can do to the server: they may call any function of the C library (docs/security.md).
+//! Attacks of hostile scripts on the server: they may call any function of the C library
+//! (docs/security.md).
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fmt::Write;
@@ -45,7 +46,7 @@ fn as_web_user(site: &Site, pool: &str) -> (Server, PathBuf) {
     (Server::try_run_by(command, &config, site.root(), 2).unwrap(), pages)
 }
 
-/// What a script can do to the processes of its server that are not its own, one line each.
+/// The outcome of a script's attacks on the other processes of its server, one line each.
 fn attack(server: &Server, more: &str) -> String {
     let (supervisor, front, master) = (server.pid(), server.front(), server.php_master());
     server.page(&format!(
@@ -118,7 +119,8 @@ fn a_pool_without_new_privileges_signals_nothing_of_the_server() {
     for start in [as_root, as_web_user] {
         let site = site();
         let (server, _) = start(&site, "no_new_privileges = true");
-        // The front knows a worker from its fork on; it gives up what it had before its first request.
+        // The front knows a worker from its fork on; the worker gives up its privileges later,
+        // before its first request.
         let are_confined =
             || server.workers().into_iter().all(|worker| status(worker, "NoNewPrivs") == "1");
         assert!(wait::until(LIMIT, are_confined));
@@ -140,7 +142,8 @@ fn the_front_has_no_privileges_and_a_user_of_its_own() {
     assert_eq!((&*status(front, "NoNewPrivs"), &*status(front, "Seccomp")), ("1", "2"));
     let users = status(front, "Uid");
     let users: Vec<u32> = users.split_whitespace().map(|id| id.parse().unwrap()).collect();
-    // The front knows a worker from its fork on; it gives up what it had before its first request.
+    // The front knows a worker from its fork on; the worker gives up its privileges later, before
+    // its first request.
     let of_scripts = wait::for_some("a worker with a user of its own", || {
         let worker = status(server.workers()[0], "Uid");
         let user: u32 = worker.split_whitespace().next()?.parse().ok()?;
@@ -165,7 +168,8 @@ fn a_file_that_only_the_user_of_scripts_may_read_is_served() {
     assert_eq!(server.page("/private/a.txt"), "private");
 }
 
-/// The descriptors of a worker: what PHP and the links need, and no listener, log, configuration, or key.
+/// A worker has only the descriptors that PHP and the links need: no listener, log, configuration,
+/// or key.
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: processes of different users")]
 fn a_worker_inherits_nothing_of_the_server() {

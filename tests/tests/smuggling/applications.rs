@@ -1,4 +1,5 @@
-//! Applications that note what they are asked: the id in the target, and the ids that the servers before them have read.
+//! Applications that note the ids of their requests: the id in the target, and the ids that the
+//! servers before them have read.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -14,7 +15,7 @@ use sendoff_tests::{Fpm, LIMIT, Site, dies_with_us, processes, tomcat, wait};
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) id: String,
-    /// What Sendoff has read.
+    /// The id that Sendoff has read.
     pub(crate) sendoff: String,
     pub(crate) haproxy: String,
 }
@@ -29,7 +30,7 @@ pub(crate) struct Application {
     log: PathBuf,
     /// Bytes of the log that have been read.
     read: Cell<usize>,
-    /// What runs.
+    /// The running process; it ends when the value is dropped.
     _process: Rc<dyn Any>,
 }
 
@@ -196,7 +197,7 @@ impl Application {
     }
 }
 
-/// Where the application at a path notes its requests.
+/// The file in which the application at a path notes its requests.
 fn log(site: &Site, path: &str) -> PathBuf {
     let log = site.outside(&format!("{}.log", &path[1..]));
     if !log.exists() {

@@ -1,11 +1,12 @@
-//! Requests about whose end servers could disagree.
+//! Requests whose end is ambiguous, so that two servers could disagree about it.
 //!
-//! Each one carries another request, `{inner}`, in what some reader could take for a body and another for the next request on the
-//! connection. `{inner}` asks for an id of its own, which no reader may answer.
+//! Each request carries another request, `{inner}`, in bytes that some readers could take for its
+//! body and others for the next request on the connection. `{inner}` asks for an id of its own,
+//! which no reader may answer.
 
-/// A request, or what some reader takes for one.
+/// A malformed request.
 pub(crate) struct Case {
-    /// What is wrong with it.
+    /// The defect of the request.
     pub(crate) name: String,
     wire: Vec<u8>,
 }
@@ -22,10 +23,10 @@ impl Case {
             let text = match &rest[at..at + len] {
                 b"{target}" => target.to_owned(),
                 b"{inner}" => inner.to_owned(),
-                // Of the inner request alone, in both notations.
+                // The length of the inner request alone, in both notations.
                 b"{len}" => inner.len().to_string(),
                 b"{hex}" => format!("{:x}", inner.len()),
-                // With the last chunk before it.
+                // The length with the last chunk before it.
                 b"{whole}" => whole.to_string(),
                 other => panic!("{}", String::from_utf8_lossy(other)),
             };
@@ -37,8 +38,8 @@ impl Case {
     }
 }
 
-/// Fields of a POST request whose body is a last chunk and the inner request: a reader of chunks sees an end where one of lengths does
-/// not.
+/// Fields of a POST request whose body is a last chunk and the inner request: a reader of chunks
+/// sees an end that a reader of lengths does not see.
 const FIELDS: &[&str] = &[
     // Both lengths.
     "Content-Length: {whole}\r\nTransfer-Encoding: chunked",
@@ -158,7 +159,7 @@ const FIELDS: &[&str] = &[
     "Content-Length: {whole}\r\nContent-Length\r\n: 5",
     "Content-Length: {whole}\r\nConnection: Content-Length",
     "Connection: Content-Length\r\nContent-Length: {whole}",
-    // What announces another protocol or another request.
+    // Fields that announce another protocol or another request.
     "Content-Length: {whole}\r\nExpect: 100-continue",
     "Content-Length: {whole}\r\nExpect: 100-continue, x",
     "Content-Length: {whole}\r\nExpect: x",

@@ -1,8 +1,10 @@
-//! Malformed requests: whoever stands before Sendoff, Sendoff, and the applications behind it agree on where each request ends.
+//! Malformed requests: a proxy before Sendoff, Sendoff, and the applications behind it agree on the
+//! end of each request.
 //!
-//! Every server that passes a request on adds a field with the id that it has read in the request's target. The applications note
-//! these ids beside the one that they have read themselves. Where two servers disagree, an application answers a request that a server
-//! before it has not seen, and the ids differ.
+//! Every server that passes a request on adds a field with the id that it has read in the request's
+//! target. The applications note these ids beside the id that they have read themselves. If two
+//! servers disagree, an application answers a request that a server before it has not seen, and the
+//! ids differ.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod applications;
@@ -20,8 +22,9 @@ use sendoff_tests::{LIMIT, Server, Site, dies_with_us, wait};
 use applications::{Application, Seen};
 use corpus::corpus;
 
-/// How long the client of a malformed request waits for more before it ends its direction. A server that waits for the rest of a request
-/// then knows that none comes; a shorter time costs nothing but answers.
+/// Time without bytes after which the client of a malformed request ends its direction. A server
+/// that waits for the rest of a request then knows that none comes. With a shorter time no case
+/// fails, but the client misses answers.
 const QUIET: Duration = Duration::from_millis(100);
 
 /// Starts Sendoff in front of applications.
@@ -44,7 +47,7 @@ struct Haproxy {
 }
 
 impl Haproxy {
-    /// With `relaxed` it passes on what it would refuse otherwise.
+    /// With `relaxed` it passes on requests that it would refuse otherwise.
     fn start(site: &Site, to: SocketAddr, relaxed: bool) -> Self {
         let program = Path::new("/usr/sbin/haproxy");
         assert!(program.exists(), "no haproxy; run: tools/install test");
@@ -83,7 +86,8 @@ impl Drop for Haproxy {
     }
 }
 
-/// Sends bytes, and receives what comes until the end of the connection. After `quiet` without anything the client ends its direction.
+/// Sends bytes, and receives until the end of the connection. After `quiet` without a byte the
+/// client ends its direction.
 fn exchange(addr: SocketAddr, bytes: &[u8], quiet: Duration) -> Vec<u8> {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -111,7 +115,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Sends every request of the corpus to an application, through what listens at `addr`. Returns what was wrong.
+/// Sends every request of the corpus to an application, through the server at `addr`. Returns the
+/// disagreements.
 fn wrongs(addr: SocketAddr, application: &Application, behind_haproxy: bool) -> Vec<String> {
     let mut wrongs = Vec::new();
     let path = application.path();
@@ -124,7 +129,7 @@ fn wrongs(addr: SocketAddr, application: &Application, behind_haproxy: bool) -> 
         let mut bytes = case.bytes(&target("first"), &inner);
         bytes.extend_from_slice(next.as_bytes());
         let said = exchange(addr, &bytes, QUIET);
-        // The next client gets its own answer, whatever connections are kept.
+        // The next client gets its own answer, although connections are kept.
         let control = format!(
             "GET {} HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n",
             target("control")
@@ -167,7 +172,7 @@ fn agree(site: &Site, applications: &[Application]) {
     assert!(wrong.is_empty(), "{} disagreements:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The workers are a short form: what they are asked cannot be read in two ways, so this is about HAProxy and Sendoff.
+/// Requests to workers cannot be read in two ways, so this is a test of HAProxy and Sendoff alone.
 #[test]
 fn haproxy_sendoff_and_workers_agree() {
     let site = Site::new();

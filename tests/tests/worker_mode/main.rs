@@ -1,4 +1,5 @@
-//! Worker mode over HTTP: which requests a worker script gets, and what becomes of them when its process ends.
+//! Worker mode over HTTP: the requests that a worker script gets, and their fate when its process
+//! ends.
 
 mod memory;
 mod opcache;
@@ -8,7 +9,7 @@ use sendoff_tests::{LIMIT, Request, Server, Site, processes, wait};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Says what it is asked, and by which process and how often.
+/// A worker script that shows its request, its process and the number of its requests.
 const WORKER: &str = "<?php $n = 0; \
     $say = function () use (&$n) { $n++; echo 'worker ', $_SERVER['SCRIPT_NAME'], ' ', $_SERVER['PATH_INFO'] ?? '', '|', getmypid(); }; \
     if (function_exists('sendoff_handle_request')) { while (sendoff_handle_request($say)) {} } else { $say(); }";
@@ -31,7 +32,7 @@ fn start(site: &Site, options: &[&str]) -> Server {
     Server::start(site.root(), &[&usual, options].concat())
 }
 
-/// What a page says, without the process.
+/// The text of a page, without the process id.
 fn said(server: &Server, target: &str) -> String {
     server.page(target).split('|').next().unwrap_or_default().to_owned()
 }
@@ -98,7 +99,7 @@ fn a_script_that_does_not_boot_is_answered_for_with_503_until_it_does() {
     assert!(repaired, "{}", server.log());
 }
 
-/// What kills it from outside says nothing of its script.
+/// A signal from outside is no failure of the worker script.
 #[test]
 fn a_request_waits_for_the_next_boot_if_one_is_killed() {
     let site = site();
@@ -203,7 +204,7 @@ fn kill_workers(kills: usize) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while goes_on.load(Ordering::Relaxed) {
-                // What a worker was at work on when it was killed is a 502.
+                // The request of a killed worker is answered with 502.
                 ask_from_all_sides(&server, 2, 50, |status| {
                     assert!(matches!(status, 200 | 502), "{status}");
                 });
@@ -236,7 +237,7 @@ fn ten_thousand_killed_workers_cost_the_requests_that_they_had() {
     kill_workers(10_000);
 }
 
-/// A project with a worker script, which writes to `terminated` what it does after responses.
+/// A project with a worker script that logs its work after responses to `terminated`.
 fn project(worker: &str) -> Site {
     let site = Site::with("index.php", worker);
     site.write("app.php", include_str!("app.php"));

@@ -5,7 +5,7 @@ use sendoff_tests::{Progress, Request, Server, Site, processes};
 /// The program of the applications' tests, which answers one request.
 const PROGRAM: &str = include_str!("../apps/programs/symfony.php");
 
-/// What takes the place of its last lines.
+/// The loop that replaces the program's last lines.
 const LOOP: &str = "$kernel = new Kernel('prod', false);
 $kernel->boot();
 $last = [];
@@ -31,7 +31,7 @@ fn site() -> Site {
     site
 }
 
-/// Requests with what their answers contain.
+/// Requests, each with a text of its answer.
 const PAGES: [(&str, &str); 5] = [
     ("/", "<title>home</title>"),
     ("/blog/7", "<title>post 7</title>"),

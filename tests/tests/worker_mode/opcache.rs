@@ -1,4 +1,5 @@
-//! opcache in worker mode: what a reset does to the workers, which use it for as long as they run.
+//! opcache in worker mode: the effect of a reset on workers, which use opcache for as long as they
+//! run.
 
 use rustix::process::Signal;
 use sendoff_tests::{LIMIT, Request, Server, Site, processes, wait};
@@ -56,7 +57,8 @@ fn a_reset_changes_no_page_and_kills_no_worker() {
     assert!(server.page("/?reset").starts_with("reset "));
     // Constants are kept until the last process that uses them has ended.
     assert_eq!(ask_both(&server, 20, &page), pids);
-    // One that boots while the restart is due compiles for itself, and does not disturb the other.
+    // A worker that boots while the restart is due compiles without opcache, and does not disturb
+    // the other.
     processes::signal(pids[0], Signal::TERM);
     assert!(wait::until(LIMIT, || server.workers().len() == 2 && server.workers() != pids));
     assert!(ask_both(&server, 20, &page).contains(&pids[1]));
