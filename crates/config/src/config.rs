@@ -110,7 +110,7 @@ impl Config {
     #[must_use]
     pub fn keeps_pages(&self) -> bool {
         let mut rules = self.sites.iter().flat_map(|site| &site.routes).map(|route| &route.rules);
-        rules.any(|rules| matches!(rules.page_cache, Some(PageCache::On(_))))
+        rules.any(|rules| matches!(rules.settings.page_cache, Some(PageCache::On(_))))
     }
 
     /// Time from the signal until the front resets the connections that are still in the middle of

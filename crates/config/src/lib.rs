@@ -51,7 +51,7 @@ pub use proxy::{
 };
 pub use route::{
     Authorizer, BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule,
-    Keeping, Network, PageCache, Rate, Route, Rules,
+    Keeping, Network, PageCache, Rate, Route, RouteSettings, Rules,
 };
 pub use site::{
     Accel, Address, Alias, Attachment, Controller, Delivery, Direct, ErrorPage, FrontController,

@@ -64,6 +64,50 @@ pub struct FieldCondition {
     pub negated: bool,
 }
 
+/// Declares a struct of optional settings, and how those of a later route lie over those of earlier ones.
+macro_rules! overlaid {
+    ($(#[$meta:meta])* pub struct $name:ident { $($(#[$doc:meta])* pub $field:ident: Option<$kind:ty>,)* }) => {
+        $(#[$meta])*
+        pub struct $name { $($(#[$doc])* pub $field: Option<$kind>,)* }
+
+        impl $name {
+            /// Takes over each value that `later` has.
+            pub fn overlay(&mut self, later: &Self) {
+                $(if later.$field.is_some() { self.$field = later.$field; })*
+            }
+        }
+    };
+}
+
+overlaid! {
+    /// Settings of a route that the last matching route with a value decides. A new one is a field
+    /// here, a key in `settings/keys.rs`, and the code that acts on it.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct RouteSettings {
+        /// Lets applications name files and URLs in response fields; `None`: only applications that are
+        /// no proxies, or if the site lists folders for this.
+        pub name_files: Option<bool>,
+        /// The use of the page cache; `None`: `Off`.
+        pub page_cache: Option<PageCache>,
+        /// Lets clients remove cached pages by `PURGE`; `None`: false.
+        pub purge: Option<bool>,
+        /// The responses that are compressed; `None`: the site's choice.
+        pub compress: Option<Compress>,
+        /// The largest request body, in bytes; `None`: the server's limit.
+        pub max_body: Option<u64>,
+        /// Passes the request body to an application while it arrives; `None`: when it is complete.
+        pub stream_body: Option<bool>,
+        /// The longest time without output of a script; zero: no limit; `None`: the pool's.
+        pub request_timeout: Option<Duration>,
+        /// Writes the request to the access log; `None`: the site's choice.
+        pub access_log: Option<bool>,
+        /// The number in `Site::fastcgi` of the application that gets static files as the data of a
+        /// filter (FastCGI 1.0 §6.4).
+        pub filter: Option<usize>,
+    }
+}
+
 /// Changes by a route. In its texts `$path`, `$query`, `$host`, `$scheme`, `$uri` (path and query
 /// as sent), `$remote_addr` and `$1` to `$9` stand for parts of the request; `$$` is a dollar sign.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,44 +122,25 @@ pub struct Rules {
     /// Clients get 404: only applications lead requests here, by `X-Accel-Redirect` and
     /// `X-Reproxy-URL`.
     pub internal: bool,
-    /// Lets applications name files and URLs in response fields; `None`: the value of earlier
-    /// routes, or only applications that are no proxies.
-    pub name_files: Option<bool>,
+    /// Settings of which the last matching route with a value decides.
+    pub settings: RouteSettings,
     /// Changes of request fields, in order.
     pub request_headers: Vec<HeaderRule>,
     /// Changes of response fields, in order.
     pub response_headers: Vec<HeaderRule>,
     /// `Cache-Control`, unless the application sets it itself.
     pub cache: Option<Cache>,
-    /// The use of the page cache; `None`: the value of earlier routes, or `Off`.
-    pub page_cache: Option<PageCache>,
-    /// Lets clients remove cached pages by `PURGE`; `None`: the value of earlier routes, or false.
-    pub purge: Option<bool>,
-    /// The responses that are compressed; `None`: the site's choice.
-    pub compress: Option<Compress>,
     /// CGI parameters for scripts: names and texts. They replace the server's own parameters of the
     /// same name.
     pub params: Vec<(String, String)>,
-    /// The largest request body, in bytes.
-    pub max_body: Option<u64>,
-    /// Passes the request body to an application while it arrives; `None`: the value of earlier
-    /// routes, or when the body is complete.
-    pub stream_body: Option<bool>,
-    /// The longest time without output of a script; zero: no limit.
-    pub request_timeout: Option<Duration>,
     /// The request rate of one client; `None`: no limit.
     pub rate: Option<Rate>,
     /// Requests of one client in flight at a time; `None`: no limit.
     pub concurrency: Option<u32>,
-    /// Writes the request to the access log; `None`: the site's choice.
-    pub access_log: Option<bool>,
     /// Users and passwords for the request.
     pub auth: Option<BasicAuth>,
     /// The application that decides whether the client may make the request.
     pub authorize: Option<Authorizer>,
-    /// The number in `Site::fastcgi` of the application that gets static files as the data of a
-    /// filter (FastCGI 1.0 §6.4).
-    pub filter: Option<usize>,
     /// The client addresses that are allowed; `None`: all.
     pub clients: Option<Clients>,
     /// Lua scripts that run, in order, before the handler; one of them may answer.

@@ -10,9 +10,9 @@
 //!
 //! 1. `fstat` returns the same for both: device, inode, size, modification and change time;
 //! 2. the lease of a witness is intact. A lease that has ended cannot come back, so no process has
-//!   written since the copy was made: the file has the contents of the copy now;
+//!    written since the copy was made: the file has the contents of the copy now;
 //! 3. the lease of the new descriptor is intact: the file has the contents that its worker handed
-//!   over.
+//!    over.
 //!
 //! A copy is stored only if the lease was intact after the reading. (A sealed file counts as a file
 //! with an intact lease.)

@@ -141,7 +141,7 @@ fn host_of(request: &Request) -> String {
 
 /// Whether the request asks to forget pages, and may.
 pub(crate) fn asks_to_purge(context: &Context<'_>) -> bool {
-    context.effects.purge && context.request.method.as_str() == PURGE
+    context.effects.settings.purge == Some(true) && context.request.method.as_str() == PURGE
 }
 
 /// Forgets the pages at the address of the request; with `*` at its end, all whose address begins so.
@@ -165,7 +165,7 @@ pub(crate) async fn purge(context: &Context<'_>, sink: &mut dyn Sink) -> Result<
 impl<'a> Wish<'a> {
     /// `None`: no kept page may answer, and the response may not be kept.
     fn of(context: &Context<'a>, maker: Maker<'a>) -> Option<Self> {
-        let Some(PageCache::On(keeping)) = context.effects.page_cache else { return None };
+        let Some(PageCache::On(keeping)) = context.effects.settings.page_cache else { return None };
         let request = context.request;
         let shows_certificate =
             || request.tls.as_ref().is_some_and(|tls| tls.client_certificate.is_some());

@@ -3,11 +3,10 @@
 
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use sendoff_config::{Authorizer, BasicAuth, Cache, Compress, PageCache, Rate};
+use sendoff_config::{Authorizer, BasicAuth, Cache, Rate, RouteSettings};
 use sendoff_lua_host::{ScriptAnswer, Traces};
 use sendoff_message::request::Request;
 use sendoff_message::request::RouteId;
@@ -24,41 +23,24 @@ use super::router::Route;
 pub struct Effects {
     /// A route has changed the path, so the routes before it have not seen the final path.
     pub(super) is_rewritten: bool,
+    /// Settings of the matching routes.
+    pub settings: RouteSettings,
     /// Changes of the response's fields, in order.
     pub response_headers: Vec<Rc<FieldChanges>>,
     /// The instructions for caches.
     pub cache: Option<Rc<Cache>>,
-    /// The rules for keeping pages of applications; `None`: they are not kept.
-    pub page_cache: Option<PageCache>,
-    /// True if a `PURGE` request may remove kept pages.
-    pub purge: bool,
-    /// The responses that are compressed; `None`: as the site's settings say.
-    pub compress: Option<Compress>,
     /// Parameters for scripts.
     pub params: Vec<(Bytes, Vec<u8>)>,
-    /// The largest request body in bytes.
-    pub(crate) max_body: Option<u64>,
-    /// True if an application gets the request body while it arrives.
-    pub stream_body: Option<bool>,
-    /// The longest silence of a script; zero: unlimited.
-    pub request_timeout: Option<Duration>,
     /// The rates at which the client may send requests, with the routes that set them.
     pub rates: Vec<(RouteId, Rate)>,
-    /// True if the application may name files and URLs; `None`: only if it is not a proxy, or if
-    /// the site lists folders for this.
-    pub name_files: Option<bool>,
     /// The most concurrent requests of the client, with the routes that set them.
     pub concurrency: Vec<(RouteId, u32)>,
-    /// True if the request is logged; `None`: as the site's settings say.
-    pub access_log: Option<bool>,
     /// Each of these must accept the name and the password that the client is asked for.
     pub auth: Vec<Rc<BasicAuth>>,
     /// Applications that must still be asked if the client may have access, in order.
     pub authorizers: Vec<Rc<Authorizer>>,
     /// The results of the authorizers that were asked.
     pub authorized: Authorized,
-    /// The number of the FastCGI application that filters static files.
-    pub filter: Option<usize>,
     /// The file that the filter gets.
     pub filtered: Option<Rc<Entry>>,
     /// The charset of a static file whose type is text and has no charset.
@@ -134,7 +116,7 @@ impl Effects {
     /// The largest request body in bytes. `.htaccess` files can only lower the server's limit:
     /// raising it is up to the operator.
     pub fn body_limit(&self, of_server: u64) -> u64 {
-        let own = self.max_body.unwrap_or(of_server);
+        let own = self.settings.max_body.unwrap_or(of_server);
         match self.htaccess.as_ref().and_then(|decision| decision.outcome().max_body) {
             Some(limit) if limit > 0 => own.min(limit),
             Some(_) | None => own,

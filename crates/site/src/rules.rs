@@ -3,13 +3,11 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use sendoff_config::{
-    Authorizer, BasicAuth, Cache, Clients, Compress, Handler, HeaderRule, PageCache, PoolConfig,
-    Rate,
+    Authorizer, BasicAuth, Cache, Clients, Handler, HeaderRule, PoolConfig, Rate, RouteSettings,
 };
 use sendoff_lua::Phase;
 use sendoff_lua_host::{Asks, Call, Next, SiteScripts, without_dots};
@@ -70,23 +68,15 @@ struct OneRoute {
     rewrite: Option<Rewrite>,
     try_files: Vec<Candidate>,
     is_internal: bool,
-    name_files: Option<bool>,
+    settings: RouteSettings,
     request_headers: Vec<TextChange>,
     response_headers: HeadChanges,
     cache: Option<Rc<Cache>>,
-    page_cache: Option<PageCache>,
-    purge: Option<bool>,
-    compress: Option<Compress>,
     params: Vec<(Bytes, Text)>,
-    max_body: Option<u64>,
-    stream_body: Option<bool>,
-    request_timeout: Option<Duration>,
     rate: Option<(RouteId, Rate)>,
     concurrency: Option<(RouteId, u32)>,
-    access_log: Option<bool>,
     auth: Option<Rc<BasicAuth>>,
     authorize: Option<Rc<Authorizer>>,
-    filter: Option<usize>,
     clients: Option<Clients>,
     lua: Vec<PathBuf>,
     lua_response: Option<Rc<[PathBuf]>>,
@@ -224,7 +214,7 @@ impl Rules {
             }
             auth = route.auth.as_ref().or(auth);
             effects.ask(route.authorize.as_ref());
-            effects.filter = route.filter.or(effects.filter);
+            effects.settings.filter = route.settings.filter.or(effects.settings.filter);
             // A route's script may protect the path.
             if !route.lua.is_empty() && !effects.scripts_ran.contains(&number) {
                 effects.scripts_ran.push(number);
@@ -383,25 +373,17 @@ impl OneRoute {
                 .map(|text| Candidate::parse(text))
                 .collect::<Result<_, _>>()?,
             is_internal: rules.internal,
-            name_files: rules.name_files,
+            settings: rules.settings,
             request_headers: rules.request_headers.iter().map(TextChange::parse).collect(),
             response_headers: HeadChanges::new(
                 rules.response_headers.iter().map(TextChange::parse).collect(),
             ),
             cache: rules.cache.clone().map(Rc::new),
-            page_cache: rules.page_cache,
-            purge: rules.purge,
-            compress: rules.compress,
             params: params.collect(),
-            max_body: rules.max_body,
-            stream_body: rules.stream_body,
-            request_timeout: rules.request_timeout,
             rate: rules.rate.map(|rate| (RouteId::of(origin), rate)),
             concurrency: rules.concurrency.map(|most| (RouteId::of(origin), most)),
-            access_log: rules.access_log,
             auth: rules.auth.clone().map(Rc::new),
             authorize: rules.authorize.clone().map(Rc::new),
-            filter: rules.filter,
             clients: rules.clients.clone(),
             lua: rules.lua.clone(),
             lua_response: (!rules.lua_response.is_empty()).then(|| (&*rules.lua_response).into()),
@@ -539,8 +521,7 @@ impl OneRoute {
             effects.params.retain(|(known, _)| known != name);
             effects.params.push((name.clone(), text.render(request, groups, Use::Plain)));
         }
-        effects.page_cache = self.page_cache.or(effects.page_cache);
-        effects.purge = self.purge.unwrap_or(effects.purge);
+        effects.settings.overlay(&self.settings);
         if let Some(cache) = &self.cache {
             effects.cache = Some(Rc::clone(cache));
         }
@@ -548,13 +529,6 @@ impl OneRoute {
             effects.auth = vec![Rc::clone(auth)];
         }
         effects.ask(self.authorize.as_ref());
-        effects.filter = self.filter.or(effects.filter);
-        effects.compress = self.compress.or(effects.compress);
-        effects.max_body = self.max_body.or(effects.max_body);
-        effects.stream_body = self.stream_body.or(effects.stream_body);
-        effects.request_timeout = self.request_timeout.or(effects.request_timeout);
-        effects.name_files = self.name_files.or(effects.name_files);
-        effects.access_log = self.access_log.or(effects.access_log);
         // A script may have the routes applied again, so duplicates are dropped.
         let is_new = |(id, _): &(RouteId, Rate)| effects.rates.iter().all(|(known, _)| known != id);
         if let Some(rate) = self.rate.filter(is_new) {

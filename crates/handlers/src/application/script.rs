@@ -178,7 +178,7 @@ impl Call<'_> {
                 return (Err(failure.into()), offer);
             }
         };
-        let message = message.with_deadline(self.context.effects.request_timeout);
+        let message = message.with_deadline(self.context.effects.settings.request_timeout);
         (self.ask_worker(script, pool, &message, sink).await, offer)
     }
 

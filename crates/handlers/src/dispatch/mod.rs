@@ -167,7 +167,7 @@ impl Services {
         sink: &mut dyn Sink,
     ) -> Result<(), Cut> {
         let SitePlan { site, answer, effects, if_none_match, user, .. } = planned;
-        let of = effects.compress.unwrap_or(site.compression.of);
+        let of = effects.settings.compress.unwrap_or(site.compression.of);
         let maker = match answer {
             _ if planned.denial.borrow().is_some() => Maker::Application,
             Answer::Route(Route::Script(_))
@@ -182,7 +182,7 @@ impl Services {
         let compression = compression.as_ref();
         let context = Context { services: self, site, request, effects, compression, user };
         sink.client().notes().site = Some(site.number);
-        sink.client().notes().is_unlogged = effects.access_log == Some(false);
+        sink.client().notes().is_unlogged = effects.settings.access_log == Some(false);
         let named = if user.is_empty() { &effects.authorized.user } else { user };
         if !named.is_empty() {
             sink.client().notes().user = Some(String::from_utf8_lossy(named).into_owned());

@@ -111,12 +111,17 @@ impl SitePlan {
             Answer::Lua(ScriptAnswer::AfterBody) => Intake::Whole,
             _ => return Intake::Unused,
         };
-        if may_stream && effects.stream_body == Some(true) { streamed } else { Intake::Whole }
+        if may_stream && effects.settings.stream_body == Some(true) {
+            streamed
+        } else {
+            Intake::Whole
+        }
     }
 
     /// A static file goes to the application that a route has it filtered by.
     pub(super) fn filter(&mut self) {
-        let (Some(number), Answer::Route(Route::File(entry))) = (self.effects.filter, &self.answer)
+        let (Some(number), Answer::Route(Route::File(entry))) =
+            (self.effects.settings.filter, &self.answer)
         else {
             return;
         };
@@ -199,7 +204,7 @@ impl Services {
                 }
             }
         }
-        let of = effects.compress.unwrap_or(site.compression.of);
+        let of = effects.settings.compress.unwrap_or(site.compression.of);
         let if_none_match = match of {
             Compress::Off => None,
             Compress::Static | Compress::All => {

@@ -179,7 +179,7 @@ impl Call<'_> {
     ) -> Result<Source, Unsendable> {
         let site = self.context.site;
         let sendable = &site.sendable;
-        let said = self.context.effects.name_files;
+        let said = self.context.effects.settings.name_files;
         if self.context.request.is_led || said == Some(false) {
             return Ok(Source::Own(None));
         }

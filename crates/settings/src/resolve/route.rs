@@ -2,8 +2,8 @@
 
 use sendoff_config::{
     Address, Attachment, Authorizer, BasicAuth, Cache, Clients, Conditions, FieldCondition,
-    Handler, HeaderRule, Matching, Network, PasswordLine, Proxy, ProxyAddress, Route, Rules,
-    password_lines, unusable_hashes,
+    Handler, HeaderRule, Matching, Network, PasswordLine, Proxy, ProxyAddress, Route,
+    RouteSettings, Rules, password_lines, unusable_hashes,
 };
 
 use super::context::{Context, unusable};
@@ -75,34 +75,36 @@ impl<'a, 'c> Routes<'a, 'c> {
         Rules {
             rewrite: section.rewrite.as_ref().map(|text| text.value.0.text.clone()),
             try_files: section.try_files.as_ref().map(texts).unwrap_or_default(),
-            name_files: section.name_files.map(|at| at.value),
             internal: section.internal.is_some(),
+            settings: RouteSettings {
+                name_files: section.name_files.map(|at| at.value),
+                page_cache: section.page_cache.as_ref().map(|keep| keep.value.0),
+                purge: section.purge.map(|at| at.value),
+                compress: section.compress.as_ref().map(|compress| compress.value.into()),
+                max_body: section.max_body.as_ref().map(|size| size.value.0),
+                stream_body: section.stream_body.map(|at| at.value),
+                request_timeout: section.request_timeout.as_ref().map(|time| time.value.0),
+                access_log: section.access_log.map(|at| at.value),
+                filter: section.filter.as_ref().map(|at| self.attach(&at.value.0, at.place)),
+            },
             request_headers: header_rules(section.request_headers.as_ref()),
             response_headers: header_rules(section.response_headers.as_ref()),
             cache: section.cache.as_ref().map(|caching| Cache {
                 max_age: caching.value.max_age,
                 directives: caching.value.directives.clone(),
             }),
-            page_cache: section.page_cache.as_ref().map(|keep| keep.value.0),
-            purge: section.purge.map(|at| at.value),
-            compress: section.compress.as_ref().map(|compress| compress.value.into()),
             params: section
                 .params
                 .iter()
                 .flat_map(|map| &map.value.0)
                 .map(|(name, text)| (name.value.0.clone(), text.value.text.clone()))
                 .collect(),
-            max_body: section.max_body.as_ref().map(|size| size.value.0),
-            stream_body: section.stream_body.map(|at| at.value),
-            request_timeout: section.request_timeout.as_ref().map(|time| time.value.0),
             rate: section.rate.as_ref().map(|rate| rate.value.resolved()),
             concurrency: section
                 .concurrency
                 .map(|number| u32::try_from(number.value.0).unwrap_or(u32::MAX)),
-            access_log: section.access_log.map(|at| at.value),
             auth: section.auth.as_ref().and_then(|auth| self.auth(&auth.value.0)),
             authorize: section.authorize.as_ref().and_then(|at| self.authorizer(&at.value.0)),
-            filter: section.filter.as_ref().map(|at| self.attach(&at.value.0, at.place)),
             clients: clients(section),
             lua,
             lua_response,

@@ -188,7 +188,7 @@ fn is_repeatable(context: &Context<'_>) -> bool {
 /// How long the application may take: a route's `request_timeout` takes the place of its own limits of silence.
 fn patience(context: &Context<'_>, gateway: &Gateway) -> GatewayPatience {
     let timeouts = &gateway.proxy().timeouts;
-    let of_route = context.effects.request_timeout;
+    let of_route = context.effects.settings.request_timeout;
     let limit = |own: Duration| match of_route {
         Some(Duration::ZERO) => None,
         Some(limit) => Some(limit),
