@@ -1,5 +1,7 @@
-/* Preloaded: the clock of the day goes wrong by as many seconds as the file named by CLOCK_FILE says, which may change at any time. Clocks
- * that measure time since the start of the machine are right. */
+/*
+ * Preloaded library that shifts the wall clock (CLOCK_REALTIME) by a number of seconds, a long in
+ * the file that CLOCK_FILE names; it may change at any time. Other clocks are right.
+ */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>

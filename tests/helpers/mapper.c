@@ -31,7 +31,7 @@ static const char *store(char *page, char letter, size_t len)
 	return failed ? "cut" : "done";
 }
 
-/* What "+" has mapped. */
+/* The page that "+" has mapped; MAP_FAILED: none. */
 static char *kept = MAP_FAILED;
 
 static const char *write_through_mapping(const char *path, char letter)

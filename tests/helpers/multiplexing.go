@@ -1,4 +1,5 @@
-// A FastCGI application on Go's net/http/fcgi, which takes any number of requests on each connection.
+// A FastCGI application on Go's net/http/fcgi, which takes any number of concurrent requests on each
+// connection.
 package main
 
 import (
@@ -13,7 +14,7 @@ import (
 	"sync/atomic"
 )
 
-// A connection knows in which round something was last read from it.
+// A connection that notes the round in which bytes were last read from it.
 type connection struct {
 	net.Conn
 	round atomic.Int64
@@ -85,7 +86,8 @@ func main() {
 		round.Add(1)
 		fmt.Fprint(w, "round")
 	})
-	// Answers when n requests with this name are here, with the number of connections that they came over.
+	// Waits for n requests with this name, and answers with the number of connections that they came
+	// over.
 	http.HandleFunc("/app/gather", func(w http.ResponseWriter, r *http.Request) {
 		name, n := r.FormValue("name"), number(r, "n")
 		mutex.Lock()
@@ -95,7 +97,7 @@ func main() {
 		mutex.Unlock()
 		fmt.Fprintf(w, "%s %d", r.FormValue("id"), used())
 	})
-	// Answers when the name is released; then says what became of the body.
+	// Answers when the name is released, with the result of reading the body.
 	http.HandleFunc("/app/hold", func(w http.ResponseWriter, r *http.Request) {
 		name := r.URL.Query().Get("name")
 		mutex.Lock()
@@ -117,7 +119,7 @@ func main() {
 		mutex.Unlock()
 		fmt.Fprint(w, "released")
 	})
-	// How many connections there have been.
+	// The number of connections accepted so far.
 	http.HandleFunc("/app/accepted", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, accepted.Load())
 	})
@@ -128,11 +130,11 @@ func main() {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		io.Copy(w, r.Body)
 	})
-	// Answers without a look at the body.
+	// Answers without reading the body.
 	http.HandleFunc("/app/early", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "early")
 	})
-	// So many bytes, of which the client knows each.
+	// Sends n bytes in a pattern that the client knows.
 	http.HandleFunc("/app/bytes", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		if r.FormValue("unbuffered") != "" {
@@ -154,7 +156,7 @@ func main() {
 	http.HandleFunc("/app/file", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Sendfile", r.FormValue("name"))
 	})
-	// Says nothing.
+	// Never answers.
 	http.HandleFunc("/app/silent", func(w http.ResponseWriter, r *http.Request) { <-stuck })
 	l, err := net.FileListener(os.Stdin)
 	if err != nil {

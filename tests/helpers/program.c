@@ -1,5 +1,4 @@
-/* A FastCGI program that says how it was started, and that ends in the ways in which programs do.
- */
+/* A FastCGI program that reports how it was started, and that can end in each of the usual ways. */
 
 #include <fcgiapp.h>
 #include <dirent.h>
@@ -74,7 +73,7 @@ static void print_lines(void)
 	fputs("to standard \033[1merror\n", stderr);
 }
 
-/* A process of this one, which would accept connections after the end of its parent. */
+/* Starts a child process, which would accept connections after the end of its parent. */
 static void print_child(FCGX_Stream *out)
 {
 	pid_t child = fork();
@@ -118,7 +117,7 @@ static void answer(const char *path, FCGX_Stream *out, char **arguments)
 	} else if (!strcmp(path, "/exit")) {
 		exit(3);
 	} else if (!strcmp(path, "/hang")) {
-		/* Until a signal comes. */
+		/* Waits for a signal. */
 		fputs("hangs\n", stderr);
 		pause();
 	}
@@ -134,7 +133,7 @@ int main(int count, char **arguments)
 	}
 	FCGX_Init();
 	FCGX_InitRequest(&request, 0, 0);
-	/* The library has a handler of its own. */
+	/* After FCGX_Init(), which installs a handler of its own. */
 	if (count > 1 && !strcmp(arguments[1], "--stubborn")) {
 		signal(SIGTERM, SIG_IGN);
 	}
@@ -146,7 +145,7 @@ int main(int count, char **arguments)
 		FCGX_PutS("Content-Type: text/plain\r\n\r\n", request.out);
 		answer(path ? path : "", request.out, arguments);
 		FCGX_Finish_r(&request);
-		/* As a program does that counts its requests. */
+		/* Ends like a program that serves a limited number of requests. */
 		if (is_last) {
 			return 0;
 		}

@@ -40,13 +40,13 @@ impl<S> Current<S> {
     }
 }
 
-/// What is to be done with a request, made before its body is read.
+/// A decision about a request, made before its body is read.
 pub trait Plan {
-    /// What becomes of the request's body.
+    /// The terms for the request's body.
     fn body(&self) -> BodyTerms;
 }
 
-/// What becomes of a request's body.
+/// The terms for a request's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BodyTerms {
     /// The largest body that is accepted, in bytes.
@@ -62,7 +62,8 @@ pub enum Intake {
     Unused,
     /// The handler begins when the body is complete.
     Whole,
-    /// The handler takes the body while it arrives, if its length was announced; else as [`Whole`](Self::Whole).
+    /// The handler takes the body while it arrives if its length was announced; otherwise like
+    /// [`Whole`](Self::Whole).
     StreamOfKnownLength,
     /// The handler takes the body while it arrives.
     Stream,
@@ -108,8 +109,8 @@ pub trait Service {
         None
     }
 
-    /// Chooses the handler, before the body has been read. Changes the request as the site's rules say, and removes fields that are
-    /// meant for the server itself.
+    /// Chooses the handler, before the body has been read. Changes the request as the site's rules
+    /// say, and removes fields that are meant for the server itself.
     async fn plan(&self, request: &mut Request) -> Self::Plan;
 
     /// Answers a request.

@@ -1,4 +1,5 @@
-//! Pages of applications that are kept: sent again, or made while others wait (`docs/page-cache.md`).
+//! The page cache in front of applications: a kept page is sent again, or one request makes the
+//! page while others wait for it (`docs/page-cache.md`).
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -27,13 +28,14 @@ use crate::error::Outcome;
 use crate::respond;
 use crate::services::Services;
 
-/// How long a request waits for another one that makes the same page; then it asks the application itself (nginx: 5 s, too).
+/// Maximum wait for another request that makes the same page. After that the request asks the
+/// application itself (nginx: `proxy_cache_lock_timeout`, 5 s, too).
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The method that asks to forget pages, as other caches know it.
+/// The request method that purges pages, as in other caches.
 const PURGE: &str = "PURGE";
 
-/// What answers if no kept page does.
+/// The application that answers if no kept page can.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Maker<'a> {
     Script(&'a Script),
@@ -49,10 +51,10 @@ pub(crate) struct Wish<'a> {
     maker: Maker<'a>,
 }
 
-/// A page that is not there, or is too old.
+/// A page that is missing or too old.
 struct Missing<'p> {
     old: Option<&'p Arc<Page>>,
-    /// Before it was looked for.
+    /// Noted before the page was looked up, to notice purges since then.
     begun: Begun,
     ticket: Option<Ticket>,
 }
@@ -84,13 +86,13 @@ impl Maker<'_> {
     async fn respond(self, context: &Context<'_>, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
         match self {
             Self::Script(script) => script::respond(context, script, sink).await,
-            // On the heap: a request for a script should not have room for it.
+            // On the heap, so that the future of a request for a script reserves no room for it.
             Self::Proxy(passed) => Box::pin(proxy::respond(context, passed, sink)).await,
         }
     }
 }
 
-/// Answers with a kept page, or has the application answer.
+/// Answers with a kept page, or lets the application answer.
 ///
 /// # Errors
 /// The client has gone, or its response was cut short after it had begun.
@@ -100,7 +102,8 @@ pub(crate) async fn respond(
     sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
     if may_change(context) {
-        // Before the client knows of the change. A borrower of its socket could not wait for that.
+        // Pages are purged before the client learns of the change. The client's socket is not lent,
+        // because a borrower could not wait for the purge.
         let mut watched = Layer::new(sink, false, |head| forget_changed(context, head));
         return maker.respond(context, &mut watched).await;
     }
@@ -110,7 +113,7 @@ pub(crate) async fn respond(
     }
 }
 
-/// Whether the request may change pages that are kept.
+/// True if the request may change kept pages.
 fn may_change(context: &Context<'_>) -> bool {
     let method = &context.request.method;
     // A `PURGE` that is not allowed does nothing.
@@ -118,7 +121,8 @@ fn may_change(context: &Context<'_>) -> bool {
     !is_safe && context.services.page_cache.is_in_use()
 }
 
-/// Forgets the page at the address of a request that has changed something, and the page that its client is sent to (RFC 9111 §4.4).
+/// Purges the page at the address of a request that has changed something, and the page to which
+/// its client is redirected (RFC 9111 §4.4).
 fn forget_changed(context: &Context<'_>, head: &ResponseHead) {
     if !head.status.is_success() && !head.status.is_redirection() {
         return;
@@ -139,12 +143,13 @@ fn host_of(request: &Request) -> String {
     host_name(request.host.as_deref().unwrap_or_default())
 }
 
-/// Whether the request asks to forget pages, and may.
+/// True if the request asks to purge pages, and may.
 pub(crate) fn asks_to_purge(context: &Context<'_>) -> bool {
     context.effects.settings.purge == Some(true) && context.request.method.as_str() == PURGE
 }
 
-/// Forgets the pages at the address of the request; with `*` at its end, all whose address begins so.
+/// Purges the pages at the address of the request. If the address ends with `*`, purges all pages
+/// whose address begins with the part before it.
 ///
 /// # Errors
 /// The client has gone.
@@ -186,7 +191,7 @@ impl<'a> Wish<'a> {
         })
     }
 
-    /// Answers with a kept page, or with one that is made now.
+    /// Answers with a kept page, or makes the page now.
     ///
     /// # Errors
     /// The client has gone, or its response was cut short after it had begun.
@@ -221,7 +226,8 @@ impl<'a> Wish<'a> {
                 Flight::Second(mut done) => {
                     let wait =
                         timeout(until.duration_since(tokio::time::Instant::now()), done.changed());
-                    // The maker of the page has ended, well or not, or it takes too long.
+                    // Ends when the request that makes the page has ended, successfully or not, or
+                    // after `PATIENCE`.
                     if unless_gone(sink, wait).await?.is_err() {
                         break (page, begun, None);
                     }
@@ -234,8 +240,8 @@ impl<'a> Wish<'a> {
         self.make(Missing { old: old.as_ref(), begun, ticket }, sink).await
     }
 
-    /// Has the application answer a request for a part: it may be one of a page that is too large to be kept, and the application may
-    /// be able to begin in its middle.
+    /// Lets the application answer a request for a range: the page may be too large to be kept, and
+    /// the application may be able to start in its middle.
     async fn pass_on(&self, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
         let tell = |head: &mut ResponseHead| head.field("Cache-Status", "sendoff; fwd=uri-miss");
         let mut told = Layer::new(sink, false, tell);
@@ -249,7 +255,7 @@ impl<'a> Wish<'a> {
         Ok(true)
     }
 
-    /// What a client gets of a page; `None`: its body is gone.
+    /// The response with a page; `None`: the page's body is gone.
     fn answer(&self, page: &Arc<Page>, told: &str) -> Option<(ResponseHead, Option<Segment>)> {
         let (cache, now) = (&self.context.services.page_cache, SystemTime::now());
         match page.answer(cache.folder(), &self.context.request.headers, now) {
@@ -283,7 +289,7 @@ impl<'a> Wish<'a> {
         sink::respond(sink, head, body.into_iter().collect::<Vec<Segment>>()).await
     }
 
-    /// Makes a page anew whose old form the client has got.
+    /// Renews a page after the client has got the stale one.
     async fn renew(&self, old: &Arc<Page>, begun: Begun, ticket: Ticket) {
         let missing = Missing { old: Some(old), begun, ticket: Some(ticket) };
         match self.ask(missing, "fwd=stale", &mut Discard::default()).await {
@@ -300,7 +306,7 @@ impl<'a> Wish<'a> {
         }
     }
 
-    /// Has the application answer, and keeps the page if that is allowed.
+    /// Lets the application answer, and keeps the page if that is allowed.
     async fn make(&self, missing: Missing<'_>, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
         let Missing { old, begun, .. } = missing;
         let told = if old.is_some() { "fwd=stale" } else { "fwd=uri-miss" };
@@ -319,7 +325,7 @@ impl<'a> Wish<'a> {
                 let (page, is_kept) = self.renewed(old, begun, &said, ticket);
                 let answer = self.answer(&page, "hit; fwd=stale; fwd-status=304");
                 if !is_kept {
-                    // The answer has the body open.
+                    // The answer already has the body open.
                     self.context.services.page_cache.drop_page(old);
                 }
                 if let Some(answer) = answer {
@@ -338,7 +344,7 @@ impl<'a> Wish<'a> {
         self.maker.respond(&self.context, sink).await
     }
 
-    /// Asks the application for the whole page, or whether the old one is still valid.
+    /// Asks the application for the whole page, or to confirm that the old page is still valid.
     async fn ask(
         &self,
         Missing { old, begun, ticket }: Missing<'_>,
@@ -346,7 +352,7 @@ impl<'a> Wish<'a> {
         sink: &mut dyn Sink,
     ) -> Result<(Ended, Outcome), Cut> {
         let mut request = self.context.request.clone();
-        // The page that is kept is a whole one, whatever copy this client has.
+        // The kept page is a whole one, whatever copy or range this client asks about.
         for name in CONDITIONS {
             request.headers.remove(name);
         }
@@ -357,12 +363,13 @@ impl<'a> Wish<'a> {
         let (limit, request) = (config.front.page_cache.size, self.context.request);
         let order = Order { cache, limit, key, begun, keeping, request, old, asks, told };
         let mut recorder = Recorder::new(sink, order, ticket);
-        // After a cut others may still make a page that can be kept.
+        // After a cut, other requests may still make a page that can be kept.
         let outcome = self.maker.respond(&context, &mut recorder).await?;
         Ok((recorder.into_ended(), outcome))
     }
 
-    /// The old page with a new time, because the application says that it is still valid; true: it is kept.
+    /// The old page with a new validity, because the application says that it is still valid; true:
+    /// the page is kept.
     fn renewed(
         &self,
         old: &Page,

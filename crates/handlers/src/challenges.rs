@@ -1,5 +1,5 @@
-//! What the front answers to authorities that check a site's names (ACME, RFC 8555 §8). One value for all event loops: it is asked only
-//! for paths and handshakes of that kind.
+//! The front's answers to authorities that check a site's names (ACME, RFC 8555 §8). All event
+//! loops share one value: it is consulted only for the paths and handshakes of challenges.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -8,10 +8,10 @@ use bytes::Bytes;
 use rustls::ServerConfig;
 use sendoff_tls::{Challenge, challenge_config};
 
-/// Where HTTP-01 asks (RFC 8555 §8.3).
+/// Folder of HTTP-01 challenges (RFC 8555 §8.3).
 const FOLDER: &str = "/.well-known/acme-challenge/";
 
-/// The challenges that are answered now.
+/// The challenges that are currently answered.
 #[derive(Debug, Default)]
 pub struct Challenges(RwLock<Answers>);
 
@@ -25,7 +25,7 @@ impl Challenges {
     /// Answers these challenges from now on, and no others.
     ///
     /// # Errors
-    /// A sentence: there is no certificate for one of them. Then nothing changes.
+    /// A sentence: the certificate for a challenge cannot be made. Nothing changes then.
     pub fn replace(&self, challenges: Vec<Challenge>) -> Result<(), String> {
         let mut answers = Answers::default();
         for challenge in challenges {
@@ -43,13 +43,14 @@ impl Challenges {
         Ok(())
     }
 
-    /// The response to a request in the clear for this path.
+    /// The body of the response to a request without TLS for this path, if the path is a
+    /// challenge's.
     pub(crate) fn answer(&self, path: &str) -> Option<Bytes> {
         let token = path.strip_prefix(FOLDER)?;
         self.0.read().unwrap_or_else(PoisonError::into_inner).by_token.get(token).cloned()
     }
 
-    /// How an authority is met that asks for this host.
+    /// The TLS configuration for an authority that validates this host by TLS-ALPN-01 (RFC 8737).
     pub(crate) fn config(&self, host: &str) -> Option<Arc<ServerConfig>> {
         let answers = self.0.read().unwrap_or_else(PoisonError::into_inner);
         answers.by_host.get(&host.to_ascii_lowercase()).cloned()

@@ -1,4 +1,4 @@
-//! What a handler knows about a request.
+//! The context of a request for its handler.
 
 use std::rc::Rc;
 
@@ -9,16 +9,16 @@ use sendoff_site::effects::Effects;
 
 use crate::services::Services;
 
-/// What a handler knows about a request. Its response goes to a [`Sink`](sendoff_exchange::sink::Sink).
+/// A handler's view of a request. The response goes to a [`Sink`](sendoff_exchange::sink::Sink).
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) services: &'a Services,
     pub(crate) site: &'a Rc<Site>,
     pub(crate) request: &'a Request,
-    /// What the site's routes say about the response and about parameters for scripts.
+    /// The effects of the site's routes on the response and on parameters for scripts.
     pub(crate) effects: &'a Effects,
-    /// Which responses are compressed; `None`: none.
+    /// The policy for compression; `None`: nothing is compressed.
     pub(crate) compression: Option<&'a Policy<'a>>,
-    /// The user whose password the client has shown; empty: none was asked for.
+    /// The user whose password the client has shown; empty: no password was required.
     pub(crate) user: &'a [u8],
 }

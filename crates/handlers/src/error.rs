@@ -10,16 +10,16 @@ use sendoff_message::Cut;
 use sendoff_message::request::{NOT_IN_PATH, Request};
 use sendoff_message::response::{ResponseHead, append_fields};
 
-/// What has become of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It has been answered.
+    /// The response has been sent.
     Sent,
-    /// It is to be answered with an error page.
+    /// The client is to get an error page.
     Refused(Refused),
 }
 
-/// A status that is to be answered with an error page, and further fields of the response.
+/// The status of an error page, and further fields of the response.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) status: StatusCode,
@@ -35,7 +35,7 @@ impl Outcome {
     }
 }
 
-/// Redirects a request for a folder to its name with a slash at the end.
+/// Redirects a request for a folder to the folder's path with a slash at the end.
 pub(crate) async fn redirect_to_folder(request: &Request, sink: &mut dyn Sink) -> Result<(), Cut> {
     let mut location = percent_encode(&request.path, NOT_IN_PATH).to_string().into_bytes();
     location.push(b'/');
@@ -69,7 +69,7 @@ pub(crate) async fn respond(
     sink::respond(sink, head, [body]).await
 }
 
-/// Answers with a text of the operator's.
+/// Answers with the text of an `ErrorDocument`.
 pub(crate) async fn respond_text(
     sink: &mut dyn Sink,
     status: StatusCode,

@@ -41,7 +41,8 @@ pub(crate) async fn respond(
     Ok(Outcome::Sent)
 }
 
-/// The compressed form of a file that lies beside it, as far as the client accepts it, with the media type of the file itself.
+/// The compressed form of a file that lies beside it, in a coding that the client accepts and with
+/// the media type of the file itself.
 fn ready_made(context: &Context<'_>, entry: &Entry) -> Option<(Entry, Coding)> {
     let policy = context.compression?;
     if !policy.is_compressible(&entry.content_type) {

@@ -1,15 +1,18 @@
-//! What the server changes in every response head before the protocol writes it. Filters run in this order:
+//! The server's changes to every response head before the protocol writes it. Filters run in this
+//! order:
 //!
-//! 1. rules of the site's routes: header fields, those that Lua scripts have set, what caches are told;
+//! 1. rules of the site's routes: header fields, fields that Lua scripts have set, `Cache-Control`;
 //! 2. rules of `.htaccess` files (`site/htaccess/mod.rs`);
 //! 3. Lua scripts on the response head (`lua_host/scripts.rs`);
 //! 4. `Strict-Transport-Security`, under TLS;
-//! 5. common fields: `Server` and `Date`, unless the application has set them;
-//! 6. what compression changes (`compress/policy.rs`), which sees media types and `Cache-Control` as the rules have left them.
+//! 6. changes by compression (`compress/policy.rs`), which sees media types and `Cache-Control` as
+//!    the rules have left them.
+//!    rules have left them.
 //!
-//! A filter is a function on [`ResponseHead`], called by a [`Layer`](sendoff_exchange::layer::Layer) around the protocol's sink. One that
-//! changes the body, too, is a sink of its own, as `compress/compressed.rs` and the
-//! table of `handlers/dispatch/explain.rs`.
+//! A filter is a function on [`ResponseHead`], called by a
+//! [`Layer`](sendoff_exchange::layer::Layer) around the protocol's sink. A filter that also changes
+//! the body is a sink of its own, such as `compress/compressed.rs` and the table of
+//! `handlers/dispatch/explain.rs`.
 
 use std::time::SystemTime;
 
@@ -34,7 +37,7 @@ pub(crate) fn apply(head: &mut ResponseHead, effects: &Effects) {
     }
 }
 
-/// Sets fields, of which several may have the same name.
+/// Sets fields. Several of them may have the same name.
 fn set_fields(head: &mut ResponseHead, fields: &[(Bytes, Bytes)]) {
     if !fields.is_empty() {
         head.fields.retain(|field| !fields.iter().any(|(set, _)| field.is(set)));
@@ -43,7 +46,8 @@ fn set_fields(head: &mut ResponseHead, fields: &[(Bytes, Bytes)]) {
     }
 }
 
-/// Adds the common fields, in front of all others. `hides_server`: a rule has removed `Server`, so the server does not add its own.
+/// Adds the common fields in front of all others. `hides_server`: a rule has removed `Server`, so
+/// the server does not add its own.
 pub(crate) fn common(head: &mut ResponseHead, clock: &Clock, hides_server: bool) {
     if !head.has("Date") {
         head.fields.insert(0, Field::new("Date", clock.date()));
@@ -60,7 +64,7 @@ pub(crate) fn set_default(head: &mut ResponseHead, name: &'static str, value: &B
     }
 }
 
-/// Adds the charset to a media type that is text and names none.
+/// Adds the charset to a media type of text that names none.
 fn add_charset(head: &mut ResponseHead, charset: &[u8]) {
     let Some(field) = head.fields.iter_mut().find(|field| field.is("Content-Type")) else { return };
     let value = field.value();

@@ -1,4 +1,5 @@
-//! Handlers: each answers requests to a [`Sink`](sendoff_exchange::sink::Sink), and knows no protocol.
+//! Handlers: each writes its response to a [`Sink`](sendoff_exchange::sink::Sink), and knows no
+//! protocol.
 //!
 //! | module | what is in it |
 //! |---|---|
@@ -9,7 +10,7 @@
 //! | `response` | what an application's response asks for: files, ranges, internal redirects, a rate |
 //! | `pages`, [`observe`] | pages about the server and its pools, and their figures |
 //!
-//! [`services`] is what handlers share on an event loop.
+//! [`services`] holds the state that the handlers of one event loop share.
 #![forbid(unsafe_code)]
 
 mod application;

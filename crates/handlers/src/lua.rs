@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::error::Outcome;
 use crate::file;
 
-/// Answers with what a script has made. `None`: the script has not run to its end.
+/// Answers with the response that a script has made.
 pub(crate) async fn respond(
     context: &Context<'_>,
     answer: &ScriptAnswer,
@@ -37,7 +37,7 @@ pub(crate) async fn respond(
     }
 }
 
-/// Says in the table of `sendoff explain` where the script has made its answer.
+/// Names the place in the script that made the answer, in the table of `sendoff explain`.
 fn explain(sink: &mut dyn Sink, place: Option<&str>) {
     if let Some((report, place)) = sink.client().report().zip(place) {
         report.answered_by("a Lua script".to_owned());

@@ -8,7 +8,8 @@ use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
 use sendoff_message::response::ResponseHead;
 
-/// Answers with a redirect. The body repeats where it leads, for people whose client does not follow.
+/// Answers with a redirect. The body repeats the location, for people whose client does not follow
+/// it.
 pub(crate) async fn redirect(
     status: StatusCode,
     location: &Bytes,

@@ -1,4 +1,4 @@
-//! What the handlers of one event loop share.
+//! The services that the handlers of one event loop share.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,7 +30,8 @@ use crate::application::sizes::Sizes;
 use crate::challenges::Challenges;
 use crate::observe::gather::Gatherer;
 
-/// The sites, the upstreams, and what was learned about scripts. A reload makes a new value, which shares what stays.
+/// The sites, the upstreams, and the statistics about scripts. A reload makes a new value, which
+/// shares the unchanged parts.
 pub struct Services {
     /// The number of the event loop.
     pub number: usize,
@@ -44,17 +45,18 @@ pub struct Services {
     pub page_cache: Arc<PageCache>,
     /// The sites of this generation.
     pub sites: Sites,
-    /// By the number of the site; `None`: it does not speak TLS.
+    /// TLS configurations by the number of the site; `None`: the site has no TLS.
     pub tls: Arc<[Option<Arc<ServerConfig>>]>,
-    /// What authorities are answered that check names.
+    /// Answers to authorities that check names (ACME).
     pub challenges: Arc<Challenges>,
-    /// By the number of the pool.
+    /// Worker pools by their number.
     pub pools: Vec<LocalPool>,
-    /// Those of each site, by the numbers of both.
+    /// FastCGI applications, by the number of the site and the number of the application within it.
     pub attached: Arc<[Vec<Attached>]>,
-    /// Applications that speak HTTP, SCGI or AJP, of each site, by the numbers of both.
+    /// Applications that speak HTTP, SCGI or AJP, by the number of the site and the number of the
+    /// application within it.
     pub gateways: Arc<[Vec<Arc<Gateway>>]>,
-    /// Where applications on this host may open links; `None` if there is none.
+    /// The channel on which applications on this host may open links, if there is one.
     pub channel: Option<Channel>,
     /// Requests for which an application may open a link.
     pub claims: Rc<Claims>,
@@ -62,17 +64,18 @@ pub struct Services {
     pub sizes: Rc<Sizes>,
     /// Which delivery mode is quicker, per size class.
     pub choices: Rc<Choices>,
-    /// How long an application waits for its client before it writes to a spool file.
+    /// The limit for the wait of an application for its client, before the response goes to a spool
+    /// file.
     pub patience: Rc<Patience>,
-    /// The requests that applications are to answer.
+    /// Requests for applications, for `sendoff status`.
     pub at_work: Rc<AtWork>,
     /// Passwords and attempts, which all event loops share.
     pub auth: Arc<Auth>,
-    /// How often clients have asked.
+    /// Rates of requests per client, which all event loops share.
     pub rates: Arc<Rates>,
-    /// What they have under way.
+    /// Requests in flight per client, which all event loops share.
     pub requests: Arc<Requests>,
-    /// The server is about to end.
+    /// True once the server is about to end.
     pub is_leaving: Arc<AtomicBool>,
     /// The time of day, as texts.
     pub clock: Rc<Clock>,
@@ -80,14 +83,15 @@ pub struct Services {
     pub logs: Logs,
     /// Counters of this event loop.
     pub meters: Meters,
-    /// Where the metrics come from.
+    /// Collects the figures of all event loops.
     pub gatherer: Gatherer,
-    /// For each pool: that this value may still ask for its workers.
+    /// One receiver per pool: while it lives, this value may still ask for the pool's workers.
     pub _in_use: Vec<watch::Receiver<()>>,
 }
 
 impl Services {
-    /// Reads the folder of kept pages if the configuration keeps pages and that has not been done.
+    /// Starts to read the folder of kept pages if the configuration keeps pages and the folder was
+    /// not read before.
     pub fn start_page_cache(&self) {
         if self.config.keeps_pages() {
             self.page_cache.start(self.config.front.page_cache.size);

@@ -1,4 +1,5 @@
-//! Subrequests of Lua scripts: a request that the site answers as any other, and whose answer is collected for the script.
+//! Subrequests of Lua scripts: the site answers them like any other request, and the answer is
+//! collected for the script.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -18,16 +19,16 @@ use sendoff_site::Site;
 
 use crate::services::Services;
 
-/// How deep scripts that answer subrequests may make some themselves.
+/// Maximum nesting depth of scripts that make subrequests.
 const MAX_DEPTH: u8 = 4;
 
-/// Bytes of an answer that a script gets.
+/// Maximum size in bytes of an answer to a subrequest.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// Bytes of a file that are read at a time.
+/// Bytes of a file per read.
 const PIECE: usize = 64 * 1024;
 
-/// Makes the subrequests of scripts that are `depth` subrequests deep themselves.
+/// Makes the subrequests of a script; `depth` is the number of subrequests around the script.
 pub(crate) struct Asker<'s> {
     pub(crate) services: &'s Services,
     pub(crate) site: &'s Rc<Site>,
@@ -51,7 +52,8 @@ impl Asks for Asker<'_> {
     }
 }
 
-/// Keeps a response in memory. The script waits until it gets an answer or gives up.
+/// Collects a response in memory, for a script or an authorizer's question. Its client is never
+/// gone.
 pub(crate) struct Kept {
     method: Method,
     head: Option<ResponseHead>,
@@ -88,7 +90,7 @@ impl Kept {
 }
 
 impl Sink for Kept {
-    /// A script gets the final response.
+    /// Dropped: a script gets the final response only.
     fn interim(&mut self, _head: ResponseHead) -> Result<(), Cut> {
         Ok(())
     }

@@ -89,7 +89,7 @@ pub struct Site {
     pub software: Bytes,
     /// The queue of clients whose passwords are to be checked.
     pub line: Line,
-    /// Which responses are compressed.
+    /// The settings of compression.
     pub compression: Compression,
     error_pages: Vec<ErrorPage>,
     maintenance: Option<PathBuf>,
@@ -255,9 +255,9 @@ impl Site {
         }
     }
 
-    /// Returns the answer, unless routes protect the path to which the request has been led and
-    /// which they have not seen yet. `seen`: the path that the routes have seen; `None`: the
-    /// request's path.
+    /// Returns the answer, unless the request has been led to a path that the routes have not seen
+    /// yet and that they protect. `seen`: the path that the routes have seen; `None`: the request's
+    /// path.
     async fn protected(
         &self,
         asks: Option<&dyn Asks>,
@@ -358,7 +358,7 @@ impl Site {
                 return self.protected(around.asks, request, None, answer, effects).await;
             }
         };
-        // The files may protect the page of the pool, but do not replace it.
+        // The files may protect the page of the pool, but cannot replace it.
         match page {
             Some(page) if !answer.turns_away() => Answer::PoolPage(page),
             _ => answer,
@@ -400,7 +400,8 @@ impl Site {
         turned_away
     }
 
-    /// The objection of `.htaccess` files to the file or script that a route has chosen.
+    /// The refusal or the question for a password by `.htaccess` files, about the file or script
+    /// that a route has chosen.
     fn turned_away(
         &self,
         request: &mut Request,
@@ -433,7 +434,8 @@ impl Site {
             return Ok(files);
         }
         let route = self.router.route(path);
-        // The path may belong to a folder, whose own file was not looked for.
+        // The path may be a folder's, without the trailing slash; the folder's own `.htaccess` file
+        // was not looked for.
         if matches!(route, Route::Folder) && files.concern(&self.router, &[path, b"/"].concat()) {
             return Ok(files);
         }

@@ -19,7 +19,8 @@ pub(super) struct Release {
 }
 
 impl Release {
-    /// The configuration with the folder that its root leads to now as its root.
+    /// The release that the site's link leads to now, and the configuration with that folder as its
+    /// root. Without a link: `None`, and the configuration as it is.
     ///
     /// # Errors
     /// The link has no target.

@@ -228,7 +228,8 @@ impl Rules {
                     }
                 }
             }
-            // The path was already led here, so the rewriting of further routes is not applied.
+            // A route with a handler ends the checks. Its rewriting is not applied, because the
+            // request was already led to this path.
             match &route.handler {
                 None => {}
                 Some(OneHandler::Deny { status }) => {

@@ -17,9 +17,9 @@ use super::protect::is_source;
 #[derive(Debug)]
 pub struct Sendable {
     pub(super) root: Folder,
-    /// The folders of `--sendfile-from`.
+    /// The folders of `sendfile_from`.
     pub(super) folders: Vec<Folder>,
-    /// The URI prefixes of `--accel`, longest first, with their folders.
+    /// The URI prefixes of `accel`, longest first, with their folders.
     pub(super) prefixes: Vec<(Vec<u8>, Folder)>,
 }
 
@@ -95,7 +95,7 @@ impl Sendable {
         Ok(Self { root: in_folder(root)?, folders, prefixes })
     }
 
-    /// True if `--sendfile-from` is set. Only then are frameworks asked to name files. Otherwise
+    /// True if `sendfile_from` is set. Only then are frameworks asked to name files. Otherwise
     /// files outside the root would be refused, although the framework could have sent them itself.
     pub fn is_set_up(&self) -> bool {
         !self.folders.is_empty()
@@ -114,7 +114,8 @@ impl Sendable {
         path_in(path).or_else(|| path_in(&path.canonicalize().ok()?)).flatten()
     }
 
-    /// The folder of an option that contains a decoded path of a URI, and the rest of the path.
+    /// The folder of an `accel` prefix that contains a decoded path of a URI, and the rest of the
+    /// path.
     pub(super) fn folder_of<'p>(&self, path: &'p [u8]) -> Option<(&Folder, &'p [u8])> {
         self.prefixes.iter().find_map(|(prefix, folder)| {
             let rest = path.strip_prefix(&prefix[..])?;

@@ -1,4 +1,5 @@
-//! `SENDOFF_ACCEPT`: the parameter that announces what the front accepts in answer to a request (`docs/handover.md` §1).
+//! `SENDOFF_ACCEPT`: the parameter that lists the records that the front accepts in answer to a
+//! request (`docs/handover.md` §1).
 
 use sendoff_config::Delivery;
 use sendoff_fastcgi::direct::ACCEPT_DIRECT;
@@ -8,8 +9,8 @@ use sendoff_fastcgi::handover::{
 use sendoff_transport::descriptors;
 use sendoff_transport::descriptors::Level;
 
-/// The words of `SENDOFF_ACCEPT` in a request to a worker. A request that is explained has none that would let bytes go around
-/// the table; where descriptors are scarce it has none that would bring files.
+/// The words of `SENDOFF_ACCEPT` in a request to a worker. While descriptors are scarce, `relay`
+/// takes the place of `file`. `direct`: the client's socket was offered.
 pub(crate) fn accepted(delivery: Delivery, explained: bool, direct: bool) -> Vec<u8> {
     let takes_files = delivery.accepts_files() && descriptors::level() < Level::Scarce;
     let files = if takes_files { ACCEPT_FILE } else { ACCEPT_RELAY };
@@ -22,7 +23,7 @@ pub(crate) fn accepted(delivery: Delivery, explained: bool, direct: bool) -> Vec
     ])
 }
 
-/// A value for `SENDOFF_ACCEPT`.
+/// Joins words to a value of `SENDOFF_ACCEPT`.
 pub(crate) fn words<const N: usize>(words: [Option<&[u8]>; N]) -> Vec<u8> {
     let mut value = Vec::with_capacity(64);
     for word in words.into_iter().flatten() {

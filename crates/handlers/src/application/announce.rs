@@ -1,4 +1,5 @@
-//! Announcements to FastCGI applications: which ones are told of the channel (`docs/handover.md` §8), and which use it.
+//! Announcements to FastCGI applications: the applications that are told of the channel
+//! (`docs/handover.md` §8), and the applications that use it.
 
 use std::rc::Rc;
 
@@ -15,8 +16,9 @@ use crate::application::accept::words;
 use crate::application::exchange::Exchange;
 use crate::context::Context;
 
-/// Adds to a request's parameters what the application may answer with besides FastCGI's own records, as far as the application
-/// has said that it knows these ways. Returns the claim if the channel is announced.
+/// Adds parameters that announce how an application may answer beyond FastCGI's own records,
+/// limited to the ways that the application has said it knows. Returns the claim if the channel is
+/// announced.
 pub(crate) fn announce(
     context: &Context<'_>,
     application: &Application,
@@ -27,7 +29,7 @@ pub(crate) fn announce(
     let services = context.services;
     let region = context.site.delivery.accepts_regions() && application.knows_region();
     let knows_memory = direct || region;
-    // Over TCP no descriptors pass.
+    // TCP cannot pass descriptors.
     let may_ask = application.is_local() && !knows_memory;
     if services.channel.is_some() && may_ask && !is_front_by_software(context) {
         parameters.param(FRONT_PARAM, b"1");
@@ -48,7 +50,8 @@ pub(crate) fn announce(
     Some(claim)
 }
 
-/// The announcement of the channel and the claim that it contains, if the application knows the channel.
+/// The announcement of the channel and the claim that it contains, if the application knows the
+/// channel.
 fn announce_channel(
     context: &Context<'_>,
     application: &Application,
@@ -63,7 +66,7 @@ fn announce_channel(
     announced.inspect_err(failed).ok()
 }
 
-/// Whether the application sees from `SERVER_SOFTWARE` that its front knows the channel.
+/// True if `SERVER_SOFTWARE` tells the application that its front knows the channel.
 fn is_front_by_software(context: &Context<'_>) -> bool {
     let params = &context.effects.params;
     let own = params.iter().rev().find(|(name, _)| **name == *b"SERVER_SOFTWARE");
@@ -71,7 +74,8 @@ fn is_front_by_software(context: &Context<'_>) -> bool {
     software.starts_with(SOFTWARE_START)
 }
 
-/// Finds out from a header block whether the application knows the channel, and whether the body comes in frames.
+/// Notes from a response head if the application knows the channel: it has sent the field. If the
+/// field holds the claim's secret, the body may come in frames.
 pub(crate) fn look_for_frames(
     application: &Application,
     exchange: &mut Exchange,

@@ -1,7 +1,8 @@
-//! Authorizers: FastCGI applications that say whether a client may have what it asks for (FastCGI 1.0 §6.3).
+//! Authorizers: FastCGI applications that decide if a client may access a resource (FastCGI 1.0
+//! §6.3).
 //!
-//! Access is given only by a response with status 200 that has come to its end and that the application itself calls a success. Whatever
-//! else happens is an error or a refusal.
+//! Only a complete response with status 200 that the application itself reports as a success grants
+//! access. Everything else is an error or a refusal.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -24,17 +25,17 @@ use crate::context::Context;
 use crate::error::Outcome;
 use crate::subrequest::Kept;
 
-/// Bytes that an authorizer may send behind a head that gives access. They mean nothing.
+/// Maximum size in bytes of the body behind a head that grants access. The body is ignored.
 const MAX_BODY: usize = 64 * 1024;
 
-/// With this the name of a response field begins that sets a parameter of the request.
+/// Prefix of response fields that set a parameter of the request, in any case.
 const VARIABLE: &[u8] = b"variable-";
 
-/// Names that no variable has, in capitals: parameters that the server sets itself, those that stand for fields of the client, and
-/// those that programs take for settings.
+/// Names that a variable cannot have, in capitals: parameters that the server sets itself,
+/// parameters that stand for fields of the client, and parameters that programs take for settings.
 const RESERVED: [&[u8]; 4] = [b"GATEWAY_INTERFACE", b"HTTPS", b"PATH", b"QUERY_STRING"];
 
-/// The same for beginnings of names. (`REMOTE_USER` is what an authorizer is there to tell.)
+/// Prefixes of such names. `REMOTE_USER` is not reserved: an authorizer is meant to set it.
 const RESERVED_STARTS: [&[u8]; 15] = [
     b"CONTENT_",
     b"DOCUMENT_",
@@ -53,14 +54,14 @@ const RESERVED_STARTS: [&[u8]; 15] = [
     b"SSL_",
 ];
 
-/// What an authorizer says about a request.
+/// An authorizer's decision on a request.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// The client may have it. With parameters for the applications that get the request.
+    /// The client has access. The parameters are for the applications that get the request.
     Granted(Vec<(Bytes, Bytes)>),
-    /// It may not, and gets the authorizer's response.
+    /// The client has no access, and gets the authorizer's response.
     Denied(Box<Denial>),
-    /// There is no answer, and the client gets an error page with this status.
+    /// The authorizer gave no valid answer. The client gets an error page with this status.
     Failed(StatusCode),
 }
 
@@ -91,7 +92,8 @@ impl Denial {
     }
 }
 
-/// Asks an authorizer about a request. Returns who that is, and what it says.
+/// Asks an authorizer about a request. Returns the authorizer's address, for the log, and its
+/// verdict.
 pub(crate) async fn ask(context: &Context<'_>, authorizer: &Authorizer) -> (String, Verdict) {
     let Context { services, site, request, .. } = *context;
     let of_site = &services.config.sites[site.number];
@@ -115,7 +117,7 @@ async fn ask_in_time(context: &Context<'_>, authorizer: &Authorizer) -> Result<V
     let hosts = &services.attached[site.number][authorizer.application];
     let parameters = parameters::of_question(context, authorizer);
     let mut call = Call::new(*context);
-    // It is not the client that is answered.
+    // The authorizer answers the server, not the client.
     let mut asker = Kept::new(&request.method);
     let (answered, _) = call.send_to_host(Role::Authorizer, hosts, parameters, &mut asker).await;
     let (exchange, begun) = match answered {
@@ -135,7 +137,7 @@ async fn ask_in_time(context: &Context<'_>, authorizer: &Authorizer) -> Result<V
         let why = "it sent an empty header block, which gives no access";
         return Err(Failure::bad_gateway(why).of(&exchange.who()));
     }
-    // The line that was dropped may have named who the client is.
+    // The dropped line may have been the field that names the user.
     if let Some(line) = &head.bad_line {
         let why = format!("it gave access in a head with a line that is no field: {line}");
         return Err(Failure::bad_gateway(why).of(&exchange.who()));
@@ -166,7 +168,7 @@ async fn end(exchange: &Exchange, mut received: usize) -> Result<(), Failure> {
     Err(Failure::bad_gateway(format!("more than {MAX_BODY} bytes follow a head that gives access")))
 }
 
-/// The parameters that a response sets.
+/// The request parameters that a response sets.
 fn variables(head: &CgiHead, request: &str) -> Vec<(Bytes, Bytes)> {
     let mut all = Vec::new();
     for (field, value) in &head.fields {
@@ -185,8 +187,9 @@ fn variables(head: &CgiHead, request: &str) -> Vec<(Bytes, Bytes)> {
     all
 }
 
-/// Whether a variable may have this name. Programs may find the parameter in their environment, where some take small letters for
-/// capitals.
+/// True if a variable may have this name. Case and punctuation do not distinguish a name from a
+/// reserved one: programs may find the parameter in their environment, where some of them ignore
+/// case.
 fn may_be_set(name: &[u8]) -> bool {
     let is_word = |&byte: &u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
     let known: Vec<u8> = name

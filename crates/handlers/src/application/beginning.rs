@@ -17,24 +17,25 @@ use sendoff_upstream::inbox::Event;
 use crate::application::exchange::Exchange;
 use crate::application::failure::Failure;
 
-/// Explanations that may come before the header block.
+/// Maximum number of explanations kept before the header block; further ones are dropped.
 const MAX_EARLY_EXPLANATIONS: usize = 1000;
 
-/// Interim responses that an application may send before the final one. Browsers look at the first; a page may send one per phase of its work.
+/// Maximum number of interim responses before the final one. Browsers use the first; a page may
+/// send one per phase of its work.
 const MAX_INTERIM: usize = 32;
 
-/// How a response begins.
+/// The beginning of a response.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// With a header block. Boxed, because it is moved through several futures.
+    /// The final header block. Boxed, because it is moved through several futures.
     Begun(Box<Begun>),
-    /// The worker has written it to the client itself.
+    /// The worker has written the response to the client itself.
     Sent(Sent),
-    /// The upstream has changed to a protocol that the client has offered.
+    /// The upstream has switched to a protocol that the client has offered.
     Switch(CgiHead),
 }
 
-/// What has come up to the end of the header block.
+/// The final header block, and everything received before and with it.
 #[derive(Debug)]
 pub(crate) struct Begun {
     pub(crate) head: CgiHead,
@@ -48,10 +49,11 @@ pub(crate) struct Begun {
     pub(crate) named: Option<OwnedFd>,
 }
 
-/// Why no response has begun.
+/// The reason why no response has begun.
 #[derive(Debug)]
 pub(crate) enum NoAnswer {
-    /// The upstream failed before a byte of an answer had come. What it says of a retry is about whether it has read the request.
+    /// The upstream failed before any byte of an answer. The error's `retry` tells if the upstream
+    /// may have read the request.
     Silent(UpstreamError),
     /// The request was processed, at least in part.
     Failed(Failure),
@@ -63,8 +65,8 @@ impl From<Failure> for NoAnswer {
     }
 }
 
-/// Waits for the final header block, or for the record that says that the worker has written to the client itself. Interim responses are
-/// passed on to the client.
+/// Waits for the final header block, or for the worker's record that it has written to the client
+/// itself. Passes interim responses on to the client.
 ///
 /// # Errors
 /// The client has gone.
@@ -79,7 +81,7 @@ pub(crate) async fn read(
             Ok(Next::Answer(answer)) => return Ok(Ok(answer)),
             Ok(Next::Interim(head)) => {
                 sink.interim(head)?;
-                // What a slow client does not take now leaves with the final head.
+                // Bytes that a slow client does not take now leave with the final head.
                 sink.send_now()?;
             }
             Err(no_answer) => return Ok(Err(no_answer)),
@@ -92,7 +94,7 @@ enum Next {
     Answer(Answer),
 }
 
-/// What has come of one response, up to the end of its final header block.
+/// The parts of one response received so far, up to the end of its final header block.
 #[derive(Default)]
 struct Beginning {
     reader: CgiHeadReader,
@@ -138,7 +140,7 @@ impl Beginning {
         }
     }
 
-    /// What a head means that `rest` follows.
+    /// Handles a parsed head; `rest` holds the bytes after it.
     fn headed(&mut self, head: CgiHead, rest: Bytes) -> Result<Next, NoAnswer> {
         if head.status.is_informational() {
             (self.reader, self.rest) = (CgiHeadReader::new(), rest);
@@ -162,7 +164,7 @@ impl Beginning {
         Ok(ResponseHead::of(head))
     }
 
-    /// Takes what has come. Bytes become `rest`.
+    /// Takes one event. Bytes become `rest`.
     fn take(&mut self, event: Event) -> Result<Option<Answer>, NoAnswer> {
         match event {
             Event::Segment(Segment::Bytes(data)) => self.rest = data,
@@ -187,7 +189,7 @@ impl Beginning {
         Ok(None)
     }
 
-    /// Whether no byte of a header block has come.
+    /// True if no byte of a header block has arrived.
     fn is_empty(&self) -> bool {
         self.interim == 0 && self.reader.is_empty()
     }

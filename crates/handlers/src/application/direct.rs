@@ -1,4 +1,5 @@
-//! Responses that workers write to the client's socket themselves (`docs/handover.md` §7): when to offer it, and how to continue.
+//! Responses that workers write to the client's socket themselves (`docs/handover.md` §7): the
+//! offer of the socket, and the continuation of the response.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -18,18 +19,19 @@ use crate::application::relay::{self, Body};
 use crate::context::Context;
 use crate::head_rules;
 
-/// Whether the client's socket is offered to the worker.
+/// The decision about offering the client's socket to the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Offer {
-    /// The protocol, the client or a setting forbids it.
+    /// The protocol, the client, a setting or a shortage of descriptors forbids an offer.
     Impossible,
-    /// It would be possible, but the front's way promises to be quicker, or is being timed.
+    /// An offer is possible, but sending by the front promises to be faster, or is being timed.
     Kept,
     /// The client's socket goes along with the request.
     Made,
 }
 
-/// Offers the client's socket to the worker or application that will get the request, if it `takes` such sockets and that promises to be quicker.
+/// Offers the client's socket to the worker or application that will get the request, if the
+/// receiver `takes` such sockets, and the configuration or the measured times favour an offer.
 pub(crate) fn offer(
     context: &Context<'_>,
     script: &Script,
@@ -81,7 +83,8 @@ pub(crate) async fn take_over(
         return broken(&exchange, "it wrote a head with an impossible status");
     };
     if sent.gone {
-        // So that the access log knows what the client has got. A head that is not whole counts as nothing.
+        // The access log needs the number of bytes that the client has got. An incomplete head
+        // counts as nothing.
         let _resumed = sink.client().lender().map(|lender| lender.resume(status, &sent));
         return Err(Cut::client_gone());
     }

@@ -1,12 +1,13 @@
-//! One request and its response, the same for handlers whichever upstream answers.
+//! One request and its response: the same interface for handlers, whichever upstream answers.
 
 use sendoff_upstream::inbox::Event;
 use sendoff_upstream_fastcgi::application::FastcgiExchange;
 use sendoff_upstream_gateway::GatewayExchange;
 use sendoff_upstream_worker::link::WorkerExchange;
 
-/// One request and its response. Dropped before the last event, at any moment, it gives the rest up: a worker is sent
-/// `ABORT_REQUEST`, an application's connection is closed. [`Self::next`] loses nothing when its future is dropped.
+/// One request and its response. Dropping it before the last event aborts the request: a worker is
+/// sent `ABORT_REQUEST`, an application's connection is closed unless it is shared. Dropping the
+/// future of [`Self::next`] loses no event.
 #[derive(Debug)]
 pub(crate) enum Exchange {
     /// With a worker of the pool.
@@ -47,7 +48,7 @@ impl Exchange {
         }
     }
 
-    /// Whether the upstream could have been lent the client's socket.
+    /// True if the upstream could have been lent the client's socket.
     #[must_use]
     pub(crate) fn knows_direct(&self) -> bool {
         match self {
@@ -57,7 +58,8 @@ impl Exchange {
         }
     }
 
-    /// Gives a worker up that has said what cannot be true: it gets no more requests.
+    /// Gives up a worker whose report cannot be true: the worker gets no more requests. Has no
+    /// effect on other upstreams.
     pub(crate) fn give_up(&self, why: &str) {
         if let Self::Worker(exchange) = self {
             exchange.give_up(why);

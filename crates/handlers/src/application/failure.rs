@@ -13,7 +13,8 @@ pub(crate) struct Failure {
     pub(crate) status: StatusCode,
     /// For the log.
     pub(crate) why: String,
-    /// It is not about the request: others meet it as well, so the log counts them.
+    /// The failure is not about this request: other requests meet it as well, so the log counts
+    /// them.
     pub(crate) is_outage: bool,
 }
 
@@ -23,7 +24,7 @@ impl Failure {
         Self { status, why: why.into(), is_outage: false }
     }
 
-    /// Logs it, with the request that met it. `what`: what it means for the client.
+    /// Logs the failure with the request that met it. `what` names the consequence for the client.
     pub(crate) fn log(&self, request: &str, what: &str) {
         let Self { status, why, is_outage } = self;
         let line = format!("answered with {}: {what}{why}", status.as_u16());
@@ -37,13 +38,13 @@ impl Failure {
         Self::new(StatusCode::BAD_GATEWAY, why)
     }
 
-    /// Adds to the log text which process it is about.
+    /// Adds the name of the process at fault to the log text.
     pub(crate) fn of(self, who: &impl fmt::Display) -> Self {
         Self { why: format!("{who}: {}", self.why), ..self }
     }
 }
 
-/// The limit that such an error means.
+/// The limit that was reached, if the error means one.
 fn limit(kind: UpstreamErrorKind) -> Option<Limit> {
     match kind {
         UpstreamErrorKind::QueueFull => Some(Limit::Queue),

@@ -1,8 +1,10 @@
-//! One request to an application, from the parameters that it gets to the last byte of its body.
+//! One request to an application, from its parameters to the last byte of the response body.
 //!
-//! [`script`] asks workers and FastCGI applications, [`proxy`] hosts that speak HTTP, SCGI or AJP; [`retry`] decides whether another host,
-//! or the same one over another connection, is asked after a failure. [`beginning`] reads the response head, [`relay`] passes the body
-//! on, [`direct`] lets a worker write to the client's socket itself ([`choice`] and [`sizes`] tell when that pays).
+//! [`script`] asks workers and FastCGI applications, [`proxy`] asks hosts that speak HTTP, SCGI or
+//! AJP. [`retry`] decides after a failure if another host, or the same host over another
+//! connection, is asked. [`beginning`] reads the response head, [`relay`] passes the body on,
+//! [`direct`] lets a worker write to the client's socket itself ([`choice`] and [`sizes`] tell when
+//! that pays).
 
 mod accept;
 mod announce;

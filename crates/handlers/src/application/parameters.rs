@@ -12,11 +12,13 @@ use sendoff_upstream::cgi::RequestMessageBuilder;
 
 use crate::context::Context;
 
-/// Fields that are not passed on. `Proxy` would become `HTTP_PROXY`, which programs take for a setting (CVE-2016-5385). Frameworks
-/// take the other two for statements of the server about how it sends files.
+/// Client fields that are not passed on. `Proxy` would become `HTTP_PROXY`, which programs take for
+/// a setting (CVE-2016-5385). Frameworks take the other two for statements of the server about how
+/// it sends files.
 pub(crate) const NOT_FROM_CLIENTS: [&str; 3] = ["proxy", "x-sendfile-type", "x-accel-mapping"];
 
-/// Parameters that `.htaccess` files do not set, although the server does not set them in every request.
+/// Parameters that the server does not set in every request, and that `.htaccess` files must not
+/// set either.
 const NOT_FROM_FOLDERS: [&[u8]; 11] = [
     b"AUTH_TYPE",
     b"FCGI_ROLE",
@@ -37,8 +39,8 @@ const SCRIPT_FILENAME: &[u8] = b"SCRIPT_FILENAME";
 const NOT_FOR_AUTHORIZERS: [&[u8]; 4] =
     [b"CONTENT_LENGTH", b"PATH_INFO", b"PATH_TRANSLATED", b"SCRIPT_NAME"];
 
-/// The parameters of a request that `script` answers. Paths of files are given as the workers see them, whose pool may have a root
-/// directory of its own.
+/// The parameters of a request that `script` answers. File paths are given as the workers see them:
+/// their pool may have a root directory of its own.
 pub(crate) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessageBuilder {
     let Context { services, site, .. } = *context;
     let mut builder = RequestMessageBuilder::new();
@@ -53,7 +55,7 @@ pub(crate) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessa
     builder
 }
 
-/// The root directory of a FastCGI application of the site, if it is known to have one of its own.
+/// The root directory of a FastCGI application of the site; `None`: the server's own, or unknown.
 fn chroot_of<'a>(context: &Context<'a>, application: usize) -> Option<&'a Path> {
     let Context { services, site, .. } = *context;
     match &services.config.sites[site.number].fastcgi[application].address {
@@ -85,8 +87,8 @@ pub(crate) fn of_question(context: &Context<'_>, authorizer: &Authorizer) -> Req
     builder
 }
 
-/// The parameters of a request for an application that is no file: the first `prefix` bytes of the path are its name, the rest is its
-/// path info.
+/// Writes the parameters of a request for an application that is not a file: the first `prefix`
+/// bytes of the path become `SCRIPT_NAME`, the rest `PATH_INFO`.
 pub(crate) fn of_folder(context: &Context<'_>, prefix: usize, param: impl FnMut(&[u8], &[u8])) {
     let (path, root) = (&context.request.path, context.site.router.root_bytes());
     let filename = [root, &path[..]].concat();
@@ -94,7 +96,8 @@ pub(crate) fn of_folder(context: &Context<'_>, prefix: usize, param: impl FnMut(
     write(context, [name, rest], [&filename, root], param);
 }
 
-/// All parameters. `names` are `SCRIPT_NAME` and `PATH_INFO`, `paths` `SCRIPT_FILENAME` and `DOCUMENT_ROOT`.
+/// Writes all parameters. `names` are `SCRIPT_NAME` and `PATH_INFO`, `paths` are `SCRIPT_FILENAME`
+/// and `DOCUMENT_ROOT`.
 fn write(
     context: &Context<'_>,
     names: [&[u8]; 2],
@@ -135,7 +138,8 @@ fn write(
     }
 }
 
-/// All parameters but those that depend on what the server offers, in the order of nginx's `fastcgi.conf`.
+/// Writes the parameters that do not depend on the site's features, in the order of nginx's
+/// `fastcgi.conf`.
 fn of_request(
     param: &mut impl FnMut(&str, &[u8]),
     request: &Request,
@@ -179,7 +183,7 @@ fn of_request(
     fields(param, &request.headers);
 }
 
-/// What is known about the client's TLS connection, by the names that Apache's mod_ssl has given them.
+/// The client's TLS connection, under the names of Apache's mod_ssl.
 fn of_tls(param: &mut impl FnMut(&str, &[u8]), tls: &TlsFacts) {
     param("SSL_PROTOCOL", tls.version.as_bytes());
     param("SSL_CIPHER", tls.cipher.as_bytes());
@@ -196,7 +200,8 @@ fn of_tls(param: &mut impl FnMut(&str, &[u8]), tls: &TlsFacts) {
     param("SSL_CLIENT_CERT", certificate.pem.as_bytes());
 }
 
-/// A path as processes see it whose root directory is `chroot`. A path outside of it stays as it is.
+/// A path as seen by processes whose root directory is `chroot`. A path outside `chroot` is
+/// unchanged.
 fn inside<'a>(chroot: Option<&Path>, path: &'a [u8]) -> &'a [u8] {
     let beneath = chroot.and_then(|root| path.strip_prefix(root.as_os_str().as_bytes()));
     match beneath {
@@ -220,10 +225,11 @@ fn port(param: &mut impl FnMut(&str, &[u8]), name: &str, number: Option<u16>) {
     }
 }
 
-/// The request's fields as `HTTP_*` (RFC 3875 §4.1.18). Fields that have a parameter of their own are repeated, as nginx does.
+/// The request's fields as `HTTP_*` (RFC 3875 §4.1.18). Fields that also have a parameter of their
+/// own are included, as in nginx.
 fn fields(param: &mut impl FnMut(&str, &[u8]), headers: &HeaderMap) {
     let mut name = String::with_capacity(64);
-    // All values of a field follow each other.
+    // The map yields all values of a field in succession.
     let mut all = headers.iter().peekable();
     while let Some((key, first)) = all.next() {
         let mut joined = None;
@@ -238,8 +244,8 @@ fn fields(param: &mut impl FnMut(&str, &[u8]), headers: &HeaderMap) {
     }
 }
 
-/// Writes the parameter's name for a field. Returns false for a field with other characters in its name than letters, digits
-/// and `-`: the parameter could be that of another field.
+/// Writes the name of a field's parameter. Returns false if the field name has characters other
+/// than letters, digits and `-`: its parameter could collide with another field's.
 fn write_name(field: &str, name: &mut String) -> bool {
     name.clear();
     name.push_str("HTTP");

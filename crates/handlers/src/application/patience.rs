@@ -1,18 +1,19 @@
-//! How long a worker waits for a client that is perhaps about to take more, learned on the running system.
+//! The limit for a worker's wait for a client that may be about to take more, learned on the
+//! running system.
 
 use std::cell::Cell;
 use std::time::Duration;
 
-/// A body that goes through the spool is copied twice more, which a fast client does not need. 50 ms is a round trip to another
-/// continent.
+/// Upper bound of the limit. A spooled body is copied twice more, which a fast client does not
+/// need. 50 ms is a round trip to another continent.
 const LONGEST: Duration = Duration::from_millis(50);
 
-/// Successive slow clients reduce the wait to this. 1,000 of them then delay other requests by 0.25 s with four workers, instead
-/// of 12.5 s with 50 ms each.
+/// Lower bound of the limit, reached after several slow clients in succession. 1,000 of them then
+/// delay other requests by 0.25 s with four workers, instead of 12.5 s with 50 ms each.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// How long the worker of the next response may wait. Halved by each response that waited in vain, doubled by each
-/// whose client took it in time.
+/// The limit for the next response. Each response whose wait was in vain halves it, each response
+/// whose client took it in time doubles it.
 #[derive(Debug)]
 pub struct Patience(Cell<Duration>);
 
@@ -23,7 +24,8 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// The limit for one response, counted from the moment when its send queue has no room in memory.
+    /// The limit for one response, counted from the moment when its send queue has no room in
+    /// memory.
     pub(crate) fn limit(&self) -> Duration {
         self.0.get()
     }

@@ -27,7 +27,7 @@ pub(crate) struct Body {
     /// The application has sent more than its announced length.
     pub(crate) surplus: bool,
     pub(crate) zero_copy: Option<ZeroCopy>,
-    /// What the client does not take waits in the application: nothing goes to the spool.
+    /// Bytes that the client does not take wait in the application, never in the spool.
     pub(crate) is_unbuffered: bool,
 }
 
@@ -67,7 +67,7 @@ pub(crate) async fn pass_body(
         let why = format!("{who}: its body ends before the last name that X-ZeroCopy announced");
         return Err(Cut::application(why));
     }
-    // Frees what the exchange holds before a slow client is waited for.
+    // Frees the exchange's resources before the wait for a slow client.
     drop(exchange);
     let missing = sink.end(ending)?;
     flush(sink).await?;
@@ -88,18 +88,18 @@ struct Relay<'a> {
     is_unbuffered: bool,
     patience: &'a Patience,
     wait: Wait,
-    /// Bytes of the body so far, without those of files.
+    /// Body bytes so far; bytes of files do not count.
     generated: u64,
     ending: ResponseEnd,
 }
 
-/// Whether the worker waits for a client that is perhaps about to take more; it does so once per response.
+/// The worker's wait for a client that may be about to take more; at most one wait per response.
 #[derive(Debug, Clone, Copy)]
 enum Wait {
     /// The send queue has always had room in memory.
     NotNeeded,
     Until(Instant),
-    /// The client is slow: what the send queue does not keep in memory goes to the spool.
+    /// The client is slow: bytes for which the send queue has no room in memory go to the spool.
     Over,
 }
 
@@ -121,7 +121,7 @@ impl Relay<'_> {
                 }
             }
             (Some(places), segment) => {
-                // The worker has handed over bytes of the body as a range of a file.
+                // The worker has handed over body bytes as a range of a file.
                 places.skip(segment.len()).map_err(|denied| Cut::application(denied.why))?;
                 self.sink.push(segment)?;
             }
@@ -133,7 +133,8 @@ impl Relay<'_> {
     async fn run(&mut self) -> Result<(), Cut> {
         let exchange = self.exchange;
         loop {
-            // Queues everything that has arrived before the first system call, so that a short response leaves in one packet.
+            // Queues everything that has arrived before the first system call, so that a short
+            // response leaves in one packet.
             while self.may_take()
                 && let Some(event) = exchange.try_next()
             {
@@ -168,7 +169,8 @@ impl Relay<'_> {
         }
     }
 
-    /// Whether more of the worker's output may be queued now.
+    /// True if more of the worker's output may be queued now. Starts the wait for the client, and
+    /// ends it at its limit.
     fn may_take(&mut self) -> bool {
         let room = self.sink.room();
         if room == Room::Memory || self.is_unbuffered {
@@ -207,7 +209,8 @@ impl Relay<'_> {
                 }
             }
             Event::Piece(bytes) => {
-                // Copied, because the worker could change a file name in shared memory after it was checked.
+                // Copied, because the worker could change a file name in shared memory after it was
+                // checked.
                 let has_names = self.zero_copy.is_some();
                 let notes = self.sink.client().notes();
                 if notes.mode == Mode::Relay {

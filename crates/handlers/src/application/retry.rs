@@ -1,9 +1,11 @@
-//! Requests to FastCGI applications: to which host of an upstream, and how often.
+//! Hosts and retries for requests to FastCGI applications.
 //!
-//! A request is sent again only if no byte of an answer has come, nothing has reached the client, and either nothing of the request
-//! was read or it may be repeated: it is idempotent (RFC 9110 §9.2.2), and its application was started elsewhere, where an administrator
-//! ends processes at work, as by a reload of php-fpm. First over a new connection, because a process may have closed the
-//! kept one at that moment; then to other hosts; and where there is no other, a few times to the same application.
+//! A request is sent again only if no byte of an answer has arrived, nothing has reached the
+//! client, and either the application has read nothing of the request or the request is repeatable:
+//! it is idempotent (RFC 9110 §9.2.2), and its application was started elsewhere, where an
+//! administrator may end busy processes, for example by a reload of php-fpm. The first retry uses a
+//! new connection, because a process may have closed the kept one at that moment. Further retries
+//! ask other hosts; if there is no other host, a few of them ask the same application.
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -30,23 +32,25 @@ use crate::application::exchange::Exchange;
 use crate::application::failure::Failure;
 use crate::application::script::{Answered, Call, Role, Unanswered, is_untouched};
 
-/// Processes of one host that may die one after the other at work on a request that may be repeated, and alone: a script that kills its
-/// process does not end all of them.
+/// Limit of processes of one host that die alone, one after the other, while they work on a
+/// repeatable request: a script that kills its process must not end all of them.
 const MAX_DEATHS: u32 = 4;
 
-/// For how long a request is repeated while processes die together: something ends them that is not the script. A reload of php-fpm ends
-/// all of them, and a script of 50 ms met four reloads in a row when they came every 60 ms.
+/// Time for which a request is repeated while processes die together, which means that the script
+/// is not the cause. A reload of php-fpm ends all of them, and a script of 50 ms met four reloads
+/// in a row when they came every 60 ms.
 const STORM: Duration = Duration::from_secs(10);
 
-/// The pause before the request is repeated; it doubles with each death. In the pause it shows which other processes have died, and the
-/// next one may be about to be killed as well.
+/// The pause before the request is repeated; it doubles with each death, up to `MAX_PAUSE`. During
+/// the pause the deaths of other processes become known, and a process that is about to be killed
+/// as well does not get the request.
 const PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_millis(160);
 
 /// A response that has begun.
 type Response = (Exchange, Answer);
 
-/// Why an attempt has brought no response.
+/// The reason why an attempt has brought no response.
 enum Failed {
     /// No byte of an answer has come.
     Silent(UpstreamError),
@@ -60,13 +64,13 @@ impl<T: Into<Unanswered>> From<T> for Failed {
 }
 
 impl Call<'_> {
-    /// Whether the request may be sent again after an application has read it.
+    /// True if the request may be sent again after an application has read it.
     fn is_repeatable(&self) -> bool {
         let request = self.context.request;
         request.method.is_idempotent() && request.body.is_repeatable()
     }
 
-    /// Sends the request to one host after the other, until one answers.
+    /// Sends the request to one host after the other, until one of them answers.
     pub(crate) async fn send_to_host(
         &mut self,
         role: Role<'_>,
@@ -154,7 +158,7 @@ impl Call<'_> {
                 };
                 (message, claim, offer)
             }
-            // Its answer is short: nothing is handed over.
+            // An authorizer's answer is short, so no way of handing over is offered.
             Role::Authorizer => (parameters.question(), None, Offer::Impossible),
         };
         let message = Rc::new(message);
@@ -162,7 +166,8 @@ impl Call<'_> {
         (answered, offer)
     }
 
-    /// Asks one application, again if its process is gone and the request may be repeated.
+    /// Asks one application. Asks again if its process is gone and the request is repeatable, or if
+    /// a shared connection did not take the request.
     async fn ask_application(
         &mut self,
         application: &Arc<Application>,
@@ -178,7 +183,8 @@ impl Call<'_> {
         loop {
             let gone_before = application.connections_lost();
             let (message, log_name) = (Rc::clone(&message), Rc::clone(self.log_name()));
-            // A copy of the descriptor, because `unless_gone` borrows the sink while the connection is made.
+            // A copy of the descriptor, because `unless_gone` borrows the sink while the connection
+            // is made.
             let socket = sink.client().lender().and_then(|lender| lender.socket());
             let socket = socket.and_then(|socket| LentSocket::of(socket).ok());
             let client = socket.as_ref().map(AsFd::as_fd);
@@ -199,7 +205,7 @@ impl Call<'_> {
             };
             let is_shared =
                 matches!(&exchange, Exchange::Application(exchange) if exchange.is_shared());
-            // It was refused, or not sent, because others share the connection.
+            // The request was refused or not sent, because other requests share the connection.
             let needs_own =
                 is_shared && why.retry() == Retry::Safe && !self.context.request.body.is_spent();
             if why.kind() != UpstreamErrorKind::Died && !needs_own {
@@ -211,7 +217,7 @@ impl Call<'_> {
             if !may_repeat || !is_untouched(sink) || (!is_unread && !is_only_host) {
                 return Err(Failed::Silent(why));
             }
-            // What has ended one process of a pool would end the next.
+            // A request that has ended one process of a pool would end the next one, too.
             if application.is_program() && why.retry() == Retry::Unsafe {
                 return Err(Failed::Silent(why));
             }

@@ -28,7 +28,8 @@ use crate::context::Context;
 use crate::error::Outcome;
 use crate::pages::pool;
 
-/// Workers that may die one after the other before they have read a request; then the request is answered with 502.
+/// Number of workers that may die before they have read a request; after that the request is
+/// answered with 502.
 const MAX_TRIES: usize = 8;
 
 /// A request to an upstream.
@@ -37,23 +38,24 @@ pub(crate) struct Call<'a> {
     log_name: OnceCell<Rc<str>>,
     /// When the answering worker got the request.
     since: Instant,
-    /// The response leaves at a pace: its time says nothing about the ways to send it.
+    /// The response is rate-limited: its time says nothing about the ways to send it.
     pub(crate) is_paced: Cell<bool>,
 }
 
-/// What an application is to do with a request (FastCGI 1.0 §6).
+/// The role in which an application gets a request (FastCGI 1.0 §6).
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Role<'a> {
-    /// It answers, as the script says that leads to it, or filters the file that the request's effects name.
+    /// The application answers for this script, or filters the file that the request's effects
+    /// name.
     Responder(&'a Script),
-    /// It says whether the client may have what it asks for.
+    /// The application decides if the client may access the resource.
     Authorizer,
 }
 
 /// A response that has begun, or why there is none.
 pub(crate) type Answered = Result<(Exchange, Answer), Unanswered>;
 
-/// Why there is no response.
+/// The reason why there is no response.
 pub(crate) enum Unanswered {
     Failed(Failure),
     Cut(Cut),
@@ -109,7 +111,8 @@ pub(crate) async fn respond(
         Exchange::Worker(exchange) => notes.worker = u32::try_from(exchange.worker_pid()).ok(),
         Exchange::Application(_) | Exchange::Gateway(_) => notes.upstream = Some(exchange.who()),
     }
-    // Over a new connection to an application the socket was not lent, so the time says nothing about offers.
+    // The socket is not lent on a new connection to an application, so the response's time says
+    // nothing about offers.
     let counts = exchange.knows_direct();
     notes.mode = if matches!(answer, Answer::Sent(_)) { Mode::Direct } else { Mode::Relay };
     let status = match &answer {
@@ -122,7 +125,7 @@ pub(crate) async fn respond(
         Answer::Sent(sent) => {
             direct::take_over(context, sink, exchange, sent).await.map(|()| Outcome::Sent)
         }
-        // Scripts change no protocol.
+        // Scripts cannot switch the protocol.
         Answer::Switch(_) => Ok(Outcome::refused(StatusCode::BAD_GATEWAY, [])),
     }?;
     if request.method != Method::HEAD && status != StatusCode::NOT_MODIFIED.as_u16() {
@@ -251,7 +254,7 @@ impl Call<'_> {
     }
 }
 
-/// The number of the pool whose program a FastCGI application of the site is.
+/// The number of the pool that runs a FastCGI application of the site, if it is a pool.
 fn pool_of(context: &Context<'_>, application: usize) -> Option<usize> {
     let Context { services, site, .. } = context;
     let Attachment { address: Address::Pool(name), .. } =
@@ -262,7 +265,7 @@ fn pool_of(context: &Context<'_>, application: usize) -> Option<usize> {
     services.config.pools.iter().position(|pool| pool.name == *name)
 }
 
-/// Whether nothing has reached the client.
+/// True if no other process has written to the client.
 pub(crate) fn is_untouched(sink: &mut dyn Sink) -> bool {
     sink.client().lender().is_none_or(|lender| lender.is_untouched())
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use sendoff_site::router::Script;
 
-/// Scripts whose responses are remembered.
+/// Maximum number of remembered scripts; one more script clears the table.
 const MAX_SCRIPTS: usize = 1024;
 
 /// A moving average of generated body bytes per script, weight 1/4.
@@ -19,7 +19,7 @@ impl Sizes {
         self.scripts.borrow().get(&script.filename).copied().unwrap_or(0)
     }
 
-    /// Notes the body bytes of a response, without those of files.
+    /// Notes the generated body bytes of a response; bytes of files do not count.
     pub(crate) fn note(&self, script: &Script, size: u64) {
         let mut scripts = self.scripts.borrow_mut();
         if let Some(known) = scripts.get_mut(&script.filename) {

@@ -1,4 +1,5 @@
-//! What a client must show before it gets an answer: passwords that routes and `.htaccess` files ask for, and the word of authorizers.
+//! Access checks before an answer: passwords that routes and `.htaccess` files require, and the
+//! verdicts of authorizers.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -23,7 +24,8 @@ impl SitePlan {
         !self.effects.auth.is_empty() || matches!(self.answer, Answer::Authenticate { .. })
     }
 
-    /// Checks the name and the password that a route or `.htaccess` files ask for. `failure`: the request is for the page of this error.
+    /// Checks the name and the password that a route or `.htaccess` files require. `failure`: the
+    /// error whose page is requested.
     pub(super) async fn authenticate(
         &mut self,
         services: &Services,
@@ -45,8 +47,9 @@ impl SitePlan {
         }
     }
 
-    /// Whether authorizers are asked. An answer that turns the client away shows nothing that needs access, but the target of a redirect may.
-    /// A script that asks for the request's body has not answered yet.
+    /// True if authorizers must be asked. An answer that turns the client away reveals nothing that
+    /// needs access, but the target of a redirect may. A script that asks for the request's body
+    /// has not answered yet.
     pub(super) fn asks_authorizers(&self) -> bool {
         let Self { answer, effects, .. } = self;
         let is_open = matches!(answer, Answer::Redirect { .. }) || !answer.turns_away();
@@ -54,8 +57,8 @@ impl SitePlan {
         !effects.authorizers.is_empty() && is_open && !is_late
     }
 
-    /// Asks the authorizers, one after the other, until one does not allow the request: the client gets the response of that authorizer.
-    /// An authorizer that fails allows nothing.
+    /// Asks the authorizers in order, until one of them does not allow the request: the client then
+    /// gets that authorizer's response. An authorizer that fails allows nothing.
     pub(super) async fn authorize(&mut self, services: &Services, request: &Request) {
         for authorizer in std::mem::take(&mut self.effects.authorizers) {
             let Self { site, effects, user, .. } = &*self;
@@ -84,11 +87,12 @@ impl SitePlan {
         }
     }
 
-    /// Checks what routes ask for, once. Returns false, with the answer for that, if the client has not shown all of it.
+    /// Checks the passwords that routes require, once. Returns false and sets the answer if a
+    /// password is missing or wrong.
     async fn check_route(&mut self, services: &Services, request: &Request) -> bool {
         for auth in std::mem::take(&mut self.effects.auth) {
             if !self.check(services, request, &auth.realm, &auth.users).await {
-                // Another file may have it.
+                // The name may be known only in the password file of another route.
                 self.user.clear();
                 return false;
             }
@@ -96,7 +100,8 @@ impl SitePlan {
         true
     }
 
-    /// Checks the client's name and password against a file. Returns false, with the answer for that, if they are wrong.
+    /// Checks the client's name and password against a file. Returns false and sets the answer if
+    /// they are wrong or cannot be checked.
     async fn check(
         &mut self,
         services: &Services,

@@ -1,4 +1,5 @@
-//! Error pages: the site's own, which may come from a file, a script or a text, or the server's.
+//! Error pages: the site's own page, which may come from a file, a script or a text, or the
+//! server's page.
 
 use std::rc::Rc;
 
@@ -20,7 +21,7 @@ use crate::context::Context;
 use crate::error::{self, Outcome, Refused};
 use crate::respond;
 
-/// Fields of a request that describe its body, which the request for an error page has not.
+/// Fields that describe a request's body. The request for an error page has no body.
 const OF_THE_BODY: [HeaderName; 2] = [header::CONTENT_LENGTH, header::CONTENT_TYPE];
 
 /// Answers with the site's page for a status, or with the server's own.
@@ -75,7 +76,8 @@ pub(super) async fn refuse(
     }
 }
 
-/// Who answers the request for the page of an error: as if the client had asked for the page (nginx and Apache do the same).
+/// Plans the request for an error page as if the client had asked for the page (as in nginx and
+/// Apache).
 async fn plan_page(context: &Context<'_>, request: &mut Request, failure: Failure<'_>) -> SitePlan {
     let services = context.services;
     let around = Around { pools: &services.config.pools, asks: None, is_explained: false };
@@ -84,11 +86,11 @@ async fn plan_page(context: &Context<'_>, request: &mut Request, failure: Failur
     let site = Rc::clone(context.site);
     let mut planned = SitePlan::new(site, answer, effects, user);
     if context.effects.authorized.has_failed && !planned.effects.authorizers.is_empty() {
-        // It has just failed to answer.
+        // The authorizer has just failed to answer.
         planned.answer = Answer::Route(Route::Refused { status: failure.status, why: None });
     } else if planned.asks_for_password() {
         if failure.status == StatusCode::UNAUTHORIZED {
-            // The client has just failed to show one.
+            // The client has just failed to show a password.
             planned.answer = Answer::Route(Route::Refused { status: failure.status, why: None });
         } else {
             Box::pin(planned.authenticate(services, request, Some(failure))).await;

@@ -21,7 +21,7 @@ use super::plan::SitePlan;
 use super::{answer_or_refuse, filters};
 use crate::context::Context as Known;
 
-/// What the table shows before the handler begins.
+/// The handler as far as it is known before it begins.
 #[derive(Debug)]
 enum Before {
     Script,
@@ -31,13 +31,14 @@ enum Before {
     Server,
 }
 
-/// Collects the segments of a response and sends nothing to the client. It is a client itself, to which nothing can be lent.
+/// Collects the segments of a response and sends none to the client. It is also the client that the
+/// handler sees, and lends no socket.
 struct Table<'c> {
     client: &'c mut dyn Client,
     report: Report,
-    /// As the handler made it.
+    /// The head as the handler made it.
     head: Option<ResponseHead>,
-    /// How the client would find the end of the body.
+    /// The framing in which the client would get the body.
     framing: Framing,
 }
 
@@ -64,13 +65,13 @@ impl<'c> Table<'c> {
 }
 
 impl Sink for Table<'_> {
-    /// The table is about the final response.
+    /// Dropped: the table describes the final response.
     fn interim(&mut self, _head: ResponseHead) -> Result<(), Cut> {
         Ok(())
     }
 
     fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
-        // A request that is explained is one for the whole page.
+        // The table describes the response to GET: an explained request is one for the whole page.
         self.framing = Framing::choose(&Method::GET, Version::HTTP_11, head.status, head.length);
         self.report.begin(head.status, head.length);
         self.head = Some(head);
@@ -120,7 +121,7 @@ impl Client for Table<'_> {
     }
 }
 
-/// Answers with the table of what the response would be. `policy`: how it would be compressed.
+/// Answers with a table that describes the response. `policy`: the compression of the response.
 pub(super) async fn answer(
     context: &Known<'_>,
     planned: &SitePlan,
@@ -146,7 +147,7 @@ pub(super) async fn answer(
     send(context, sink, &report, answered.err()).await
 }
 
-/// What `sendoff explain` shows about the handler.
+/// The handler, as `sendoff explain` shows it before it begins.
 fn before(answer: &Answer, request: &Request) -> Before {
     match answer {
         Answer::Route(Route::Script(_)) | Answer::Proxy { .. } => Before::Script,
@@ -157,7 +158,7 @@ fn before(answer: &Answer, request: &Request) -> Before {
     }
 }
 
-/// Sends the table to the client. `cut` tells why the response is not complete, if it is not.
+/// Sends the table to the client. `cut`: the reason why the response is incomplete.
 async fn send(
     context: &Known<'_>,
     sink: &mut dyn Sink,
@@ -172,7 +173,8 @@ async fn send(
     let client = request.peer.address();
     let client = String::from_utf8_lossy(&client);
     let page = report.page(&request_line, &client, &root, cut.as_deref());
-    // The connection ends here, because the table is not the response that the client's request asked for.
+    // The connection ends here, because the table is not the response that the client's request
+    // asked for.
     sink.client().close_after();
     let mut head = ResponseHead::new(StatusCode::OK, Some(page.len() as u64));
     head.field("Content-Type", "text/plain; charset=utf-8");

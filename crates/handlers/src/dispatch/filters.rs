@@ -1,8 +1,8 @@
-//! The filters around a site's response, in their order: the handler writes to the first of them.
+//! The filters around a site's response, in their order: the handler writes to the first filter.
 //!
 //! ```text
-//!  handler ──▶ record for the page cache ──▶ rate limit ──▶ site rules ──▶ compression ──▶ protocol
-//!              (cached.rs, if it may be kept) (response/)    (here)         (if the policy says so)
+//!  handler ─▶ record for the page cache ─▶ rate limit ─▶ site rules ─▶ compression ─▶ protocol
+//!             (cached.rs, if it may be kept)  (response/)  (here)        (by the policy)
 //! ```
 
 use sendoff_exchange::layer::Layer;
@@ -14,7 +14,9 @@ use crate::context::Context;
 use crate::head_rules;
 use crate::services::Services;
 
-/// Changes the head as the site's rules say, and adds the common fields. A worker that writes a response itself knows the common fields and no rules.
+/// Applies the site's rules to the head, and adds the common fields. The client's socket may be
+/// lent only if there are no rules, because a worker that writes a response itself knows only the
+/// common fields.
 pub(super) fn site_rules<'r>(
     context: &Context<'r>,
     sink: &'r mut dyn Sink,
@@ -36,7 +38,7 @@ pub(super) fn site_rules<'r>(
     })
 }
 
-/// Changes a head as the rules of the site say.
+/// Applies the rules of the site to a head.
 pub(super) fn change(context: &Context<'_>, head: &mut ResponseHead) {
     head_rules::apply(head, context.effects);
     if let Some(response) = &context.effects.htaccess {
@@ -45,7 +47,7 @@ pub(super) fn change(context: &Context<'_>, head: &mut ResponseHead) {
     context.site.run_on_head(&context.effects.lua_response, context.request, head);
 }
 
-/// Adds the common fields, to a response that concerns no site.
+/// Adds the common fields to a response that concerns no site.
 pub(super) fn common<'r>(
     services: &'r Services,
     sink: &'r mut dyn Sink,

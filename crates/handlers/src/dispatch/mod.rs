@@ -1,7 +1,8 @@
 //! From a request to the handler that answers it.
 //!
-//! [`plan`] chooses, before the body is read, what answers; [`access`] asks for passwords and authorizers; [`filters`] is the order of
-//! the filters around the response; [`error_page`] answers where a handler refuses, [`explain`] where `sendoff explain` asks.
+//! [`plan`] chooses the handler before the body is read; [`access`] checks passwords and asks
+//! authorizers; [`filters`] is the order of the filters around the response; [`error_page`] answers
+//! if a handler refuses, and [`explain`] answers `sendoff explain`.
 
 mod access;
 mod error_page;
@@ -42,7 +43,7 @@ use crate::pages::{metrics, pool, status};
 use crate::respond;
 use crate::services::Services;
 
-/// The methods of which the server itself speaks, when a request is about the server or not allowed.
+/// The methods in `Allow` when the server itself answers, to `OPTIONS *` or TRACE.
 const ALLOW: (&str, Bytes) = ("Allow", Bytes::from_static(b"GET, HEAD, POST, OPTIONS"));
 
 impl Service for Services {
@@ -121,7 +122,7 @@ impl Service for Services {
 }
 
 impl Services {
-    /// Decides again, now that a script can see the body that it has asked for, and answers.
+    /// Plans again, now that a script can see the body that it has asked for, and answers.
     async fn answer_after_body(
         &self,
         site: &Rc<Site>,
@@ -131,7 +132,8 @@ impl Services {
     ) -> Result<(), Cut> {
         let mut request = request.clone();
         request.has_body = !request.body.is_empty();
-        // A path that scripts and routes have changed would be changed once more.
+        // Starts from the path as sent, because scripts and routes would change a changed path once
+        // more.
         let planned = match request.restart() {
             Ok(()) => {
                 let site = Rc::clone(site);
@@ -146,7 +148,7 @@ impl Services {
         self.answer_for(&planned, explained, &request, sink).await
     }
 
-    /// Answers a subrequest of a script, which is `depth` subrequests deep.
+    /// Answers a subrequest of a script; `depth` is the number of subrequests around the request.
     pub(crate) async fn answer_script(
         &self,
         site: &Rc<Site>,
@@ -216,7 +218,8 @@ async fn answer_or_refuse(
     };
     match outcome {
         Outcome::Sent => Ok(()),
-        // On the heap, because few requests come here, and this future would be the largest part of every task.
+        // On the heap, because few requests come here, and this future would be the largest part of
+        // every task.
         Outcome::Refused(refused) => Box::pin(error_page::refuse(context, refused, sink)).await,
     }
 }
@@ -282,12 +285,13 @@ async fn handle(
             let challenge = [("WWW-Authenticate", challenge.clone())];
             Ok(Outcome::refused(StatusCode::UNAUTHORIZED, challenge))
         }
-        // It has been authenticated before.
+        // `SitePlan::authenticate` has replaced this answer before.
         Answer::Authenticate { .. } => Ok(Outcome::refused(StatusCode::UNAUTHORIZED, [])),
     }
 }
 
-/// What is logged of a request that met a limit of a route: an example of those of which nothing is logged.
+/// The log text for a request that met a limit of a route. It stands for further requests that are
+/// only counted.
 fn too_often(context: &Context<'_>, limit: Limit, route: RouteId) -> String {
     let Context { services, site, request, .. } = context;
     let config = services.config.sites.get(site.number);
@@ -304,7 +308,8 @@ fn too_often(context: &Context<'_>, limit: Limit, route: RouteId) -> String {
     )
 }
 
-/// A reason for the log. It may name files, whose names clients choose at uploads: they begin no lines of their own.
+/// A reason as one line for the log. It may contain file names that clients chose at uploads, which
+/// must not begin a line of their own.
 fn one_line(why: &str) -> String {
     why.replace(char::is_control, "\u{fffd}")
 }

@@ -1,4 +1,4 @@
-//! The plan of a request, made before its body is read: what answers it, and what is done with its body.
+//! The plan of a request, made before its body is read: the handler, and the treatment of the body.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,10 +22,10 @@ use crate::application::authorizer::Denial;
 use crate::services::Services;
 use crate::subrequest::Asker;
 
-/// Seconds after which a client may ask again that has too many requests under way.
+/// `Retry-After` in seconds for a client that has too many requests in flight.
 const WHILE_BUSY: u64 = 1;
 
-/// Which handler answers a request.
+/// The handler of a request, and the treatment of its body.
 #[derive(Debug)]
 pub struct Plan {
     pub(super) who: Who,
@@ -42,13 +42,14 @@ impl service::Plan for Plan {
     }
 }
 
-/// Who answers.
+/// The part of the server that answers.
 #[derive(Debug)]
 pub(super) enum Who {
     Site(SitePlan),
     /// The server itself answers a request that concerns no resource (`OPTIONS *`).
     Server,
-    /// The server itself refuses TRACE, which would show credentials to scripts in a page (RFC 9110 §9.3.8).
+    /// The server itself refuses TRACE, which would show credentials to scripts in a page (RFC 9110
+    /// §9.3.8).
     Trace,
     /// The server itself answers an authority that checks whether a name leads here.
     Challenge(Bytes),
@@ -56,32 +57,32 @@ pub(super) enum Who {
     Broken(String),
 }
 
-/// Whether a request counts where routes limit how often clients may ask.
+/// A request's effect on the limits `rate` and `concurrency` of routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Count {
     Counts,
     WasCounted,
 }
 
-/// How a site answers.
+/// A site's plan for a request.
 #[derive(Debug)]
 pub(super) struct SitePlan {
     pub(super) site: Rc<Site>,
     pub(super) answer: Answer,
     /// Boxed, because they are moved through several futures.
     pub(super) effects: Box<Effects>,
-    /// The field as the client has sent it, if the application sees another value (`compress/etag.rs`).
+    /// The field as the client sent it, if the application sees another value (`compress/etag.rs`).
     pub(super) if_none_match: Option<HeaderValue>,
-    /// The user whose password the client has shown; empty: none was asked for.
+    /// The user whose password the client has shown; empty: no password was required.
     pub(super) user: Vec<u8>,
-    /// What an authorizer has answered in place of `answer`.
+    /// The response of an authorizer that does not allow the request, in place of `answer`.
     pub(super) denial: RefCell<Option<Box<Denial>>>,
-    /// For each route that limits how many requests a client has under way: this one.
+    /// This request's places in the `concurrency` limits of routes.
     _under_way: Vec<OneRequest>,
 }
 
 impl SitePlan {
-    /// An answer that no route counts.
+    /// A plan that no limit of a route counts.
     pub(super) fn new(
         site: Rc<Site>,
         answer: Answer,
@@ -92,11 +93,12 @@ impl SitePlan {
         Self { site, answer, effects, if_none_match, user, denial, _under_way }
     }
 
-    /// How the body of the request comes to what answers. `may_stream`: nothing about the request forbids to take it while it arrives.
+    /// The way of the request's body to the handler. `may_stream`: the request itself allows a
+    /// handler to take the body while it arrives.
     fn intake(&self, services: &Services, may_stream: bool) -> Intake {
         let Self { site, answer, effects, .. } = self;
         let streamed = match answer {
-            // Only HTTP tells the end of a body whose length is not known before.
+            // Only HTTP can transmit a body whose length is not known before its end.
             Answer::Proxy { application, .. } => {
                 let gateway = &services.gateways[site.number][*application];
                 match gateway.proxy().protocol {
@@ -118,7 +120,7 @@ impl SitePlan {
         }
     }
 
-    /// A static file goes to the application that a route has it filtered by.
+    /// Passes a static file to the application that a route names as its filter.
     pub(super) fn filter(&mut self) {
         let (Some(number), Answer::Route(Route::File(entry))) =
             (self.effects.settings.filter, &self.answer)
@@ -140,7 +142,7 @@ impl SitePlan {
 }
 
 impl Services {
-    /// Chooses what answers a request. Changes the request as the site's rules say.
+    /// Plans a request. Changes the request as the site's rules say.
     pub(super) async fn plan_request(&self, request: &mut Request) -> Plan {
         let explained = is_asked(self.explain.as_deref(), &mut request.headers);
         let who = if request.method == Method::TRACE {
@@ -173,7 +175,7 @@ impl Services {
         Plan { who, explained, listed, body }
     }
 
-    /// How a site answers a request.
+    /// Plans a request for a site. `depth` is the number of subrequests around the request.
     pub(super) async fn plan_for(
         &self,
         site: Rc<Site>,
@@ -224,7 +226,8 @@ impl Services {
         planned
     }
 
-    /// The answer to an authority that asks in the clear (HTTP-01, RFC 8555 §8.3), whatever sites say about requests.
+    /// The answer to an authority that asks without TLS (HTTP-01, RFC 8555 §8.3). The site's rules
+    /// do not apply to it.
     fn challenge_of(&self, request: &Request) -> Option<Bytes> {
         let is_asked =
             request.tls.is_none() && matches!(request.method, Method::GET | Method::HEAD);
@@ -232,14 +235,15 @@ impl Services {
         self.challenges.answer(path)
     }
 
-    /// The answer where the site's rules have no say: what asks for another connection.
+    /// The answer to a request that needs another connection: over TLS, with a newer version, or
+    /// with another client certificate. The site's rules do not apply to it.
     fn before_rules(&self, site: &Site, request: &Request) -> Option<Answer> {
         if let Some(location) = site.by_https(request) {
             return Some(Answer::Redirect { status: StatusCode::PERMANENT_REDIRECT, location });
         }
         let tls = request.tls.as_ref()?;
         let site_tls = |site: usize| self.config.sites.get(site).and_then(|site| site.tls.as_ref());
-        // The connection was made for another site, by a version that this one refuses.
+        // The connection was made for another site, with a version of TLS that this site refuses.
         let wanted = site_tls(site.number).map(|tls| tls.oldest);
         if wanted == Some(TlsVersion::Tls13) && tls.version != TLS_13 {
             let why = "the site asks for TLS 1.3, and the connection has an older version";

@@ -1,5 +1,5 @@
-//! In which of two formats the metrics are sent: Prometheus' text format 0.0.4, which every reader knows, or OpenMetrics 1.0, for readers
-//! that prefer it.
+//! The two formats of the metrics: Prometheus' text format 0.0.4, which every reader knows, and
+//! OpenMetrics 1.0, for readers that prefer it.
 
 use http::HeaderMap;
 use http::header::ACCEPT;
@@ -12,11 +12,12 @@ pub(crate) enum Exposition {
 }
 
 impl Exposition {
-    /// The format that a client prefers by its `Accept` (RFC 9110 §12.5.1); the text format if it likes both as much.
+    /// The format that a client prefers by its `Accept` (RFC 9110 §12.5.1); the text format if the
+    /// client prefers neither.
     pub(crate) fn preferred(headers: &HeaderMap) -> Self {
         let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let mut open_metrics = 0.0_f32;
-        // By the range that names it most exactly.
+        // The most specific range that matches the format counts.
         let mut text = (0, 0.0_f32);
         for range in values.flat_map(|value| value.split(',')) {
             let mut parts = range.split(';').map(str::trim);
@@ -53,7 +54,7 @@ impl Exposition {
         }
     }
 
-    /// The text in this format; `text` is OpenMetrics.
+    /// Converts `text`, which is OpenMetrics, to this format.
     pub(crate) fn written(self, text: String) -> String {
         match self {
             Self::Text => as_text(&text),
@@ -62,7 +63,8 @@ impl Exposition {
     }
 }
 
-/// Metrics in OpenMetrics as the text format has them: a counter is described by the name of its value, and nothing marks the end.
+/// Converts OpenMetrics to the text format: the lines about a counter name it with `_total`, and no
+/// `# EOF` marks the end.
 fn as_text(open_metrics: &str) -> String {
     let mut out = String::with_capacity(open_metrics.len());
     let mut lines = open_metrics.lines().peekable();

@@ -1,4 +1,4 @@
-//! How the figures of all event loops come together when the metrics are asked for.
+//! Collects the figures of all event loops for the metrics and the status page.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,22 +11,22 @@ use sendoff_report::status::Status;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-/// How long the event loops may take to answer.
+/// Maximum time for the event loops to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Pause before they are asked again because a reload has reached some of them and not others.
+/// Pause before the event loops are asked again, because a reload has reached only some of them.
 const RELOAD_PAUSE: Duration = Duration::from_millis(5);
 
-/// What one event loop has counted, or all of them together.
+/// The figures of one event loop, or the sum of all.
 #[derive(Debug)]
 pub struct Figures {
     /// The configuration to which the numbers of sites and pools belong.
     pub config: Arc<Config>,
-    /// The state of the event loops.
+    /// The state of the event loops, for `sendoff status`.
     pub status: Status,
-    /// By the number of the site.
+    /// Counters of sites, by the number of the site.
     pub sites: Vec<Option<Box<SiteMeter>>>,
-    /// By the number of the pool.
+    /// Counters of pools, by the number of the pool.
     pub pools: Vec<Option<Box<PoolMeter>>>,
 }
 
@@ -46,13 +46,13 @@ impl Figures {
     }
 }
 
-/// Where an event loop puts its figures.
+/// The channel on which an event loop sends its figures.
 pub type Reply = mpsc::UnboundedSender<Figures>;
 
-/// What the metrics are made of: the event loops, and what they share.
+/// The sources of the metrics: the event loops, and the state that they share.
 #[derive(Debug, Clone)]
 pub struct Gatherer {
-    /// Where each event loop is asked.
+    /// One sender per event loop, which takes requests for figures.
     pub loops: Arc<[mpsc::UnboundedSender<Reply>]>,
     /// Copies of files, which all event loops share.
     pub snapshots: Arc<Snapshots>,
@@ -63,7 +63,8 @@ pub struct Gatherer {
 }
 
 impl Gatherer {
-    /// The figures of all event loops; `None`: one of them does not answer in time, and a sum without it would be too small.
+    /// The sum of the figures of all event loops; `None`: an event loop does not answer in time,
+    /// and a sum without it would be too small.
     pub(crate) async fn gather(&self) -> Option<Figures> {
         timeout(PATIENCE, self.until_equal()).await.ok().flatten()
     }

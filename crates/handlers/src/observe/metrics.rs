@@ -1,4 +1,5 @@
-//! The metrics as text in OpenMetrics 1.0, of which `exposition.rs` makes the format that the client asks for. docs/metrics.md lists them.
+//! The metrics as text in OpenMetrics 1.0, which `exposition.rs` converts to the format that the
+//! client asks for. docs/metrics.md lists them.
 
 use std::fmt;
 use std::time::UNIX_EPOCH;
@@ -17,7 +18,7 @@ use crate::observe::gather::{Figures, Gatherer};
 /// Labels of one value: names and texts.
 type Labels<'l> = Vec<(&'static str, &'l str)>;
 
-/// Everything that the metrics say at one time.
+/// The values of all metrics at one time.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     figures: Figures,
@@ -30,7 +31,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// `figures` are those of `gatherer`.
+    /// Reads the shared state of `gatherer`, from which `figures` come.
     pub(crate) fn new(figures: Figures, gatherer: &Gatherer) -> Self {
         let usage = gatherer.snapshots.usage();
         let started = gatherer.started.duration_since(UNIX_EPOCH);
@@ -44,10 +45,10 @@ impl Metrics {
         }
     }
 
-    /// The text.
+    /// The metrics as text.
     ///
     /// # Errors
-    /// It cannot be written; a name that is no name of a metric would be a reason.
+    /// The text cannot be written, for example because a metric's name is invalid.
     pub(crate) fn text(self) -> Result<String, fmt::Error> {
         let mut registry = Registry::with_prefix("sendoff");
         registry.register_collector(Box::new(self));
@@ -197,7 +198,8 @@ impl Out<'_, '_> {
         })
     }
 
-    /// Requests and bytes of sites or pools, by their mode. `whose` is the label, and the beginning of the names.
+    /// Writes the requests and bytes of sites or pools, by their mode. `whose` is the label and the
+    /// prefix of the metrics' names.
     fn sent<'l>(
         &mut self,
         whose: &'static str,

@@ -1,4 +1,4 @@
-//! What `sendoff status` says of upstreams.
+//! The upstreams in `sendoff status`.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use sendoff_upstream_fastcgi::application::Application;
 use sendoff_upstream_fastcgi::attached::Attached;
 use sendoff_upstream_gateway::{Gateway, GatewayHost};
 
-/// The upstreams that sites use, each once: where several applications run on one, its hosts have the requests of all.
+/// The status of each upstream that sites use, once: if several applications share an upstream, its
+/// hosts show the requests of all of them.
 pub fn upstreams_status(
     attached: &[Vec<Attached>],
     gateways: &[Vec<Arc<Gateway>>],
@@ -59,7 +60,7 @@ fn add(all: &mut Vec<UpstreamStatus>, name: &str, hosts: Vec<HostStatus>) {
                 known.busy += host.busy;
                 known.requests += host.requests;
                 known.failures = known.failures.max(host.failures);
-                // Down, if it is for one of the applications.
+                // A host that is down for one of the applications counts as down.
                 known.down_for = known.down_for.max(host.down_for);
             }
             None => known.hosts.push(host),

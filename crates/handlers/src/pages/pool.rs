@@ -18,7 +18,8 @@ use sendoff_site::router::{Script, Upstream};
 
 use crate::context::Context;
 
-/// Bytes of a path with its query, of a script's name and of a user's name that the status page keeps, as php-fpm.
+/// Maximum bytes of a path with its query, of a script's name and of a user's name on the status
+/// page, as in php-fpm.
 const MAX_URI: usize = 640;
 const MAX_SCRIPT: usize = 256;
 const MAX_USER: usize = 32;
@@ -59,7 +60,7 @@ fn status(context: &Context<'_>, number: usize) -> (&'static str, String) {
     (format.content_type(), page.write(format))
 }
 
-/// The format that a query asks for. Of several, php-fpm takes the first in this order.
+/// The format that a query asks for. If it names several, php-fpm takes the first in this order.
 fn format(query: &[u8]) -> Format {
     let known: [(&[u8], Format); 4] = [
         (b"html", Format::Html),
@@ -71,7 +72,7 @@ fn format(query: &[u8]) -> Format {
     asked.map_or(Format::Text, |(_, format)| format)
 }
 
-/// Whether a query has a parameter of this name, with any value or none.
+/// True if a query has a parameter of this name, with or without a value.
 fn asks_for(query: &[u8], name: &[u8]) -> bool {
     query.split(|byte| *byte == b'&').any(|parameter| {
         let rest = parameter.strip_prefix(name);
@@ -79,7 +80,7 @@ fn asks_for(query: &[u8], name: &[u8]) -> bool {
     })
 }
 
-/// The request as the status page of its pool shows it, and `fpm_get_status()`; `None`: neither is used.
+/// The request for its pool's status page and for `fpm_get_status()`; `None`: neither is in use.
 pub(crate) fn described(context: &Context<'_>, script: &Script) -> Option<Arc<Described>> {
     let Context { services, request, user, .. } = *context;
     let Upstream::Workers(pool) = script.upstream else { return None };

@@ -1,5 +1,6 @@
-//! nginx' companions of `X-Accel-Redirect`: what an application says about the way in which its response leaves. They are obeyed in every
-//! response, whether it names a file or not, and do not reach the client. (`X-Accel-Expires` is for the page cache.)
+//! nginx' companions of `X-Accel-Redirect`: fields by which an application controls how its
+//! response is sent. They apply to every response, whether it names a file or not, and do not reach
+//! the client. (`X-Accel-Expires` is for the page cache.)
 
 use std::num::NonZeroU64;
 
@@ -7,22 +8,24 @@ use bytes::Bytes;
 use sendoff_http1::CgiHead;
 use sendoff_message::response::ResponseHead;
 
-/// The longest name of a charset, in bytes; the longest registered one has 45.
+/// Maximum length of a charset's name in bytes; the longest registered name has 45.
 const MAX_CHARSET: usize = 64;
 
-/// What the companions of one response say.
+/// The companion fields of one response.
 #[derive(Debug, Default)]
 pub(crate) struct Companions {
     /// `X-Accel-Limit-Rate`: bytes of the body per second; `None`: as fast as the client takes it.
     pub(crate) rate: Option<NonZeroU64>,
-    /// `X-Accel-Buffering: no`: what the client does not take waits in the application, not in a file.
+    /// `X-Accel-Buffering: no`: bytes that the client does not take wait in the application, not in
+    /// a file.
     pub(crate) is_unbuffered: bool,
     /// `X-Accel-Charset`: for a media type that names none.
     charset: Option<Bytes>,
 }
 
 impl Companions {
-    /// Reads the fields of a head. As in nginx, the first of each name counts, and a value that means nothing has no effect.
+    /// Reads the fields of a head. As in nginx, the first field of each name counts, and an invalid
+    /// value has no effect.
     pub(crate) fn of(head: &CgiHead) -> Self {
         let first = |name: &[u8]| head.values(name).next();
         Self {
@@ -33,7 +36,7 @@ impl Companions {
         }
     }
 
-    /// Whether the response's head or pace changes.
+    /// True if the response's head or rate changes.
     pub(crate) fn change_response(&self) -> bool {
         self.rate.is_some() || self.charset.is_some()
     }
@@ -49,7 +52,7 @@ impl Companions {
         }
     }
 
-    /// For `sendoff explain`.
+    /// Notes about the fields for `sendoff explain`.
     pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
         let rate = self.rate.map(|rate| format!("sent at {rate} bytes/s (X-Accel-Limit-Rate)"));
         let unbuffered = self
@@ -59,7 +62,7 @@ impl Companions {
     }
 }
 
-/// Digits only; 0 is no limit.
+/// Parses bytes per second: digits only; 0 means no limit.
 fn rate(value: &[u8]) -> Option<NonZeroU64> {
     let digits = std::str::from_utf8(value).ok()?;
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -68,7 +71,7 @@ fn rate(value: &[u8]) -> Option<NonZeroU64> {
     NonZeroU64::new(digits.parse().ok()?)
 }
 
-/// Whether the value is a name as charsets have them (RFC 2978 §2.3).
+/// True if the value is a valid name of a charset (RFC 2978 §2.3).
 fn is_charset(value: &[u8]) -> bool {
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'+-^_`{}~.:".contains(byte);
     (1..=MAX_CHARSET).contains(&value.len()) && value.iter().all(is_part)

@@ -1,7 +1,9 @@
-//! `X-Accel-Redirect: /uri` to a location whose body another application has: the request goes there, and the application that has led it
-//! is free at once. Only routes with `internal` are such locations.
+//! `X-Accel-Redirect: /uri` to a location that another application serves: the request goes to the
+//! other application, and the application that has named the URI is free at once. Only routes with
+//! `internal` are such locations.
 //!
-//! As in nginx, the other application answers with its own status and fields, and of the first one's fields some stay.
+//! As in nginx, the status and the fields are the other application's; some fields of the first
+//! application stay.
 
 use bytes::{Bytes, BytesMut};
 use http::header::{self, HeaderName};
@@ -23,7 +25,7 @@ use crate::error::Outcome;
 use crate::head_rules;
 use crate::response::named;
 
-/// Fields of the client that concern the body of its own request, and those that ask for another protocol.
+/// Fields that describe the body of the client's request, and fields that ask for another protocol.
 const OF_THE_BODY: [HeaderName; 5] = [
     header::CONTENT_LENGTH,
     header::CONTENT_TYPE,
@@ -32,21 +34,21 @@ const OF_THE_BODY: [HeaderName; 5] = [
     header::UPGRADE,
 ];
 
-/// Fields of the first application that stay, in place of the other's.
+/// Fields of the first application that replace the other application's.
 const STAY: [&str; 4] = ["cache-control", "expires", "content-disposition", "accept-ranges"];
 
-/// A request on its way to where an application has led it.
+/// A request that an application has redirected, and the internal route that passes it on.
 pub(crate) struct Way {
     request: Request,
     effects: Effects,
     led: Led,
 }
 
-/// Where an application leads the request by a URI; `None`: to no other application, so the URI names a file, if the application
-/// `may_name` files.
+/// The internal route to which an application redirects the request by a URI. `None`: no such route
+/// passes the URI on, so the URI names a file if the application `may_name` files.
 ///
 /// # Errors
-/// The URI is no path, or a route denies it, or the client.
+/// The URI is no path, or a route denies access to it, to everyone or to this client.
 pub(crate) fn by_uri(
     context: &Context<'_>,
     naming: &Naming<'_>,
@@ -75,7 +77,8 @@ pub(crate) fn by_uri(
     Ok(led.map(|led| Way { request, effects, led }))
 }
 
-/// The request for what a head names. Like nginx, it is for GET, unless the client has asked for HEAD, and has no body.
+/// The request for a URI that a head names. As in nginx, its method is GET (HEAD if the client has
+/// used HEAD), and it has no body.
 ///
 /// # Errors
 /// The URI is no path.
@@ -94,7 +97,8 @@ pub(crate) fn request_for(asked: &Request, head: &CgiHead, uri: &[u8]) -> Result
     Ok(request)
 }
 
-/// Whether ranges and conditions of the client concern the response: only a successful one to GET or HEAD.
+/// True if ranges and conditions of the client apply to the response: they apply to successful
+/// responses to GET and HEAD.
 fn reads(asked: &Request, head: &CgiHead) -> bool {
     [Method::GET, Method::HEAD].contains(&asked.method) && head.status == StatusCode::OK
 }
@@ -103,7 +107,7 @@ fn remove_conditions(headers: &mut HeaderMap) {
     CONDITIONS.into_iter().for_each(|name| drop(headers.remove(name)));
 }
 
-/// The URI, percent-encoded where an application has forgotten to (nginx takes such a URI, too).
+/// The URI, percent-encoded if the application did not do so (nginx accepts such a URI, too).
 fn encoded(uri: &[u8]) -> Result<Bytes, BadPath> {
     let is_fine = |byte: &u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}#".contains(byte);
     if uri.iter().all(is_fine) {
@@ -120,7 +124,7 @@ fn encoded(uri: &[u8]) -> Result<Bytes, BadPath> {
     Ok(out.freeze())
 }
 
-/// Answers with what the other application says. `own` is the head of the first one.
+/// Answers with the response of the other application. `own` is the head of the first one.
 ///
 /// # Errors
 /// The client has gone, or its response was cut short after it had begun.
@@ -147,11 +151,11 @@ pub(crate) async fn follow(
     proxy::respond(&context, passed, &mut merged).await
 }
 
-/// Adds the fields of the first application that stay to the head of the other.
+/// Merges the lasting fields of the first application into the head of the other.
 fn merge(own: &ResponseHead, head: &mut ResponseHead) {
     let is_found = head.status.is_success() || head.status == StatusCode::NOT_MODIFIED;
     let stays = |field: &&Field| {
-        // What is said about the contents does not concern an error.
+        // Fields about the contents do not apply to an error.
         field.is("set-cookie") || is_found && STAY.iter().any(|name| field.is(name))
     };
     let kept: Vec<_> = own.fields.iter().filter(stays).cloned().collect();

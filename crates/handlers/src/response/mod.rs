@@ -1,7 +1,8 @@
-//! What an application's response asks the server to do: [`pass_on`] finds out and does it.
+//! Instructions to the server in an application's response: [`pass_on`] reads and follows them.
 //!
-//! It may name a file ([`named`]), parts of files ([`ranges`]), other URLs ([`reproxy`]) or files within its body ([`zero_copy`]), send
-//! the client to a location of the server ([`internal_redirect`]), and say how fast its body leaves ([`companions`], [`rate_limit`]).
+//! A response may name a file ([`named`]), parts of files ([`ranges`]), other URLs ([`reproxy`]) or
+//! files within its body ([`zero_copy`]), redirect the request to a location of the server
+//! ([`internal_redirect`]), and limit the rate of its body ([`companions`], [`rate_limit`]).
 
 mod companions;
 mod internal_redirect;

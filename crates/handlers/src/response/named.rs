@@ -1,4 +1,5 @@
-//! `X-Sendfile`, `X-Accel-Redirect` and `X-LiteSpeed-Location`: an application names a file, and the front sends the file instead of the application's body.
+//! `X-Sendfile`, `X-Accel-Redirect` and `X-LiteSpeed-Location`: an application names a file, and
+//! the front sends the file instead of the application's body.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -18,10 +19,10 @@ use sendoff_static_files::Entry;
 use crate::context::Context;
 use crate::error::Outcome;
 
-/// Fields of the application that are replaced by those of the file.
+/// Fields of the application that the file's fields replace.
 const OF_THE_FILE: [&str; 4] = ["last-modified", "etag", "accept-ranges", "content-range"];
 
-/// What a response head names instead of a body: the name of the field, and its value.
+/// A body that a response head names: the name of the field, and its value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Name<'h> {
     /// An absolute path.
@@ -31,14 +32,15 @@ pub(crate) enum Name<'h> {
 }
 
 impl Name<'_> {
-    /// The field, for people.
+    /// The field as text, for `sendoff explain`.
     pub(crate) fn text(&self) -> String {
         let (Self::Path(field, value) | Self::Uri(field, value)) = self;
         format!("{field}: {}", String::from_utf8_lossy(value))
     }
 }
 
-/// What a response head names instead of a body. Of several fields of one name the first that is not empty counts.
+/// The body that a response head names. `X-Sendfile` precedes the other fields; of several fields
+/// with one name, the first that is not empty counts.
 pub(crate) fn named(head: &CgiHead) -> Option<Name<'_>> {
     let value = |name: &str| head.values(name.as_bytes()).find(|value| !value.is_empty());
     let by_uri = ["X-Accel-Redirect", "X-LiteSpeed-Location"];
@@ -46,7 +48,8 @@ pub(crate) fn named(head: &CgiHead) -> Option<Name<'_>> {
     path.or_else(|| by_uri.into_iter().find_map(|name| Some(Name::Uri(name, value(name)?))))
 }
 
-/// The file that a response head names: the file that the worker has opened, else the file that has the name now.
+/// The file that a response head names: the file that the worker has opened, otherwise the file
+/// that has the name now.
 pub(crate) fn file(
     naming: &Naming<'_>,
     name: &Name<'_>,
@@ -57,7 +60,7 @@ pub(crate) fn file(
         Name::Uri(_, uri) => (false, uri, naming.by_uri(uri)),
     };
     let Some(opened) = opened else { return found };
-    // Of a URI the routes have seen the path.
+    // The routes have already checked the path of a URI.
     let may_leave = |place: &Path| if is_path { naming.may_send(place) } else { Ok(()) };
     naming.site().sendable.opened(is_path, value, opened, found, may_leave)
 }
@@ -73,7 +76,8 @@ pub(crate) async fn respond(
     if let Some(media_type) = head.values(b"content-type").next() {
         entry.content_type = media_type.clone();
     }
-    // Ranges and conditions concern successful GET and HEAD requests; other responses contain the whole file.
+    // Ranges and conditions apply to successful GET and HEAD requests; other responses contain the
+    // whole file.
     let reads =
         [Method::GET, Method::HEAD].contains(&request.method) && head.status == StatusCode::OK;
     let response = if reads {
@@ -96,7 +100,7 @@ pub(crate) async fn respond(
     Ok(Outcome::Sent)
 }
 
-/// Whether a field of the application is removed; the file may have a field of the same name.
+/// True if a field of the application is removed; the file may have a field of the same name.
 fn is_replaced(name: &[u8]) -> bool {
     let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
     OF_THE_FILE.into_iter().any(is) || is("content-type") || is_for_front(name)

@@ -1,10 +1,12 @@
-//! A response that has begun: what it names instead of a body, and how it reaches the client.
+//! A response that has begun: the source of its body, which its head may name, and its way to the
+//! client.
 //!
 //! ```text
-//!  head ── names a file ─────────────────────▶ named, ranges ──▶ client
-//!   │   ── leads to another application ─────▶ led, reproxy ───▶ client      (the first application is free)
-//!   │   ── names files inside its body ──────▶ relay, zero_copy ▶ client
-//!   └── is an ordinary one ──────────────────▶ relay ───────────▶ client
+//!  head ── names a file ─────────────────────▶ named, ranges ──────────────▶ client
+//!   │   ── leads to another application ─────▶ internal_redirect, reproxy ─▶ client    (the first
+//!   │                                                                    application is free)
+//!   │   ── names files inside its body ──────▶ relay, zero_copy ───────────▶ client
+//!   └── is an ordinary one ──────────────────▶ relay ──────────────────────▶ client
 //! ```
 
 use http::{Method, StatusCode};
@@ -36,29 +38,29 @@ use crate::response::reproxy;
 use crate::response::wanted::{NotShown, show};
 use crate::response::zero_copy::{self, ZeroCopy};
 
-/// What the body is made of.
+/// The source of a response's body.
 enum Source {
     /// The application's own body, with files where `X-ZeroCopy` announces them.
     Own(Option<ZeroCopy>),
-    /// What the head names. Boxed, because few heads name anything.
+    /// A body that the head names. Boxed, because few heads name one.
     Named(Box<Named>),
 }
 
-/// What a head names instead of a body.
+/// A body that a head names.
 #[expect(clippy::large_enum_variant, reason = "it is always in a box")]
 enum Named {
     File(Entry),
-    /// The response of another application, to which a URI leads.
+    /// The response of another application to which a URI leads.
     Led(internal_redirect::Way),
-    /// The response of another application, at one of several URLs.
+    /// The response of another application at one of several URLs.
     Urls,
     Ranges(Vec<Segment>),
 }
 
-/// Why a response is not sent.
+/// The reason why a response is not sent.
 enum Unsendable {
     Named(Denied),
-    /// An `X-ZeroCopy` that is wrong.
+    /// The value of `X-ZeroCopy` is invalid.
     Announced(&'static str),
 }
 
@@ -75,7 +77,8 @@ impl From<Named> for Source {
 }
 
 impl Call<'_> {
-    /// Sends the response, or what it names instead, in the way that it asks for.
+    /// Sends the response, or the body that it names, with the charset and at the rate that it asks
+    /// for.
     pub(crate) async fn pass_on(
         &self,
         exchange: Exchange,
@@ -83,7 +86,8 @@ impl Call<'_> {
         sink: &mut dyn Sink,
     ) -> Result<Outcome, Cut> {
         explain(sink, &exchange, &begun);
-        // The fields of the response that named this URL were obeyed already. The fields of an object store may come from its users.
+        // The companions of the response that named this URL were applied already. Companions in
+        // the response of an object store may come from its users.
         let is_led = self.context.request.is_led;
         let companions = if is_led { Companions::default() } else { Companions::of(&begun.head) };
         if let Some(report) = sink.client().report() {
@@ -96,7 +100,7 @@ impl Call<'_> {
         self.pass_on_as_it_is(exchange, begun, companions.is_unbuffered, sink).await
     }
 
-    /// Sends the response with another head, or slower.
+    /// Sends the response with a changed head, or at a limited rate.
     async fn pass_on_changed(
         &self,
         exchange: Exchange,
@@ -167,10 +171,10 @@ impl Call<'_> {
         }
     }
 
-    /// Decides what the body is made of.
+    /// Chooses the source of the body.
     ///
     /// # Errors
-    /// What the head names may not be sent, or is no name.
+    /// The head names a resource that may not be sent, or the value of the field is invalid.
     fn source(
         &self,
         exchange: &Exchange,
@@ -203,7 +207,8 @@ impl Call<'_> {
             return Ok(Named::Ranges(ranges::open(naming, value)?).into());
         }
         let may_mix = match exchange {
-            // Our own workers hand files over; for them `X-ZeroCopy` is an ordinary field, unless the operator wants it.
+            // Our own workers hand files over by messages; for them `X-ZeroCopy` is an ordinary
+            // field, unless the operator enables it.
             Exchange::Worker(_) => said.unwrap_or_else(|| sendable.is_set_up()),
             Exchange::Application(_) | Exchange::Gateway(_) => may_name,
         };
@@ -211,7 +216,7 @@ impl Call<'_> {
         zero_copy.map(Source::Own).map_err(Unsendable::Announced)
     }
 
-    /// Answers with what a head names. The application is free.
+    /// Answers with the body that a head names. The application is free already.
     async fn send_named(
         &self,
         head: CgiHead,
@@ -229,7 +234,8 @@ impl Call<'_> {
         }
     }
 
-    /// Queues the head of the application's own response, and returns the state in which its body begins.
+    /// Queues the head of the application's own response, and returns the state in which its body
+    /// begins.
     fn begin_body(
         &self,
         begun: Begun,
@@ -238,12 +244,13 @@ impl Call<'_> {
         sink: &mut dyn Sink,
     ) -> Result<Body, Cut> {
         let Begun { head, rest, length, .. } = begun;
-        // The length that a worker announces is 0 for a response without a body (HEAD), not that of GET's body.
+        // A worker announces the length 0 for a response without a body (HEAD); GET's response may
+        // have another length.
         let has_body =
             self.context.request.method != Method::HEAD && head.status != StatusCode::NOT_MODIFIED;
         let mut head = ResponseHead::of(head);
         let has_names = zero_copy.is_some();
-        // A body with file names in it has another length than the response.
+        // The length of a body with file names in it is not the length of the response.
         head.length = head.length.or(length.filter(|_| has_body)).filter(|_| !has_names);
         head.accel_expires = head.take("X-Accel-Expires");
         if is_unbuffered {
@@ -263,13 +270,14 @@ impl Call<'_> {
     }
 }
 
-/// Whether the upstream may name files in its response. An upstream over HTTP, SCGI or AJP can be a foreign server, which must not get
-/// at files of this machine: it may only where the operator has listed folders that files may be sent from.
+/// True if the upstream may name files in its response. An upstream over HTTP, SCGI or AJP can be a
+/// foreign server, which must not get at files of this machine: it may name files only if the
+/// operator has listed folders that files may be sent from.
 fn may_name_files(exchange: &Exchange, sendable: &Sendable) -> bool {
     !matches!(exchange, Exchange::Gateway(_)) || sendable.is_set_up()
 }
 
-/// Tells the report, if there is one, which upstream answers, and passes early remarks on.
+/// Tells the report, if there is one, the name of the upstream, and passes early remarks on.
 fn explain(sink: &mut dyn Sink, exchange: &Exchange, begun: &Begun) {
     let Some(report) = sink.client().report() else { return };
     report.answered_by(exchange.who());
@@ -307,7 +315,7 @@ fn explain(sink: &mut dyn Sink, exchange: &Exchange, begun: &Begun) {
     }
 }
 
-/// Which ways of handing over a FastCGI application has shown to know, for `sendoff explain`.
+/// The ways of handing over that a FastCGI application has shown to know, for `sendoff explain`.
 fn handover(application: &Application, is_framed: bool) -> &'static str {
     if is_framed {
         "it hands over files, and copies the rest"

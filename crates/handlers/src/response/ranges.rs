@@ -1,7 +1,9 @@
-//! lighttpd's `X-Sendfile2: path first-last, path first-`: ranges of files, one after the other, are the body.
+//! lighttpd's `X-Sendfile2: path first-last, path first-`: ranges of files, in their order, are the
+//! body.
 //!
-//! Paths are percent-encoded; a range includes its last byte, or goes to the end of the file. Status and fields are the
-//! application's, `Content-Range` included, because the application has chosen the ranges itself.
+//! Paths are percent-encoded; a range includes its last byte, or extends to the end of the file.
+//! The status and the fields are the application's, including `Content-Range`, because the
+//! application has chosen the ranges itself.
 
 use bytes::Bytes;
 use http::StatusCode;

@@ -1,7 +1,8 @@
-//! `X-Accel-Limit-Rate`: a sink that passes a body on at a number of bytes per second.
+//! `X-Accel-Limit-Rate`: a sink that limits the rate of a body in bytes per second.
 //!
-//! Tokens come with time, one for each byte, and a second's worth may be saved up, so that the first second's bytes leave at once (as in
-//! nginx). What has no tokens waits here: ranges of files as such, and at most [`MAX_HELD`] bytes in memory, beyond which the application
+//! The limit is a token bucket. One token is one byte, and the bucket holds one second's tokens, so
+//! that the first second's bytes leave at once (as in nginx). Bytes without tokens wait here:
+//! ranges of files as such, and at most [`MAX_HELD`] bytes in memory, beyond which the application
 //! waits. One timer wakes the task four times per second.
 
 use std::collections::VecDeque;
@@ -20,10 +21,10 @@ use sendoff_message::Cut;
 use sendoff_message::response::{Framing, ResponseEnd, ResponseHead};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Bytes in memory that wait for tokens.
+/// Maximum number of bytes in memory that wait for tokens.
 const MAX_HELD: u64 = 256 * 1024;
 
-/// Pieces that wait for tokens.
+/// Maximum number of pieces that wait for tokens.
 const MAX_PIECES: usize = 1024;
 
 /// Pieces per second.
@@ -32,8 +33,9 @@ const BEATS: u64 = 4;
 /// Nanoseconds.
 const SECOND: u128 = 1_000_000_000;
 
-/// A bucket that holds a second's tokens at most, of which one is a byte. The virtual scheduling algorithm of ITU-T I.371: the time when
-/// it will be full says how many tokens it has.
+/// A token bucket that holds at most one second's tokens; a token is one byte. It uses the virtual
+/// scheduling algorithm of ITU-T I.371: the time at which the bucket will be full gives the number
+/// of tokens.
 #[derive(Debug)]
 struct Bucket {
     rate: u64,
@@ -45,32 +47,32 @@ impl Bucket {
         Self { rate: rate.get(), full: Instant::now() }
     }
 
-    /// The tokens that there are now.
+    /// The tokens that are available now.
     fn tokens(&self) -> u64 {
         let missing = self.full.saturating_duration_since(Instant::now()).as_nanos();
         let missing = (missing * u128::from(self.rate)).div_ceil(SECOND);
         self.rate.saturating_sub(u64::try_from(missing).unwrap_or(u64::MAX))
     }
 
-    /// Takes tokens that there are.
+    /// Takes available tokens.
     fn take(&mut self, tokens: u64) {
         self.full = self.full.max(Instant::now()) + self.time(tokens);
     }
 
-    /// The time until there are `wanted` tokens, which is at most a second's worth.
+    /// The time until `wanted` tokens are available; `wanted` is at most one second's tokens.
     fn until(&self, wanted: u64) -> Duration {
         let missing = self.full.saturating_duration_since(Instant::now());
         missing.saturating_sub(self.time(self.rate.saturating_sub(wanted)))
     }
 
-    /// The time in which this number of tokens comes, rounded up to nanoseconds.
+    /// The time in which this number of tokens arrives, rounded up to nanoseconds.
     fn time(&self, tokens: u64) -> Duration {
         let nanos = (u128::from(tokens) * SECOND).div_ceil(u128::from(self.rate));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 }
 
-/// What the sending waits for.
+/// The reason why sending waits.
 enum Blocked {
     /// The client takes no more.
     ByClient,
@@ -78,7 +80,7 @@ enum Blocked {
     ByPace(Pin<Box<Sleep>>),
 }
 
-/// A filter that passes a body on at a pace.
+/// A filter that limits the rate of a body.
 pub(crate) struct Paced<'r> {
     next: &'r mut dyn Sink,
     bucket: Bucket,
@@ -109,10 +111,11 @@ impl<'r> Paced<'r> {
         }
     }
 
-    /// Passes on what the tokens allow. Returns false if more must wait for tokens.
+    /// Passes on as many bytes as there are tokens. Returns false if more bytes must wait for
+    /// tokens.
     fn pass_on(&mut self) -> Result<bool, Cut> {
         while let Some(first) = self.waiting.front() {
-            // Not each token as it comes: pieces of a quarter of a second.
+            // Pieces of a quarter of a second, so that single tokens cause no writes.
             let wanted = (self.bucket.rate / BEATS).max(1).min(first.len());
             let tokens = self.bucket.tokens();
             if tokens < wanted {
@@ -130,7 +133,7 @@ impl<'r> Paced<'r> {
         Ok(true)
     }
 
-    /// At most `most` bytes from the front of what waits.
+    /// Takes at most `most` bytes from the front of the waiting segments.
     fn take(&mut self, most: u64) -> Segment {
         let Some(mut first) = self.waiting.pop_front() else {
             return Segment::Bytes(Bytes::new());
@@ -172,13 +175,13 @@ impl Sink for Paced<'_> {
         Ok(self.framing.missing())
     }
 
-    /// What has no tokens does not go to the spool, which is behind the pace.
+    /// A full queue has no room in the spool either, because the spool lies behind the rate limit.
     fn room(&self) -> Room {
         let is_full = self.held >= MAX_HELD || self.waiting.len() >= MAX_PIECES;
         if is_full { Room::None } else { self.next.room() }
     }
 
-    /// While the client is behind, nothing more is passed on, whatever tokens there are.
+    /// Passes on no bytes while the client is behind, even if there are tokens.
     fn send_now(&mut self) -> Result<Progress, Cut> {
         let behind = self.next.send_now()?;
         if behind != Progress::Done {

@@ -1,7 +1,9 @@
-//! `X-Reproxy-URL: URL URL`, of perlbal: the body is that of the first URL which has one, and the application is free at once.
+//! `X-Reproxy-URL: URL URL`, of perlbal: the body comes from the first URL that has one, and the
+//! application is free at once.
 //!
-//! Only the applications of internal routes are asked, by their paths, so no application can make the server ask another machine. They see
-//! nothing of the client but what it says about the part that it wants: no cookie, no password.
+//! Only the applications of internal routes are asked, by their paths, so no application can make
+//! the server ask another machine. Of the client's fields they see only ranges and conditions: no
+//! cookie, no password.
 
 use std::rc::Rc;
 
@@ -31,10 +33,10 @@ use crate::response::internal_redirect;
 const FIELD: &[u8] = b"x-reproxy-url";
 const EXPECTED_SIZE: &[u8] = b"x-reproxy-expected-size";
 
-/// URLs of one response that are tried; the others are not looked at.
+/// Maximum number of URLs of one response that are tried; the others are ignored.
 const MAX_URLS: usize = 8;
 
-/// Fields of the other application that describe its bytes, and take the place of the first one's.
+/// Fields of the other application that describe its bytes, and replace the first application's.
 const OF_THE_BYTES: [HeaderName; 5] = [
     header::LAST_MODIFIED,
     header::ETAG,
@@ -43,12 +45,12 @@ const OF_THE_BYTES: [HeaderName; 5] = [
     header::CONTENT_ENCODING,
 ];
 
-/// The value of the field, if a head has it.
+/// The value of the field, if a head has it and it is not empty.
 pub(crate) fn urls(head: &CgiHead) -> Option<&Bytes> {
     head.values(FIELD).find(|value| !value.is_empty())
 }
 
-/// One URL that may be asked.
+/// A URL that may be asked for.
 struct Target {
     url: String,
     request: Request,
@@ -56,7 +58,7 @@ struct Target {
     led: Led,
 }
 
-/// Answers with the first URL that a head names and that has a body.
+/// Answers with the body of the first named URL that has one.
 ///
 /// # Errors
 /// The client has gone, or its response was cut short after it had begun.
@@ -89,7 +91,7 @@ pub(crate) async fn respond(
             }
         }
     }
-    // 404 only if that is what all of them say.
+    // 404 only if every URL is answered with 404 or 410.
     let worst =
         refused.into_iter().max_by_key(|status| (*status != StatusCode::NOT_FOUND, *status));
     let status = worst.unwrap_or(StatusCode::BAD_GATEWAY);
@@ -101,7 +103,7 @@ fn number(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// The internal route that passes requests on to where a URL leads.
+/// The internal route that passes on requests for a URL.
 fn target(context: &Context<'_>, own: &CgiHead, url: &[u8]) -> Result<Target, Denied> {
     let text = url.escape_ascii().to_string();
     let denied =
@@ -115,7 +117,7 @@ fn target(context: &Context<'_>, own: &CgiHead, url: &[u8]) -> Result<Target, De
     let gateways = &context.services.gateways[context.site.number];
     let is_meant = |application: usize, rewrites: Rewrites| {
         let gateway = gateways.get(application).map(|gateway| gateway.name());
-        // The URL is asked for as it is.
+        // The application must get the path of the URL itself.
         rewrites == Rewrites::KeepUri
             && gateway.is_some_and(|name| name.eq_ignore_ascii_case(&origin))
     };
@@ -129,9 +131,11 @@ fn target(context: &Context<'_>, own: &CgiHead, url: &[u8]) -> Result<Target, De
     }
 }
 
-/// Scheme, host and port as routes name them; the host and port as the URL has them; path and query.
+/// Splits a URL into the origin as routes name it (scheme, host and port), the host and port as in
+/// the URL, and path with query.
 fn parts(url: &[u8]) -> Option<(String, Bytes, Bytes)> {
-    // A fragment is not sent, a backslash is a slash to some readers, and a name before the host belongs in no log.
+    // A fragment is not sent, some readers take a backslash for a slash, and user information
+    // before the host must not get into a log.
     if url.iter().any(|byte| b"#\\@".contains(byte) || !byte.is_ascii_graphic()) {
         return None;
     }
@@ -142,7 +146,7 @@ fn parts(url: &[u8]) -> Option<(String, Bytes, Bytes)> {
         "https" => 443,
         _ => return None,
     };
-    // For "host:x" `Uri` says that there is no port.
+    // `Uri` reports no port for "host:x".
     let port = match authority.as_str().strip_prefix(uri.host()?)? {
         "" => usual,
         rest => {
@@ -157,7 +161,7 @@ fn parts(url: &[u8]) -> Option<(String, Bytes, Bytes)> {
     Some((origin, Bytes::from(authority.to_string()), Bytes::from(path)))
 }
 
-/// The fields in which the client says which part it wants.
+/// The client's fields that select a part: ranges and conditions.
 fn of_the_part(headers: &HeaderMap) -> HeaderMap {
     let mut kept = HeaderMap::new();
     for name in CONDITIONS {
@@ -168,7 +172,7 @@ fn of_the_part(headers: &HeaderMap) -> HeaderMap {
     kept
 }
 
-/// Asks for one URL. An error is for the next URL to mend.
+/// Asks for one URL. After an error, the next URL is tried.
 async fn ask(
     call: &Call<'_>,
     target: &Target,
@@ -189,7 +193,7 @@ async fn ask(
     }))
 }
 
-/// Whether a response is successful and has the expected size, if one is.
+/// Checks that a response is successful and has the expected size, if a size is expected.
 fn is_wanted(head: &CgiHead, expected: Option<u64>) -> Result<(), Failure> {
     match (head.status, expected) {
         (StatusCode::OK, Some(size)) if head.content_length != Some(size) => {
@@ -231,7 +235,8 @@ async fn pass_on(
     Call::new(context).pass_on(exchange, begun, &mut merged).await
 }
 
-/// As in perlbal: the first application's head, with the other's length, and what it says about its bytes.
+/// As in perlbal: the head of the first application, with the length and the fields about the bytes
+/// of the other application.
 fn merge(own: &ResponseHead, head: &mut ResponseHead) {
     let other = std::mem::replace(head, own.clone());
     if other.status != StatusCode::OK {

@@ -1,4 +1,5 @@
-//! What routes want of a client for what an application has named for it: a password, the word of an authorizer.
+//! Passwords and authorizers that routes require of a client for resources that an application has
+//! named.
 
 use http::StatusCode;
 use http::header::AUTHORIZATION;
@@ -11,9 +12,9 @@ use crate::application::authorizer::{self, Verdict};
 use crate::context::Context;
 use crate::error::Outcome;
 
-/// What of what routes want the client has not shown.
+/// A requirement of a route that the client has not met.
 pub(crate) enum NotShown {
-    /// A password: it may show one.
+    /// A password: the client may show one.
     Password(Outcome),
     Access(Denied),
 }
@@ -24,10 +25,10 @@ impl NotShown {
     }
 }
 
-/// Whether the client has shown what routes want before they let an application name these for it.
+/// Checks that the client meets the requirements of routes for the named resources.
 ///
 /// # Errors
-/// It has not.
+/// The client does not meet one of them.
 pub(crate) async fn show(
     context: &Context<'_>,
     wanted: &[(Request, Wanted)],

@@ -1,4 +1,5 @@
-//! What an application is told about the client: `X-Forwarded-*`, or `Forwarded` (RFC 7239).
+//! The fields that tell an application about the client: `X-Forwarded-*`, or `Forwarded` (RFC
+//! 7239).
 
 use std::net::IpAddr;
 
@@ -7,17 +8,17 @@ use sendoff_config::ForwardedFields;
 use sendoff_message::request::{Endpoint, Request};
 use sendoff_report::log_line::push_ip;
 
-/// The fields of both kinds. What a client has sent of them would be believed.
+/// The fields of both kinds. Applications would believe the values of a client.
 const ALL: [&str; 5] =
     ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-port", "x-forwarded-proto"];
 
-/// Whether the field is not passed on as it is.
+/// True if the field is replaced instead of passed on.
 pub(crate) fn replaces(fields: ForwardedFields, name: &HeaderName) -> bool {
     fields != ForwardedFields::Off && ALL.contains(&name.as_str())
 }
 
-/// The fields that tell about the client. Where the request has come from a trusted proxy, its field gets one more element; else the
-/// field begins here.
+/// Writes the fields about the client. A trusted proxy's field gets one more element; without a
+/// trusted proxy the field starts here.
 pub(crate) fn fields(
     fields: ForwardedFields,
     request: &Request,
@@ -47,7 +48,7 @@ pub(crate) fn fields(
     }
 }
 
-/// Who has connected to this server.
+/// The peer that has connected to this server: the trusted proxy if there is one, else the client.
 fn nearest(request: &Request) -> &Endpoint {
     request.via.as_ref().unwrap_or(&request.peer)
 }
@@ -67,7 +68,7 @@ fn element(request: &Request) -> String {
     };
     let proto = request.scheme.as_str();
     match &request.host {
-        // It may have a colon, which no token has.
+        // Quoted, because a host may contain a colon, which a token cannot.
         Some(host) => {
             format!("for={node};proto={proto};host=\"{}\"", String::from_utf8_lossy(host))
         }
@@ -75,7 +76,7 @@ fn element(request: &Request) -> String {
     }
 }
 
-/// What a trusted proxy has said in all fields of this name, as one value.
+/// The values of all fields of this name as one value; `None`: no trusted proxy has sent one.
 fn chain(request: &Request, name: &str) -> Option<Vec<u8>> {
     request.via.as_ref()?;
     let values: Vec<_> =

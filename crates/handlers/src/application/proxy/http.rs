@@ -12,7 +12,7 @@ use crate::application::parameters::NOT_FROM_CLIENTS;
 use crate::application::proxy::forwarded;
 use crate::application::proxy::target::Target;
 
-/// The head of a request, and whether it offers to change the protocol.
+/// The head of a request; true: it offers to switch the protocol.
 pub(crate) fn head(
     request: &Request,
     proxy: &Proxy,
@@ -27,7 +27,7 @@ pub(crate) fn head(
     let mut head = head.map_err(|_| {
         Failure::new(StatusCode::BAD_REQUEST, "its target cannot be sent in HTTP/1.1")
     })?;
-    // What these are made of has been parsed, so that all can be written.
+    // The method and the fields were parsed before, so all of them can be written.
     let _written = head.field(b"host", host_of(request, proxy, host));
     let mut has_cookie = false;
     for (name, value) in &request.headers {
@@ -65,7 +65,7 @@ pub(crate) fn head(
     Ok((out.freeze(), upgrade.is_some()))
 }
 
-/// As one field: clients of HTTP/2 may send several (RFC 9113 §8.2.3).
+/// All cookies as one field: an HTTP/2 client may send several (RFC 9113 §8.2.3).
 fn cookies(headers: &HeaderMap) -> Vec<u8> {
     let values: Vec<_> = headers.get_all(COOKIE).iter().map(|value| value.as_bytes()).collect();
     values.join(&b"; "[..])
@@ -75,7 +75,7 @@ fn host_of<'a>(request: &'a Request, proxy: &'a Proxy, host: &'a ProxyHost) -> &
     match (host, &request.host) {
         (ProxyHost::Client, Some(host)) => host,
         (ProxyHost::Fixed(host), _) => host.as_bytes(),
-        // A client of HTTP/1.0 may have named none.
+        // An HTTP/1.0 client may have named no host.
         (ProxyHost::Client | ProxyHost::Upstream, _) => match &proxy.address {
             ProxyAddress::Tcp(host_port) => host_port.as_bytes(),
             ProxyAddress::Unix(_) | ProxyAddress::Upstream(_) => b"localhost",

@@ -1,4 +1,5 @@
-//! Applications that speak HTTP, SCGI or AJP: sends a request to one, and its response to the client (`docs/gateway.md`).
+//! Applications that speak HTTP, SCGI or AJP: sends a request to one, and its response to the
+//! client (`docs/gateway.md`).
 
 mod ajp;
 mod forwarded;
@@ -32,10 +33,10 @@ use crate::context::Context;
 use crate::error::Outcome;
 use ::http::{Method, StatusCode, Version};
 
-/// How a route passes a request on.
+/// The application to which a route passes a request, and the matched prefix.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Passed {
-    /// The number of the application among those of the site.
+    /// The number of the application within the site.
     pub(crate) application: usize,
     /// Bytes of the path that the route's `prefix` has matched.
     pub(crate) prefix: usize,
@@ -67,7 +68,7 @@ pub(crate) async fn respond(
     call.fail(failure, false, sink).await
 }
 
-/// The request as the application gets it.
+/// The request in the form for the application.
 pub(crate) fn message(
     context: &Context<'_>,
     gateway: &Gateway,
@@ -95,7 +96,7 @@ pub(crate) fn message(
     Ok(GatewayRequest { head, body: request.body.clone(), is_head, kind })
 }
 
-/// Sends the request to one host after the other, until one answers.
+/// Sends the request to one host after the other, until one of them answers.
 ///
 /// # Errors
 /// The client has gone.
@@ -144,7 +145,8 @@ pub(crate) async fn ask(
     }
 }
 
-/// Asks one host, again if it has closed the kept connection at that moment, and the request may be repeated or did not get there.
+/// Asks one host. Repeats the request over a new connection if the host closed the kept one
+/// meanwhile and the request is repeatable or did not arrive.
 async fn ask_host(
     context: &Context<'_>,
     gateway: &Arc<Gateway>,
@@ -180,12 +182,14 @@ async fn ask_host(
     }
 }
 
-/// Only idempotent requests may be repeated automatically (RFC 9110 §9.2.2), and only those whose body is not gone.
+/// True if the request may be repeated automatically: it is idempotent (RFC 9110 §9.2.2), and its
+/// body is still available.
 fn is_repeatable(context: &Context<'_>) -> bool {
     context.request.method.is_idempotent() && context.request.body.is_repeatable()
 }
 
-/// How long the application may take: a route's `request_timeout` takes the place of its own limits of silence.
+/// The application's time limits. A route's `request_timeout` replaces the application's own limits
+/// of silence; 0 means no limit.
 fn patience(context: &Context<'_>, gateway: &Gateway) -> GatewayPatience {
     let timeouts = &gateway.proxy().timeouts;
     let of_route = context.effects.settings.request_timeout;
@@ -228,7 +232,7 @@ async fn pass_on(
     }
 }
 
-/// The head of the response that tells the client of the other protocol.
+/// The head that tells the client of the switch to the other protocol.
 fn switched(head: CgiHead) -> ResponseHead {
     let mut head = ResponseHead::of(head);
     head.field("Connection", "Upgrade");

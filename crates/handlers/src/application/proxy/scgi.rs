@@ -6,7 +6,8 @@ use sendoff_scgi::RequestHead;
 use crate::application::parameters;
 use crate::context::Context;
 
-/// The head of a request: the parameters of CGI, where the folder of the route is the script, and the rest of the path its path info.
+/// The head of a request: the CGI parameters, with the route's folder as the script and the rest of
+/// the path as its path info.
 pub(crate) fn head(context: &Context<'_>, prefix: usize) -> Bytes {
     let mut head = RequestHead::new(context.request.body.len());
     parameters::of_folder(context, prefix, |name, value| {

@@ -1,4 +1,4 @@
-//! The path that an application is asked for.
+//! The target of a request to an application.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use sendoff_message::request::{NOT_IN_PATH, Request, decode_path};
 
 use crate::application::failure::Failure;
 
-/// What an application is asked for.
+/// The target of a request to an application.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Target<'r> {
     /// The path, percent-encoded.
@@ -18,8 +18,9 @@ pub(crate) struct Target<'r> {
 }
 
 impl<'r> Target<'r> {
-    /// The path as the client sent it, so that the application sees each escape. If rules have rewritten it, or if it has `.` or `..`
-    /// in it, the path that the rules have seen: the application must not resolve it to one that they have not.
+    /// The path as the client sent it, so that the application sees each escape. The path as the
+    /// rules have seen it if rules have rewritten it, or if the client's path contains `.` or `..`:
+    /// the application must not resolve it to a path that the rules have not checked.
     ///
     /// # Errors
     /// A servlet container would read another path than the rules did: `/..;/`.
@@ -29,7 +30,8 @@ impl<'r> Target<'r> {
             return Err(Failure::new(StatusCode::BAD_REQUEST, why));
         }
         let sent = request.uri.split(|&byte| byte == b'?').next().unwrap_or_default();
-        // The rules' path has neither dots nor escapes left in it, so most paths need only be compared.
+        // The rules' path has neither dots nor escapes left in it, so most paths need only be
+        // compared.
         let is_plain = sent == request.path && !sent.contains(&b'%');
         let is_as_sent = is_plain
             || !sent.split(|&byte| byte == b'/').any(is_dots)
@@ -52,13 +54,13 @@ impl<'r> Target<'r> {
     }
 }
 
-/// Whether a segment as it was sent is `.` or `..`, also behind an encoded slash.
+/// True if a segment as sent means `.` or `..`, also behind an encoded slash.
 fn is_dots(segment: &[u8]) -> bool {
     let segment: Cow<'_, [u8]> = percent_decode(segment).into();
     segment.split(|&byte| byte == b'/').any(|name| name == b"." || name == b"..")
 }
 
-/// Whether a decoded segment is `.` or `..` to a reader who drops what follows a semicolon.
+/// True if a decoded segment means `.` or `..` to a reader that drops everything after a semicolon.
 fn is_dots_with_parameters(segment: &[u8]) -> bool {
     let name = segment.split(|&byte| byte == b';').next().unwrap_or_default();
     segment.contains(&b';') && (name == b"." || name == b"..")

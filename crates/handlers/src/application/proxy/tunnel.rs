@@ -1,4 +1,5 @@
-//! Two connections whose bytes are another protocol's, such as WebSocket: each end gets what the other one sends.
+//! A tunnel between two connections that carry another protocol, such as WebSocket: each end gets
+//! the bytes that the other end sends.
 
 use std::future::poll_fn;
 use std::io;
@@ -12,12 +13,15 @@ use sendoff_transport::pipe::Pipe;
 use sendoff_upstream_gateway::Stream as GatewayStream;
 use tokio::time::timeout;
 
-/// Carries bytes in both directions until both ends have ended theirs, one of the connections is broken, or nothing has moved for
-/// `limit`. `received`: what the application has sent already.
+/// Carries bytes in both directions until both ends have finished, one of the connections is
+/// broken, or no byte has moved for `limit`. `received`: bytes that the application has sent
+/// already.
 ///
-/// Each direction holds what one read has brought, and reads again when that has left. Between reads it holds no buffer. Where much comes
-/// at a time, and neither end is encrypted, the kernel moves it through a pipe in place of reads and writes, which costs 0.75 times as much
-/// (`docs/measurements.md`, "Tunnels"). Small messages are copied: they would gain nothing, and a pipe takes two descriptors.
+/// Each direction holds the bytes of one read, and reads again once they have left. It holds no
+/// buffer between reads. If a read brings much and neither end is encrypted, the kernel moves the
+/// bytes through a pipe in place of reads and writes, which costs 0.75 times as much
+/// (`docs/measurements.md`, "Tunnels"). Small messages are copied: a pipe would save nothing and
+/// takes two descriptors.
 pub(crate) async fn carry(
     client: &mut dyn Tunnel,
     mut application: GatewayStream,
@@ -49,7 +53,7 @@ pub(crate) async fn carry(
         match timeout(limit, moved).await {
             Ok(Ok(())) if up.state == State::Ended && down.state == State::Ended => return Ok(()),
             Ok(Ok(())) => {}
-            // There is no other way to tell either end.
+            // Closing both connections is the only way to tell the ends.
             Ok(Err(_broken)) => return Ok(()),
             Err(_) => return Err(Cut::idle_tunnel()),
         }
@@ -67,24 +71,25 @@ enum State {
     Ended,
 }
 
-/// Bytes. A direction whose last read brought at least this many uses a pipe; one whose last read brought fewer is copied.
+/// Size in bytes of a direction's last read from which the direction uses a pipe; after smaller
+/// reads bytes are copied.
 const FLOW: usize = 16 * 1024;
 
 /// One direction.
 #[derive(Debug, Default)]
 struct Way {
     held: BytesMut,
-    /// Bytes that the kernel holds; never empty.
+    /// Bytes in the kernel; never empty.
     piped: Option<Pipe>,
-    /// The last read has brought much.
+    /// The last read brought at least [`FLOW`] bytes.
     flows: bool,
-    /// Bytes were written that wait in TLS.
+    /// Bytes were written since the last flush; TLS may still buffer them.
     must_flush: bool,
     state: State,
 }
 
 impl Way {
-    /// Moves what can be moved. Ready if something has.
+    /// Moves bytes until an end must be waited for. Ready if something was moved.
     fn poll(&mut self, cx: &mut Context<'_>, ends: &mut Ends<'_>) -> Poll<io::Result<()>> {
         let mut moved = false;
         loop {
@@ -97,7 +102,7 @@ impl Way {
         }
     }
 
-    /// Does one thing; false: there is nothing left to do.
+    /// Does one step; false: there is nothing left to do.
     fn step(&mut self, cx: &mut Context<'_>, ends: &mut Ends<'_>) -> Poll<io::Result<bool>> {
         if !self.held.is_empty() {
             let n = std::task::ready!(ends.poll_write(cx, &self.held))?;
@@ -137,7 +142,7 @@ impl Way {
         }
     }
 
-    /// Takes what the source has sent; 0 at its end.
+    /// Reads bytes from the source; 0 at its end.
     fn poll_more(&mut self, cx: &mut Context<'_>, ends: &mut Ends<'_>) -> Poll<io::Result<usize>> {
         if self.flows
             && ends.are_clear()
@@ -162,7 +167,7 @@ impl Way {
 struct Ends<'e> {
     client: &'e mut dyn Tunnel,
     application: &'e mut GatewayStream,
-    /// From the client to the application.
+    /// True: from the client to the application.
     up: bool,
 }
 

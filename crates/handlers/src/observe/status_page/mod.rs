@@ -1,7 +1,8 @@
-//! The status page (`status_page = true` in a route): a page without figures, whose script asks for them as JSON.
+//! The status page (`status_page = true` in a route): a page without figures, whose script asks for
+//! them as JSON.
 //!
-//! What clients choose, such as the paths of requests, is only in the JSON, and the script shows it as text. The policy lets nothing run but
-//! the page's own script.
+//! Texts that clients choose, such as the paths of requests, appear only in the JSON, and the
+//! script shows them as text. The policy allows only the page's own script to run.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ use crate::observe::metrics::busy;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// Requests at work that are shown of each pool.
+/// Maximum number of requests at work on the page.
 const MOST_SHOWN: usize = 32;
 
 /// The page.
@@ -30,7 +31,8 @@ pub(crate) static PAGE: LazyLock<String> = LazyLock::new(|| {
     page.replacen("STYLE", STYLE, 1).replacen("SCRIPT", SCRIPT, 1)
 });
 
-/// What the page may load and run (`Content-Security-Policy`): its own style and script, and the figures.
+/// The page's `Content-Security-Policy`: the page may load its own style, run its own script and
+/// fetch the figures.
 pub(crate) static POLICY: LazyLock<String> = LazyLock::new(|| {
     let hash = |text: &str| STANDARD.encode(Sha256::digest(text));
     format!(
@@ -40,7 +42,7 @@ pub(crate) static POLICY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// The figures, as the script gets them.
+/// The figures in the form for the script.
 #[derive(Debug, Serialize)]
 struct Shown<'f> {
     version: &'static str,
@@ -58,7 +60,7 @@ struct Shown<'f> {
     pools: Vec<PoolShown<'f>>,
     upstreams: &'f [UpstreamStatus],
     limits: &'f BTreeMap<String, u64>,
-    /// The oldest requests, also those that no worker has.
+    /// The oldest requests, including requests that wait for a worker.
     requests: &'f [RequestStatus],
 }
 
@@ -72,7 +74,7 @@ struct SiteShown<'f> {
     refusals: u64,
     /// Statuses from 500 on.
     errors: u64,
-    /// Requests by the bounds between which their times lie.
+    /// A histogram of times; its upper bounds are `Shown::bounds`.
     times: &'f [u64],
 }
 
@@ -128,7 +130,7 @@ impl<'f> PoolShown<'f> {
     }
 }
 
-/// The figures as JSON. `figures` are those of `gatherer`.
+/// The figures as JSON, with the shared state of `gatherer`, from which `figures` come.
 ///
 /// # Errors
 /// They cannot be written.

@@ -1,5 +1,5 @@
-//! `X-ZeroCopy: chunked`: a body in the syntax of the chunked coding (RFC 9112 §7.1), in which chunks with the extension `file` contain the
-//! name of a file, of which a range may be given.
+//! `X-ZeroCopy: chunked`: a body in the syntax of the chunked coding (RFC 9112 §7.1), in which a
+//! chunk with the extension `file` contains the name of a file, optionally with a range.
 //!
 //! ```text
 //!  5 CRLF hello CRLF
@@ -17,10 +17,10 @@ use crate::response::zero_copy::part::{MAX_NAME, broken, take};
 /// The longest line before a chunk, in bytes: a size, an extension and two offsets.
 const MAX_LINE: usize = 80;
 
-/// What comes next.
+/// The expected part of the body.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum State {
-    /// The line before a chunk, of which a part may have come.
+    /// The line before a chunk. A part of it may have arrived.
     #[default]
     Line,
     /// Bytes of the body.
@@ -39,18 +39,19 @@ enum State {
     Ended,
 }
 
-/// Which bytes of a file: the first, and the last or all that follow.
+/// A range of a file: the offset of the first byte, and of the last byte; `None`: to the end of the
+/// file.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Range {
     first: u64,
     last: Option<u64>,
 }
 
-/// A body in chunks, some of which are names.
+/// A body in chunks. Some of them are names of files.
 #[derive(Debug, Default)]
 pub(crate) struct Chunks {
     state: State,
-    /// The part of the current line or name that has come.
+    /// The part of the current line or name that has arrived.
     part: Vec<u8>,
 }
 
@@ -113,7 +114,7 @@ impl Chunks {
         self.state == State::Ended
     }
 
-    /// The line that ends in the data, without its end.
+    /// The line that ends in the data, without CRLF; `None`: its end has not arrived.
     fn line(&mut self, data: &mut Bytes) -> Result<Option<Vec<u8>>, Denied> {
         let end = data.iter().position(|&byte| byte == b'\n');
         let len = end.map_or(data.len(), |end| end + 1);
@@ -142,7 +143,7 @@ impl Chunks {
     }
 }
 
-/// What the line before a chunk says of it.
+/// Parses the line before a chunk.
 fn chunk(line: &[u8]) -> Result<State, Denied> {
     let bad = || broken(&format!("{} is no size of a chunk", line.escape_ascii()));
     let text = std::str::from_utf8(line).map_err(|_| bad())?;

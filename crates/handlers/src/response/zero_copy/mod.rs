@@ -1,5 +1,6 @@
-//! `X-ZeroCopy`: a body in which file names stand where the contents of the files belong (Suzumura et al., WWW 2009, section 3.2.2). The
-//! head says where they stand, or, if the body is not known when it begins, the body does (`X-ZeroCopy: chunked`).
+//! `X-ZeroCopy`: a body in which file names stand for the contents of the files (Suzumura et al.,
+//! WWW 2009, section 3.2.2). The head gives the positions of the names, or, if the body is not
+//! known when it begins, the body marks them (`X-ZeroCopy: chunked`).
 
 mod chunks;
 mod part;
@@ -19,17 +20,17 @@ use places::Places;
 /// The field, in lower case.
 pub(crate) const FIELD: &str = "x-zerocopy";
 
-/// Where file names stand in a body.
+/// The positions of file names in a body.
 #[derive(Debug)]
 pub(crate) enum ZeroCopy {
-    /// The head says where.
+    /// The head lists them.
     Places(Places),
-    /// The body says it, chunk by chunk.
+    /// The body marks them, chunk by chunk.
     Chunks(Chunks),
 }
 
 impl ZeroCopy {
-    /// What a head announces, if it has the field.
+    /// The announcement in a head, if it has the field. The error says that the value is invalid.
     pub(crate) fn announced(head: &CgiHead) -> Option<Result<Self, &'static str>> {
         head.values(FIELD.as_bytes()).next().map(|value| match &value[..] {
             value if value.eq_ignore_ascii_case(b"chunked") => Ok(Self::Chunks(Chunks::default())),
@@ -37,8 +38,8 @@ impl ZeroCopy {
         })
     }
 
-    /// Consumes bytes of the body and returns the next segment: plain bytes, or the file that they name. `None` when `data` is
-    /// used up; it may have ended inside a name.
+    /// Consumes bytes of the body and returns the next segment: plain bytes, or the file that they
+    /// name. `None` when `data` is used up; it may have ended inside a name.
     pub(crate) fn next(
         &mut self,
         data: &mut Bytes,
@@ -50,10 +51,10 @@ impl ZeroCopy {
         }
     }
 
-    /// Passes over plain bytes of the body that have come in another way.
+    /// Skips plain bytes of the body that have arrived in another way.
     ///
     /// # Errors
-    /// A name should be among them.
+    /// A file name should be among the bytes.
     pub(crate) fn skip(&mut self, len: u64) -> Result<(), Denied> {
         match self {
             Self::Places(places) => places.skip(len),
@@ -61,7 +62,7 @@ impl ZeroCopy {
         }
     }
 
-    /// Whether everything that was announced has come.
+    /// True if everything that was announced has arrived.
     pub(crate) fn is_complete(&self) -> bool {
         match self {
             Self::Places(places) => places.names.is_empty(),
@@ -70,7 +71,7 @@ impl ZeroCopy {
     }
 }
 
-/// What `sendoff explain` says about a segment.
+/// The remark of `sendoff explain` about a segment.
 pub(crate) fn remark(segment: &Segment) -> Remark {
     let (how, what) = match segment {
         Segment::Bytes(_) => ("bytes", "between names of X-ZeroCopy, or a small file"),

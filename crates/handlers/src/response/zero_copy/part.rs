@@ -1,4 +1,4 @@
-//! What both forms of `X-ZeroCopy` share.
+//! Code for both forms of `X-ZeroCopy`.
 
 use bytes::{Buf, Bytes};
 use http::StatusCode;
@@ -7,7 +7,7 @@ use sendoff_site::sendable::Denied;
 /// The longest file name in a body (Linux: `PATH_MAX`).
 pub(crate) const MAX_NAME: u64 = 4096;
 
-/// What an application has done wrong in a body.
+/// An error of the application in a body.
 pub(crate) fn broken(why: &str) -> Denied {
     Denied { status: StatusCode::BAD_GATEWAY, why: format!("X-ZeroCopy: {why}") }
 }

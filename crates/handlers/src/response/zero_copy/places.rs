@@ -8,14 +8,14 @@ use sendoff_site::sendable::{ByPath, Denied};
 
 use crate::response::zero_copy::part::{MAX_NAME, broken, take};
 
-/// The places of file names in a body.
+/// The positions of file names in a body.
 #[derive(Debug)]
 pub(crate) struct Places {
     /// Offset and length in the body, in order.
     pub(crate) names: VecDeque<(u64, u64)>,
     /// Bytes of the body consumed so far.
     at: u64,
-    /// The part of the current name that has come.
+    /// The part of the current name that has arrived.
     name: Vec<u8>,
 }
 

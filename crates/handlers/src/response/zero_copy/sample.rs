@@ -1,4 +1,4 @@
-//! A site with files that may be sent and one that may not, for tests.
+//! A site for tests: two of its files may be sent by an application, the third may not.
 
 use sendoff_config::{Accel, Site};
 use sendoff_site::sendable::Sendable;
