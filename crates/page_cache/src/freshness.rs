@@ -27,6 +27,9 @@ const PARTS: [StatusCode; 3] =
 /// Words of `Cache-Control` with which a page is not for others, but for `no-store`.
 const NOT_FOR_OTHERS: [&str; 2] = ["private", "no-cache"];
 
+/// Words with which a page is not kept.
+const FORBIDDING: [&str; 3] = ["private", "no-store", "no-cache"];
+
 /// `Cache-Control` for shared caches that the application's operator has chosen, as this one (RFC 9213 §3).
 const TARGETED: &str = "CDN-Cache-Control";
 
@@ -54,7 +57,11 @@ pub(super) fn judge(keeping: &Keeping, head: &ResponseHead, now: SystemTime) -> 
     if head.has(SET_COOKIE.as_str()) || PARTS.contains(&head.status) || !can_be_chosen(head) {
         return None;
     }
-    let targeted = Directives::targeted(head);
+    let targeted = match Targeted::of(head) {
+        Targeted::Missing => None,
+        Targeted::Forbidding => return None,
+        Targeted::Said(directives) => Some(directives),
+    };
     let control = targeted.as_ref().map_or_else(|| Directives::of(head), Directives::clone);
     let fresh = match &head.accel_expires {
         Some(value) => accel_expires(value, now)?,
@@ -95,14 +102,16 @@ fn is_silent(head: &ResponseHead) -> bool {
 fn is_not_for_others(head: &ResponseHead, control: &Directives) -> bool {
     let says = |name: HeaderName, word: &str| {
         let mut fields = head.fields.iter().filter(|field| field.is(name.as_str()));
-        fields.any(|field| match std::str::from_utf8(field.value()) {
-            Ok(text) if text.is_ascii() => text.to_ascii_lowercase().contains(word),
-            _ => true,
-        })
+        fields.any(|field| !field.value().is_ascii() || has_word(field.value(), word))
     };
     NOT_FOR_OTHERS.iter().any(|word| says(CACHE_CONTROL, word))
         || says(CACHE_CONTROL, "no-store") && !control.has("must-understand")
         || !head.has(CACHE_CONTROL.as_str()) && says(PRAGMA, "no-cache")
+}
+
+/// Whether a word of directives stands anywhere in a field, in small letters or capitals.
+fn has_word(text: &[u8], word: &str) -> bool {
+    text.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word.as_bytes()))
 }
 
 /// Whether request fields say which requests get the page: `Vary` has neither `*` nor what is no name of a field.
@@ -155,6 +164,30 @@ fn number(text: &str) -> Option<u64> {
     is_number.then(|| text.parse().unwrap_or(MOST_SECONDS))
 }
 
+/// What the field says that is for caches like this one. It then counts in place of `Cache-Control` and `Expires`.
+enum Targeted {
+    /// There is no such field, it is empty, or it is no dictionary of structured values (RFC 9213 §2.2).
+    Missing,
+    /// It is no dictionary, but has a word that keeps pages from others, such as `NO-STORE`, whose letters should be small.
+    Forbidding,
+    Said(Directives),
+}
+
+impl Targeted {
+    fn of(head: &ResponseHead) -> Self {
+        let fields = head.fields.iter().filter(|field| field.is(TARGETED)).map(Field::value);
+        let text = fields.collect::<Vec<_>>().join(&b", "[..]);
+        match Parser::new(&text).parse::<Dictionary>() {
+            Ok(dictionary) => match Directives::of_dictionary(&dictionary) {
+                Directives(pairs) if pairs.is_empty() => Self::Missing,
+                directives => Self::Said(directives),
+            },
+            Err(_) if FORBIDDING.iter().any(|word| has_word(&text, word)) => Self::Forbidding,
+            Err(_) => Self::Missing,
+        }
+    }
+}
+
 /// The directives of `Cache-Control` or of a field like it, in small letters.
 #[derive(Clone)]
 struct Directives(Vec<(String, String)>);
@@ -173,15 +206,8 @@ impl Directives {
         Self(pairs.collect())
     }
 
-    /// Those of the field that is for caches like this one, which then counts in place of `Cache-Control` and `Expires`. A field that is
-    /// empty, or no dictionary of structured values, counts as missing (RFC 9213 §2.2).
-    fn targeted(head: &ResponseHead) -> Option<Self> {
-        let fields = head.fields.iter().filter(|field| field.is(TARGETED)).map(Field::value);
-        let text = fields.collect::<Vec<_>>().join(&b", "[..]);
-        if text.is_empty() {
-            return None;
-        }
-        let dictionary: Dictionary = Parser::new(&text).parse().ok()?;
+    /// Those of a dictionary of structured values.
+    fn of_dictionary(dictionary: &Dictionary) -> Self {
         let pairs = dictionary.iter().filter_map(|(name, entry)| {
             let value = match entry {
                 ListEntry::Item(Item { bare_item: BareItem::Boolean(true), .. }) => String::new(),
@@ -194,8 +220,7 @@ impl Directives {
             };
             Some((name.as_str().to_owned(), value))
         });
-        let pairs: Vec<_> = pairs.collect();
-        (!pairs.is_empty()).then_some(Self(pairs))
+        Self(pairs.collect())
     }
 
     fn has(&self, name: &str) -> bool {
@@ -222,7 +247,7 @@ impl Directives {
                 || self.has("private")
                 || self.has("no-cache");
         }
-        ["private", "no-store", "no-cache"].iter().any(|name| self.has(name))
+        FORBIDDING.iter().any(|name| self.has(name))
     }
 }
 
@@ -347,6 +372,15 @@ mod tests {
             &[("CDN-Cache-Control", "max-age=60"), ("Age", "70")],
             &[("CDN-Cache-Control", "max-age=60, &&"), ("Cache-Control", "no-store")],
             &[("CDN-Cache-Control", "max-age=60"), ("Set-Cookie", "a=b")],
+            &[("CDN-Cache-Control", "NO-STORE"), ("Cache-Control", "max-age=60")],
+            &[("CDN-Cache-Control", "max-age=60, Private"), ("Cache-Control", "max-age=60")],
+            &[("CDN-Cache-Control", "no-cache; &&"), ("Cache-Control", "max-age=60")],
+            &[("CDN-Cache-Control", "no-store, x=\u{e9}"), ("Cache-Control", "max-age=60")],
+            &[
+                ("CDN-Cache-Control", "max-age=60"),
+                ("CDN-Cache-Control", "No-Store"),
+                ("Cache-Control", "max-age=60"),
+            ],
             &[("Expires", "Thu, 19 Nov 1981 08:52:00 GMT")],
             &[("Pragma", "no-cache")],
             &[("Set-Cookie", "a=b"), ("Cache-Control", "public, max-age=60")],

@@ -44,6 +44,7 @@ const RULES: &[Rule] = &[
         &[],
         false,
     ),
+    ("head[]=Cache-Control:+max-age=60&head[]=CDN-Cache-Control:+NO-STORE", &[], &[], false),
     (
         "head[]=Expires:+Fri,+01+Jan+2021+00:00:00+GMT&head[]=Cache-Control:+max-age=60",
         &[],
