@@ -172,6 +172,19 @@ fn the_age_of_a_page_is_told() {
     assert!(wait::until(LIMIT, || age(&kept.get(page)) > first));
 }
 
+/// A page whose `Date` is two hours old has been on its way for two hours (§4.2.3).
+#[test]
+fn an_old_date_is_a_part_of_the_age() {
+    let script = "<?php header('Date: ' . gmdate('D, d M Y H:i:s', time() - 7200) . ' GMT');
+        header('Cache-Control: max-age=' . $_GET['fresh']); echo random_int(0, PHP_INT_MAX);";
+    let kept = Kept::with(Site::with("dated.php", script), "http");
+    let old = |_| kept.get("/dated.php?fresh=7200");
+    assert_ne!(old(1).text(), old(2).text());
+    kept.get("/dated.php?fresh=9000");
+    let age: u64 = kept.get_kept("/dated.php?fresh=9000").header("Age").unwrap().parse().unwrap();
+    assert!((7200..9000).contains(&age), "{age}");
+}
+
 /// An application that forbids it is not represented by its old page when it fails (§4.2.4).
 #[test]
 fn an_old_page_is_not_sent_where_that_is_forbidden() {
