@@ -51,6 +51,13 @@ pub(super) struct Times {
     pub(super) stale_if_error: Duration,
 }
 
+impl Times {
+    /// Seconds for which a page is fresh; 0 if it is not.
+    pub(super) fn seconds_left(&self, now: SystemTime) -> u64 {
+        self.fresh_until.duration_since(now).unwrap_or_default().as_secs()
+    }
+}
+
 /// Judges whether a response may be kept; `None`: it may not.
 pub(super) fn judge(keeping: &Keeping, head: &ResponseHead, now: SystemTime) -> Option<Times> {
     // To whom a cookie was given is no matter of the page.

@@ -175,7 +175,7 @@ impl Page {
 
     /// Seconds for which it is fresh; 0 if it is not.
     pub fn seconds_left(&self, now: SystemTime) -> u64 {
-        self.facts.times.fresh_until.duration_since(now).unwrap_or_default().as_secs()
+        self.facts.times.seconds_left(now)
     }
 
     /// Asks the application in `request` whether the page is still valid. Returns false if the page has nothing to ask with.

@@ -198,7 +198,9 @@ impl Responder for Recorder<'_, '_> {
             Box::new(Recording::new(cache, facts, limit))
         });
         let is_kept = kept.is_some();
-        let stored = if is_kept { "; stored" } else { "" };
+        // Not that it is stored (RFC 9211 §2.5): that is known when its end is written, and the head leaves now.
+        let ttl =
+            judged.map_or(String::new(), |times| format!("; ttl={}", times.seconds_left(now)));
         // A response that comes from a file has no other end than that of the file.
         self.state = State::Passing { kept, length: head.length, ending: ResponseEnd::Complete };
         if !is_kept {
@@ -209,7 +211,7 @@ impl Responder for Recorder<'_, '_> {
             head.status = StatusCode::NOT_MODIFIED;
             (head.reason, head.length) = (None, None);
         }
-        head.field("Cache-Status", format!("sendoff; {told}{stored}"));
+        head.field("Cache-Status", format!("sendoff; {told}{ttl}"));
         self.client.as_mut().map_or(Ok(()), |client| client.begin(head))
     }
 

@@ -97,7 +97,7 @@ fn is_hit(response: &Response) -> bool {
 fn a_page_is_made_once() {
     let kept = Kept::start("10m");
     let first = kept.get("/page.php?size=100000");
-    assert_eq!(status(&first), "sendoff; fwd=uri-miss; stored");
+    assert_eq!(status(&first), "sendoff; fwd=uri-miss; ttl=600");
     let again = kept.get_kept("/page.php?size=100000");
     let runs = kept.runs();
     for _ in 0..5 {
@@ -116,7 +116,7 @@ fn a_page_is_made_once() {
     assert_eq!(part.body, again.body[2..6]);
     assert_eq!(kept.runs(), runs);
     // Another query is another page.
-    assert_eq!(status(&kept.get("/page.php?size=1")), "sendoff; fwd=uri-miss; stored");
+    assert_eq!(status(&kept.get("/page.php?size=1")), "sendoff; fwd=uri-miss; ttl=600");
 }
 
 /// What belongs to one user is neither kept nor answered from what is kept.
@@ -153,7 +153,7 @@ fn pages_of_users_are_made_for_each() {
     // A form may have changed the page.
     let answer = kept.server.ask(&Request::post("/page.php", "text/plain", "x"));
     assert_eq!(answer.header("Cache-Status"), None);
-    assert_eq!(status(&kept.get("/page.php")), "sendoff; fwd=uri-miss; stored");
+    assert_eq!(status(&kept.get("/page.php")), "sendoff; fwd=uri-miss; ttl=600");
 }
 
 #[test]
@@ -375,7 +375,7 @@ fn cookies_of_users_are_known_as_php_reads_them() {
         assert_eq!(ask(cookie).header("Cache-Status"), None, "{cookie}");
     }
     assert_eq!(kept.bodies().len(), 0);
-    assert!(status(&ask("a=comment_author")).ends_with("stored"));
+    assert!(status(&ask("a=comment_author")).ends_with("ttl=600"));
 }
 
 /// Rules of later routes come after those of earlier ones.
@@ -421,7 +421,7 @@ fn a_page_is_not_made_of_a_head() {
     let head = kept.server.ask(&Request::new("HEAD", "/page.php"));
     assert_eq!(status(&head), "sendoff; fwd=uri-miss");
     let page = kept.get("/page.php");
-    assert_eq!((status(&page), page.body.is_empty()), ("sendoff; fwd=uri-miss; stored", false));
+    assert_eq!((status(&page), page.body.is_empty()), ("sendoff; fwd=uri-miss; ttl=600", false));
     kept.get_kept("/page.php");
 }
 
@@ -445,7 +445,7 @@ fn a_page_of_another_length_than_it_says_is_not_kept() {
     let mut client = kept.server.connect();
     client.send(Request::get(short).bytes());
     let head = client.head().unwrap();
-    assert_eq!(head.header("Cache-Status"), Some("sendoff; fwd=uri-miss; stored"));
+    assert_eq!(head.header("Cache-Status"), Some("sendoff; fwd=uri-miss; ttl=600"));
     assert!(client.body_of(head, "GET").is_err());
     assert_eq!(kept.bodies().len(), 0);
 }
