@@ -15,7 +15,7 @@ use sendoff_message::Cut;
 use sendoff_message::request::{CONDITIONS, Request, host_name};
 use sendoff_message::response::ResponseHead;
 use sendoff_page_cache::{
-    Begun, Ended, Flight, Key, Order, Page, Purge, Recorder, Ticket, Validity,
+    Begun, Ended, Failure, Flight, Key, Order, Page, Purge, Recorder, Ticket, Validity,
 };
 use sendoff_report::explain::Remark;
 use sendoff_site::router::{Script, Upstream};
@@ -321,11 +321,13 @@ impl<'a> Wish<'a> {
         let Missing { old, begun, .. } = missing;
         let told = if old.is_some() { "fwd=stale" } else { "fwd=uri-miss" };
         let (ended, outcome) = self.ask(missing, told, Some(responder)).await?;
-        let failed = match &outcome {
-            Outcome::Refused(refused) => refused.status.is_server_error(),
-            Outcome::Sent => matches!(ended, Ended::Failed),
+        let failure = match &outcome {
+            Outcome::Refused(refused) if refused.status.is_server_error() => Some(Failure::Silent),
+            Outcome::Sent if matches!(ended, Ended::Failed) => Some(Failure::Reported),
+            Outcome::Refused(_) | Outcome::Sent => None,
         };
-        if let Some(page) = old.filter(|page| failed && page.may_stand_in(SystemTime::now()))
+        if let (Some(page), Some(failure)) = (old, failure)
+            && page.may_stand_in(failure, SystemTime::now())
             && self.send(page, "hit; detail=stale-if-error", responder).await?
         {
             return Ok(Outcome::Sent);

@@ -12,6 +12,10 @@ use sfv::{BareItem, Dictionary, Item, ListEntry, Parser};
 /// No page is kept for longer.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// For so long an old page stands in for no answer if nothing is said about old pages: about as long as an application needs to restart.
+/// RFC 9111 §4.2.4 allows it without a limit; Varnish has the same one by default (`default_grace`).
+const DISCONNECTED: Duration = Duration::from_secs(10);
+
 /// Pages with these statuses are kept if only the configuration says how long.
 const KEPT_UNASKED: [StatusCode; 4] = [
     StatusCode::OK,
@@ -47,8 +51,11 @@ pub(super) struct Times {
     pub(super) fresh_until: SystemTime,
     /// So long afterwards it is used while it is made anew.
     pub(super) stale_while: Duration,
-    /// So long afterwards it is used if the application fails.
+    /// So long afterwards it is used if the application says that it fails.
     pub(super) stale_if_error: Duration,
+    /// So long afterwards it is used if the application does not answer.
+    #[serde(default)]
+    pub(super) stale_if_silent: Duration,
 }
 
 impl Times {
@@ -86,15 +93,16 @@ pub(super) fn judge(keeping: &Keeping, head: &ResponseHead, now: SystemTime) -> 
     }
     let must_revalidate = control.has("must-revalidate") || control.has("proxy-revalidate");
     // It forbids old pages, too (RFC 9111 §5.2.2.10), but the application may say itself that it does not mean that.
-    let unsaid = if control.has("s-maxage") { Duration::ZERO } else { keeping.stale };
-    let stale = |directive| {
-        let said = control.seconds(directive).flatten().unwrap_or(unsaid);
+    let of_route = if control.has("s-maxage") { Some(Duration::ZERO) } else { keeping.stale };
+    let stale = |directive, unsaid| {
+        let said = control.seconds(directive).flatten().or(of_route).unwrap_or(unsaid);
         if must_revalidate { Duration::ZERO } else { said.min(LONGEST) }
     };
     Some(Times {
         fresh_until: now.checked_add(fresh.min(LONGEST))?,
-        stale_while: stale("stale-while-revalidate"),
-        stale_if_error: stale("stale-if-error"),
+        stale_while: stale("stale-while-revalidate", Duration::ZERO),
+        stale_if_error: stale("stale-if-error", Duration::ZERO),
+        stale_if_silent: stale("stale-if-error", DISCONNECTED),
     })
 }
 
@@ -295,8 +303,8 @@ mod tests {
         ))
     }
 
-    const HTTP: Keeping = Keeping { fresh: None, stale: Duration::ZERO, cookies: false };
-    const TIMED: Keeping = Keeping { fresh: Some(HOUR), stale: HOUR, cookies: false };
+    const HTTP: Keeping = Keeping { fresh: None, stale: None, cookies: false };
+    const TIMED: Keeping = Keeping { fresh: Some(HOUR), stale: Some(HOUR), cookies: false };
 
     #[test]
     fn what_the_application_says_comes_first() {
@@ -434,6 +442,28 @@ mod tests {
         assert_eq!(said, Some((seconds(7), Duration::ZERO)));
         assert_eq!(stale("max-age=5, stale-while-revalidate=7"), Some((seconds(7), HOUR)));
         assert_eq!(stale("max-age=5, stale-if-error=\"8\""), Some((HOUR, seconds(8))));
+    }
+
+    #[test]
+    fn an_old_page_stands_in_for_no_answer_for_a_while() {
+        let never = Keeping { stale: Some(Duration::ZERO), ..HTTP };
+        for (keeping, control, seconds) in [
+            (HTTP, "max-age=5", 10),
+            (HTTP, "max-age=5, stale-while-revalidate=7", 10),
+            (HTTP, "max-age=5, stale-if-error=7", 7),
+            (HTTP, "max-age=5, stale-if-error=0", 0),
+            (HTTP, "max-age=5, must-revalidate", 0),
+            (HTTP, "max-age=5, proxy-revalidate", 0),
+            (HTTP, "s-maxage=5", 0),
+            (HTTP, "s-maxage=5, stale-if-error=7", 7),
+            (TIMED, "max-age=5", HOUR.as_secs()),
+            (never, "max-age=5", 0),
+        ] {
+            let mut head = ResponseHead::new(StatusCode::OK, None);
+            head.field("Cache-Control", control);
+            let times = judge(&keeping, &head, SystemTime::now()).unwrap();
+            assert_eq!(times.stale_if_silent.as_secs(), seconds, "{keeping:?} {control}");
+        }
     }
 
     #[test]

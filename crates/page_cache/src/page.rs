@@ -89,6 +89,15 @@ pub enum Validity {
     Old,
 }
 
+/// How an application fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// It says so: it answers with 500, 502, 503 or 504.
+    Reported,
+    /// It gives no answer that can be passed on.
+    Silent,
+}
+
 /// A page that is kept. Its body is a file that nobody changes.
 #[derive(Debug)]
 pub struct Page {
@@ -168,9 +177,13 @@ impl Page {
     }
 
     /// Whether it may be used although the application has failed.
-    pub fn may_stand_in(&self, now: SystemTime) -> bool {
-        let Times { fresh_until, stale_if_error, .. } = self.facts.times;
-        now.duration_since(fresh_until).unwrap_or_default() < stale_if_error
+    pub fn may_stand_in(&self, failure: Failure, now: SystemTime) -> bool {
+        let Times { fresh_until, stale_if_error, stale_if_silent, .. } = self.facts.times;
+        let stale = match failure {
+            Failure::Reported => stale_if_error,
+            Failure::Silent => stale_if_silent,
+        };
+        now.duration_since(fresh_until).unwrap_or_default() < stale
     }
 
     /// Seconds for which it is fresh; 0 if it is not.

@@ -20,7 +20,7 @@ use super::LARGEST;
 use super::flights::Ticket;
 use super::freshness::judge;
 use super::key::Key;
-use super::page::{Page, facts, is_current};
+use super::page::{Failure, Page, facts, is_current};
 use super::purge::Begun;
 use super::recording::Recording;
 use super::store::PageCache;
@@ -141,7 +141,8 @@ impl<'r, 'o> Recorder<'r, 'o> {
             });
         }
         let has_failed = matches!(head.status.as_u16(), 500 | 502..=504);
-        (has_failed && old.may_stand_in(SystemTime::now())).then_some(Instead::Failed)
+        let stands_in = has_failed && old.may_stand_in(Failure::Reported, SystemTime::now());
+        stands_in.then_some(Instead::Failed)
     }
 
     fn keep(&mut self, segment: &Segment) {

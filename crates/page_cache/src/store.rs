@@ -533,7 +533,7 @@ mod tests {
     use sendoff_message::request::sample::request;
 
     const KEEPING: Keeping =
-        Keeping { fresh: Some(Duration::from_secs(60)), stale: Duration::ZERO, cookies: false };
+        Keeping { fresh: Some(Duration::from_secs(60)), stale: None, cookies: false };
 
     struct Store {
         folder: TempDir,
