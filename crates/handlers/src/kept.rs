@@ -264,7 +264,7 @@ impl<'a> Wish<'a> {
     /// What a client gets of a page; `None`: its body is gone.
     fn answer(&self, page: &Arc<Page>, told: &str) -> Option<(ResponseHead, Option<Segment>)> {
         let (cache, now) = (&self.context.services.page_cache, SystemTime::now());
-        match page.answer(cache.folder(), &self.context.request.headers, now) {
+        match page.answer(cache.folder(), self.context.request, now) {
             Ok((mut head, body)) => {
                 let ttl = page.seconds_left(now);
                 head.field("Cache-Status", format!("sendoff; {told}; ttl={ttl}"));

@@ -157,7 +157,24 @@ fn a_kept_page_answers_conditions_and_ranges() {
         assert_eq!(answer.body, part, "{fields:?}");
         assert_eq!(answer.header("ETag"), Some("\"t\""), "{fields:?}");
     }
+    // Only a GET asks for a part (RFC 9110 §14.2).
+    let head = kept.server.ask(&Request::new("HEAD", page).header("Range", "bytes=2-5"));
+    assert_eq!((head.status(), head.header("Content-Range")), (200, None));
     assert_eq!(kept.runs(), runs);
+}
+
+/// A weak tag does not say that the bytes are the same, so it proves no part (RFC 9110 §13.1.5).
+#[test]
+fn a_part_needs_a_strong_tag() {
+    let kept = Kept::start("http");
+    let page = "/page.php?tag=W/%22t%22&head[]=Cache-Control:+max-age=600";
+    kept.get(page);
+    kept.get_kept(page);
+    for tag in ["\"t\"", "W/\"t\""] {
+        let asks = Request::get(page).header("Range", "bytes=2-5").header("If-Range", tag);
+        let answer = kept.server.ask(&asks);
+        assert_eq!((answer.status(), is_hit(&answer)), (200, true), "{tag}");
+    }
 }
 
 /// The age that an application tells is a part of that of the page (§4.2.3).
