@@ -303,12 +303,17 @@ impl PageCache {
         self.remove(page);
     }
 
-    pub(super) fn ends(&self, kept: io::Result<()>, ticket: Option<Ticket>) {
-        if let Err(error) = &kept
-            && self.said.is_due()
-        {
+    /// Tells the log that a page could not be kept, unless it has been told a moment ago.
+    pub(super) fn note_failure(&self, error: &io::Error) {
+        if self.said.is_due() {
             let folder = self.folder.display();
             tracing::warn!(%error, %folder, "a page could not be kept");
+        }
+    }
+
+    pub(super) fn ends(&self, kept: io::Result<()>, ticket: Option<Ticket>) {
+        if let Err(error) = &kept {
+            self.note_failure(error);
         }
         if let Some(mut ticket) = ticket {
             ticket.ends(kept.is_ok());
