@@ -17,10 +17,11 @@ use sendoff_tests::{Client, LIMIT, Request, Response, Server, Site, wait};
 
 /// Counts its runs, and answers as its query says: `head` lists fields, `body` says which text, `size` how many bytes.
 const PAGE: &str = r"<?php
+$waits = is_file(__DIR__ . '/../wait');
 file_put_contents(__DIR__ . '/../runs', '.', FILE_APPEND);
 foreach ((array) ($_GET['head'] ?? []) as $field) header($field, false);
 if (is_file(__DIR__ . '/../broken')) { http_response_code(500); exit('broken'); }
-if (is_file(__DIR__ . '/../wait')) file_get_contents(__DIR__ . '/pipe');
+if ($waits) file_get_contents(__DIR__ . '/pipe');
 $tag = $_SERVER['HTTP_IF_NONE_MATCH'] ?? '';
 if ($tag !== '' && isset($_GET['confirm'])) { header('ETag: ' . $_GET['confirm']); http_response_code(304); exit; }
 if (isset($_GET['tag'])) {
