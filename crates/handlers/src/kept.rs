@@ -236,6 +236,8 @@ impl<'a> Wish<'a> {
             }
         };
         if old.is_none() && self.context.request.headers.contains_key(RANGE) {
+            // It makes no page that others could wait for.
+            drop(ticket);
             return self.pass_on(responder).await;
         }
         self.make(Missing { old: old.as_ref(), begun, ticket }, responder).await

@@ -220,6 +220,29 @@ fn many_wait_for_one() {
     assert!(pages.iter().all(|page| page == &pages[0]), "{pages:?}");
 }
 
+/// A part that the application sends is no page, so that no request waits for it.
+#[test]
+fn nobody_waits_for_a_part() {
+    let site = Site::with("page.php", PAGE);
+    site.write_at(site.outside("wait"), "");
+    let fifo = site.fifo("pipe");
+    let kept = Kept::with(site, "10m");
+    let mut part = kept.server.connect();
+    part.send(Request::get("/page.php").header("Range", "bytes=2-5").bytes());
+    assert!(wait::until(LIMIT, || kept.runs() == 1));
+    let mut clients: Vec<_> = (0..20).map(|_| kept.server.connect()).collect();
+    for client in &mut clients {
+        client.send(Request::get("/page.php").bytes());
+    }
+    assert!(wait::until(LIMIT, || kept.runs() > 1));
+    fs::remove_file(kept.site.outside("wait")).unwrap();
+    fifo.release();
+    part.response("GET");
+    let pages: Vec<_> = clients.iter_mut().map(|client| client.response("GET").text()).collect();
+    assert!(pages.iter().all(|page| page == &pages[0]), "{pages:?}");
+    assert_eq!(kept.runs(), 2, "one of them makes the page");
+}
+
 #[test]
 fn conditions_of_clients_are_met_with_the_whole_page() {
     let kept = Kept::start("10m");
