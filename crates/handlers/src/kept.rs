@@ -214,13 +214,12 @@ impl<'a> Wish<'a> {
                 break (None, begun, None);
             }
             let flight = cache.fly(&self.key, &self.context.request.headers);
-            if let (Some(page), Some(Validity::Stale)) = (&page, validity)
-                && self.send(page, "hit; detail=stale", responder).await?
-            {
-                if let Flight::First(ticket) = flight {
-                    self.renew(page, begun, ticket).await;
+            if let (Some(page), Some(Validity::Stale)) = (&page, validity) {
+                match self.send_stale(page, begun, flight, responder).await? {
+                    true => return Ok(Outcome::Sent),
+                    // The page is forgotten now.
+                    false => continue,
                 }
-                return Ok(Outcome::Sent);
             }
             match flight {
                 Flight::First(ticket) => break (page, begun, Some(ticket)),
@@ -261,6 +260,22 @@ impl<'a> Wish<'a> {
         let Some(answer) = self.answer(page, told) else { return Ok(false) };
         self.deliver(answer, responder).await?;
         Ok(true)
+    }
+
+    /// Sends an old page, and has it made anew meanwhile if no other request does that: a slow client does not delay the new page.
+    /// Returns false if the body is gone.
+    async fn send_stale(
+        &self,
+        page: &Arc<Page>,
+        begun: Begun,
+        flight: Flight,
+        responder: &mut dyn Responder,
+    ) -> Result<bool, Cut> {
+        let send = self.send(page, "hit; detail=stale", responder);
+        match flight {
+            Flight::First(ticket) => tokio::join!(send, self.renew(page, begun, ticket)).0,
+            Flight::Second(_) | Flight::Alone => send.await,
+        }
     }
 
     /// What a client gets of a page; `None`: its body is gone.

@@ -299,6 +299,25 @@ fn an_old_page_is_sent_while_it_is_made_anew() {
     assert!(renewed, "it is made anew");
 }
 
+/// A client that reads slowly does not delay the new page.
+#[test]
+fn an_old_page_is_made_anew_while_a_slow_client_gets_it() {
+    let kept = Kept::start("http");
+    let target =
+        "/page.php?size=7000000&head[]=Cache-Control:+max-age=1,+stale-while-revalidate=600";
+    kept.get(target);
+    let old = kept.get_kept(target);
+    let mut slow = wait::for_some("an old page", || {
+        let mut slow = Client::connect_narrow(kept.server.addr(), 4096);
+        slow.send(Request::get(target).bytes());
+        let head = slow.head().unwrap();
+        let is_old = head.header("Cache-Status").is_some_and(|told| told.contains("detail=stale"));
+        is_old.then_some((slow, head))
+    });
+    assert!(wait::until(LIMIT, || kept.get(target).body != old.body), "it is not made anew");
+    assert!(slow.0.body_of(slow.1, "GET").unwrap().body == old.body);
+}
+
 #[test]
 fn an_old_page_stands_in_for_a_broken_application() {
     let kept = Kept::start("1s, stale 1h");
