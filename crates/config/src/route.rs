@@ -154,8 +154,8 @@ pub enum PageCache {
 pub struct Keeping {
     /// How long a page is fresh of which the application says nothing; `None`: only pages are kept of which it does.
     pub fresh: Option<Duration>,
-    /// How long afterwards the page may be sent while it is made anew, or if that fails, unless the application says it; `None`: only
-    /// for a moment, if the application does not answer.
+    /// The time after that in which the old page may be sent while a new one is made or cannot be made. The application may give
+    /// another one. `None`: a short time if the application does not answer, otherwise none.
     pub stale: Option<Duration>,
     /// Whether requests with cookies get the same pages as those without.
     pub cookies: bool,

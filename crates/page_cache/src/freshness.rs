@@ -12,8 +12,8 @@ use sfv::{BareItem, Dictionary, Item, ListEntry, Parser};
 /// No page is kept for longer.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// For so long an old page stands in for no answer if nothing is said about old pages: about as long as an application needs to restart.
-/// RFC 9111 §4.2.4 allows it without a limit; Varnish has the same one by default (`default_grace`).
+/// The time for which an old page stands in for an application that does not answer, unless the application or the route gives another
+/// one. A restart takes about this long. RFC 9111 §4.2.4 sets no limit; Varnish has the same one by default (`default_grace`).
 const DISCONNECTED: Duration = Duration::from_secs(10);
 
 /// Pages with these statuses are kept if only the configuration says how long.
@@ -51,9 +51,9 @@ pub(super) struct Times {
     pub(super) fresh_until: SystemTime,
     /// So long afterwards it is used while it is made anew.
     pub(super) stale_while: Duration,
-    /// So long afterwards it is used if the application says that it fails.
+    /// Time after `fresh_until` in which it is used if the application reports a failure.
     pub(super) stale_if_error: Duration,
-    /// So long afterwards it is used if the application does not answer.
+    /// Time after `fresh_until` in which it is used if the application does not answer.
     #[serde(default)]
     pub(super) stale_if_silent: Duration,
 }
@@ -124,7 +124,7 @@ fn is_not_for_others(head: &ResponseHead, control: &Directives) -> bool {
         || !head.has(CACHE_CONTROL.as_str()) && says(PRAGMA, "no-cache")
 }
 
-/// Whether a word of directives stands anywhere in a field, in small letters or capitals.
+/// True if the word is anywhere in the field, in small letters or capitals.
 fn has_word(text: &[u8], word: &str) -> bool {
     text.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word.as_bytes()))
 }
@@ -179,7 +179,7 @@ fn number(text: &str) -> Option<u64> {
     is_number.then(|| text.parse().unwrap_or(MOST_SECONDS))
 }
 
-/// What the field says that is for caches like this one. It then counts in place of `Cache-Control` and `Expires`.
+/// The field for shared caches of the operator. Its directives take the place of `Cache-Control` and `Expires`.
 enum Targeted {
     /// There is no such field, it is empty, or it is no dictionary of structured values (RFC 9213 §2.2).
     Missing,
@@ -221,7 +221,7 @@ impl Directives {
         Self(pairs.collect())
     }
 
-    /// Those of a dictionary of structured values.
+    /// The directives in a dictionary of structured values.
     fn of_dictionary(dictionary: &Dictionary) -> Self {
         let pairs = dictionary.iter().filter_map(|(name, entry)| {
             let value = match entry {

@@ -89,7 +89,7 @@ pub enum Validity {
     Old,
 }
 
-/// How an application fails.
+/// A failure of the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// It says so: it answers with 500, 502, 503 or 504.

@@ -145,7 +145,7 @@ impl Inner {
         self.pages.peek(hash).is_some_and(|pages| pages.iter().any(|page| page.name() == name))
     }
 
-    /// Whether a page has neither gone nor been replaced.
+    /// True unless the page is gone or replaced.
     fn still_has(&self, page: &Page) -> bool {
         let is_it = |known: &Arc<Page>| known.facts().body == page.facts().body;
         self.pages.peek(&page.key().hash()).is_some_and(|pages| pages.iter().any(is_it))

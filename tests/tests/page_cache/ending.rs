@@ -183,7 +183,7 @@ fn pages_that_are_being_made_are_not_in_memory() {
     assert!(slow.body == vec![b'x'; BEGINNING]);
 }
 
-/// Whether a page is kept is not known when its head leaves: it may turn out to be too large, or the disk may be full.
+/// When the head leaves, the page may still turn out to be too large, or the disk to be full.
 #[test]
 fn what_is_not_known_yet_is_not_said() {
     let page = "<?php header('Cache-Control: max-age=600'); for ($n = 0; $n < $_GET['mib']; $n++) { echo str_repeat('x', 1 << 20); flush(); }";
