@@ -190,9 +190,10 @@ pub struct Keeping {
     /// The lifetime of a page for which the application gives none; `None`: such a page is not
     /// kept.
     pub fresh: Option<Duration>,
-    /// Time after `fresh` in which the page may be sent while it is made anew, or if that fails;
-    /// zero: as the application says.
-    pub stale: Duration,
+    /// Time after `fresh` in which the old page may be sent while it is made anew, or if that fails;
+    /// the application may give another one. `None`: a short time if the application does not
+    /// answer, otherwise none.
+    pub stale: Option<Duration>,
     /// Serves requests with cookies the same pages as requests without.
     pub cookies: bool,
 }

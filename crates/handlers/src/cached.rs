@@ -15,7 +15,7 @@ use sendoff_message::Cut;
 use sendoff_message::request::{CONDITIONS, Request, host_name};
 use sendoff_message::response::ResponseHead;
 use sendoff_page_cache::{
-    Begun, Ended, Flight, Key, Order, Page, Purge, Recorder, Ticket, Validity,
+    Begun, Ended, Failure, Flight, Key, Order, Page, Purge, Recorder, Ticket, Validity,
 };
 use sendoff_report::explain::Remark;
 use sendoff_site::router::{Script, Upstream};
@@ -212,13 +212,12 @@ impl<'a> Wish<'a> {
                 break (None, begun, None);
             }
             let flight = cache.fly(&self.key, &self.context.request.headers);
-            if let (Some(page), Some(Validity::Stale)) = (&page, validity)
-                && self.send(page, "hit; detail=stale", sink).await?
-            {
-                if let Flight::First(ticket) = flight {
-                    self.renew(page, begun, ticket).await;
+            if let (Some(page), Some(Validity::Stale)) = (&page, validity) {
+                match self.send_stale(page, begun, flight, sink).await? {
+                    true => return Ok(Outcome::Sent),
+                    // The page is forgotten now.
+                    false => continue,
                 }
-                return Ok(Outcome::Sent);
             }
             match flight {
                 Flight::First(ticket) => break (page, begun, Some(ticket)),
@@ -235,6 +234,8 @@ impl<'a> Wish<'a> {
             }
         };
         if old.is_none() && self.context.request.headers.contains_key(RANGE) {
+            // A range makes no page that others could wait for.
+            drop(ticket);
             return self.pass_on(sink).await;
         }
         self.make(Missing { old: old.as_ref(), begun, ticket }, sink).await
@@ -255,10 +256,26 @@ impl<'a> Wish<'a> {
         Ok(true)
     }
 
+    /// Sends an old page, and has it made anew meanwhile if no other request does that: a slow client
+    /// does not delay the new page. Returns false if the body is gone.
+    async fn send_stale(
+        &self,
+        page: &Arc<Page>,
+        begun: Begun,
+        flight: Flight,
+        sink: &mut dyn Sink,
+    ) -> Result<bool, Cut> {
+        let send = self.send(page, "hit; detail=stale", sink);
+        match flight {
+            Flight::First(ticket) => tokio::join!(send, self.renew(page, begun, ticket)).0,
+            Flight::Second(_) | Flight::Alone => send.await,
+        }
+    }
+
     /// The response with a page; `None`: the page's body is gone.
     fn answer(&self, page: &Arc<Page>, told: &str) -> Option<(ResponseHead, Option<Segment>)> {
         let (cache, now) = (&self.context.services.page_cache, SystemTime::now());
-        match page.answer(cache.folder(), &self.context.request.headers, now) {
+        match page.answer(cache.folder(), self.context.request, now) {
             Ok((mut head, body)) => {
                 let ttl = page.seconds_left(now);
                 head.field("Cache-Status", format!("sendoff; {told}; ttl={ttl}"));
@@ -311,11 +328,13 @@ impl<'a> Wish<'a> {
         let Missing { old, begun, .. } = missing;
         let told = if old.is_some() { "fwd=stale" } else { "fwd=uri-miss" };
         let (ended, outcome) = self.ask(missing, told, sink).await?;
-        let failed = match &outcome {
-            Outcome::Refused(refused) => refused.status.is_server_error(),
-            Outcome::Sent => matches!(ended, Ended::Failed),
+        let failure = match &outcome {
+            Outcome::Refused(refused) if refused.status.is_server_error() => Some(Failure::Silent),
+            Outcome::Sent if matches!(ended, Ended::Failed) => Some(Failure::Reported),
+            Outcome::Refused(_) | Outcome::Sent => None,
         };
-        if let Some(page) = old.filter(|page| failed && page.may_stand_in(SystemTime::now()))
+        if let (Some(page), Some(failure)) = (old, failure)
+            && page.may_stand_in(failure, SystemTime::now())
             && self.send(page, "hit; detail=stale-if-error", sink).await?
         {
             return Ok(Outcome::Sent);

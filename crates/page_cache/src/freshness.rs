@@ -12,6 +12,10 @@ use sfv::{BareItem, Dictionary, Item, ListEntry, Parser};
 /// No page is kept for longer.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// The time for which an old page stands in for an application that does not answer, unless the application or the route gives another
+/// one. A restart takes about this long. RFC 9111 §4.2.4 sets no limit; Varnish has the same one by default (`default_grace`).
+const DISCONNECTED: Duration = Duration::from_secs(10);
+
 /// Pages with these statuses are kept if only the configuration says how long.
 const KEPT_UNASKED: [StatusCode; 4] = [
     StatusCode::OK,
@@ -26,6 +30,9 @@ const PARTS: [StatusCode; 3] =
 
 /// Words of `Cache-Control` with which a page is not for others, but for `no-store`.
 const NOT_FOR_OTHERS: [&str; 2] = ["private", "no-cache"];
+
+/// Words with which a page is not kept.
+const FORBIDDING: [&str; 3] = ["private", "no-store", "no-cache"];
 
 /// `Cache-Control` for shared caches that the application's operator has chosen, as this one (RFC 9213 §3).
 const TARGETED: &str = "CDN-Cache-Control";
@@ -44,8 +51,18 @@ pub(super) struct Times {
     pub(super) fresh_until: SystemTime,
     /// So long afterwards it is used while it is made anew.
     pub(super) stale_while: Duration,
-    /// So long afterwards it is used if the application fails.
+    /// Time after `fresh_until` in which it is used if the application reports a failure.
     pub(super) stale_if_error: Duration,
+    /// Time after `fresh_until` in which it is used if the application does not answer.
+    #[serde(default)]
+    pub(super) stale_if_silent: Duration,
+}
+
+impl Times {
+    /// Seconds for which a page is fresh; 0 if it is not.
+    pub(super) fn seconds_left(&self, now: SystemTime) -> u64 {
+        self.fresh_until.duration_since(now).unwrap_or_default().as_secs()
+    }
 }
 
 /// Judges whether a response may be kept; `None`: it may not.
@@ -54,7 +71,11 @@ pub(super) fn judge(keeping: &Keeping, head: &ResponseHead, now: SystemTime) -> 
     if head.has(SET_COOKIE.as_str()) || PARTS.contains(&head.status) || !can_be_chosen(head) {
         return None;
     }
-    let targeted = Directives::targeted(head);
+    let targeted = match Targeted::of(head) {
+        Targeted::Missing => None,
+        Targeted::Forbidding => return None,
+        Targeted::Said(directives) => Some(directives),
+    };
     let control = targeted.as_ref().map_or_else(|| Directives::of(head), Directives::clone);
     let fresh = match &head.accel_expires {
         Some(value) => accel_expires(value, now)?,
@@ -72,15 +93,16 @@ pub(super) fn judge(keeping: &Keeping, head: &ResponseHead, now: SystemTime) -> 
     }
     let must_revalidate = control.has("must-revalidate") || control.has("proxy-revalidate");
     // It forbids old pages, too (RFC 9111 §5.2.2.10), but the application may say itself that it does not mean that.
-    let unsaid = if control.has("s-maxage") { Duration::ZERO } else { keeping.stale };
-    let stale = |directive| {
-        let said = control.seconds(directive).flatten().unwrap_or(unsaid);
+    let of_route = if control.has("s-maxage") { Some(Duration::ZERO) } else { keeping.stale };
+    let stale = |directive, unsaid| {
+        let said = control.seconds(directive).flatten().or(of_route).unwrap_or(unsaid);
         if must_revalidate { Duration::ZERO } else { said.min(LONGEST) }
     };
     Some(Times {
         fresh_until: now.checked_add(fresh.min(LONGEST))?,
-        stale_while: stale("stale-while-revalidate"),
-        stale_if_error: stale("stale-if-error"),
+        stale_while: stale("stale-while-revalidate", Duration::ZERO),
+        stale_if_error: stale("stale-if-error", Duration::ZERO),
+        stale_if_silent: stale("stale-if-error", DISCONNECTED),
     })
 }
 
@@ -95,14 +117,16 @@ fn is_silent(head: &ResponseHead) -> bool {
 fn is_not_for_others(head: &ResponseHead, control: &Directives) -> bool {
     let says = |name: HeaderName, word: &str| {
         let mut fields = head.fields.iter().filter(|field| field.is(name.as_str()));
-        fields.any(|field| match std::str::from_utf8(field.value()) {
-            Ok(text) if text.is_ascii() => text.to_ascii_lowercase().contains(word),
-            _ => true,
-        })
+        fields.any(|field| !field.value().is_ascii() || has_word(field.value(), word))
     };
     NOT_FOR_OTHERS.iter().any(|word| says(CACHE_CONTROL, word))
         || says(CACHE_CONTROL, "no-store") && !control.has("must-understand")
         || !head.has(CACHE_CONTROL.as_str()) && says(PRAGMA, "no-cache")
+}
+
+/// True if the word is anywhere in the field, in small letters or capitals.
+fn has_word(text: &[u8], word: &str) -> bool {
+    text.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word.as_bytes()))
 }
 
 /// Whether request fields say which requests get the page: `Vary` has neither `*` nor what is no name of a field.
@@ -155,6 +179,30 @@ fn number(text: &str) -> Option<u64> {
     is_number.then(|| text.parse().unwrap_or(MOST_SECONDS))
 }
 
+/// The field for shared caches of the operator. Its directives take the place of `Cache-Control` and `Expires`.
+enum Targeted {
+    /// There is no such field, it is empty, or it is no dictionary of structured values (RFC 9213 §2.2).
+    Missing,
+    /// It is no dictionary, but has a word that keeps pages from others, such as `NO-STORE`, whose letters should be small.
+    Forbidding,
+    Said(Directives),
+}
+
+impl Targeted {
+    fn of(head: &ResponseHead) -> Self {
+        let fields = head.fields.iter().filter(|field| field.is(TARGETED)).map(Field::value);
+        let text = fields.collect::<Vec<_>>().join(&b", "[..]);
+        match Parser::new(&text).parse::<Dictionary>() {
+            Ok(dictionary) => match Directives::of_dictionary(&dictionary) {
+                Directives(pairs) if pairs.is_empty() => Self::Missing,
+                directives => Self::Said(directives),
+            },
+            Err(_) if FORBIDDING.iter().any(|word| has_word(&text, word)) => Self::Forbidding,
+            Err(_) => Self::Missing,
+        }
+    }
+}
+
 /// The directives of `Cache-Control` or of a field like it, in small letters.
 #[derive(Clone)]
 struct Directives(Vec<(String, String)>);
@@ -173,15 +221,8 @@ impl Directives {
         Self(pairs.collect())
     }
 
-    /// Those of the field that is for caches like this one, which then counts in place of `Cache-Control` and `Expires`. A field that is
-    /// empty, or no dictionary of structured values, counts as missing (RFC 9213 §2.2).
-    fn targeted(head: &ResponseHead) -> Option<Self> {
-        let fields = head.fields.iter().filter(|field| field.is(TARGETED)).map(Field::value);
-        let text = fields.collect::<Vec<_>>().join(&b", "[..]);
-        if text.is_empty() {
-            return None;
-        }
-        let dictionary: Dictionary = Parser::new(&text).parse().ok()?;
+    /// The directives in a dictionary of structured values.
+    fn of_dictionary(dictionary: &Dictionary) -> Self {
         let pairs = dictionary.iter().filter_map(|(name, entry)| {
             let value = match entry {
                 ListEntry::Item(Item { bare_item: BareItem::Boolean(true), .. }) => String::new(),
@@ -194,8 +235,7 @@ impl Directives {
             };
             Some((name.as_str().to_owned(), value))
         });
-        let pairs: Vec<_> = pairs.collect();
-        (!pairs.is_empty()).then_some(Self(pairs))
+        Self(pairs.collect())
     }
 
     fn has(&self, name: &str) -> bool {
@@ -222,7 +262,7 @@ impl Directives {
                 || self.has("private")
                 || self.has("no-cache");
         }
-        ["private", "no-store", "no-cache"].iter().any(|name| self.has(name))
+        FORBIDDING.iter().any(|name| self.has(name))
     }
 }
 
@@ -263,8 +303,8 @@ mod tests {
         ))
     }
 
-    const HTTP: Keeping = Keeping { fresh: None, stale: Duration::ZERO, cookies: false };
-    const TIMED: Keeping = Keeping { fresh: Some(HOUR), stale: HOUR, cookies: false };
+    const HTTP: Keeping = Keeping { fresh: None, stale: None, cookies: false };
+    const TIMED: Keeping = Keeping { fresh: Some(HOUR), stale: Some(HOUR), cookies: false };
 
     #[test]
     fn what_the_application_says_comes_first() {
@@ -347,6 +387,15 @@ mod tests {
             &[("CDN-Cache-Control", "max-age=60"), ("Age", "70")],
             &[("CDN-Cache-Control", "max-age=60, &&"), ("Cache-Control", "no-store")],
             &[("CDN-Cache-Control", "max-age=60"), ("Set-Cookie", "a=b")],
+            &[("CDN-Cache-Control", "NO-STORE"), ("Cache-Control", "max-age=60")],
+            &[("CDN-Cache-Control", "max-age=60, Private"), ("Cache-Control", "max-age=60")],
+            &[("CDN-Cache-Control", "no-cache; &&"), ("Cache-Control", "max-age=60")],
+            &[("CDN-Cache-Control", "no-store, x=\u{e9}"), ("Cache-Control", "max-age=60")],
+            &[
+                ("CDN-Cache-Control", "max-age=60"),
+                ("CDN-Cache-Control", "No-Store"),
+                ("Cache-Control", "max-age=60"),
+            ],
             &[("Expires", "Thu, 19 Nov 1981 08:52:00 GMT")],
             &[("Pragma", "no-cache")],
             &[("Set-Cookie", "a=b"), ("Cache-Control", "public, max-age=60")],
@@ -393,6 +442,28 @@ mod tests {
         assert_eq!(said, Some((seconds(7), Duration::ZERO)));
         assert_eq!(stale("max-age=5, stale-while-revalidate=7"), Some((seconds(7), HOUR)));
         assert_eq!(stale("max-age=5, stale-if-error=\"8\""), Some((HOUR, seconds(8))));
+    }
+
+    #[test]
+    fn an_old_page_stands_in_for_no_answer_for_a_while() {
+        let never = Keeping { stale: Some(Duration::ZERO), ..HTTP };
+        for (keeping, control, seconds) in [
+            (HTTP, "max-age=5", 10),
+            (HTTP, "max-age=5, stale-while-revalidate=7", 10),
+            (HTTP, "max-age=5, stale-if-error=7", 7),
+            (HTTP, "max-age=5, stale-if-error=0", 0),
+            (HTTP, "max-age=5, must-revalidate", 0),
+            (HTTP, "max-age=5, proxy-revalidate", 0),
+            (HTTP, "s-maxage=5", 0),
+            (HTTP, "s-maxage=5, stale-if-error=7", 7),
+            (TIMED, "max-age=5", HOUR.as_secs()),
+            (never, "max-age=5", 0),
+        ] {
+            let mut head = ResponseHead::new(StatusCode::OK, None);
+            head.field("Cache-Control", control);
+            let times = judge(&keeping, &head, SystemTime::now()).unwrap();
+            assert_eq!(times.stale_if_silent.as_secs(), seconds, "{keeping:?} {control}");
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ mod store;
 
 pub use flights::{Flight, Ticket};
 pub use key::Key;
-pub use page::{Page, Validity};
+pub use page::{Failure, Page, Validity};
 pub use purge::Begun;
 pub use purge::Purge;
 pub use recorder::{Ended, Order, Recorder};

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use rustix::fs::OFlags;
 use sendoff_config::Keeping;
 use sendoff_delivery::segment::{FileSegment, OpenFile, Segment};
@@ -87,6 +87,15 @@ pub enum Validity {
     Stale,
     /// Only if the application fails, or says that it is still valid.
     Old,
+}
+
+/// A failure of the application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// It says so: it answers with 500, 502, 503 or 504.
+    Reported,
+    /// It gives no answer that can be passed on.
+    Silent,
 }
 
 /// A page that is kept. Its body is a file that nobody changes.
@@ -168,14 +177,18 @@ impl Page {
     }
 
     /// Whether it may be used although the application has failed.
-    pub fn may_stand_in(&self, now: SystemTime) -> bool {
-        let Times { fresh_until, stale_if_error, .. } = self.facts.times;
-        now.duration_since(fresh_until).unwrap_or_default() < stale_if_error
+    pub fn may_stand_in(&self, failure: Failure, now: SystemTime) -> bool {
+        let Times { fresh_until, stale_if_error, stale_if_silent, .. } = self.facts.times;
+        let stale = match failure {
+            Failure::Reported => stale_if_error,
+            Failure::Silent => stale_if_silent,
+        };
+        now.duration_since(fresh_until).unwrap_or_default() < stale
     }
 
     /// Seconds for which it is fresh; 0 if it is not.
     pub fn seconds_left(&self, now: SystemTime) -> u64 {
-        self.facts.times.fresh_until.duration_since(now).unwrap_or_default().as_secs()
+        self.facts.times.seconds_left(now)
     }
 
     /// Asks the application in `request` whether the page is still valid. Returns false if the page has nothing to ask with.
@@ -256,7 +269,7 @@ impl Page {
     pub fn answer(
         &self,
         folder: &Path,
-        fields: &HeaderMap,
+        request: &Request,
         now: SystemTime,
     ) -> io::Result<(ResponseHead, Option<Segment>)> {
         let mut head = self.stored_head();
@@ -264,7 +277,7 @@ impl Page {
         let age = age.saturating_add(freshness::age(&head, self.facts.made));
         head.fields.retain(|field| !field.is("Age"));
         head.field("Age", age.as_secs().to_string());
-        if head.status == StatusCode::OK && is_current(&head, fields) {
+        if head.status == StatusCode::OK && is_current(&head, &request.headers) {
             head.status = StatusCode::NOT_MODIFIED;
             (head.reason, head.length) = (None, None);
             return Ok((head, None));
@@ -276,7 +289,7 @@ impl Page {
         let file = OwnedFd::from(file);
         let mut segment = FileSegment { file: OpenFile::new(file), offset: 0, len: self.facts.len };
         if head.status == StatusCode::OK
-            && let Some(ByteRange { first, len }) = self.range(&head, fields, now)
+            && let Some(ByteRange { first, len }) = self.range(&head, request, now)
         {
             head.status = StatusCode::PARTIAL_CONTENT;
             (head.reason, head.length) = (None, Some(len));
@@ -286,10 +299,15 @@ impl Page {
         Ok((head, Some(Segment::File(segment))))
     }
 
-    /// The one range that the client asks for. Who asks for several gets the whole (RFC 9110 §14.2 allows it).
-    fn range(&self, head: &ResponseHead, fields: &HeaderMap, now: SystemTime) -> Option<ByteRange> {
-        let validators = validators(head);
-        let value = validators.range(fields, now)?;
+    /// The one range that the client asks for. Who asks for several gets the whole (RFC 9110 §14.2 allows it), and so does HEAD.
+    fn range(&self, head: &ResponseHead, request: &Request, now: SystemTime) -> Option<ByteRange> {
+        if request.method != Method::GET {
+            return None;
+        }
+        // A weak tag does not say that the bytes are the same (§13.1.5).
+        let strong = head.value("ETag").filter(|tag| !tag.starts_with(b"W/")).unwrap_or_default();
+        let validators = Validators { etag: strong, ..validators(head) };
+        let value = validators.range(&request.headers, now)?;
         match Ranges::parse(value, self.facts.len) {
             Ranges::One(range) => Some(range),
             Ranges::Whole | Ranges::Unsatisfiable | Ranges::Several(_) => None,

@@ -18,7 +18,7 @@ use super::LARGEST;
 use super::flights::Ticket;
 use super::freshness::judge;
 use super::key::Key;
-use super::page::{Page, facts, is_current};
+use super::page::{Failure, Page, facts, is_current};
 use super::purge::Begun;
 use super::recording::Recording;
 use super::store::PageCache;
@@ -130,7 +130,8 @@ impl<'r, 'o> Recorder<'r, 'o> {
             });
         }
         let has_failed = matches!(head.status.as_u16(), 500 | 502..=504);
-        (has_failed && old.may_stand_in(SystemTime::now())).then_some(Instead::Failed)
+        let stands_in = has_failed && old.may_stand_in(Failure::Reported, SystemTime::now());
+        stands_in.then_some(Instead::Failed)
     }
 
     fn keep(&mut self, segment: &Segment) {
@@ -184,7 +185,10 @@ impl Sink for Recorder<'_, '_> {
             Box::new(Recording::new(cache, facts, limit))
         });
         let is_kept = kept.is_some();
-        let stored = if is_kept { "; stored" } else { "" };
+        // Not that it is stored (RFC 9211 §2.5): that is known when its end is written, and the head
+        // leaves now.
+        let ttl =
+            judged.map_or(String::new(), |times| format!("; ttl={}", times.seconds_left(now)));
         self.state = State::Passing { kept, length: head.length };
         if !is_kept {
             self.give_up();
@@ -194,7 +198,7 @@ impl Sink for Recorder<'_, '_> {
             head.status = StatusCode::NOT_MODIFIED;
             (head.reason, head.length) = (None, None);
         }
-        head.field("Cache-Status", format!("sendoff; {told}{stored}"));
+        head.field("Cache-Status", format!("sendoff; {told}{ttl}"));
         self.next.begin(head)
     }
 

@@ -140,6 +140,8 @@ struct Queue {
     end: Option<Box<End>>,
     /// A job works on it.
     has_job: bool,
+    /// The file cannot be written: further pieces are of no use.
+    has_failed: bool,
 }
 
 /// A body on disk, as far as it is written.
@@ -158,13 +160,16 @@ impl Writer {
     }
 
     fn hand_over(self: &Arc<Self>, piece: Vec<u8>) -> io::Result<()> {
+        let mut queue = lock(&self.queue);
+        if queue.has_failed {
+            return Err(io::Error::other("its file cannot be written"));
+        }
         let len = piece.len() as u64;
         let unwritten = &self.cache.unfinished.unwritten;
         if unwritten.fetch_add(len, Ordering::Relaxed) > MOST_UNWRITTEN {
             unwritten.fetch_sub(len, Ordering::Relaxed);
             return Err(io::Error::other("the disk is too slow"));
         }
-        let mut queue = lock(&self.queue);
         queue.pieces.push_back(piece);
         self.start(queue);
         Ok(())
@@ -208,6 +213,10 @@ impl Writer {
             };
             drop(queue);
             file.write(&self.cache, &piece);
+            if let Some(error) = &file.error {
+                self.cache.note_failure(error);
+                lock(&self.queue).has_failed = true;
+            }
             self.is_done(&piece);
         }
     }
@@ -259,4 +268,37 @@ impl BodyFile {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant, SystemTime};
+
+    use http::StatusCode;
+    use sendoff_config::{Keeping, PageStore};
+    use sendoff_message::request::sample::request;
+    use sendoff_message::response::ResponseHead;
+
+    use super::super::freshness::judge;
+    use super::super::key::Key;
+    use super::super::page::facts;
+    use super::*;
+
+    /// Other requests wait for the page as long as it is recorded.
+    #[tokio::test]
+    async fn a_page_whose_file_cannot_be_written_is_not_recorded_to_its_end() {
+        let folder = tempfile::tempdir().unwrap().path().to_owned();
+        let cache = PageCache::new(&PageStore { folder, size: 0 });
+        let keeping = Keeping { fresh: Some(Duration::from_secs(60)), stale: None, cookies: false };
+        let (head, now) = (ResponseHead::new(StatusCode::OK, None), SystemTime::now());
+        let times = judge(&keeping, &head, now).unwrap();
+        let facts = facts(&Key::of_text(b"a".to_vec()), &request(None), &head, times, now);
+        let mut recording = Recording::new(&cache, facts, u64::MAX);
+        recording.push(&[b'x'; PIECE]).unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while cache.unfinished.unwritten.load(Ordering::Relaxed) > 0 && Instant::now() < until {
+            tokio::task::yield_now().await;
+        }
+        assert!(recording.push(&[b'x'; PIECE]).is_err());
+    }
 }

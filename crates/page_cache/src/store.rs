@@ -116,8 +116,39 @@ impl Inner {
         keys.iter().flat_map(|key| self.take(key, |_| true)).collect()
     }
 
+    /// Adds a page. `begun` is the number of purges that there had been when the application was asked for it: if a later purge concerns
+    /// the page, it is not added, and is returned. Otherwise returns the pages whose places it takes, but none that is the page itself
+    /// with other facts. Also returns what other fronts have purged.
+    fn insert(&mut self, page: Arc<Page>, begun: Begun) -> Vec<Arc<Page>> {
+        let (hash, name, address) = (page.key().hash(), page.name(), page.key().address());
+        let mut gone = self.hear();
+        if self.purges.concern(&address, begun) {
+            gone.push(page);
+            return gone;
+        }
+        self.bytes += page.size();
+        self.addresses.insert((address.hash(), hash));
+        let pages = self.pages.get_or_insert_mut(hash, Vec::new);
+        let mut replaced: Vec<_> = pages.extract_if(.., |known| known.name() == name).collect();
+        pages.push(page);
+        if pages.len() > MOST_VARIANTS {
+            replaced.push(pages.remove(0));
+        }
+        let body = pages.last().map(|page| page.facts().body.clone());
+        self.bytes -= replaced.iter().map(|page| page.size()).sum::<u64>();
+        replaced.retain(|page| Some(&page.facts().body) != body.as_ref());
+        gone.append(&mut replaced);
+        gone
+    }
+
     fn has(&self, hash: &Hash, name: &str) -> bool {
         self.pages.peek(hash).is_some_and(|pages| pages.iter().any(|page| page.name() == name))
+    }
+
+    /// True unless the page is gone or replaced.
+    fn still_has(&self, page: &Page) -> bool {
+        let is_it = |known: &Arc<Page>| known.facts().body == page.facts().body;
+        self.pages.peek(&page.key().hash()).is_some_and(|pages| pages.iter().any(is_it))
     }
 
     /// Takes those pages with a key out that `concerns` chooses.
@@ -288,9 +319,13 @@ impl PageCache {
         match page.still_valid(keeping, said, SystemTime::now()) {
             Renewed::Kept(renewed) => {
                 let renewed = Arc::new(renewed);
-                for gone in self.insert(Arc::clone(&renewed), begun) {
-                    self.remove(&gone);
+                let mut inner = self.lock();
+                if !inner.still_has(page) {
+                    return (renewed, false);
                 }
+                let gone = inner.insert(Arc::clone(&renewed), begun);
+                drop(inner);
+                gone.iter().for_each(|gone| self.remove(gone));
                 (renewed, true)
             }
             Renewed::ForOne(renewed) => (Arc::new(renewed), false),
@@ -303,12 +338,17 @@ impl PageCache {
         self.remove(page);
     }
 
-    pub(super) fn ends(&self, kept: io::Result<()>, ticket: Option<Ticket>) {
-        if let Err(error) = &kept
-            && self.said.is_due()
-        {
+    /// Tells the log that a page could not be kept, unless it has been told a moment ago.
+    pub(super) fn note_failure(&self, error: &io::Error) {
+        if self.said.is_due() {
             let folder = self.folder.display();
             tracing::warn!(%error, %folder, "a page could not be kept");
+        }
+    }
+
+    pub(super) fn ends(&self, kept: io::Result<()>, ticket: Option<Ticket>) {
+        if let Err(error) = &kept {
+            self.note_failure(error);
         }
         if let Some(mut ticket) = ticket {
             ticket.ends(kept.is_ok());
@@ -351,31 +391,9 @@ impl PageCache {
         Ok(())
     }
 
-    /// Adds a page. `begun` is the number of purges that there had been when the application was asked for it: if a later purge concerns
-    /// the page, it is not added, and is returned. Otherwise returns the pages whose places it takes, but none that is the page itself
-    /// with other facts. Also returns what other fronts have purged.
+    /// Adds a page. Returns the pages whose files are to be removed.
     fn insert(&self, page: Arc<Page>, begun: Begun) -> Vec<Arc<Page>> {
-        let (hash, name, address) = (page.key().hash(), page.name(), page.key().address());
-        let mut inner = self.lock();
-        let mut gone = inner.hear();
-        if inner.purges.concern(&address, begun) {
-            gone.push(page);
-            return gone;
-        }
-        inner.bytes += page.size();
-        inner.addresses.insert((address.hash(), hash));
-        let pages = inner.pages.get_or_insert_mut(hash, Vec::new);
-        let mut replaced: Vec<_> = pages.extract_if(.., |known| known.name() == name).collect();
-        pages.push(page);
-        if pages.len() > MOST_VARIANTS {
-            replaced.push(pages.remove(0));
-        }
-        let body = pages.last().map(|page| page.facts().body.clone());
-        inner.bytes -= replaced.iter().map(|page| page.size()).sum::<u64>();
-        drop(inner);
-        replaced.retain(|page| Some(&page.facts().body) != body.as_ref());
-        gone.append(&mut replaced);
-        gone
+        self.lock().insert(page, begun)
     }
 
     /// Takes the least recently used pages out until the others fit, beside those that are being made.
@@ -533,7 +551,7 @@ mod tests {
     use sendoff_message::request::sample::request;
 
     const KEEPING: Keeping =
-        Keeping { fresh: Some(Duration::from_secs(60)), stale: Duration::ZERO, cookies: false };
+        Keeping { fresh: Some(Duration::from_secs(60)), stale: None, cookies: false };
 
     struct Store {
         folder: TempDir,
@@ -602,6 +620,29 @@ mod tests {
         let Flight::First(_two) = store.cache.fly(&key("a"), &asked("2")) else { panic!("first") };
         assert!(matches!(store.cache.fly(&key("a"), &asked("2")), Flight::Second(_)));
         assert!(matches!(store.cache.fly(&key("a"), &asked("3")), Flight::First(_)));
+    }
+
+    /// While the application is asked whether a page is still valid, another one may have taken its place, or it may be gone.
+    #[test]
+    fn only_a_page_that_is_still_there_is_renewed() {
+        let store = Store::new();
+        let (key, none) = (key("a"), HeaderMap::new());
+        let find = || store.cache.find(&key, &none);
+        let renew = |page: &Page| {
+            let said = ResponseHead::new(StatusCode::NOT_MODIFIED, None);
+            store.cache.renew(page, store.cache.begun(), &KEEPING, &said).1
+        };
+        store.keep(&key, &none, "", u64::MAX);
+        let old = find().unwrap();
+        assert!(renew(&old), "it is there");
+        store.keep(&key, &none, "", u64::MAX);
+        let new = find().unwrap();
+        assert!(!renew(&old), "another one has its place");
+        assert_eq!(find().unwrap().facts().body, new.facts().body);
+        store.cache.drop_page(&new);
+        assert!(!renew(&new), "it is gone");
+        assert!(find().is_none());
+        assert_eq!(store.bytes(), 0);
     }
 
     /// Clients choose how long keys are.

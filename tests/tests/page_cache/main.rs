@@ -18,10 +18,11 @@ use sendoff_tests::{Client, LIMIT, Request, Response, Server, Site, wait};
 
 /// Counts its runs, and answers as its query says: `head` lists fields, `body` says which text, `size` how many bytes.
 const PAGE: &str = r"<?php
+$waits = is_file(__DIR__ . '/../wait');
 file_put_contents(__DIR__ . '/../runs', '.', FILE_APPEND);
 foreach ((array) ($_GET['head'] ?? []) as $field) header($field, false);
 if (is_file(__DIR__ . '/../broken')) { http_response_code(500); exit('broken'); }
-if (is_file(__DIR__ . '/../wait')) file_get_contents(__DIR__ . '/pipe');
+if ($waits) file_get_contents(__DIR__ . '/pipe');
 $tag = $_SERVER['HTTP_IF_NONE_MATCH'] ?? '';
 if ($tag !== '' && isset($_GET['confirm'])) { header('ETag: ' . $_GET['confirm']); http_response_code(304); exit; }
 if (isset($_GET['tag'])) {
@@ -98,7 +99,7 @@ fn is_hit(response: &Response) -> bool {
 fn a_page_is_made_once() {
     let kept = Kept::start("10m");
     let first = kept.get("/page.php?size=100000");
-    assert_eq!(status(&first), "sendoff; fwd=uri-miss; stored");
+    assert_eq!(status(&first), "sendoff; fwd=uri-miss; ttl=600");
     let again = kept.get_kept("/page.php?size=100000");
     let runs = kept.runs();
     for _ in 0..5 {
@@ -117,7 +118,7 @@ fn a_page_is_made_once() {
     assert_eq!(part.body, again.body[2..6]);
     assert_eq!(kept.runs(), runs);
     // Another query is another page.
-    assert_eq!(status(&kept.get("/page.php?size=1")), "sendoff; fwd=uri-miss; stored");
+    assert_eq!(status(&kept.get("/page.php?size=1")), "sendoff; fwd=uri-miss; ttl=600");
 }
 
 /// Pages of one user are not cached, and requests for them are not answered from the cache.
@@ -154,7 +155,7 @@ fn pages_of_users_are_made_for_each() {
     // A form may have changed the page.
     let answer = kept.server.ask(&Request::post("/page.php", "text/plain", "x"));
     assert_eq!(answer.header("Cache-Status"), None);
-    assert_eq!(status(&kept.get("/page.php")), "sendoff; fwd=uri-miss; stored");
+    assert_eq!(status(&kept.get("/page.php")), "sendoff; fwd=uri-miss; ttl=600");
 }
 
 #[test]
@@ -220,6 +221,29 @@ fn many_wait_for_one() {
     assert!(pages.iter().all(|page| page == &pages[0]), "{pages:?}");
 }
 
+/// A part that the application sends is no page, so that no request waits for it.
+#[test]
+fn nobody_waits_for_a_part() {
+    let site = Site::with("page.php", PAGE);
+    site.write_at(site.outside("wait"), "");
+    let fifo = site.fifo("pipe");
+    let kept = Kept::with(site, "10m");
+    let mut part = kept.server.connect();
+    part.send(Request::get("/page.php").header("Range", "bytes=2-5").bytes());
+    assert!(wait::until(LIMIT, || kept.runs() == 1));
+    let mut clients: Vec<_> = (0..20).map(|_| kept.server.connect()).collect();
+    for client in &mut clients {
+        client.send(Request::get("/page.php").bytes());
+    }
+    assert!(wait::until(LIMIT, || kept.runs() > 1));
+    fs::remove_file(kept.site.outside("wait")).unwrap();
+    fifo.release();
+    part.response("GET");
+    let pages: Vec<_> = clients.iter_mut().map(|client| client.response("GET").text()).collect();
+    assert!(pages.iter().all(|page| page == &pages[0]), "{pages:?}");
+    assert_eq!(kept.runs(), 2, "one of them makes the page");
+}
+
 #[test]
 fn conditions_of_clients_are_met_with_the_whole_page() {
     let kept = Kept::start("10m");
@@ -274,6 +298,25 @@ fn an_old_page_is_sent_while_it_is_made_anew() {
     assert_eq!(stale.text(), first.text());
     let renewed = wait::until(LIMIT, || kept.get(target).text() != first.text());
     assert!(renewed, "it is made anew");
+}
+
+/// A client that reads slowly does not delay the new page.
+#[test]
+fn an_old_page_is_made_anew_while_a_slow_client_gets_it() {
+    let kept = Kept::start("http");
+    let target =
+        "/page.php?size=7000000&head[]=Cache-Control:+max-age=1,+stale-while-revalidate=600";
+    kept.get(target);
+    let old = kept.get_kept(target);
+    let mut slow = wait::for_some("an old page", || {
+        let mut slow = Client::connect_narrow(kept.server.addr(), 4096);
+        slow.send(Request::get(target).bytes());
+        let head = slow.head().unwrap();
+        let is_old = head.header("Cache-Status").is_some_and(|told| told.contains("detail=stale"));
+        is_old.then_some((slow, head))
+    });
+    assert!(wait::until(LIMIT, || kept.get(target).body != old.body), "it is not made anew");
+    assert!(slow.0.body_of(slow.1, "GET").unwrap().body == old.body);
 }
 
 #[test]
@@ -376,7 +419,7 @@ fn cookies_of_users_are_known_as_php_reads_them() {
         assert_eq!(ask(cookie).header("Cache-Status"), None, "{cookie}");
     }
     assert_eq!(kept.bodies().len(), 0);
-    assert!(status(&ask("a=comment_author")).ends_with("stored"));
+    assert!(status(&ask("a=comment_author")).ends_with("ttl=600"));
 }
 
 /// Rules of later routes take precedence over rules of earlier routes.
@@ -422,7 +465,7 @@ fn a_page_is_not_made_of_a_head() {
     let head = kept.server.ask(&Request::new("HEAD", "/page.php"));
     assert_eq!(status(&head), "sendoff; fwd=uri-miss");
     let page = kept.get("/page.php");
-    assert_eq!((status(&page), page.body.is_empty()), ("sendoff; fwd=uri-miss; stored", false));
+    assert_eq!((status(&page), page.body.is_empty()), ("sendoff; fwd=uri-miss; ttl=600", false));
     kept.get_kept("/page.php");
 }
 
@@ -446,7 +489,7 @@ fn a_page_of_another_length_than_it_says_is_not_kept() {
     let mut client = kept.server.connect();
     client.send(Request::get(short).bytes());
     let head = client.head().unwrap();
-    assert_eq!(head.header("Cache-Status"), Some("sendoff; fwd=uri-miss; stored"));
+    assert_eq!(head.header("Cache-Status"), Some("sendoff; fwd=uri-miss; ttl=600"));
     assert!(client.body_of(head, "GET").is_err());
     assert_eq!(kept.bodies().len(), 0);
 }

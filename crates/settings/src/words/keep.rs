@@ -21,11 +21,11 @@ impl Word for Keep {
         }
         let expected = || format!("expected {}", Self::KIND);
         let (mut first, mut keeping) =
-            (false, Keeping { fresh: None, stale: Duration::ZERO, cookies: false });
+            (false, Keeping { fresh: None, stale: None, cookies: false });
         for word in text.split(',').map(str::trim) {
             if let Some(time) = word.strip_prefix("stale ") {
-                keeping.stale =
-                    whole_seconds(time.trim()).map_err(|wrong| wrong.help(expected()))?;
+                let time = whole_seconds(time.trim()).map_err(|wrong| wrong.help(expected()))?;
+                keeping.stale = Some(time);
             } else if word == "cookies" {
                 keeping.cookies = true;
             } else if first {
@@ -34,8 +34,8 @@ impl Word for Keep {
             } else {
                 first = true;
                 if word != "http" {
-                    keeping.fresh =
-                        Some(whole_seconds(word).map_err(|wrong| wrong.help(expected()))?);
+                    let time = whole_seconds(word).and_then(|time| not_zero(word, time));
+                    keeping.fresh = Some(time.map_err(|wrong| wrong.help(expected()))?);
                 }
             }
         }
@@ -50,7 +50,7 @@ impl Word for Keep {
             return "off".to_owned();
         };
         let mut words = vec![fresh.map_or("http".to_owned(), |time| Time(time).text())];
-        if !stale.is_zero() {
+        if let Some(stale) = stale {
             words.push(format!("stale {}", Time(stale).text()));
         }
         if cookies {
@@ -63,8 +63,15 @@ impl Word for Keep {
 /// Ages of pages are counted in seconds (RFC 9111 §1.2.2).
 fn whole_seconds(text: &str) -> Result<Duration, Wrong> {
     match units::time(text) {
-        Ok(time) if time.subsec_nanos() == 0 && !time.is_zero() => Ok(time),
+        Ok(time) if time.subsec_nanos() == 0 => Ok(time),
         Ok(_) => Err(Wrong::new(format!("\"{text}\" is not a time of whole seconds"))),
         Err(_) => Err(Wrong::new(format!("\"{text}\" is not a time"))),
     }
+}
+
+fn not_zero(text: &str, time: Duration) -> Result<Duration, Wrong> {
+    if time.is_zero() {
+        return Err(Wrong::new(format!("\"{text}\" is no time for which a page can be fresh")));
+    }
+    Ok(time)
 }
