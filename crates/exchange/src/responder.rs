@@ -7,6 +7,7 @@
 //! A responder is one response: an HTTP/1 exchange, or the table of `sendoff explain`; one HTTP/2 stream will be another. Handlers
 //! know nothing of framing, keep-alive or sockets; protocols know nothing of handlers.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -209,8 +210,8 @@ pub trait Lender {
     /// borrower writes to it.
     fn lend(&mut self) -> Option<Terms>;
 
-    /// The socket itself while it is lent.
-    fn socket(&mut self) -> Option<BorrowedFd<'_>>;
+    /// The socket itself while it is lent, for this process.
+    fn socket(&mut self, borrower: &dyn fmt::Display) -> Option<BorrowedFd<'_>>;
 
     /// Whether no borrower has written to the client.
     fn is_untouched(&self) -> bool;

@@ -177,6 +177,8 @@ impl Call<'_> {
     ) -> Answered {
         let number = self.context.services.number;
         let described = pool_page::described(&self.context, script);
+        let name = responder.notes().pool.and_then(|of| self.context.services.config.pools.get(of));
+        let name = name.map_or("", |pool| &*pool.name);
         for _ in 0..MAX_TRIES {
             responder.notes().is_at(Phase::Waiting);
             let ticket = unless_gone(responder, pool.shared.acquire(number)).await?;
@@ -188,7 +190,8 @@ impl Call<'_> {
             if let Some(request) = &described {
                 ticket.describe(Arc::clone(request), self.since);
             }
-            let socket = responder.lender().and_then(|lender| lender.socket());
+            let borrower = format_args!("worker {} of pool {name}", link.pid());
+            let socket = responder.lender().and_then(|lender| lender.socket(&borrower));
             let log_name = Rc::clone(self.log_name());
             let exchange = match link.begin(ticket, message, socket, log_name) {
                 Ok(exchange) => {

@@ -570,8 +570,12 @@ impl<T: Transport, S: Service> Lender for Exchange<'_, T, S> {
         Some(Terms { http_10, keep_alive: self.keep_alive })
     }
 
-    fn socket(&mut self) -> Option<BorrowedFd<'_>> {
-        if matches!(self.state, State::Lent(_)) { self.transport.lend() } else { None }
+    fn socket(&mut self, borrower: &dyn fmt::Display) -> Option<BorrowedFd<'_>> {
+        if !matches!(self.state, State::Lent(_)) {
+            return None;
+        }
+        self.transport.note_borrower(borrower);
+        self.transport.lend()
     }
 
     fn is_untouched(&self) -> bool {
