@@ -522,6 +522,52 @@ fn what_a_worker_has_left_of_a_request_is_not_taken_for_a_request() {
     server.await_log("has read from it");
 }
 
+/// A process that keeps the socket could read what comes later, and write into what is answered.
+#[test]
+fn a_connection_on_which_others_may_be_asked_is_lent_only_with_its_last_request() {
+    let site = keeper();
+    let elsewhere = format!(".other=unix:{}", site.outside("nothing").display());
+    let options = [&KEEPERS[..], &["--fastcgi", &elsewhere]].concat();
+    let server = start(&site, "direct", &options);
+    let mut client = server.connect();
+    let keep = Request::get("/keeper.php?do=keep");
+    for _ in 0..3 {
+        assert_eq!(kept(&client.ask(&keep)), "");
+    }
+    assert_ne!(kept(&client.ask(&keep.clone().header("Connection", "close"))), "");
+    assert!(client.is_closed());
+    assert_ne!(kept(&server.ask(&keep.http10())), "");
+}
+
+/// A reload brings an application of another party.
+#[test]
+fn a_connection_that_was_lent_ends_when_others_may_be_asked_on_it() {
+    let site = keeper();
+    let file = site.outside("sendoff.toml");
+    let configure = |routes: &str| {
+        let text = format!(
+            "listen = '127.0.0.1:0'\nthreads = 1\n\
+             [[pool]]\nworkers = 1\nphp_ini = {{ ffi.enable = 'true', opcache.file_update_protection = 0 }}\n\
+             [[site]]\nroot = 'root'\ndelivery = 'direct'\n{routes}"
+        );
+        site.write_at(file.clone(), text);
+    };
+    configure("");
+    let server = Server::try_run(&file, site.root(), 1).unwrap();
+    let (mut lent, mut other) = (server.connect(), server.connect());
+    assert_ne!(kept(&lent.ask(&Request::get("/keeper.php?do=keep"))), "");
+    assert_eq!(other.ask(&Request::get("/a.txt")).text(), "static");
+    configure("lua_before = []\n");
+    server.command(&["reload"]).unwrap();
+    for client in [&mut lent, &mut other] {
+        assert_eq!(client.ask(&Request::get("/a.txt")).text(), "static");
+    }
+    configure("[[site.route]]\nprefix = '/app'\nfastcgi = 'tcp:127.0.0.1:1'\n");
+    server.command(&["reload"]).unwrap();
+    assert!(lent.is_closed());
+    assert_eq!(server.get("/a.txt").text(), "static");
+}
+
 #[test]
 fn a_response_can_end_before_its_script() {
     let site = site();

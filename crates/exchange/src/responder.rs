@@ -12,10 +12,12 @@ use std::future::poll_fn;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::pin::pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
 use http::StatusCode;
+use sendoff_config::Party;
 use sendoff_delivery::segment::Segment;
 use sendoff_delivery::{Progress, SendQueue};
 use sendoff_fastcgi::direct::Sent;
@@ -203,12 +205,13 @@ pub struct Terms {
 
 /// A client's socket that may be lent to the process which makes the response.
 pub trait Lender {
-    /// Whether nothing is owed to the client, and the client took its previous response as fast as it was made.
-    fn may_lend(&self) -> bool;
+    /// True if nothing is owed to the client, the client took its previous response as fast as it was made, and the borrower may keep the
+    /// socket: the connection ends with the response, or all requests on it go to this `party`.
+    fn may_lend(&self, party: Option<&Party>) -> bool;
 
-    /// Lends the socket; `None` if that is impossible. From here until [`resume`](Self::resume) or [`Responder::begin`] only the
+    /// Lends the socket to that party; `None` if that is impossible. From here until [`resume`](Self::resume) or [`Responder::begin`] only the
     /// borrower writes to it.
-    fn lend(&mut self) -> Option<Terms>;
+    fn lend(&mut self, party: Option<&Rc<Party>>) -> Option<Terms>;
 
     /// The socket itself while it is lent, for this process.
     fn socket(&mut self, borrower: &dyn fmt::Display) -> Option<BorrowedFd<'_>>;

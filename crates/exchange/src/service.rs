@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use rustls::ServerConfig;
-use sendoff_config::{FrontConfig, TrustedProxies};
+use sendoff_config::{FrontConfig, Party, TrustedProxies};
 use sendoff_http1::BodyFraming;
 use sendoff_message::Cut;
 use sendoff_message::request::Request;
@@ -49,6 +49,11 @@ pub trait Service {
 
     /// Proxies whose word about clients is taken.
     fn trusted_proxies(&self) -> &TrustedProxies;
+
+    /// The party whose processes answer all requests that come to a listener; `None`: there are several.
+    fn party(&self, _listener: usize) -> Option<&Rc<Party>> {
+        None
+    }
 
     /// How a client of a TLS listener is met that names this host (SNI).
     ///

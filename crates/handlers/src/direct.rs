@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::StatusCode;
 use sendoff_config::Direct;
-use sendoff_exchange::responder::{Responder, Terms};
+use sendoff_exchange::responder::{Lender, Responder, Terms};
 use sendoff_fastcgi::direct::{self, Sent};
 use sendoff_fastcgi::handover::Sockets;
 use sendoff_message::Cut;
@@ -36,7 +36,9 @@ pub(super) fn offer(
     responder: &mut dyn Responder,
     message: &mut RequestMessageBuilder,
 ) -> Offer {
-    let Some(lender) = responder.lender().filter(|lender| lender.may_lend()) else {
+    let party = context.services.sites.party(context.request.listener);
+    let may_lend = |lender: &&mut dyn Lender| lender.may_lend(party.map(|party| &**party));
+    let Some(lender) = responder.lender().filter(may_lend) else {
         return Offer::Impossible;
     };
     let tls = context.request.tls.as_deref();
@@ -56,7 +58,7 @@ pub(super) fn offer(
     if !wanted {
         return Offer::Kept;
     }
-    let Some(Terms { http_10, keep_alive }) = lender.lend() else { return Offer::Impossible };
+    let Some(Terms { http_10, keep_alive }) = lender.lend(party) else { return Offer::Impossible };
     let fields = filter::common_lines(&context.services.clock);
     message.lend(direct::Client { http_10, keep_alive, encrypted, fields: &fields });
     Offer::Made

@@ -13,7 +13,7 @@ use http::{HeaderValue, Method, StatusCode};
 use rustls::ServerConfig;
 use sendoff_auth::{Access, challenge};
 use sendoff_compress::{Compressed, Maker, Policy, translate_tags};
-use sendoff_config::{Compress, FrontConfig, ProxyProtocol, TlsVersion, TrustedProxies};
+use sendoff_config::{Compress, FrontConfig, Party, ProxyProtocol, TlsVersion, TrustedProxies};
 use sendoff_exchange::clients::OneRequest;
 use sendoff_exchange::layer::Layer;
 use sendoff_exchange::responder::Responder;
@@ -116,6 +116,10 @@ impl Service for Services {
 
     fn trusted_proxies(&self) -> &TrustedProxies {
         &self.config.trusted_proxies
+    }
+
+    fn party(&self, listener: usize) -> Option<&Rc<Party>> {
+        self.sites.party(listener)
     }
 
     fn tls(&self, listener: usize, server_name: Option<&str>) -> io::Result<Arc<ServerConfig>> {

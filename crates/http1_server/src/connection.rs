@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use http::{Method, StatusCode, Version};
+use sendoff_config::Party;
 use sendoff_exchange::lifecycle::Lifecycle;
 use sendoff_exchange::service::{Current, Service};
 use sendoff_http1::{BodyDecoder, BodyFraming, Decoded, Head, HeadDecoder, Limits, RequestError};
@@ -122,6 +123,8 @@ pub struct Connection<T> {
     is_new: bool,
     /// The client took the last response as fast as it was made.
     kept_up: bool,
+    /// The party that it has been lent to, which may still have the socket. It may see all requests that come.
+    lent_to: Option<Rc<Party>>,
     /// When the head of the last request began to be read.
     began: Instant,
 }
@@ -130,8 +133,8 @@ impl<T: Transport> Connection<T> {
     /// `buffer` has what the client has sent already.
     pub fn new(transport: T, origin: Origin, buffer: BytesMut, lifecycle: Rc<Lifecycle>) -> Self {
         let (heads, began) = (HeadDecoder::new(Limits::default()), Instant::now());
-        let (is_new, kept_up) = (true, true);
-        Self { transport, origin, lifecycle, buffer, heads, is_new, kept_up, began }
+        let (is_new, kept_up, lent_to) = (true, true, None);
+        Self { transport, origin, lifecycle, buffer, heads, is_new, kept_up, lent_to, began }
     }
 
     /// Serves the client until the connection ends, or the client turns out to speak HTTP/2. Borrows the connection: a future that owned it
@@ -141,7 +144,7 @@ impl<T: Transport> Connection<T> {
         loop {
             if self.buffer.is_empty() {
                 at_once = 0;
-                if !self.wait_for_request().await {
+                if !self.may_go_on(&*services.get()) || !self.wait_for_request().await {
                     return Served::Ended;
                 }
             }
@@ -152,6 +155,9 @@ impl<T: Transport> Connection<T> {
             }
             // Not before, so that an idle connection keeps nothing of an old configuration.
             let service = services.get();
+            if !self.may_go_on(&*service) {
+                return Served::Ended;
+            }
             // On the heap, because the state of an exchange takes kilobytes, which an idle connection should not hold. Made there, too:
             // `Box::pin` would make it on the stack and copy it, which was 7 % of the time of a small file in user space.
             let exchange = Box::write(Box::new_uninit(), self.serve_one(&*service));
@@ -169,10 +175,15 @@ impl<T: Transport> Connection<T> {
         Http2 { transport, origin, buffer }
     }
 
+    /// False if a process that has the socket may not see the next request: a reload has brought another party to the listener.
+    fn may_go_on<S: Service>(&self, service: &S) -> bool {
+        self.lent_to.is_none() || self.lent_to.as_ref() == service.party(self.origin.listener)
+    }
+
     /// Waits for the first byte of a request, without a buffer. Returns false if the connection is to be closed instead.
     async fn wait_for_request(&mut self) -> bool {
         self.buffer = BytesMut::new();
-        let evicted = self.lifecycle.evicted();
+        let evicted = self.lifecycle.evicted(self.lent_to.is_some());
         let came = tokio::select! {
             biased;
             read = poll_fn(|cx| poll_first(&mut self.transport, &mut self.buffer, cx)) => {
@@ -408,10 +419,11 @@ impl<T: Transport> Connection<T> {
         asked: Asked,
         request: Option<&'c Request>,
     ) -> Exchange<'c, T, S> {
-        let Self { transport, origin, lifecycle, buffer, kept_up, .. } = self;
+        let Self { transport, origin, lifecycle, buffer, kept_up, lent_to, .. } = self;
         let client = &origin.peer;
         let (read_ahead, kept_up_before) = (buffer, kept_up);
-        let parts = Parts { transport, client, service, lifecycle, read_ahead, kept_up_before };
+        let parts =
+            Parts { transport, client, service, lifecycle, read_ahead, kept_up_before, lent_to };
         Exchange::new(parts, asked, request)
     }
 
