@@ -5,7 +5,8 @@ use sendoff_tests::{
     Broken, Client, Framing, LIMIT, Request, Response, Server, Site, Stock, pattern,
 };
 use sendoff_tests::{difference, processes, wait};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
 
 /// Generates `n` bytes that depend on their position, and sends them in one of several ways.
 const PAGE: &str = r#"<?php
@@ -415,6 +416,157 @@ fn no_event_loop_waits_to_close_a_socket_that_a_worker_has_changed() {
     let has_closed = || processes::connections(server.front()) == 0;
     assert!(wait::until(LIMIT, has_closed), "the front has the socket");
     others_are_answered(&server);
+}
+
+/// Keeps a copy of the client's socket, and later, asked over another connection, does something with it, when the pipe is released.
+const KEEPER: &str = r#"<?php
+    $libc = FFI::cdef('int dup(int fd); int getpeername(int fd, void *to, unsigned *len); int connect(int fd, const void *to, unsigned len);
+        long recv(int fd, void *to, size_t n, int flags);');
+    switch ($_GET['do']) {
+        case 'keep':
+            echo str_repeat('x', 100000);
+            flush();
+            $copies = [];
+            foreach (array_filter(scandir('/proc/self/fd'), 'is_numeric') as $fd) {
+                [$to, $len] = [FFI::new('uint16_t[64]'), FFI::new('unsigned[1]')];
+                $len[0] = 128;
+                if ($libc->getpeername((int) $fd, $to, $len) == 0 && $to[0] == 2) $copies[] = $libc->dup((int) $fd);
+            }
+            echo 'copies:', implode(',', $copies);
+            break;
+        case 'move':
+            file_put_contents('ready', 'x');
+            file_get_contents('pipe');
+            [$none, $to] = [FFI::new('uint16_t[8]'), FFI::new('uint16_t[8]')];
+            [$to[0], $to[1], $to[2], $to[3]] = [2, unpack('v', pack('n', (int) $_GET['port']))[1], 127, 256];
+            $libc->connect((int) $_GET['fd'], $none, 16);
+            $libc->connect((int) $_GET['fd'], $to, 16);
+            file_put_contents('done', 'x');
+            break;
+        case 'read':
+            file_put_contents('ready', 'x');
+            file_get_contents('pipe');
+            file_put_contents('done', $libc->recv((int) $_GET['fd'], FFI::new('char[1000]'), (int) $_GET['n'], 0));
+            break;
+    }"#;
+
+fn keeper() -> Site {
+    let site = site();
+    site.write("keeper.php", KEEPER);
+    site.write("ran.php", "<?php file_put_contents('ran', ''); echo $_SERVER['REMOTE_ADDR'];");
+    site
+}
+
+const KEEPERS: [&str; 6] = ["--workers", "1", "--threads", "1", "--php-ini", "ffi.enable=1"];
+
+/// The descriptors of the client's socket that a script has kept.
+fn kept(response: &Response) -> String {
+    let text = String::from_utf8_lossy(response.expect(200));
+    text.split_once("copies:").map(|(_, kept)| kept.to_owned()).expect("the copies")
+}
+
+/// A script takes the client's place at its connection by an end of its own.
+#[test]
+fn a_request_on_a_connection_that_a_worker_has_connected_elsewhere_is_not_answered() {
+    let site = keeper();
+    let [ready, pipe, done] = ["ready", "pipe", "done"].map(|name| site.fifo(name));
+    let server = start(&site, "direct", &KEEPERS);
+    let mut client = Client::connect_from(server.addr(), Ipv4Addr::new(127, 0, 0, 2));
+    let copy = kept(&client.ask(&Request::get("/keeper.php?do=keep")));
+    let end = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = end.local_addr().unwrap().port();
+    let mut other = server.connect();
+    other.send(Request::get(&format!("/keeper.php?do=move&fd={copy}&port={port}")).bytes());
+    ready.await_script();
+    // Otherwise it may see the moment in which the socket is not connected.
+    processes::signal(server.front(), Signal::STOP);
+    pipe.release();
+    done.await_script();
+    let (mut end, _) = end.accept().unwrap();
+    end.write_all(&Request::get("/ran.php").bytes()).unwrap();
+    processes::signal(server.front(), Signal::CONT);
+    end.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut answer = Vec::new();
+    // It ends with a reset if the request was not read.
+    let _ended = end.read_to_end(&mut answer);
+    assert_eq!(String::from_utf8_lossy(&answer), "");
+    assert_eq!(other.response("GET").status(), 200);
+    assert!(!site.path("ran").exists(), "the request was answered");
+    let worker = server.workers()[0];
+    server.await_log(&format!("worker {worker} of pool default"));
+    assert!(server.log().contains(&format!("127.0.0.1:{port}")), "{}", server.log());
+}
+
+/// A script reads the head of a request, so that its body would be taken for the next one: a proxy vouches for heads, not for bodies.
+#[test]
+fn what_a_worker_has_left_of_a_request_is_not_taken_for_a_request() {
+    let site = keeper();
+    let [ready, pipe, done] = ["ready", "pipe", "done"].map(|name| site.fifo(name));
+    let server = start(&site, "direct", &KEEPERS);
+    let mut client = server.connect();
+    let copy = kept(&client.ask(&Request::get("/keeper.php?do=keep")));
+    let mut other = server.connect();
+    let body = Request::get("/ran.php").bytes();
+    let head = format!("POST /a.txt HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
+    let n = head.len();
+    other.send(Request::get(&format!("/keeper.php?do=read&fd={copy}&n={n}")).bytes());
+    ready.await_script();
+    processes::signal(server.front(), Signal::STOP);
+    client.send([head.as_bytes(), &body].concat());
+    pipe.release();
+    assert_eq!(done.await_script(), n.to_string());
+    processes::signal(server.front(), Signal::CONT);
+    assert_eq!(other.response("GET").status(), 200);
+    let answer = client.try_response("GET").map(|answer| answer.text().to_owned());
+    assert!(answer.is_err(), "answered with {answer:?}");
+    assert!(!site.path("ran").exists(), "the request was answered");
+    server.await_log("has read from it");
+}
+
+/// A process that keeps the socket could read what comes later, and write into what is answered.
+#[test]
+fn a_connection_on_which_others_may_be_asked_is_lent_only_with_its_last_request() {
+    let site = keeper();
+    let elsewhere = format!(".other=unix:{}", site.outside("nothing").display());
+    let options = [&KEEPERS[..], &["--fastcgi", &elsewhere]].concat();
+    let server = start(&site, "direct", &options);
+    let mut client = server.connect();
+    let keep = Request::get("/keeper.php?do=keep");
+    for _ in 0..3 {
+        assert_eq!(kept(&client.ask(&keep)), "");
+    }
+    assert_ne!(kept(&client.ask(&keep.clone().header("Connection", "close"))), "");
+    assert!(client.is_closed());
+    assert_ne!(kept(&server.ask(&keep.http10())), "");
+}
+
+/// A reload brings an application of another party.
+#[test]
+fn a_connection_that_was_lent_ends_when_others_may_be_asked_on_it() {
+    let site = keeper();
+    let file = site.outside("sendoff.toml");
+    let configure = |routes: &str| {
+        let text = format!(
+            "listen = '127.0.0.1:0'\nthreads = 1\n\
+             [[pool]]\nworkers = 1\nphp_ini = {{ ffi.enable = 'true', opcache.file_update_protection = 0 }}\n\
+             [[site]]\nroot = 'root'\ndelivery = 'direct'\n{routes}"
+        );
+        site.write_at(file.clone(), text);
+    };
+    configure("");
+    let server = Server::try_run(&file, site.root(), 1).unwrap();
+    let (mut lent, mut other) = (server.connect(), server.connect());
+    assert_ne!(kept(&lent.ask(&Request::get("/keeper.php?do=keep"))), "");
+    assert_eq!(other.ask(&Request::get("/a.txt")).text(), "static");
+    configure("lua_before = []\n");
+    server.command(&["reload"]).unwrap();
+    for client in [&mut lent, &mut other] {
+        assert_eq!(client.ask(&Request::get("/a.txt")).text(), "static");
+    }
+    configure("[[site.route]]\nprefix = '/app'\nfastcgi = 'tcp:127.0.0.1:1'\n");
+    server.command(&["reload"]).unwrap();
+    assert!(lent.is_closed());
+    assert_eq!(server.get("/a.txt").text(), "static");
 }
 
 #[test]

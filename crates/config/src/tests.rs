@@ -168,6 +168,61 @@ fn the_front_ends_before_it_is_killed_and_both_within_the_time() {
 }
 
 #[test]
+fn a_listener_has_one_party_where_every_application_has_the_same_user() {
+    let account = |uid| Some(Account { uid, gid: 7 });
+    let pool = |name: &str, uid| PoolConfig {
+        account: account(uid),
+        ..PoolConfig::new(name, Workers::Fixed(1))
+    };
+    let site = |listener, pool| Site {
+        listeners: vec![listener],
+        pool: Some(pool),
+        ..Site::new("/".into())
+    };
+    let (user, other) = (Some(Party::User(Some(1))), Party::User(Some(2)));
+    let pools = vec![pool("a", 1), pool("b", 1), pool("c", 2)];
+    let sole = |sites: &[Site]| {
+        let config = Config { pools: pools.clone(), sites: sites.to_vec(), ..config() };
+        config.sole_party(0)
+    };
+    assert_eq!(sole(&[site(0, 0)]), user);
+    assert_eq!(sole(&[site(0, 0), site(0, 1), site(1, 2)]), user);
+    assert_eq!(sole(&[site(0, 0), site(0, 2)]), None);
+    assert_eq!(sole(&[site(1, 0)]), None, "nobody answers there");
+
+    let mut routed = site(0, 0);
+    let to_pool = |pool| Route {
+        origin: String::new(),
+        conditions: Conditions::default(),
+        rules: Rules::default(),
+        handler: Some(Handler::Php { pool, script: None }),
+    };
+    routed.routes = vec![to_pool(1)];
+    assert_eq!(sole(&[routed.clone()]), user);
+    routed.routes.push(to_pool(2));
+    assert_eq!(sole(&[routed]), None);
+    let worker = |pool| Some(SiteWorker { pool, file: "/w.php".into(), is_controller: true });
+    assert_eq!(sole(&[Site { worker: worker(1), ..site(0, 0) }]), user);
+    assert_eq!(sole(&[Site { worker: worker(2), ..site(0, 0) }]), None);
+
+    let attached = |pool, to: &[&str]| Site {
+        pool,
+        fastcgi: to.iter().map(|one| one.parse().unwrap()).collect(),
+        ..site(0, 0)
+    };
+    assert_eq!(sole(&[attached(Some(0), &["/x=pool:b"])]), user);
+    assert_eq!(sole(&[attached(None, &["/=pool:c"])]), Some(other));
+    assert_eq!(sole(&[attached(Some(0), &["/x=pool:c"])]), None);
+    assert_eq!(sole(&[attached(Some(0), &["/x=tcp:h:1"])]), None);
+    let elsewhere = Address::Tcp("h:1".to_owned());
+    let twice = attached(None, &["/=tcp:h:1", "/x=tcp:h:1"]);
+    assert_eq!(sole(&[twice]), Some(Party::Application(elsewhere)));
+    assert_eq!(sole(&[attached(None, &["/=tcp:h:1", "/x=tcp:h:2"])]), None);
+    let proxies = config().sites[0].proxies.clone();
+    assert_eq!(sole(&[Site { proxies, ..site(0, 0) }]), None);
+}
+
+#[test]
 fn times_have_units() {
     for (text, millis) in [
         ("30s", 30_000),

@@ -1,12 +1,15 @@
 //! The client of a response, as handlers see it: its presence, its socket or connection for lending
 //! and tunnels, and the notes about its request.
 
+use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
 use http::StatusCode;
+use sendoff_config::Party;
 use sendoff_fastcgi::direct::Sent;
 use sendoff_message::Cut;
 use sendoff_message::response::ResponseHead;
@@ -120,16 +123,17 @@ pub struct Terms {
 
 /// A client's socket that may be lent to the process that makes the response.
 pub trait Lender {
-    /// True if no byte is owed to the client, and the client took its previous response as fast as
-    /// it was made.
-    fn may_lend(&self) -> bool;
+    /// True if no byte is owed to the client, the client took its previous response as fast as it
+    /// was made, and the borrower may keep the socket: the connection ends with the response, or
+    /// all requests on it go to this `party`.
+    fn may_lend(&self, party: Option<&Party>) -> bool;
 
-    /// Lends the socket; `None` if that is impossible. Until [`resume`](Self::resume) or
+    /// Lends the socket to that party; `None` if that is impossible. Until [`resume`](Self::resume) or
     /// [`Sink::begin`](crate::sink::Sink::begin), only the borrower writes to it.
-    fn lend(&mut self) -> Option<Terms>;
+    fn lend(&mut self, party: Option<&Rc<Party>>) -> Option<Terms>;
 
-    /// The socket itself while it is lent.
-    fn socket(&mut self) -> Option<BorrowedFd<'_>>;
+    /// The socket itself while it is lent, for this process.
+    fn socket(&mut self, borrower: &dyn fmt::Display) -> Option<BorrowedFd<'_>>;
 
     /// True if no borrower has written to the client.
     fn is_untouched(&self) -> bool;

@@ -66,6 +66,8 @@ struct Idle {
 #[derive(Debug)]
 struct Waiting {
     since: Instant,
+    /// Another process may have its socket.
+    was_lent: bool,
     waker: Option<Waker>,
 }
 
@@ -148,6 +150,18 @@ impl Lifecycle {
         while self.evict_idle() {}
     }
 
+    /// Closes the connections that are without a request and whose sockets other processes may have.
+    pub fn evict_lent(&self) {
+        let mut wakers = Vec::new();
+        self.idle.borrow_mut().waiting.retain(|_, waiting| {
+            if waiting.was_lent {
+                wakers.extend(waiting.waker.take());
+            }
+            !waiting.was_lent
+        });
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
     /// Closes the connections of a stopping front, each after it has been without a request for
     /// [`KEPT_AT_STOP`]. Runs forever.
     pub async fn end_kept(&self) {
@@ -155,9 +169,10 @@ impl Lifecycle {
     }
 
     /// Returns when this connection, which is without a request, should close: because it was idle
-    /// for too long, to make room for another, or because the front stops.
-    pub async fn evicted(self: &Rc<Self>) {
-        let place = Place::new(self);
+    /// for too long, to make room for another, because the front stops, or because another process
+    /// may have its socket (`was_lent`) and may not see the next request.
+    pub async fn evicted(self: &Rc<Self>, was_lent: bool) {
+        let place = Place::new(self, was_lent);
         poll_fn(|cx| {
             match place.lifecycle.idle.borrow_mut().waiting.get_mut(&place.number) {
                 None => return Poll::Ready(()),
@@ -177,11 +192,11 @@ struct Place {
 }
 
 impl Place {
-    fn new(lifecycle: &Rc<Lifecycle>) -> Self {
+    fn new(lifecycle: &Rc<Lifecycle>, was_lent: bool) -> Self {
         let mut idle = lifecycle.idle.borrow_mut();
         idle.next += 1;
         let number = idle.next;
-        idle.waiting.insert(number, Waiting { since: Instant::now(), waker: None });
+        idle.waiting.insert(number, Waiting { since: Instant::now(), was_lent, waker: None });
         drop(idle);
         Self { lifecycle: Rc::clone(lifecycle), number }
     }
@@ -260,8 +275,8 @@ mod tests {
     async fn the_connection_that_was_idle_longest_goes_first() {
         let (_stop, lifecycle) = lifecycle();
         assert!(!lifecycle.evict_idle());
-        let mut first = Box::pin(lifecycle.evicted());
-        let mut second = Box::pin(lifecycle.evicted());
+        let mut first = Box::pin(lifecycle.evicted(false));
+        let mut second = Box::pin(lifecycle.evicted(false));
         for waiting in [&mut first, &mut second] {
             assert!(futures_poll(waiting).await.is_none());
         }
@@ -272,6 +287,19 @@ mod tests {
         assert!(!lifecycle.evict_idle(), "a connection that got a request is not idle");
     }
 
+    #[tokio::test(flavor = "current_thread")]
+    async fn connections_that_were_lent_can_go_alone() {
+        let (_stop, lifecycle) = lifecycle();
+        let mut other = Box::pin(lifecycle.evicted(false));
+        let mut lent = Box::pin(lifecycle.evicted(true));
+        for waiting in [&mut other, &mut lent] {
+            assert!(futures_poll(waiting).await.is_none());
+        }
+        lifecycle.evict_lent();
+        lent.await;
+        assert!(futures_poll(&mut other).await.is_none());
+    }
+
     #[tokio::test(flavor = "current_thread", start_paused = true)]
     async fn a_connection_is_not_idle_for_longer_than_it_may() {
         let (_stop, lifecycle) = lifecycle();
@@ -279,7 +307,7 @@ mod tests {
         let began = Instant::now();
         tokio::select! {
             () = lifecycle.end_idle(timeout) => unreachable!("it goes on for ever"),
-            () = lifecycle.evicted() => {}
+            () = lifecycle.evicted(false) => {}
         }
         assert!((timeout..timeout + 2 * LOOK_INTERVAL).contains(&began.elapsed()));
     }

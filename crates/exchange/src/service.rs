@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use rustls::ServerConfig;
-use sendoff_config::{FrontConfig, TrustedProxies};
+use sendoff_config::{FrontConfig, Party, TrustedProxies};
 use sendoff_http1::BodyFraming;
 use sendoff_message::Cut;
 use sendoff_message::request::Request;
@@ -96,6 +96,11 @@ pub trait Service {
 
     /// Proxies whose statements about clients are trusted.
     fn trusted_proxies(&self) -> &TrustedProxies;
+
+    /// The party whose processes answer all requests of a listener; `None`: there are several.
+    fn party(&self, _listener: usize) -> Option<&Rc<Party>> {
+        None
+    }
 
     /// The TLS settings for a client that names this host (SNI) on a TLS listener.
     ///

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use http::{Method, StatusCode, Version};
+use sendoff_config::Party;
 use sendoff_exchange::lifecycle::Lifecycle;
 use sendoff_exchange::service::{Current, Plan, Service};
 use sendoff_http1::{BodyDecoder, BodyFraming, Decoded, Head, HeadDecoder, Limits, RequestError};
@@ -124,6 +125,9 @@ pub struct Connection<T> {
     is_new: bool,
     /// The client took the last response as fast as it was made.
     kept_up: bool,
+    /// The party that it has been lent to, which may still have the socket and see all requests that
+    /// come.
+    lent_to: Option<Rc<Party>>,
     /// The time at which the server began to read the last request head.
     began: Instant,
 }
@@ -132,8 +136,8 @@ impl<T: Transport> Connection<T> {
     /// `buffer` has the bytes that were already read from the client.
     pub fn new(transport: T, origin: Origin, buffer: BytesMut, lifecycle: Rc<Lifecycle>) -> Self {
         let (heads, began) = (HeadDecoder::new(Limits::default()), Instant::now());
-        let (is_new, kept_up) = (true, true);
-        Self { transport, origin, lifecycle, buffer, heads, is_new, kept_up, began }
+        let (is_new, kept_up, lent_to) = (true, true, None);
+        Self { transport, origin, lifecycle, buffer, heads, is_new, kept_up, lent_to, began }
     }
 
     /// Serves the client until the connection ends, or the client turns out to speak HTTP/2.
@@ -144,7 +148,7 @@ impl<T: Transport> Connection<T> {
         loop {
             if self.buffer.is_empty() {
                 at_once = 0;
-                if !self.wait_for_request().await {
+                if !self.may_go_on(&*services.get()) || !self.wait_for_request().await {
                     return Served::Ended;
                 }
             }
@@ -155,6 +159,9 @@ impl<T: Transport> Connection<T> {
             }
             // Not earlier, so that an idle connection holds no old configuration.
             let service = services.get();
+            if !self.may_go_on(&*service) {
+                return Served::Ended;
+            }
             // On the heap, because the state of an exchange takes kilobytes, which an idle
             // connection should not hold. Constructed there, too: `Box::pin` would construct it on
             // the stack and copy it, which took 7 % of the user time of a small file.
@@ -173,11 +180,17 @@ impl<T: Transport> Connection<T> {
         Http2 { transport, origin, buffer }
     }
 
+    /// False if a process that has the socket may not see the next request: a reload has brought
+    /// another party to the listener.
+    fn may_go_on<S: Service>(&self, service: &S) -> bool {
+        self.lent_to.is_none() || self.lent_to.as_ref() == service.party(self.origin.listener)
+    }
+
     /// Waits without a buffer for the first byte of a request. Returns false if the connection is
     /// to be closed.
     async fn wait_for_request(&mut self) -> bool {
         self.buffer = BytesMut::new();
-        let evicted = self.lifecycle.evicted();
+        let evicted = self.lifecycle.evicted(self.lent_to.is_some());
         let came = tokio::select! {
             biased;
             read = poll_fn(|cx| poll_first(&mut self.transport, &mut self.buffer, cx)) => {
@@ -416,10 +429,11 @@ impl<T: Transport> Connection<T> {
         asked: Asked,
         request: Option<&'c Request>,
     ) -> Exchange<'c, T, S> {
-        let Self { transport, origin, lifecycle, buffer, kept_up, .. } = self;
+        let Self { transport, origin, lifecycle, buffer, kept_up, lent_to, .. } = self;
         let client = &origin.peer;
         let (read_ahead, kept_up_before) = (buffer, kept_up);
-        let parts = Parts { transport, client, service, lifecycle, read_ahead, kept_up_before };
+        let parts =
+            Parts { transport, client, service, lifecycle, read_ahead, kept_up_before, lent_to };
         Exchange::new(parts, asked, request)
     }
 

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
+use sendoff_config::Party;
 use sendoff_delivery::segment::Segment;
 use sendoff_delivery::{Progress, SendLimits, SendQueue, SendTimer};
 use sendoff_exchange::client::{Client, Lender, Terms, Tunnel};
@@ -126,6 +128,8 @@ pub(super) struct Exchange<'c, T: Transport, S: Service> {
     read_ahead: &'c mut BytesMut,
     /// True if the client took the previous response on this connection as fast as it was made.
     kept_up_before: &'c mut bool,
+    /// The party that the connection has been lent to.
+    lent_to: &'c mut Option<Rc<Party>>,
     asked: Asked,
     /// `None` if the request was refused before it could be understood.
     request: Option<&'c Request>,
@@ -157,11 +161,13 @@ pub(super) struct Parts<'c, T, S> {
     pub(super) lifecycle: &'c Lifecycle,
     pub(super) read_ahead: &'c mut BytesMut,
     pub(super) kept_up_before: &'c mut bool,
+    pub(super) lent_to: &'c mut Option<Rc<Party>>,
 }
 
 impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
     pub(super) fn new(parts: Parts<'c, T, S>, asked: Asked, request: Option<&'c Request>) -> Self {
-        let Parts { transport, client, service, lifecycle, read_ahead, kept_up_before } = parts;
+        let Parts { transport, client, service, lifecycle, read_ahead, kept_up_before, lent_to } =
+            parts;
         let (sent_before, keep_alive) = (transport.sent(), asked.keep_alive);
         Self {
             transport,
@@ -170,6 +176,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
             lifecycle,
             read_ahead,
             kept_up_before,
+            lent_to,
             asked,
             request,
             queue: SendQueue::default(),
@@ -543,28 +550,35 @@ impl<T: Transport, S: Service> Tunnel for Exchange<'_, T, S> {
 }
 
 impl<T: Transport, S: Service> Lender for Exchange<'_, T, S> {
-    fn may_lend(&self) -> bool {
+    fn may_lend(&self, party: Option<&Party>) -> bool {
         // A response to HEAD has no body, so there is nothing large to write.
         let has_all = matches!(self.unread, Unread::Nothing);
-        self.asked.method != Method::HEAD
+        (party.is_some() || !self.asked.keep_alive)
+            && self.asked.method != Method::HEAD
             && !self.is_withheld
             && has_all
             && self.queue.is_empty()
             && *self.kept_up_before
     }
 
-    fn lend(&mut self) -> Option<Terms> {
-        if !self.may_lend() {
+    fn lend(&mut self, party: Option<&Rc<Party>>) -> Option<Terms> {
+        // What an earlier borrower has written since would be taken for what the next one writes.
+        if !self.may_lend(party.map(|party| &**party)) || !self.is_untouched() {
             return None;
         }
         self.transport.lend()?;
+        *self.lent_to = party.cloned();
         let http_10 = self.asked.version == Version::HTTP_10;
         self.state = State::Lent(if http_10 { Framing::Close } else { Framing::Chunked });
         Some(Terms { http_10, keep_alive: self.keep_alive })
     }
 
-    fn socket(&mut self) -> Option<BorrowedFd<'_>> {
-        if matches!(self.state, State::Lent(_)) { self.transport.lend() } else { None }
+    fn socket(&mut self, borrower: &dyn fmt::Display) -> Option<BorrowedFd<'_>> {
+        if !matches!(self.state, State::Lent(_)) {
+            return None;
+        }
+        self.transport.note_borrower(borrower);
+        self.transport.lend()
     }
 
     fn is_untouched(&self) -> bool {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
 use rustls::ServerConfig;
-use sendoff_config::{FrontConfig, Limits, PageStore, Timeouts, TrustedProxies};
+use sendoff_config::{FrontConfig, Limits, PageStore, Party, Timeouts, TrustedProxies};
 use sendoff_delivery::segment::{FileSegment, OpenFile, Segment};
 use sendoff_exchange::client::{Client, Lender};
 use sendoff_exchange::clients::Connections;
@@ -80,6 +80,11 @@ impl Service for Noting {
     }
 }
 
+/// The party of the worker.
+fn own() -> Rc<Party> {
+    Rc::new(Party::User(None))
+}
+
 fn limits() -> FrontConfig {
     let time = Duration::from_secs(20);
     FrontConfig {
@@ -101,6 +106,7 @@ struct Pair {
     stop: watch::Sender<Stage>,
     buffer: BytesMut,
     kept_up: bool,
+    lent_to: Option<Rc<Party>>,
     /// The worker's copy of the socket.
     worker: TcpStream,
     client: TcpStream,
@@ -127,6 +133,7 @@ fn pair() -> Pair {
         stop,
         buffer: BytesMut::new(),
         kept_up: true,
+        lent_to: None,
         worker,
         client,
     }
@@ -138,14 +145,23 @@ impl Pair {
     }
 
     fn exchange_for(&mut self, method: Method, version: Version) -> Exchange<'_, Tcp, Noting> {
-        let Self { transport, peer, service, lifecycle, buffer, kept_up, .. } = self;
-        let (read_ahead, kept_up_before) = (buffer, kept_up);
+        self.exchange_asked(method, version, true)
+    }
+
+    fn exchange_asked(
+        &mut self,
+        method: Method,
+        version: Version,
+        keep_alive: bool,
+    ) -> Exchange<'_, Tcp, Noting> {
+        let Self { transport, peer, service, lifecycle, buffer, kept_up, lent_to, .. } = self;
+        let (client, read_ahead, kept_up_before) = (peer, buffer, kept_up);
         let parts =
-            Parts { transport, client: peer, service, lifecycle, read_ahead, kept_up_before };
+            Parts { transport, client, service, lifecycle, read_ahead, kept_up_before, lent_to };
         let line = RequestLine::Raw("GET /".to_owned());
         Exchange::new(
             parts,
-            Asked { method, version, line, keep_alive: true, began: Instant::now() },
+            Asked { method, version, line, keep_alive, began: Instant::now() },
             None,
         )
     }
@@ -154,7 +170,7 @@ impl Pair {
     fn resumed(&mut self, sent: &Sent) -> Exchange<'_, Tcp, Noting> {
         let mut worker = self.worker.try_clone().unwrap();
         let mut exchange = self.exchange();
-        exchange.lend().unwrap();
+        exchange.lend(Some(&own())).unwrap();
         worker.write_all(b"headbody!").unwrap();
         exchange.resume(StatusCode::OK, sent).unwrap();
         exchange
@@ -208,7 +224,7 @@ fn what_a_worker_says_it_has_written_must_be_true() {
             let mut pair = pair();
             let mut worker = pair.worker.try_clone().unwrap();
             let mut exchange = pair.exchange();
-            assert!(exchange.lend().is_some() && exchange.is_untouched());
+            assert!(exchange.lend(Some(&own())).is_some() && exchange.is_untouched());
             worker.write_all(b"headbody!").unwrap();
             assert!(!exchange.is_untouched());
             assert!(exchange.resume(StatusCode::OK, &lie).is_err(), "{lie:?}");
@@ -269,26 +285,53 @@ fn nothing_is_lent_while_something_is_owed_or_the_client_is_slow() {
         let mut worker = pair.worker.try_clone().unwrap();
         let mut exchange = pair.exchange();
         exchange.begin(head(1)).unwrap();
-        assert!(exchange.lend().is_none(), "its head is owed");
+        assert!(exchange.lend(Some(&own())).is_none(), "its head is owed");
         exchange.push(bytes("x")).unwrap();
         exchange.end(ResponseEnd::Complete).unwrap();
         flush(&mut exchange).await.unwrap();
         exchange.note_slow();
         drop(exchange);
         let mut exchange = pair.exchange();
-        assert!(exchange.lend().is_none(), "the client was slow");
+        assert!(exchange.lend(Some(&own())).is_none(), "the client was slow");
         respond(&mut exchange, head(0), []).await.unwrap();
         drop(exchange);
         let mut exchange = pair.exchange();
-        assert!(exchange.lend().is_some(), "it has caught up");
+        assert!(exchange.lend(Some(&own())).is_some(), "it has caught up");
         worker.write_all(b"headbody!").unwrap();
         exchange.resume(StatusCode::OK, &Sent { framed: 1, ..SENT }).unwrap();
         exchange.push(bytes("!")).unwrap();
         exchange.end(ResponseEnd::Complete).unwrap();
         flush(&mut exchange).await.unwrap();
         drop(exchange);
-        assert!(pair.exchange().lend().is_none(), "it did not take what was written");
-        assert!(pair.exchange_for(Method::HEAD, Version::HTTP_11).lend().is_none());
+        assert!(pair.exchange().lend(Some(&own())).is_none(), "it did not take what was written");
+        assert!(pair.exchange_for(Method::HEAD, Version::HTTP_11).lend(Some(&own())).is_none());
+    });
+}
+
+/// The worker keeps the socket: the next one would be held responsible for what it writes.
+#[test]
+fn a_socket_that_a_borrower_has_written_to_behind_its_response_is_not_lent_again() {
+    run(async {
+        let mut pair = pair();
+        let mut worker = pair.worker.try_clone().unwrap();
+        let mut exchange = pair.resumed(&SENT);
+        exchange.end(ResponseEnd::Complete).unwrap();
+        flush(&mut exchange).await.unwrap();
+        drop(exchange);
+        assert!(pair.exchange().lend(Some(&own())).is_some());
+        worker.write_all(b"more").unwrap();
+        assert!(pair.exchange().lend(Some(&own())).is_none());
+    });
+}
+
+/// Requests of others may follow on a connection that is kept.
+#[test]
+fn a_connection_that_may_be_kept_is_lent_to_the_only_party_alone() {
+    run(async {
+        let mut pair = pair();
+        assert!(pair.exchange().lend(None).is_none());
+        let mut last = pair.exchange_asked(Method::GET, Version::HTTP_11, false);
+        assert!(last.lend(None).is_some());
     });
 }
 
@@ -300,7 +343,7 @@ fn a_response_that_is_dropped_amid_its_body_does_not_look_complete() {
         let mut pair = pair();
         let mut worker = pair.worker.try_clone().unwrap();
         let mut exchange = pair.exchange_for(Method::GET, Version::HTTP_10);
-        exchange.lend().unwrap();
+        exchange.lend(Some(&own())).unwrap();
         worker.write_all(b"headbody!").unwrap();
         drop(exchange);
         assert_eq!(pair.service.lines.take(), [(499, 0)]);

@@ -103,7 +103,7 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
             biased;
             step = next(connection, link, streams, stay) => step,
             () = streams.idle(), if !is_idle => Step::Look,
-            () = lifecycle.evicted(), if is_idle && stay == Stay::Welcome => Step::Leave,
+            () = lifecycle.evicted(false), if is_idle && stay == Stay::Welcome => Step::Leave,
             () = &mut stops, if !is_idle && stay == Stay::Welcome => Step::Leave,
             () = sleep(LINGER), if is_idle && stay != Stay::Welcome => Step::Ended(Ok(())),
         };

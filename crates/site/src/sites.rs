@@ -7,7 +7,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sendoff_config::{Config, Host};
+use sendoff_config::{Config, Host, Party};
 use sendoff_lua_host::{Dictionaries, ScriptShare};
 use sendoff_message::request::Request;
 use sendoff_static_files::{CacheLimits, CacheShare};
@@ -36,6 +36,8 @@ struct Hosts {
     /// The site for all other hosts: the site without hosts, otherwise the first site.
     default: Option<usize>,
     has_catch_all: bool,
+    /// The only party that answers for them.
+    party: Option<Rc<Party>>,
 }
 
 impl Hosts {
@@ -72,6 +74,14 @@ impl Sites {
         let (share, htaccess) = (CacheShare::new(limits), HtaccessShare::new());
         let scripts = ScriptShare::new(Arc::clone(dictionaries), &share);
         Self { listeners: by_listener(&config), config, open, share, htaccess, scripts }
+    }
+
+    /// True if a listener has another party than in the `other` configuration.
+    pub fn parties_differ(&self, other: &Self) -> bool {
+        let parties = |sites: &Self| -> Vec<_> {
+            sites.listeners.iter().map(|hosts| hosts.party.clone()).collect()
+        };
+        parties(self) != parties(other)
     }
 
     /// The sites of another configuration. Unchanged sites stay open, with their files.
@@ -113,6 +123,11 @@ impl Sites {
         host.map_or(hosts.default, |host| hosts.find(&host.to_ascii_lowercase()))
     }
 
+    /// The party whose processes answer all requests that come to a listener; `None`: there are several.
+    pub fn party(&self, listener: usize) -> Option<&Rc<Party>> {
+        self.listeners.get(listener)?.party.as_ref()
+    }
+
     fn open(&self, number: usize) -> io::Result<Rc<Site>> {
         let before = self.open.borrow()[number].clone();
         if let Some(site) = before.as_ref().filter(|site| site.is_current()) {
@@ -134,7 +149,9 @@ fn by_listener(config: &Config) -> Vec<Hosts> {
     // After a reload, the listeners of a front have other numbers.
     let count =
         config.sites.iter().flat_map(|site| &site.listeners).max().map_or(0, |last| last + 1);
-    let mut listeners: Vec<Hosts> = (0..count).map(|_| Hosts::default()).collect();
+    let party = |listener| config.sole_party(listener).map(Rc::new);
+    let hosts = |listener| Hosts { party: party(listener), ..Hosts::default() };
+    let mut listeners: Vec<Hosts> = (0..count).map(hosts).collect();
     for (number, site) in config.sites.iter().enumerate() {
         for &listener in &site.listeners {
             if let Some(hosts) = listeners.get_mut(listener) {

@@ -1,9 +1,11 @@
-//! The number of bytes that all processes together have written to a TCP connection.
+//! Counters of a TCP connection: bytes that all processes together have written to it and read from
+//! it.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use bytes::BytesMut;
+use rustix::io::ioctl_fionread;
 
 use crate::outq::outq;
 
@@ -11,7 +13,10 @@ use crate::outq::outq;
 const BYTES_ACKED_AT: usize = 120;
 const BYTES_ACKED_END: usize = BYTES_ACKED_AT + 8;
 
-/// Maximum number of attempts to read the two counters without an acknowledgement in between.
+/// The end of `tcpi_bytes_received`, which follows it (since Linux 4.1).
+const BYTES_RECEIVED_END: usize = BYTES_ACKED_END + 8;
+
+/// Maximum number of attempts to read two counters without a change in between.
 const MAX_TRIES: usize = 1000;
 
 /// Number of bytes that `send(2)` and `sendfile(2)` have put into an accepted connection since it
@@ -41,6 +46,53 @@ pub fn written(socket: BorrowedFd<'_>) -> io::Result<u64> {
 /// The kernel gives no answer.
 pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
     outq(socket)
+}
+
+/// Bytes that were read from a connection since it was made, by any process: those that came in
+/// order (`tcpi_bytes_received`, RFC 4898 `tcpEStatsAppHCThruOctetsReceived`) less the unread ones
+/// (`FIONREAD`). A look ahead (`MSG_PEEK`) does not count. Exact until the connection is reset.
+///
+/// # Errors
+/// It is not a TCP connection, or no longer one; `EAGAIN` if bytes kept arriving.
+pub fn consumed(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut unread = ioctl_fionread(socket)?;
+    for _ in 0..MAX_TRIES {
+        let received = received(socket)?;
+        let before = std::mem::replace(&mut unread, ioctl_fionread(socket)?);
+        if before == unread {
+            return received.checked_sub(unread).ok_or_else(|| io::ErrorKind::InvalidData.into());
+        }
+    }
+    Err(io::ErrorKind::WouldBlock.into())
+}
+
+/// True if [`consumed`] is `n`. Takes one system call if nothing is unread.
+///
+/// # Errors
+/// As [`consumed`].
+pub fn has_consumed(socket: BorrowedFd<'_>, n: u64) -> io::Result<bool> {
+    Ok(received(socket)? == n || consumed(socket)? == n)
+}
+
+/// Bytes that have come in order since the connection was made.
+fn received(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    /// States of `<netinet/tcp.h>`.
+    const CLOSE: u8 = 7;
+    const HAS_ENDED: [u8; 4] = [6, 8, 9, 11];
+    let mut info = [0_u8; BYTES_RECEIVED_END];
+    let len = info_into(socket, &mut info)?;
+    let (state, Some(raw)) = (info[0], info.last_chunk()) else {
+        return Err(io::ErrorKind::Unsupported.into());
+    };
+    if len < info.len() {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    if state == CLOSE {
+        return Err(io::ErrorKind::NotConnected.into());
+    }
+    // The kernel counts the end of the peer's data as a byte.
+    let end = u64::from(HAS_ENDED.contains(&state));
+    Ok(u64::from_ne_bytes(*raw).saturating_sub(end))
 }
 
 /// Receives into the spare capacity of `buf` (the caller reserves it). Never waits, even if another
@@ -157,6 +209,50 @@ mod tests {
             }
         }
         assert_eq!(written(server.as_fd()).unwrap(), total);
+    }
+
+    #[test]
+    fn every_byte_that_was_read_counts_whoever_has_read_it() {
+        let (server, mut client) = pair();
+        let other = server.try_clone().unwrap();
+        let count = || consumed(server.as_fd()).unwrap();
+        assert_eq!(count(), 0);
+        client.write_all(&[7; 5000]).unwrap();
+        (&server).read_exact(&mut [0; 1000]).unwrap();
+        assert_eq!(count(), 1000);
+        assert!(has_consumed(server.as_fd(), 1000).unwrap());
+        other.peek(&mut [0; 100]).unwrap();
+        assert_eq!(count(), 1000);
+        (&other).read_exact(&mut [0; 500]).unwrap();
+        assert_eq!(count(), 1500);
+        client.shutdown(Shutdown::Write).unwrap();
+        // The end is there when a read that takes everything finds it.
+        assert_eq!(server.peek(&mut [0; 10]).unwrap(), 10);
+        (&server).read_to_end(&mut Vec::new()).unwrap();
+        assert_eq!(count(), 5000);
+        assert!(has_consumed(server.as_fd(), 5000).unwrap());
+        assert!(!has_consumed(server.as_fd(), 4999).unwrap());
+        rustix::net::connect_unspec(&other).unwrap();
+        assert!(consumed(server.as_fd()).is_err());
+    }
+
+    #[test]
+    fn the_end_does_not_count_before_it_is_read() {
+        let (server, mut client) = pair();
+        client.write_all(&[7; 10]).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        while is_established(&server) {}
+        assert_eq!(consumed(server.as_fd()).unwrap(), 0);
+        (&server).read_exact(&mut [0; 10]).unwrap();
+        assert_eq!(consumed(server.as_fd()).unwrap(), 10);
+        assert_eq!((&server).read(&mut [0; 1]).unwrap(), 0);
+        assert_eq!(consumed(server.as_fd()).unwrap(), 10);
+    }
+
+    fn is_established(socket: &TcpStream) -> bool {
+        let mut info = [0_u8; 1];
+        info_into(socket.as_fd(), &mut info).unwrap();
+        info[0] == 1
     }
 
     #[test]

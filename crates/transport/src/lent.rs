@@ -9,13 +9,83 @@
 //! | `sendfile`, `splice` | the same; they have no such flag | are not called: bytes are read and sent |
 //! | the last `close` | `SO_LINGER` is set | is left to another thread, if the client has not acknowledged everything |
 //! | `shutdown`, `getsockopt`, `setsockopt`, `ioctl` | never | |
+//!
+//! The connection belongs to the socket, too. A process that has it can read what the client sends, so that the rest looks like other requests, and can
+//! connect the socket to another end (`connect(2)` with `AF_UNSPEC`, then with an address), which then speaks in the client's name. So after each
+//! read in the clear, [`Lent::check`] asks the kernel whether the peer is still the same and whether the front has read everything that was read.
+//! It asks after the read: a process that has left the peer gets back to it only if the peer accepts its connection. Under TLS the client's
+//! records tell.
 
+use std::fmt::{self, Write};
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::sockopt;
 use sendoff_sys::tcp;
+use tokio::net::TcpStream;
 use tokio::runtime::Handle;
+
+/// A connection in the clear as it was when it was first lent, and what was read since.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    peer: SocketAddr,
+    /// Bytes that the front has read since the connection was made.
+    read: u64,
+    /// The last process that it was lent to.
+    borrower: String,
+    /// The connection has ended, or another process has changed it: nothing more is read.
+    is_broken: bool,
+}
+
+impl Lent {
+    /// A connection that no other process has yet.
+    ///
+    /// # Errors
+    /// It has ended, or the kernel does not count what was read.
+    pub(crate) fn new(socket: &TcpStream) -> io::Result<Self> {
+        let (peer, read) = (socket.peer_addr()?, tcp::consumed(socket.as_fd())?);
+        Ok(Self { peer, read, borrower: String::new(), is_broken: false })
+    }
+
+    pub(crate) fn note_borrower(&mut self, borrower: &dyn fmt::Display) {
+        self.borrower.clear();
+        // A string takes everything.
+        let _ = write!(self.borrower, "{borrower}");
+    }
+
+    /// Checks that `n` bytes, which the front has just read, are the next bytes of the client.
+    ///
+    /// # Errors
+    /// They may be other bytes, which is logged; or the connection has ended.
+    pub(crate) fn check(&mut self, socket: &TcpStream, n: usize) -> io::Result<()> {
+        if self.is_broken {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        self.read += n as u64;
+        let checked = self.ask(socket);
+        self.is_broken = checked.is_err();
+        checked
+    }
+
+    fn ask(&self, socket: &TcpStream) -> io::Result<()> {
+        let peer = socket.peer_addr()?;
+        let why = if peer != self.peer {
+            format!("has connected it to {peer}")
+        } else if tcp::has_consumed(socket.as_fd(), self.read)? {
+            return Ok(());
+        } else {
+            "has read from it, or the client has sent urgent data".to_owned()
+        };
+        let (client, borrower) = (self.peer, &self.borrower);
+        tracing::error!(
+            %client,
+            "the connection of a client is closed: a process that it was lent to, the last one being {borrower}, {why}"
+        );
+        let what = format!("a process that the connection was lent to {why}");
+        Err(io::Error::new(io::ErrorKind::InvalidData, what))
+    }
+}
 
 /// A descriptor of a socket that is lent, or was.
 #[derive(Debug)]

@@ -20,6 +20,7 @@ mod tls;
 mod trouble;
 mod unix;
 
+use std::fmt;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
@@ -139,6 +140,9 @@ pub trait Transport {
     fn lend(&mut self) -> Option<BorrowedFd<'_>> {
         None
     }
+
+    /// Notes which process the socket is lent to, for the log.
+    fn note_borrower(&mut self, _borrower: &dyn fmt::Display) {}
 
     /// Bytes that borrowers of the socket have written since it was lent or [resumed](Self::resume): the least and the most they can be by
     /// what the kernel tells. Both are 0 if no borrower has written.

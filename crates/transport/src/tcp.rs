@@ -1,6 +1,7 @@
 //! TCP in the clear.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::io::{self, IoSlice};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,7 +16,7 @@ use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::TcpStream;
 
 use super::{Transport, send};
-use crate::lent;
+use crate::lent::{self, Lent};
 use crate::pipe::Pipe;
 
 /// Bytes that are read from a file at a time where `sendfile` could wait.
@@ -31,14 +32,14 @@ thread_local! {
 pub struct Tcp {
     stream: TcpStream,
     sent: u64,
-    /// The socket has been lent; the borrower, or a child process that it left behind, may still have it (`lent.rs`).
-    was_lent: bool,
+    /// Since the socket was lent; the borrower, or a child process that it left behind, may still have it (`lent.rs`).
+    lent: Option<Box<Lent>>,
 }
 
 impl Tcp {
     /// A connection that was just accepted.
     pub fn new(stream: TcpStream) -> Self {
-        Self { stream, sent: 0, was_lent: false }
+        Self { stream, sent: 0, lent: None }
     }
 
     /// Reads what has come. 0: the client has ended its sending direction.
@@ -56,12 +57,13 @@ impl Tcp {
         Ok(n)
     }
 
-    /// Like [`try_read`](Self::try_read), into the spare capacity of `buffer`.
+    /// Like [`try_read`](Self::try_read), into the spare capacity of `buffer`, for readers that notice by themselves when bytes are not the
+    /// client's, or are missing, as TLS does.
     ///
     /// # Errors
     /// `WouldBlock`: nothing has come.
     pub(super) fn try_read_buf(&self, buffer: &mut BytesMut) -> io::Result<usize> {
-        if self.was_lent { self.try_receive(buffer) } else { self.stream.try_read_buf(buffer) }
+        if self.was_lent() { self.try_receive(buffer) } else { self.stream.try_read_buf(buffer) }
     }
 
     /// The same for a socket that was lent.
@@ -74,13 +76,19 @@ impl Tcp {
     }
 
     /// Notes that another process has the socket from now on, or a child process of it.
-    pub(super) fn note_lent(&mut self) {
-        self.was_lent = true;
+    ///
+    /// # Errors
+    /// The connection has ended, or the kernel does not count what was read.
+    pub(super) fn note_lent(&mut self) -> io::Result<()> {
+        if self.lent.is_none() {
+            self.lent = Some(Box::new(Lent::new(&self.stream)?));
+        }
+        Ok(())
     }
 
     /// Whether another process may have the socket.
     pub(super) fn was_lent(&self) -> bool {
-        self.was_lent
+        self.lent.is_some()
     }
 
     /// Resets the connection when its last descriptor is closed.
@@ -101,12 +109,19 @@ impl Transport for Tcp {
         cx: &mut Context<'_>,
         buffer: &mut BytesMut,
     ) -> Poll<io::Result<usize>> {
-        if self.was_lent {
+        if self.was_lent() {
             loop {
                 ready!(self.stream.poll_read_ready(cx))?;
-                match self.try_receive(buffer) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    received => return Poll::Ready(received),
+                let received = self.try_receive(buffer);
+                match (received, &mut self.lent) {
+                    (Err(error), _) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    (Ok(n @ 1..), Some(lent)) => {
+                        let checked = lent.check(&self.stream, n);
+                        return Poll::Ready(checked.map(|()| n).inspect_err(|_| {
+                            buffer.truncate(buffer.len() - n);
+                        }));
+                    }
+                    (received, _) => return Poll::Ready(received),
                 }
             }
         }
@@ -148,7 +163,7 @@ impl Transport for Tcp {
         mut offset: u64,
         len: usize,
     ) -> io::Result<usize> {
-        if self.was_lent {
+        if self.was_lent() {
             if !self.may_take() {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
@@ -163,7 +178,7 @@ impl Transport for Tcp {
     }
 
     fn is_clear(&self) -> bool {
-        !self.was_lent
+        !self.was_lent()
     }
 
     fn try_fill(&mut self, pipe: &mut Pipe) -> io::Result<usize> {
@@ -192,7 +207,7 @@ impl Transport for Tcp {
     /// `SO_LINGER` with 0 resets when the last descriptor is closed. If a borrower may have one, only leaving the connected state
     /// (`connect(2)` with `AF_UNSPEC`) resets at once.
     fn reset(&mut self) {
-        if self.was_lent {
+        if self.was_lent() {
             // It fails on a connection that is gone.
             let _gone = rustix::net::connect_unspec(&self.stream);
         } else {
@@ -202,15 +217,21 @@ impl Transport for Tcp {
 
     fn lend(&mut self) -> Option<BorrowedFd<'_>> {
         // Does not lend on a kernel whose count of written bytes differs from ours: every borrower would seem to lie.
-        if !self.was_lent && tcp::written(self.stream.as_fd()).ok() != Some(self.sent) {
+        if !self.was_lent() && tcp::written(self.stream.as_fd()).ok() != Some(self.sent) {
             return None;
         }
-        self.was_lent = true;
+        self.note_lent().ok()?;
         Some(self.stream.as_fd())
     }
 
+    fn note_borrower(&mut self, borrower: &dyn fmt::Display) {
+        if let Some(lent) = &mut self.lent {
+            lent.note_borrower(borrower);
+        }
+    }
+
     fn written_elsewhere(&self) -> io::Result<RangeInclusive<u64>> {
-        if !self.was_lent {
+        if !self.was_lent() {
             return Ok(0..=0);
         }
         let written = tcp::written(self.stream.as_fd())?.checked_sub(self.sent);
@@ -226,7 +247,7 @@ impl Transport for Tcp {
 impl Drop for Tcp {
     /// A child process that a script has left behind may still have the socket; it must not keep the connection open.
     fn drop(&mut self) {
-        if self.was_lent {
+        if self.was_lent() {
             // It fails on a connection that is gone.
             let _gone = rustix::net::shutdown(&self.stream, Shutdown::Both);
             lent::keep_from_waiting(self.stream.as_fd());

@@ -19,7 +19,7 @@ const MB: usize = 1 << 20;
 
 fn answers(application: &Application, mode: &str, sizes: &[usize], ways: &[&str]) -> Vec<Facts> {
     let site = Site::new();
-    let attached = format!("/made={}", application.address.option());
+    let attached = format!("/={}", application.address.option());
     let options = ["--delivery", mode, "--fastcgi", &attached, "--threads", "1"];
     let server = Server::start(site.root(), &options);
     let mut client = server.connect();
@@ -92,7 +92,7 @@ fn what_is_explained() {
 #[test]
 fn a_late_answer_does_not_follow_the_error_page() {
     let application = Application::start(&program("made"), &[], Library::Ours);
-    let attached = format!("/made={}", application.address.option());
+    let attached = format!("/={}", application.address.option());
     let site = Site::new();
     let server = Server::start(
         site.root(),

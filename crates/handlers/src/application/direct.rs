@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use http::StatusCode;
 use sendoff_config::Direct;
-use sendoff_exchange::client::Terms;
+use sendoff_exchange::client::{Lender, Terms};
 use sendoff_exchange::sink::Sink;
 use sendoff_fastcgi::direct::{self, Sent};
 use sendoff_fastcgi::handover::Sockets;
@@ -39,7 +39,9 @@ pub(crate) fn offer(
     sink: &mut dyn Sink,
     message: &mut RequestMessageBuilder,
 ) -> Offer {
-    let Some(lender) = sink.client().lender().filter(|lender| lender.may_lend()) else {
+    let party = context.services.sites.party(context.request.listener);
+    let may_lend = |lender: &&mut dyn Lender| lender.may_lend(party.map(|party| &**party));
+    let Some(lender) = sink.client().lender().filter(may_lend) else {
         return Offer::Impossible;
     };
     let tls = context.request.tls.as_deref();
@@ -59,7 +61,7 @@ pub(crate) fn offer(
     if !wanted {
         return Offer::Kept;
     }
-    let Some(Terms { http_10, keep_alive }) = lender.lend() else { return Offer::Impossible };
+    let Some(Terms { http_10, keep_alive }) = lender.lend(party) else { return Offer::Impossible };
     let fields = head_rules::common_lines(&context.services.clock);
     message.lend(direct::Client { http_10, keep_alive, encrypted, fields: &fields });
     Offer::Made

@@ -185,7 +185,8 @@ impl Call<'_> {
             let (message, log_name) = (Rc::clone(&message), Rc::clone(self.log_name()));
             // A copy of the descriptor, because `unless_gone` borrows the sink while the connection
             // is made.
-            let socket = sink.client().lender().and_then(|lender| lender.socket());
+            let borrower = application.address();
+            let socket = sink.client().lender().and_then(|lender| lender.socket(&borrower));
             let socket = socket.and_then(|socket| LentSocket::of(socket).ok());
             let client = socket.as_ref().map(AsFd::as_fd);
             let begun = application.begin(message, over, client, log_name);

@@ -194,6 +194,9 @@ impl Call<'_> {
     ) -> Answered {
         let number = self.context.services.number;
         let described = pool::described(&self.context, script);
+        let name = sink.client().notes().pool;
+        let name = name.and_then(|number| self.context.services.config.pools.get(number));
+        let name = name.map_or("", |pool| &*pool.name);
         for _ in 0..MAX_TRIES {
             sink.client().notes().is_at(Phase::Waiting);
             let ticket = unless_gone(sink, pool.shared.acquire(number)).await?;
@@ -205,7 +208,8 @@ impl Call<'_> {
             if let Some(request) = &described {
                 ticket.describe(Arc::clone(request), self.since);
             }
-            let socket = sink.client().lender().and_then(|lender| lender.socket());
+            let borrower = format_args!("worker {} of pool {name}", link.pid());
+            let socket = sink.client().lender().and_then(|lender| lender.socket(&borrower));
             let log_name = Rc::clone(self.log_name());
             let exchange = match link.begin(ticket, message, socket, log_name) {
                 Ok(exchange) => {

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use rustls::ServerConfig;
 use sendoff_compress::{Compressed, Maker, Policy};
-use sendoff_config::{FrontConfig, TrustedProxies};
+use sendoff_config::{FrontConfig, Party, TrustedProxies};
 use sendoff_exchange::service::Service;
 use sendoff_exchange::sink::Sink;
 use sendoff_lua_host::ScriptAnswer;
@@ -55,6 +55,10 @@ impl Service for Services {
 
     fn trusted_proxies(&self) -> &TrustedProxies {
         &self.config.trusted_proxies
+    }
+
+    fn party(&self, listener: usize) -> Option<&Rc<Party>> {
+        self.sites.party(listener)
     }
 
     fn tls(&self, listener: usize, server_name: Option<&str>) -> io::Result<Arc<ServerConfig>> {

@@ -262,7 +262,7 @@ impl<S: Service + 'static> Start<S> {
         let accepted = tokio::select! {
             accepted = timeout(limit, accepted) => accepted,
             // It counts as idle: it has sent no request.
-            () = self.counted.lifecycle.evicted() => return None,
+            () = self.counted.lifecycle.evicted(false) => return None,
         };
         let client = &self.origin.peer;
         match accepted {

@@ -50,7 +50,7 @@ pub(super) async fn take_header(
     let (ends, len) = tokio::select! {
         header = timeout(head_timeout, header) => header.ok()??,
         // It counts as idle: it has sent no request.
-        () = lifecycle.evicted() => return None,
+        () = lifecycle.evicted(false) => return None,
     };
     if let Some((peer, local)) = ends {
         (origin.peer, origin.local) = (peer, local);

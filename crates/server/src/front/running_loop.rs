@@ -309,6 +309,10 @@ impl RunningLoop {
             _in_use: in_use(generation),
         };
         services.start_page_cache();
+        if services.sites.parties_differ(&before.sites) {
+            // The others find out when their request has been answered.
+            self.lifecycle.evict_lent();
+        }
         self.services.replace(services);
         *self.tasks.borrow_mut() = tasks(self.number, generation, &self.lifecycle);
     }

@@ -134,7 +134,7 @@ impl Line {
         if self.is_worn() {
             return None;
         }
-        self.tcp.note_lent();
+        self.tcp.note_lent().ok()?;
         // What a borrower leaves behind when it dies is the beginning of a response.
         self.is_whole = false;
         Some(next)
