@@ -22,16 +22,18 @@ pub(super) fn site_rules<'r>(
     sink: &'r mut dyn Sink,
 ) -> Layer<'r, impl FnMut(&mut ResponseHead)> {
     let Context { services, site, request, effects, .. } = *context;
+    let hsts = site.hsts.as_ref().filter(|_| request.scheme == Scheme::Https);
     let has_no_rules = effects.response_headers.is_empty()
         && effects.lua.fields.is_empty()
         && effects.lua_response.is_empty()
         && effects.cache.is_none()
+        && hsts.is_none()
         && effects.htaccess.as_ref().is_none_or(|response| !response.changes_heads());
     let context = *context;
     let hides_server = effects.response_headers.iter().any(|changes| changes.hides("Server"));
     Layer::new(sink, has_no_rules, move |head| {
         change(&context, head);
-        if let Some(hsts) = site.hsts.as_ref().filter(|_| request.scheme == Scheme::Https) {
+        if let Some(hsts) = hsts {
             head_rules::set_default(head, "Strict-Transport-Security", hsts);
         }
         head_rules::common(head, &services.clock, hides_server);
