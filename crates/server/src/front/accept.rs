@@ -13,7 +13,7 @@ use sendoff_exchange::service::{Current, Service};
 use sendoff_http1_server::{Connection, Http2, Served};
 use sendoff_http2_server as http2;
 use sendoff_message::request::{Origin, Scheme, Who};
-use sendoff_report::limits::Limit;
+use sendoff_report::limits::{Limit, lacks_descriptor};
 use sendoff_transport::descriptors;
 use sendoff_transport::descriptors::Level;
 use sendoff_transport::handshake;
@@ -78,8 +78,7 @@ pub(super) async fn accept<S: Service + 'static>(
                     .contains(&error.raw_os_error());
                 let evicted = is_full && make_room(&lifecycle);
                 if !evicted {
-                    Limit::Descriptors.reached();
-                    tracing::error!(%error, "a connection cannot be accepted; a higher limit of open files would help");
+                    lacks_descriptor(&error, "a connection cannot be accepted");
                 }
                 tokio::time::sleep(PAUSE).await;
             }
