@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sendoff_message::request::RouteId;
@@ -53,6 +53,8 @@ pub struct Connections {
     /// Those that descriptors suffice for.
     places: u64,
     count: AtomicU64,
+    /// Those of them whose first response has not begun.
+    starting: AtomicUsize,
     /// A connection waits to be accepted on an event loop without idle ones.
     is_wanted: AtomicBool,
     of_clients: Counts<Who>,
@@ -62,7 +64,8 @@ impl Connections {
     /// Descriptors suffice for this number of connections.
     pub fn new(places: u64) -> Self {
         let (count, is_wanted) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { places, count, is_wanted, of_clients: Counts::default() }
+        let starting = AtomicUsize::new(0);
+        Self { places, count, starting, is_wanted, of_clients: Counts::default() }
     }
 
     /// Connections that descriptors suffice for.
@@ -73,6 +76,16 @@ impl Connections {
     /// Connections at present.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
+    }
+
+    /// Those of them whose first response has not begun.
+    pub fn starting(&self) -> usize {
+        self.starting.load(Ordering::Relaxed)
+    }
+
+    /// The first response of a connection begins, or it ends without one.
+    pub(crate) fn note_started(&self) {
+        self.starting.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Asks other event loops to close an idle connection.
@@ -88,6 +101,7 @@ impl Connections {
     /// Counts a connection that has been accepted.
     pub(crate) fn begin(&self) {
         self.count.fetch_add(1, Ordering::Relaxed);
+        self.starting.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts it as this client's, too; false if the client has `most`.

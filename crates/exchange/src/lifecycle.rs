@@ -15,6 +15,9 @@ use tokio::time::Instant;
 
 use crate::clients::Connections;
 
+/// A connection that is younger is not closed to make room: its first request may be on its way.
+const YOUNG: Duration = Duration::from_secs(1);
+
 /// How often idle connections are looked at, at most.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -34,7 +37,7 @@ pub struct Lifecycle {
     connections: Cell<usize>,
     /// Those of them that the kernel encrypts.
     by_kernel: Cell<usize>,
-    /// Told when the last connection ends, and whenever one ends while others wait to be accepted.
+    /// Told when a connection ends or its first response begins.
     closed: Notify,
     idle: RefCell<Idle>,
 }
@@ -56,7 +59,16 @@ pub enum Stage {
 #[derive(Debug, Default)]
 struct Idle {
     next: u64,
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<(Past, u64), Waiting>,
+}
+
+/// What an idle connection has behind it. In this order they are closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Past {
+    /// It has been kept after a request.
+    Requests,
+    /// No request has been read.
+    Nothing,
 }
 
 #[derive(Debug)]
@@ -106,41 +118,59 @@ impl Lifecycle {
         self.idle.borrow().waiting.len()
     }
 
-    /// Ends when a connection has ended since the last call.
+    /// Ends when a connection has ended, or its first response has begun, since the last call.
     pub async fn connection_closed(&self) {
         self.closed.notified().await;
     }
 
-    /// Closes the connection that has been without a request for longest; `false` if there is none.
+    /// Closes the connection that has been without a request for longest, one that has had requests if there is one; `false` if all are
+    /// [`YOUNG`].
     pub fn evict_idle(&self) -> bool {
-        let Some((_, oldest)) = self.idle.borrow_mut().waiting.pop_first() else { return false };
-        if let Some(waker) = oldest.waker {
+        let place = self.oldest_idle(Past::Requests).or_else(|| {
+            self.oldest_idle(Past::Nothing).filter(|(_, since)| since.elapsed() >= YOUNG)
+        });
+        place.is_some_and(|(place, _)| self.evict(place))
+    }
+
+    fn evict(&self, place: (Past, u64)) -> bool {
+        let evicted = self.idle.borrow_mut().waiting.remove(&place);
+        let is_evicted = evicted.is_some();
+        if let Some(waker) = evicted.and_then(|waiting| waiting.waker) {
             waker.wake();
         }
-        true
+        is_evicted
     }
 
     /// Closes connections that have been without a request for `timeout`, and one where another event loop has none to close, for ever.
     pub async fn end_idle(&self, timeout: Duration) {
         loop {
-            while self.oldest_idle().is_some_and(|since| since.elapsed() >= timeout) {
-                self.evict_idle();
+            for past in [Past::Requests, Past::Nothing] {
+                while let Some((place, since)) = self.oldest_idle(past)
+                    && since.elapsed() >= timeout
+                {
+                    self.evict(place);
+                }
             }
-            if self.idle_connections() > 0 && self.all.take_wish() {
+            if self.idle_connections() > 0 && self.all.take_wish() && self.evict_idle() {
                 Limit::IdleConnections.reached();
-                self.evict_idle();
             }
             tokio::time::sleep((timeout / LOOKS_PER_TIMEOUT).min(LOOK_INTERVAL)).await;
         }
     }
 
-    fn oldest_idle(&self) -> Option<Instant> {
-        self.idle.borrow().waiting.first_key_value().map(|(_, oldest)| oldest.since)
+    fn oldest_idle(&self, past: Past) -> Option<((Past, u64), Instant)> {
+        let idle = self.idle.borrow();
+        let oldest = idle.waiting.range((past, 0)..=(past, u64::MAX)).next();
+        oldest.map(|(place, waiting)| (*place, waiting.since))
     }
 
     /// Closes all connections that are without a request.
     pub fn evict_all(&self) {
-        while self.evict_idle() {}
+        loop {
+            let first = self.idle.borrow().waiting.keys().next().copied();
+            let Some(place) = first else { return };
+            self.evict(place);
+        }
     }
 
     /// Closes the connections of a front that stops, each when it has been without a request for [`KEPT_AT_STOP`]. Never ends.
@@ -150,8 +180,8 @@ impl Lifecycle {
 
     /// Ends when this connection, which is without a request, should close: it has been idle for too long, or makes room for
     /// another, or the front stops.
-    pub async fn evicted(self: &Rc<Self>) {
-        let place = Place::new(self);
+    pub async fn evicted(self: &Rc<Self>, past: Past) {
+        let place = Place::new(self, past);
         poll_fn(|cx| {
             match place.lifecycle.idle.borrow_mut().waiting.get_mut(&place.number) {
                 None => return Poll::Ready(()),
@@ -167,14 +197,14 @@ impl Lifecycle {
 /// A place among the idle connections, given back when it is dropped.
 struct Place {
     lifecycle: Rc<Lifecycle>,
-    number: u64,
+    number: (Past, u64),
 }
 
 impl Place {
-    fn new(lifecycle: &Rc<Lifecycle>) -> Self {
+    fn new(lifecycle: &Rc<Lifecycle>, past: Past) -> Self {
         let mut idle = lifecycle.idle.borrow_mut();
         idle.next += 1;
-        let number = idle.next;
+        let number = (past, idle.next);
         idle.waiting.insert(number, Waiting { since: Instant::now(), waker: None });
         drop(idle);
         Self { lifecycle: Rc::clone(lifecycle), number }
@@ -196,6 +226,19 @@ pub struct Counted {
     pub lifecycle: Rc<Lifecycle>,
     /// Whose it is, if it is counted for a client.
     who: Option<Who>,
+    /// Taken when it begins to be served.
+    pub starting: Option<Starting>,
+}
+
+/// A connection whose first response has not begun: it may need another descriptor, and is counted until this is dropped.
+#[derive(Debug)]
+pub struct Starting(Rc<Lifecycle>);
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        self.0.all.note_started();
+        self.0.closed.notify_one();
+    }
 }
 
 impl Counted {
@@ -203,7 +246,8 @@ impl Counted {
     pub fn new(lifecycle: &Rc<Lifecycle>) -> Self {
         lifecycle.connections.set(lifecycle.connections.get() + 1);
         lifecycle.all.begin();
-        Self { lifecycle: Rc::clone(lifecycle), who: None }
+        let starting = Some(Starting(Rc::clone(lifecycle)));
+        Self { lifecycle: Rc::clone(lifecycle), who: None, starting }
     }
 
     /// Counts it for a client; false if that has `most` connections.
@@ -216,7 +260,7 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        let Self { lifecycle, who } = self;
+        let Self { lifecycle, who, .. } = self;
         lifecycle.connections.set(lifecycle.connections.get() - 1);
         lifecycle.all.end(who.take());
         lifecycle.closed.notify_one();
@@ -254,8 +298,8 @@ mod tests {
     async fn the_connection_that_was_idle_longest_goes_first() {
         let (_stop, lifecycle) = lifecycle();
         assert!(!lifecycle.evict_idle());
-        let mut first = Box::pin(lifecycle.evicted());
-        let mut second = Box::pin(lifecycle.evicted());
+        let mut first = Box::pin(lifecycle.evicted(Past::Requests));
+        let mut second = Box::pin(lifecycle.evicted(Past::Requests));
         for waiting in [&mut first, &mut second] {
             assert!(futures_poll(waiting).await.is_none());
         }
@@ -267,13 +311,29 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn a_connection_without_a_request_makes_room_last_and_not_at_once() {
+        let (_stop, lifecycle) = lifecycle();
+        let mut young = Box::pin(lifecycle.evicted(Past::Nothing));
+        let mut kept = Box::pin(lifecycle.evicted(Past::Requests));
+        for waiting in [&mut young, &mut kept] {
+            assert!(futures_poll(waiting).await.is_none());
+        }
+        assert!(lifecycle.evict_idle());
+        assert!(futures_poll(&mut kept).await.is_some());
+        assert!(!lifecycle.evict_idle());
+        tokio::time::advance(YOUNG).await;
+        assert!(lifecycle.evict_idle());
+        assert!(futures_poll(&mut young).await.is_some());
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
     async fn a_connection_is_not_idle_for_longer_than_it_may() {
         let (_stop, lifecycle) = lifecycle();
         let timeout = Duration::from_secs(75);
         let began = Instant::now();
         tokio::select! {
             () = lifecycle.end_idle(timeout) => unreachable!("it goes on for ever"),
-            () = lifecycle.evicted() => {}
+            () = lifecycle.evicted(Past::Nothing) => {}
         }
         assert!((timeout..timeout + 2 * LOOK_INTERVAL).contains(&began.elapsed()));
     }

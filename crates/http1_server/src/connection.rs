@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use http::{Method, StatusCode, Version};
-use sendoff_exchange::lifecycle::Lifecycle;
+use sendoff_exchange::lifecycle::{Lifecycle, Past, Starting};
 use sendoff_exchange::service::{Current, Service};
 use sendoff_http1::{BodyDecoder, BodyFraming, Decoded, Head, HeadDecoder, Limits, RequestError};
 use sendoff_message::request::{
@@ -120,6 +120,8 @@ pub struct Connection<T> {
     heads: HeadDecoder,
     /// No request has been read.
     is_new: bool,
+    /// No response has begun.
+    starting: Option<Starting>,
     /// The client took the last response as fast as it was made.
     kept_up: bool,
     /// When the head of the last request began to be read.
@@ -128,10 +130,16 @@ pub struct Connection<T> {
 
 impl<T: Transport> Connection<T> {
     /// `buffer` has what the client has sent already.
-    pub fn new(transport: T, origin: Origin, buffer: BytesMut, lifecycle: Rc<Lifecycle>) -> Self {
+    pub fn new(
+        transport: T,
+        origin: Origin,
+        buffer: BytesMut,
+        lifecycle: Rc<Lifecycle>,
+        starting: Option<Starting>,
+    ) -> Self {
         let (heads, began) = (HeadDecoder::new(Limits::default()), Instant::now());
         let (is_new, kept_up) = (true, true);
-        Self { transport, origin, lifecycle, buffer, heads, is_new, kept_up, began }
+        Self { transport, origin, lifecycle, buffer, heads, is_new, starting, kept_up, began }
     }
 
     /// Serves the client until the connection ends, or the client turns out to speak HTTP/2. Borrows the connection: a future that owned it
@@ -172,14 +180,15 @@ impl<T: Transport> Connection<T> {
     /// Waits for the first byte of a request, without a buffer. Returns false if the connection is to be closed instead.
     async fn wait_for_request(&mut self) -> bool {
         self.buffer = BytesMut::new();
-        let evicted = self.lifecycle.evicted();
+        let past = if self.is_new { Past::Nothing } else { Past::Requests };
+        let evicted = self.lifecycle.evicted(past);
         let came = tokio::select! {
             biased;
             read = poll_fn(|cx| poll_first(&mut self.transport, &mut self.buffer, cx)) => {
                 return matches!(read, Ok(1..));
             }
-            // What came before the stop is answered; the event loop may not know of it yet.
-            () = evicted => self.lifecycle.is_stopping() && self.transport.has_unread(),
+            // What has come is answered; the event loop may not know of it yet.
+            () = evicted => self.transport.has_unread(),
         };
         if came {
             self.buffer = BytesMut::with_capacity(READ);
@@ -408,10 +417,11 @@ impl<T: Transport> Connection<T> {
         asked: Asked,
         request: Option<&'c Request>,
     ) -> Exchange<'c, T, S> {
-        let Self { transport, origin, lifecycle, buffer, kept_up, .. } = self;
+        let Self { transport, origin, lifecycle, buffer, starting, kept_up, .. } = self;
         let client = &origin.peer;
         let (read_ahead, kept_up_before) = (buffer, kept_up);
-        let parts = Parts { transport, client, service, lifecycle, read_ahead, kept_up_before };
+        let parts =
+            Parts { transport, client, service, lifecycle, starting, read_ahead, kept_up_before };
         Exchange::new(parts, asked, request)
     }
 

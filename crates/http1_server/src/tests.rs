@@ -392,7 +392,7 @@ fn a_large_body_leaves_turns_to_others() {
         let origin = Origin { listener: 0, scheme: Scheme::Http, tls: None, peer, local };
         let services = Current::new(service);
         let mut connection =
-            Connection::new(transport, origin, BytesMut::new(), Rc::new(lifecycle));
+            Connection::new(transport, origin, BytesMut::new(), Rc::new(lifecycle), None);
         let look = async {
             let mut before = read();
             while before < sent {
