@@ -191,7 +191,7 @@ fn busy(server: &Server) -> Client {
     client
 }
 
-/// What another worker says without an open file is read meanwhile, and no worker is lost.
+/// The front reads the response of another worker meanwhile, and loses no worker.
 #[test]
 fn a_file_that_is_handed_over_waits_for_a_descriptor() {
     const PAGE: &str = "<?php echo 'first'; ob_flush(); flush(); file_get_contents($_GET['pipe']);";

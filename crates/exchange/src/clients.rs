@@ -53,7 +53,7 @@ pub struct Connections {
     /// Those that descriptors suffice for.
     places: u64,
     count: AtomicU64,
-    /// Those of them whose first response has not begun.
+    /// Connections before their first response.
     starting: AtomicUsize,
     /// A connection waits to be accepted on an event loop without idle ones.
     is_wanted: AtomicBool,
@@ -78,7 +78,7 @@ impl Connections {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Those of them whose first response has not begun.
+    /// Connections before their first response.
     pub fn starting(&self) -> usize {
         self.starting.load(Ordering::Relaxed)
     }

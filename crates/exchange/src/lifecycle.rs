@@ -62,7 +62,7 @@ struct Idle {
     waiting: BTreeMap<(Past, u64), Waiting>,
 }
 
-/// What an idle connection has behind it. In this order they are closed.
+/// The past of an idle connection. Kept connections are closed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Past {
     /// It has been kept after a request.
@@ -123,8 +123,7 @@ impl Lifecycle {
         self.closed.notified().await;
     }
 
-    /// Closes the connection that has been without a request for longest, one that has had requests if there is one; `false` if all are
-    /// [`YOUNG`].
+    /// Closes the oldest idle connection, if possible one that was kept after a request; `false` if there is none, or all are [`YOUNG`].
     pub fn evict_idle(&self) -> bool {
         let place = self.oldest_idle(Past::Requests).or_else(|| {
             self.oldest_idle(Past::Nothing).filter(|(_, since)| since.elapsed() >= YOUNG)

@@ -14,7 +14,7 @@ use rustls::ServerConfig;
 use sendoff_config::{FrontConfig, Limits, PageStore, Timeouts, TrustedProxies};
 use sendoff_delivery::segment::{FileSegment, OpenFile, Segment};
 use sendoff_exchange::clients::Connections;
-use sendoff_exchange::lifecycle::{Lifecycle, Stage};
+use sendoff_exchange::lifecycle::{Lifecycle, Stage, Starting};
 use sendoff_exchange::responder::{Lender, Responder, flush, respond, unless_gone};
 use sendoff_exchange::service::{Current, Service};
 use sendoff_fastcgi::direct::{Rest, Sent};
@@ -95,6 +95,7 @@ struct Pair {
     lifecycle: Lifecycle,
     stop: watch::Sender<Stage>,
     buffer: BytesMut,
+    starting: Option<Starting>,
     kept_up: bool,
     /// The worker's copy of the socket.
     worker: TcpStream,
@@ -121,6 +122,7 @@ fn pair() -> Pair {
         lifecycle: Lifecycle::new(stopping, Arc::new(Connections::new(1))),
         stop,
         buffer: BytesMut::new(),
+        starting: None,
         kept_up: true,
         worker,
         client,
@@ -133,10 +135,11 @@ impl Pair {
     }
 
     fn exchange_for(&mut self, method: Method, version: Version) -> Exchange<'_, Tcp, Noting> {
-        let Self { transport, peer, service, lifecycle, buffer, kept_up, .. } = self;
+        let Self { transport, peer, service, lifecycle, starting, buffer, kept_up, .. } = self;
         let (read_ahead, kept_up_before) = (buffer, kept_up);
+        let client = peer;
         let parts =
-            Parts { transport, client: peer, service, lifecycle, read_ahead, kept_up_before };
+            Parts { transport, client, service, lifecycle, starting, read_ahead, kept_up_before };
         let line = RequestLine::Raw("GET /".to_owned());
         Exchange::new(
             parts,

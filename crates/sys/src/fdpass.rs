@@ -13,7 +13,7 @@ const MAX_FDS: usize = 253;
 /// Control bytes for [`MAX_FDS`] descriptors, in units that keep `cmsghdr` aligned.
 const CONTROL_WORDS: usize = (size_of::<libc::cmsghdr>() + MAX_FDS * 4).div_ceil(8) + 1;
 
-/// Whether this process, or the system, has no descriptor left.
+/// True for `EMFILE` and `ENFILE`: this process, or the system, has no descriptor left.
 #[must_use]
 pub fn is_short(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
@@ -49,7 +49,7 @@ pub fn try_receive(
 /// process that has few descriptors left. The socket must not tell credentials (`SO_PASSCRED`).
 ///
 /// # Errors
-/// Those of [`receive`]. `EMFILE`: there are too few descriptors for those that come along. Nothing is lost, and it can be tried again.
+/// Those of [`receive`]. `EMFILE`: more descriptors come along than this process may open; the socket keeps the message.
 pub fn try_receive_whole(
     socket: BorrowedFd<'_>,
     buf: &mut BytesMut,

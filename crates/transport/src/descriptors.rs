@@ -3,8 +3,8 @@
 //! Connections, handed-over files and spools are added up as they come, and nothing is subtracted when they go. Once the sum reaches half
 //! of the limit, the kernel is asked for the exact number whenever the level matters. The limit is the process's, so this is, too.
 //!
-//! The number of a new descriptor is the lowest that is free: at least as many are open, but any number above may be, too, if one that
-//! has come early has just been closed.
+//! The number of a new descriptor is the lowest free one, a lower bound of the count: higher numbers may be in use after an early
+//! descriptor was closed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -68,7 +68,7 @@ pub fn level() -> Level {
     level_with(0)
 }
 
-/// What could be afforded if `more` descriptors were open.
+/// The level with `more` open descriptors than now.
 pub fn level_with(more: usize) -> Level {
     let limit = LIMIT.load(Ordering::Relaxed);
     let level = level_of(USED.load(Ordering::Relaxed).saturating_add(more), limit);
@@ -84,7 +84,7 @@ pub fn level_with(more: usize) -> Level {
 /// kernel would drop the descriptors, and what follows on the socket would be of no use.
 ///
 /// # Errors
-/// Those of [`fdpass::try_receive`]. After [`fdpass::is_short`] it can be tried again.
+/// Those of [`fdpass::try_receive`]. After [`fdpass::is_short`] the message is still in the socket.
 pub fn receive(
     socket: BorrowedFd<'_>,
     buffer: &mut BytesMut,

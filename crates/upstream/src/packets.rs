@@ -12,7 +12,7 @@ use sendoff_sys::fdpass;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-/// How often a message that waits for descriptors is tried again.
+/// The time between two attempts to receive a message for which too few descriptors are left.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A message and the descriptors that came with it.
@@ -33,8 +33,8 @@ impl Packets {
         UnixStream::from_std(socket).map(Self)
     }
 
-    /// The next message, of which at most `room` bytes are read; `None`: the other side has closed. Where there are too few descriptors
-    /// for those of the message, it waits.
+    /// The next message, of which at most `room` bytes are read; `None`: the other side has closed. The message waits for descriptors if
+    /// too few are left.
     ///
     /// # Errors
     /// The socket cannot be read.

@@ -33,7 +33,7 @@ pub(super) const RECEIVE: usize = 64 * 1024;
 /// A buffer with less room than this is replaced before the next `recvmsg`.
 const RECEIVE_MIN: usize = 16 * 1024;
 
-/// How often a link that waits for descriptors to become free tries again.
+/// The time between two attempts to receive a file for which no descriptor is left.
 const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(5);
 
 /// Completes when the other end is closed or has shut its output down, not for bytes that wait to be read. (It would complete
