@@ -10,6 +10,9 @@ use sendoff_tests::{Client, Request, Server, Site, pattern, processes, wait};
 /// A client that has received nothing for this long has not been accepted.
 const SILENCE: Duration = Duration::from_secs(1);
 
+/// Slow clients together get a gigabyte.
+const SLOW_LIMIT: Duration = Duration::from_secs(180);
+
 /// A server with at most `descriptors` open files in each process.
 fn limited(site: &Site, options: &[&str], descriptors: u32) -> Server {
     match Server::try_start_limited(site.root(), options, descriptors) {
@@ -173,4 +176,136 @@ fn a_slow_client_gets_its_page_where_no_spool_can_be_made() {
     assert!(!wait::until(SILENCE, || server.log().contains("cut short")), "{}", server.log());
     assert!(client.body_of(head, "GET").unwrap().body == b"0123456789".repeat(400_000));
     prlimit(pid, Resource::Nofile, before).unwrap();
+}
+
+/// Only a process of the same user may be limited.
+fn as_us() -> &'static [&'static str] {
+    if getuid().is_root() { &["--user", "root"] } else { &[] }
+}
+
+/// The client that has asked for `big`, and has taken so little of it that its connection stays open.
+fn busy(server: &Server) -> Client {
+    let mut client = Client::connect_narrow(server.addr(), 4096);
+    client.send(Request::get("/big").bytes());
+    client.head().unwrap();
+    client
+}
+
+/// The front reads the response of another worker meanwhile, and loses no worker.
+#[test]
+fn a_file_that_is_handed_over_waits_for_a_descriptor() {
+    const PAGE: &str = "<?php echo 'first'; ob_flush(); flush(); file_get_contents($_GET['pipe']);";
+    let site = Site::with("file.php", &format!("{PAGE} echo file_get_contents('file');"));
+    site.write("bytes.php", format!("{PAGE} echo 'ok';"));
+    let contents = pattern(2, 1_000_000);
+    site.write("file", &contents);
+    site.write("big", pattern(1, 8_000_000));
+    let pipes = ["one", "other"].map(|name| site.fifo(name));
+    let options = [&["--workers", "2", "--delivery", "file"], as_us()].concat();
+    let server = limited(&site, &options, 256);
+    let workers = server.workers();
+    // Their connections are more than half of the limit.
+    let _busy: Vec<_> = (0..120).map(|_| busy(&server)).collect();
+    let ask = |target: &str| {
+        let mut client = server.connect();
+        client.send(Request::get(target).bytes());
+        let head = client.head().unwrap();
+        assert_eq!(client.chunk(), b"first");
+        (client, head)
+    };
+    let (mut client, head) = ask("/file.php?pipe=one");
+    let (mut other, others_head) = ask("/bytes.php?pipe=other");
+    let pid = Pid::from_raw(i32::try_from(server.front()).unwrap());
+    let none = Rlimit { current: Some(3), maximum: Some(256) };
+    let before = prlimit(pid, Resource::Nofile, none).unwrap();
+    let [pipe, others_pipe] = pipes;
+    pipe.release();
+    assert!(!wait::until(2 * SILENCE, || !client.is_silent()), "{}", server.log());
+    others_pipe.release();
+    assert_eq!(other.body_of(others_head, "GET").unwrap().body, b"ok");
+    prlimit(pid, Resource::Nofile, before).unwrap();
+    assert!(client.body_of(head, "GET").unwrap().body == contents);
+    let log = server.log();
+    assert!(!log.contains("broken worker"), "{log}");
+    assert_eq!(log.matches("a higher limit of open files").count(), 1, "{log}");
+    assert_eq!(server.workers(), workers);
+}
+
+/// They were kept after a request, and can be opened anew.
+#[test]
+fn idle_connections_make_room_sooner_than_those_without_a_first_request() {
+    let site = Site::with("ok.php", "<?php echo 'ok';");
+    let server = limited(&site, &[], 256);
+    let mut new: Vec<_> = (0..40).map(|_| server.connect()).collect();
+    let mut kept = Vec::new();
+    for _ in 0..100 {
+        let mut client = server.connect();
+        assert_eq!(client.ask(&Request::get("/ok.php")).text(), "ok");
+        kept.push(client);
+    }
+    for client in &mut new {
+        assert_eq!(client.ask(&Request::get("/ok.php")).text(), "ok");
+    }
+    assert!(kept[0].is_closed());
+}
+
+#[test]
+fn a_connection_that_cannot_be_accepted_is_one_line_of_the_log() {
+    let site = Site::with("ok.php", "<?php echo 'ok';");
+    let server = limited(&site, as_us(), 256);
+    let pid = Pid::from_raw(i32::try_from(server.front()).unwrap());
+    let none = Rlimit { current: Some(3), maximum: Some(256) };
+    let before = prlimit(pid, Resource::Nofile, none).unwrap();
+    let mut client = server.connect();
+    client.send(Request::get("/ok.php").bytes());
+    assert!(!wait::until(SILENCE, || !client.is_silent()));
+    prlimit(pid, Resource::Nofile, before).unwrap();
+    assert_eq!(client.response("GET").text(), "ok");
+    let log = server.log();
+    assert_eq!(log.matches("a higher limit of open files").count(), 1, "{log}");
+}
+
+/// All connect before the first one asks, and read slowly: what they need together is more than there is.
+fn serve_slow_clients(descriptors: u32, clients: usize, options: &[&str]) {
+    const FILES: usize = 100;
+    let contents = pattern(7, 1_000_000);
+    let site = Site::with("file.php", "<?php echo file_get_contents('f' . random_int(0, 99));");
+    for number in 0..FILES {
+        site.write(&format!("f{number}"), &contents);
+    }
+    let server = limited(&site, options, descriptors);
+    let workers = server.workers();
+    let mut open: Vec<_> =
+        (0..clients).map(|_| Client::connect_narrow(server.addr(), 16 * 1024)).collect();
+    let request = Request::get("/file.php").header("Connection", "close").bytes();
+    for client in &mut open {
+        client.send(&request);
+    }
+    let (mut most, mut others) = (0, Vec::new());
+    let are_served = wait::until(SLOW_LIMIT, || {
+        most = most.max(processes::descriptors(server.front()).len());
+        open.retain_mut(|client| {
+            let is_open = client.read_some(10_000);
+            if !is_open && !client.try_response("GET").is_ok_and(|got| got.body == contents) {
+                others.push(client.port());
+            }
+            is_open
+        });
+        open.is_empty()
+    });
+    let log = server.log();
+    assert!(are_served && others.is_empty(), "{}, {others:?}: {log}", open.len());
+    assert!(!log.contains("broken worker"), "{log}");
+    assert_eq!(server.workers(), workers);
+    assert!(most * 32 < 31 * descriptors as usize, "{most} descriptors");
+}
+
+#[test]
+fn slow_clients_under_256_descriptors() {
+    serve_slow_clients(256, 250, &[]);
+}
+
+#[test]
+fn slow_clients_under_1024_descriptors() {
+    serve_slow_clients(1024, 900, &["--workers", "32", "--threads", "2"]);
 }

@@ -9,7 +9,11 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use rustix::io::Errno;
+use sendoff_report::limits::Limit;
 use sendoff_report::seldom::Seldom;
+use sendoff_sys::fdpass;
+use sendoff_transport::descriptors;
+use sendoff_transport::descriptors::Level;
 
 use super::in_memory::Gathered;
 
@@ -104,7 +108,13 @@ impl Spool {
     fn write_some(&mut self, data: &[u8]) -> io::Result<usize> {
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(tempfile::tempfile()?),
+            // The last ones are for what cannot stay in memory.
+            None if descriptors::level() == Level::Out => return Err(Errno::MFILE.into()),
+            none => {
+                let file = none.insert(tempfile::tempfile()?);
+                descriptors::note(&*file);
+                file
+            }
         };
         match file.write_at(data, self.written)? {
             0 => Err(io::ErrorKind::WriteZero.into()),
@@ -144,9 +154,8 @@ impl Spool {
 /// Logs why spools cannot be written.
 fn report(error: &io::Error) {
     static SAID: Seldom = Seldom::new();
-    // Descriptors have run out: the code that accepts connections logs that.
-    let is_known = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
-    if is_known.contains(&error.raw_os_error()) {
+    if fdpass::is_short(error) {
+        Limit::Descriptors.reached();
         return;
     }
     if SAID.is_due() {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sendoff_message::request::RouteId;
@@ -55,6 +55,8 @@ pub struct Connections {
     /// The number of connections for which there are enough descriptors.
     places: u64,
     count: AtomicU64,
+    /// Connections before their first response.
+    starting: AtomicUsize,
     /// A connection waits to be accepted on an event loop that has no idle connection to close.
     is_wanted: AtomicBool,
     of_clients: Counts<Who>,
@@ -64,7 +66,8 @@ impl Connections {
     /// Counters for a front with enough descriptors for this number of connections.
     pub fn new(places: u64) -> Self {
         let (count, is_wanted) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { places, count, is_wanted, of_clients: Counts::default() }
+        let starting = AtomicUsize::new(0);
+        Self { places, count, starting, is_wanted, of_clients: Counts::default() }
     }
 
     /// The number of connections for which there are enough descriptors.
@@ -75,6 +78,16 @@ impl Connections {
     /// The current number of connections.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
+    }
+
+    /// Connections before their first response.
+    pub fn starting(&self) -> usize {
+        self.starting.load(Ordering::Relaxed)
+    }
+
+    /// The first response of a connection begins, or it ends without one.
+    pub(crate) fn note_started(&self) {
+        self.starting.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Asks other event loops to close an idle connection.
@@ -91,6 +104,7 @@ impl Connections {
     /// Counts an accepted connection.
     pub(crate) fn begin(&self) {
         self.count.fetch_add(1, Ordering::Relaxed);
+        self.starting.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts the connection as this client's as well; false if the client has reached `most`.

@@ -16,6 +16,9 @@ use tokio::time::Instant;
 
 use crate::clients::Connections;
 
+/// A connection that is younger is not closed to make room: its first request may be on its way.
+const YOUNG: Duration = Duration::from_secs(1);
+
 /// The longest pause between two checks of idle connections.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -36,8 +39,7 @@ pub struct Lifecycle {
     connections: Cell<usize>,
     /// Connections that the kernel encrypts.
     by_kernel: Cell<usize>,
-    /// Notified when the last connection ends, and whenever a connection ends while others wait to
-    /// be accepted.
+    /// Notified when a connection ends or its first response begins.
     closed: Notify,
     idle: RefCell<Idle>,
 }
@@ -60,7 +62,16 @@ pub enum Stage {
 #[derive(Debug, Default)]
 struct Idle {
     next: u64,
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<(Past, u64), Waiting>,
+}
+
+/// The past of an idle connection. Kept connections are closed first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Past {
+    /// It has been kept after a request.
+    Requests,
+    /// No request has been read.
+    Nothing,
 }
 
 #[derive(Debug)]
@@ -112,42 +123,60 @@ impl Lifecycle {
         self.idle.borrow().waiting.len()
     }
 
-    /// Returns when a connection has ended since the last call.
+    /// Returns when a connection has ended, or its first response has begun, since the last call.
     pub async fn connection_closed(&self) {
         self.closed.notified().await;
     }
 
-    /// Closes the connection that has been without a request for longest; false if there is none.
+    /// Closes the oldest idle connection, if possible one that was kept after a request; false if
+    /// there is none, or all are [`YOUNG`].
     pub fn evict_idle(&self) -> bool {
-        let Some((_, oldest)) = self.idle.borrow_mut().waiting.pop_first() else { return false };
-        if let Some(waker) = oldest.waker {
+        let place = self.oldest_idle(Past::Requests).or_else(|| {
+            self.oldest_idle(Past::Nothing).filter(|(_, since)| since.elapsed() >= YOUNG)
+        });
+        place.is_some_and(|(place, _)| self.evict(place))
+    }
+
+    fn evict(&self, place: (Past, u64)) -> bool {
+        let evicted = self.idle.borrow_mut().waiting.remove(&place);
+        let is_evicted = evicted.is_some();
+        if let Some(waker) = evicted.and_then(|waiting| waiting.waker) {
             waker.wake();
         }
-        true
+        is_evicted
     }
 
     /// Closes connections that have been without a request for `timeout`, and one connection if
     /// another event loop needs room and has none to close. Runs forever.
     pub async fn end_idle(&self, timeout: Duration) {
         loop {
-            while self.oldest_idle().is_some_and(|since| since.elapsed() >= timeout) {
-                self.evict_idle();
+            for past in [Past::Requests, Past::Nothing] {
+                while let Some((place, since)) = self.oldest_idle(past)
+                    && since.elapsed() >= timeout
+                {
+                    self.evict(place);
+                }
             }
-            if self.idle_connections() > 0 && self.all.take_wish() {
+            if self.idle_connections() > 0 && self.all.take_wish() && self.evict_idle() {
                 Limit::IdleConnections.reached();
-                self.evict_idle();
             }
             tokio::time::sleep((timeout / LOOKS_PER_TIMEOUT).min(LOOK_INTERVAL)).await;
         }
     }
 
-    fn oldest_idle(&self) -> Option<Instant> {
-        self.idle.borrow().waiting.first_key_value().map(|(_, oldest)| oldest.since)
+    fn oldest_idle(&self, past: Past) -> Option<((Past, u64), Instant)> {
+        let idle = self.idle.borrow();
+        let oldest = idle.waiting.range((past, 0)..=(past, u64::MAX)).next();
+        oldest.map(|(place, waiting)| (*place, waiting.since))
     }
 
     /// Closes all connections without a request.
     pub fn evict_all(&self) {
-        while self.evict_idle() {}
+        loop {
+            let first = self.idle.borrow().waiting.keys().next().copied();
+            let Some(place) = first else { return };
+            self.evict(place);
+        }
     }
 
     /// Closes the connections that are without a request and whose sockets other processes may have.
@@ -171,8 +200,8 @@ impl Lifecycle {
     /// Returns when this connection, which is without a request, should close: because it was idle
     /// for too long, to make room for another, because the front stops, or because another process
     /// may have its socket (`was_lent`) and may not see the next request.
-    pub async fn evicted(self: &Rc<Self>, was_lent: bool) {
-        let place = Place::new(self, was_lent);
+    pub async fn evicted(self: &Rc<Self>, past: Past, was_lent: bool) {
+        let place = Place::new(self, past, was_lent);
         poll_fn(|cx| {
             match place.lifecycle.idle.borrow_mut().waiting.get_mut(&place.number) {
                 None => return Poll::Ready(()),
@@ -188,14 +217,14 @@ impl Lifecycle {
 /// A place among the idle connections. Dropping it leaves the list.
 struct Place {
     lifecycle: Rc<Lifecycle>,
-    number: u64,
+    number: (Past, u64),
 }
 
 impl Place {
-    fn new(lifecycle: &Rc<Lifecycle>, was_lent: bool) -> Self {
+    fn new(lifecycle: &Rc<Lifecycle>, past: Past, was_lent: bool) -> Self {
         let mut idle = lifecycle.idle.borrow_mut();
         idle.next += 1;
-        let number = idle.next;
+        let number = (past, idle.next);
         idle.waiting.insert(number, Waiting { since: Instant::now(), was_lent, waker: None });
         drop(idle);
         Self { lifecycle: Rc::clone(lifecycle), number }
@@ -217,6 +246,19 @@ pub struct Counted {
     pub lifecycle: Rc<Lifecycle>,
     /// The client for which it is counted, if any.
     who: Option<Who>,
+    /// Taken when it begins to be served.
+    pub starting: Option<Starting>,
+}
+
+/// A connection whose first response has not begun: it may need another descriptor, and is counted until this is dropped.
+#[derive(Debug)]
+pub struct Starting(Rc<Lifecycle>);
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        self.0.all.note_started();
+        self.0.closed.notify_one();
+    }
 }
 
 impl Counted {
@@ -224,7 +266,8 @@ impl Counted {
     pub fn new(lifecycle: &Rc<Lifecycle>) -> Self {
         lifecycle.connections.set(lifecycle.connections.get() + 1);
         lifecycle.all.begin();
-        Self { lifecycle: Rc::clone(lifecycle), who: None }
+        let starting = Some(Starting(Rc::clone(lifecycle)));
+        Self { lifecycle: Rc::clone(lifecycle), who: None, starting }
     }
 
     /// Counts the connection for a client; false if the client has reached `most`.
@@ -237,7 +280,7 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        let Self { lifecycle, who } = self;
+        let Self { lifecycle, who, .. } = self;
         lifecycle.connections.set(lifecycle.connections.get() - 1);
         lifecycle.all.end(who.take());
         lifecycle.closed.notify_one();
@@ -275,8 +318,8 @@ mod tests {
     async fn the_connection_that_was_idle_longest_goes_first() {
         let (_stop, lifecycle) = lifecycle();
         assert!(!lifecycle.evict_idle());
-        let mut first = Box::pin(lifecycle.evicted(false));
-        let mut second = Box::pin(lifecycle.evicted(false));
+        let mut first = Box::pin(lifecycle.evicted(Past::Requests, false));
+        let mut second = Box::pin(lifecycle.evicted(Past::Requests, false));
         for waiting in [&mut first, &mut second] {
             assert!(futures_poll(waiting).await.is_none());
         }
@@ -290,8 +333,8 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn connections_that_were_lent_can_go_alone() {
         let (_stop, lifecycle) = lifecycle();
-        let mut other = Box::pin(lifecycle.evicted(false));
-        let mut lent = Box::pin(lifecycle.evicted(true));
+        let mut other = Box::pin(lifecycle.evicted(Past::Requests, false));
+        let mut lent = Box::pin(lifecycle.evicted(Past::Requests, true));
         for waiting in [&mut other, &mut lent] {
             assert!(futures_poll(waiting).await.is_none());
         }
@@ -301,13 +344,29 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn a_connection_without_a_request_makes_room_last_and_not_at_once() {
+        let (_stop, lifecycle) = lifecycle();
+        let mut young = Box::pin(lifecycle.evicted(Past::Nothing, false));
+        let mut kept = Box::pin(lifecycle.evicted(Past::Requests, false));
+        for waiting in [&mut young, &mut kept] {
+            assert!(futures_poll(waiting).await.is_none());
+        }
+        assert!(lifecycle.evict_idle());
+        assert!(futures_poll(&mut kept).await.is_some());
+        assert!(!lifecycle.evict_idle());
+        tokio::time::advance(YOUNG).await;
+        assert!(lifecycle.evict_idle());
+        assert!(futures_poll(&mut young).await.is_some());
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
     async fn a_connection_is_not_idle_for_longer_than_it_may() {
         let (_stop, lifecycle) = lifecycle();
         let timeout = Duration::from_secs(75);
         let began = Instant::now();
         tokio::select! {
             () = lifecycle.end_idle(timeout) => unreachable!("it goes on for ever"),
-            () = lifecycle.evicted(false) => {}
+            () = lifecycle.evicted(Past::Nothing, false) => {}
         }
         assert!((timeout..timeout + 2 * LOOK_INTERVAL).contains(&began.elapsed()));
     }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use bytes::BytesMut;
 use http::{Method, StatusCode, Version};
 use sendoff_config::Party;
-use sendoff_exchange::lifecycle::Lifecycle;
+use sendoff_exchange::lifecycle::{Lifecycle, Past, Starting};
 use sendoff_exchange::service::{Current, Plan, Service};
 use sendoff_http1::{BodyDecoder, BodyFraming, Decoded, Head, HeadDecoder, Limits, RequestError};
 use sendoff_message::request::{
@@ -123,6 +123,8 @@ pub struct Connection<T> {
     heads: HeadDecoder,
     /// No request has been read.
     is_new: bool,
+    /// No response has begun.
+    starting: Option<Starting>,
     /// The client took the last response as fast as it was made.
     kept_up: bool,
     /// The party that it has been lent to, which may still have the socket and see all requests that
@@ -134,10 +136,25 @@ pub struct Connection<T> {
 
 impl<T: Transport> Connection<T> {
     /// `buffer` has the bytes that were already read from the client.
-    pub fn new(transport: T, origin: Origin, buffer: BytesMut, lifecycle: Rc<Lifecycle>) -> Self {
-        let (heads, began) = (HeadDecoder::new(Limits::default()), Instant::now());
-        let (is_new, kept_up, lent_to) = (true, true, None);
-        Self { transport, origin, lifecycle, buffer, heads, is_new, kept_up, lent_to, began }
+    pub fn new(
+        transport: T,
+        origin: Origin,
+        buffer: BytesMut,
+        lifecycle: Rc<Lifecycle>,
+        starting: Option<Starting>,
+    ) -> Self {
+        Self {
+            transport,
+            origin,
+            lifecycle,
+            buffer,
+            heads: HeadDecoder::new(Limits::default()),
+            is_new: true,
+            starting,
+            kept_up: true,
+            lent_to: None,
+            began: Instant::now(),
+        }
     }
 
     /// Serves the client until the connection ends, or the client turns out to speak HTTP/2.
@@ -190,15 +207,15 @@ impl<T: Transport> Connection<T> {
     /// to be closed.
     async fn wait_for_request(&mut self) -> bool {
         self.buffer = BytesMut::new();
-        let evicted = self.lifecycle.evicted(self.lent_to.is_some());
+        let past = if self.is_new { Past::Nothing } else { Past::Requests };
+        let evicted = self.lifecycle.evicted(past, self.lent_to.is_some());
         let came = tokio::select! {
             biased;
             read = poll_fn(|cx| poll_first(&mut self.transport, &mut self.buffer, cx)) => {
                 return matches!(read, Ok(1..));
             }
-            // A request that came before the stop is answered; the event loop may not know of it
-            // yet.
-            () = evicted => self.lifecycle.is_stopping() && self.transport.has_unread(),
+            // What has come is answered; the event loop may not know of it yet.
+            () = evicted => self.transport.has_unread(),
         };
         if came {
             self.buffer = BytesMut::with_capacity(READ);
@@ -429,11 +446,17 @@ impl<T: Transport> Connection<T> {
         asked: Asked,
         request: Option<&'c Request>,
     ) -> Exchange<'c, T, S> {
-        let Self { transport, origin, lifecycle, buffer, kept_up, lent_to, .. } = self;
-        let client = &origin.peer;
-        let (read_ahead, kept_up_before) = (buffer, kept_up);
-        let parts =
-            Parts { transport, client, service, lifecycle, read_ahead, kept_up_before, lent_to };
+        let Self { transport, origin, lifecycle, buffer, starting, kept_up, lent_to, .. } = self;
+        let parts = Parts {
+            transport,
+            client: &origin.peer,
+            service,
+            lifecycle,
+            starting,
+            read_ahead: buffer,
+            kept_up_before: kept_up,
+            lent_to,
+        };
         Exchange::new(parts, asked, request)
     }
 

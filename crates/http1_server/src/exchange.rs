@@ -12,7 +12,7 @@ use sendoff_config::Party;
 use sendoff_delivery::segment::Segment;
 use sendoff_delivery::{Progress, SendLimits, SendQueue, SendTimer};
 use sendoff_exchange::client::{Client, Lender, Terms, Tunnel};
-use sendoff_exchange::lifecycle::Lifecycle;
+use sendoff_exchange::lifecycle::{Lifecycle, Starting};
 use sendoff_exchange::service::Service;
 use sendoff_exchange::sink::{Fit, Room, Sink};
 use sendoff_fastcgi::direct::Sent;
@@ -124,6 +124,7 @@ pub(super) struct Exchange<'c, T: Transport, S: Service> {
     client: &'c Endpoint,
     service: &'c S,
     lifecycle: &'c Lifecycle,
+    starting: &'c mut Option<Starting>,
     /// Bytes that the client has sent behind this request.
     read_ahead: &'c mut BytesMut,
     /// True if the client took the previous response on this connection as fast as it was made.
@@ -159,6 +160,7 @@ pub(super) struct Parts<'c, T, S> {
     pub(super) client: &'c Endpoint,
     pub(super) service: &'c S,
     pub(super) lifecycle: &'c Lifecycle,
+    pub(super) starting: &'c mut Option<Starting>,
     pub(super) read_ahead: &'c mut BytesMut,
     pub(super) kept_up_before: &'c mut bool,
     pub(super) lent_to: &'c mut Option<Rc<Party>>,
@@ -166,14 +168,15 @@ pub(super) struct Parts<'c, T, S> {
 
 impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
     pub(super) fn new(parts: Parts<'c, T, S>, asked: Asked, request: Option<&'c Request>) -> Self {
-        let Parts { transport, client, service, lifecycle, read_ahead, kept_up_before, lent_to } =
-            parts;
+        let Parts { transport, client, service, lifecycle, starting, .. } = parts;
+        let Parts { read_ahead, kept_up_before, lent_to, .. } = parts;
         let (sent_before, keep_alive) = (transport.sent(), asked.keep_alive);
         Self {
             transport,
             client,
             service,
             lifecycle,
+            starting,
             read_ahead,
             kept_up_before,
             lent_to,
@@ -335,6 +338,7 @@ impl<T: Transport, S: Service> Sink for Exchange<'_, T, S> {
         let encoder = self.encode(&head, &mut out);
         let length = length.filter(|_| status != StatusCode::NO_CONTENT);
         encoder.finish_framed(framing, length, self.asked.version, self.keep_alive);
+        *self.starting = None;
         self.state = State::Begun { status, framing, head_len: out.len() as u64 };
         self.queue.push_bytes(out.freeze())?;
         Ok(())
@@ -466,6 +470,7 @@ impl<T: Transport, S: Service> Tunnel for Exchange<'_, T, S> {
     fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
         let mut out = BytesMut::new();
         self.encode(&head, &mut out).finish();
+        *self.starting = None;
         self.state = State::Tunnel { head_len: out.len() as u64 };
         if self.read_ahead.is_empty() {
             // The buffer was for requests: 16 KiB that an idle connection would hold.
@@ -569,6 +574,7 @@ impl<T: Transport, S: Service> Lender for Exchange<'_, T, S> {
         self.transport.lend()?;
         *self.lent_to = party.cloned();
         let http_10 = self.asked.version == Version::HTTP_10;
+        *self.starting = None;
         self.state = State::Lent(if http_10 { Framing::Close } else { Framing::Chunked });
         Some(Terms { http_10, keep_alive: self.keep_alive })
     }

@@ -15,7 +15,7 @@ use sendoff_config::{FrontConfig, Limits, PageStore, Party, Timeouts, TrustedPro
 use sendoff_delivery::segment::{FileSegment, OpenFile, Segment};
 use sendoff_exchange::client::{Client, Lender};
 use sendoff_exchange::clients::Connections;
-use sendoff_exchange::lifecycle::{Lifecycle, Stage};
+use sendoff_exchange::lifecycle::{Lifecycle, Stage, Starting};
 use sendoff_exchange::service::{BodyTerms, Current, Intake, Plan, Service};
 use sendoff_exchange::sink::{Sink, flush, respond, unless_gone};
 use sendoff_fastcgi::direct::{Rest, Sent};
@@ -105,6 +105,7 @@ struct Pair {
     lifecycle: Lifecycle,
     stop: watch::Sender<Stage>,
     buffer: BytesMut,
+    starting: Option<Starting>,
     kept_up: bool,
     lent_to: Option<Rc<Party>>,
     /// The worker's copy of the socket.
@@ -132,6 +133,7 @@ fn pair() -> Pair {
         lifecycle: Lifecycle::new(stopping, Arc::new(Connections::new(1))),
         stop,
         buffer: BytesMut::new(),
+        starting: None,
         kept_up: true,
         lent_to: None,
         worker,
@@ -154,10 +156,18 @@ impl Pair {
         version: Version,
         keep_alive: bool,
     ) -> Exchange<'_, Tcp, Noting> {
-        let Self { transport, peer, service, lifecycle, buffer, kept_up, lent_to, .. } = self;
-        let (client, read_ahead, kept_up_before) = (peer, buffer, kept_up);
-        let parts =
-            Parts { transport, client, service, lifecycle, read_ahead, kept_up_before, lent_to };
+        let Self { transport, peer, service, lifecycle, starting, buffer, .. } = self;
+        let Self { kept_up, lent_to, .. } = self;
+        let parts = Parts {
+            transport,
+            client: peer,
+            service,
+            lifecycle,
+            starting,
+            read_ahead: buffer,
+            kept_up_before: kept_up,
+            lent_to,
+        };
         let line = RequestLine::Raw("GET /".to_owned());
         Exchange::new(
             parts,
@@ -440,7 +450,7 @@ fn a_large_body_leaves_turns_to_others() {
         let origin = Origin { listener: 0, scheme: Scheme::Http, tls: None, peer, local };
         let services = Current::new(service);
         let mut connection =
-            Connection::new(transport, origin, BytesMut::new(), Rc::new(lifecycle));
+            Connection::new(transport, origin, BytesMut::new(), Rc::new(lifecycle), None);
         let look = async {
             let mut before = read();
             while before < sent {

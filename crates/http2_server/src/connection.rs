@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use h2::Reason;
 use h2::server::Connection;
 use sendoff_delivery::SendLimits;
-use sendoff_exchange::lifecycle::{Lifecycle, Stage};
+use sendoff_exchange::lifecycle::{Lifecycle, Past, Stage};
 use sendoff_exchange::service::{Current, Service};
 use sendoff_message::request::Origin;
 use sendoff_report::limits::Limit;
@@ -96,19 +96,19 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
     link.hold_end();
     let lifecycle = &streams.lifecycle;
     let mut stops = pin!(lifecycle.reached(Stage::Draining));
-    let mut stay = Stay::Welcome;
+    let (mut stay, mut past) = (Stay::Welcome, Past::Nothing);
     loop {
         let is_idle = streams.is_idle();
         let step = tokio::select! {
             biased;
             step = next(connection, link, streams, stay) => step,
             () = streams.idle(), if !is_idle => Step::Look,
-            () = lifecycle.evicted(false), if is_idle && stay == Stay::Welcome => Step::Leave,
+            () = lifecycle.evicted(past, false), if is_idle && stay == Stay::Welcome => Step::Leave,
             () = &mut stops, if !is_idle && stay == Stay::Welcome => Step::Leave,
             () = sleep(LINGER), if is_idle && stay != Stay::Welcome => Step::Ended(Ok(())),
         };
         match step {
-            Step::Look => {}
+            Step::Look => past = Past::Requests,
             Step::Leave => {
                 // In two steps, so that no request in flight is lost (RFC 9113 §6.8).
                 connection.graceful_shutdown();

@@ -3,9 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use crate::seldom::Seldom;
 
 /// A limit of the front, as the metric `sendoff_limits_reached` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +19,7 @@ pub enum Limit {
     ConnectionsPerClient,
     /// An idle connection was closed to make room for another one.
     IdleConnections,
-    /// The system has no descriptor for an accepted connection.
+    /// There is no descriptor for a connection, a process of a pool, a file of a worker or a spool.
     Descriptors,
     /// The queue for workers or for connections to an application is full.
     Queue,
@@ -107,6 +110,16 @@ impl Limit {
     /// Number of times that the limit was met since this process started.
     pub fn count(self) -> u64 {
         COUNTS[self as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// Counts that something waits for a descriptor, and logs `what` with the error, at intervals,
+/// whatever waits.
+pub fn lacks_descriptor(error: &io::Error, what: &str) {
+    static SAID: Seldom = Seldom::new();
+    Limit::Descriptors.reached();
+    if SAID.is_due() {
+        tracing::error!(%error, "{what}; a higher limit of open files would help");
     }
 }
 

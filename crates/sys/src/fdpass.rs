@@ -13,6 +13,12 @@ const MAX_FDS: usize = 253;
 /// Control bytes for [`MAX_FDS`] descriptors, in units that keep `cmsghdr` aligned.
 const CONTROL_WORDS: usize = (size_of::<libc::cmsghdr>() + MAX_FDS * 4).div_ceil(8) + 1;
 
+/// True for `EMFILE` and `ENFILE`: this process, or the system, has no descriptor left.
+#[must_use]
+pub fn is_short(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
 /// Receives into the spare capacity of `buf` (the caller reserves it) and appends the descriptors
 /// that came along to `fds`, oldest first. Returns the number of bytes received; 0 means that the
 /// peer has closed its end, or that `buf` had no room.
@@ -38,6 +44,45 @@ pub fn try_receive(
     fds: &mut VecDeque<OwnedFd>,
 ) -> io::Result<usize> {
     receive_with(socket, buf, fds, libc::MSG_DONTWAIT)
+}
+
+/// As [`try_receive`], but takes bytes only together with all descriptors that come along with them. It reads twice, so it is for a
+/// process that has few descriptors left. The socket must not tell credentials (`SO_PASSCRED`).
+///
+/// # Errors
+/// Those of [`receive`]. `EMFILE`: more descriptors come along than this process may open; the socket keeps the message.
+pub fn try_receive_whole(
+    socket: BorrowedFd<'_>,
+    buf: &mut BytesMut,
+    fds: &mut VecDeque<OwnedFd>,
+) -> io::Result<usize> {
+    let (before, mut came) = (buf.len(), VecDeque::new());
+    let seen = receive_with(socket, buf, &mut came, libc::MSG_DONTWAIT | libc::MSG_PEEK);
+    buf.truncate(before);
+    let seen = seen?;
+    if seen == 0 {
+        return Ok(0);
+    }
+    // The same bytes once more, without room for descriptors: the kernel drops its own of those that have come.
+    let spare = buf.spare_capacity_mut().as_mut_ptr();
+    let mut iov = libc::iovec { iov_base: spare.cast(), iov_len: seen };
+    // SAFETY: an all-zero msghdr is valid: null pointers with zero lengths.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_iov = &raw mut iov;
+    message.msg_iovlen = 1;
+    // SAFETY: `seen` bytes were just read to the same place, so the spare capacity is at least as large; it outlives the call.
+    let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
+    let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: recvmsg initialised the first `n` bytes of the spare capacity.
+    unsafe { buf.set_len(before + n) };
+    if n != seen {
+        return Err(io::Error::other("another process reads from this socket"));
+    }
+    // Where the buffer ends together with a message, the kernel shows the descriptors of the next one, too (Linux 6.18).
+    if message.msg_flags & libc::MSG_CTRUNC != 0 {
+        fds.append(&mut came);
+    }
+    Ok(n)
 }
 
 fn receive_with(
@@ -124,6 +169,29 @@ mod tests {
         let mut text = String::new();
         left.read_to_string(&mut text).unwrap();
         assert_eq!(text, "through");
+    }
+
+    #[test]
+    fn what_is_received_whole_is_what_is_received() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let (other, _end) = UnixStream::pair().unwrap();
+        let mut got = (Vec::new(), Vec::new());
+        send(&a, b"none", &[]);
+        send(&a, b"two", &[other.as_fd(), other.as_fd()]);
+        send(&a, b"one", &[other.as_fd()]);
+        for room in [4, 1, 64] {
+            let (mut buf, mut fds) = (BytesMut::with_capacity(room), VecDeque::new());
+            assert!(try_receive_whole(b.as_fd(), &mut buf, &mut fds).unwrap() <= room);
+            got.0.extend_from_slice(&buf);
+            got.1.push(fds.len());
+        }
+        // The first buffer ends where the next message begins, which has descriptors.
+        assert_eq!(got, (b"nonetwoone".to_vec(), vec![0, 2, 1]));
+        let (mut buf, mut fds) = (BytesMut::with_capacity(8), VecDeque::new());
+        let nothing = try_receive_whole(b.as_fd(), &mut buf, &mut fds).unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        drop(a);
+        assert_eq!(try_receive_whole(b.as_fd(), &mut buf, &mut fds).unwrap(), 0);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sendoff_pool::{MAX_STATE, OUT_OF_MEMORY, ProgramState};
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
-use sendoff_upstream::packets::{Packets, is_full};
+use sendoff_upstream::packets::Packets;
 use sendoff_upstream_worker::master::Master;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
@@ -59,18 +59,7 @@ impl Program {
     pub async fn receive(&self, pool_socket: OwnedFd, out_of_memory: impl Fn()) -> io::Result<()> {
         let packets = Packets::new(pool_socket)?;
         loop {
-            let (message, mut fds) = match packets.next(MAX_STATE).await {
-                Ok(Some(packet)) => packet,
-                Ok(None) => return Ok(()),
-                Err(error) if is_full(&error) => {
-                    tracing::error!(
-                        pool = self.name,
-                        "too many open files: the state is not known"
-                    );
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
+            let Some((message, mut fds)) = packets.next(MAX_STATE).await? else { return Ok(()) };
             if *message == OUT_OF_MEMORY {
                 out_of_memory();
                 continue;

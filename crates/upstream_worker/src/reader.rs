@@ -13,8 +13,9 @@ use sendoff_delivery::Snapshots;
 use sendoff_delivery::segment::Segment;
 use sendoff_link::front::{self, Hangup, Output};
 use sendoff_message::response::ResponseEnd;
+use sendoff_report::limits::lacks_descriptor;
+use sendoff_sys::fdpass;
 use sendoff_transport::descriptors;
-use sendoff_transport::descriptors::Level;
 use sendoff_upstream::inbox::Event;
 use sendoff_upstream::script_log::{Budget, Records, ScriptLog};
 use tokio::io::Interest;
@@ -32,10 +33,7 @@ pub(super) const RECEIVE: usize = 64 * 1024;
 /// A buffer with less room than this is replaced before the next `recvmsg`.
 const RECEIVE_MIN: usize = 16 * 1024;
 
-/// How long a link waits for descriptors to become free.
-const DESCRIPTORS_LIMIT: Duration = Duration::from_secs(1);
-
-/// How often it looks.
+/// The time between two attempts to receive a file for which no descriptor is left.
 const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(5);
 
 /// Completes when the other end is closed or has shut its output down, not for bytes that wait to be read. (It would complete
@@ -115,16 +113,6 @@ impl Link {
     }
 }
 
-/// Waits until there are descriptors for files that may come: the kernel drops those for which there are none, and the link
-/// with them is of no more use. It waits for a bounded time, because what other links hold may be freed by what comes on this one.
-async fn await_descriptors() {
-    let mut waited = Duration::ZERO;
-    while descriptors::level() == Level::Out && waited < DESCRIPTORS_LIMIT {
-        tokio::time::sleep(DESCRIPTORS_PAUSE).await;
-        waited += DESCRIPTORS_PAUSE;
-    }
-}
-
 /// Receives on a link and does what its machine says.
 struct Reader {
     buffer: BytesMut,
@@ -173,28 +161,28 @@ impl Reader {
     }
 
     async fn receive(&mut self, link: &Link) -> Result<(), Ending> {
-        await_descriptors().await;
         if self.buffer.capacity() - self.buffer.len() < RECEIVE_MIN {
             self.buffer.reserve(RECEIVE);
         }
+        let mut waits = false;
         let received = loop {
             // With the place that a socket has for one reader: `async_io` would join and leave a list of all that wait, each time.
             poll_fn(|cx| link.socket.poll_read_ready(cx)).await.map_err(unreadable)?;
             let received = link.socket.try_io(Interest::READABLE, || {
-                sendoff_sys::fdpass::try_receive(
-                    link.socket.as_fd(),
-                    &mut self.buffer,
-                    &mut self.descriptors,
-                )
+                descriptors::receive(link.socket.as_fd(), &mut self.buffer, &mut self.descriptors)
             });
             match received {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // What has come without descriptors has been read, so that other files can be released.
+                Err(error) if fdpass::is_short(&error) => {
+                    if !std::mem::replace(&mut waits, true) {
+                        lacks_descriptor(&error, "a file that a worker hands over waits");
+                    }
+                    tokio::time::sleep(DESCRIPTORS_PAUSE).await;
+                }
                 received => break received,
             }
         };
-        if let Some(last) = self.descriptors.back() {
-            descriptors::note(last);
-        }
         if self.descriptors.is_empty() && self.buffer.len() < self.buffer.capacity() {
             // A short read has emptied the socket (unless it stopped at descriptors): forget that it was readable
             // instead of asking once more. Bytes that arrive meanwhile are a new event.

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::process::Pid;
 use sendoff_pool::OUT_OF_MEMORY;
-use sendoff_upstream::packets::{Packets, is_full};
+use sendoff_upstream::packets::Packets;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::pool::WorkerId;
@@ -67,15 +67,7 @@ pub async fn receive_workers(
     let packets = Packets::new(pool_socket)?;
     let mut next = 0;
     loop {
-        let (message, fds) = match packets.next(MESSAGE_LEN).await {
-            Ok(Some(packet)) => packet,
-            Ok(None) => return Ok(()),
-            Err(error) if is_full(&error) => {
-                tracing::error!("too many open files: a new worker could not be taken on");
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
+        let Some((message, fds)) = packets.next(MESSAGE_LEN).await? else { return Ok(()) };
         if *message == QUESTIONS {
             fds.into_iter().for_each(&mut questions);
             continue;

@@ -8,12 +8,12 @@ use bytes::BytesMut;
 use rustix::io::Errno;
 use sendoff_config::Limits;
 use sendoff_exchange::clients::Connections;
-use sendoff_exchange::lifecycle::{Counted, CountedByKernel, Lifecycle, Stage};
+use sendoff_exchange::lifecycle::{Counted, CountedByKernel, Lifecycle, Past, Stage};
 use sendoff_exchange::service::{Current, Service};
 use sendoff_http1_server::{Connection, Http2, Served};
 use sendoff_http2_server as http2;
 use sendoff_message::request::{Origin, Scheme, Who};
-use sendoff_report::limits::Limit;
+use sendoff_report::limits::{Limit, lacks_descriptor};
 use sendoff_transport::descriptors;
 use sendoff_transport::descriptors::Level;
 use sendoff_transport::handshake;
@@ -78,8 +78,7 @@ pub(super) async fn accept<S: Service + 'static>(
                     .contains(&error.raw_os_error());
                 let evicted = is_full && make_room(&lifecycle);
                 if !evicted {
-                    Limit::Descriptors.reached();
-                    tracing::error!(%error, "a connection cannot be accepted; a higher limit of open files would help");
+                    lacks_descriptor(&error, "a connection cannot be accepted");
                 }
                 tokio::time::sleep(PAUSE).await;
             }
@@ -106,11 +105,14 @@ enum Room {
     None,
 }
 
-/// Room beside `most` connections of the event loop, those that the front may have, and what else holds descriptors. A few are always taken.
+/// Room beside `most` connections of the event loop, those that the front may have, and what else holds descriptors. Those whose first
+/// response has not begun count twice, because each may need another one: a file, a spool, a connection to an application. A few are
+/// always taken.
 fn room(lifecycle: &Lifecycle, most: usize, limits: &Limits) -> Room {
     let connections = lifecycle.connections();
     if limits.connections.is_some_and(|most| lifecycle.all().count() >= most)
-        || connections >= LEAST && descriptors::level() >= Level::Tight
+        || connections >= LEAST
+            && descriptors::level_with(lifecycle.all().starting()) >= Level::Tight
     {
         Room::None
     } else if connections >= most {
@@ -209,9 +211,10 @@ impl<S: Service + 'static> Start<S> {
         transport: T,
         buffer: BytesMut,
     ) -> impl Future<Output = Counted> + use<T, S> {
-        let Self { origin, services, counted, .. } = self;
+        let Self { origin, services, mut counted, .. } = self;
         let lifecycle = Rc::clone(&counted.lifecycle);
-        let mut connection = Connection::new(transport, origin, buffer, lifecycle);
+        let starting = counted.starting.take();
+        let mut connection = Connection::new(transport, origin, buffer, lifecycle, starting);
         async move {
             if connection.serve(&*services).await == Served::Http2 {
                 let Http2 { transport, origin, buffer } = connection.into_http2();
@@ -227,7 +230,9 @@ impl<S: Service + 'static> Start<S> {
         if !is_http2 {
             return self.speak(transport, BytesMut::new()).await;
         }
-        let Self { origin, services, counted, .. } = self;
+        let Self { origin, services, mut counted, .. } = self;
+        // Its responses are the streams'.
+        counted.starting = None;
         let lifecycle = Rc::clone(&counted.lifecycle);
         Box::pin(http2::serve(transport, origin, BytesMut::new(), services, lifecycle)).await;
         counted
@@ -262,7 +267,7 @@ impl<S: Service + 'static> Start<S> {
         let accepted = tokio::select! {
             accepted = timeout(limit, accepted) => accepted,
             // It counts as idle: it has sent no request.
-            () = self.counted.lifecycle.evicted(false) => return None,
+            () = self.counted.lifecycle.evicted(Past::Nothing, false) => return None,
         };
         let client = &self.origin.peer;
         match accepted {

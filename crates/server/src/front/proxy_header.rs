@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use bytes::{Buf, BytesMut};
 use sendoff_config::TrustedProxies;
-use sendoff_exchange::lifecycle::Lifecycle;
+use sendoff_exchange::lifecycle::{Lifecycle, Past};
 use sendoff_message::request::Origin;
 use sendoff_message::request::proxy_protocol::{Announced, announced};
 use sendoff_transport::Transport;
@@ -50,7 +50,7 @@ pub(super) async fn take_header(
     let (ends, len) = tokio::select! {
         header = timeout(head_timeout, header) => header.ok()??,
         // It counts as idle: it has sent no request.
-        () = lifecycle.evicted(false) => return None,
+        () = lifecycle.evicted(Past::Nothing, false) => return None,
     };
     if let Some((peer, local)) = ends {
         (origin.peer, origin.local) = (peer, local);
