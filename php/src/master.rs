@@ -217,10 +217,11 @@ impl<'a> Master<'a> {
         let (ours, slow) = slow.unzip();
         let status = self.status.1.try_clone()?;
         let (master, since) = (getpid(), Instant::now());
+        let counted = self.memory.process_starts();
         match fork()? {
             Forked::Child => Ok(Some(WorkerStart { ends, busy, slow, status, master })),
             Forked::Parent(pid) => {
-                let mut worker = Worker::new(pid, since, busy, ours);
+                let mut worker = Worker::new(pid, since, counted, busy, ours);
                 if self.pool.worker.is_some() {
                     worker = worker.booting(front);
                     let limit = self.pool.request_timeout;
@@ -372,8 +373,9 @@ impl<'a> Master<'a> {
     fn reap(&mut self) {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             let number = pid.as_raw_nonzero();
+            self.memory.process_ended();
             if let Some(signal) = status.terminating_signal() {
-                let why = self.why_killed(signal);
+                let why = self.why_killed(pid, signal);
                 log(format_args!("worker {number} was killed by signal {signal}{why}"));
             } else if status.exit_status() != Some(0) {
                 let status = status.exit_status().unwrap_or_default();
@@ -406,11 +408,13 @@ impl<'a> Master<'a> {
     }
 
     /// The end of the sentence that a worker was killed by this signal.
-    fn why_killed(&mut self, signal: i32) -> String {
-        if signal != Signal::KILL.as_raw() {
+    fn why_killed(&mut self, pid: Pid, signal: i32) -> String {
+        let worker = self.workers().find(|worker| worker.pid == pid);
+        let counted = worker.and_then(|worker| worker.counted_at_start());
+        let Some(counted) = counted.filter(|_| signal == Signal::KILL.as_raw()) else {
             return String::new();
-        }
-        let Some(why) = self.memory.why_killed() else { return String::new() };
+        };
+        let Some(why) = self.memory.why_killed(counted) else { return String::new() };
         // It is a count; a front that is gone or far behind misses it.
         let _ = pool::announce_out_of_memory(self.socket.as_fd());
         format!(": {why}")

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 
 use rustix::io::FdFlags;
 use sendoff_config::{Config, LogTarget};
+use sendoff_sandbox::MemoryWatch;
 use tokio::process::{Child, Command};
 
 use crate::failure::Failure;
@@ -76,6 +77,8 @@ pub(crate) struct Started {
     pub(crate) child: Child,
     /// Where the child takes orders, if it does.
     pub(crate) orders: Option<Socket>,
+    /// Tells whether the child was ended for want of memory.
+    pub(crate) memory: MemoryWatch,
 }
 
 impl Recipe {
@@ -281,6 +284,9 @@ impl Recipe {
         let theirs = theirs.map(|fd| Inherited::one("--orders-fd", fd));
         let group = self.group.as_ref().map(PoolGroup::open).transpose();
         let group = group.map_err(Failure::system(format!("{}: its control group", failed())))?;
+        let watched = group.as_ref().map(OwnedFd::try_clone).transpose();
+        let watched = watched.map_err(Failure::system(failed()))?;
+        let memory = MemoryWatch::new(watched.map(sendoff_sandbox::PoolGroup::of_child));
         let group = group.map(|fd| Inherited::one("--group-fd", fd));
         let inherited = || self.inherited.iter().chain(&theirs).chain(&group);
         let inherit = |flags| -> io::Result<()> {
@@ -310,7 +316,7 @@ impl Recipe {
             .spawn()
             .map_err(Failure::system(failed()));
         inherit(FdFlags::CLOEXEC).map_err(Failure::system(failed()))?;
-        Ok(Started { child: child?, orders })
+        Ok(Started { child: child?, orders, memory })
     }
 }
 

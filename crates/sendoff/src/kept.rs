@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal};
 use sendoff_pool::{MAX_MESSAGE, ToMaster};
-use sendoff_sandbox::MemoryWatch;
+use sendoff_sandbox::{AtStart, MemoryWatch};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::process::Child;
@@ -34,8 +34,6 @@ pub(crate) struct Kept {
     state: State,
     /// How long the next start waits if the child lives shortly.
     pause: Duration,
-    /// Tells whether the child was ended for want of memory.
-    memory: MemoryWatch,
 }
 
 #[derive(Debug)]
@@ -44,6 +42,9 @@ enum State {
         child: Child,
         orders: Option<Socket>,
         since: Instant,
+        /// Tells whether the child was ended for want of memory.
+        memory: MemoryWatch,
+        counted: AtStart,
     },
     Down {
         until: Instant,
@@ -53,8 +54,9 @@ enum State {
 }
 
 impl State {
-    fn running(Started { child, orders }: Started) -> Self {
-        Self::Running { child, orders, since: Instant::now() }
+    fn running(Started { child, orders, mut memory }: Started) -> Self {
+        let counted = memory.process_starts();
+        Self::Running { child, orders, since: Instant::now(), memory, counted }
     }
 }
 
@@ -68,7 +70,7 @@ impl Kept {
             None => State::running(recipe.start()?),
             Some(_) => State::Resting,
         };
-        Ok(Self { recipe, state, pause: FIRST_PAUSE, memory: MemoryWatch::new(None) })
+        Ok(Self { recipe, state, pause: FIRST_PAUSE })
     }
 
     /// Ends when the child dies before it was of any use.
@@ -96,7 +98,7 @@ impl Kept {
     pub(crate) async fn keep(&mut self) -> Infallible {
         loop {
             match &mut self.state {
-                State::Running { child, since, .. } => {
+                State::Running { child, since, memory, counted, .. } => {
                     let ended = child.wait().await;
                     let is_done = ended.as_ref().is_ok_and(ExitStatus::success);
                     if is_done && self.recipe.calls.is_some() {
@@ -106,7 +108,7 @@ impl Kept {
                     }
                     let signal = ended.as_ref().ok().and_then(ExitStatusExt::signal);
                     let is_killed = signal == Some(Signal::KILL.as_raw());
-                    let why = if is_killed { self.memory.why_killed() } else { None };
+                    let why = if is_killed { memory.why_killed(*counted) } else { None };
                     let why = why.map_or_else(String::new, |why| format!(": {why}"));
                     let name = &self.recipe.name;
                     tracing::error!("the {name} {}{why}, it is started again", how(ended));

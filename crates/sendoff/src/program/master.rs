@@ -184,7 +184,7 @@ impl<'a> Master<'a> {
             fcntl_setfl(ours, OFlags::NONBLOCK)?;
         }
         let listener = self.listener.socket.try_clone()?;
-        let master = getpid();
+        let (master, counted) = (getpid(), self.memory.process_starts());
         match fork()? {
             Forked::Child => Ok(Some(Start {
                 pool: self.pool,
@@ -196,7 +196,7 @@ impl<'a> Master<'a> {
             Forked::Parent(pid) => {
                 // It does so too: the first of the two counts, and both may fail when the program has begun.
                 let _ = setpgid(Some(pid), Some(pid));
-                self.slots[number].run(pid);
+                self.slots[number].run(pid, counted);
                 self.outputs.push(Output::new(pid, Stream::Output, out));
                 self.outputs.push(Output::new(pid, Stream::Error, err));
                 let (pool, process) = (&*self.pool.name, pid.as_raw_nonzero());
@@ -315,6 +315,7 @@ impl<'a> Master<'a> {
                 pause = Duration::ZERO;
             }
             self.end_outputs(pid);
+            self.memory.process_ended();
             self.report(pid, ended, pause);
         }
     }
@@ -331,7 +332,7 @@ impl<'a> Master<'a> {
         let file = self.program.file.display();
         let mut why = String::new();
         if ended.is_kill()
-            && let Some(cause) = self.memory.why_killed()
+            && let Some(cause) = self.memory.why_killed(ended.counted_at_start)
         {
             why = format!(": {cause}");
             // It is a count; a front that is gone or far behind misses it.

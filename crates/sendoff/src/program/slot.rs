@@ -9,6 +9,7 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, kill_process, kill_process_group,
     waitid, waitpid,
 };
+use sendoff_sandbox::AtStart;
 
 /// A process that ends sooner, other than with status 0, and without an answer, could not do its work: the next one starts after a pause.
 const SHORT_LIFE: Duration = Duration::from_secs(5);
@@ -28,26 +29,30 @@ pub(super) struct Slot {
 #[derive(Debug, Clone, Copy)]
 enum State {
     Empty { start_at: Instant },
-    Running { pid: Pid, since: Instant, has_served: bool },
+    Running { pid: Pid, since: Instant, has_served: bool, counted: AtStart },
 }
 
 /// How a process has ended.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ended(WaitStatus);
+pub(super) struct Ended {
+    status: WaitStatus,
+    /// For [`MemoryWatch::why_killed`](sendoff_sandbox::MemoryWatch::why_killed).
+    pub(super) counted_at_start: AtStart,
+}
 
 impl Ended {
     pub(super) fn is_success(self) -> bool {
-        self.0.exit_status() == Some(0)
+        self.status.exit_status() == Some(0)
     }
 
     pub(super) fn is_kill(self) -> bool {
-        self.0.terminating_signal() == Some(Signal::KILL.as_raw())
+        self.status.terminating_signal() == Some(Signal::KILL.as_raw())
     }
 }
 
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ended ({})", ExitStatus::from_raw(self.0.as_raw()))
+        write!(f, "ended ({})", ExitStatus::from_raw(self.status.as_raw()))
     }
 }
 
@@ -72,20 +77,20 @@ impl Slot {
         }
     }
 
-    pub(super) fn run(&mut self, pid: Pid) {
-        self.state = State::Running { pid, since: Instant::now(), has_served: false };
+    pub(super) fn run(&mut self, pid: Pid, counted: AtStart) {
+        self.state = State::Running { pid, since: Instant::now(), has_served: false, counted };
     }
 
     /// Looks whether the process has ended, and ends those that it has started in its process group: they would go on taking
     /// connections. Returns the process, how it ended, and the pause until the next start.
     pub(super) fn reap(&mut self) -> Option<(Pid, Ended, Duration)> {
-        let State::Running { pid, since, has_served } = self.state else { return None };
+        let State::Running { pid, since, has_served, counted } = self.state else { return None };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         // Until it is reaped, no other process group can have its number.
         waitid(WaitId::Pid(pid), options).ok()??;
         let _none_left = kill_process_group(pid, Signal::KILL);
         let (_, status) = waitpid(Some(pid), WaitOptions::NOHANG).ok()??;
-        let ended = Ended(status);
+        let ended = Ended { status, counted_at_start: counted };
         let enough = if ended.is_success() { SHORT_TURN } else { SHORT_LIFE };
         let pause = if !has_served && since.elapsed() < enough {
             let pause = self.pause;
