@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use rustix::io::FdFlags;
 use sendoff_config::{Config, LogTarget};
 use sendoff_sandbox::MemoryWatch;
+use sendoff_sys::process::in_new_session;
 use tokio::process::{Child, Command};
 
 use crate::failure::Failure;
@@ -273,7 +274,8 @@ impl Recipe {
         self.calls = None;
     }
 
-    /// Starts the child, in a process group of its own: a Ctrl-C at the terminal is for the supervisor to pass on.
+    /// Starts the child, in a session of its own: a Ctrl-C at the terminal is for the supervisor to pass on. And without a terminal no program
+    /// that a script starts can be stopped by reading from it, which would stop the whole process group (SIGTTIN), workers and all.
     ///
     /// # Errors
     /// The system refuses.
@@ -305,16 +307,15 @@ impl Recipe {
         for name in systemd::VARIABLES {
             command.env_remove(name);
         }
-        let child = command
+        command
             .arg0(format!("sendoff: {}", self.name))
             .args(&self.arguments)
             .args(inherited().map(Inherited::argument))
             .stdin(Stdio::null())
             .stdout(stdout)
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(Failure::system(failed()));
+            .kill_on_drop(true);
+        in_new_session(command.as_std_mut());
+        let child = command.spawn().map_err(Failure::system(failed()));
         inherit(FdFlags::CLOEXEC).map_err(Failure::system(failed()))?;
         Ok(Started { child: child?, orders, memory })
     }

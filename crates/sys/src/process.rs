@@ -4,8 +4,10 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
-use rustix::process::{Gid, Pid, Signal, Uid};
+use rustix::process::{Gid, Pid, Signal, Uid, setsid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 /// Bytes of a user's entry in the list of users, beyond which the list is broken.
@@ -21,6 +23,16 @@ pub enum Forked {
     Parent(Pid),
     /// The new process.
     Child,
+}
+
+/// Has the program that a command starts begin in a session of its own (setsid(2)), without a terminal.
+pub fn in_new_session(command: &mut Command) {
+    let begin = || match setsid() {
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.into()),
+    };
+    // SAFETY: between fork and exec the child makes this one system call, and touches no memory that another thread may have locked.
+    unsafe { command.pre_exec(begin) };
 }
 
 /// Forks. The child has copies of all descriptors, also of those marked close-on-exec, and must close those it does not need.
