@@ -53,7 +53,7 @@ pub fn parent(pid: u32) -> Option<u32> {
     stat(pid)?.get(1)?.parse().ok()
 }
 
-/// Whether a process has a controlling terminal.
+/// True if a process has a controlling terminal.
 pub fn has_terminal(pid: u32) -> bool {
     stat(pid).is_some_and(|fields| fields[4] != "0")
 }

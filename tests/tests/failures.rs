@@ -148,8 +148,8 @@ impl MemoryGroup {
         group
     }
 
-    /// What the log says of a process that the kernel has ended in this group. The server was started elsewhere, so it goes by the machine's
-    /// count; with version 2 by that of its own group, which this one is not.
+    /// The reason in the log for the end of a process in this group. The server was started elsewhere, so it goes by the machine's count;
+    /// with version 2 by the count of its own group, in which nothing happens.
     fn reason(&self) -> &'static str {
         match self.0.parent() {
             Some(parent) if parent.ends_with("memory") => ": perhaps the kernel had no memory left",

@@ -214,7 +214,7 @@ fn the_terminal_of_the_server_stops_no_script_and_its_ctrl_c_ends_everything() {
     };
     assert_eq!(get("/asks.php"), "done", "{}", said());
     let worker: u32 = get("/ok.php").parse().unwrap();
-    // Those of a program, too.
+    // Also the processes of a program.
     let server = processes::parent(processes::parent(worker).unwrap()).unwrap();
     let family = processes::descendants(server);
     let with_terminal: Vec<_> =

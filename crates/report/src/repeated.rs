@@ -13,7 +13,7 @@ thread_local! {
     static RECENT: RefCell<HashMap<String, u64>> = RefCell::default();
 }
 
-/// How much an error matters: the level of its lines in the log.
+/// The level of an error's lines in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weight {
     /// Clients get an error.

@@ -46,7 +46,7 @@ impl Group {
         Self { folder }
     }
 
-    /// That of this process.
+    /// The group of this process.
     pub(crate) fn own() -> Option<Self> {
         Some(Self::at(File::open(own_group().ok()?).ok()?.into()))
     }
@@ -56,7 +56,7 @@ impl Group {
         statat(&self.folder, EVENTS, AtFlags::empty()).is_ok()
     }
 
-    /// What has happened in the group; `None`: the kernel does not say.
+    /// Counts since the group was made; `None`: the kernel does not say.
     pub(crate) fn events(&self) -> Option<MemoryEvents> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let file = openat(&self.folder, EVENTS, flags, Mode::empty()).ok()?;

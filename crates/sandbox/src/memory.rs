@@ -29,7 +29,7 @@ const NOTICED_WITHIN: Duration = Duration::from_secs(5);
 /// Tells the master of a pool which of its processes the kernel has ended because there was no memory left.
 ///
 /// The kernel tells no parent why a child got SIGKILL. It counts the processes that it ends, in each control group or on the whole machine, so
-/// what is known is whether the count has risen while the child ran. Each counted end explains one death, and only one that is noticed within
+/// what is known is whether the count has risen while the child ran. Each counted end explains one death, if it is noticed within
 /// [`NOTICED_WITHIN`] after the count was seen to rise.
 #[derive(Debug)]
 pub struct MemoryWatch {
@@ -43,11 +43,11 @@ pub struct MemoryWatch {
     is_limit: bool,
 }
 
-/// What had been counted when a process started.
+/// The count when a process started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AtStart(u64);
 
-/// Where the kernel counts.
+/// A count of the kernel.
 #[derive(Debug)]
 enum Counter {
     /// In the control group that the server has made for the pool.
@@ -67,7 +67,7 @@ impl Counter {
     }
 }
 
-/// Where there was no memory left.
+/// The place that had no memory left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutOfMemory {
     /// In the control group of the pool: its processes have reached their limit.

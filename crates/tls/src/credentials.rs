@@ -79,7 +79,7 @@ pub(crate) fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, 
     }
 }
 
-/// What is wrong with a text that begins as PEM does, and what to do. The library's own words have lines as numbers.
+/// The damage of a text that begins as PEM does, and the remedy. The library's own words have lines as numbers.
 fn damaged_pem(error: &pem::Error) -> String {
     let copy = "copy the whole file again";
     match error {

@@ -151,7 +151,7 @@ fn parse_all<'c>(chain: &'c [CertificateDer<'_>]) -> Result<Vec<X509Certificate<
     parsed.collect()
 }
 
-/// What is said of the certificate in this place.
+/// The complaint about the certificate in this place.
 fn damaged(number: usize) -> String {
     let number = number + 1;
     format!("certificate {number} of the file is damaged; get the file from its issuer again")
