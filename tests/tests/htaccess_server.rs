@@ -356,6 +356,37 @@ fn what_rules_looked_at_counts_as_it_is_now() {
     }
 }
 
+/// A file that lives on by another name, and a folder in which a process works, have no event when another one takes their place.
+#[test]
+fn what_takes_the_place_of_a_file_or_folder_that_lives_on_is_watched() {
+    let site = Site::with("d/a.txt", "text");
+    let server = Server::start(site.root(), &["--threads", "1"]);
+    let status = || server.get("/d/a.txt").status();
+    for round in 0..5 {
+        let (old, new) = (format!("old{round}"), format!("new{round}"));
+        site.write("d/.htaccess", "Require all granted\n");
+        std::fs::hard_link(site.path("d/.htaccess"), site.outside(&old)).unwrap();
+        assert_eq!(status(), 200, "{round}");
+        site.write("d/next", "Require all granted\n");
+        std::fs::hard_link(site.path("d/next"), site.outside(&new)).unwrap();
+        std::fs::rename(site.path("d/next"), site.path("d/.htaccess")).unwrap();
+        assert_eq!(status(), 200, "{round}");
+        site.write_at(site.outside(&new), "Require all denied\n");
+        assert_eq!(status(), 403, "{round}: by its other name");
+        site.write("d/.htaccess", "Require all granted\n");
+        assert_eq!(status(), 200, "{round}");
+        // As a process does that works there.
+        let open = std::fs::File::open(site.path("d")).unwrap();
+        std::fs::remove_dir_all(site.path("d")).unwrap();
+        assert_eq!(status(), 404, "{round}");
+        site.write("d/a.txt", "text");
+        assert_eq!(status(), 200, "{round}");
+        site.write("d/.htaccess", "Require all denied\n");
+        assert_eq!(status(), 403, "{round}: in a new folder");
+        drop(open);
+    }
+}
+
 /// Outcomes that depend on the client's fields are not given to another request.
 #[test]
 fn requests_that_differ_have_outcomes_that_differ() {
