@@ -293,6 +293,8 @@ section! {
         example "{ Cookie = 'session=' }", also "headers" "field";
     /// Condition: parameters of the query string, as for `header`. Names and values are compared as PHP reads them (`?+a.b%00=%63` is `c` for
     /// `a_b`, `a[]` is an element of `a`), and as others do. Of several values one is enough; with `!` also that the parameter is missing.
+    /// A byte more is another value: `^delete$` does not hold for `?action=delete%00` or `?action=+delete`, which PHP's `==` tells from
+    /// `delete`, too, but not after `trim()`; `^\s*delete[\s\x00]*$` holds for all of them.
     query: Map<QueryName, FieldTest>,
         example "{ v = true }", also "args" "params_get" "query_string";
     /// Rule: the new path and, behind `?`, the new query; without `?` the query stays.
