@@ -69,8 +69,8 @@ pub struct Around<'a> {
 pub struct Site {
     /// Its number in the configuration.
     pub number: usize,
-    /// `None`: no link leads to the root.
-    release: Option<Release>,
+    /// The links to its folders.
+    release: Release,
     /// Finds files and scripts below the root.
     pub router: Router,
     rules: Rules,
@@ -145,9 +145,9 @@ impl Site {
         Some([start.as_bytes(), &request.uri].concat().into())
     }
 
-    /// Whether the link that leads to the root, if there is one, still leads there.
+    /// True if the links that lead to its folders, if there are some, still lead there.
     fn is_current(&self) -> bool {
-        self.release.as_ref().is_none_or(Release::is_current)
+        self.release.is_current()
     }
 
     /// Applies the site's routes to a request and says who answers it.
