@@ -210,6 +210,41 @@ fn php_values_belong_to_their_folder() {
     assert!(plain.starts_with("128M 2M ") && plain.ends_with(" 0 &"), "{plain}");
 }
 
+/// A script that a route names, or runs, gets the values of its own folder, whatever the path of the request is.
+#[test]
+fn php_values_reach_the_scripts_of_routes() {
+    const INI: &str = "<?php echo ini_get('memory_limit'), ' ', ini_get('upload_max_filesize');";
+    let site = Site::with("app/index.php", INI);
+    site.write("app/in/other.php", INI);
+    site.write("i.php", INI);
+    let routes = "[[site.route]]\nprefix = '/run'\nphp = '/app/in/other.php'\n
+        [[site.route]]\nprefix = '/app'\nphp = true\n";
+    for more in ["", "htaccess = true\n"] {
+        let server = run(&site, &[more, routes].concat());
+        let plain = server.page("/i.php");
+        let (memory, upload) = plain.split_once(' ').unwrap();
+        for _ in 0..3 {
+            site.write("app/.htaccess", "php_value upload_max_filesize 77M\n");
+            site.write("app/in/.htaccess", "php_value memory_limit 99M\n");
+            assert_eq!(server.page("/run/x"), "99M 77M", "{more}");
+            assert_eq!(server.page("/app/in/other.php"), "99M 77M", "{more}");
+            assert_eq!(server.page("/app/index.php"), format!("{memory} 77M"), "{more}");
+            assert_eq!(server.page("/i.php"), plain, "{more}");
+            std::fs::remove_file(site.path("app/.htaccess")).unwrap();
+            std::fs::remove_file(site.path("app/in/.htaccess")).unwrap();
+            assert_eq!(server.page("/run/x"), plain, "{more}");
+        }
+        // Once the password was shown.
+        password_for(&site, "app");
+        let protected = std::fs::read_to_string(site.path("app/.htaccess")).unwrap();
+        site.write("app/.htaccess", protected + "php_value memory_limit 88M\n");
+        server.get("/run/x").expect(401);
+        let allowed = server.ask(&Request::get("/run/x").header("Authorization", ANN));
+        assert_eq!((allowed.status(), allowed.text()), (200, format!("88M {upload}")), "{more}");
+        std::fs::remove_file(site.path("app/.htaccess")).unwrap();
+    }
+}
+
 /// The time zone without a setting.
 fn zone() -> String {
     let output = std::process::Command::new("php")

@@ -386,7 +386,8 @@ impl Site {
         user: Option<User>,
         effects: &mut Effects,
     ) -> Answer {
-        let Some(turned_away) = self.turned_away(request, &answer, user) else { return answer };
+        let turned_away = self.turned_away(request, &answer, user, effects);
+        let Some(turned_away) = turned_away else { return answer };
         if matches!(turned_away, Answer::Authenticate { .. }) {
             effects.of_route = Some(Box::new(answer));
         }
@@ -399,6 +400,7 @@ impl Site {
         request: &mut Request,
         answer: &Answer,
         user: Option<User>,
+        effects: &mut Effects,
     ) -> Option<Answer> {
         let files = self.htaccess.as_ref()?;
         let path = match answer {
@@ -411,7 +413,7 @@ impl Site {
             }
             _ => return None,
         };
-        files.turn_away(&self.router, request, user, &path)
+        files.turn_away(&self.router, request, user, &path, effects)
     }
 
     /// The `.htaccess` files that concern a request, or the route of its path, if that was found out on the way.
