@@ -55,10 +55,10 @@ async fn report(weight: Weight, line: String) {
         let seconds = PAUSE.as_secs();
         match weight {
             Weight::Error => {
-                tracing::error!(requests = count, "again in the last {seconds} s: {line}")
+                tracing::error!(requests = count, "again in the last {seconds} s: {line}");
             }
             Weight::Info => {
-                tracing::info!(requests = count, "again in the last {seconds} s: {line}")
+                tracing::info!(requests = count, "again in the last {seconds} s: {line}");
             }
         }
     }

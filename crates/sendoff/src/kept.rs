@@ -43,7 +43,7 @@ enum State {
         orders: Option<Socket>,
         since: Instant,
         /// Tells whether the child was ended for want of memory.
-        memory: MemoryWatch,
+        memory: Box<MemoryWatch>,
         counted: AtStart,
     },
     Down {
@@ -56,6 +56,7 @@ enum State {
 impl State {
     fn running(Started { child, orders, mut memory }: Started) -> Self {
         let counted = memory.process_starts();
+        let memory = Box::new(memory);
         Self::Running { child, orders, since: Instant::now(), memory, counted }
     }
 }

@@ -389,7 +389,7 @@ mod tests {
             if !seen.insert(uid) {
                 continue;
             }
-            let shown = std::process::Command::new("id").args(["-G", fields[0]]).output().unwrap();
+            let shown = Command::new("id").args(["-G", fields[0]]).output().unwrap();
             let shown = String::from_utf8(shown.stdout).unwrap();
             let mut expected: Vec<u32> =
                 shown.split_whitespace().map(|group| group.parse().unwrap()).collect();

@@ -83,11 +83,14 @@ impl Inode {
     }
 }
 
+/// A root, and a path beneath it.
+type Key = (Identity, Box<[u8]>);
+
 #[derive(Debug)]
 struct Watched {
     inotify: OwnedFd,
-    /// By the root and the path beneath it: what lay there when it was watched.
-    paths: HashMap<(Identity, Box<[u8]>), (Inode, Watch)>,
+    /// Watches, each with the folder or file that lay at the path.
+    paths: HashMap<Key, (Inode, Watch)>,
     /// When each changed for the last time, in the count of `changes`.
     changed: HashMap<Watch, u64>,
     changes: u64,
