@@ -39,12 +39,11 @@ pub(crate) struct Kept {
 #[derive(Debug)]
 enum State {
     Running {
-        child: Child,
+        child: Box<Child>,
         orders: Option<Socket>,
         since: Instant,
         /// Tells whether the child was ended for want of memory.
-        memory: Box<MemoryWatch>,
-        counted: AtStart,
+        memory: (MemoryWatch, AtStart),
     },
     Down {
         until: Instant,
@@ -56,8 +55,8 @@ enum State {
 impl State {
     fn running(Started { child, orders, mut memory }: Started) -> Self {
         let counted = memory.process_starts();
-        let memory = Box::new(memory);
-        Self::Running { child, orders, since: Instant::now(), memory, counted }
+        let (child, memory) = (Box::new(child), (memory, counted));
+        Self::Running { child, orders, since: Instant::now(), memory }
     }
 }
 
@@ -99,7 +98,7 @@ impl Kept {
     pub(crate) async fn keep(&mut self) -> Infallible {
         loop {
             match &mut self.state {
-                State::Running { child, since, memory, counted, .. } => {
+                State::Running { child, since, memory, .. } => {
                     let ended = child.wait().await;
                     let is_done = ended.as_ref().is_ok_and(ExitStatus::success);
                     if is_done && self.recipe.calls.is_some() {
@@ -109,6 +108,7 @@ impl Kept {
                     }
                     let signal = ended.as_ref().ok().and_then(ExitStatusExt::signal);
                     let is_killed = signal == Some(Signal::KILL.as_raw());
+                    let (memory, counted) = memory;
                     let why = if is_killed { memory.why_killed(*counted) } else { None };
                     let why = why.map_or_else(String::new, |why| format!(": {why}"));
                     let name = &self.recipe.name;
