@@ -228,10 +228,11 @@ impl<'a> Master<'a> {
         let (ours, slow) = slow.unzip();
         let status = self.status.1.try_clone()?;
         let (master, since) = (getpid(), Instant::now());
+        let counted = self.memory.process_starts();
         match fork()? {
             Forked::Child => Ok(Some(WorkerStart { ends, busy, slow, status, master })),
             Forked::Parent(pid) => {
-                let mut worker = Worker::new(pid, since, busy, ours);
+                let mut worker = Worker::new(pid, since, counted, busy, ours);
                 if self.pool.worker.is_some() {
                     worker = worker.booting(front);
                     let limit = self.pool.request_timeout;
@@ -387,8 +388,9 @@ impl<'a> Master<'a> {
     fn reap(&mut self) {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             let number = pid.as_raw_nonzero();
+            self.memory.process_ended();
             if let Some(signal) = status.terminating_signal() {
-                let why = self.why_killed(signal);
+                let why = self.why_killed(pid, signal);
                 log(format_args!("worker {number} was killed by signal {signal}{why}"));
             } else if status.exit_status() != Some(0) {
                 let status = status.exit_status().unwrap_or_default();
@@ -421,11 +423,13 @@ impl<'a> Master<'a> {
     }
 
     /// The end of the log line about a worker that this signal has killed.
-    fn why_killed(&mut self, signal: i32) -> String {
-        if signal != Signal::KILL.as_raw() {
+    fn why_killed(&mut self, pid: Pid, signal: i32) -> String {
+        let worker = self.workers().find(|worker| worker.pid == pid);
+        let counted = worker.and_then(|worker| worker.counted_at_start());
+        let Some(counted) = counted.filter(|_| signal == Signal::KILL.as_raw()) else {
             return String::new();
-        }
-        let Some(why) = self.memory.why_killed() else { return String::new() };
+        };
+        let Some(why) = self.memory.why_killed(counted) else { return String::new() };
         // The message only counts; a front that has ended or is far behind misses it.
         let _ = pool::announce_out_of_memory(self.socket.as_fd());
         format!(": {why}")

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::process::{Pid, Signal, kill_process};
+use sendoff_sandbox::AtStart;
 
 use crate::log::log;
 use crate::pool::{self, Ends};
@@ -64,13 +65,31 @@ pub(crate) struct Worker {
     kill_at: Option<Instant>,
     /// True if it was killed at the deadline.
     was_late: bool,
+    counted: AtStart,
 }
 
 impl Worker {
-    pub(crate) fn new(pid: Pid, since: Instant, busy: OwnedFd, slow: Option<OwnedFd>) -> Self {
+    pub(crate) fn new(
+        pid: Pid,
+        since: Instant,
+        counted: AtStart,
+        busy: OwnedFd,
+        slow: Option<OwnedFd>,
+    ) -> Self {
         let (first_request, has_served, boots) = (None, false, None);
         let (kill_at, was_late) = (None, false);
-        Self { pid, since, busy, slow, first_request, has_served, boots, kill_at, was_late }
+        Self {
+            pid,
+            since,
+            busy,
+            slow,
+            first_request,
+            has_served,
+            boots,
+            kill_at,
+            was_late,
+            counted,
+        }
     }
 
     /// A worker whose script boots first. The front learns of it after that.
@@ -132,6 +151,12 @@ impl Worker {
     pub(crate) fn has_served(&mut self) -> bool {
         self.first_request();
         self.has_served
+    }
+
+    /// For [`MemoryWatch::why_killed`](sendoff_sandbox::MemoryWatch::why_killed); `None`: the master
+    /// has killed it.
+    pub(crate) fn counted_at_start(&self) -> Option<AtStart> {
+        (!self.was_late).then_some(self.counted)
     }
 
     /// Makes it append the backtrace of its script to a file.

@@ -48,6 +48,16 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     all
 }
 
+/// The process that started a process, or has taken it over.
+pub fn parent(pid: u32) -> Option<u32> {
+    stat(pid)?.get(1)?.parse().ok()
+}
+
+/// True if a process has a controlling terminal.
+pub fn has_terminal(pid: u32) -> bool {
+    stat(pid).is_some_and(|fields| fields[4] != "0")
+}
+
 /// The file name of the program that a process runs.
 pub fn program(pid: u32) -> String {
     let link = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();

@@ -210,6 +210,41 @@ fn php_values_belong_to_their_folder() {
     assert!(plain.starts_with("128M 2M ") && plain.ends_with(" 0 &"), "{plain}");
 }
 
+/// A script that a route names, or runs, gets the values of its own folder, whatever the path of the request is.
+#[test]
+fn php_values_reach_the_scripts_of_routes() {
+    const INI: &str = "<?php echo ini_get('memory_limit'), ' ', ini_get('upload_max_filesize');";
+    let site = Site::with("app/index.php", INI);
+    site.write("app/in/other.php", INI);
+    site.write("i.php", INI);
+    let routes = "[[site.route]]\nprefix = '/run'\nphp = '/app/in/other.php'\n
+        [[site.route]]\nprefix = '/app'\nphp = true\n";
+    for more in ["", "htaccess = true\n"] {
+        let server = run(&site, &[more, routes].concat());
+        let plain = server.page("/i.php");
+        let (memory, upload) = plain.split_once(' ').unwrap();
+        for _ in 0..3 {
+            site.write("app/.htaccess", "php_value upload_max_filesize 77M\n");
+            site.write("app/in/.htaccess", "php_value memory_limit 99M\n");
+            assert_eq!(server.page("/run/x"), "99M 77M", "{more}");
+            assert_eq!(server.page("/app/in/other.php"), "99M 77M", "{more}");
+            assert_eq!(server.page("/app/index.php"), format!("{memory} 77M"), "{more}");
+            assert_eq!(server.page("/i.php"), plain, "{more}");
+            std::fs::remove_file(site.path("app/.htaccess")).unwrap();
+            std::fs::remove_file(site.path("app/in/.htaccess")).unwrap();
+            assert_eq!(server.page("/run/x"), plain, "{more}");
+        }
+        // Once the password was shown.
+        password_for(&site, "app");
+        let protected = std::fs::read_to_string(site.path("app/.htaccess")).unwrap();
+        site.write("app/.htaccess", protected + "php_value memory_limit 88M\n");
+        server.get("/run/x").expect(401);
+        let allowed = server.ask(&Request::get("/run/x").header("Authorization", ANN));
+        assert_eq!((allowed.status(), allowed.text()), (200, format!("88M {upload}")), "{more}");
+        std::fs::remove_file(site.path("app/.htaccess")).unwrap();
+    }
+}
+
 /// The time zone without a setting.
 fn zone() -> String {
     let output = std::process::Command::new("php")
@@ -354,6 +389,37 @@ fn what_rules_looked_at_counts_as_it_is_now() {
         rename("d", "other");
         rename("before", "d");
         assert_eq!((status("/d/a.txt"), status("/link/a.txt")), (200, 200), "{round}");
+    }
+}
+
+/// A file that lives on by another name, and a folder in which a process works, have no event when another one takes their place.
+#[test]
+fn what_takes_the_place_of_a_file_or_folder_that_lives_on_is_watched() {
+    let site = Site::with("d/a.txt", "text");
+    let server = Server::start(site.root(), &["--threads", "1"]);
+    let status = || server.get("/d/a.txt").status();
+    for round in 0..5 {
+        let (old, new) = (format!("old{round}"), format!("new{round}"));
+        site.write("d/.htaccess", "Require all granted\n");
+        std::fs::hard_link(site.path("d/.htaccess"), site.outside(&old)).unwrap();
+        assert_eq!(status(), 200, "{round}");
+        site.write("d/next", "Require all granted\n");
+        std::fs::hard_link(site.path("d/next"), site.outside(&new)).unwrap();
+        std::fs::rename(site.path("d/next"), site.path("d/.htaccess")).unwrap();
+        assert_eq!(status(), 200, "{round}");
+        site.write_at(site.outside(&new), "Require all denied\n");
+        assert_eq!(status(), 403, "{round}: by its other name");
+        site.write("d/.htaccess", "Require all granted\n");
+        assert_eq!(status(), 200, "{round}");
+        // As a process does that works there.
+        let open = std::fs::File::open(site.path("d")).unwrap();
+        std::fs::remove_dir_all(site.path("d")).unwrap();
+        assert_eq!(status(), 404, "{round}");
+        site.write("d/a.txt", "text");
+        assert_eq!(status(), 200, "{round}");
+        site.write("d/.htaccess", "Require all denied\n");
+        assert_eq!(status(), 403, "{round}: in a new folder");
+        drop(open);
     }
 }
 

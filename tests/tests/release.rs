@@ -129,3 +129,60 @@ fn a_link_that_leads_nowhere_for_a_while_leaves_the_release_in_place() {
     releases.switch("one");
     assert_eq!(release_of(&mut client, "/"), "one");
 }
+
+/// Folders beneath the link, beside the root.
+#[test]
+fn a_switch_counts_for_the_other_folders_of_a_site() {
+    let releases = Releases::new();
+    let site = &releases.site;
+    for release in ["one", "two"] {
+        site.write(&format!("{release}/public/own.txt"), release);
+        site.write(&format!("{release}/media/part.txt"), release);
+        site.write(&format!("{release}/media/in.php"), "<?php echo basename(dirname(__DIR__));");
+        site.write(&format!("{release}/private/name.txt"), release);
+    }
+    let current = releases.link.display();
+    let send =
+        format!("<?php header('X-Sendfile: ' . readlink('{current}') . '/private/name.txt');");
+    site.write_at(site.outside("app/send.php"), &send);
+    site.write_at(site.outside("app/named.php"), "<?php header('X-Accel-Redirect: /in/name.txt');");
+    let fpm = sendoff_tests::Fpm::start(&site.outside("app"), "");
+    let text = format!(
+        "listen = '127.0.0.1:0'\nthreads = 1\n[[pool]]\nworkers = 1
+        [[site]]\nhosts = 'beneath.test'\nroot = '{current}/public'
+        [[site]]\nhosts = 'beside.test'\nroot = 'app'\nalias = {{ '/media' = '{current}/media' }}
+        [[site]]\nhosts = 'named.test'\nroot = 'app'\nfastcgi = {{ '.php' = '{}' }}
+        sendfile_from = '{current}/private'\naccel = {{ '/in' = '{current}/private' }}\n",
+        fpm.address()
+    );
+    let config = site.write_at(site.outside("sendoff.toml"), text);
+    let server =
+        Server::try_run(&config, site.root(), 1).unwrap_or_else(|e| panic!("{}", e.stderr));
+    let is = |release: &str| {
+        for (host, target) in [
+            ("beneath.test", "/own.txt"),
+            ("beside.test", "/media/part.txt"),
+            ("beside.test", "/media/in.php"),
+            ("named.test", "/send.php"),
+            ("named.test", "/named.php"),
+        ] {
+            let response = server.ask(&Request::get(target).header("Host", host));
+            let seen = (response.status(), response.text());
+            assert_eq!(seen, (200, release.to_owned()), "{host}{target}: {}", server.log());
+        }
+    };
+    is("one");
+    for _ in 0..3 {
+        releases.switch("two");
+        is("two");
+        releases.switch("one");
+        is("one");
+    }
+    // A release without one of the folders.
+    fs::remove_dir_all(site.path("two/media")).unwrap();
+    releases.switch("two");
+    let part = |path: &str| server.ask(&Request::get(path).header("Host", "beside.test")).text();
+    assert_eq!(part("/media/part.txt"), "one");
+    site.write("two/media/part.txt", "two");
+    assert_eq!(part("/media/part.txt"), "two");
+}

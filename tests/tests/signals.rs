@@ -2,10 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use rustix::process::Signal;
-use sendoff_tests::{Broken, LIMIT, Request, Server, Site, processes, wait};
+use sendoff_tests::{Broken, LIMIT, Request, Server, Site, dies_with_us, processes, wait};
 use std::fs::{self, Permissions};
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 /// The path of a log in a folder that only the user of the supervisor may enter.
 fn private_log(site: &Site) -> PathBuf {
@@ -171,4 +174,60 @@ fn a_server_that_is_about_to_leave_says_so_and_serves_on() {
     server.signal(Signal::TERM);
     let (status, log) = server.await_end();
     assert_eq!(status.code(), Some(0), "{log}");
+}
+
+/// A server in the foreground of a terminal, which another process has: `script` passes on what it reads.
+#[test]
+fn the_terminal_of_the_server_stops_no_script_and_its_ctrl_c_ends_everything() {
+    let site = Site::with("asks.php", "<?php echo exec('head -c 1 /dev/tty 2>&1; echo done');");
+    site.write("ok.php", "<?php echo getmypid();");
+    let (socket, log) = (site.outside("sendoff.sock"), site.outside("said"));
+    let config = format!(
+        "listen = 'unix:{}'\nthreads = 1\n[[pool]]\nname = 'php'\nworkers = 2\n\
+         [[pool]]\nname = 'program'\nworkers = 1\ncommand = ['/bin/sleep', '9999']\n\
+         [[site]]\nroot = 'root'\npool = 'php'\nfastcgi = {{ '/program' = 'pool:program' }}\n",
+        socket.display()
+    );
+    let config = site.write_at(site.outside("sendoff.toml"), config);
+    let command = format!(
+        "exec setpriv --pdeathsig KILL -- {} run --config {} > {} 2>&1",
+        sendoff_tests::binary().display(),
+        config.display(),
+        log.display()
+    );
+    let mut terminal = dies_with_us(Path::new("script"), "KILL")
+        .args(["--quiet", "--flush", "--return", "--command", &command, "/dev/null"])
+        .env("XDG_RUNTIME_DIR", site.outside("run"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let said = || fs::read_to_string(&log).unwrap_or_default();
+    assert!(wait::until(LIMIT, || UnixStream::connect(&socket).is_ok()), "{}", said());
+    let get = |target: &str| {
+        let mut client = UnixStream::connect(&socket).unwrap();
+        client.set_read_timeout(Some(LIMIT)).unwrap();
+        write!(client, "GET {target} HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap_or_else(|error| panic!("{target}: {error}"));
+        answer.rsplit_once("\r\n\r\n").unwrap_or_default().1.to_owned()
+    };
+    assert_eq!(get("/asks.php"), "done", "{}", said());
+    let worker: u32 = get("/ok.php").parse().unwrap();
+    // Also the processes of a program.
+    let server = processes::parent(processes::parent(worker).unwrap()).unwrap();
+    let family = processes::descendants(server);
+    let with_terminal: Vec<_> =
+        family.iter().filter(|pid| processes::has_terminal(**pid)).collect();
+    assert!(family.len() >= 6 && with_terminal.is_empty(), "{with_terminal:?} of {family:?}");
+    terminal.stdin.take().unwrap().write_all(b"\x03").unwrap();
+    let mut status = None;
+    let has_ended = || {
+        status = terminal.try_wait().unwrap();
+        status.is_some()
+    };
+    assert!(wait::until(LIMIT, has_ended), "{}", said());
+    assert_eq!(status.unwrap().code(), Some(0), "{}", said());
+    assert!(wait::until(LIMIT, || !family.iter().any(|pid| processes::runs(*pid))));
+    assert!(!said().contains("killed"), "{}", said());
 }

@@ -497,6 +497,16 @@ fn check_reads_every_file_of_tls() {
     openssl(
         "req -x509 -newkey rsa:1024 -nodes -keyout small.key -out small.pem -days 9 -subj /CN=a.test",
     );
+    // Without extensions it is of version 1.
+    openssl("req -new -newkey rsa:2048 -nodes -keyout old.key -out old.csr -subj /CN=a.test");
+    openssl("x509 -req -in old.csr -signkey old.key -out old.pem -days 9");
+    fs::copy(folder.join("old.key"), folder.join("mixed.key")).unwrap();
+    let pem = |name: &str| fs::read(folder.join(name)).unwrap();
+    write("mixed.pem", &[pem("ca.pem"), pem("old.pem")].concat());
+    fs::copy(folder.join("first.key"), folder.join("cut.key")).unwrap();
+    write("cut.pem", &pem("first.pem")[..600]);
+    fs::copy(folder.join("first.pem"), folder.join("short.pem")).unwrap();
+    write("short.key", &pem("first.key")[..600]);
     let (empty, key) = (write("empty", b""), one.key.display().to_string());
     let empty = empty.display().to_string();
     let named = |name: &str| folder.join(name).display().to_string();
@@ -526,6 +536,15 @@ fn check_reads_every_file_of_tls() {
             vec![&*key, "expected a response of an OCSP responder", "this is PEM"],
         ),
         (format!("{}, ocsp = '{empty}'", tls(&one)), 2, vec!["the file is empty"]),
+        (files("old"), 2, vec!["old.pem: certificate 1 of the file is of X.509 version 1"]),
+        (files("mixed"), 2, vec!["mixed.pem: certificate 2 of the file is of X.509 version 1"]),
+        (files("cut"), 2, vec!["cut.pem: the file is cut off", "-----END CERTIFICATE-----"]),
+        (files("short"), 2, vec!["short.key: the file is cut off", "-----END PRIVATE KEY-----"]),
+        (
+            format!("{}, client_issuers = '{}'", tls(&one), named("cut.pem")),
+            2,
+            vec!["cut.pem: the file is cut off"],
+        ),
         (
             format!("{}, ocsp = '{}'", files("second"), named("of-first")),
             2,

@@ -56,8 +56,8 @@ pub use route::{
     Keeping, Network, PageCache, Rate, Route, RouteSettings, Rules,
 };
 pub use site::{
-    Accel, Address, Alias, Attachment, Controller, Delivery, Direct, ErrorPage, FrontController,
-    Host, Htaccess, Matching, Site, SiteWorker, Symlinks,
+    Accel, Address, Alias, Attachment, Controller, Delivery, Direct, ErrorPage, FolderLink,
+    FrontController, Host, Htaccess, LinkedFolder, Matching, Site, SiteWorker, Symlinks,
 };
 pub use tls::{Certificate, ClientCertificates, Tls, TlsVersion};
 pub use upstream::{Upstream, UpstreamAddress, UpstreamHost};

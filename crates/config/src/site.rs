@@ -40,6 +40,8 @@ pub struct Site {
     pub root_link: Option<PathBuf>,
     /// Folders outside the root that are served at a path of the site, the longest path first.
     pub aliases: Vec<Alias>,
+    /// The written paths of other folders, if they have symbolic links, as `root_link`.
+    pub links: Vec<FolderLink>,
     /// The allowed targets of symbolic links.
     pub symlinks: Symlinks,
     /// Folders outside the root that symbolic links may always lead to.
@@ -121,6 +123,7 @@ impl Site {
             root,
             root_link: None,
             aliases: Vec::new(),
+            links: Vec::new(),
             symlinks: Symlinks::Owner,
             follow: Vec::new(),
             index: ["index.php", "index.html"].map(str::to_owned).to_vec(),
@@ -184,6 +187,28 @@ pub struct Alias {
     /// The folder.
     #[serde(with = "crate::path::one")]
     pub folder: PathBuf,
+}
+
+/// The path of a folder of a site, as it was written: with symbolic links on the way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FolderLink {
+    /// The folder.
+    pub folder: LinkedFolder,
+    /// The path.
+    #[serde(with = "crate::path::one")]
+    pub link: PathBuf,
+}
+
+/// One of the folders of a site, by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LinkedFolder {
+    /// In `Site::aliases`.
+    Alias(usize),
+    /// One of `Site::sendfile_from`.
+    SendfileFrom,
+    /// In `Site::accel`.
+    Accel(usize),
 }
 
 /// The allowed targets of symbolic links, beside the root, aliases and the folders that are named.

@@ -15,8 +15,8 @@ use rustix::thread::{
 };
 
 pub use calls::allow_only_known;
-pub use group::{MemoryEvents, PoolGroup};
-pub use memory::{MemoryWatch, OutOfMemory, prefer_when_out_of_memory};
+pub use group::{MemoryEvents, PoolGroup, own_group};
+pub use memory::{AtStart, MemoryWatch, OutOfMemory, prefer_when_out_of_memory};
 pub use paths::{Landlock, kernel_knows_landlock, only_signal_children, write_only_beneath};
 
 /// Hides this process from others of its user: they can neither trace it nor read its memory, environment and descriptors, and it leaves

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::fs;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::group::PoolGroup;
+use crate::group::{Group, MemoryEvents, PoolGroup};
 
 /// How much sooner the kernel ends a worker than a process of its size, in thousandths of the memory (`oom_score_adj` in proc(5)).
 const SOONER: i32 = 200;
@@ -26,22 +27,55 @@ pub fn prefer_when_out_of_memory() {
 const NOTICED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Tells the master of a pool which of its processes the kernel has ended because there was no memory left.
+///
+/// The kernel tells no parent why a child got SIGKILL. It counts the processes that it ends, in each control group or on the whole machine, so
+/// what is known is whether the count has risen while the child ran. Each counted end explains one death, if it is noticed within
+/// [`NOTICED_WITHIN`] after the count was seen to rise.
 #[derive(Debug)]
 pub struct MemoryWatch {
-    group: Option<PoolGroup>,
-    /// Without a group whose memory is counted: how many processes of the machine had been ended at the last look.
-    machine: Option<u64>,
-    /// Ends in the group that no process has explained yet, why they happened, and until when they count.
-    pending: Option<(u64, OutOfMemory, Instant)>,
+    counter: Counter,
+    seen: MemoryEvents,
+    /// Counted ends up to this number explain no death any more.
+    explained: u64,
+    /// The rest explains deaths until then.
+    until: Instant,
+    /// The limit of the group was reached when the count rose last.
+    is_limit: bool,
 }
 
-/// Where there was no memory left.
+/// The count when a process started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AtStart(u64);
+
+/// A count of the kernel.
+#[derive(Debug)]
+enum Counter {
+    /// In the control group that the server has made for the pool.
+    Pool(Group),
+    /// In the control group that the process was started in.
+    Own(Group),
+    /// On the machine as a whole; the file, which is `/proc/vmstat`.
+    Machine(PathBuf),
+}
+
+impl Counter {
+    fn read(&self) -> Option<MemoryEvents> {
+        match self {
+            Self::Pool(group) | Self::Own(group) => group.events(),
+            Self::Machine(file) => Some(MemoryEvents::parse(&fs::read_to_string(file).ok()?)),
+        }
+    }
+}
+
+/// The place that had no memory left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutOfMemory {
     /// In the control group of the pool: its processes have reached their limit.
     InPool,
-    /// On the machine, or in a control group that the server did not make.
+    /// On the machine, or in a control group above the process.
     OnMachine,
+    /// Somewhere on the machine: the kernel has ended a process for that, perhaps another one.
+    Perhaps,
 }
 
 impl fmt::Display for OutOfMemory {
@@ -51,69 +85,143 @@ impl fmt::Display for OutOfMemory {
             Self::OnMachine => {
                 "the kernel had no memory left (journalctl -k names the process that it ended)"
             }
+            Self::Perhaps => {
+                "perhaps the kernel had no memory left: it has ended a process of this machine for that, and journalctl -k names the process"
+            }
         })
     }
 }
 
 impl MemoryWatch {
-    /// Watches from now on: the group that this process has entered, if it has.
+    /// Watches the group of a pool, if its memory is counted; otherwise the group of this process; otherwise the machine.
     #[must_use]
-    pub fn new(group: Option<PoolGroup>) -> Self {
-        let group = group.filter(PoolGroup::counts_memory);
-        Self { group, machine: ended_out_of_memory(), pending: None }
+    pub fn new(pool: Option<PoolGroup>) -> Self {
+        let pool = pool.map(PoolGroup::into_group).filter(Group::counts_memory).map(Counter::Pool);
+        let own = || Group::own().filter(Group::counts_memory).map(Counter::Own);
+        let machine = || Counter::Machine(PathBuf::from("/proc/vmstat"));
+        Self::of(pool.or_else(own).unwrap_or_else(machine))
     }
 
-    /// A process of the pool was ended by SIGKILL just now: whether that was for want of memory, as far as the kernel has ended a process
-    /// for that since the last call.
-    pub fn why_killed(&mut self) -> Option<OutOfMemory> {
-        let Some(group) = &mut self.group else {
-            let before = std::mem::replace(&mut self.machine, ended_out_of_memory());
-            return (self.machine? > before?).then_some(OutOfMemory::OnMachine);
-        };
-        let (news, now) = (group.news(), Instant::now());
-        let known = self.pending.take().filter(|(_, _, until)| *until > now);
-        let (mut ended, mut why) =
-            known.map_or((0, OutOfMemory::OnMachine), |(n, why, _)| (n, why));
-        if news.limit_reached > 0 {
-            why = OutOfMemory::InPool;
+    fn of(counter: Counter) -> Self {
+        let seen = counter.read().unwrap_or_default();
+        Self { counter, seen, explained: seen.ended, until: Instant::now(), is_limit: false }
+    }
+
+    /// To be called when a process starts.
+    pub fn process_starts(&mut self) -> AtStart {
+        self.look();
+        AtStart(self.seen.ended)
+    }
+
+    /// To be called when a process has ended: ends that the kernel had counted before explain only deaths that are noticed soon.
+    pub fn process_ended(&mut self) {
+        self.look();
+    }
+
+    /// A process that started at this count was ended by SIGKILL just now: whether that was for want of memory, as far as the kernel has
+    /// ended a process for that since.
+    pub fn why_killed(&mut self, start: AtStart) -> Option<OutOfMemory> {
+        self.look();
+        let from = self.explained.max(start.0);
+        if self.seen.ended <= from {
+            return None;
         }
         // Several may end at the same time, and each asks for itself.
-        ended += news.ended;
-        let left = ended.checked_sub(1)?;
-        self.pending = (left > 0).then_some((left, why, now + NOTICED_WITHIN));
-        Some(why)
+        self.explained = from + 1;
+        Some(match self.counter {
+            Counter::Machine(_) => OutOfMemory::Perhaps,
+            Counter::Pool(_) if self.is_limit => OutOfMemory::InPool,
+            Counter::Pool(_) | Counter::Own(_) => OutOfMemory::OnMachine,
+        })
     }
-}
 
-/// How many processes the kernel has ended since the machine started because there was no memory left, also in a control group; `None`:
-/// it does not say.
-fn ended_out_of_memory() -> Option<u64> {
-    let text = fs::read_to_string("/proc/vmstat").ok()?;
-    text.lines().find_map(|line| line.strip_prefix("oom_kill "))?.trim().parse().ok()
+    fn look(&mut self) {
+        let now = Instant::now();
+        if self.until <= now {
+            self.explained = self.seen.ended;
+            self.is_limit = false;
+        }
+        let Some(events) = self.counter.read() else { return };
+        if events.ended > self.seen.ended {
+            self.until = now + NOTICED_WITHIN;
+            self.is_limit |= events.limit_reached > self.seen.limit_reached;
+        }
+        self.seen = events;
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    struct Counted {
+        folder: tempfile::TempDir,
+    }
+
+    impl Counted {
+        fn new() -> Self {
+            Self { folder: tempfile::tempdir().unwrap() }
+        }
+
+        fn count(&self, oom: u64, ended: u64) {
+            let text = format!("oom {oom}\noom_kill {ended}\n");
+            fs::write(self.folder.path().join("memory.events"), text).unwrap();
+        }
+
+        fn group(&self) -> Group {
+            Group::at(fs::File::open(self.folder.path()).unwrap().into())
+        }
+
+        fn machine(&self) -> Counter {
+            Counter::Machine(self.folder.path().join("memory.events"))
+        }
+    }
+
     #[test]
     fn each_process_that_was_ended_is_explained_and_no_other() {
-        let folder = tempfile::tempdir().unwrap();
-        let events = |oom: u64, ended: u64| {
-            let text = format!("oom {oom}\noom_kill {ended}\n");
-            fs::write(folder.path().join("memory.events"), text).unwrap();
-        };
-        fs::write(folder.path().join("cgroup.procs"), "").unwrap();
-        events(3, 3);
-        let opened = fs::File::open(folder.path()).unwrap();
-        let mut watch = MemoryWatch::new(Some(PoolGroup::enter(opened.into()).unwrap()));
-        assert_eq!(watch.why_killed(), None);
-        events(4, 5);
-        assert_eq!(watch.why_killed(), Some(OutOfMemory::InPool));
-        assert_eq!(watch.why_killed(), Some(OutOfMemory::InPool));
-        assert_eq!(watch.why_killed(), None);
-        events(4, 6);
-        assert_eq!(watch.why_killed(), Some(OutOfMemory::OnMachine));
-        assert_eq!(watch.why_killed(), None);
+        let counted = Counted::new();
+        counted.count(3, 3);
+        let mut watch = MemoryWatch::of(Counter::Pool(counted.group()));
+        let start = watch.process_starts();
+        assert_eq!(watch.why_killed(start), None);
+        counted.count(4, 5);
+        assert_eq!(watch.why_killed(start), Some(OutOfMemory::InPool));
+        assert_eq!(watch.why_killed(start), Some(OutOfMemory::InPool));
+        assert_eq!(watch.why_killed(start), None);
+        watch.until = Instant::now();
+        counted.count(4, 6);
+        assert_eq!(watch.why_killed(start), Some(OutOfMemory::OnMachine));
+        assert_eq!(watch.why_killed(start), None);
+        // Without a limit of the pool.
+        let mut watch = MemoryWatch::of(Counter::Own(counted.group()));
+        let start = watch.process_starts();
+        counted.count(5, 7);
+        assert_eq!(watch.why_killed(start), Some(OutOfMemory::OnMachine));
+    }
+
+    #[test]
+    fn an_end_that_was_counted_before_a_process_started_does_not_explain_its_death() {
+        let counted = Counted::new();
+        counted.count(0, 1);
+        let mut watch = MemoryWatch::of(counted.machine());
+        let old = watch.process_starts();
+        counted.count(0, 2);
+        let young = watch.process_starts();
+        assert_eq!(watch.why_killed(young), None);
+        assert_eq!(watch.why_killed(old), Some(OutOfMemory::Perhaps));
+        assert_eq!(watch.why_killed(old), None);
+    }
+
+    #[test]
+    fn an_end_that_was_seen_at_an_earlier_death_explains_none_later() {
+        let counted = Counted::new();
+        counted.count(0, 0);
+        let mut watch = MemoryWatch::of(counted.machine());
+        let start = watch.process_starts();
+        counted.count(0, 3);
+        watch.process_ended();
+        assert_eq!(watch.why_killed(start), Some(OutOfMemory::Perhaps), "soon after");
+        watch.until = Instant::now();
+        assert_eq!(watch.why_killed(start), None);
     }
 }

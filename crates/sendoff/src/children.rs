@@ -9,6 +9,8 @@ use std::sync::OnceLock;
 
 use rustix::io::FdFlags;
 use sendoff_config::{Config, LogTarget};
+use sendoff_sandbox::MemoryWatch;
+use sendoff_sys::process::in_new_session;
 use tokio::process::{Child, Command};
 
 use crate::failure::Failure;
@@ -77,6 +79,8 @@ pub(crate) struct Started {
     pub(crate) child: Child,
     /// The supervisor's end of the socket for orders; `None` if the child takes none.
     pub(crate) orders: Option<Socket>,
+    /// Tells whether the child was ended for want of memory.
+    pub(crate) memory: MemoryWatch,
 }
 
 impl Recipe {
@@ -274,8 +278,9 @@ impl Recipe {
         self.calls = None;
     }
 
-    /// Starts the child in a process group of its own, so that Ctrl-C at the terminal reaches only
-    /// the supervisor, which passes it on.
+    /// Starts the child in a session of its own, so that Ctrl-C at the terminal reaches only the
+    /// supervisor, which passes it on. And without a terminal no program that a script starts can
+    /// be stopped by reading from it, which would stop the whole process group (SIGTTIN).
     ///
     /// # Errors
     /// The system refuses to start it.
@@ -286,6 +291,9 @@ impl Recipe {
         let theirs = theirs.map(|fd| Inherited::one("--orders-fd", fd));
         let group = self.group.as_ref().map(PoolGroup::open).transpose();
         let group = group.map_err(Failure::system(format!("{}: its control group", failed())))?;
+        let watched = group.as_ref().map(OwnedFd::try_clone).transpose();
+        let watched = watched.map_err(Failure::system(failed()))?;
+        let memory = MemoryWatch::new(watched.map(sendoff_sandbox::PoolGroup::of_child));
         let group = group.map(|fd| Inherited::one("--group-fd", fd));
         let inherited = || self.inherited.iter().chain(&theirs).chain(&group);
         let inherit = |flags| -> io::Result<()> {
@@ -304,18 +312,17 @@ impl Recipe {
         for name in systemd::VARIABLES {
             command.env_remove(name);
         }
-        let child = command
+        command
             .arg0(format!("sendoff: {}", self.name))
             .args(&self.arguments)
             .args(inherited().map(Inherited::argument))
             .stdin(Stdio::null())
             .stdout(stdout)
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(Failure::system(failed()));
+            .kill_on_drop(true);
+        in_new_session(command.as_std_mut());
+        let child = command.spawn().map_err(Failure::system(failed()));
         inherit(FdFlags::CLOEXEC).map_err(Failure::system(failed()))?;
-        Ok(Started { child: child?, orders })
+        Ok(Started { child: child?, orders, memory })
     }
 }
 

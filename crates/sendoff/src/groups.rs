@@ -177,13 +177,7 @@ fn controllers(limits: GroupLimits) -> impl Iterator<Item = &'static str> {
 impl Base {
     /// The control group of this process, or its parent if a server has made the group for itself.
     fn find() -> Result<Self, String> {
-        let unread = |file: &'static str| move |error| format!("{file} cannot be read: {error}");
-        let mounts =
-            fs::read_to_string("/proc/self/mountinfo").map_err(unread("/proc/self/mountinfo"))?;
-        let own = fs::read_to_string("/proc/self/cgroup").map_err(unread("/proc/self/cgroup"))?;
-        let folder = folder_of(&mounts, &own).ok_or(
-            "the control groups of version 2 that this process belongs to are not mounted",
-        )?;
+        let folder = sendoff_sandbox::own_group()?;
         let folder = match folder.parent() {
             Some(above) if folder.ends_with(SERVER) => above.to_owned(),
             _ => folder,
@@ -402,30 +396,6 @@ impl GroupReport {
     }
 }
 
-/// The folder of a process's version 2 control group, from its `mountinfo` (`mounts`,
-/// proc_pid_mountinfo(5)) and `cgroup` (`groups`) in /proc.
-fn folder_of(mounts: &str, groups: &str) -> Option<PathBuf> {
-    let group = Path::new(groups.lines().find_map(|line| line.strip_prefix("0::"))?);
-    mounts.lines().find_map(|line| {
-        let (mount, system) = line.split_once(" - ")?;
-        let mut fields = mount.split(' ').skip(3);
-        let (root, at) = (fields.next()?, fields.next()?);
-        let inside = group.strip_prefix(unescaped(root)).ok()?;
-        let is_below = !inside.components().any(|part| part.as_os_str() == "..");
-        (system.starts_with("cgroup2 ") && is_below).then(|| match inside {
-            // Avoids a slash at the end.
-            inside if inside.as_os_str().is_empty() => PathBuf::from(unescaped(at)),
-            inside => Path::new(&unescaped(at)).join(inside),
-        })
-    })
-}
-
-/// Decodes a path of mountinfo, in which some characters are octal escapes.
-fn unescaped(path: &str) -> String {
-    let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
-    escapes.into_iter().fold(path.to_owned(), |path, (from, to)| path.replace(from, to))
-}
-
 /// True for this process, its children, and their descendants.
 fn is_own(process: u32) -> bool {
     let parent = |process: u32| -> Option<u32> {
@@ -441,29 +411,6 @@ fn is_own(process: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_control_group_is_found_beneath_its_mount() {
-        let v2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n";
-        let hybrid = "41 31 0:37 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
-                      42 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
-        let part = "30 23 0:26 /docker/1 /sys/my\\040groups rw - cgroup2 cgroup2 rw\n";
-        let is = |mounts, groups, folder: Option<&str>| {
-            assert_eq!(folder_of(mounts, groups), folder.map(PathBuf::from), "{groups}");
-        };
-        is(
-            v2,
-            "0::/system.slice/sendoff.service\n",
-            Some("/sys/fs/cgroup/system.slice/sendoff.service"),
-        );
-        is(v2, "0::/\n", Some("/sys/fs/cgroup"));
-        is(v2, "9:memory:/x\n", None);
-        is(v2, "0::/../outside\n", None);
-        is(hybrid, "4:memory:/y\n0::/x\n", Some("/sys/fs/cgroup/unified/x"));
-        is(part, "0::/docker/1/a\n", Some("/sys/my groups/a"));
-        is(part, "0::/docker/12\n", None);
-        is("", "0::/\n", None);
-    }
 
     #[test]
     fn own_processes_are_known_by_their_parents() {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::net::RecvFlags;
 use rustix::process::{Pid, Signal};
 use sendoff_pool::{MAX_MESSAGE, ToMaster};
-use sendoff_sandbox::MemoryWatch;
+use sendoff_sandbox::{AtStart, MemoryWatch};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::process::Child;
@@ -34,16 +34,16 @@ pub(crate) struct Kept {
     state: State,
     /// Pause before the next start if the child dies early.
     pause: Duration,
-    /// Detects that the kernel has killed the child for lack of memory.
-    memory: MemoryWatch,
 }
 
 #[derive(Debug)]
 enum State {
     Running {
-        child: Child,
+        child: Box<Child>,
         orders: Option<Socket>,
         since: Instant,
+        /// Tells whether the child was ended for want of memory.
+        memory: (MemoryWatch, AtStart),
     },
     Down {
         until: Instant,
@@ -53,8 +53,10 @@ enum State {
 }
 
 impl State {
-    fn running(Started { child, orders }: Started) -> Self {
-        Self::Running { child, orders, since: Instant::now() }
+    fn running(Started { child, orders, mut memory }: Started) -> Self {
+        let counted = memory.process_starts();
+        let (child, memory) = (Box::new(child), (memory, counted));
+        Self::Running { child, orders, since: Instant::now(), memory }
     }
 }
 
@@ -68,7 +70,7 @@ impl Kept {
             None => State::running(recipe.start()?),
             Some(_) => State::Resting,
         };
-        Ok(Self { recipe, state, pause: FIRST_PAUSE, memory: MemoryWatch::new(None) })
+        Ok(Self { recipe, state, pause: FIRST_PAUSE })
     }
 
     /// Completes when the child dies before it has become ready; returns the reason.
@@ -96,7 +98,7 @@ impl Kept {
     pub(crate) async fn keep(&mut self) -> Infallible {
         loop {
             match &mut self.state {
-                State::Running { child, since, .. } => {
+                State::Running { child, since, memory, .. } => {
                     let ended = child.wait().await;
                     let is_done = ended.as_ref().is_ok_and(ExitStatus::success);
                     if is_done && self.recipe.calls.is_some() {
@@ -106,7 +108,8 @@ impl Kept {
                     }
                     let signal = ended.as_ref().ok().and_then(ExitStatusExt::signal);
                     let is_killed = signal == Some(Signal::KILL.as_raw());
-                    let why = if is_killed { self.memory.why_killed() } else { None };
+                    let (memory, counted) = memory;
+                    let why = if is_killed { memory.why_killed(*counted) } else { None };
                     let why = why.map_or_else(String::new, |why| format!(": {why}"));
                     let name = &self.recipe.name;
                     tracing::error!("the {name} {}{why}, it is started again", how(ended));

@@ -317,7 +317,9 @@ section! {
     /// Condition: parameters of the query string, as for `header`. Names and values are compared as
     /// PHP reads them (`?+a.b%00=%63` is `c` for `a_b`, `a[]` is an element of `a`), and also as
     /// other programs read them. One matching value of several is enough; a condition with `!` also
-    /// holds if the parameter is missing.
+    /// holds if the parameter is missing. A further byte makes another value: `^delete$` matches
+    /// neither `?action=delete%00` nor `?action=+delete`, which differ from `delete` for PHP's `==`,
+    /// too, but not after `trim()`; `^\s*delete[\s\x00]*$` matches all of them.
     query: Map<QueryName, FieldTest>,
         example "{ v = true }", also "args" "params_get" "query_string";
     /// Rule: the new path and, behind `?`, the new query; without `?` the query stays.

@@ -71,8 +71,8 @@ pub struct Around<'a> {
 pub struct Site {
     /// Its number in the configuration.
     pub number: usize,
-    /// `None`: no symbolic link leads to the root.
-    release: Option<Release>,
+    /// The links to its folders.
+    release: Release,
     /// Finds files and scripts below the root.
     pub router: Router,
     rules: Rules,
@@ -147,9 +147,9 @@ impl Site {
         Some([start.as_bytes(), &request.uri].concat().into())
     }
 
-    /// True if the symbolic link to the root, if there is one, still leads to the opened folder.
+    /// True if the symbolic links to its folders, if there are any, still lead to the opened folders.
     fn is_current(&self) -> bool {
-        self.release.as_ref().is_none_or(Release::is_current)
+        self.release.is_current()
     }
 
     /// Applies the site's routes to a request and decides on its answer.
@@ -393,7 +393,8 @@ impl Site {
         user: Option<User>,
         effects: &mut Effects,
     ) -> Answer {
-        let Some(turned_away) = self.turned_away(request, &answer, user) else { return answer };
+        let turned_away = self.turned_away(request, &answer, user, effects);
+        let Some(turned_away) = turned_away else { return answer };
         if matches!(turned_away, Answer::Authenticate { .. }) {
             effects.of_route = Some(Box::new(answer));
         }
@@ -407,6 +408,7 @@ impl Site {
         request: &mut Request,
         answer: &Answer,
         user: Option<User>,
+        effects: &mut Effects,
     ) -> Option<Answer> {
         let files = self.htaccess.as_ref()?;
         let path = match answer {
@@ -419,7 +421,7 @@ impl Site {
             }
             _ => return None,
         };
-        files.turn_away(&self.router, request, user, &path)
+        files.turn_away(&self.router, request, user, &path, effects)
     }
 
     /// The `.htaccess` files that decide about a request; otherwise the route of its path, if it is

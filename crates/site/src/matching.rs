@@ -313,6 +313,8 @@ mod tests {
             ("a=2&a=1", true, true, true),
             ("a[]=1", true, true, true),
             ("a=2", false, true, true),
+            ("a=1%00", false, true, true),
+            ("a=+1", false, true, true),
             ("a", false, true, true),
             ("b=1", false, true, false),
             ("", false, true, false),

@@ -4,8 +4,10 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
-use rustix::process::{Gid, Pid, Signal, Uid};
+use rustix::process::{Gid, Pid, Signal, Uid, setsid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 /// Maximum size in bytes of a user's entry in the user database; a larger entry is an error.
@@ -21,6 +23,17 @@ pub enum Forked {
     Parent(Pid),
     /// The new process.
     Child,
+}
+
+/// Lets the program of a command begin in a session of its own (setsid(2)), without a terminal.
+pub fn in_new_session(command: &mut Command) {
+    let begin = || match setsid() {
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.into()),
+    };
+    // SAFETY: between fork and exec the child makes this one system call, and touches no memory that
+    // another thread may have locked.
+    unsafe { command.pre_exec(begin) };
 }
 
 /// Forks. The child has copies of all descriptors, even close-on-exec ones, and must close those
@@ -393,7 +406,7 @@ mod tests {
             if !seen.insert(uid) {
                 continue;
             }
-            let shown = std::process::Command::new("id").args(["-G", fields[0]]).output().unwrap();
+            let shown = Command::new("id").args(["-G", fields[0]]).output().unwrap();
             let shown = String::from_utf8(shown.stdout).unwrap();
             let mut expected: Vec<u32> =
                 shown.split_whitespace().map(|group| group.parse().unwrap()).collect();

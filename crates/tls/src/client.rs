@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+
+use crate::server::issuers;
 
 /// Whether a server must show that it is the one that is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,15 +45,9 @@ fn root_store(roots: Option<&Path>) -> Result<RootCertStore, String> {
         let missing = "the system has no root certificates: install the package ca-certificates";
         return if store.is_empty() { Err(missing.to_owned()) } else { Ok(store) };
     };
-    let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    for root in CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))? {
-        let root = root.map_err(|error| wrong(&error))?;
-        store.add(root).map_err(|error| wrong(&error))?;
-    }
-    match store.is_empty() {
-        true => Err(format!("{}: there is no certificate in PEM", path.display())),
-        false => Ok(store),
-    }
+    let wrong = |why: String| format!("{}: {why}", path.display());
+    let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    issuers(&text).map_err(wrong)
 }
 
 /// Accepts every certificate, but not a server that lacks the key of the one that it shows.

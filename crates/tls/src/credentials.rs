@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +43,7 @@ impl Credentials {
     /// # Errors
     /// A sentence: there is none, or one cannot be decoded.
     pub fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
-        certificates(&self.chain)
+        certificates(self.chain.as_bytes())
     }
 
     /// The private key.
@@ -51,10 +51,12 @@ impl Credentials {
     /// # Errors
     /// A sentence: there is none that can be used.
     pub fn private_key(&self) -> Result<PrivateKeyDer<'static>, String> {
-        PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|_| {
+        PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|error| {
             if self.key.contains("ENCRYPTED") {
                 "the key is protected by a passphrase; `openssl pkey -in FILE` writes it without"
                     .to_owned()
+            } else if !matches!(error, pem::Error::NoItemsFound) {
+                damaged_pem(&error)
             } else if self.key.contains("BEGIN CERTIFICATE") {
                 "this is a certificate, not a private key".to_owned()
             } else {
@@ -65,16 +67,42 @@ impl Credentials {
 }
 
 /// The certificates in a text.
-pub(crate) fn certificates(text: &str) -> Result<Vec<CertificateDer<'static>>, String> {
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+pub(crate) fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     match all {
         Ok(all) if !all.is_empty() => Ok(all),
-        Ok(_) if text.contains("PRIVATE KEY-----") => {
+        Ok(_) if contains(text, b"PRIVATE KEY-----") => {
             Err("this is a private key, not a certificate".to_owned())
         }
         Ok(_) => Err("no certificate in PEM (\"-----BEGIN CERTIFICATE-----\")".to_owned()),
-        Err(error) => Err(format!("this is not PEM: {error}")),
+        Err(error) => Err(damaged_pem(&error)),
     }
+}
+
+/// The damage of a text that begins as PEM does, and the remedy. The library's own words have lines as numbers.
+fn damaged_pem(error: &pem::Error) -> String {
+    let copy = "copy the whole file again";
+    match error {
+        pem::Error::MissingSectionEnd { end_marker } => {
+            let label = String::from_utf8_lossy(end_marker);
+            format!("the file is cut off: the line \"-----END {label}-----\" is missing; {copy}")
+        }
+        pem::Error::IllegalSectionStart { line } => {
+            let line = String::from_utf8_lossy(line);
+            format!(
+                "this is not PEM: the line \"{}\" does not end with -----; {copy}",
+                line.trim_end()
+            )
+        }
+        pem::Error::Base64Decode(why) => {
+            format!("this is not PEM: its base64 is damaged ({why}); {copy}")
+        }
+        other => format!("this is not PEM: {other}"),
+    }
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
 }
 
 /// Reads a file in PEM.
@@ -83,11 +111,17 @@ pub(crate) fn certificates(text: &str) -> Result<Vec<CertificateDer<'static>>, S
 /// A sentence that names the file.
 pub(crate) fn read_text(path: &Path) -> Result<String, String> {
     let shown = path.display();
-    String::from_utf8(read(path)?).map_err(|_| {
-        format!(
+    let bytes = read(path)?;
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(text),
+        // What stands between the sections of PEM may be in any character set.
+        Err(error) if contains(error.as_bytes(), b"-----BEGIN ") => {
+            Ok(String::from_utf8_lossy(error.as_bytes()).into_owned())
+        }
+        Err(_) => Err(format!(
             "{shown}: this is not PEM; `openssl x509 -inform der -in FILE` (or pkey) writes PEM"
-        )
-    })
+        )),
+    }
 }
 
 /// Reads a file.

@@ -11,7 +11,7 @@ use x509_parser::objects::{oid_registry, oid2abbrev};
 use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey;
 use x509_parser::time::ASN1Time;
-use x509_parser::x509::X509Name;
+use x509_parser::x509::{X509Name, X509Version};
 
 use crate::ocsp::{self, Response};
 
@@ -142,6 +142,65 @@ fn parse<'c>(certificate: &'c CertificateDer<'_>) -> Result<X509Certificate<'c>,
     parsed.map(|(_, parsed)| parsed).map_err(|error| format!("a certificate is broken: {error}"))
 }
 
+/// The certificates of a chain.
+fn parse_all<'c>(chain: &'c [CertificateDer<'_>]) -> Result<Vec<X509Certificate<'c>>, String> {
+    let parsed = chain.iter().enumerate().map(|(number, certificate)| {
+        // The parser's error has the bytes that it could not read.
+        parse(certificate).map_err(|_| damaged(number))
+    });
+    parsed.collect()
+}
+
+/// The complaint about the certificate in this place.
+fn damaged(number: usize) -> String {
+    let number = number + 1;
+    format!("certificate {number} of the file is damaged; get the file from its issuer again")
+}
+
+/// Why a certificate is none that leads to a root, if it cannot even be read.
+pub(crate) fn damage(number: usize, certificate: &CertificateDer<'_>) -> Option<String> {
+    parse(certificate).is_err().then(|| damaged(number))
+}
+
+/// Whose fault it is that a key cannot be used with the certificates of a chain.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Misfit {
+    /// The chain is wrong, whatever the key is.
+    Chain(String),
+    /// They do not belong together.
+    Both(String),
+}
+
+/// Why a key cannot be used with the first certificate of a chain. `public`: the public half of the key, in DER; `refused`: what the
+/// library for TLS says.
+pub(crate) fn misfit(chain: &[CertificateDer<'_>], public: Option<&[u8]>, refused: &str) -> Misfit {
+    let parsed = match parse_all(chain) {
+        Ok(parsed) => parsed,
+        Err(why) => return Misfit::Chain(why),
+    };
+    let fits = |certificate: &X509Certificate<'_>| Some(certificate.public_key().raw) == public;
+    let Some(own) = parsed.iter().position(fits) else {
+        return Misfit::Both("the key does not fit the certificate".to_owned());
+    };
+    if own > 0 && parsed[own].version() == X509Version::V3 {
+        return Misfit::Chain(
+            "the site's own certificate must be the first in the file".to_owned(),
+        );
+    }
+    let number = own + 1;
+    Misfit::Chain(match parsed[own].version() {
+        X509Version::V3 => {
+            format!(
+                "certificate {number} of the file cannot be used ({refused}); have another one issued"
+            )
+        }
+        X509Version(version) => format!(
+            "certificate {number} of the file is of X.509 version {}, which browsers refuse; have one of version 3 issued, with the names of the site as subjectAltName",
+            version + 1
+        ),
+    })
+}
+
 /// Sizes of RSA keys that are taken, in bits.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
@@ -216,6 +275,7 @@ pub(crate) fn stapled(
 pub fn warnings(chain: &[CertificateDer<'_>], hosts: &[String]) -> Result<Vec<String>, String> {
     let mut warnings = Vec::new();
     let Some(first) = chain.first() else { return Ok(warnings) };
+    let parsed = parse_all(chain)?;
     let leaf = Leaf::read(first)?;
     let now = ASN1Time::now().timestamp();
     if leaf.ends < now {
@@ -234,7 +294,6 @@ pub fn warnings(chain: &[CertificateDer<'_>], hosts: &[String]) -> Result<Vec<St
             if leaf.names.is_empty() { "no host".to_owned() } else { leaf.names.join(", ") };
         warnings.push(format!("the certificate is for {names}, not for {}", missing.join(", ")));
     }
-    let parsed = chain.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     for (number, pair) in parsed.windows(2).enumerate() {
         if pair[0].issuer() != pair[1].subject() {
             warnings.push(format!(

@@ -37,7 +37,7 @@ impl Obtained {
 /// A sentence: they cannot be used.
 pub fn usable_pem(text: String) -> Result<(Credentials, Leaf), String> {
     let credentials = Credentials::new(text.clone(), text);
-    identity(&credentials)?;
+    identity(&credentials).map_err(|(_, why)| why)?;
     let leaf = Leaf::read(&credentials.certificates()?[0])?;
     Ok((credentials, leaf))
 }

@@ -49,7 +49,9 @@ fn credentials(text: String) -> Credentials {
 }
 
 fn is_usable(text: &str, names: &[String]) -> bool {
-    let Ok(leaf) = certificates(text).and_then(|chain| Leaf::read(&chain[0])) else { return false };
+    let Ok(leaf) = certificates(text.as_bytes()).and_then(|chain| Leaf::read(&chain[0])) else {
+        return false;
+    };
     let soon = SystemTime::now() + RENEW_BEFORE;
     let soon = soon.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     names.iter().all(|name| leaf.names.contains(name))

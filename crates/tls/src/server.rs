@@ -12,7 +12,8 @@ use rustls::{Error, RootCertStore, ServerConfig};
 use sendoff_config::{Tls, TlsVersion};
 
 use crate::credentials::{Credentials, certificates};
-use crate::examine::unusable_key;
+use crate::examine::{Misfit, damage, misfit, unusable_key};
+use crate::vault::Whose;
 
 /// The protocol that an authority asks for when it checks a challenge (ALPN, RFC 8737 §4).
 pub const ACME_PROTOCOL: &[u8] = b"acme-tls/1";
@@ -66,8 +67,8 @@ pub fn server_config(
         .with_protocol_versions(versions)
         .map_err(|error| error.to_string())?;
     let (builder, tickets) = match (&tls.clients, &credentials.client_issuers) {
-        (Some(clients), Some(issuers)) => {
-            let roots = client_roots(issuers)?.into();
+        (Some(clients), Some(text)) => {
+            let roots = issuers(text.as_bytes())?.into();
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
             let verifier =
                 if clients.required { verifier } else { verifier.allow_unauthenticated() };
@@ -77,7 +78,8 @@ pub fn server_config(
         }
         _ => (builder.with_no_client_auth(), tickets.clone()),
     };
-    let mut config = builder.with_cert_resolver(Arc::new(Only(identity(credentials)?)));
+    let mut config =
+        builder.with_cert_resolver(Arc::new(Only(identity(credentials).map_err(|(_, why)| why)?)));
     config.ticketer = tickets.0;
     // Sessions of TLS 1.2 are resumed by tickets, too: what the server would have to remember, each event loop would remember alone.
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -87,15 +89,19 @@ pub fn server_config(
     Ok(Arc::new(config))
 }
 
-/// The issuers of clients' certificates.
+/// The issuers of certificates that others show.
 ///
 /// # Errors
 /// A sentence: there is none, or one cannot be used.
-pub(crate) fn client_roots(issuers: &str) -> Result<RootCertStore, String> {
+pub(crate) fn issuers(text: &[u8]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    for (number, issuer) in certificates(issuers)?.into_iter().enumerate() {
+    for (number, issuer) in certificates(text)?.into_iter().enumerate() {
+        let damage = damage(number, &issuer);
         roots.add(issuer).map_err(|error| {
-            format!("certificate {} of the file cannot be an issuer: {error}", number + 1)
+            let number = number + 1;
+            damage.unwrap_or_else(|| {
+                format!("certificate {number} of the file cannot be an issuer ({error}); remove it from the file")
+            })
         })?;
     }
     Ok(roots)
@@ -119,28 +125,26 @@ pub(crate) fn challenge_config(credentials: &Credentials) -> Result<Arc<ServerCo
 }
 
 /// Certificate and key, if they fit.
-pub(crate) fn identity(credentials: &Credentials) -> Result<Arc<CertifiedKey>, String> {
-    let (chain, key) = (credentials.certificates()?, credentials.private_key()?);
-    let position = |key: &CertifiedKey| {
-        let fits = |certificate: &_| {
-            let alone = CertifiedKey::new(vec![Clone::clone(certificate)], Arc::clone(&key.key));
-            alone.keys_match().is_ok()
-        };
-        key.cert.iter().position(fits)
-    };
+///
+/// # Errors
+/// A sentence, and what it is about: the certificate, the key, or both of them (`Whose::Site`).
+pub(crate) fn identity(credentials: &Credentials) -> Result<Arc<CertifiedKey>, (Whose, String)> {
+    let chain = credentials.certificates().map_err(|why| (Whose::Certificate, why))?;
+    let key = credentials.private_key().map_err(|why| (Whose::Key, why))?;
     let signing = PROVIDER.key_provider.load_private_key(key);
     let signing = signing.map_err(|error| {
         let of_kind = chain.first().and_then(unusable_key);
-        of_kind.unwrap_or_else(|| format!("the key cannot be used: {error}"))
+        (Whose::Key, of_kind.unwrap_or_else(|| format!("the key cannot be used: {error}")))
     })?;
     let mut certified = CertifiedKey::new(chain, signing);
     match certified.keys_match() {
         // Keys of hardware modules do not tell their public half.
         Ok(()) | Err(Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
-        Err(_) => {
-            return Err(match position(&certified) {
-                Some(_) => "the site's own certificate must be the first in the file".to_owned(),
-                None => "the key does not fit the certificate".to_owned(),
+        Err(error) => {
+            let public = certified.key.public_key();
+            return Err(match misfit(&certified.cert, public.as_deref(), &error.to_string()) {
+                Misfit::Chain(why) => (Whose::Certificate, why),
+                Misfit::Both(why) => (Whose::Site, why),
             });
         }
     }

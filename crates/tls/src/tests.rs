@@ -2,6 +2,7 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use sendoff_config::{
     Acme, Certificate, Config, FrontConfig, Host, Limits, PageStore, Site, Timeouts, Tls,
     TlsVersion, TrustedProxies,
@@ -73,10 +74,89 @@ fn what_does_not_fit_together_is_refused_with_its_reason() {
         (&one.chain, "nothing", "no private key in PEM"),
         (&one.chain, sealed, "protected by a passphrase"),
     ] {
-        let refused = identity(&credentials(chain, key)).unwrap_err();
+        let (_, refused) = identity(&credentials(chain, key)).unwrap_err();
         assert!(refused.contains(why), "{refused:?} does not say {why:?}");
     }
     identity(&credentials(&one.chain, &one.key)).unwrap();
+}
+
+/// A certificate as PEM, with bytes of its DER replaced once.
+fn altered(pem: &str, from: &[u8], to: &[u8]) -> String {
+    use base64::Engine;
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec();
+    let at = der.windows(from.len()).position(|window| window == from).unwrap();
+    let der = [&der[..at], to, &der[at + from.len()..]].concat();
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
+}
+
+#[test]
+fn a_certificate_that_cannot_be_used_is_told_from_a_key_that_does_not_fit() {
+    let (one, other) = (good(&["a.test"]), good(&["b.test"]));
+    let issuer = &one.chain[one.leaf.len()..];
+    // Its version field says 2; its signature does not matter here.
+    let old = altered(&one.leaf, &[0xa0, 3, 2, 1, 2], &[0xa0, 3, 2, 1, 1]);
+    let damaged = altered(&one.leaf, &[0xa0, 3, 2, 1, 2], &[0xa0, 3, 9, 1, 2]);
+    let cut = &one.leaf[..one.leaf.len() - 40];
+    let cut_key = &one.key[..one.key.len() - 40];
+    let no_end = &one.leaf[..one.leaf.rfind("-----END").unwrap()];
+    let version = "of the file is of X.509 version 2";
+    for (chain, key, whose, why) in [
+        (&*old, &*one.key, Whose::Certificate, version),
+        (&(old.clone() + issuer), &one.key, Whose::Certificate, version),
+        (
+            &(issuer.to_owned() + &old),
+            &one.key,
+            Whose::Certificate,
+            "certificate 2 of the file is of X.509",
+        ),
+        (
+            &(old.clone() + &other.leaf),
+            &other.key,
+            Whose::Certificate,
+            "must be the first in the file",
+        ),
+        (&old, &other.key, Whose::Site, "the key does not fit"),
+        (&damaged, &one.key, Whose::Certificate, "certificate 1 of the file is damaged"),
+        (
+            &(one.leaf.clone() + &damaged),
+            &other.key,
+            Whose::Certificate,
+            "certificate 2 of the file is damaged",
+        ),
+        (no_end, &one.key, Whose::Certificate, "the line \"-----END CERTIFICATE-----\" is missing"),
+        (cut, &one.key, Whose::Certificate, "the file is cut off"),
+        (&one.leaf, cut_key, Whose::Key, "the file is cut off"),
+        (
+            "-----BEGIN CERTIFICATE\nAAAA\n",
+            &one.key,
+            Whose::Certificate,
+            "the line \"-----BEGIN CERTIFICATE\"",
+        ),
+    ] {
+        let (about, refused) = identity(&credentials(chain, key)).unwrap_err();
+        assert!(refused.contains(why), "{refused:?} does not say {why:?}");
+        assert_eq!(about, whose, "{refused}");
+        assert!(!refused.contains("45, 45"), "{refused}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let roots = folder.path().join("roots.pem");
+    for (text, why) in [
+        (issuer.to_owned() + &damaged, "certificate 2 of the file is damaged"),
+        (no_end.to_owned(), "the line \"-----END CERTIFICATE-----\" is missing"),
+        (String::new(), "no certificate in PEM"),
+    ] {
+        std::fs::write(&roots, &text).unwrap();
+        let refused = client_config(Some(&roots), Verify::Certificate).unwrap_err();
+        assert!(refused.contains(why) && refused.contains("roots.pem"), "{refused}");
+        let refused = server::issuers(text.as_bytes()).unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+    }
+    // A comment between the sections may be in any character set.
+    let chain = [b"# M\xfcller\n", one.leaf.as_bytes()].concat();
+    std::fs::write(&roots, chain).unwrap();
+    let text = credentials::read_text(&roots).unwrap();
+    identity(&credentials(&text, &one.key)).unwrap();
 }
 
 #[test]
@@ -156,7 +236,7 @@ fn credentials_travel_in_sealed_memory() {
 #[test]
 fn a_broken_certificate_is_a_sentence() {
     let broken = CertificateDer::from(vec![48, 3, 1, 2, 3]);
-    assert!(warnings(&[broken], &[]).unwrap_err().contains("a certificate is broken"));
+    assert!(warnings(&[broken], &[]).unwrap_err().contains("certificate 1 of the file is damaged"));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::credentials::{Credentials, read, read_text};
 use crate::examine::stapled;
 use crate::obtained::Obtained;
 use crate::self_signed;
-use crate::server::{client_roots, identity};
+use crate::server::{identity, issuers};
 
 /// The largest vault, in bytes.
 const MAX_LEN: u64 = 256 << 20;
@@ -194,8 +194,11 @@ fn check(
     let (chain, key) = (chain.display(), key.display());
     let of_chain = |why| (Whose::Certificate, format!("{chain}: {why}"));
     let certificates = credentials.certificates().map_err(of_chain)?;
-    credentials.private_key().map_err(|why| (Whose::Key, format!("{key}: {why}")))?;
-    identity(credentials).map_err(|why| (Whose::Key, format!("{key} and {chain}: {why}")))?;
+    identity(credentials).map_err(|(whose, why)| match whose {
+        Whose::Certificate => of_chain(why),
+        Whose::Key => (Whose::Key, format!("{key}: {why}")),
+        _ => (Whose::Key, format!("{key} and {chain}: {why}")),
+    })?;
     let warnings = crate::warnings(&certificates, hosts).map_err(of_chain)?;
     let mut warnings: Vec<_> = warnings.into_iter().map(of_chain).collect();
     if let (Some(path), Some(bytes), Some(own)) = (ocsp, &credentials.ocsp, certificates.first()) {
@@ -212,7 +215,7 @@ fn client_issuers(tls: &Tls) -> Result<Option<String>, Trouble> {
     let trouble = |why| (Whose::ClientIssuers, why);
     let text = read_text(&clients.issuers).map_err(trouble)?;
     let named = |why| trouble(format!("{}: {why}", clients.issuers.display()));
-    client_roots(&text).map_err(named)?;
+    issuers(text.as_bytes()).map_err(named)?;
     Ok(Some(text))
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use http::StatusCode;
 use sendoff_report::limits::Limit;
-use sendoff_report::repeated;
+use sendoff_report::repeated::{self, Weight};
 use sendoff_upstream::error::{UpstreamError, UpstreamErrorKind};
 
 /// Why the client gets an error page instead of an application's response.
@@ -28,7 +28,7 @@ impl Failure {
     pub(crate) fn log(&self, request: &str, what: &str) {
         let Self { status, why, is_outage } = self;
         let line = format!("answered with {}: {what}{why}", status.as_u16());
-        if !is_outage || repeated::is_first(&line) {
+        if !is_outage || repeated::is_first(Weight::Error, &line) {
             tracing::error!(request, "{line}");
         }
     }

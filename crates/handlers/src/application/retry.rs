@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_report::at_work::Phase;
-use sendoff_report::repeated;
+use sendoff_report::repeated::{self, Weight};
 use sendoff_transport::lent::LentSocket;
 use sendoff_upstream::cgi::{RequestMessageBuilder, StreamedRequest};
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
@@ -123,7 +123,10 @@ impl Call<'_> {
             }
             let (host, request) = (turn.host().address(), &**self.log_name());
             if !why.is_outage()
-                || repeated::is_first(&format!("sent to another host than {host}: {why}"))
+                || repeated::is_first(
+                    Weight::Info,
+                    &format!("sent to another host than {host}: {why}"),
+                )
             {
                 tracing::info!(%host, request, "sent to another host: {why}");
             }

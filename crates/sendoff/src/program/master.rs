@@ -188,7 +188,7 @@ impl<'a> Master<'a> {
             fcntl_setfl(ours, OFlags::NONBLOCK)?;
         }
         let listener = self.listener.socket.try_clone()?;
-        let master = getpid();
+        let (master, counted) = (getpid(), self.memory.process_starts());
         match fork()? {
             Forked::Child => Ok(Some(Start {
                 pool: self.pool,
@@ -201,7 +201,7 @@ impl<'a> Master<'a> {
                 // The child makes the same call: the first of the two calls counts. Both may fail
                 // once the child has executed the program.
                 let _ = setpgid(Some(pid), Some(pid));
-                self.slots[number].run(pid);
+                self.slots[number].run(pid, counted);
                 self.outputs.push(Output::new(pid, Stream::Output, out));
                 self.outputs.push(Output::new(pid, Stream::Error, err));
                 let (pool, process) = (&*self.pool.name, pid.as_raw_nonzero());
@@ -329,6 +329,7 @@ impl<'a> Master<'a> {
                 pause = Duration::ZERO;
             }
             self.end_outputs(pid);
+            self.memory.process_ended();
             self.report(pid, ended, pause);
         }
     }
@@ -345,7 +346,7 @@ impl<'a> Master<'a> {
         let file = self.program.file.display();
         let mut why = String::new();
         if ended.is_kill()
-            && let Some(cause) = self.memory.why_killed()
+            && let Some(cause) = self.memory.why_killed(ended.counted_at_start)
         {
             why = format!(": {cause}");
             // The message only counts; a front that has ended or is far behind misses it.

@@ -9,6 +9,7 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, kill_process, kill_process_group,
     waitid, waitpid,
 };
+use sendoff_sandbox::AtStart;
 
 /// A process that ends within this time with a status other than 0 and without having answered a
 /// request has failed: the next one starts after a pause.
@@ -29,26 +30,30 @@ pub(super) struct Slot {
 #[derive(Debug, Clone, Copy)]
 enum State {
     Empty { start_at: Instant },
-    Running { pid: Pid, since: Instant, has_served: bool },
+    Running { pid: Pid, since: Instant, has_served: bool, counted: AtStart },
 }
 
 /// The way a process has ended.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ended(WaitStatus);
+pub(super) struct Ended {
+    status: WaitStatus,
+    /// For [`MemoryWatch::why_killed`](sendoff_sandbox::MemoryWatch::why_killed).
+    pub(super) counted_at_start: AtStart,
+}
 
 impl Ended {
     pub(super) fn is_success(self) -> bool {
-        self.0.exit_status() == Some(0)
+        self.status.exit_status() == Some(0)
     }
 
     pub(super) fn is_kill(self) -> bool {
-        self.0.terminating_signal() == Some(Signal::KILL.as_raw())
+        self.status.terminating_signal() == Some(Signal::KILL.as_raw())
     }
 }
 
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ended ({})", ExitStatus::from_raw(self.0.as_raw()))
+        write!(f, "ended ({})", ExitStatus::from_raw(self.status.as_raw()))
     }
 }
 
@@ -73,21 +78,21 @@ impl Slot {
         }
     }
 
-    pub(super) fn run(&mut self, pid: Pid) {
-        self.state = State::Running { pid, since: Instant::now(), has_served: false };
+    pub(super) fn run(&mut self, pid: Pid, counted: AtStart) {
+        self.state = State::Running { pid, since: Instant::now(), has_served: false, counted };
     }
 
     /// Collects the process if it has ended, and kills the rest of its process group, which would
     /// otherwise go on accepting connections. Returns the process, its end, and the pause until the
     /// next start.
     pub(super) fn reap(&mut self) -> Option<(Pid, Ended, Duration)> {
-        let State::Running { pid, since, has_served } = self.state else { return None };
+        let State::Running { pid, since, has_served, counted } = self.state else { return None };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         // Its number stays reserved until it is reaped, so no other process group can have it.
         waitid(WaitId::Pid(pid), options).ok()??;
         let _none_left = kill_process_group(pid, Signal::KILL);
         let (_, status) = waitpid(Some(pid), WaitOptions::NOHANG).ok()??;
-        let ended = Ended(status);
+        let ended = Ended { status, counted_at_start: counted };
         let enough = if ended.is_success() { SHORT_TURN } else { SHORT_LIFE };
         let pause = if !has_served && since.elapsed() < enough {
             let pause = self.pause;

@@ -1,11 +1,11 @@
 //! Sites.
 
 use std::cmp::Reverse;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sendoff_config::{
-    Accel, AccessLog, Alias, Attachment, Compression, Controller, ErrorPage,
-    FrontController as Resolved, Host, Site, SiteLog, SiteWorker,
+    Accel, AccessLog, Alias, Attachment, Compression, Controller, ErrorPage, FolderLink,
+    FrontController as Resolved, Host, LinkedFolder, Site, SiteLog, SiteWorker,
 };
 
 use super::context::Context;
@@ -16,6 +16,16 @@ use crate::machine::Kind;
 use crate::place::{At, Place};
 use crate::value::{List, Map, Word};
 use crate::words::{FilePath, FrontController, HostName, Htaccess, Matching, Prefix, UrlPath};
+
+/// The path of a folder as it was written, if there are symbolic links on the way: `folder` is where they lead now.
+fn absolute_link(written: &Path, folder: &Path) -> Option<PathBuf> {
+    // Without the current folder there is no relative path that could be used anyway.
+    std::path::absolute(written).ok().filter(|written| written != folder)
+}
+
+fn link(folder: LinkedFolder, written: &Path, leads_to: &Path) -> Option<FolderLink> {
+    Some(FolderLink { folder, link: absolute_link(written, leads_to)? })
+}
 
 impl Context<'_> {
     /// Resolves a site; `None` if its folder is unusable.
@@ -33,14 +43,27 @@ impl Context<'_> {
         }
         let replaced = attached.iter().any(Attachment::replaces_workers);
         let (routes, proxies) = Routes::resolve(section, &mut attached, pool, pools, self);
+        let mut links = Vec::new();
         let aliases = self.folders(section.alias.as_ref(), |prefix| &prefix.0);
-        let aliases = aliases.into_iter().map(|(prefix, folder)| Alias { prefix, folder });
+        let aliases = aliases.into_iter().enumerate().map(|(number, (prefix, folder, written))| {
+            links.extend(link(LinkedFolder::Alias(number), &written, &folder));
+            Alias { prefix, folder }
+        });
+        let aliases = aliases.collect();
         let accel = self.folders(section.accel.as_ref(), |path| &path.0);
-        let accel = accel.into_iter().map(|(prefix, folder)| Accel { prefix, folder });
+        let accel = accel.into_iter().enumerate().map(|(number, (prefix, folder, written))| {
+            links.extend(link(LinkedFolder::Accel(number), &written, &folder));
+            Accel { prefix, folder }
+        });
+        let accel = accel.collect();
         let list = |paths: &List<FilePath>| paths.values().map(|path| path.0.clone()).collect();
         let follow = section.follow_symlinks_into.as_ref().map(|at| list(&at.value));
-        let sendfile_from = section.sendfile_from.iter().flat_map(|list| &list.value.0);
-        let sendfile_from = sendfile_from.filter_map(|path| self.folder(path)).collect();
+        let mut sendfile_from = Vec::new();
+        for written in section.sendfile_from.iter().flat_map(|list| &list.value.0) {
+            let Some(folder) = self.folder(written) else { continue };
+            links.extend(link(LinkedFolder::SendfileFrom, &written.value.0, &folder));
+            sendfile_from.push(folder);
+        }
         let Some(root) = &section.root else {
             if !section.broken {
                 self.problems
@@ -50,8 +73,7 @@ impl Context<'_> {
             return None;
         };
         let (written, root) = (root.value.0.clone(), self.folder(root)?);
-        // Without a current folder no relative path could be used anyway.
-        let root_link = std::path::absolute(written).ok().filter(|written| *written != root);
+        let root_link = absolute_link(&written, &root);
         let delivery = section.delivery.value.into();
         // The `.htaccess` files name the script for paths that lead to no file.
         let is_given = section.front_controller.place != Place::Default;
@@ -68,7 +90,8 @@ impl Context<'_> {
             tls: None,
             https_port: None,
             hsts: section.hsts.as_ref().map(|hsts| hsts.value.resolved()),
-            aliases: aliases.collect(),
+            aliases,
+            links,
             symlinks: section.symlinks.value.into(),
             follow: follow.unwrap_or_default(),
             index: section.index.value.values().map(|name| name.0.clone()).collect(),
@@ -104,7 +127,7 @@ impl Context<'_> {
             fastcgi_timeout: section.fastcgi_timeout.value.0,
             proxies,
             sendfile_from,
-            accel: accel.collect(),
+            accel,
             delivery,
             channel: pools.allows_channel(pool.unwrap_or_default(), delivery),
             root,
@@ -142,13 +165,13 @@ impl Context<'_> {
         &mut self,
         map: Option<&At<Map<K, FilePath>>>,
         prefix: impl Fn(&K) -> &String,
-    ) -> Vec<(String, PathBuf)> {
+    ) -> Vec<(String, PathBuf, PathBuf)> {
         let mut folders = Vec::new();
         for (key, path) in map.iter().flat_map(|map| &map.value.0) {
-            let folder = self.folder(path);
-            folders.extend(folder.map(|folder| (prefix(&key.value).clone(), folder)));
+            let (folder, written) = (self.folder(path), path.value.0.clone());
+            folders.extend(folder.map(|folder| (prefix(&key.value).clone(), folder, written)));
         }
-        folders.sort_by_key(|(prefix, _)| Reverse(prefix.len()));
+        folders.sort_by_key(|(prefix, ..)| Reverse(prefix.len()));
         folders
     }
 

@@ -16,7 +16,7 @@ use sendoff_htaccess::{Files, Found, Look};
 use sendoff_static_files::{Root, read_regular};
 
 use super::compiled;
-use super::watcher::{Watch, Watcher};
+use super::watcher::{Inode, Watch, Watcher};
 use crate::router::Router;
 
 const NAME: &[u8] = b".htaccess";
@@ -90,11 +90,18 @@ impl<'a> SiteFiles<'a> {
         }
     }
 
-    /// Whether there is a file with rules. One that cannot be looked at may be there.
+    /// True if there is a file with rules.
     fn has_rules(&self, path: &[u8]) -> bool {
-        let place = self.place(path);
-        self.watch(&place);
-        !matches!(place.stat(AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT | Errno::NOTDIR))
+        self.find_rules(&self.place(path)).is_some()
+    }
+
+    /// The file with rules, if it can be looked at; `None`: there is none.
+    fn find_rules(&self, place: &Place<'_>) -> Option<Option<Statx>> {
+        self.watch(place);
+        match place.stat(AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT | Errno::NOTDIR) => None,
+            found => Some(found.ok()),
+        }
     }
 
     fn place<'p>(&'p self, path: &'p [u8]) -> Place<'p> {
@@ -115,8 +122,15 @@ impl<'a> SiteFiles<'a> {
     fn watch_beneath(&self, root: &Root, path: &[u8]) -> bool {
         let path = path.strip_suffix(b"/").unwrap_or(path);
         let mut end = 0;
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let stat = |path: &[u8]| {
+            let place = Place { root: None, path };
+            rustix::fs::statx(root.directory(), place.name(), flags, StatxFlags::BASIC_STATS)
+        };
+        let Ok(mut here) = stat(b"") else { return false };
         loop {
-            let Some(watch) = self.watcher.folder(root, &path[..end]) else { return false };
+            let folder = self.watcher.folder(root, &path[..end], Inode::of(&here));
+            let Some(watch) = folder else { return false };
             self.note(watch);
             let start = if end == 0 { 0 } else { end + 1 };
             let Some(rest) = path.get(start..).filter(|rest| !rest.is_empty()) else { return true };
@@ -125,13 +139,10 @@ impl<'a> SiteFiles<'a> {
                 return false;
             }
             end = start + length;
-            let next = Place { root: None, path: &path[..end] };
-            let flags = AtFlags::SYMLINK_NOFOLLOW;
-            let found =
-                rustix::fs::statx(root.directory(), next.name(), flags, StatxFlags::BASIC_STATS);
-            match found.map(|stat| kind(&stat)) {
-                Ok(FileType::Symlink) => return false,
-                Ok(FileType::Directory) if end < path.len() => {}
+            let found = stat(&path[..end]);
+            match found.map(|stat| (kind(&stat), stat)) {
+                Ok((FileType::Symlink, _)) => return false,
+                Ok((FileType::Directory, stat)) if end < path.len() => here = stat,
                 // The watch of the folder above tells of a change.
                 Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return true,
                 Err(_) => return false,
@@ -190,11 +201,10 @@ impl Look for SiteFiles<'_> {
 impl Files for SiteFiles<'_> {
     fn rules(&self, folder: &[u8]) -> Option<Arc<apache::File>> {
         let path = [folder, b"/", NAME].concat();
-        if !self.has_rules(&path) {
-            return None;
-        }
         let place = self.place(&path);
-        let watch = place.root.as_ref().and_then(|root| self.watcher.file(root, place.path));
+        let inode = self.find_rules(&place)?.as_ref().map(Inode::of);
+        let watch = place.root.as_ref().zip(inode);
+        let watch = watch.and_then(|(root, inode)| self.watcher.file(root, place.path, inode));
         match watch {
             Some(watch) => self.note(watch),
             None => self.unwatched.set(true),

@@ -141,22 +141,22 @@ impl Htaccess {
             for (name, value) in &decision.outcome().request_fields {
                 change_field(&mut request.headers, name, value.as_deref());
             }
-            if let Some(lines) = decision.php_value() {
-                effects.params.push((Bytes::from_static(b"PHP_VALUE"), lines.clone()));
-            }
+            effects.params.extend(php_value(&decision));
         }
         effects.htaccess = Some(decision);
         answer
     }
 
     /// The answer of the files if they refuse a request that a route has led to the file at `path`,
-    /// or ask for a password; otherwise `None`.
+    /// or ask for a password; otherwise `None`. A script that they let through gets their settings
+    /// of PHP.
     pub(super) fn turn_away(
         &self,
         router: &Router,
         request: &mut Request,
         user: Option<User>,
         path: &[u8],
+        effects: &mut Effects,
     ) -> Option<Answer> {
         if !self.concern(router, path) {
             return None;
@@ -168,8 +168,12 @@ impl Htaccess {
             apache::Answer::Serve(target) => target.handler == apache::Handler::Source,
             _ => false,
         };
+        if !turns_away {
+            effects.params.extend(php_value(&decision));
+            return None;
+        }
         let asked = request.clone();
-        turns_away.then(|| self.answer(router, &mut { asked }, &mut Effects::default(), &decision))
+        Some(self.answer(router, &mut { asked }, &mut Effects::default(), &decision))
     }
 
     /// Changes the head of a response as the rules demand.
@@ -402,6 +406,12 @@ impl Htaccess {
         request.path = path;
         decision
     }
+}
+
+/// The parameter with the settings of PHP.
+fn php_value(decision: &Decision) -> Option<(Bytes, Vec<u8>)> {
+    let lines = decision.php_value()?;
+    Some((Bytes::from_static(b"PHP_VALUE"), lines.clone()))
 }
 
 /// True if the rules were evaluated for this script.

@@ -14,6 +14,7 @@ use std::fmt::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use rustix::fs::Statx;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 use sendoff_static_files::{Identity, Root};
@@ -68,11 +69,28 @@ pub(super) struct Watcher(Option<RefCell<Watched>>);
 /// The number of a watched folder or file.
 pub(super) type Watch = i32;
 
+/// A folder or file at a path. One whose name leads to another one now has no event of that while it lives on: a file by another name
+/// of it, a folder by a process that works in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Inode {
+    device: (u32, u32),
+    number: u64,
+}
+
+impl Inode {
+    pub(super) fn of(stat: &Statx) -> Self {
+        Self { device: (stat.stx_dev_major, stat.stx_dev_minor), number: stat.stx_ino }
+    }
+}
+
+/// A root, and a path beneath it.
+type Key = (Identity, Box<[u8]>);
+
 #[derive(Debug)]
 struct Watched {
     inotify: OwnedFd,
-    /// By the root and the path beneath it.
-    paths: HashMap<(Identity, Box<[u8]>), Watch>,
+    /// Watches, each with the folder or file that lay at the path.
+    paths: HashMap<Key, (Inode, Watch)>,
     /// When each changed for the last time, in the count of `changes`.
     changed: HashMap<Watch, u64>,
     changes: u64,
@@ -108,21 +126,31 @@ impl Watcher {
         watched.forgotten <= count && watches.iter().all(is_unchanged)
     }
 
-    /// Watches a folder beneath a root. `None`: that is not possible, or the path leads to a link or to no folder.
-    pub(super) fn folder(&self, root: &Root, path: &[u8]) -> Option<Watch> {
-        self.0.as_ref()?.borrow_mut().watch(root, path, OF_FOLDER)
+    /// Watches a folder beneath a root, which has just been found there. `None`: that is not possible, or the path leads to a link or to no
+    /// folder.
+    pub(super) fn folder(&self, root: &Root, path: &[u8], inode: Inode) -> Option<Watch> {
+        self.0.as_ref()?.borrow_mut().watch(root, path, inode, OF_FOLDER)
     }
 
-    /// Watches a file beneath a root.
-    pub(super) fn file(&self, root: &Root, path: &[u8]) -> Option<Watch> {
-        self.0.as_ref()?.borrow_mut().watch(root, path, OF_FILE)
+    /// Watches a file beneath a root, which has just been found there.
+    pub(super) fn file(&self, root: &Root, path: &[u8], inode: Inode) -> Option<Watch> {
+        self.0.as_ref()?.borrow_mut().watch(root, path, inode, OF_FILE)
     }
 }
 
 impl Watched {
-    fn watch(&mut self, root: &Root, path: &[u8], events: WatchFlags) -> Option<Watch> {
+    /// Should another one take the place of what was found, the folder above tells of that.
+    fn watch(
+        &mut self,
+        root: &Root,
+        path: &[u8],
+        inode: Inode,
+        events: WatchFlags,
+    ) -> Option<Watch> {
         let key = (root.identity(), path.into());
-        if let Some(watch) = self.paths.get(&key) {
+        if let Some((known, watch)) = self.paths.get(&key)
+            && *known == inode
+        {
             return Some(*watch);
         }
         if self.paths.len().max(self.changed.len()) >= MAX_WATCHED {
@@ -136,7 +164,7 @@ impl Watched {
             return None;
         }
         let watch = inotify::add_watch(&self.inotify, &name[..], events).ok()?;
-        self.paths.insert(key, watch);
+        self.paths.insert(key, (inode, watch));
         self.changed.entry(watch).or_insert(self.changes);
         Some(watch)
     }

@@ -17,7 +17,7 @@ use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_message::Cut;
 use sendoff_message::response::{CgiHead, ResponseHead};
 use sendoff_report::at_work::Phase;
-use sendoff_report::repeated;
+use sendoff_report::repeated::{self, Weight};
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::hosts::Tried;
 use sendoff_upstream_gateway::{
@@ -138,7 +138,7 @@ pub(crate) async fn ask(
         }
         let (host, request) = (turn.host().address(), &**call.log_name());
         if !why.is_outage()
-            || repeated::is_first(&format!("sent to another host than {host}: {why}"))
+            || repeated::is_first(Weight::Info, &format!("sent to another host than {host}: {why}"))
         {
             tracing::info!(%host, request, "sent to another host: {why}");
         }
