@@ -21,13 +21,13 @@ help:
 	@awk '/^# / { said = said == "" ? substr($$0, 3) : said " " substr($$0, 3); next } \
 		/^[a-z-]+:/ && said != "" { split($$1, name, ":"); printf "make %-18s %s\n", name[1], said } { said = "" }' Makefile
 
-# The demonstration site.
+# The demonstration site, by programs that are built in a third of the time and optimized little; `make dist` optimizes them.
 serve: build
-	tools/serve target/release/sendoff $(LISTEN)
+	tools/serve target/quick/sendoff $(LISTEN)
 
 build:
 	tools/install serve
-	cargo build --release --bin sendoff --bin sendoff-php --bin sendoff-lua
+	cargo build --profile quick --bin sendoff --bin sendoff-php
 
 # The programs as they are installed, in target/dist.
 dist:
@@ -114,8 +114,8 @@ uninstall-extension:
 # its end.
 test: check
 	tools/install test
-	cargo build --release --bin sendoff --bin sendoff-php --bin sendoff-lua
-	tools/cargo-test --release --workspace
+	cargo build --profile quick --bin sendoff --bin sendoff-php --bin sendoff-lua
+	tools/cargo-test --profile quick --workspace
 
 # Long runs against crashes, slow clients and real applications; CONTRIBUTING.md says when. It goes on after a failure, and
 # lists all failures at its end.
@@ -124,12 +124,12 @@ test-heavy:
 	cargo build --release --bin sendoff --bin sendoff-php --bin sendoff-lua
 	tools/test-heavy
 
-# The tests of TLS where the kernel encrypts, in a virtual machine under qemu: 8 minutes. Needs root.
+# The tests of TLS where the kernel encrypts, in a virtual machine under qemu: 15 minutes. Needs root.
 ktls:
 	tools/install ktls
 	tools/ktls
 
-# PHP's own tests, with lazy strings and without: every test must end the same way. An hour for all of them;
+# PHP's own tests, with lazy strings and without: every test must end the same way. 40 minutes for all of them;
 # SUITES="ext/json/tests Zend/tests" for some, which are folders of PHP's source.
 phpt:
 	tools/install phpt
@@ -158,7 +158,7 @@ check:
 	tools/install check
 	tools/prose check
 	cargo fmt --all --check
-	cargo clippy --release --workspace --all-targets -- -D warnings
+	cargo clippy --profile quick --workspace --all-targets -- -D warnings
 	clang-format --dry-run -Werror $(C_SOURCES)
 
 fmt:

@@ -592,7 +592,7 @@ pub fn binary() -> PathBuf {
         .collect();
     candidates.sort_by_key(|path| path.metadata().and_then(|data| data.modified()).ok());
     candidates.pop().unwrap_or_else(|| {
-        panic!("there is no sendoff with sendoff-php beside it to test; run: cargo build --release")
+        panic!("there is no sendoff with sendoff-php beside it to test; run: make build")
     })
 }
 
