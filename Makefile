@@ -14,7 +14,7 @@ BUILT = target/$(PROFILE)
 GENERATED = $(BUILT)/generated
 
 .PHONY: help install uninstall serve build dist deb libfcgi examples gem header config install-extension uninstall-extension test test-deb \
-	test-heavy test-trixie phpt bench figures check fmt ktls java
+	test-heavy test-trixie phpt bench figures check deny fmt ktls java
 
 # This list.
 help:
@@ -160,6 +160,11 @@ check:
 	cargo fmt --all --check
 	cargo clippy --profile quick --workspace --all-targets -- -D warnings
 	clang-format --dry-run -Werror $(C_SOURCES)
+
+# Licences, sources and known vulnerabilities of the dependencies (deny.toml); fetches cargo-deny and the list of vulnerabilities.
+deny:
+	command -v cargo-deny > /dev/null || cargo install --locked --version 0.20.2 cargo-deny
+	cargo deny check
 
 fmt:
 	cargo fmt --all
