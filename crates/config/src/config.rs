@@ -21,7 +21,7 @@ use crate::upstream::Upstream;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Filter of the events that are logged, in the syntax of `tracing_subscriber::EnvFilter`.
+    /// Filter of the events that are logged, in the syntax of `tracing_subscriber::filter::Targets`.
     pub log: String,
     /// The listeners, as the operator wrote them: port 0 stands for any free port.
     pub listen: Vec<Listener>,

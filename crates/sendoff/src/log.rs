@@ -9,8 +9,10 @@ use std::path::Path;
 use rustix::net::SocketAddrUnix;
 use sendoff_config::LogTarget;
 use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::{Format, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::prelude::*;
 use tracing_subscriber::registry::LookupSpan;
 
 /// Opens the file of a log for appending.
@@ -32,17 +34,17 @@ pub(crate) fn open_target(target: &LogTarget) -> io::Result<File> {
     }
 }
 
-/// Writes events that pass `filter` (`tracing_subscriber::EnvFilter`) to standard error from now
-/// on.
+/// Writes events that pass `filter` to standard error from now on. The filter is a level, or levels
+/// of modules such as `info,sendoff_server=debug` (`tracing_subscriber::filter::Targets`).
 ///
 /// The HTTP/2 library is silent unless the filter names it: it warns about single frames, so a
 /// client could fill the disk with warnings. The connection itself logs the errors that matter.
 pub(crate) fn start(filter: &str) {
     let names_library = filter.contains("h2=");
     let filter = if names_library { filter.to_owned() } else { format!("{filter},h2=off") };
-    let filter = tracing_subscriber::EnvFilter::try_new(filter);
-    let events = tracing_subscriber::fmt()
-        .with_env_filter(filter.unwrap_or_else(|_| "info,h2=off".into()))
+    let silent_library = || Targets::new().with_default(Level::INFO).with_target("h2", LevelFilter::OFF);
+    let filter: Targets = filter.parse().unwrap_or_else(|_| silent_library());
+    let events = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
         .with_target(false)
         // Internal errors go to standard error too; if standard error itself is broken, that would
@@ -51,9 +53,10 @@ pub(crate) fn start(filter: &str) {
     if goes_to_journal(io::stderr()) {
         // The journal adds timestamps of its own, and shows levels in colours of its own.
         let line = Format::default().with_target(false).with_ansi(false).without_time();
-        events.with_ansi(false).event_format(Prioritised(line)).init();
+        let events = events.with_ansi(false).event_format(Prioritised(line));
+        tracing_subscriber::registry().with(events).with(filter).init();
     } else {
-        events.init();
+        tracing_subscriber::registry().with(events).with(filter).init();
     }
 }
 
