@@ -49,7 +49,7 @@ pub use php_ini::PHP_VERSION;
 pub use pool::{Bounds, PoolConfig, Program, SlowLog, Snapshot, WorkerScript, Workers};
 pub use proxies::{ProxyFields, TrustedProxies};
 pub use proxy::{
-    ForwardedFields, Proxy, ProxyAddress, ProxyHost, ProxyProtocol, ProxyTimeouts, ProxyTls,
+    ForwardedFields, GatewayProtocol, Proxy, ProxyAddress, ProxyHost, ProxyTimeouts, ProxyTls,
 };
 pub use route::{
     Authorizer, BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler, HeaderRule,

@@ -13,7 +13,7 @@ pub struct Proxy {
     /// The address.
     pub address: ProxyAddress,
     /// The protocol.
-    pub protocol: ProxyProtocol,
+    pub protocol: GatewayProtocol,
     /// The fields that tell it about the client.
     pub forwarded: ForwardedFields,
     /// New connections begin with a header of the PROXY protocol, which names the client. Such a
@@ -46,7 +46,7 @@ impl fmt::Display for ProxyAddress {
 
 /// The protocol of an application.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum ProxyProtocol {
+pub enum GatewayProtocol {
     /// HTTP/1.1.
     Http {
         /// The `Host` field of requests.
@@ -135,10 +135,10 @@ impl Default for ProxyTimeouts {
 impl fmt::Display for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = match &self.protocol {
-            ProxyProtocol::Http { tls: None, .. } => "http",
-            ProxyProtocol::Http { tls: Some(_), .. } => "https",
-            ProxyProtocol::Scgi => "scgi",
-            ProxyProtocol::Ajp { .. } => "ajp",
+            GatewayProtocol::Http { tls: None, .. } => "http",
+            GatewayProtocol::Http { tls: Some(_), .. } => "https",
+            GatewayProtocol::Scgi => "scgi",
+            GatewayProtocol::Ajp { .. } => "ajp",
         };
         write!(f, "{scheme}://{}", self.address)
     }

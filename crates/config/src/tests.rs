@@ -65,7 +65,7 @@ fn config() -> Config {
             accel: vec!["/files=/var/lib/app".parse().unwrap()],
             proxies: vec![Proxy {
                 address: ProxyAddress::Unix("/run/app.sock".into()),
-                protocol: ProxyProtocol::Http {
+                protocol: GatewayProtocol::Http {
                     host: ProxyHost::Fixed("app.test".to_owned()),
                     tls: Some(ProxyTls {
                         server_name: "app.test".to_owned(),

@@ -53,13 +53,13 @@ pub(crate) enum ToFront {
     /// `Result<(), String>`; the configuration; the credentials of its sites; the front's end of
     /// each new pool's socket; the file of each new log; the sockets of each new listener, one for
     /// each event loop.
-    Reload(Kept),
+    Reload(KeptItems),
 }
 
 /// The items that a reload keeps: for each pool, log target and listener of the new configuration,
 /// the number of the same item in the current configuration; `None` if the item is new.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub(crate) struct KeptItems {
     pub(crate) pools: Vec<Option<usize>>,
     pub(crate) logs: Vec<Option<usize>>,
     pub(crate) listeners: Vec<Option<usize>>,
@@ -114,7 +114,7 @@ fn reply_to<A: Serialize + 'static>(pipe: OwnedFd) -> oneshot::Sender<A> {
 
 /// Builds the new configuration from an order to reload and its descriptors.
 fn reload(
-    Kept { pools, logs, listeners }: Kept,
+    KeptItems { pools, logs, listeners }: KeptItems,
     mut descriptors: VecDeque<OwnedFd>,
 ) -> Result<Reload, String> {
     let mut next = || descriptors.pop_front().ok_or("a descriptor is missing");

@@ -23,13 +23,13 @@ use crate::control::{Answer, Command, Commands};
 use crate::explain::Door;
 use crate::failure::Failure;
 use crate::groups::Groups;
-use crate::kept::Kept;
 use crate::listen::{Listeners, listen, tcp};
 use crate::orders::ToFront;
 use crate::page_folder;
 use crate::rights;
 use crate::signals::{Asked, Signals};
 use crate::source::Source;
+use crate::supervised::SupervisedChild;
 use crate::systemd;
 use crate::upgrade::{self, Predecessor};
 use certificates::Certificates;
@@ -108,8 +108,8 @@ fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(
         .map_err(Failure::system("cannot start an event loop"))?;
     runtime.block_on(async {
         let mut signals = Signals::new().map_err(Failure::system("cannot handle signals"))?;
-        let front = Kept::start(front)?;
-        let masters = masters.into_iter().map(Kept::start).collect::<Result<_, _>>()?;
+        let front = SupervisedChild::start(front)?;
+        let masters = masters.into_iter().map(SupervisedChild::start).collect::<Result<_, _>>()?;
         let ready = pipe::Receiver::from_owned_fd(ready_in);
         let not_ready = Some(ready.map_err(Failure::system("cannot read a pipe"))?);
         let (started, last_reload) = (Instant::now(), None);

@@ -60,16 +60,16 @@ pub struct Effects {
 
 /// The conditions for a client to get a file or URL that an application has named.
 #[derive(Debug, Default)]
-pub struct Wanted {
+pub struct AccessRequirements {
     /// The users whose password is accepted.
     pub auth: Option<Rc<BasicAuth>>,
     /// The applications that must allow it.
     pub authorizers: Vec<Rc<Authorizer>>,
 }
 
-impl Wanted {
+impl AccessRequirements {
     /// True if there are no conditions.
-    pub(crate) fn is_nothing(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.auth.is_none() && self.authorizers.is_empty()
     }
 }

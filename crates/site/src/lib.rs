@@ -9,9 +9,9 @@ mod htaccess;
 mod matching;
 mod mounts;
 pub mod naming;
+pub(crate) mod never_served;
 mod opened;
 pub mod pool_page;
-pub(crate) mod protect;
 mod root;
 pub mod router;
 mod rules;
@@ -46,7 +46,7 @@ use rules::{Applied, Folders, Rules};
 use sendable::Sendable;
 use text::shared;
 
-pub use rules::{Led, Rewrites};
+pub use rules::{InternalTarget, Rewrites};
 
 /// `SERVER_SOFTWARE`, unless the site has its own.
 const SOFTWARE: &str = concat!("sendoff/", env!("CARGO_PKG_VERSION"));
@@ -57,7 +57,7 @@ const MAX_RUNS: usize = 10;
 
 /// The context of a decision, besides the site.
 #[derive(Clone, Copy)]
-pub struct Around<'a> {
+pub struct DecisionContext<'a> {
     /// The pools of the configuration.
     pub pools: &'a [PoolConfig],
     /// Makes subrequests for scripts; `None`: they can make none.
@@ -155,7 +155,7 @@ impl Site {
     /// Applies the site's routes to a request and decides on its answer.
     pub async fn decide(
         &self,
-        around: Around<'_>,
+        context: DecisionContext<'_>,
         request: &mut Request,
     ) -> (Answer, Box<Effects>) {
         if let Some(file) = self.maintenance.as_deref().filter(|file| exists(file)) {
@@ -164,42 +164,42 @@ impl Site {
             let refused = Route::Refused { status, why: Some(why.into()) };
             return (Answer::Route(refused), Box::default());
         }
-        self.decide_for(around, request, None).await
+        self.decide_for(context, request, None).await
     }
 
     /// As [`decide`](Self::decide), for the page of an error, which is available during maintenance
     /// as well.
     pub async fn decide_page(
         &self,
-        around: Around<'_>,
+        context: DecisionContext<'_>,
         request: &mut Request,
         failure: Failure<'_>,
     ) -> (Answer, Box<Effects>) {
-        self.decide_for(around, request, Some(failure)).await
+        self.decide_for(context, request, Some(failure)).await
     }
 
     async fn decide_for(
         &self,
-        around: Around<'_>,
+        context: DecisionContext<'_>,
         request: &mut Request,
         failure: Option<Failure<'_>>,
     ) -> (Answer, Box<Effects>) {
         let mut effects = Box::<Effects>::default();
-        effects.lua.is_explained = around.is_explained;
+        effects.lua.is_explained = context.is_explained;
         for _ in 0..MAX_RUNS {
-            let applied = match self.before_routes(around.asks, request, &mut effects).await {
+            let applied = match self.before_routes(context.asks, request, &mut effects).await {
                 Applied::Open => {
-                    let folders = self.folders(around.asks);
-                    self.rules.apply(folders, around.pools, request, &mut effects).await
+                    let folders = self.folders(context.asks);
+                    self.rules.apply(folders, context.pools, request, &mut effects).await
                 }
                 decided => decided,
             };
             let answer = match applied {
                 Applied::Answer(answer) => {
                     let answer = self.with_files(request, answer, None, &mut effects);
-                    self.protected(around.asks, request, None, answer, &mut effects).await
+                    self.protected(context.asks, request, None, answer, &mut effects).await
                 }
-                Applied::Open => self.answer(around, request, &mut effects, None, failure).await,
+                Applied::Open => self.answer(context, request, &mut effects, None, failure).await,
                 // The page of an error cannot begin its processing again.
                 Applied::Restart if failure.is_some() => break,
                 Applied::Restart => {
@@ -219,17 +219,17 @@ impl Site {
     ///
     /// # Errors
     /// The route refuses the request; this is its answer.
-    pub fn lead(
+    pub fn redirect_internally(
         &self,
         request: &mut Request,
         effects: &mut Effects,
         asks: impl Fn(usize, Rewrites) -> bool,
-    ) -> Result<Option<Led>, Answer> {
-        self.rules.lead(&self.router, request, effects, asks)
+    ) -> Result<Option<InternalTarget>, Answer> {
+        self.rules.redirect_internally(&self.router, request, effects, asks)
     }
 
     /// True if the site has internal routes that pass requests on.
-    pub fn may_lead(&self) -> bool {
+    pub fn has_internal_routes(&self) -> bool {
         self.rules.have_internal()
     }
 
@@ -337,25 +337,25 @@ impl Site {
     /// has shown. `failure`: the request is for the page of this error.
     async fn answer(
         &self,
-        around: Around<'_>,
+        context: DecisionContext<'_>,
         request: &mut Request,
         effects: &mut Effects,
         user: Option<User>,
         failure: Option<Failure<'_>>,
     ) -> Answer {
         let mut own = [self.router.worker_pool(), self.router.pool()].into_iter().flatten();
-        let page = own.find_map(|pool| PoolPage::at(&request.path, pool, around.pools));
+        let page = own.find_map(|pool| PoolPage::at(&request.path, pool, context.pools));
         let answer = match (self.files_for(request), page) {
             (Ok(files), _) => {
                 let seen = (!self.rules.is_empty()).then(|| request.path.clone());
                 let answer = files.apply(&self.router, request, effects, user, failure);
-                self.protected(around.asks, request, seen.as_deref(), answer, effects).await
+                self.protected(context.asks, request, seen.as_deref(), answer, effects).await
             }
             (Err(_), Some(page)) => return Answer::PoolPage(page),
             (Err(route), None) => {
                 let answer =
                     Answer::Route(route.unwrap_or_else(|| self.router.route(&request.path)));
-                return self.protected(around.asks, request, None, answer, effects).await;
+                return self.protected(context.asks, request, None, answer, effects).await;
             }
         };
         // The files may protect the page of the pool, but cannot replace it.
@@ -369,7 +369,7 @@ impl Site {
     /// client has shown the password of `user`.
     pub async fn answer_to(
         &self,
-        around: Around<'_>,
+        context: DecisionContext<'_>,
         request: &mut Request,
         effects: &mut Effects,
         user: User,
@@ -378,9 +378,9 @@ impl Site {
         match effects.of_route.take() {
             Some(answer) => {
                 let answer = self.with_files(request, *answer, Some(user), effects);
-                self.protected(around.asks, request, None, answer, effects).await
+                self.protected(context.asks, request, None, answer, effects).await
             }
-            None => self.answer(around, request, effects, Some(user), failure).await,
+            None => self.answer(context, request, effects, Some(user), failure).await,
         }
     }
 
@@ -393,17 +393,17 @@ impl Site {
         user: Option<User>,
         effects: &mut Effects,
     ) -> Answer {
-        let turned_away = self.turned_away(request, &answer, user, effects);
-        let Some(turned_away) = turned_away else { return answer };
-        if matches!(turned_away, Answer::Authenticate { .. }) {
+        let refused_by_htaccess = self.refused_by_htaccess(request, &answer, user, effects);
+        let Some(refused_by_htaccess) = refused_by_htaccess else { return answer };
+        if matches!(refused_by_htaccess, Answer::Authenticate { .. }) {
             effects.of_route = Some(Box::new(answer));
         }
-        turned_away
+        refused_by_htaccess
     }
 
     /// The refusal or the question for a password by `.htaccess` files, about the file or script
     /// that a route has chosen.
-    fn turned_away(
+    fn refused_by_htaccess(
         &self,
         request: &mut Request,
         answer: &Answer,
@@ -421,7 +421,7 @@ impl Site {
             }
             _ => return None,
         };
-        files.turn_away(&self.router, request, user, &path, effects)
+        files.refusal(&self.router, request, user, &path, effects)
     }
 
     /// The `.htaccess` files that decide about a request; otherwise the route of its path, if it is

@@ -8,7 +8,7 @@ use sendoff_message::request::variables;
 use sendoff_message::request::variables::ParameterName;
 use sendoff_message::request::{Endpoint, Request};
 
-use super::protect::has_ending;
+use super::never_served::has_ending;
 use super::text::Groups;
 
 /// The most steps of one match, so that no path occupies the event loop. PCRE2's own limit of

@@ -14,7 +14,7 @@ use sendoff_message::request::{Body, Request};
 use sendoff_static_files::Entry;
 
 use super::Site;
-use super::effects::{Answer, Wanted};
+use super::effects::{AccessRequirements, Answer};
 use super::router::Route;
 use super::sendable::{ByPath, Denied};
 
@@ -25,52 +25,52 @@ pub struct Naming<'a> {
     request: &'a Request,
     /// The conditions that the client must meet, with the request for the name that has them;
     /// `None`: the client cannot be asked any more.
-    wanted: Option<RefCell<Vec<(Request, Wanted)>>>,
+    requirements: Option<RefCell<Vec<(Request, AccessRequirements)>>>,
 }
 
 impl<'a> Naming<'a> {
     /// For a response whose head has not been sent yet.
     pub fn new(site: &'a Site, request: &'a Request) -> Self {
-        Self { site, request, wanted: Some(RefCell::default()) }
+        Self { site, request, requirements: Some(RefCell::default()) }
     }
 
     /// For a response whose head has been sent: a name that requires asking the client is refused.
     pub fn within_body(site: &'a Site, request: &'a Request) -> Self {
-        Self { site, request, wanted: None }
+        Self { site, request, requirements: None }
     }
 
     /// The conditions that the client must meet for the names.
-    pub fn into_wanted(self) -> Vec<(Request, Wanted)> {
-        self.wanted.map(RefCell::into_inner).unwrap_or_default()
+    pub fn into_requirements(self) -> Vec<(Request, AccessRequirements)> {
+        self.requirements.map(RefCell::into_inner).unwrap_or_default()
     }
 
-    /// Checks that routes let applications name a resource; `led` is the request for it.
+    /// Checks that routes let applications name a resource; `named` is the request for it.
     ///
     /// # Errors
     /// A route denies access, to everyone or to this client.
-    pub fn may_lead(&self, led: &Request) -> Result<(), Denied> {
-        let mut wanted = Wanted::default();
-        self.site.rules.named(led, &mut wanted).map_err(|answer| {
-            let mut denied = Denied::of(answer, &led.path);
+    pub fn may_name(&self, named: &Request) -> Result<(), Denied> {
+        let mut requirements = AccessRequirements::default();
+        self.site.rules.named(named, &mut requirements).map_err(|answer| {
+            let mut denied = Denied::of(answer, &named.path);
             denied.why +=
                 "; a route with internal = true in place of deny would let applications name it";
             denied
         })?;
-        if wanted.is_nothing() {
+        if requirements.is_empty() {
             return Ok(());
         }
-        let Some(all) = &self.wanted else {
+        let Some(all) = &self.requirements else {
             let why = format!(
                 "{}: a route asks the client for a password, or an authorizer, which a name within a body cannot",
-                led.path.escape_ascii()
+                named.path.escape_ascii()
             );
             return Err(Denied { status: StatusCode::FORBIDDEN, why });
         };
-        all.borrow_mut().push((led.clone(), wanted));
+        all.borrow_mut().push((named.clone(), requirements));
         Ok(())
     }
 
-    /// As [`may_lead`](Self::may_lead), for a file with this absolute path.
+    /// As [`may_name`](Self::may_name), for a file with this absolute path.
     ///
     /// # Errors
     /// A route denies access, to everyone or to this client.
@@ -83,13 +83,13 @@ impl<'a> Naming<'a> {
             Method::HEAD => Method::HEAD,
             _ => Method::GET,
         };
-        self.may_lead(&Request {
+        self.may_name(&Request {
             method,
             path,
             query: None,
             body: Body::default(),
             has_body: false,
-            is_led: true,
+            is_internal_redirect: true,
             ..self.request.clone()
         })
     }

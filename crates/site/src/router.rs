@@ -12,7 +12,7 @@ use sendoff_static_files::{CacheShare, Entry, Found, Kind, Refusal, Root, Writer
 
 use super::matching::contains;
 use super::mounts::{Mounts, Place};
-use super::protect::{Exceptions, has_ending, is_source};
+use super::never_served::{Exceptions, has_ending, is_source};
 
 /// The most prefixes of a path that are tried as a script with path info, because each costs a
 /// system call.

@@ -15,7 +15,7 @@ use sendoff_message::request::RouteId;
 use sendoff_message::request::{Request, normalise};
 use sendoff_message::response::Field;
 
-use super::effects::{Answer, Effects, Wanted};
+use super::effects::{AccessRequirements, Answer, Effects};
 use super::field_change::{Action, FieldChange, FieldChanges};
 use super::matching::{Conditions, Matched, may_ask};
 use super::pool_page::PoolPage;
@@ -59,10 +59,10 @@ impl From<Next> for Applied {
 
 /// The routes of a site, compiled.
 #[derive(Debug, Default)]
-pub(super) struct Rules(Vec<OneRoute>);
+pub(super) struct Rules(Vec<CompiledRoute>);
 
 #[derive(Debug)]
-struct OneRoute {
+struct CompiledRoute {
     origin: String,
     conditions: Conditions,
     rewrite: Option<Rewrite>,
@@ -80,7 +80,7 @@ struct OneRoute {
     clients: Option<Clients>,
     lua: Vec<PathBuf>,
     lua_response: Option<Rc<[PathBuf]>>,
-    handler: Option<OneHandler>,
+    handler: Option<CompiledHandler>,
 }
 
 /// A change of header fields whose value may contain variables.
@@ -135,7 +135,7 @@ enum Candidate {
 }
 
 #[derive(Debug)]
-enum OneHandler {
+enum CompiledHandler {
     Static,
     Php { pool: usize, script: Option<Vec<u8>> },
     FastCgi { application: usize, only_files: bool },
@@ -160,7 +160,7 @@ impl Rules {
     /// An expression or a status is not valid. The error names the route.
     pub(super) fn compile(routes: &[sendoff_config::Route]) -> Result<Self, String> {
         let compiled = routes.iter().map(|route| {
-            OneRoute::compile(route).map_err(|error| format!("{}: {error}", route.origin))
+            CompiledRoute::compile(route).map_err(|error| format!("{}: {error}", route.origin))
         });
         compiled.collect::<Result<_, _>>().map(Self)
     }
@@ -209,7 +209,7 @@ impl Rules {
             if matched.is_none() {
                 continue;
             }
-            if let Some(refused) = route.turned_away(request) {
+            if let Some(refused) = route.refusal(request) {
                 return Some(refused);
             }
             auth = route.auth.as_ref().or(auth);
@@ -232,7 +232,7 @@ impl Rules {
             // request was already led to this path.
             match &route.handler {
                 None => {}
-                Some(OneHandler::Deny { status }) => {
+                Some(CompiledHandler::Deny { status }) => {
                     let why = format!("{} denies it", route.origin);
                     return Some(Answer::refused(*status, why));
                 }
@@ -246,7 +246,7 @@ impl Rules {
 
 /// The target of an application's redirect: an internal route that passes the request on.
 #[derive(Debug)]
-pub struct Led {
+pub struct InternalTarget {
     /// The number of the application in the site.
     pub application: usize,
     /// Bytes of the path that the route's `prefix` has matched.
@@ -258,13 +258,13 @@ impl Rules {
     /// for the client.
     pub(super) fn guard(&self) -> bool {
         self.0.iter().any(|route| {
-            matches!(route.handler, Some(OneHandler::Deny { .. })) || route.asks_client()
+            matches!(route.handler, Some(CompiledHandler::Deny { .. })) || route.asks_client()
         })
     }
 
     /// True if a route may set conditions for the client.
     pub(super) fn ask_clients(&self) -> bool {
-        self.0.iter().any(OneRoute::asks_client)
+        self.0.iter().any(CompiledRoute::asks_client)
     }
 
     /// Checks the routes for a request that an application has redirected here, or for a file that
@@ -273,23 +273,27 @@ impl Rules {
     ///
     /// # Errors
     /// A route denies access; this is its answer.
-    pub(super) fn named(&self, request: &Request, wanted: &mut Wanted) -> Result<(), Answer> {
+    pub(super) fn named(
+        &self,
+        request: &Request,
+        requirements: &mut AccessRequirements,
+    ) -> Result<(), Answer> {
         for route in &self.0 {
             if route.matched(request)?.is_none() {
                 continue;
             }
-            if let Some(refused) = route.turned_away(request) {
+            if let Some(refused) = route.refusal(request) {
                 return Err(refused);
             }
             if let Some(auth) = &route.auth {
-                wanted.auth = Some(Rc::clone(auth));
+                requirements.auth = Some(Rc::clone(auth));
             }
             if let Some(authorizer) = &route.authorize
-                && !wanted.authorizers.contains(authorizer)
+                && !requirements.authorizers.contains(authorizer)
             {
-                wanted.authorizers.push(Rc::clone(authorizer));
+                requirements.authorizers.push(Rc::clone(authorizer));
             }
-            if let Some(OneHandler::Deny { status }) = route.handler {
+            if let Some(CompiledHandler::Deny { status }) = route.handler {
                 return Err(Answer::refused(status, format!("{} denies it", route.origin)));
             }
             // A client's request would not reach the routes after this one either.
@@ -302,7 +306,8 @@ impl Rules {
 
     /// True if an internal route passes requests on.
     pub(super) fn have_internal(&self) -> bool {
-        let leads = |route: &OneRoute| matches!(route.handler, Some(OneHandler::Proxy { .. }));
+        let leads =
+            |route: &CompiledRoute| matches!(route.handler, Some(CompiledHandler::Proxy { .. }));
         self.0.iter().any(|route| route.is_internal && leads(route))
     }
 
@@ -312,21 +317,21 @@ impl Rules {
     ///
     /// # Errors
     /// The route refuses the client, or its rewriting fails; this is its answer.
-    pub(super) fn lead(
+    pub(super) fn redirect_internally(
         &self,
         router: &Router,
         request: &mut Request,
         effects: &mut Effects,
         asks: impl Fn(usize, Rewrites) -> bool,
-    ) -> Result<Option<Led>, Answer> {
+    ) -> Result<Option<InternalTarget>, Answer> {
         for route in self.0.iter().filter(|route| route.is_internal) {
-            let Some(OneHandler::Proxy { application }) = route.handler else { continue };
+            let Some(CompiledHandler::Proxy { application }) = route.handler else { continue };
             let rewrites = if route.rewrites() { Rewrites::RewriteUri } else { Rewrites::KeepUri };
             if !asks(application, rewrites) {
                 continue;
             }
             let Some(matched) = route.matched(request)? else { continue };
-            if let Some(refused) = route.turned_away(request) {
+            if let Some(refused) = route.refusal(request) {
                 return Err(refused);
             }
             route.collect(request, &matched.groups, effects);
@@ -334,7 +339,7 @@ impl Rules {
                 change.apply_to_request(request, &matched.groups);
             }
             return match route.rewrite(router, request, &matched.groups) {
-                Ok(None) => Ok(Some(Led { application, prefix: matched.prefix })),
+                Ok(None) => Ok(Some(InternalTarget { application, prefix: matched.prefix })),
                 Ok(Some(status)) => Err(Answer::Route(Route::Refused { status, why: None })),
                 Err(why) => {
                     let why = format!("{}: {why}", route.origin);
@@ -355,7 +360,7 @@ pub enum Rewrites {
     KeepUri,
 }
 
-impl OneRoute {
+impl CompiledRoute {
     /// True if it restricts access to some clients.
     fn asks_client(&self) -> bool {
         self.auth.is_some() || self.authorize.is_some() || self.clients.is_some()
@@ -388,7 +393,7 @@ impl OneRoute {
             clients: rules.clients.clone(),
             lua: rules.lua.clone(),
             lua_response: (!rules.lua_response.is_empty()).then(|| (&*rules.lua_response).into()),
-            handler: handler.as_ref().map(OneHandler::parse).transpose()?,
+            handler: handler.as_ref().map(CompiledHandler::parse).transpose()?,
         })
     }
 
@@ -415,7 +420,7 @@ impl OneRoute {
         effects: &mut Effects,
     ) -> Applied {
         let router = folders.router;
-        if let Some(refused) = self.turned_away(request) {
+        if let Some(refused) = self.refusal(request) {
             return Applied::Answer(refused);
         }
         self.collect(request, &matched.groups, effects);
@@ -502,8 +507,8 @@ impl OneRoute {
     }
 
     /// The answer to a client without access.
-    fn turned_away(&self, request: &Request) -> Option<Answer> {
-        if self.is_internal && !request.is_led {
+    fn refusal(&self, request: &Request) -> Option<Answer> {
+        if self.is_internal && !request.is_internal_redirect {
             return Some(Answer::Route(Route::Refused {
                 status: StatusCode::NOT_FOUND,
                 why: None,
@@ -655,7 +660,7 @@ impl TextChange {
     }
 }
 
-impl OneHandler {
+impl CompiledHandler {
     fn parse(handler: &Handler) -> Result<Self, String> {
         Ok(match handler {
             Handler::Static => Self::Static,

@@ -11,7 +11,7 @@ use sendoff_config::{Accel, Symlinks};
 use sendoff_message::request::{decode_path, normalise};
 use sendoff_static_files::{Entry, Refusal, Root, canonical, refuses};
 
-use super::protect::is_source;
+use super::never_served::is_source;
 
 /// The files that applications may name.
 #[derive(Debug)]

@@ -28,7 +28,7 @@ use super::driver::Driver;
 use super::framed::{self, Framed};
 use super::peer::{Connection, Kept, Peer};
 use super::program::Program;
-use super::shared::{Over, Seat, Sharing};
+use super::shared::{Reuse, Seat, Sharing};
 
 #[cfg(test)]
 mod tests;
@@ -180,14 +180,14 @@ impl Application {
     pub async fn begin(
         self: &Arc<Self>,
         request: Rc<StreamedRequest>,
-        over: Over,
+        reuse: Reuse,
         client: Option<BorrowedFd<'_>>,
         label: Rc<str>,
     ) -> Result<FastcgiExchange, UpstreamError> {
         let exchange = loop {
-            if over != Over::Own
+            if reuse != Reuse::Own
                 && self.sharing.is_on()
-                && let Some((begun, seat)) = self.sharing.begin(&request, over, &label).await?
+                && let Some((begun, seat)) = self.sharing.begin(&request, reuse, &label).await?
             {
                 break FastcgiExchange {
                     application: Arc::clone(self),
@@ -199,7 +199,7 @@ impl Application {
                     turn: None,
                 };
             }
-            let Some(connection) = self.connection(over).await? else { continue };
+            let Some(connection) = self.connection(reuse).await? else { continue };
             break self.drive(connection, request, client, label);
         };
         self.requests.fetch_add(1, Ordering::Relaxed);
@@ -224,10 +224,13 @@ impl Application {
     }
 
     /// A connection for one request; `None`: the request is to share a connection.
-    async fn connection(self: &Arc<Self>, over: Over) -> Result<Option<Connection>, UpstreamError> {
+    async fn connection(
+        self: &Arc<Self>,
+        reuse: Reuse,
+    ) -> Result<Option<Connection>, UpstreamError> {
         loop {
             self.sharing.make_room();
-            match self.connections.acquire(over == Over::Any).await? {
+            match self.connections.acquire(reuse == Reuse::Any).await? {
                 Grant::Kept(place, Kept { parked, region, last }) => {
                     if parked.is_quiet()
                         && let Ok(stream) = parked.resume()
@@ -245,7 +248,7 @@ impl Application {
                     let (stream, region) = (connected?, LinkRegion::default());
                     return Ok(Some(Connection { place, stream, region, last: None }));
                 }
-                Grant::Shared if over != Over::Own => return Ok(None),
+                Grant::Shared if reuse != Reuse::Own => return Ok(None),
                 Grant::Shared => {}
             }
         }

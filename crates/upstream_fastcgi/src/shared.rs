@@ -44,7 +44,7 @@ const MANY: usize = 16;
 
 /// The connections that a request may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
+pub enum Reuse {
     /// Any connection: the request may be sent again if the application has just closed the
     /// connection.
     Any,
@@ -199,7 +199,7 @@ impl Sharing {
     pub(super) async fn begin(
         self: &Arc<Self>,
         request: &Rc<StreamedRequest>,
-        over: Over,
+        reuse: Reuse,
         label: &Rc<str>,
     ) -> Result<Option<(Begun, Seat)>, UpstreamError> {
         let permit = self.permit().await?;
@@ -210,7 +210,7 @@ impl Sharing {
             if !self.is_on() {
                 return Ok(None);
             }
-            let choice = self.choose(&here, request.has_body(), over, failure.is_none());
+            let choice = self.choose(&here, request.has_body(), reuse, failure.is_none());
             match (choice, failure.take()) {
                 (Choice::Line(line), _) => break line,
                 (_, Some(failure)) => return Err(failure),
@@ -268,14 +268,14 @@ impl Sharing {
         if before < self.limits.requests { Ok(waits) } else { Err(self.connections.queue_full()) }
     }
 
-    fn choose(&self, here: &Rc<Here>, has_body: bool, over: Over, may_make: bool) -> Choice {
+    fn choose(&self, here: &Rc<Here>, has_body: bool, reuse: Reuse, may_make: bool) -> Choice {
         if self.connections.are_wanted() {
             here.lines.borrow().iter().for_each(|line| line.make_way());
         }
         let mut lines = here.lines.borrow_mut();
         lines.retain(|line| line.takes_requests());
         if let Some(idle) = lines.iter().rposition(|line| line.is_idle()) {
-            if over == Over::Any {
+            if reuse == Reuse::Any {
                 return Choice::Line(Rc::clone(&lines[idle]));
             }
             if may_make {
@@ -459,7 +459,7 @@ mod tests {
         let _connecting = Connecting::new(&here);
         let body = Body::Memory("x".into());
         let request = Rc::new(RequestMessageBuilder::new().streamed(&body));
-        let failed = sharing.begin(&request, Over::Any, &Rc::from("POST /")).await.err();
+        let failed = sharing.begin(&request, Reuse::Any, &Rc::from("POST /")).await.err();
         assert_eq!(
             failed.expect("nothing listens at the address").kind(),
             UpstreamErrorKind::Unreachable
@@ -472,7 +472,7 @@ mod tests {
         let _place = sharing.connections.another().unwrap();
         let _connecting = Connecting::new(&here);
         let request = Rc::new(RequestMessageBuilder::new().streamed(&Body::default()));
-        let failed = sharing.begin(&request, Over::Any, &Rc::from("GET /")).await.err();
+        let failed = sharing.begin(&request, Reuse::Any, &Rc::from("GET /")).await.err();
         assert_eq!(failed.expect("none is made").kind(), UpstreamErrorKind::WaitTimedOut);
     }
 
@@ -483,7 +483,7 @@ mod tests {
         let connecting = Connecting::new(&here);
         let request = Rc::new(RequestMessageBuilder::new().streamed(&Body::default()));
         let label = Rc::from("GET /");
-        let begin = || sharing.begin(&request, Over::Any, &label);
+        let begin = || sharing.begin(&request, Reuse::Any, &label);
         let mut first = pin!(begin());
         assert!(poll_fn(|cx| Poll::Ready(first.as_mut().poll(cx).is_pending())).await);
         assert_eq!(sharing.load().2, 1);

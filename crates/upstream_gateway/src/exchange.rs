@@ -17,7 +17,7 @@ use sendoff_upstream::inbox::Event;
 use tokio::time::{Instant, timeout_at};
 
 use super::application::Gateway;
-use super::host::{Host, Over};
+use super::host::{Host, Reuse};
 use super::reader::{Reader, Said};
 use super::request::{GatewayRequest, Outgoing};
 use super::room::Place;
@@ -90,11 +90,11 @@ impl GatewayExchange {
         host: &Arc<Host>,
         request: Rc<GatewayRequest>,
         client: &Request,
-        over: Over,
+        reuse: Reuse,
         patience: Patience,
     ) -> Result<Box<Self>, UpstreamError> {
         let place = host.enter().await?;
-        let kept = host.kept(over, request.kind).await;
+        let kept = host.kept(reuse, request.protocol).await;
         let is_kept = kept.is_some();
         let stream = match kept {
             Some(stream) => stream,

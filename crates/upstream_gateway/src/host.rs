@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use rustls::pki_types::ServerName;
-use sendoff_config::{Address, Proxy, ProxyProtocol, ProxyTls};
+use sendoff_config::{Address, GatewayProtocol, Proxy, ProxyTls};
 use sendoff_message::request::Request;
 use sendoff_tls::{Verify, client_config};
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
@@ -20,8 +20,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
+use super::protocol::Protocol;
 use super::proxy_header;
-use super::request::Kind;
 use super::room::{Place, Room};
 use super::stream::{Plain, Stream};
 
@@ -48,7 +48,7 @@ pub struct Host {
 
 /// The connections that a request may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
+pub enum Reuse {
     /// A kept connection, if there is any: the request may be repeated if the connection is closed
     /// at this moment.
     Kept,
@@ -90,7 +90,7 @@ impl Manner {
     /// An error in the root certificates is kept, and reported when a host is connected to.
     pub(super) fn new(proxy: Proxy) -> Self {
         let tls = match &proxy.protocol {
-            ProxyProtocol::Http { tls: Some(tls), .. } => Some(Tls::new(tls)),
+            GatewayProtocol::Http { tls: Some(tls), .. } => Some(Tls::new(tls)),
             _ => None,
         };
         Self { proxy, tls }
@@ -140,13 +140,13 @@ impl Host {
     /// A kept connection that the request may use, if there is one. A connection that was idle for
     /// less than [`FRESH`] is unlikely to be closed soon; with AJP, the application must answer a
     /// ping on the connection instead.
-    pub(super) async fn kept(&self, over: Over, kind: Kind) -> Option<Stream> {
+    pub(super) async fn kept(&self, reuse: Reuse, protocol: Protocol) -> Option<Stream> {
         loop {
-            let stream = match (over, kind) {
-                (Over::New, _) => return None,
-                (Over::Kept, _) => return self.take(IDLE_TIME),
-                (Over::Fresh, Kind::Http { .. } | Kind::Scgi) => return self.take(FRESH),
-                (Over::Fresh, Kind::Ajp { .. }) => self.take(IDLE_TIME)?,
+            let stream = match (reuse, protocol) {
+                (Reuse::New, _) => return None,
+                (Reuse::Kept, _) => return self.take(IDLE_TIME),
+                (Reuse::Fresh, Protocol::Http { .. } | Protocol::Scgi) => return self.take(FRESH),
+                (Reuse::Fresh, Protocol::Ajp { .. }) => self.take(IDLE_TIME)?,
             };
             let pinged = timeout(self.proxy().timeouts.connect, ping(stream)).await;
             if let Ok(Some(stream)) = pinged {

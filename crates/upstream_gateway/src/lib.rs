@@ -12,6 +12,7 @@
 mod application;
 mod exchange;
 mod host;
+mod protocol;
 mod proxy_header;
 mod reader;
 mod request;
@@ -21,6 +22,7 @@ mod stream;
 pub use application::Gateway;
 pub use application::tend_gateways;
 pub use exchange::{GatewayExchange, Patience};
-pub use host::{Host as GatewayHost, Over as GatewayOver};
-pub use request::{GatewayRequest, Kind};
+pub use host::{Host as GatewayHost, Reuse as GatewayReuse};
+pub use protocol::Protocol;
+pub use request::GatewayRequest;
 pub use stream::Stream;

@@ -7,7 +7,8 @@ use sendoff_http1::client::{Reply, ResponseDecoder};
 use sendoff_http1::{BadHead, CgiHead, CgiHeadReader};
 use sendoff_upstream::error::UpstreamError;
 
-use super::request::{GatewayRequest, Kind};
+use super::protocol::Protocol;
+use super::request::GatewayRequest;
 
 /// An event of the answer.
 #[derive(Debug)]
@@ -51,12 +52,12 @@ pub(super) enum Scgi {
 
 impl Reader {
     pub(super) fn new(request: &GatewayRequest) -> Self {
-        match request.kind {
-            Kind::Http { upgrade } => {
+        match request.protocol {
+            Protocol::Http { upgrade } => {
                 Self::Http { decoder: ResponseDecoder::new(request.is_head), upgrade }
             }
-            Kind::Scgi => Self::Scgi(Scgi::Head(CgiHeadReader::new())),
-            Kind::Ajp { packet_size } => {
+            Protocol::Scgi => Self::Scgi(Scgi::Head(CgiHeadReader::new())),
+            Protocol::Ajp { packet_size } => {
                 Self::Ajp { decoder: ajp::Decoder::new(packet_size), has_head: false }
             }
         }

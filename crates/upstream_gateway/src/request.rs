@@ -9,6 +9,8 @@ use bytes::{Bytes, BytesMut};
 use sendoff_message::request::{Arrived, Body, BodyReader};
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 
+use super::protocol::Protocol;
+
 /// The most bytes of one read of a body in a file.
 const PIECE: usize = 64 * 1024;
 
@@ -23,24 +25,7 @@ pub struct GatewayRequest {
     /// True for HEAD: the response has no body, even if its head announces one.
     pub is_head: bool,
     /// The application's protocol.
-    pub kind: Kind,
-}
-
-/// The protocol of an application.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// HTTP/1.1.
-    Http {
-        /// The client offers to change to another protocol.
-        upgrade: bool,
-    },
-    /// SCGI.
-    Scgi,
-    /// AJP 1.3.
-    Ajp {
-        /// The largest packet, in bytes.
-        packet_size: usize,
-    },
+    pub protocol: Protocol,
 }
 
 /// The unsent part of a request.
@@ -120,9 +105,9 @@ impl Outgoing {
 
     /// True if the sender waits for the client.
     pub(super) fn is_starved(&self) -> bool {
-        let is_wanted = match self.request.kind {
-            Kind::Ajp { .. } => self.asked.is_some(),
-            Kind::Http { .. } | Kind::Scgi => true,
+        let is_wanted = match self.request.protocol {
+            Protocol::Ajp { .. } => self.asked.is_some(),
+            Protocol::Http { .. } | Protocol::Scgi => true,
         };
         self.pending.is_empty() && is_wanted && matches!(self.stream, Stream::Reading(_))
     }
@@ -157,9 +142,9 @@ impl Outgoing {
 
     fn refill_from_stream(&mut self) -> Result<(), UpstreamError> {
         let Stream::Reading(reader) = &mut self.stream else { return Ok(()) };
-        let most = match self.request.kind {
-            Kind::Http { .. } | Kind::Scgi => PIECE,
-            Kind::Ajp { packet_size } => match self.asked {
+        let most = match self.request.protocol {
+            Protocol::Http { .. } | Protocol::Scgi => PIECE,
+            Protocol::Ajp { packet_size } => match self.asked {
                 Some(asked) => sendoff_ajp::piece_room(asked, packet_size),
                 None => return Ok(()),
             },
@@ -174,19 +159,19 @@ impl Outgoing {
             }
         };
         self.at += arrived.len() as u64;
-        self.pending = match self.request.kind {
-            Kind::Ajp { packet_size } => {
+        self.pending = match self.request.protocol {
+            Protocol::Ajp { packet_size } => {
                 let asked = self.asked.take().unwrap_or_default();
                 sendoff_ajp::body_piece(&arrived, asked, packet_size).0
             }
-            Kind::Http { .. } if self.request.body.known_len().is_none() => chunk(&arrived),
-            Kind::Http { .. } | Kind::Scgi => arrived,
+            Protocol::Http { .. } if self.request.body.known_len().is_none() => chunk(&arrived),
+            Protocol::Http { .. } | Protocol::Scgi => arrived,
         };
         Ok(())
     }
 
     fn refill_from_store(&mut self) -> io::Result<()> {
-        let Kind::Ajp { packet_size } = self.request.kind else {
+        let Protocol::Ajp { packet_size } = self.request.protocol else {
             self.pending = piece(&self.request.body, self.at, PIECE)?;
             self.at += self.pending.len() as u64;
             return Ok(());
@@ -251,8 +236,13 @@ mod tests {
         Body::File { descriptor: Rc::new(file.into()), len: bytes.len() as u64 }
     }
 
-    fn request(kind: Kind, body: Body) -> Rc<GatewayRequest> {
-        Rc::new(GatewayRequest { head: Bytes::from_static(b"head"), body, is_head: false, kind })
+    fn request(protocol: Protocol, body: Body) -> Rc<GatewayRequest> {
+        Rc::new(GatewayRequest {
+            head: Bytes::from_static(b"head"),
+            body,
+            is_head: false,
+            protocol,
+        })
     }
 
     /// All bytes that are sent without being asked for, taken `step` bytes at a time.
@@ -271,7 +261,7 @@ mod tests {
         let bytes: Vec<u8> = (0..=250).cycle().take(PIECE * 2 + 5).collect();
         for body in [Body::Memory(bytes.clone().into()), in_file(&bytes)] {
             for step in [PIECE, 1000, usize::MAX] {
-                let mut outgoing = Outgoing::new(request(Kind::Scgi, body.clone())).unwrap();
+                let mut outgoing = Outgoing::new(request(Protocol::Scgi, body.clone())).unwrap();
                 assert!(!outgoing.is_done());
                 assert!(all(&mut outgoing, step) == [b"head", &bytes[..]].concat());
                 assert!(outgoing.is_done());
@@ -284,7 +274,7 @@ mod tests {
         let cx = &mut Context::from_waker(std::task::Waker::noop());
         for (len, expected) in [(Some(4), "abcd"), (None, "3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n")] {
             let (writer, body) = sendoff_message::request::BodyStream::new(len);
-            let message = request(Kind::Http { upgrade: false }, Body::Stream(body));
+            let message = request(Protocol::Http { upgrade: false }, Body::Stream(body));
             let mut outgoing = Outgoing::new(Rc::clone(&message)).unwrap();
             assert_eq!(all(&mut outgoing, 9), b"head");
             let mut sent = Vec::new();
@@ -310,7 +300,7 @@ mod tests {
     fn a_body_that_fails_ends_the_request() {
         let cx = &mut Context::from_waker(std::task::Waker::noop());
         let (writer, body) = sendoff_message::request::BodyStream::new(Some(9));
-        let mut outgoing = Outgoing::new(request(Kind::Scgi, Body::Stream(body))).unwrap();
+        let mut outgoing = Outgoing::new(request(Protocol::Scgi, Body::Stream(body))).unwrap();
         assert_eq!(all(&mut outgoing, 9), b"head");
         writer.fail(http::StatusCode::REQUEST_TIMEOUT);
         let error = outgoing.poll_more(cx).unwrap_err();
@@ -320,16 +310,16 @@ mod tests {
 
     #[test]
     fn with_ajp_pieces_are_sent_when_they_are_asked_for() {
-        let kind = Kind::Ajp { packet_size: 8192 };
+        let protocol = Protocol::Ajp { packet_size: 8192 };
         let bytes = vec![b'x'; 10_000];
-        let mut outgoing = Outgoing::new(request(kind, in_file(&bytes))).unwrap();
+        let mut outgoing = Outgoing::new(request(protocol, in_file(&bytes))).unwrap();
         assert_eq!(all(&mut outgoing, 100).len(), 4 + 8192);
         assert!(!outgoing.is_done());
         for (asked, sent, done) in [(100, 106, false), (8186, 1714 + 6, true), (8186, 4, true)] {
             outgoing.wants(asked).unwrap();
             assert_eq!((all(&mut outgoing, 5000).len(), outgoing.is_done()), (sent, done));
         }
-        let mut nothing = Outgoing::new(request(kind, Body::default())).unwrap();
+        let mut nothing = Outgoing::new(request(protocol, Body::default())).unwrap();
         assert_eq!(all(&mut nothing, 9), b"head");
     }
 }

@@ -88,7 +88,7 @@ pub(crate) fn read<'p>(
         tls: None,
         port: set("SERVER_PORT").and_then(|port| number(&port)),
         body: Body::default(),
-        is_led: false,
+        is_internal_redirect: false,
         has_body: headers.contains_key(CONTENT_LENGTH),
         id: None,
         listener: 0,

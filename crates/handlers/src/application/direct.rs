@@ -25,9 +25,9 @@ pub(crate) enum Offer {
     /// The protocol, the client, a setting or a shortage of descriptors forbids an offer.
     Impossible,
     /// An offer is possible, but sending by the front promises to be faster, or is being timed.
-    Kept,
+    Withheld,
     /// The client's socket goes along with the request.
-    Made,
+    Lent,
 }
 
 /// Offers the client's socket to the worker or application that will get the request, if the
@@ -59,12 +59,12 @@ pub(crate) fn offer(
         Direct::Always => true,
     };
     if !wanted {
-        return Offer::Kept;
+        return Offer::Withheld;
     }
     let Some(Terms { http_10, keep_alive }) = lender.lend(party) else { return Offer::Impossible };
     let fields = head_rules::common_lines(&context.services.clock);
     message.lend(direct::Client { http_10, keep_alive, encrypted, fields: &fields });
-    Offer::Made
+    Offer::Lent
 }
 
 /// Continues a response that a worker has begun. Usually only its end is missing.

@@ -1,10 +1,10 @@
 //! One request to an application, from its parameters to the last byte of the response body.
 //!
-//! [`script`] asks workers and FastCGI applications, [`proxy`] asks hosts that speak HTTP, SCGI or
-//! AJP. [`retry`] decides after a failure if another host, or the same host over another
-//! connection, is asked. [`beginning`] reads the response head, [`relay`] passes the body on,
-//! [`direct`] lets a worker write to the client's socket itself ([`choice`] and [`sizes`] tell when
-//! that pays).
+//! [`script`] answers with a script's response: [`worker`] asks workers of a pool, [`fastcgi`] asks
+//! FastCGI applications. [`proxy`] asks hosts that speak HTTP, SCGI or AJP. [`retry`] has the rule of
+//! repeating a request after a failure. [`beginning`] reads the response head, [`relay`] passes the
+//! body on, [`direct`] lets a worker write to the client's socket itself ([`choice`] and [`sizes`]
+//! tell when that pays).
 
 mod accept;
 mod announce;
@@ -14,10 +14,12 @@ pub(crate) mod choice;
 pub(crate) mod direct;
 pub(crate) mod exchange;
 pub(crate) mod failure;
+mod fastcgi;
 mod parameters;
 pub(crate) mod patience;
 pub(crate) mod proxy;
 pub(crate) mod relay;
-pub(crate) mod retry;
+mod retry;
 pub(crate) mod script;
 pub(crate) mod sizes;
+mod worker;

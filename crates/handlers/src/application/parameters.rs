@@ -279,7 +279,7 @@ mod tests {
             port: Some(8443),
             body: sendoff_message::request::Body::Memory("xyz".into()),
             has_body: true,
-            is_led: false,
+            is_internal_redirect: false,
             id: Some("id-1".into()),
             listener: 0,
             peer: sendoff_message::request::Endpoint::Ip("192.0.2.1:5".parse().unwrap()),

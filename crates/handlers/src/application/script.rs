@@ -1,43 +1,31 @@
-//! Scripts: sends a request to a worker or a FastCGI application, and the response to the client.
+//! Scripts: has a worker or a FastCGI application answer, and sends the response to the client.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
-use std::sync::Arc;
 
 use http::{Method, StatusCode};
 use sendoff_config::{Address, Attachment};
-use sendoff_exchange::sink::{Sink, unless_gone};
-use sendoff_fastcgi::handover::{ACCEPT_PARAM, Sockets};
+use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
-use sendoff_message::request;
 use sendoff_report::at_work::Phase;
 use sendoff_report::mode::Mode;
 use sendoff_site::router::{Script, Upstream};
-use sendoff_upstream::cgi::{RequestMessage, RequestMessageBuilder};
-use sendoff_upstream::error::{Retry, UpstreamErrorKind};
-use sendoff_upstream_worker::link::LocalPool;
 use tokio::time::Instant;
 
-use crate::application::accept::accepted;
-use crate::application::beginning::{self, Answer, NoAnswer};
+use crate::application::beginning::Answer;
 use crate::application::direct::{self, Offer};
 use crate::application::exchange::Exchange;
 use crate::application::failure::Failure;
 use crate::application::parameters::parameters;
 use crate::context::Context;
 use crate::error::Outcome;
-use crate::pages::pool;
-
-/// Number of workers that may die before they have read a request; after that the request is
-/// answered with 502.
-const MAX_TRIES: usize = 8;
 
 /// A request to an upstream.
 pub(crate) struct Call<'a> {
     pub(crate) context: Context<'a>,
     log_name: OnceCell<Rc<str>>,
     /// When the answering worker got the request.
-    since: Instant,
+    pub(super) since: Instant,
     /// The response is rate-limited: its time says nothing about the ways to send it.
     pub(crate) is_paced: Cell<bool>,
 }
@@ -102,7 +90,7 @@ pub(crate) async fn respond(
         Ok(answered) => answered,
         Err(Unanswered::Cut(cut)) => return Err(cut),
         Err(Unanswered::Failed(failure)) => {
-            return call.fail(failure, offer == Offer::Made, sink).await;
+            return call.fail(failure, offer == Offer::Lent, sink).await;
         }
     };
     let notes = sink.client().notes();
@@ -135,7 +123,7 @@ pub(crate) async fn respond(
         let is_timed = client.kept_up() && !call.is_paced.get();
         if counts && offer != Offer::Impossible && is_timed {
             let choice = services.choices.of(request);
-            choice.note(generated, offer == Offer::Made, call.since.elapsed());
+            choice.note(generated, offer == Offer::Lent, call.since.elapsed());
         }
     }
     Ok(outcome)
@@ -158,86 +146,6 @@ impl<'a> Call<'a> {
 }
 
 impl Call<'_> {
-    async fn send_to_worker(
-        &mut self,
-        script: &Script,
-        pool: &LocalPool,
-        mut parameters: RequestMessageBuilder,
-        sink: &mut dyn Sink,
-    ) -> (Answered, Offer) {
-        let offer = direct::offer(&self.context, script, Sockets::All, sink, &mut parameters);
-        let explained = sink.client().report().is_some();
-        let accept = accepted(self.context.site.delivery, explained, offer == Offer::Made);
-        parameters.param(ACCEPT_PARAM, &accept);
-        let message = match &self.context.request.body {
-            request::Body::Memory(bytes) => parameters.with_bytes(bytes),
-            request::Body::File { descriptor, len } => {
-                parameters.with_file(Rc::clone(descriptor), *len)
-            }
-            request::Body::Stream(_) => {
-                let why = "a worker gets no request body that is still arriving";
-                let status = StatusCode::INTERNAL_SERVER_ERROR;
-                let failure = Failure::new(status, why);
-                return (Err(failure.into()), offer);
-            }
-        };
-        let message = message.with_deadline(self.context.effects.settings.request_timeout);
-        (self.ask_worker(script, pool, &message, sink).await, offer)
-    }
-
-    async fn ask_worker(
-        &mut self,
-        script: &Script,
-        pool: &LocalPool,
-        message: &RequestMessage,
-        sink: &mut dyn Sink,
-    ) -> Answered {
-        let number = self.context.services.number;
-        let described = pool::described(&self.context, script);
-        let name = sink.client().notes().pool;
-        let name = name.and_then(|number| self.context.services.config.pools.get(number));
-        let name = name.map_or("", |pool| &*pool.name);
-        for _ in 0..MAX_TRIES {
-            sink.client().notes().is_at(Phase::Waiting);
-            let ticket = unless_gone(sink, pool.shared.acquire(number)).await?;
-            let ticket = ticket.map_err(Failure::from)?;
-            let Some(link) = pool.link(ticket.worker()) else { continue };
-            let waited = std::mem::replace(&mut self.since, Instant::now());
-            let notes = sink.client().notes();
-            (notes.queued, notes.given) = (Some(self.since - waited), Some(self.since));
-            if let Some(request) = &described {
-                ticket.describe(Arc::clone(request), self.since);
-            }
-            let borrower = format_args!("worker {} of pool {name}", link.pid());
-            let socket = sink.client().lender().and_then(|lender| lender.socket(&borrower));
-            let log_name = Rc::clone(self.log_name());
-            let exchange = match link.begin(ticket, message, socket, log_name) {
-                Ok(exchange) => {
-                    if let Some(task) = &sink.client().notes().task {
-                        link.note_task(task);
-                    }
-                    Exchange::Worker(exchange)
-                }
-                Err(error) if error.kind() == UpstreamErrorKind::Died => continue,
-                Err(error) => return Err(Failure::from(error).into()),
-            };
-            match beginning::read(&exchange, self.context.request, sink).await? {
-                Ok(answer) => return Ok((exchange, answer)),
-                Err(NoAnswer::Silent(why)) if why.retry() == Retry::Safe => {
-                    if !is_untouched(sink) {
-                        let why = format!("{} wrote to the client and died", exchange.who());
-                        return Err(Failure::bad_gateway(why).into());
-                    }
-                }
-                Err(NoAnswer::Silent(why)) => {
-                    return Err(Failure::from(why).of(&exchange.who()).into());
-                }
-                Err(NoAnswer::Failed(failure)) => return Err(failure.of(&exchange.who()).into()),
-            }
-        }
-        Err(Failure::bad_gateway(format!("{MAX_TRIES} workers died before they read it")).into())
-    }
-
     /// Answers with an error page, unless another process has written to the client.
     pub(crate) async fn fail(
         &self,

@@ -9,7 +9,7 @@ use sendoff_auth::{Access, challenge};
 use sendoff_lua_host::ScriptAnswer;
 use sendoff_message::request::Request;
 use sendoff_report::limits::Limit;
-use sendoff_site::Around;
+use sendoff_site::DecisionContext;
 use sendoff_site::decision::User;
 use sendoff_site::effects::{Answer, Failure};
 use sendoff_site::router::Route;
@@ -39,9 +39,11 @@ impl SitePlan {
         let (realm, users) = (realm.clone(), users.clone());
         if self.check(services, request, &realm, &users).await {
             let user = User { file: users, name: self.user.clone() };
-            let around = Around { pools: &services.config.pools, asks: None, is_explained: false };
+            let decision_context =
+                DecisionContext { pools: &services.config.pools, asks: None, is_explained: false };
             let effects = &mut self.effects;
-            self.answer = self.site.answer_to(around, request, effects, user, failure).await;
+            self.answer =
+                self.site.answer_to(decision_context, request, effects, user, failure).await;
             // The files may have led to a path for which a route asks for another password.
             self.check_route(services, request).await;
         }

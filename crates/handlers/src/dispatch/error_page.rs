@@ -11,7 +11,7 @@ use sendoff_exchange::sink::Sink;
 use sendoff_htaccess::ErrorDocument;
 use sendoff_message::Cut;
 use sendoff_message::request::{Body, CONDITIONS, Request};
-use sendoff_site::Around;
+use sendoff_site::DecisionContext;
 use sendoff_site::effects::{Answer, Failure};
 use sendoff_site::router::Route;
 
@@ -80,8 +80,9 @@ pub(super) async fn refuse(
 /// Apache).
 async fn plan_page(context: &Context<'_>, request: &mut Request, failure: Failure<'_>) -> SitePlan {
     let services = context.services;
-    let around = Around { pools: &services.config.pools, asks: None, is_explained: false };
-    let (answer, effects) = context.site.decide_page(around, request, failure).await;
+    let decision_context =
+        DecisionContext { pools: &services.config.pools, asks: None, is_explained: false };
+    let (answer, effects) = context.site.decide_page(decision_context, request, failure).await;
     let user = context.user.to_vec();
     let site = Rc::clone(context.site);
     let mut planned = SitePlan::new(site, answer, effects, user);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode};
 use sendoff_compress::translate_tags;
-use sendoff_config::{Compress, ProxyProtocol, TlsVersion};
+use sendoff_config::{Compress, GatewayProtocol, TlsVersion};
 use sendoff_exchange::clients::OneRequest;
 use sendoff_exchange::service::{self, BodyTerms, Intake};
 use sendoff_lua_host::ScriptAnswer;
@@ -16,7 +16,7 @@ use sendoff_report::explain::is_asked;
 use sendoff_report::limits::Limit;
 use sendoff_site::effects::{Answer, Effects};
 use sendoff_site::router::{Route, Upstream};
-use sendoff_site::{Around, Site};
+use sendoff_site::{DecisionContext, Site};
 
 use crate::application::authorizer::Denial;
 use crate::services::Services;
@@ -102,8 +102,10 @@ impl SitePlan {
             Answer::Proxy { application, .. } => {
                 let gateway = &services.gateways[site.number][*application];
                 match gateway.proxy().protocol {
-                    ProxyProtocol::Http { .. } => Intake::Stream,
-                    ProxyProtocol::Scgi | ProxyProtocol::Ajp { .. } => Intake::StreamOfKnownLength,
+                    GatewayProtocol::Http { .. } => Intake::Stream,
+                    GatewayProtocol::Scgi | GatewayProtocol::Ajp { .. } => {
+                        Intake::StreamOfKnownLength
+                    }
                 }
             }
             Answer::Route(Route::Script(script)) => match script.upstream {
@@ -185,8 +187,9 @@ impl Services {
         count: Count,
     ) -> SitePlan {
         let asker = Asker { services: self, site: &site, depth };
-        let around = Around { pools: &self.config.pools, asks: Some(&asker), is_explained };
-        let (mut answer, effects) = site.decide(around, request).await;
+        let decision_context =
+            DecisionContext { pools: &self.config.pools, asks: Some(&asker), is_explained };
+        let (mut answer, effects) = site.decide(decision_context, request).await;
         if count == Count::Counts
             && let Some((route, wait)) = self.rates.take(&effects.rates, &request.peer)
         {

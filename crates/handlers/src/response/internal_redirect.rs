@@ -17,7 +17,7 @@ use sendoff_message::response::{CgiHead, Field, ResponseHead};
 use sendoff_site::effects::Effects;
 use sendoff_site::naming::Naming;
 use sendoff_site::sendable::Denied;
-use sendoff_site::{Led, Rewrites};
+use sendoff_site::{InternalTarget, Rewrites};
 
 use crate::application::proxy::{self, Passed};
 use crate::context::Context;
@@ -38,10 +38,10 @@ const OF_THE_BODY: [HeaderName; 5] = [
 const STAY: [&str; 4] = ["cache-control", "expires", "content-disposition", "accept-ranges"];
 
 /// A request that an application has redirected, and the internal route that passes it on.
-pub(crate) struct Way {
+pub(crate) struct InternalRedirect {
     request: Request,
     effects: Effects,
-    led: Led,
+    target: InternalTarget,
 }
 
 /// The internal route to which an application redirects the request by a URI. `None`: no such route
@@ -55,9 +55,9 @@ pub(crate) fn by_uri(
     may_name: bool,
     head: &CgiHead,
     uri: &Bytes,
-) -> Result<Option<Way>, Denied> {
-    let may_lead = context.site.may_lead();
-    if !(may_lead || may_name && naming.has_guards()) {
+) -> Result<Option<InternalRedirect>, Denied> {
+    let has_internal_routes = context.site.has_internal_routes();
+    if !(has_internal_routes || may_name && naming.has_guards()) {
         return Ok(None);
     }
     let mut request = request_for(context.request, head, uri).map_err(|bad| Denied {
@@ -66,15 +66,15 @@ pub(crate) fn by_uri(
     })?;
     let named = request.clone();
     let mut effects = Effects::default();
-    let led = match may_lead {
-        true => context.site.lead(&mut request, &mut effects, |_, _: Rewrites| true),
+    let target = match has_internal_routes {
+        true => context.site.redirect_internally(&mut request, &mut effects, |_, _: Rewrites| true),
         false => Ok(None),
     };
-    let led = led.map_err(|answer| Denied::of(answer, uri))?;
-    if led.is_some() || may_name {
-        naming.may_lead(&named)?;
+    let target = target.map_err(|answer| Denied::of(answer, uri))?;
+    if target.is_some() || may_name {
+        naming.may_name(&named)?;
     }
-    Ok(led.map(|led| Way { request, effects, led }))
+    Ok(target.map(|target| InternalRedirect { request, effects, target }))
 }
 
 /// The request for a URI that a head names. As in nginx, its method is GET (HEAD if the client has
@@ -83,8 +83,12 @@ pub(crate) fn by_uri(
 /// # Errors
 /// The URI is no path.
 pub(crate) fn request_for(asked: &Request, head: &CgiHead, uri: &[u8]) -> Result<Request, BadPath> {
-    let mut request =
-        Request { body: Body::default(), has_body: false, is_led: true, ..asked.clone() };
+    let mut request = Request {
+        body: Body::default(),
+        has_body: false,
+        is_internal_redirect: true,
+        ..asked.clone()
+    };
     OF_THE_BODY.into_iter().for_each(|name| drop(request.headers.remove(name)));
     if !reads(asked, head) {
         remove_conditions(&mut request.headers);
@@ -131,10 +135,10 @@ fn encoded(uri: &[u8]) -> Result<Bytes, BadPath> {
 pub(crate) async fn follow(
     context: &Context<'_>,
     own: CgiHead,
-    way: &Way,
+    redirect: &InternalRedirect,
     sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
-    let Way { request, effects, led } = way;
+    let InternalRedirect { request, effects, target } = redirect;
     if let Some(report) = sink.client().report()
         && let Some(name) = named::named(&own)
     {
@@ -147,7 +151,7 @@ pub(crate) async fn follow(
         merge(&own, head);
         context.site.note_named(head);
     });
-    let passed = Passed { application: led.application, prefix: led.prefix };
+    let passed = Passed { application: target.application, prefix: target.prefix };
     proxy::respond(&context, passed, &mut merged).await
 }
 
@@ -193,11 +197,11 @@ mod tests {
         ] {
             asked.headers.append(name, value.parse().unwrap());
         }
-        let led = request_for(&asked, &head("A: b\n\n"), b"/b%20c?d=%2f").unwrap();
-        assert_eq!((led.method, &led.path[..]), (Method::GET, &b"/b c"[..]));
-        assert_eq!(led.query.as_deref(), Some(&b"d=%2f"[..]));
-        assert!(led.is_led);
-        assert_eq!(led.headers.keys().collect::<Vec<_>>(), ["x-a"]);
+        let target = request_for(&asked, &head("A: b\n\n"), b"/b%20c?d=%2f").unwrap();
+        assert_eq!((target.method, &target.path[..]), (Method::GET, &b"/b c"[..]));
+        assert_eq!(target.query.as_deref(), Some(&b"d=%2f"[..]));
+        assert!(target.is_internal_redirect);
+        assert_eq!(target.headers.keys().collect::<Vec<_>>(), ["x-a"]);
         let mut get = request(None);
         get.headers.append("range", "bytes=0-1".parse().unwrap());
         assert!(request_for(&get, &head("A: b\n\n"), b"/x").unwrap().headers.contains_key("range"));

@@ -10,7 +10,7 @@
 //! ```
 
 use http::{Method, StatusCode};
-use sendoff_config::ProxyProtocol;
+use sendoff_config::GatewayProtocol;
 use sendoff_delivery::segment::Segment;
 use sendoff_exchange::layer::Layer;
 use sendoff_exchange::sink::Sink;
@@ -32,10 +32,10 @@ use crate::error::Outcome;
 use crate::response::companions::Companions;
 use crate::response::internal_redirect;
 use crate::response::named;
-use crate::response::ranges;
 use crate::response::rate_limit::Paced;
 use crate::response::reproxy;
-use crate::response::wanted::{NotShown, show};
+use crate::response::requirements::{NotMet, check};
+use crate::response::sendfile2;
 use crate::response::zero_copy::{self, ZeroCopy};
 
 /// The source of a response's body.
@@ -51,7 +51,7 @@ enum Source {
 enum Named {
     File(Entry),
     /// The response of another application to which a URI leads.
-    Led(internal_redirect::Way),
+    Redirect(internal_redirect::InternalRedirect),
     /// The response of another application at one of several URLs.
     Urls,
     Ranges(Vec<Segment>),
@@ -88,8 +88,9 @@ impl Call<'_> {
         explain(sink, &exchange, &begun);
         // The companions of the response that named this URL were applied already. Companions in
         // the response of an object store may come from its users.
-        let is_led = self.context.request.is_led;
-        let companions = if is_led { Companions::default() } else { Companions::of(&begun.head) };
+        let is_internal_redirect = self.context.request.is_internal_redirect;
+        let companions =
+            if is_internal_redirect { Companions::default() } else { Companions::of(&begun.head) };
         if let Some(report) = sink.client().report() {
             companions.notes().for_each(|note| report.note(note));
         }
@@ -132,16 +133,16 @@ impl Call<'_> {
     ) -> Result<Outcome, Cut> {
         let naming = Naming::new(self.context.site, self.context.request);
         let mut source = self.source(&exchange, &mut begun, &naming);
-        let wanted = naming.into_wanted();
-        if source.is_ok() && !wanted.is_empty() {
+        let requirements = naming.into_requirements();
+        if source.is_ok() && !requirements.is_empty() {
             // On the heap, because few names are asked for a password.
-            if let Err(refused) = Box::pin(show(&self.context, &wanted)).await {
+            if let Err(refused) = Box::pin(check(&self.context, &requirements)).await {
                 match refused {
-                    NotShown::Password(refused) => {
+                    NotMet::Password(refused) => {
                         exchange.drain();
                         return Ok(refused);
                     }
-                    NotShown::Access(denied) => source = Err(denied.into()),
+                    NotMet::Access(denied) => source = Err(denied.into()),
                 }
             }
         }
@@ -184,27 +185,27 @@ impl Call<'_> {
         let site = self.context.site;
         let sendable = &site.sendable;
         let said = self.context.effects.settings.name_files;
-        if self.context.request.is_led || said == Some(false) {
+        if self.context.request.is_internal_redirect || said == Some(false) {
             return Ok(Source::Own(None));
         }
         let may_name = said.unwrap_or_else(|| may_name_files(exchange, sendable));
         let head = &begun.head;
         let name = named::named(head);
         if let Some(named::Name::Uri(_, uri)) = &name
-            && let Some(way) =
+            && let Some(redirect) =
                 internal_redirect::by_uri(&self.context, naming, may_name, head, uri)?
         {
-            return Ok(Named::Led(way).into());
+            return Ok(Named::Redirect(redirect).into());
         }
         let opened = begun.named.take();
         if let Some(name) = name.filter(|_| may_name) {
             return Ok(Named::File(named::file(naming, &name, opened)?).into());
         }
-        if reproxy::urls(head).is_some() && (may_name || site.may_lead()) {
+        if reproxy::urls(head).is_some() && (may_name || site.has_internal_routes()) {
             return Ok(Named::Urls.into());
         }
-        if let Some(value) = ranges::ranges(head).filter(|_| may_name) {
-            return Ok(Named::Ranges(ranges::open(naming, value)?).into());
+        if let Some(value) = sendfile2::value(head).filter(|_| may_name) {
+            return Ok(Named::Ranges(sendfile2::open(naming, value)?).into());
         }
         let may_mix = match exchange {
             // Our own workers hand files over by messages; for them `X-ZeroCopy` is an ordinary
@@ -225,10 +226,12 @@ impl Call<'_> {
     ) -> Result<Outcome, Cut> {
         match named {
             Named::File(entry) => named::respond(&self.context, head, entry, sink).await,
-            Named::Led(way) => internal_redirect::follow(&self.context, head, &way, sink).await,
+            Named::Redirect(redirect) => {
+                internal_redirect::follow(&self.context, head, &redirect, sink).await
+            }
             Named::Urls => reproxy::respond(self, head, sink).await,
             Named::Ranges(segments) => {
-                ranges::respond(head, segments, sink).await?;
+                sendfile2::respond(head, segments, sink).await?;
                 Ok(Outcome::Sent)
             }
         }
@@ -288,7 +291,7 @@ fn explain(sink: &mut dyn Sink, exchange: &Exchange, begun: &Begun) {
     }
     let named = named::named(&begun.head).map(|name| name.text());
     let ranges = || {
-        ranges::ranges(&begun.head).map(|value| format!("X-Sendfile2: {}", value.escape_ascii()))
+        sendfile2::value(&begun.head).map(|value| format!("X-Sendfile2: {}", value.escape_ascii()))
     };
     if let Some(what) = named.or_else(ranges) {
         report.remark(Remark { how: "file".to_owned(), what, ..Remark::default() });
@@ -302,9 +305,9 @@ fn explain(sink: &mut dyn Sink, exchange: &Exchange, begun: &Begun) {
         });
     } else if let Exchange::Gateway(exchange) = exchange {
         let protocol = match exchange.gateway().proxy().protocol {
-            ProxyProtocol::Http { .. } => "HTTP",
-            ProxyProtocol::Scgi => "SCGI",
-            ProxyProtocol::Ajp { .. } => "AJP",
+            GatewayProtocol::Http { .. } => "HTTP",
+            GatewayProtocol::Scgi => "SCGI",
+            GatewayProtocol::Ajp { .. } => "AJP",
         };
         report.remark(Remark {
             how: "bytes".to_owned(),

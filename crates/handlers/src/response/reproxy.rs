@@ -18,7 +18,7 @@ use sendoff_message::request::{CONDITIONS, Request};
 use sendoff_message::response::{CgiHead, Field, ResponseHead};
 use sendoff_site::effects::Effects;
 use sendoff_site::sendable::Denied;
-use sendoff_site::{Led, Rewrites};
+use sendoff_site::{InternalTarget, Rewrites};
 
 use crate::application::beginning::{Answer, Begun};
 use crate::application::exchange::Exchange;
@@ -51,11 +51,11 @@ pub(crate) fn urls(head: &CgiHead) -> Option<&Bytes> {
 }
 
 /// A URL that may be asked for.
-struct Target {
+struct ReproxyTarget {
     url: String,
     request: Request,
     effects: Effects,
-    led: Led,
+    internal: InternalTarget,
 }
 
 /// Answers with the body of the first named URL that has one.
@@ -104,7 +104,7 @@ fn number(digits: &[u8]) -> Option<u64> {
 }
 
 /// The internal route that passes on requests for a URL.
-fn target(context: &Context<'_>, own: &CgiHead, url: &[u8]) -> Result<Target, Denied> {
+fn target(context: &Context<'_>, own: &CgiHead, url: &[u8]) -> Result<ReproxyTarget, Denied> {
     let text = url.escape_ascii().to_string();
     let denied =
         |why: &str| Denied { status: StatusCode::FORBIDDEN, why: format!("{text}: {why}") };
@@ -122,8 +122,8 @@ fn target(context: &Context<'_>, own: &CgiHead, url: &[u8]) -> Result<Target, De
             && gateway.is_some_and(|name| name.eq_ignore_ascii_case(&origin))
     };
     let mut effects = Effects::default();
-    match context.site.lead(&mut request, &mut effects, is_meant) {
-        Ok(Some(led)) => Ok(Target { url: text, request, effects, led }),
+    match context.site.redirect_internally(&mut request, &mut effects, is_meant) {
+        Ok(Some(internal)) => Ok(ReproxyTarget { url: text, request, effects, internal }),
         Ok(None) => Err(denied(&format!(
             "no route with internal = true and proxy = \"{origin}\" concerns its path"
         ))),
@@ -175,13 +175,14 @@ fn of_the_part(headers: &HeaderMap) -> HeaderMap {
 /// Asks for one URL. After an error, the next URL is tried.
 async fn ask(
     call: &Call<'_>,
-    target: &Target,
+    target: &ReproxyTarget,
     expected: Option<u64>,
     sink: &mut dyn Sink,
 ) -> Result<Result<(Exchange, Box<Begun>), Failure>, Cut> {
     let context = Context { request: &target.request, effects: &target.effects, ..call.context };
-    let gateway = &context.services.gateways[context.site.number][target.led.application];
-    let passed = Passed { application: target.led.application, prefix: target.led.prefix };
+    let gateway = &context.services.gateways[context.site.number][target.internal.application];
+    let passed =
+        Passed { application: target.internal.application, prefix: target.internal.prefix };
     let message = match proxy::message(&context, gateway, passed, sink) {
         Ok(message) => message,
         Err(Failure { why, .. }) => return Ok(Err(Failure::bad_gateway(why))),
@@ -217,7 +218,7 @@ fn is_wanted(head: &CgiHead, expected: Option<u64>) -> Result<(), Failure> {
 async fn pass_on(
     call: &Call<'_>,
     own: CgiHead,
-    target: &Target,
+    target: &ReproxyTarget,
     exchange: Exchange,
     begun: Box<Begun>,
     sink: &mut dyn Sink,

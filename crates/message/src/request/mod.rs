@@ -82,7 +82,7 @@ pub struct Request {
     pub has_body: bool,
     /// True if an application redirected the request internally (`X-Accel-Redirect`,
     /// `X-Reproxy-URL`).
-    pub is_led: bool,
+    pub is_internal_redirect: bool,
     /// Its id, if ids are on: printable ASCII.
     pub id: Option<Rc<str>>,
     /// The number of the listener that accepted the connection, in `Config::listen`.

@@ -39,7 +39,7 @@ pub fn request(
         port: origin.local.port(),
         body: Body::default(),
         has_body: head.framing != BodyFraming::None,
-        is_led: false,
+        is_internal_redirect: false,
         id: None,
         listener: origin.listener,
         peer: origin.peer.clone(),

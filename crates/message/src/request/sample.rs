@@ -22,7 +22,7 @@ pub fn request(host: Option<&str>) -> Request {
         port: Some(80),
         body: Body::default(),
         has_body: false,
-        is_led: false,
+        is_internal_redirect: false,
         id: None,
         listener: 0,
         peer: Endpoint::Ip("127.0.0.1:5".parse().expect("an address")),

@@ -301,7 +301,7 @@ impl<'a> Master<'a> {
         if !self.has_served {
             return;
         }
-        if self.slots.iter_mut().any(Slot::excuse) {
+        if self.slots.iter_mut().any(Slot::cancel_pause) {
             let pool = &*self.pool.name;
             tracing::info!(pool, "a request has ended it, another one is started at once");
         } else {
@@ -325,7 +325,7 @@ impl<'a> Master<'a> {
             let Some((pid, ended, mut pause)) = self.slots[number].reap() else { continue };
             self.ended_by_request.retain(|at| at.elapsed() < SAME_MOMENT);
             if !pause.is_zero() && self.ended_by_request.pop_front().is_some() {
-                self.slots[number].excuse();
+                self.slots[number].cancel_pause();
                 pause = Duration::ZERO;
             }
             self.end_outputs(pid);

@@ -114,7 +114,7 @@ impl Slot {
 
     /// Cancels the pause before the next start, because a request has ended a working process.
     /// Returns false if there was no pause.
-    pub(super) fn excuse(&mut self) -> bool {
+    pub(super) fn cancel_pause(&mut self) -> bool {
         let now = Instant::now();
         let is_waiting = self.start_at().is_some_and(|at| at > now);
         if is_waiting {

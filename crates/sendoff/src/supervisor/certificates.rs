@@ -16,8 +16,8 @@ use sendoff_tls::Vault;
 use crate::acme::FromAcme;
 use crate::children::Recipe;
 use crate::failure::Failure;
-use crate::kept::Kept;
 use crate::orders::{Socket, ToFront, sockets};
+use crate::supervised::SupervisedChild;
 
 /// Maximum length of the reports in bytes.
 const MAX_REPORTS: u64 = 16 << 20;
@@ -32,7 +32,7 @@ pub(super) struct Certificates {
 }
 
 struct Process {
-    kept: Kept,
+    kept: SupervisedChild,
     socket: Socket,
     /// The configuration that the process was started with.
     config: Config,
@@ -75,7 +75,7 @@ impl Certificates {
     }
 
     /// Carries out the process's request.
-    pub(super) fn hear(&mut self, said: Said, front: &mut Kept) {
+    pub(super) fn hear(&mut self, said: Said, front: &mut SupervisedChild) {
         let done = said.and_then(|(message, mut descriptors)| match message {
             FromAcme::Report => {
                 let file = descriptors.pop_front().ok_or(io::ErrorKind::InvalidData)?;
@@ -113,20 +113,24 @@ impl Process {
         let (socket, theirs) = sockets().map_err(Failure::system(failed))?;
         let sealed =
             config.seal().map_err(|error| Failure::System(format!("{failed}: {error}")))?;
-        let kept = Kept::start(Recipe::acme(sealed, theirs)?)?;
+        let kept = SupervisedChild::start(Recipe::acme(sealed, theirs)?)?;
         Ok(Self { kept, socket, config: config.clone() })
     }
 }
 
 /// Passes a message on. If the front does not run, the process learns that from its end of the
 /// pipe.
-fn tell_if_any(front: &Kept, message: &ToFront, descriptors: &[&OwnedFd]) -> io::Result<()> {
+fn tell_if_any(
+    front: &SupervisedChild,
+    message: &ToFront,
+    descriptors: &[&OwnedFd],
+) -> io::Result<()> {
     let descriptors: Vec<_> = descriptors.iter().map(|descriptor| descriptor.as_fd()).collect();
     front.orders().map_or(Ok(()), |orders| orders.send(message, &descriptors))
 }
 
 /// Sets the certificates for fronts that start from now on.
-fn replace(front: &mut Kept, obtained: &OwnedFd) -> io::Result<()> {
+fn replace(front: &mut SupervisedChild, obtained: &OwnedFd) -> io::Result<()> {
     let mut vault = Vault::read(front.recipe.keys()?)?;
     vault.replace(Vault::read(obtained.try_clone()?)?);
     front.recipe.replace_keys(vault.seal()?);

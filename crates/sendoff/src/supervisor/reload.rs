@@ -22,11 +22,11 @@ use tokio::time::Instant;
 use super::state::{Supervisor, answer, credentials, first_of, pool_sockets};
 use crate::children::Recipe;
 use crate::control::Answer;
-use crate::kept;
 use crate::listen::{Given, Listeners, listen, tcp};
 use crate::log::open_target;
-use crate::orders::{Kept, Reply, ToFront};
+use crate::orders::{KeptItems, Reply, ToFront};
 use crate::page_folder;
+use crate::supervised::SupervisedChild;
 use crate::systemd;
 
 /// Time limit for the front, which waits for the workers of new pools.
@@ -36,7 +36,7 @@ const FRONT_TIMEOUT: Duration = Duration::from_secs(90);
 struct NewMaster {
     /// The kind of its processes, for messages.
     runs: &'static str,
-    master: kept::Kept,
+    master: SupervisedChild,
     /// The front's end of its pool socket.
     front: OwnedFd,
     /// The messages that PHP printed at its start, and the name of the pool.
@@ -249,7 +249,8 @@ impl Supervisor {
                 recipe = recipe.telling(theirs.into());
                 (runs, said) = ("PHP", Some((file, pool.name.clone())));
             }
-            let mut master = kept::Kept::start(recipe).map_err(|failure| failure.to_string())?;
+            let mut master =
+                SupervisedChild::start(recipe).map_err(|failure| failure.to_string())?;
             master.recipe.forget_said();
             new.push(NewMaster { master, front, runs, said });
         }
@@ -259,7 +260,7 @@ impl Supervisor {
         let new_listeners = listen(&wanted, config.front.threads, &mut Given::default())
             .map_err(|failure| failure.to_string())?;
         let (logs, files) = self.logs(&config)?;
-        let kept = Kept { pools: sources.clone(), logs, listeners: listeners.clone() };
+        let kept = KeptItems { pools: sources.clone(), logs, listeners: listeners.clone() };
         let pools = new.iter().map(|new| new.front.as_fd());
         let logs = files.iter().map(AsFd::as_fd);
         let number = 0..wanted.len();
@@ -307,7 +308,7 @@ impl Supervisor {
     /// Orders the front to serve by the configuration.
     fn tell_front<'d>(
         &self,
-        kept: Kept,
+        kept: KeptItems,
         sealed: [&'d OwnedFd; 2],
         new: impl Iterator<Item = BorrowedFd<'d>>,
     ) -> Result<Reply, String> {

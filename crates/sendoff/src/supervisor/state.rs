@@ -26,11 +26,11 @@ use crate::control::{Answer, Confinement, PoolReport, Reloaded, Report, SiteRepo
 use crate::explain::Door;
 use crate::failure::Failure;
 use crate::groups::Groups;
-use crate::kept::Kept;
 use crate::listen::SocketFile;
 use crate::log::open_target;
 use crate::orders::{Reply, ToFront};
 use crate::source::Source;
+use crate::supervised::SupervisedChild;
 use crate::systemd;
 use crate::upgrade::Predecessor;
 
@@ -53,13 +53,13 @@ const PURGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The processes of a server, and the arguments to restart them.
 pub(super) struct Supervisor {
     pub(super) config: Config,
-    pub(super) front: Kept,
+    pub(super) front: SupervisedChild,
     /// One for each pool.
-    pub(super) masters: Vec<Kept>,
+    pub(super) masters: Vec<SupervisedChild>,
     /// Makes the control groups of pools.
     pub(super) groups: Groups,
     /// Masters of pools that a reload has replaced. They end when no request needs them any more.
-    pub(super) leaving: Vec<Kept>,
+    pub(super) leaving: Vec<SupervisedChild>,
     /// The source of the configuration.
     pub(super) source: Source,
     /// PHP's settings at the start of the masters.
@@ -94,7 +94,7 @@ impl Supervisor {
                     read.map_err(Failure::system("the front closed its pipe"))?;
                 }
                 failure = self.front.failure() => return Err(failure),
-                failure = first_of(self.masters.iter_mut().map(Kept::failure)) => return Err(failure),
+                failure = first_of(self.masters.iter_mut().map(SupervisedChild::failure)) => return Err(failure),
             }
             self.not_ready = None;
             if let Some(predecessor) = self.predecessor.take() {
@@ -114,7 +114,7 @@ impl Supervisor {
             });
             tokio::select! {
                 never = self.front.keep() => match never {},
-                never = first_of(self.masters.iter_mut().map(Kept::keep)) => match never {},
+                never = first_of(self.masters.iter_mut().map(SupervisedChild::keep)) => match never {},
                 number = first_of(ended) => drop(self.leaving.swap_remove(number)),
             }
         }
@@ -263,7 +263,7 @@ impl Supervisor {
         let on_demand = self.masters.iter_mut().filter(|master| master.is_on_demand());
         tokio::select! {
             () = self.front.end_by(kill_at) => {}
-            never = first_of(on_demand.map(Kept::keep)) => match never {},
+            never = first_of(on_demand.map(SupervisedChild::keep)) => match never {},
         }
         for master in self.masters.iter().chain(&self.leaving) {
             master.signal(Signal::TERM);

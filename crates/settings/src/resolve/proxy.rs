@@ -1,6 +1,6 @@
 //! Applications that routes pass requests on to over HTTP, SCGI or AJP.
 
-use sendoff_config::{Handler, Proxy, ProxyAddress, ProxyProtocol, ProxyTimeouts, ProxyTls};
+use sendoff_config::{GatewayProtocol, Handler, Proxy, ProxyAddress, ProxyTimeouts, ProxyTls};
 
 use super::context::{Context, unusable};
 use crate::keys;
@@ -55,14 +55,14 @@ impl Context<'_> {
         Some(Handler::Proxy { proxy: number })
     }
 
-    fn protocol(&mut self, section: &keys::Proxy, url: &ProxyUrl) -> ProxyProtocol {
+    fn protocol(&mut self, section: &keys::Proxy, url: &ProxyUrl) -> GatewayProtocol {
         match url.scheme {
-            ProxyScheme::Scgi => ProxyProtocol::Scgi,
-            ProxyScheme::Ajp => ProxyProtocol::Ajp {
+            ProxyScheme::Scgi => GatewayProtocol::Scgi,
+            ProxyScheme::Ajp => GatewayProtocol::Ajp {
                 secret: section.secret.as_ref().map(|secret| secret.value.0.clone()),
                 packet_size: usize::try_from(section.packet_size.value.0).unwrap_or(usize::MAX),
             },
-            ProxyScheme::Http | ProxyScheme::Https => ProxyProtocol::Http {
+            ProxyScheme::Http | ProxyScheme::Https => GatewayProtocol::Http {
                 host: (&section.host.value).into(),
                 tls: (url.scheme == ProxyScheme::Https).then(|| self.upstream_tls(section, url)),
                 upgrade: section.upgrade.value,

@@ -150,7 +150,7 @@ impl Htaccess {
     /// The answer of the files if they refuse a request that a route has led to the file at `path`,
     /// or ask for a password; otherwise `None`. A script that they let through gets their settings
     /// of PHP.
-    pub(super) fn turn_away(
+    pub(super) fn refusal(
         &self,
         router: &Router,
         request: &mut Request,

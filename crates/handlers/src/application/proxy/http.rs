@@ -86,13 +86,13 @@ fn host_of<'a>(request: &'a Request, proxy: &'a Proxy, host: &'a ProxyHost) -> &
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sendoff_config::{ForwardedFields, ProxyProtocol, ProxyTimeouts};
+    use sendoff_config::{ForwardedFields, GatewayProtocol, ProxyTimeouts};
     use sendoff_message::request::sample::request;
 
     fn proxy(host: ProxyHost) -> Proxy {
         Proxy {
             address: ProxyAddress::Tcp("app.test:8080".to_owned()),
-            protocol: ProxyProtocol::Http { host, tls: None, upgrade: true },
+            protocol: GatewayProtocol::Http { host, tls: None, upgrade: true },
             forwarded: ForwardedFields::Off,
             proxy_protocol: false,
             timeouts: ProxyTimeouts::default(),

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sendoff_config::ProxyProtocol;
+use sendoff_config::GatewayProtocol;
 use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_message::Cut;
 use sendoff_message::response::{CgiHead, ResponseHead};
@@ -21,13 +21,14 @@ use sendoff_report::repeated::{self, Weight};
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::hosts::Tried;
 use sendoff_upstream_gateway::{
-    Gateway, GatewayExchange, GatewayHost, GatewayOver, GatewayRequest, Kind as GatewayKind,
-    Patience as GatewayPatience,
+    Gateway, GatewayExchange, GatewayHost, GatewayRequest, GatewayReuse,
+    Patience as GatewayPatience, Protocol,
 };
 
 use crate::application::beginning::{self, Answer, NoAnswer};
 use crate::application::exchange::Exchange;
 use crate::application::failure::Failure;
+use crate::application::retry::is_repeatable;
 use crate::application::script::Call;
 use crate::context::Context;
 use crate::error::Outcome;
@@ -76,24 +77,24 @@ pub(crate) fn message(
     sink: &mut dyn Sink,
 ) -> Result<GatewayRequest, Failure> {
     let request = context.request;
-    let (head, kind) = match &gateway.proxy().protocol {
-        ProxyProtocol::Http { host, upgrade, .. } => {
+    let (head, protocol) = match &gateway.proxy().protocol {
+        GatewayProtocol::Http { host, upgrade, .. } => {
             let may_change = *upgrade
                 && request.version == Version::HTTP_11
                 && request.method == Method::GET
                 && request.body.is_empty()
                 && sink.client().tunnel().is_some();
             let (head, upgrade) = http::head(request, gateway.proxy(), host, may_change)?;
-            (head, GatewayKind::Http { upgrade })
+            (head, Protocol::Http { upgrade })
         }
-        ProxyProtocol::Scgi => (scgi::head(context, passed.prefix), GatewayKind::Scgi),
-        ProxyProtocol::Ajp { secret, packet_size } => {
+        GatewayProtocol::Scgi => (scgi::head(context, passed.prefix), Protocol::Scgi),
+        GatewayProtocol::Ajp { secret, packet_size } => {
             let head = ajp::head(context, secret.as_deref(), *packet_size)?;
-            (head, GatewayKind::Ajp { packet_size: *packet_size })
+            (head, Protocol::Ajp { packet_size: *packet_size })
         }
     };
     let is_head = request.method == Method::HEAD;
-    Ok(GatewayRequest { head, body: request.body.clone(), is_head, kind })
+    Ok(GatewayRequest { head, body: request.body.clone(), is_head, protocol })
 }
 
 /// Sends the request to one host after the other, until one of them answers.
@@ -106,7 +107,7 @@ pub(crate) async fn ask(
     message: &Rc<GatewayRequest>,
     sink: &mut dyn Sink,
 ) -> Result<Result<(Exchange, Answer), Failure>, Cut> {
-    let is_repeatable = is_repeatable(&call.context);
+    let is_repeatable = is_repeatable(call.context.request);
     let mut tried = Tried::default();
     loop {
         sink.client().notes().is_at(Phase::Waiting);
@@ -154,13 +155,13 @@ async fn ask_host(
     message: &Rc<GatewayRequest>,
     sink: &mut dyn Sink,
 ) -> Result<Result<(Exchange, Answer), NoAnswer>, Cut> {
-    let is_repeatable = is_repeatable(context);
-    let mut over = if is_repeatable { GatewayOver::Kept } else { GatewayOver::Fresh };
+    let is_repeatable = is_repeatable(context.request);
+    let mut reuse = if is_repeatable { GatewayReuse::Kept } else { GatewayReuse::Fresh };
     let patience = patience(context, gateway);
     loop {
         let message = Rc::clone(message);
         let client = context.request;
-        let begun = GatewayExchange::begin(gateway, host, message, client, over, patience);
+        let begun = GatewayExchange::begin(gateway, host, message, client, reuse, patience);
         let exchange = match unless_gone(sink, begun).await? {
             Ok(exchange) => exchange,
             Err(why) => return Ok(Err(NoAnswer::Silent(why))),
@@ -178,14 +179,8 @@ async fn ask_host(
         if !is_lost || !is_kept || context.request.body.is_spent() {
             return Ok(Err(no_answer));
         }
-        over = GatewayOver::New;
+        reuse = GatewayReuse::New;
     }
-}
-
-/// True if the request may be repeated automatically: it is idempotent (RFC 9110 §9.2.2), and its
-/// body is still available.
-fn is_repeatable(context: &Context<'_>) -> bool {
-    context.request.method.is_idempotent() && context.request.body.is_repeatable()
 }
 
 /// The application's time limits. A route's `request_timeout` replaces the application's own limits

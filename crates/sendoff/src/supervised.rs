@@ -28,7 +28,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// A child that is restarted when it dies.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct SupervisedChild {
     /// Starts the next child.
     pub(crate) recipe: Recipe,
     state: State,
@@ -60,7 +60,7 @@ impl State {
     }
 }
 
-impl Kept {
+impl SupervisedChild {
     /// Starts the child, unless it runs on demand.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use http::StatusCode;
 use http::header::AUTHORIZATION;
 use sendoff_auth::{Access, challenge};
 use sendoff_message::request::Request;
-use sendoff_site::effects::{Effects, Wanted};
+use sendoff_site::effects::{AccessRequirements, Effects};
 use sendoff_site::sendable::Denied;
 
 use crate::application::authorizer::{self, Verdict};
@@ -13,13 +13,13 @@ use crate::context::Context;
 use crate::error::Outcome;
 
 /// A requirement of a route that the client has not met.
-pub(crate) enum NotShown {
+pub(crate) enum NotMet {
     /// A password: the client may show one.
     Password(Outcome),
     Access(Denied),
 }
 
-impl NotShown {
+impl NotMet {
     fn access(status: StatusCode, named: &Request, why: &str) -> Self {
         Self::Access(Denied { status, why: format!("{}: {why}", named.path.escape_ascii()) })
     }
@@ -29,12 +29,12 @@ impl NotShown {
 ///
 /// # Errors
 /// The client does not meet one of them.
-pub(crate) async fn show(
+pub(crate) async fn check(
     context: &Context<'_>,
-    wanted: &[(Request, Wanted)],
-) -> Result<(), NotShown> {
+    requirements: &[(Request, AccessRequirements)],
+) -> Result<(), NotMet> {
     let Context { services, site, request, .. } = *context;
-    for (named, Wanted { auth, authorizers }) in wanted {
+    for (named, AccessRequirements { auth, authorizers }) in requirements {
         if let Some(auth) = auth {
             let field = request.headers.get(AUTHORIZATION).map(|value| value.as_bytes());
             let access = services.auth.check(&site.line, &auth.users, field, &request.peer);
@@ -49,16 +49,16 @@ pub(crate) async fn show(
                     );
                     let challenge = [("WWW-Authenticate", challenge(&auth.realm))];
                     let refused = Outcome::refused(StatusCode::UNAUTHORIZED, challenge);
-                    return Err(NotShown::Password(refused));
+                    return Err(NotMet::Password(refused));
                 }
                 Ok(Access::TooMany) => {
                     let why = "too many passwords from the client wait to be checked";
-                    return Err(NotShown::access(StatusCode::TOO_MANY_REQUESTS, named, why));
+                    return Err(NotMet::access(StatusCode::TOO_MANY_REQUESTS, named, why));
                 }
                 Err(error) => {
                     let why = format!("the password file {}: {error}", auth.users.display());
                     let status = StatusCode::INTERNAL_SERVER_ERROR;
-                    return Err(NotShown::access(status, named, &why));
+                    return Err(NotMet::access(status, named, &why));
                 }
             }
         }
@@ -72,7 +72,7 @@ pub(crate) async fn show(
                 Verdict::Failed(status) => status,
             };
             let why = format!("the authorizer {who} does not allow it");
-            return Err(NotShown::access(status, named, &why));
+            return Err(NotMet::access(status, named, &why));
         }
     }
     Ok(())

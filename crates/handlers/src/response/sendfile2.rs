@@ -19,7 +19,7 @@ use sendoff_site::sendable::{ByPath, Denied};
 const FIELD: &[u8] = b"x-sendfile2";
 
 /// The value of the field, if a head has it.
-pub(crate) fn ranges(head: &CgiHead) -> Option<&Bytes> {
+pub(crate) fn value(head: &CgiHead) -> Option<&Bytes> {
     head.values(FIELD).find(|value| !value.is_empty())
 }
 

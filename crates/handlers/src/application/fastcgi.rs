@@ -1,0 +1,229 @@
+//! Requests to FastCGI applications: one host after the other, and each host again where
+//! [the rule of repeating a request](super::retry) permits it.
+
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sendoff_exchange::sink::{Sink, unless_gone};
+use sendoff_report::at_work::Phase;
+use sendoff_report::repeated::{self, Weight};
+use sendoff_transport::lent::LentSocket;
+use sendoff_upstream::cgi::{RequestMessageBuilder, StreamedRequest};
+use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use sendoff_upstream::hosts::Tried;
+use sendoff_upstream_fastcgi::application::Application;
+use sendoff_upstream_fastcgi::attached::Attached;
+use sendoff_upstream_fastcgi::shared::Reuse;
+use sendoff_upstream_worker::claims::Claim;
+use tokio::time::Instant;
+
+use crate::application::announce;
+use crate::application::beginning::{self, Answer, Begun, NoAnswer};
+use crate::application::direct::{self, Offer};
+use crate::application::exchange::Exchange;
+use crate::application::failure::Failure;
+use crate::application::retry::is_repeatable;
+use crate::application::script::{Answered, Call, Role, Unanswered, is_untouched};
+
+/// Limit of processes of one host that die alone, one after the other, while they work on a
+/// repeatable request: a script that kills its process must not end all of them.
+const MAX_DEATHS: u32 = 4;
+
+/// Time for which a request is repeated while processes die together, which means that the script
+/// is not the cause. A reload of php-fpm ends all of them, and a script of 50 ms met four reloads
+/// in a row when they came every 60 ms.
+const STORM: Duration = Duration::from_secs(10);
+
+/// The pause before the request is repeated; it doubles with each death, up to `MAX_PAUSE`. During
+/// the pause the deaths of other processes become known, and a process that is about to be killed
+/// as well does not get the request.
+const PAUSE: Duration = Duration::from_millis(20);
+const MAX_PAUSE: Duration = Duration::from_millis(160);
+
+/// A response that has begun.
+type Response = (Exchange, Answer);
+
+/// The reason why an attempt has brought no response.
+enum Failed {
+    /// No byte of an answer has come.
+    Silent(UpstreamError),
+    Other(Unanswered),
+}
+
+impl<T: Into<Unanswered>> From<T> for Failed {
+    fn from(why: T) -> Self {
+        Self::Other(why.into())
+    }
+}
+
+impl Call<'_> {
+    /// Sends the request to one host after the other, until one of them answers.
+    pub(crate) async fn send_to_host(
+        &mut self,
+        role: Role<'_>,
+        hosts: &Attached,
+        mut parameters: RequestMessageBuilder,
+        sink: &mut dyn Sink,
+    ) -> (Answered, Offer) {
+        let is_repeatable = is_repeatable(self.context.request);
+        let mut tried = Tried::default();
+        loop {
+            sink.client().notes().is_at(Phase::Waiting);
+            let turn = match unless_gone(sink, hosts.choose(&mut tried)).await {
+                Ok(Ok(turn)) => turn,
+                Ok(Err(why)) => {
+                    let failure = Failure::from(why).of(&hosts.name());
+                    return (Err(failure.into()), Offer::Impossible);
+                }
+                Err(cut) => return (Err(cut.into()), Offer::Impossible),
+            };
+            let is_only_host = hosts.count() == 1;
+            // Another host may know other ways of handing over.
+            let own = match is_only_host {
+                true => std::mem::take(&mut parameters),
+                false => parameters.clone(),
+            };
+            let (answered, offer) =
+                self.send_to_application(role, turn.host(), own, is_only_host, sink).await;
+            let why = match answered {
+                Ok((Exchange::Application(mut exchange), answer)) => {
+                    turn.answered();
+                    exchange.hold(turn);
+                    return (Ok((Exchange::Application(exchange), answer)), offer);
+                }
+                Ok(other) => return (Ok(other), offer),
+                Err(Failed::Other(why)) => {
+                    if let Unanswered::Failed(Failure { why, .. }) = &why {
+                        let kind = UpstreamErrorKind::Broken;
+                        turn.failed(&UpstreamError::new(kind, Retry::Unsafe, why.clone()));
+                    }
+                    return (Err(why), offer);
+                }
+                Err(Failed::Silent(why)) => why,
+            };
+            turn.failed(&why);
+            let may_go_on = tried.may_go_on(&why, is_repeatable, hosts);
+            let is_spent = self.context.request.body.is_spent();
+            if !may_go_on || is_spent || !is_untouched(sink) {
+                let failure = Failure::from(why).of(turn.host().address());
+                return (Err(failure.into()), offer);
+            }
+            let (host, request) = (turn.host().address(), &**self.log_name());
+            if !why.is_outage()
+                || repeated::is_first(
+                    Weight::Info,
+                    &format!("sent to another host than {host}: {why}"),
+                )
+            {
+                tracing::info!(%host, request, "sent to another host: {why}");
+            }
+        }
+    }
+
+    async fn send_to_application(
+        &mut self,
+        role: Role<'_>,
+        application: &Arc<Application>,
+        mut parameters: RequestMessageBuilder,
+        is_only_host: bool,
+        sink: &mut dyn Sink,
+    ) -> (Result<Response, Failed>, Offer) {
+        let (message, claim, offer) = match role {
+            Role::Responder(script) => {
+                let takes = application.knows_direct();
+                let offer = direct::offer(&self.context, script, takes, sink, &mut parameters);
+                let (is_offered, explained) =
+                    (offer == Offer::Lent, sink.client().report().is_some());
+                let claim = announce::announce(
+                    &self.context,
+                    application,
+                    is_offered,
+                    explained,
+                    &mut parameters,
+                );
+                let body = &self.context.request.body;
+                let message = match &self.context.effects.filtered {
+                    Some(file) => parameters.filtered(body, file.as_file(), file.modified),
+                    None => parameters.streamed(body),
+                };
+                (message, claim, offer)
+            }
+            // An authorizer's answer is short, so no way of handing over is offered.
+            Role::Authorizer => (parameters.question(), None, Offer::Impossible),
+        };
+        let message = Rc::new(message);
+        let answered = self.ask_application(application, message, claim, is_only_host, sink).await;
+        (answered, offer)
+    }
+
+    /// Asks one application. Asks again if its process is gone and the request is repeatable, or if
+    /// a shared connection did not take the request.
+    async fn ask_application(
+        &mut self,
+        application: &Arc<Application>,
+        message: Rc<StreamedRequest>,
+        claim: Option<Rc<Claim>>,
+        is_only_host: bool,
+        sink: &mut dyn Sink,
+    ) -> Result<Response, Failed> {
+        let is_repeatable = is_repeatable(self.context.request);
+        let mut reuse = if is_repeatable { Reuse::Any } else { Reuse::Busy };
+        let (mut deaths, mut pause) = (0_u32, PAUSE);
+        let storm_ends = Instant::now() + STORM;
+        loop {
+            let gone_before = application.connections_lost();
+            let (message, log_name) = (Rc::clone(&message), Rc::clone(self.log_name()));
+            // A copy of the descriptor, because `unless_gone` borrows the sink while the connection
+            // is made.
+            let borrower = application.address();
+            let socket = sink.client().lender().and_then(|lender| lender.socket(&borrower));
+            let socket = socket.and_then(|socket| LentSocket::of(socket).ok());
+            let client = socket.as_ref().map(AsFd::as_fd);
+            let begun = application.begin(message, reuse, client, log_name);
+            let exchange = unless_gone(sink, begun).await?.map_err(Failed::Silent)?;
+            sink.client().notes().is_at(Phase::Running);
+            let mut exchange = Exchange::Application(Box::new(exchange));
+            let why = match beginning::read(&exchange, self.context.request, sink).await? {
+                Ok(mut answer) => {
+                    if let Answer::Begun(begun) = &mut answer {
+                        let Begun { head, rest, .. } = &mut **begun;
+                        announce::look_for_frames(application, &mut exchange, claim, head, rest);
+                    }
+                    return Ok((exchange, answer));
+                }
+                Err(NoAnswer::Failed(failure)) => return Err(failure.of(&exchange.who()).into()),
+                Err(NoAnswer::Silent(why)) => why,
+            };
+            let is_shared =
+                matches!(&exchange, Exchange::Application(exchange) if exchange.is_shared());
+            // The request was refused or not sent, because other requests share the connection.
+            let needs_own =
+                is_shared && why.retry() == Retry::Safe && !self.context.request.body.is_spent();
+            if why.kind() != UpstreamErrorKind::Died && !needs_own {
+                return Err(Failed::Silent(why));
+            }
+            let is_unread = needs_own || (reuse == Reuse::Any && why.retry() == Retry::Safe);
+            reuse = Reuse::Own;
+            let may_repeat = is_repeatable || needs_own;
+            if !may_repeat || !is_untouched(sink) || (!is_unread && !is_only_host) {
+                return Err(Failed::Silent(why));
+            }
+            // A request that has ended one process of a pool would end the next one, too.
+            if application.is_program() && why.retry() == Retry::Unsafe {
+                return Err(Failed::Silent(why));
+            }
+            if is_unread {
+                continue;
+            }
+            unless_gone(sink, tokio::time::sleep(pause)).await?;
+            pause = (pause * 2).min(MAX_PAUSE);
+            let is_alone = application.connections_lost() <= gone_before + 1;
+            deaths += u32::from(is_alone);
+            if deaths == MAX_DEATHS || Instant::now() > storm_ends {
+                return Err(Failed::Silent(why));
+            }
+        }
+    }
+}

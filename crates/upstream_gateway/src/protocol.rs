@@ -1,0 +1,18 @@
+//! The protocols between the server and the hosts of applications.
+
+/// The protocol of a request to an application, with what depends on the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http {
+        /// The client offers to change to another protocol.
+        upgrade: bool,
+    },
+    /// SCGI.
+    Scgi,
+    /// AJP 1.3.
+    Ajp {
+        /// The largest packet, in bytes.
+        packet_size: usize,
+    },
+}
