@@ -3,9 +3,9 @@
 
 use bytes::BytesMut;
 use sendoff_fastcgi::record::{BeginRequest, Header, Kind};
-use sendoff_fastcgi::{Decoder, Error, Part};
+use sendoff_fastcgi::{Decoder, Error, RecordPart};
 
-fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Part>, Error> {
+fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Result<Vec<RecordPart>, Error> {
     let (mut decoder, mut buf, mut parts) = (Decoder::default(), BytesMut::new(), Vec::new());
     for piece in pieces {
         buf.extend_from_slice(piece);
@@ -16,10 +16,10 @@ fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Part>, Error> 
     Ok(parts)
 }
 
-fn join(parts: &mut Vec<Part>, part: Part) {
+fn join(parts: &mut Vec<RecordPart>, part: RecordPart) {
     if let (
-        Some(Part::Stream { kind, request_id, data }),
-        Part::Stream { kind: next_kind, request_id: next_id, data: next },
+        Some(RecordPart::Stream { kind, request_id, data }),
+        RecordPart::Stream { kind: next_kind, request_id: next_id, data: next },
     ) = (parts.last_mut(), &part)
         && (*kind, *request_id) == (*next_kind, *next_id)
     {

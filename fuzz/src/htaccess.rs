@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use sendoff_htaccess::{
-    Answer, Fields, File, Files, Found, Head, Kind, Look, Outcome, Request, Site, evaluate,
+    Answer, Fields, File, FileInfo, Files, Head, Kind, Look, Outcome, Request, Site, evaluate,
 };
 
 /// A site in memory: `/` with `index.php`, `a.txt` and the folder `sub`, which has `index.html`.
@@ -16,13 +16,13 @@ struct Memory {
 }
 
 impl Look for Memory {
-    fn look(&self, path: &[u8]) -> Option<Found> {
+    fn look(&self, path: &[u8]) -> Option<FileInfo> {
         let kind = match path {
             b"/site" | b"/site/sub" | b"/site/sub/" => Kind::Folder,
             b"/site/index.php" | b"/site/a.txt" | b"/site/sub/index.html" => Kind::File,
             _ => return None,
         };
-        Some(Found { kind, size: 1, executable: false })
+        Some(FileInfo { kind, size: 1, executable: false })
     }
 
     fn is_link(&self, path: &[u8]) -> bool {

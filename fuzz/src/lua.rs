@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 use sendoff_lua::{
-    Body, Dictionary, Exchange, Limits, Machine, Outcome, Phase, Physical, Piece, Reply, Request,
-    Runtime, Stat, Step,
+    Body, BodyPiece, Dictionary, Exchange, Limits, Machine, Outcome, Phase, Physical, Reply,
+    Request, Runtime, Stat, Step,
 };
 
 /// Limits of the scripts: small, so that many scripts run.
@@ -207,8 +207,8 @@ pub fn check(source: &[u8]) {
     if let Some((exchange, outcome)) = run(&runtime, "/fuzz.lua", source, &shared) {
         assert!(is_well_formed(&exchange.fields), "{:?}", exchange.fields);
         let texts = exchange.content.iter().flatten().map(|piece| match piece {
-            Piece::Text(text) => text.len(),
-            Piece::File { path, .. } => path.len(),
+            BodyPiece::Text(text) => text.len(),
+            BodyPiece::File { path, .. } => path.len(),
         });
         assert!(texts.sum::<usize>() <= LIMITS.output, "more output than is allowed");
         if let Outcome::Failed(why) = outcome {
@@ -225,5 +225,5 @@ pub fn check(source: &[u8]) {
     let Some((exchange, Outcome::Answer(200))) = answered else {
         panic!("the next script fails: {answered:?}")
     };
-    assert_eq!(exchange.content, Some(vec![Piece::Text(Bytes::from_static(b"/a"))]));
+    assert_eq!(exchange.content, Some(vec![BodyPiece::Text(Bytes::from_static(b"/a"))]));
 }

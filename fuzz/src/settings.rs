@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use sendoff_settings::{Chosen, Kind, Machine, load, print, read_text, resolve};
+use sendoff_settings::{Chosen, FileKind, Machine, load, print, read_text, resolve};
 
 /// Maximum number of path components of a file that exists.
 const DEPTH: usize = 6;
@@ -24,8 +24,8 @@ impl Machine for Any<'_> {
         Ok(if is_deep { Vec::new() } else { vec![pattern.to_owned()] })
     }
 
-    fn kind(&self, _: &Path) -> io::Result<Kind> {
-        Ok(Kind::Folder)
+    fn kind(&self, _: &Path) -> io::Result<FileKind> {
+        Ok(FileKind::Folder)
     }
 
     fn canonical(&self, path: &Path) -> io::Result<PathBuf> {

@@ -15,7 +15,7 @@ use common::master::{Master, Worker};
 use common::site::content;
 use common::{TempDir, script};
 use rustix::process::Signal;
-use sendoff_fastcgi::Part;
+use sendoff_fastcgi::RecordPart;
 use sendoff_fastcgi::record::Kind;
 
 fn ask(query: &str) -> Request {
@@ -337,7 +337,10 @@ fn the_front_knows_when_a_script_works_on_after_a_response() {
         if response.handover.contains(&Kind::DETACH) {
             detached += 1;
             let ready = worker.link().part();
-            assert!(matches!(ready, Some(Part::Record { kind: Kind::READY, .. })), "{ready:?}");
+            assert!(
+                matches!(ready, Some(RecordPart::Record { kind: Kind::READY, .. })),
+                "{ready:?}"
+            );
         }
     }
     assert!(detached >= 4, "{detached}");

@@ -9,7 +9,7 @@ use std::fs;
 use common::TempDir;
 use common::link::Request;
 use common::master::Master;
-use sendoff_fastcgi::Part;
+use sendoff_fastcgi::RecordPart;
 use sendoff_fastcgi::record::Kind;
 
 #[test]
@@ -28,11 +28,11 @@ fn a_file_of_somebody_else_has_no_lease() {
     let (mut said, mut body) = (Vec::new(), 0);
     loop {
         match worker.link().part().expect("the worker closed the link") {
-            Part::Record { kind: Kind::END_REQUEST, .. } => break,
-            Part::Record { kind: Kind::EXPLAIN, content, .. } => {
+            RecordPart::Record { kind: Kind::END_REQUEST, .. } => break,
+            RecordPart::Record { kind: Kind::EXPLAIN, content, .. } => {
                 said.push(String::from_utf8(content.to_vec()).unwrap());
             }
-            Part::Stream { kind: Kind::STDOUT, data, .. } => body += data.len(),
+            RecordPart::Stream { kind: Kind::STDOUT, data, .. } => body += data.len(),
             _ => {}
         }
     }

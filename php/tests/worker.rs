@@ -15,7 +15,7 @@ use common::link::Request;
 use common::master::{Master, Worker};
 use common::{TempDir, script};
 use rustix::process::{Signal, kill_process};
-use sendoff_fastcgi::Part;
+use sendoff_fastcgi::RecordPart;
 use sendoff_fastcgi::record::Kind;
 use sendoff_pool::ToMaster;
 
@@ -68,9 +68,9 @@ fn a_detached_script_works_on_and_then_reports_ready() {
     open_fifo(&fifo);
     let line = worker.link().part();
     let data = Bytes::from_static(b"a line after the end\n");
-    assert_eq!(line, Some(Part::Stream { kind: Kind::STDERR, request_id: 1, data }));
+    assert_eq!(line, Some(RecordPart::Stream { kind: Kind::STDERR, request_id: 1, data }));
     let ready = worker.link().part();
-    assert!(matches!(ready, Some(Part::Record { kind: Kind::READY, .. })), "{ready:?}");
+    assert!(matches!(ready, Some(RecordPart::Record { kind: Kind::READY, .. })), "{ready:?}");
     assert_eq!(fs::read_to_string(done).unwrap(), "worked on, 0");
     assert_eq!(body(&mut worker, "hello.php", ""), "Hello, world\n");
 }

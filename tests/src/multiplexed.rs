@@ -10,7 +10,7 @@
 
 use crate::LIMIT;
 use crate::polled::{Polled, Waiting};
-use crate::translate::{self, Asked, Upload};
+use crate::translate::{self, ResponseForm, Upload};
 use bytes::Bytes;
 use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
 use h2::{Ping, RecvStream, SendStream};
@@ -73,7 +73,7 @@ enum End {
 
 /// One request and its response.
 struct Exchange {
-    asked: Asked,
+    asked: ResponseForm,
     sends: Sends,
     receives: Receives,
 }

@@ -14,7 +14,7 @@ const LEFT_OUT: [&str; 7] =
 const LINE_END: usize = 2;
 
 /// The properties of a request that determine the form of its response.
-pub(crate) struct Asked {
+pub(crate) struct ResponseForm {
     is_head: bool,
     is_http10: bool,
     /// The connection ends with the response.
@@ -37,7 +37,10 @@ pub(crate) enum Upload {
 ///
 /// # Panics
 /// If HTTP/2 cannot express the request. Such a scenario is about HTTP/1.
-pub(crate) fn request(bytes: &[u8], scheme: &str) -> Option<(Asked, http::Request<()>, usize)> {
+pub(crate) fn request(
+    bytes: &[u8],
+    scheme: &str,
+) -> Option<(ResponseForm, http::Request<()>, usize)> {
     let end = find(bytes, b"\r\n\r\n")?;
     let text = std::str::from_utf8(&bytes[..end]).expect("HTTP/2: the head is text");
     let (line, rest) = text.split_once("\r\n").unwrap_or((text, ""));
@@ -66,7 +69,7 @@ pub(crate) fn request(bytes: &[u8], scheme: &str) -> Option<(Asked, http::Reques
         Some(length) => Some(Upload::Length(length.parse().expect("a length"))),
         None => None,
     };
-    let asked = Asked {
+    let asked = ResponseForm {
         is_head: method == "HEAD",
         is_http10,
         closes: says("close") || is_http10 && !says("keep-alive"),
@@ -133,7 +136,7 @@ pub(crate) fn interim(response: &http::Response<()>, rendered: &mut Vec<u8>) {
 /// Renders a response's head, with the framing of HTTP/1. Returns whether the body is in chunks.
 pub(crate) fn response(
     response: &http::response::Parts,
-    asked: &mut Asked,
+    asked: &mut ResponseForm,
     rendered: &mut Vec<u8>,
 ) -> bool {
     head(response.status, &response.headers, rendered);

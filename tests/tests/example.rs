@@ -4,7 +4,7 @@
 use bytes::BytesMut;
 use rustix::process::Signal;
 use sendoff_fastcgi::record::{BeginRequest, Header, Kind};
-use sendoff_fastcgi::{Decoder, Part};
+use sendoff_fastcgi::{Decoder, RecordPart};
 use sendoff_tests::{
     Client, LIMIT, Request, Server, Site, Stock, binary, dies_with_us, pattern, processes,
     static_library, wait,
@@ -259,5 +259,5 @@ fn ends_a_broken_request(socket: &Path) -> bool {
     server.read_to_end(&mut received).unwrap();
     let mut received = BytesMut::from(&received[..]);
     let mut parts = std::iter::from_fn(|| decoder.next(&mut received).unwrap());
-    parts.any(|part| matches!(part, Part::Record { kind: Kind::END_REQUEST, .. }))
+    parts.any(|part| matches!(part, RecordPart::Record { kind: Kind::END_REQUEST, .. }))
 }

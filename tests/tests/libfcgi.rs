@@ -108,7 +108,9 @@ fn what_is_closed_leaves_at_once() {
         let mut page = Vec::new();
         while !page.ends_with(b"early") {
             match connection.next() {
-                Some(sendoff_fastcgi::Part::Stream { data, .. }) => page.extend_from_slice(&data),
+                Some(sendoff_fastcgi::RecordPart::Stream { data, .. }) => {
+                    page.extend_from_slice(&data)
+                }
                 other => panic!("{library:?}: {other:?}"),
             }
         }

@@ -13,8 +13,8 @@ use crate::now;
 use crate::schedule::{Record, renew_at, renew_within};
 use crate::server::{CertificateReport, Server};
 use crate::store::{Store, Version};
-use crate::trouble::{Kind, Trouble};
-use crate::wanted::{Wanted, wanted};
+use crate::trouble::{FailureKind, Trouble};
+use crate::wanted::{WantedCertificate, wanted};
 
 /// Interval of the checks for due work and for challenges of other servers.
 const TICK: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ pub struct Agent<S> {
     config: Config,
     acme: Acme,
     server: S,
-    certificates: Vec<Kept>,
+    certificates: Vec<ManagedCertificate>,
     /// The challenges that the server answers; `None` if unknown.
     answered: Option<Vec<Challenge>>,
     /// The state of the folder that the server has adopted.
@@ -75,8 +75,8 @@ impl Concern {
 }
 
 /// A wanted certificate and its state.
-struct Kept {
-    wanted: Wanted,
+struct ManagedCertificate {
+    wanted: WantedCertificate,
     /// The last warning in the log, and its time.
     said: Option<(Concern, u64)>,
     /// The certificate in use, if it covers all names.
@@ -86,8 +86,8 @@ struct Kept {
     ask_at: u64,
 }
 
-impl Kept {
-    fn new(wanted: Wanted) -> Self {
+impl ManagedCertificate {
+    fn new(wanted: WantedCertificate) -> Self {
         Self { wanted, said: None, have: None, renew_at: 0, ask_at: 0 }
     }
 
@@ -148,7 +148,7 @@ impl<S: Server> Agent<S> {
     #[must_use]
     pub fn new(config: Config, server: S) -> Option<Self> {
         let acme = config.acme.clone()?;
-        let certificates = wanted(&config).into_iter().map(Kept::new).collect();
+        let certificates = wanted(&config).into_iter().map(ManagedCertificate::new).collect();
         Some(Self {
             config,
             acme,
@@ -266,7 +266,7 @@ impl<S: Server> Agent<S> {
 
     /// Obtains a certificate if it is due and no other server holds the lock.
     async fn attempt(&mut self, store: &Store, number: usize) -> Result<(), String> {
-        let is_due = |kept: &Kept| kept.have.is_none() || kept.renew_at <= now();
+        let is_due = |kept: &ManagedCertificate| kept.have.is_none() || kept.renew_at <= now();
         let name = self.certificates[number].wanted.file();
         if !is_due(&self.certificates[number]) || store.record(&name).next_attempt() > now() {
             return Ok(());
@@ -280,7 +280,7 @@ impl<S: Server> Agent<S> {
         if !is_due(&self.certificates[number]) || record.next_attempt() > now() {
             return Ok(());
         }
-        let Kept { wanted, have, .. } = &self.certificates[number];
+        let ManagedCertificate { wanted, have, .. } = &self.certificates[number];
         let names = wanted.names.join(", ");
         let before = have.as_ref().map(|(credentials, _)| credentials);
         tracing::info!(names, directory = self.acme.directory, "a certificate is asked for");
@@ -324,7 +324,7 @@ impl<S: Server> Agent<S> {
 
     /// Reports changes to the server.
     fn report(&mut self, store: &Store) -> Result<(), String> {
-        let of = |kept: &mut Kept| {
+        let of = |kept: &mut ManagedCertificate| {
             let record = store.record(&kept.wanted.file());
             kept.warn(&record, now());
             CertificateReport {
@@ -346,7 +346,7 @@ impl<S: Server> Agent<S> {
 
 fn late() -> Trouble {
     let says = "the authority has not come to an end in time".to_owned();
-    Trouble { kind: Kind::Unreachable, says, retry_after: None }
+    Trouble { kind: FailureKind::Unreachable, says, retry_after: None }
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ use crate::now;
 use crate::schedule::{Pending, Record};
 use crate::server::Server;
 use crate::store::Store;
-use crate::trouble::{Kind, Trouble, is};
-use crate::wanted::{Method, Wanted};
+use crate::trouble::{FailureKind, Trouble, is};
+use crate::wanted::{Method, WantedCertificate};
 
 /// Polling of an order until the authority has decided. The authority's `Retry-After` takes
 /// precedence.
@@ -91,7 +91,7 @@ impl<S: Server> Conversation<'_, S> {
     /// record is stored before each step that must be known after a crash.
     pub(crate) async fn obtain(
         &self,
-        wanted: &Wanted,
+        wanted: &WantedCertificate,
         before: Option<&Credentials>,
         record: &mut Record,
     ) -> Result<String, Trouble> {
@@ -99,7 +99,7 @@ impl<S: Server> Conversation<'_, S> {
         if let Some(pending) = record.pending.clone() {
             match self.resume(&account, wanted, &pending).await {
                 Ok(pem) => return Ok(pem),
-                Err(trouble) if trouble.kind == Kind::Unreachable => return Err(trouble),
+                Err(trouble) if trouble.kind == FailureKind::Unreachable => return Err(trouble),
                 Err(_) => record.pending = None,
             }
         }
@@ -122,7 +122,7 @@ impl<S: Server> Conversation<'_, S> {
         self.finish(order, wanted, &key).await
     }
 
-    fn keep(&self, wanted: &Wanted, record: &Record) -> Result<(), Trouble> {
+    fn keep(&self, wanted: &WantedCertificate, record: &Record) -> Result<(), Trouble> {
         let stored = self.store.store_record(&wanted.file(), record);
         stored.map_err(|error| Trouble::here("the folder cannot be written", error))
     }
@@ -131,7 +131,7 @@ impl<S: Server> Conversation<'_, S> {
     async fn resume(
         &self,
         account: &Account,
-        wanted: &Wanted,
+        wanted: &WantedCertificate,
         Pending { order, key }: &Pending,
     ) -> Result<String, Trouble> {
         let found = again(async || account.order(order.clone()).await).await;
@@ -144,7 +144,7 @@ impl<S: Server> Conversation<'_, S> {
     async fn prove(
         &self,
         order: &mut Order,
-        wanted: &Wanted,
+        wanted: &WantedCertificate,
         record: &mut Record,
     ) -> Result<(), Trouble> {
         let method = wanted.methods[record.method(wanted.methods.len())];
@@ -175,7 +175,7 @@ impl<S: Server> Conversation<'_, S> {
         Err(match status {
             Err(error) => self.trouble(&error),
             Ok(_) => Trouble {
-                kind: Kind::Validation,
+                kind: FailureKind::Validation,
                 says: "the authority calls the order invalid and does not say why".to_owned(),
                 retry_after: None,
             },
@@ -186,7 +186,7 @@ impl<S: Server> Conversation<'_, S> {
     async fn finish(
         &self,
         mut order: Order,
-        wanted: &Wanted,
+        wanted: &WantedCertificate,
         key: &str,
     ) -> Result<String, Trouble> {
         let wrong = |error: rcgen::Error| Trouble::here("no request can be signed", error);
@@ -201,7 +201,7 @@ impl<S: Server> Conversation<'_, S> {
         let chain = again(async || order.poll_certificate(&POLICY).await).await;
         let chain = chain.map_err(|error| self.trouble(&error))?;
         let pem = format!("{}\n{key}", chain.trim_end());
-        let refused = |says| Trouble { kind: Kind::Refused, says, retry_after: None };
+        let refused = |says| Trouble { kind: FailureKind::Refused, says, retry_after: None };
         let (_, leaf) = usable_pem(pem.clone())
             .map_err(|why| refused(format!("the authority has sent something else: {why}")))?;
         // An expired certificate would be due at once, as would the next one.

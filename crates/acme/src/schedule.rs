@@ -11,7 +11,7 @@
 use sendoff_tls::Leaf;
 use serde::{Deserialize, Serialize};
 
-use crate::trouble::{Kind, Trouble};
+use crate::trouble::{FailureKind, Trouble};
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
@@ -106,14 +106,14 @@ impl Record {
     pub(crate) fn failed(&mut self, trouble: &Trouble, methods: usize, now: u64, chance: f64) {
         self.failures = self.failures.saturating_add(1);
         let [first, longest] = match trouble.kind {
-            Kind::Unreachable => UNREACHABLE,
-            Kind::Limited => LIMITED,
-            Kind::Validation | Kind::Refused => REFUSED,
-            Kind::Here => HERE,
+            FailureKind::Unreachable => UNREACHABLE,
+            FailureKind::Limited => LIMITED,
+            FailureKind::Validation | FailureKind::Refused => REFUSED,
+            FailureKind::Here => HERE,
         };
         let doubled = first.saturating_mul(1 << (self.failures - 1).min(16)).min(longest);
         let mut wait = doubled + part(doubled, chance / 4.0);
-        if trouble.kind == Kind::Validation {
+        if trouble.kind == FailureKind::Validation {
             self.method = (self.method(methods) + 1) % methods.max(1);
             self.unproven = self.unproven.saturating_add(1);
             if usize::try_from(self.unproven).is_ok_and(|tried| tried < methods) {
@@ -179,7 +179,7 @@ mod tests {
 
     const NOW: u64 = 1_000_000_000;
 
-    fn trouble(kind: Kind) -> Trouble {
+    fn trouble(kind: FailureKind) -> Trouble {
         Trouble { kind, says: "it failed".to_owned(), retry_after: None }
     }
 
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn checks_of_names_fail_at_most_four_times_per_hour() {
         for chance in [0.0, 0.5, 1.0] {
-            for (kind, restarts) in [(Kind::Validation, false), (Kind::Here, true)] {
+            for (kind, restarts) in [(FailureKind::Validation, false), (FailureKind::Here, true)] {
                 let (mut record, mut now, mut attempts) = (Record::default(), NOW, Vec::new());
                 while now < NOW + 4 * HOUR {
                     now = now.max(record.next_attempt());
@@ -217,17 +217,17 @@ mod tests {
         assert_eq!(record.next_attempt(), 0);
         let mut waits = Vec::new();
         for _ in 0..12 {
-            record.failed(&trouble(Kind::Validation), 2, NOW, 0.0);
+            record.failed(&trouble(FailureKind::Validation), 2, NOW, 0.0);
             waits.push((record.method(2), record.next_attempt() - NOW));
         }
         assert_eq!(waits[..4], [(1, 10), (0, 600), (1, 1200), (0, 2400)]);
         assert_eq!(waits[11].1, 12 * HOUR);
         let mut later = Record::default();
-        later.failed(&trouble(Kind::Unreachable), 2, NOW, 0.0);
-        later.failed(&trouble(Kind::Validation), 2, NOW, 0.0);
+        later.failed(&trouble(FailureKind::Unreachable), 2, NOW, 0.0);
+        later.failed(&trouble(FailureKind::Validation), 2, NOW, 0.0);
         assert_eq!((later.method(2), later.next_attempt() - NOW), (1, 10));
         let mut only = Record::default();
-        only.failed(&trouble(Kind::Validation), 1, NOW, 1.0);
+        only.failed(&trouble(FailureKind::Validation), 1, NOW, 1.0);
         assert_eq!((only.method(1), only.next_attempt() - NOW), (0, 375));
         assert_eq!(only.error.as_deref(), Some("it failed"));
     }
@@ -239,7 +239,7 @@ mod tests {
         (0..4).for_each(|_| record.validates(NOW));
         assert!(record.obstacle(NOW).unwrap().contains("4 times"));
         assert_eq!(record.obstacle(NOW + HOUR), None);
-        record.failed(&trouble(Kind::Refused), 1, NOW, 0.0);
+        record.failed(&trouble(FailureKind::Refused), 1, NOW, 0.0);
         assert!(record.obstacle(NOW).unwrap().contains("it failed"));
         record.succeeded(&leaf(NOW, NOW + 90 * 24 * HOUR), NOW + HOUR);
         assert_eq!(record.obstacle(NOW + HOUR), None, "a rest after a success is none");
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn the_authority_says_how_long_to_wait() {
         let mut record = Record::default();
-        let later = |wait| Trouble { retry_after: Some(wait), ..trouble(Kind::Limited) };
+        let later = |wait| Trouble { retry_after: Some(wait), ..trouble(FailureKind::Limited) };
         record.failed(&later(36 * HOUR), 1, NOW, 0.0);
         assert_eq!(record.next_attempt(), NOW + 36 * HOUR);
         record.failed(&later(u64::MAX), 1, NOW, 0.0);
@@ -262,7 +262,7 @@ mod tests {
     fn an_unreachable_authority_is_asked_again_within_the_hour() {
         let mut record = Record::default();
         for _ in 0..100 {
-            record.failed(&trouble(Kind::Unreachable), 2, NOW, 1.0);
+            record.failed(&trouble(FailureKind::Unreachable), 2, NOW, 1.0);
         }
         assert_eq!(record.next_attempt() - NOW, HOUR + HOUR / 4);
         assert_eq!(record.method(2), 0, "the method is not to blame");
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn a_success_ends_the_pauses() {
         let mut record = Record::default();
-        record.failed(&trouble(Kind::Validation), 2, NOW, 0.0);
+        record.failed(&trouble(FailureKind::Validation), 2, NOW, 0.0);
         record.pending = Some(Pending { order: String::new(), key: String::new() });
         record.succeeded(&leaf(NOW, NOW + 90 * 24 * HOUR), NOW);
         assert_eq!((record.error.clone(), record.pending.clone()), (None, None));

@@ -47,7 +47,7 @@ pub(crate) struct Lock(#[expect(dead_code, reason = "open means locked")] File);
 /// Challenges in a file.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default)]
-struct Shared {
+struct ChallengeFile {
     /// The time until which they are answered, in seconds since 1970.
     until: u64,
     challenges: Vec<Challenge>,
@@ -146,12 +146,13 @@ impl Store {
     /// NFS client ask its server.
     pub(crate) fn challenges(&self, now: u64) -> Vec<Challenge> {
         let text = read(&self.folder.join("challenges.json")).unwrap_or_default();
-        let shared: Shared = serde_json::from_slice(&text).unwrap_or_default();
+        let shared: ChallengeFile = serde_json::from_slice(&text).unwrap_or_default();
         if shared.until > now { shared.challenges } else { Vec::new() }
     }
 
     pub(crate) fn store_challenges(&self, challenges: &[Challenge], now: u64) -> io::Result<()> {
-        let shared = Shared { until: now + CHALLENGES_HOLD, challenges: challenges.to_vec() };
+        let shared =
+            ChallengeFile { until: now + CHALLENGES_HOLD, challenges: challenges.to_vec() };
         store(&self.folder.join("challenges.json"), &serde_json::to_vec(&shared)?)
     }
 }

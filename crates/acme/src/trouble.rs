@@ -9,7 +9,7 @@ use crate::client::NotAcme;
 
 /// The kind of a failure, which decides the pause before the next attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FailureKind {
     /// The authority does not answer, or its answer is not ACME.
     Unreachable,
     /// The authority limits the rate of requests.
@@ -25,7 +25,7 @@ pub(crate) enum Kind {
 /// The failure of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Trouble {
-    pub(crate) kind: Kind,
+    pub(crate) kind: FailureKind,
     /// The failure and the advice, without a full stop.
     pub(crate) says: String,
     /// The time to wait that the authority demands, in seconds.
@@ -48,12 +48,12 @@ pub(crate) fn is(error: &Error, name: &str) -> bool {
 impl Trouble {
     /// A failure on this machine.
     pub(crate) fn here(what: &str, error: impl std::fmt::Display) -> Self {
-        Self { kind: Kind::Here, says: format!("{what}: {error}"), retry_after: None }
+        Self { kind: FailureKind::Here, says: format!("{what}: {error}"), retry_after: None }
     }
 
     /// A failed check of names; `said` has the authority's error for each name.
     pub(crate) fn validation(said: &[String], retry_after: Option<u64>) -> Self {
-        Self { kind: Kind::Validation, says: plain(&said.join("; ")), retry_after }
+        Self { kind: FailureKind::Validation, says: plain(&said.join("; ")), retry_after }
     }
 
     /// The failure of a request to the authority.
@@ -83,48 +83,52 @@ impl Trouble {
                 says
             }
         };
-        Self { kind: Kind::Unreachable, says: plain(&says), retry_after: None }
+        Self { kind: FailureKind::Unreachable, says: plain(&says), retry_after: None }
     }
 
     /// The failure for a problem that the authority reports.
     pub(crate) fn of(problem: &Problem) -> Self {
         let (kind, help) = match type_of(problem) {
             "rateLimited" => (
-                Kind::Limited,
+                FailureKind::Limited,
                 "the authority's limit is reached, the server waits; for trials there is acme_directory = \"staging\"",
             ),
             "connection" => (
-                Kind::Validation,
+                FailureKind::Validation,
                 "the authority must reach this server at port 443 or 80 of every address that the name has: check A and AAAA records, firewalls, and the addresses in listen",
             ),
-            "dns" => {
-                (Kind::Validation, "the name needs an A or AAAA record that leads to this server")
-            }
+            "dns" => (
+                FailureKind::Validation,
+                "the name needs an A or AAAA record that leads to this server",
+            ),
             "caa" => (
-                Kind::Refused,
+                FailureKind::Refused,
                 "a CAA record of the domain allows other authorities only: add this one, or remove the record",
             ),
             "unauthorized" | "incorrectResponse" | "tls" => (
-                Kind::Validation,
+                FailureKind::Validation,
                 "another server answers at this name, or a proxy stands before this one: check A and AAAA records, and that the proxy passes /.well-known/acme-challenge/ on",
             ),
-            "rejectedIdentifier" | "unsupportedIdentifier" => {
-                (Kind::Refused, "the authority does not sign this name: remove it from hosts")
-            }
+            "rejectedIdentifier" | "unsupportedIdentifier" => (
+                FailureKind::Refused,
+                "the authority does not sign this name: remove it from hosts",
+            ),
             "externalAccountRequired" => (
-                Kind::Refused,
+                FailureKind::Refused,
                 "this authority wants accounts that were made elsewhere (external account binding), which the server does not do: choose another acme_directory",
             ),
-            "userActionRequired" => (Kind::Refused, "the authority wants its operator's consent"),
-            "invalidContact" | "unsupportedContact" => {
-                (Kind::Refused, "the authority does not take acme_email")
+            "userActionRequired" => {
+                (FailureKind::Refused, "the authority wants its operator's consent")
             }
-            "serverInternal" => (Kind::Unreachable, "the authority has an error of its own"),
-            _ => (Kind::Refused, ""),
+            "invalidContact" | "unsupportedContact" => {
+                (FailureKind::Refused, "the authority does not take acme_email")
+            }
+            "serverInternal" => (FailureKind::Unreachable, "the authority has an error of its own"),
+            _ => (FailureKind::Refused, ""),
         };
         let kind = match problem.status {
-            Some(429) => Kind::Limited,
-            Some(500..) => Kind::Unreachable,
+            Some(429) => FailureKind::Limited,
+            Some(500..) => FailureKind::Unreachable,
             _ => kind,
         };
         let mut says = problem.detail.clone().unwrap_or_else(|| problem.to_string());
@@ -161,15 +165,15 @@ mod tests {
         let limited = problem(
             r#"{"type": "urn:ietf:params:acme:error:rateLimited", "detail": "too many", "status": 429}"#,
         );
-        assert_eq!(limited.kind, Kind::Limited);
+        assert_eq!(limited.kind, FailureKind::Limited);
         assert!(limited.says.starts_with("too many (the authority's limit"), "{}", limited.says);
         let refused = problem(
             r#"{"type": "urn:ietf:params:acme:error:connection", "detail": "refused\n\u001b[1m"}"#,
         );
-        assert_eq!(refused.kind, Kind::Validation);
+        assert_eq!(refused.kind, FailureKind::Validation);
         assert!(refused.says.starts_with("refused  [1m (the authority must reach"));
-        assert_eq!(problem(r#"{"status": 503, "detail": "busy"}"#).kind, Kind::Unreachable);
-        assert_eq!(problem("{}").kind, Kind::Refused);
+        assert_eq!(problem(r#"{"status": 503, "detail": "busy"}"#).kind, FailureKind::Unreachable);
+        assert_eq!(problem("{}").kind, FailureKind::Refused);
         let long = format!(r#"{{"detail": "{}"}}"#, "x".repeat(100_000));
         assert_eq!(problem(&long).says.len(), LONGEST);
     }
@@ -179,10 +183,10 @@ mod tests {
         let error = serde_json::from_str::<instant_acme::OrderStatus>(&nonsense).unwrap_err();
         assert!(error.to_string().len() > 1 << 20, "the error quotes it");
         let quoted = Trouble::with_authority("https://ca.test", &Error::Json(error));
-        assert_eq!((quoted.kind, quoted.says.len()), (Kind::Unreachable, LONGEST));
+        assert_eq!((quoted.kind, quoted.says.len()), (FailureKind::Unreachable, LONGEST));
         assert!(!quoted.says.contains(char::is_control));
         let many = vec!["a.test: no\n".to_owned(); 100_000];
         let many = Trouble::validation(&many, Some(5));
-        assert_eq!((many.kind, many.says.len()), (Kind::Validation, LONGEST));
+        assert_eq!((many.kind, many.says.len()), (FailureKind::Validation, LONGEST));
     }
 }

@@ -14,14 +14,14 @@ pub(crate) enum Method {
 
 /// A certificate that is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedCertificate {
     /// Its names, in order.
     pub(crate) names: Vec<String>,
     /// The methods that can prove the names, in the order in which they are tried; never empty.
     pub(crate) methods: Vec<Method>,
 }
 
-impl Wanted {
+impl WantedCertificate {
     /// The base name of its files. Certificates for the same names have the same one.
     pub(crate) fn file(&self) -> String {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
@@ -37,8 +37,8 @@ impl Wanted {
 }
 
 /// The certificates of all sites. Sites with the same names share one.
-pub(crate) fn wanted(config: &Config) -> Vec<Wanted> {
-    let mut all: Vec<Wanted> = Vec::new();
+pub(crate) fn wanted(config: &Config) -> Vec<WantedCertificate> {
+    let mut all: Vec<WantedCertificate> = Vec::new();
     for site in config.sites.iter().filter(|site| asks(site)) {
         let mut names: Vec<_> = site.hosts.iter().filter_map(exact).collect();
         names.sort();
@@ -48,7 +48,7 @@ pub(crate) fn wanted(config: &Config) -> Vec<Wanted> {
             Some(known) if methods.len() > known.methods.len() => known.methods = methods,
             Some(_) => {}
             None if names.is_empty() => {}
-            None => all.push(Wanted { names, methods }),
+            None => all.push(WantedCertificate { names, methods }),
         }
     }
     all
@@ -104,7 +104,7 @@ mod tests {
 
     fn of(names: &[&str]) -> String {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        Wanted { names, methods: vec![Method::Http01] }.file()
+        WantedCertificate { names, methods: vec![Method::Http01] }.file()
     }
 
     #[test]

@@ -13,7 +13,7 @@ const PONG: u8 = 9;
 
 /// A packet from a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum ContainerPacket {
     /// The head of the response.
     Head {
         /// The status, not checked.
@@ -67,7 +67,7 @@ impl Decoder {
     ///
     /// # Errors
     /// The packet breaks the protocol; the connection must not be used any more.
-    pub fn next(&self, buf: &mut BytesMut) -> Result<Option<Answer>, Malformed> {
+    pub fn next(&self, buf: &mut BytesMut) -> Result<Option<ContainerPacket>, Malformed> {
         let known = buf.len().min(2);
         if buf[..known] != FROM_CONTAINER[..known] {
             return Err(Malformed("a packet that does not begin with AB"));
@@ -94,7 +94,7 @@ const SURPLUS: Malformed = Malformed("a packet with more bytes than it should ha
 struct Payload(Bytes);
 
 impl Payload {
-    fn answer(&mut self) -> Result<Answer, Malformed> {
+    fn answer(&mut self) -> Result<ContainerPacket, Malformed> {
         match self.byte()? {
             SEND_HEADERS => self.head(),
             SEND_BODY_CHUNK => {
@@ -104,16 +104,16 @@ impl Payload {
                 if self.0.len() == 1 {
                     self.byte()?;
                 }
-                Ok(Answer::Data(data))
+                Ok(ContainerPacket::Data(data))
             }
-            END_RESPONSE => Ok(Answer::End { may_stay: self.byte()? == 1 }),
-            GET_BODY_CHUNK => Ok(Answer::Wants(self.number()?)),
-            PONG => Ok(Answer::Pong),
+            END_RESPONSE => Ok(ContainerPacket::End { may_stay: self.byte()? == 1 }),
+            GET_BODY_CHUNK => Ok(ContainerPacket::Wants(self.number()?)),
+            PONG => Ok(ContainerPacket::Pong),
             _ => Err(Malformed("a packet of an unknown type")),
         }
     }
 
-    fn head(&mut self) -> Result<Answer, Malformed> {
+    fn head(&mut self) -> Result<ContainerPacket, Malformed> {
         let status = self.number()?;
         let reason = self.string()?;
         let count = self.number()?;
@@ -124,7 +124,7 @@ impl Payload {
             let name = self.name()?;
             fields.push((name, self.string()?));
         }
-        Ok(Answer::Head { status, reason, fields })
+        Ok(ContainerPacket::Head { status, reason, fields })
     }
 
     fn name(&mut self) -> Result<Bytes, Malformed> {

@@ -15,7 +15,7 @@ mod answer;
 mod request;
 mod words;
 
-pub use answer::{Answer, Decoder, Malformed};
+pub use answer::{ContainerPacket, Decoder, Malformed};
 pub use request::{Facts, ForwardRequest, TooLarge, body_piece, piece_room};
 
 /// The default packet size of containers, in bytes, with the four bytes before the payload.
@@ -24,7 +24,7 @@ pub const PACKET_SIZE: usize = 8192;
 /// The largest packet size, in bytes: the length of a payload is a number of 16 bits.
 pub const MAX_PACKET_SIZE: usize = 65536;
 
-/// A question that a container answers at once ([`Answer::Pong`]).
+/// A question that a container answers at once ([`ContainerPacket::Pong`]).
 pub const PING: [u8; 5] = [0x12, 0x34, 0, 1, 10];
 
 /// Bytes of a packet before its payload.

@@ -7,7 +7,7 @@ fn packet(payload: &[u8]) -> Vec<u8> {
     [&FROM_CONTAINER, &len.to_be_bytes()[..], payload].concat()
 }
 
-fn read(pieces: &[&[u8]]) -> Result<Vec<Answer>, Malformed> {
+fn read(pieces: &[&[u8]]) -> Result<Vec<ContainerPacket>, Malformed> {
     let (decoder, mut buf, mut all) = (Decoder::new(PACKET_SIZE), BytesMut::new(), Vec::new());
     for piece in pieces {
         buf.extend_from_slice(piece);
@@ -103,16 +103,16 @@ fn an_answer_means_the_same_however_it_is_cut() {
     .concat();
     let field = |name: &'static str, value: &'static str| (Bytes::from(name), Bytes::from(value));
     let expected = [
-        Answer::Wants(8186),
-        Answer::Head {
+        ContainerPacket::Wants(8186),
+        ContainerPacket::Head {
             status: 200,
             reason: "OK".into(),
             fields: vec![field("Content-Type", "text/html"), field("X-A", "b")],
         },
-        Answer::Data("hello".into()),
-        Answer::Data(Bytes::new()),
-        Answer::Pong,
-        Answer::End { may_stay: true },
+        ContainerPacket::Data("hello".into()),
+        ContainerPacket::Data(Bytes::new()),
+        ContainerPacket::Pong,
+        ContainerPacket::End { may_stay: true },
     ];
     for cut in 0..=wire.len() {
         assert_eq!(read(&[&wire[..cut], &wire[cut..]]).unwrap(), expected, "{cut}");

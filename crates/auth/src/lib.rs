@@ -67,13 +67,13 @@ pub struct Auth {
 
 /// The queues of the attempts at one site.
 #[derive(Debug)]
-pub struct Line {
+pub struct PasswordQueues {
     /// Attempts of addresses whose last password was wrong.
     failing: Semaphore,
     all: Semaphore,
 }
 
-impl Default for Line {
+impl Default for PasswordQueues {
     fn default() -> Self {
         Self { failing: Semaphore::new(1), all: Semaphore::new(1) }
     }
@@ -127,13 +127,13 @@ pub enum Access {
 }
 
 impl Auth {
-    /// Checks the value of `Authorization` against a password file. `line`: the queues of the site.
+    /// Checks the value of `Authorization` against a password file. `queues`: the queues of the site.
     ///
     /// # Errors
     /// The file cannot be read.
     pub async fn check(
         &self,
-        line: &Line,
+        queues: &PasswordQueues,
         users: &Path,
         authorization: Option<&[u8]>,
         client: &Endpoint,
@@ -155,9 +155,9 @@ impl Auth {
         let mut failing = None;
         if let Some(pause) = address.pause() {
             sleep(pause).await;
-            failing = line.failing.acquire().await.ok();
+            failing = queues.failing.acquire().await.ok();
         }
-        let all = line.all.acquire().await;
+        let all = queues.all.acquire().await;
         let turn = Arc::clone(&self.turns).acquire_owned().await;
         let name = user.clone();
         let verified = tokio::task::spawn_blocking(move || {
@@ -263,8 +263,10 @@ mod tests {
     /// Checks the credentials. Returns the result and the elapsed virtual time.
     async fn check(auth: &Auth, file: &Path, text: &str, address: u8) -> (bool, Duration) {
         let before = Instant::now();
-        let access =
-            auth.check(&Line::default(), file, Some(&field(text)), &client(address)).await.unwrap();
+        let access = auth
+            .check(&PasswordQueues::default(), file, Some(&field(text)), &client(address))
+            .await
+            .unwrap();
         let user = text.split(':').next().unwrap();
         let may = access == Access::User(user.as_bytes().to_vec());
         assert_eq!(!may, access == Access::Denied);
@@ -305,7 +307,7 @@ mod tests {
         assert!(!check(&auth, file.path(), "ann:open sesame", 2).await.0);
         assert!(check(&auth, file.path(), "bob:open sesame", 3).await.0);
         drop(file);
-        let line = Line::default();
+        let line = PasswordQueues::default();
         let gone =
             auth.check(&line, Path::new("/nonexistent"), Some(&field("a:b")), &client(4)).await;
         assert!(gone.is_err());

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use sendoff_worker::Way;
+use sendoff_worker::BodyTransfer;
 
 use crate::{Handle, bytes, with};
 
@@ -74,8 +74,8 @@ pub unsafe extern "C" fn sendoff_send_file(
         })
     };
     match sent {
-        Some(Way::HandedOver) => 1,
-        Some(Way::Copied) => 0,
+        Some(BodyTransfer::HandedOver) => 1,
+        Some(BodyTransfer::Copied) => 0,
         None => -1,
     }
 }

@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use bytes::BytesMut;
 use library::library;
 use sendoff_fastcgi::record::{Header, Kind};
-use sendoff_fastcgi::{Decoder, Part, params};
+use sendoff_fastcgi::{Decoder, RecordPart, params};
 
 struct Application {
     folder: PathBuf,
@@ -97,9 +97,13 @@ fn response(socket: &mut UnixStream, buf: &mut BytesMut, decoder: &mut Decoder) 
     let mut body = Vec::new();
     loop {
         match decoder.next(buf).unwrap() {
-            Some(Part::Stream { kind: Kind::STDOUT, data, .. }) => body.extend_from_slice(&data),
-            Some(Part::Stream { kind: Kind::STDERR, .. } | Part::EndOfStream { .. }) => {}
-            Some(Part::Record { kind: Kind::END_REQUEST, .. }) => return body,
+            Some(RecordPart::Stream { kind: Kind::STDOUT, data, .. }) => {
+                body.extend_from_slice(&data)
+            }
+            Some(
+                RecordPart::Stream { kind: Kind::STDERR, .. } | RecordPart::EndOfStream { .. },
+            ) => {}
+            Some(RecordPart::Record { kind: Kind::END_REQUEST, .. }) => return body,
             Some(other) => panic!("{other:?}"),
             None => {
                 let mut piece = [0; 65_536];

@@ -53,13 +53,13 @@ const SETTLED: Duration = Duration::from_millis(20);
 
 /// The compressed form of a file.
 #[derive(Debug, Clone)]
-pub(super) enum Kept {
+pub(super) enum CompressedFile {
     Memory(Bytes),
     /// A sealed file in memory.
     File(Arc<OwnedFd>, u64),
 }
 
-impl Kept {
+impl CompressedFile {
     fn of(contents: Vec<u8>) -> io::Result<Self> {
         let is_small = contents.len() <= IN_MEMORY_LIMIT;
         if is_small || descriptors::level() > Level::Plenty {
@@ -92,22 +92,22 @@ impl Kept {
 }
 
 #[derive(Debug)]
-enum Entry {
+enum CacheEntry {
     AskedOnce,
     Making,
-    Kept(Kept, Digest),
+    Kept(CompressedFile, Digest),
     /// The compressed form would not be shorter.
     Useless,
 }
 
-impl Entry {
+impl CacheEntry {
     fn len(&self) -> usize {
         if let Self::Kept(kept, _) = self { kept.len() } else { 0 }
     }
 }
 
 /// The state of a file's compressed form.
-pub(super) enum Known {
+pub(super) enum Lookup {
     /// The compressed form is sent if the check passes.
     Kept(Check),
     /// The file is sent as it is.
@@ -132,7 +132,7 @@ const CHECKED_AT_ONCE: usize = 256 * 1024;
 pub(super) struct Check {
     cache: Arc<Cache>,
     key: Key,
-    kept: Kept,
+    kept: CompressedFile,
     wanted: Digest,
     hasher: DefaultHasher,
     at: u64,
@@ -144,7 +144,7 @@ pub(super) enum Checked {
     /// The next call continues.
     Partly,
     /// The file has the contents that were compressed.
-    Same(Kept),
+    Same(CompressedFile),
     /// The file has other contents, or cannot be read. Its compressed form is forgotten.
     Changed,
 }
@@ -179,10 +179,10 @@ impl Check {
 
     fn changed(&self) -> Checked {
         let mut inner = self.cache.lock();
-        if let Some(Entry::Kept(_, digest)) = inner.entries.peek(&self.key)
+        if let Some(CacheEntry::Kept(_, digest)) = inner.entries.peek(&self.key)
             && *digest == self.wanted
         {
-            inner.put(self.key, Entry::AskedOnce);
+            inner.put(self.key, CacheEntry::AskedOnce);
         }
         Checked::Changed
     }
@@ -192,30 +192,30 @@ impl Check {
 /// been compressed.
 #[derive(Debug)]
 pub(super) struct Cache {
-    inner: Mutex<Inner>,
+    inner: Mutex<CompressedFiles>,
     /// The random keys of the digests.
     digests: RandomState,
 }
 
 #[derive(Debug)]
-struct Inner {
-    entries: LruCache<Key, Entry>,
+struct CompressedFiles {
+    entries: LruCache<Key, CacheEntry>,
     bytes: usize,
 }
 
 impl Default for Cache {
     fn default() -> Self {
-        let inner = Inner { entries: LruCache::new(MOST_FILES), bytes: 0 };
+        let inner = CompressedFiles { entries: LruCache::new(MOST_FILES), bytes: 0 };
         Self { inner: Mutex::new(inner), digests: RandomState::new() }
     }
 }
 
 impl Cache {
-    pub(super) fn look(self: &Arc<Self>, file: FileState, coding: Coding) -> Known {
+    pub(super) fn look(self: &Arc<Self>, file: FileState, coding: Coding) -> Lookup {
         let key = (file, coding);
         let mut inner = self.lock();
         match inner.entries.get_mut(&key) {
-            Some(Entry::Kept(kept, wanted)) => Known::Kept(Check {
+            Some(CacheEntry::Kept(kept, wanted)) => Lookup::Kept(Check {
                 cache: Arc::clone(self),
                 key,
                 kept: kept.clone(),
@@ -224,29 +224,29 @@ impl Cache {
                 at: 0,
                 buffer: Vec::new(),
             }),
-            Some(Entry::Useless) => Known::Useless,
-            Some(Entry::Making) => Known::Nothing,
-            Some(entry @ Entry::AskedOnce) => {
+            Some(CacheEntry::Useless) => Lookup::Useless,
+            Some(CacheEntry::Making) => Lookup::Nothing,
+            Some(entry @ CacheEntry::AskedOnce) => {
                 if file.size() > LARGEST || !file.is_older_than(SETTLED) {
-                    return Known::Nothing;
+                    return Lookup::Nothing;
                 }
-                *entry = Entry::Making;
-                Known::Make(Reservation { cache: Arc::clone(self), key })
+                *entry = CacheEntry::Making;
+                Lookup::Make(Reservation { cache: Arc::clone(self), key })
             }
             None => {
-                inner.put(key, Entry::AskedOnce);
-                Known::Nothing
+                inner.put(key, CacheEntry::AskedOnce);
+                Lookup::Nothing
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, CompressedFiles> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
-    fn put(&mut self, key: Key, entry: Entry) {
+impl CompressedFiles {
+    fn put(&mut self, key: Key, entry: CacheEntry) {
         self.bytes += entry.len();
         // `push` returns the previous entry with this key, or the entry that was evicted.
         if let Some((_, gone)) = self.entries.push(key, entry) {
@@ -272,14 +272,14 @@ impl Reservation {
     pub(super) fn make(self, file: &OwnedFd) {
         let (state, coding) = self.key;
         match made(file, state, coding, self.cache.digests.build_hasher()) {
-            Ok(Some((kept, digest))) => self.put(Entry::Kept(kept, digest)),
-            Ok(None) => self.put(Entry::Useless),
+            Ok(Some((kept, digest))) => self.put(CacheEntry::Kept(kept, digest)),
+            Ok(None) => self.put(CacheEntry::Useless),
             // The file has changed, or memory is full: later requests try again.
             Err(error) => tracing::debug!(%error, "a file was not compressed"),
         }
     }
 
-    fn put(&self, entry: Entry) {
+    fn put(&self, entry: CacheEntry) {
         self.cache.lock().put(self.key, entry);
     }
 }
@@ -287,8 +287,8 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         let mut inner = self.cache.lock();
-        if let Some(entry @ Entry::Making) = inner.entries.peek_mut(&self.key) {
-            *entry = Entry::AskedOnce;
+        if let Some(entry @ CacheEntry::Making) = inner.entries.peek_mut(&self.key) {
+            *entry = CacheEntry::AskedOnce;
         }
     }
 }
@@ -300,7 +300,7 @@ fn made(
     state: FileState,
     coding: Coding,
     mut hasher: DefaultHasher,
-) -> io::Result<Option<(Kept, Digest)>> {
+) -> io::Result<Option<(CompressedFile, Digest)>> {
     let contents = sendoff_delivery::copying::into_memory(file, state.size())?;
     if FileState::new(&rustix::fs::fstat(file.as_fd())?) != state {
         return Err(io::Error::other("it changed meanwhile"));
@@ -312,7 +312,7 @@ fn made(
     let is_sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::WRITE));
     hasher.write(&contents);
     let digest = (!is_sealed).then(|| hasher.finish());
-    Ok(Some((Kept::of(compressed)?, digest)))
+    Ok(Some((CompressedFile::of(compressed)?, digest)))
 }
 
 #[cfg(test)]
@@ -335,9 +335,9 @@ mod tests {
     }
 
     fn make(cache: &Arc<Cache>, state: FileState, coding: Coding, file: &OwnedFd) {
-        assert!(matches!(cache.look(state, coding), Known::Nothing), "asked once");
-        let Known::Make(reservation) = cache.look(state, coding) else { panic!("not to be made") };
-        assert!(matches!(cache.look(state, coding), Known::Nothing), "being made");
+        assert!(matches!(cache.look(state, coding), Lookup::Nothing), "asked once");
+        let Lookup::Make(reservation) = cache.look(state, coding) else { panic!("not to be made") };
+        assert!(matches!(cache.look(state, coding), Lookup::Nothing), "being made");
         reservation.make(file);
     }
 
@@ -346,15 +346,15 @@ mod tests {
         let (cache, folder) = (Arc::<Cache>::default(), tempfile::tempdir().unwrap());
         let (text, state) = file(&folder, "a", &b"all the same ".repeat(1000));
         make(&cache, state, Coding::Gzip, &text);
-        let Known::Kept(mut check) = cache.look(state, Coding::Gzip) else { panic!("not kept") };
+        let Lookup::Kept(mut check) = cache.look(state, Coding::Gzip) else { panic!("not kept") };
         let Checked::Same(kept) = check.go_on(&text) else { panic!("other contents") };
         assert!(kept.len() < 1000 && cache.lock().bytes == kept.len());
-        assert!(matches!(cache.look(state, Coding::Zstd), Known::Nothing));
+        assert!(matches!(cache.look(state, Coding::Zstd), Lookup::Nothing));
         let packed =
             compress(Coding::Zstd, Effort::Stream, &std::fs::read("/proc/self/exe").unwrap());
         let (noise, state) = file(&folder, "b", &packed.unwrap()[..100_000]);
         make(&cache, state, Coding::Zstd, &noise);
-        assert!(matches!(cache.look(state, Coding::Zstd), Known::Useless));
+        assert!(matches!(cache.look(state, Coding::Zstd), Lookup::Useless));
     }
 
     #[test]
@@ -364,7 +364,7 @@ mod tests {
         std::fs::write(folder.path().join("a"), b"after, ".repeat(1000)).unwrap();
         make(&cache, state, Coding::Gzip, &text);
         let again = cache.look(state, Coding::Gzip);
-        assert!(matches!(again, Known::Make(_)), "the old state is not known");
+        assert!(matches!(again, Lookup::Make(_)), "the old state is not known");
     }
 
     #[test]
@@ -372,13 +372,13 @@ mod tests {
         let (cache, folder) = (Arc::<Cache>::default(), tempfile::tempdir().unwrap());
         let states: Vec<FileState> =
             (0..5).map(|n| file(&folder, &n.to_string(), b"x").1).collect();
-        let third = || Entry::Kept(Kept::Memory(vec![0; LIMIT / 3].into()), None);
+        let third = || CacheEntry::Kept(CompressedFile::Memory(vec![0; LIMIT / 3].into()), None);
         for state in &states[..3] {
             cache.lock().put((*state, Coding::Gzip), third());
         }
-        assert!(matches!(cache.look(states[0], Coding::Gzip), Known::Kept(_)));
+        assert!(matches!(cache.look(states[0], Coding::Gzip), Lookup::Kept(_)));
         cache.lock().put((states[3], Coding::Gzip), third());
-        let kept = |n: usize| matches!(cache.look(states[n], Coding::Gzip), Known::Kept(_));
+        let kept = |n: usize| matches!(cache.look(states[n], Coding::Gzip), Lookup::Kept(_));
         assert_eq!([0, 1, 2, 3].map(kept), [true, false, true, true]);
         assert!(cache.lock().bytes <= LIMIT);
     }

@@ -16,7 +16,7 @@ use sendoff_message::response::{ResponseEnd, ResponseHead};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::Compressor;
-use super::cache::{Check, Checked, Known};
+use super::cache::{Check, Checked, Lookup};
 use super::encoder::{Effort, Encoder, compress};
 use super::input::Input;
 use super::policy::{self, Policy, Verdict};
@@ -159,13 +159,13 @@ impl<'r> Compressed<'r> {
         }
         if let Some((file, state)) = self.input.whole_file() {
             match self.compressor.cache.look(state, coding) {
-                Known::Kept(check) => {
+                Lookup::Kept(check) => {
                     self.state = State::Checking(head, coding, Box::new(check));
                     return self.check();
                 }
-                Known::Useless => return self.pass(*head, true),
-                Known::Nothing => {}
-                Known::Make(reservation) => {
+                Lookup::Useless => return self.pass(*head, true),
+                Lookup::Nothing => {}
+                Lookup::Make(reservation) => {
                     let threads = Arc::clone(&self.compressor.threads);
                     let file = file.file.descriptor();
                     if let Some((permit, file)) = threads.try_acquire_owned().ok().zip(file) {

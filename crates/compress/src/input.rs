@@ -15,14 +15,14 @@ const MOST_IN_MEMORY: usize = 256 * 1024;
 /// Pieces in order.
 #[derive(Debug, Default)]
 pub(super) struct Input {
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<InputPiece>,
     len: u64,
     /// Bytes of the pieces in memory.
     in_memory: usize,
 }
 
 #[derive(Debug)]
-enum Piece {
+enum InputPiece {
     Bytes(Bytes),
     /// A range of a file, and the state of the file when the range was queued, unless the file is
     /// guarded against changes.
@@ -38,11 +38,11 @@ impl Input {
         self.pieces.push_back(match segment {
             Segment::Bytes(bytes) => {
                 self.in_memory += bytes.len();
-                Piece::Bytes(bytes)
+                InputPiece::Bytes(bytes)
             }
             Segment::File(file) => {
                 let state = file.state()?;
-                Piece::File(file, state)
+                InputPiece::File(file, state)
             }
         });
         Ok(())
@@ -65,7 +65,9 @@ impl Input {
     /// contents.
     pub(super) fn whole_file(&self) -> Option<(&FileSegment, FileState)> {
         match (self.pieces.front()?, self.pieces.len()) {
-            (Piece::File(file, Some(state)), 1) if file.offset == 0 && file.len == state.size() => {
+            (InputPiece::File(file, Some(state)), 1)
+                if file.offset == 0 && file.len == state.size() =>
+            {
                 Some((file, *state))
             }
             _ => None,
@@ -79,12 +81,12 @@ impl Input {
     pub(super) fn take(&mut self, most: usize) -> io::Result<Bytes> {
         let Some(piece) = self.pieces.front_mut() else { return Ok(Bytes::new()) };
         let (taken, is_empty) = match piece {
-            Piece::Bytes(bytes) => {
+            InputPiece::Bytes(bytes) => {
                 let taken = bytes.split_to(most.min(bytes.len()));
                 self.in_memory -= taken.len();
                 (taken, bytes.is_empty())
             }
-            Piece::File(file, state) => {
+            InputPiece::File(file, state) => {
                 let taken = file.read(most)?;
                 if state.is_some() && file.state()? != *state {
                     return Err(io::Error::other("a file changed while it was compressed"));
@@ -102,8 +104,8 @@ impl Input {
     /// The segments in their order.
     pub(super) fn into_segments(self) -> impl Iterator<Item = Segment> {
         self.pieces.into_iter().map(|piece| match piece {
-            Piece::Bytes(bytes) => Segment::Bytes(bytes),
-            Piece::File(file, _) => Segment::File(file),
+            InputPiece::Bytes(bytes) => Segment::Bytes(bytes),
+            InputPiece::File(file, _) => Segment::File(file),
         })
     }
 }

@@ -29,7 +29,7 @@ use cache::Cache;
 use encoder::Budget;
 
 pub use compressed::Compressed;
-pub use policy::{Maker, Policy, vary};
+pub use policy::{Policy, Producer, vary};
 
 /// Threads that compress beside the event loops. Two leave most of a large machine to scripts.
 const THREADS: usize = 2;

@@ -14,7 +14,7 @@ const DIGESTS: [&str; 4] = ["Content-Digest", "Repr-Digest", "Digest", "Content-
 
 /// The source of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Maker {
+pub enum Producer {
     /// The server, from a file or by itself.
     Server,
     /// A script or an application: the response may contain secrets besides input from the client.
@@ -26,7 +26,7 @@ pub enum Maker {
 pub struct Policy<'a> {
     rules: &'a Compression,
     of: Compress,
-    maker: Maker,
+    producer: Producer,
     accepted: Accepted,
     pub(super) is_head: bool,
     /// The reason why the response is not compressed although the client would accept it.
@@ -52,13 +52,13 @@ impl<'a> Policy<'a> {
     pub fn new(
         rules: &'a Compression,
         of: Compress,
-        maker: Maker,
+        producer: Producer,
         request: &Request,
         asked: Option<&'a HeaderValue>,
     ) -> Option<Self> {
         match of {
             Compress::Off => return None,
-            Compress::Static if maker == Maker::Application => return None,
+            Compress::Static if producer == Producer::Application => return None,
             Compress::Static | Compress::All => {}
         }
         let withheld = (!rules.cross_site && may_be_attack(request)).then_some(
@@ -66,7 +66,7 @@ impl<'a> Policy<'a> {
         );
         let accepted = Accepted::of(&request.headers, request.version);
         let is_head = request.method == Method::HEAD;
-        Some(Self { rules, of, maker, accepted, is_head, withheld, asked })
+        Some(Self { rules, of, producer, accepted, is_head, withheld, asked })
     }
 
     /// The same policy for a client that accepts every coding.
@@ -133,7 +133,7 @@ impl<'a> Policy<'a> {
     /// The reason why a response with this status is not compressed although the client would
     /// accept it.
     fn withheld(&self, status: StatusCode) -> Option<&'static str> {
-        self.withheld.filter(|_| self.maker == Maker::Application || is_error(status))
+        self.withheld.filter(|_| self.producer == Producer::Application || is_error(status))
     }
 
     /// The explanation of the decision for the operator; `None` if the response alone is the
@@ -265,11 +265,11 @@ mod tests {
         let rules = Compression::default();
         let mut request = request(Some("example.org"));
         request.headers.insert("accept-encoding", HeaderValue::from_static("br, gzip"));
-        let policy = |of, maker| Policy::new(&rules, of, maker, &request, None);
-        assert!(policy(Compress::Off, Maker::Server).is_none());
-        assert!(policy(Compress::Static, Maker::Application).is_none());
-        let files_only = policy(Compress::Static, Maker::Server).unwrap();
-        let policy = policy(Compress::All, Maker::Server).unwrap();
+        let policy = |of, producer| Policy::new(&rules, of, producer, &request, None);
+        assert!(policy(Compress::Off, Producer::Server).is_none());
+        assert!(policy(Compress::Static, Producer::Application).is_none());
+        let files_only = policy(Compress::Static, Producer::Server).unwrap();
+        let policy = policy(Compress::All, Producer::Server).unwrap();
         let html = ("Content-Type", "text/html; charset=utf-8");
         let br = Verdict::Compressed(Coding::Brotli);
         assert_eq!(files_only.verdict(&head(200, &[html])), br);
@@ -333,14 +333,14 @@ mod tests {
     fn pages_with_secrets_are_not_compressed_for_other_sites() {
         let rules = Compression::default();
         let html = head(200, &[("Content-Type", "text/html")]);
-        let compressed = |scheme, maker, fields: &[(&'static str, &'static str)]| {
+        let compressed = |scheme, producer, fields: &[(&'static str, &'static str)]| {
             let mut request = request(Some("example.org"));
             request.scheme = scheme;
             request.headers.insert("accept-encoding", HeaderValue::from_static("gzip"));
             for (name, value) in fields {
                 request.headers.insert(*name, HeaderValue::from_static(value));
             }
-            let policy = Policy::new(&rules, Compress::All, maker, &request, None).unwrap();
+            let policy = Policy::new(&rules, Compress::All, producer, &request, None).unwrap();
             policy.verdict(&html) != Verdict::Varies
         };
         let cookie = ("cookie", "session=1");
@@ -363,12 +363,12 @@ mod tests {
             (&[cookie, ("referer", "http://example.org/")], false),
         ] {
             assert_eq!(
-                compressed(Scheme::Https, Maker::Application, fields),
+                compressed(Scheme::Https, Producer::Application, fields),
                 expected,
                 "{fields:?}"
             );
-            assert!(compressed(Scheme::Http, Maker::Application, fields), "{fields:?}");
-            assert!(compressed(Scheme::Https, Maker::Server, fields), "{fields:?}");
+            assert!(compressed(Scheme::Http, Producer::Application, fields), "{fields:?}");
+            assert!(compressed(Scheme::Https, Producer::Server, fields), "{fields:?}");
         }
     }
 }

@@ -127,20 +127,20 @@ pub struct Requests(Counts<(RouteId, Who)>);
 
 impl Requests {
     /// Counts a request of a client on a route; `None`: the client has reached `most` there.
-    pub fn begin(self: &Arc<Self>, route: RouteId, who: Who, most: u32) -> Option<OneRequest> {
+    pub fn begin(self: &Arc<Self>, route: RouteId, who: Who, most: u32) -> Option<RequestPermit> {
         let key = (route, who);
-        self.0.add(key, most.into()).then(|| OneRequest { requests: Arc::clone(self), key })
+        self.0.add(key, most.into()).then(|| RequestPermit { requests: Arc::clone(self), key })
     }
 }
 
 /// Counts a request on a route until dropped.
 #[derive(Debug)]
-pub struct OneRequest {
+pub struct RequestPermit {
     requests: Arc<Requests>,
     key: (RouteId, Who),
 }
 
-impl Drop for OneRequest {
+impl Drop for RequestPermit {
     fn drop(&mut self) {
         self.requests.0.remove(self.key);
     }

@@ -62,7 +62,7 @@ pub enum Stage {
 #[derive(Debug, Default)]
 struct Idle {
     next: u64,
-    waiting: BTreeMap<(Past, u64), Waiting>,
+    waiting: BTreeMap<(Past, u64), IdleConnection>,
 }
 
 /// The past of an idle connection. Kept connections are closed first.
@@ -75,7 +75,7 @@ pub enum Past {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct IdleConnection {
     since: Instant,
     /// Another process may have its socket.
     was_lent: bool,
@@ -131,14 +131,14 @@ impl Lifecycle {
     /// Closes the oldest idle connection, if possible one that was kept after a request; false if
     /// there is none, or all are [`YOUNG`].
     pub fn evict_idle(&self) -> bool {
-        let place = self.oldest_idle(Past::Requests).or_else(|| {
+        let guard = self.oldest_idle(Past::Requests).or_else(|| {
             self.oldest_idle(Past::Nothing).filter(|(_, since)| since.elapsed() >= YOUNG)
         });
-        place.is_some_and(|(place, _)| self.evict(place))
+        guard.is_some_and(|(guard, _)| self.evict(guard))
     }
 
-    fn evict(&self, place: (Past, u64)) -> bool {
-        let evicted = self.idle.borrow_mut().waiting.remove(&place);
+    fn evict(&self, guard: (Past, u64)) -> bool {
+        let evicted = self.idle.borrow_mut().waiting.remove(&guard);
         let is_evicted = evicted.is_some();
         if let Some(waker) = evicted.and_then(|waiting| waiting.waker) {
             waker.wake();
@@ -151,10 +151,10 @@ impl Lifecycle {
     pub async fn end_idle(&self, timeout: Duration) {
         loop {
             for past in [Past::Requests, Past::Nothing] {
-                while let Some((place, since)) = self.oldest_idle(past)
+                while let Some((guard, since)) = self.oldest_idle(past)
                     && since.elapsed() >= timeout
                 {
-                    self.evict(place);
+                    self.evict(guard);
                 }
             }
             if self.idle_connections() > 0 && self.all.take_wish() && self.evict_idle() {
@@ -167,15 +167,15 @@ impl Lifecycle {
     fn oldest_idle(&self, past: Past) -> Option<((Past, u64), Instant)> {
         let idle = self.idle.borrow();
         let oldest = idle.waiting.range((past, 0)..=(past, u64::MAX)).next();
-        oldest.map(|(place, waiting)| (*place, waiting.since))
+        oldest.map(|(guard, waiting)| (*guard, waiting.since))
     }
 
     /// Closes all connections without a request.
     pub fn evict_all(&self) {
         loop {
             let first = self.idle.borrow().waiting.keys().next().copied();
-            let Some(place) = first else { return };
-            self.evict(place);
+            let Some(guard) = first else { return };
+            self.evict(guard);
         }
     }
 
@@ -201,11 +201,11 @@ impl Lifecycle {
     /// for too long, to make room for another, because the front stops, or because another process
     /// may have its socket (`was_lent`) and may not see the next request.
     pub async fn evicted(self: &Rc<Self>, past: Past, was_lent: bool) {
-        let place = Place::new(self, past, was_lent);
+        let guard = IdleGuard::new(self, past, was_lent);
         poll_fn(|cx| {
-            match place.lifecycle.idle.borrow_mut().waiting.get_mut(&place.number) {
+            match guard.lifecycle.idle.borrow_mut().waiting.get_mut(&guard.number) {
                 None => return Poll::Ready(()),
-                Some(Waiting { waker: Some(known), .. }) if known.will_wake(cx.waker()) => {}
+                Some(IdleConnection { waker: Some(known), .. }) if known.will_wake(cx.waker()) => {}
                 Some(waiting) => waiting.waker = Some(cx.waker().clone()),
             }
             Poll::Pending
@@ -215,23 +215,24 @@ impl Lifecycle {
 }
 
 /// A place among the idle connections. Dropping it leaves the list.
-struct Place {
+struct IdleGuard {
     lifecycle: Rc<Lifecycle>,
     number: (Past, u64),
 }
 
-impl Place {
+impl IdleGuard {
     fn new(lifecycle: &Rc<Lifecycle>, past: Past, was_lent: bool) -> Self {
         let mut idle = lifecycle.idle.borrow_mut();
         idle.next += 1;
         let number = (past, idle.next);
-        idle.waiting.insert(number, Waiting { since: Instant::now(), was_lent, waker: None });
+        idle.waiting
+            .insert(number, IdleConnection { since: Instant::now(), was_lent, waker: None });
         drop(idle);
         Self { lifecycle: Rc::clone(lifecycle), number }
     }
 }
 
-impl Drop for Place {
+impl Drop for IdleGuard {
     fn drop(&mut self) {
         let waiting = self.lifecycle.idle.borrow_mut().waiting.remove(&self.number);
         // Dropping a waker may run foreign code, so the borrow must have ended.

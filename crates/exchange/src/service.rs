@@ -12,7 +12,7 @@ use sendoff_config::{FrontConfig, Party, TrustedProxies};
 use sendoff_http1::BodyFraming;
 use sendoff_message::Cut;
 use sendoff_message::request::Request;
-use sendoff_report::log_line::Line;
+use sendoff_report::log_line::LogLine;
 
 use crate::sink::Sink;
 
@@ -136,5 +136,5 @@ pub trait Service {
     async fn refuse(&self, status: StatusCode, sink: &mut dyn Sink) -> Result<(), Cut>;
 
     /// Writes the request's line to the access log, regardless of the end of the request.
-    fn log(&self, line: &Line<'_>);
+    fn log(&self, line: &LogLine<'_>);
 }

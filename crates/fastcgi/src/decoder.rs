@@ -5,7 +5,7 @@ use crate::record::{HEADER_LEN, Header, Kind};
 
 /// A record, or a piece of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
+pub enum RecordPart {
     /// Bytes of a stream (`Kind::is_stream`), passed on as they arrive; never empty.
     Stream {
         /// The kind of the stream.
@@ -64,7 +64,7 @@ impl Decoder {
     ///
     /// # Errors
     /// The peer does not speak FastCGI 1. The stream cannot be resumed.
-    pub fn next(&mut self, buf: &mut BytesMut) -> Result<Option<Part>, Error> {
+    pub fn next(&mut self, buf: &mut BytesMut) -> Result<Option<RecordPart>, Error> {
         loop {
             match self.state {
                 State::Header => {
@@ -75,7 +75,7 @@ impl Decoder {
                     if header.kind.is_stream() && header.content_len == 0 {
                         self.state = State::Padding { left: usize::from(header.padding_len) };
                         let Header { kind, request_id, .. } = header;
-                        return Ok(Some(Part::EndOfStream { kind, request_id }));
+                        return Ok(Some(RecordPart::EndOfStream { kind, request_id }));
                     }
                 }
                 State::Content { header, left } => return Ok(self.content(header, left, buf)),
@@ -92,7 +92,7 @@ impl Decoder {
         }
     }
 
-    fn content(&mut self, header: Header, left: usize, buf: &mut BytesMut) -> Option<Part> {
+    fn content(&mut self, header: Header, left: usize, buf: &mut BytesMut) -> Option<RecordPart> {
         let Header { kind, request_id, .. } = header;
         let padding_len = usize::from(header.padding_len);
         if !kind.is_stream() {
@@ -102,7 +102,7 @@ impl Decoder {
             let content = buf.split_to(left).freeze();
             let padding = buf.split_to(padding_len).freeze();
             self.state = State::Header;
-            return Some(Part::Record { kind, request_id, content, padding });
+            return Some(RecordPart::Record { kind, request_id, content, padding });
         }
         let take = left.min(buf.len());
         if take == 0 {
@@ -114,7 +114,7 @@ impl Decoder {
         } else {
             State::Padding { left: padding_len }
         };
-        Some(Part::Stream { kind, request_id, data })
+        Some(RecordPart::Stream { kind, request_id, data })
     }
 
     /// True while content of the current record is missing.
@@ -155,11 +155,11 @@ mod tests {
                 buf.extend_from_slice(piece);
                 while let Some(part) = decoder.next(&mut buf).unwrap() {
                     match part {
-                        Part::Stream { kind: Kind::STDOUT, data, .. } => {
+                        RecordPart::Stream { kind: Kind::STDOUT, data, .. } => {
                             body.extend_from_slice(&data);
                         }
-                        Part::EndOfStream { kind: Kind::STDOUT, .. } => ended = true,
-                        Part::Record { kind: Kind::END_REQUEST, content, .. } => {
+                        RecordPart::EndOfStream { kind: Kind::STDOUT, .. } => ended = true,
+                        RecordPart::Record { kind: Kind::END_REQUEST, content, .. } => {
                             end = Some(EndRequest::decode(&content).unwrap());
                         }
                         other => panic!("unexpected {other:?}"),
@@ -178,7 +178,7 @@ mod tests {
         let part = Decoder::default().next(&mut buf).unwrap();
         assert_eq!(
             part,
-            Some(Part::Stream {
+            Some(RecordPart::Stream {
                 kind: Kind::STDOUT,
                 request_id: 7,
                 data: Bytes::from_static(b"he")

@@ -323,7 +323,7 @@ mod tests {
     use bytes::BytesMut;
 
     use super::*;
-    use crate::{Decoder, Part};
+    use crate::{Decoder, RecordPart};
 
     #[test]
     fn records_survive_the_round_trip_and_other_lengths_are_refused() {
@@ -368,7 +368,7 @@ mod tests {
             let record = hints.end_request(end, 9);
             let mut buf = BytesMut::from(&record[..]);
             let part = Decoder::default().next(&mut buf).unwrap();
-            let Some(Part::Record { kind, request_id, content, padding }) = part else {
+            let Some(RecordPart::Record { kind, request_id, content, padding }) = part else {
                 panic!("{part:?}")
             };
             assert_eq!((kind, request_id), (Kind::END_REQUEST, 9));

@@ -14,5 +14,5 @@ pub mod params;
 pub mod record;
 pub mod region;
 
-pub use decoder::{Decoder, Part};
+pub use decoder::{Decoder, RecordPart};
 pub use error::Error;

@@ -37,29 +37,29 @@ const PURGE: &str = "PURGE";
 
 /// The application that answers if no kept page can.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Maker<'a> {
+pub(crate) enum OriginApplication<'a> {
     Script(&'a Script),
     /// An application that speaks HTTP, SCGI or AJP.
     Proxy(Passed),
 }
 
 /// A request that a kept page may answer.
-pub(crate) struct Wish<'a> {
+pub(crate) struct CacheLookup<'a> {
     keeping: Keeping,
     key: Key,
     context: Context<'a>,
-    maker: Maker<'a>,
+    origin: OriginApplication<'a>,
 }
 
 /// A page that is missing or too old.
-struct Missing<'p> {
+struct Miss<'p> {
     old: Option<&'p Arc<Page>>,
     /// Noted before the page was looked up, to notice purges since then.
     begun: Begun,
     ticket: Option<Ticket>,
 }
 
-impl Maker<'_> {
+impl OriginApplication<'_> {
     fn key(self, context: &Context<'_>, site: &str) -> Key {
         let Context { services, request, effects, .. } = *context;
         let number = context.site.number;
@@ -98,18 +98,18 @@ impl Maker<'_> {
 /// The client has gone, or its response was cut short after it had begun.
 pub(crate) async fn respond(
     context: &Context<'_>,
-    maker: Maker<'_>,
+    origin: OriginApplication<'_>,
     sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
     if may_change(context) {
         // Pages are purged before the client learns of the change. The client's socket is not lent,
         // because a borrower could not wait for the purge.
         let mut watched = Layer::new(sink, false, |head| forget_changed(context, head));
-        return maker.respond(context, &mut watched).await;
+        return origin.respond(context, &mut watched).await;
     }
-    match Wish::of(context, maker) {
+    match CacheLookup::of(context, origin) {
         Some(wish) => Box::pin(wish.respond(sink)).await,
-        None => maker.respond(context, sink).await,
+        None => origin.respond(context, sink).await,
     }
 }
 
@@ -167,9 +167,9 @@ pub(crate) async fn purge(context: &Context<'_>, sink: &mut dyn Sink) -> Result<
     Ok(Outcome::Sent)
 }
 
-impl<'a> Wish<'a> {
+impl<'a> CacheLookup<'a> {
     /// `None`: no kept page may answer, and the response may not be kept.
-    fn of(context: &Context<'a>, maker: Maker<'a>) -> Option<Self> {
+    fn of(context: &Context<'a>, origin: OriginApplication<'a>) -> Option<Self> {
         let Some(PageCache::On(keeping)) = context.effects.settings.page_cache else { return None };
         let request = context.request;
         let shows_certificate =
@@ -186,8 +186,8 @@ impl<'a> Wish<'a> {
             && !shows_certificate();
         let name = &context.services.config.sites.get(context.site.number)?.name;
         is_anyones.then(|| {
-            let key = maker.key(context, name);
-            Self { keeping, key, context: *context, maker }
+            let key = origin.key(context, name);
+            Self { keeping, key, context: *context, origin }
         })
     }
 
@@ -238,7 +238,7 @@ impl<'a> Wish<'a> {
             drop(ticket);
             return self.pass_on(sink).await;
         }
-        self.make(Missing { old: old.as_ref(), begun, ticket }, sink).await
+        self.make(Miss { old: old.as_ref(), begun, ticket }, sink).await
     }
 
     /// Lets the application answer a request for a range: the page may be too large to be kept, and
@@ -246,7 +246,7 @@ impl<'a> Wish<'a> {
     async fn pass_on(&self, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
         let tell = |head: &mut ResponseHead| head.field("Cache-Status", "sendoff; fwd=uri-miss");
         let mut told = Layer::new(sink, false, tell);
-        self.maker.respond(&self.context, &mut told).await
+        self.origin.respond(&self.context, &mut told).await
     }
 
     /// Sends a page. Returns false if its body is gone.
@@ -308,15 +308,15 @@ impl<'a> Wish<'a> {
 
     /// Renews a page after the client has got the stale one.
     async fn renew(&self, old: &Arc<Page>, begun: Begun, ticket: Ticket) {
-        let missing = Missing { old: Some(old), begun, ticket: Some(ticket) };
-        match self.ask(missing, "fwd=stale", &mut Discard::default()).await {
+        let miss = Miss { old: Some(old), begun, ticket: Some(ticket) };
+        match self.ask(miss, "fwd=stale", &mut Discard::default()).await {
             Ok((Ended::StillValid(said, ticket), _)) => {
                 if let (_, false) = self.renewed(old, begun, &said, ticket) {
                     self.context.services.page_cache.drop_page(old);
                 }
             }
             Ok((Ended::OtherPage(ticket), _)) => {
-                let whole = Missing { old: None, begun, ticket };
+                let whole = Miss { old: None, begun, ticket };
                 let _only_kept = self.ask(whole, "fwd=stale", &mut Discard::default()).await;
             }
             Ok((Ended::Passed | Ended::Failed, _)) | Err(_) => {}
@@ -324,10 +324,10 @@ impl<'a> Wish<'a> {
     }
 
     /// Lets the application answer, and keeps the page if that is allowed.
-    async fn make(&self, missing: Missing<'_>, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
-        let Missing { old, begun, .. } = missing;
+    async fn make(&self, miss: Miss<'_>, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
+        let Miss { old, begun, .. } = miss;
         let told = if old.is_some() { "fwd=stale" } else { "fwd=uri-miss" };
-        let (ended, outcome) = self.ask(missing, told, sink).await?;
+        let (ended, outcome) = self.ask(miss, told, sink).await?;
         let failure = match &outcome {
             Outcome::Refused(refused) if refused.status.is_server_error() => Some(Failure::Silent),
             Outcome::Sent if matches!(ended, Ended::Failed) => Some(Failure::Reported),
@@ -353,20 +353,20 @@ impl<'a> Wish<'a> {
                 }
             }
             (Ended::OtherPage(ticket), _) => {
-                let whole = Missing { old: None, begun, ticket };
+                let whole = Miss { old: None, begun, ticket };
                 return Box::pin(self.make(whole, sink)).await;
             }
             (Ended::StillValid(..) | Ended::Failed, _) => {}
             (Ended::Passed, _) => return Ok(outcome),
         }
         // The client has nothing yet, and the old page is gone.
-        self.maker.respond(&self.context, sink).await
+        self.origin.respond(&self.context, sink).await
     }
 
     /// Asks the application for the whole page, or to confirm that the old page is still valid.
     async fn ask(
         &self,
-        Missing { old, begun, ticket }: Missing<'_>,
+        Miss { old, begun, ticket }: Miss<'_>,
         told: &'static str,
         sink: &mut dyn Sink,
     ) -> Result<(Ended, Outcome), Cut> {
@@ -383,7 +383,7 @@ impl<'a> Wish<'a> {
         let order = Order { cache, limit, key, begun, keeping, request, old, asks, told };
         let mut recorder = Recorder::new(sink, order, ticket);
         // After a cut, other requests may still make a page that can be kept.
-        let outcome = self.maker.respond(&context, &mut recorder).await?;
+        let outcome = self.origin.respond(&context, &mut recorder).await?;
         Ok((recorder.into_ended(), outcome))
     }
 

@@ -41,7 +41,7 @@ impl Asks for Asker<'_> {
             if self.depth == MAX_DEPTH {
                 return Err(format!("subrequests lie {MAX_DEPTH} deep in one another"));
             }
-            let mut answer = Kept::new(&request.method);
+            let mut answer = ResponseBuffer::new(&request.method);
             let depth = self.depth + 1;
             let answered = self.services.answer_script(self.site, &mut request, depth, &mut answer);
             match answered.await {
@@ -54,7 +54,7 @@ impl Asks for Asker<'_> {
 
 /// Collects a response in memory, for a script or an authorizer's question. Its client is never
 /// gone.
-pub(crate) struct Kept {
+pub(crate) struct ResponseBuffer {
     method: Method,
     head: Option<ResponseHead>,
     framing: Framing,
@@ -62,7 +62,7 @@ pub(crate) struct Kept {
     client: NoClient,
 }
 
-impl Kept {
+impl ResponseBuffer {
     pub(crate) fn new(method: &Method) -> Self {
         Self {
             method: method.clone(),
@@ -89,7 +89,7 @@ impl Kept {
     }
 }
 
-impl Sink for Kept {
+impl Sink for ResponseBuffer {
     /// Dropped: a script gets the final response only.
     fn interim(&mut self, _head: ResponseHead) -> Result<(), Cut> {
         Ok(())

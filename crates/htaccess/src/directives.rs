@@ -31,13 +31,13 @@ pub enum Effect {
 pub(crate) struct Directive {
     pub(crate) name: &'static str,
     pub(crate) effect: Effect,
-    pub(crate) parse: fn(&mut Place<'_>, &[u8]) -> Parsed,
+    pub(crate) parse: fn(&mut DirectiveContext<'_>, &[u8]) -> Parsed,
 }
 
 type Parsed = Result<(), Problem>;
 
 /// The surroundings of a directive.
-pub(crate) struct Place<'a> {
+pub(crate) struct DirectiveContext<'a> {
     pub(crate) scope: &'a mut Scope,
     /// The methods of the `<Limit>` around it.
     pub(crate) methods: &'a Methods,
@@ -56,19 +56,22 @@ pub(crate) fn find(name: &[u8]) -> Option<&'static Directive> {
     DIRECTIVES.iter().find(|directive| directive.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
-const fn obeyed(name: &'static str, parse: fn(&mut Place<'_>, &[u8]) -> Parsed) -> Directive {
+const fn obeyed(
+    name: &'static str,
+    parse: fn(&mut DirectiveContext<'_>, &[u8]) -> Parsed,
+) -> Directive {
     Directive { name, effect: Effect::Obeyed, parse }
 }
 
 const fn ignored(name: &'static str) -> Directive {
-    let parse = |_: &mut Place<'_>, _: &[u8]| {
+    let parse = |_: &mut DirectiveContext<'_>, _: &[u8]| {
         Err(Problem::Ignored("the directive has no effect in this server".to_owned()))
     };
     Directive { name, effect: Effect::Ignored, parse }
 }
 
 const fn refused(name: &'static str) -> Directive {
-    let parse = |_: &mut Place<'_>, _: &[u8]| {
+    let parse = |_: &mut DirectiveContext<'_>, _: &[u8]| {
         Err(Problem::Refused("the directive is not supported".to_owned()))
     };
     Directive { name, effect: Effect::Refused, parse }
@@ -419,17 +422,17 @@ fn joined(rest: &[u8]) -> Vec<u8> {
     words(rest).join(&b' ')
 }
 
-fn rewriting<'a>(place: &'a mut Place<'_>) -> &'a mut rewrite::Config {
+fn rewriting<'a>(place: &'a mut DirectiveContext<'_>) -> &'a mut rewrite::Config {
     place.scope.rewrite.get_or_insert_default()
 }
 
-fn hosts<'a>(place: &'a mut Place<'_>) -> &'a mut Hosts {
+fn hosts<'a>(place: &'a mut DirectiveContext<'_>) -> &'a mut Hosts {
     let hosts = place.scope.hosts.get_or_insert_default();
     hosts.line = place.line;
     hosts
 }
 
-fn redirect(place: &mut Place<'_>, form: Form, rest: &[u8]) -> Parsed {
+fn redirect(place: &mut DirectiveContext<'_>, form: Form, rest: &[u8]) -> Parsed {
     let redirect = Redirect::parse(place.line, form, rest)?;
     // A redirect of the whole folder comes first.
     let at = if redirect.covers_all() { 0 } else { place.scope.redirects.len() };
@@ -437,12 +440,12 @@ fn redirect(place: &mut Place<'_>, form: Form, rest: &[u8]) -> Parsed {
     Ok(())
 }
 
-fn conditional(place: &mut Place<'_>, parsed: Result<Conditional, Problem>) -> Parsed {
+fn conditional(place: &mut DirectiveContext<'_>, parsed: Result<Conditional, Problem>) -> Parsed {
     place.scope.conditional.push(parsed?);
     Ok(())
 }
 
-fn add(place: &mut Place<'_>, property: Property, rest: &[u8]) -> Parsed {
+fn add(place: &mut DirectiveContext<'_>, property: Property, rest: &[u8]) -> Parsed {
     let words = words(rest);
     let [value, endings @ ..] = words.as_slice() else {
         return Err("the directive wants a value and endings".into());
@@ -454,7 +457,7 @@ fn add(place: &mut Place<'_>, property: Property, rest: &[u8]) -> Parsed {
     Ok(())
 }
 
-fn remove(place: &mut Place<'_>, property: Property, rest: &[u8]) -> Parsed {
+fn remove(place: &mut DirectiveContext<'_>, property: Property, rest: &[u8]) -> Parsed {
     let endings = words(rest);
     if endings.is_empty() {
         return Err("the directive wants endings".into());
@@ -471,14 +474,14 @@ fn compresses_only(filters: &[u8]) -> bool {
 
 /// Accepts filters without effect: they compress, which the server does by itself. Includes are
 /// refused: without them the source of the file would be sent.
-fn filter(_: &mut Place<'_>, rest: &[u8]) -> Parsed {
+fn filter(_: &mut DirectiveContext<'_>, rest: &[u8]) -> Parsed {
     if text::find(&rest.to_ascii_lowercase(), b"include").is_some() {
         return Err(Problem::Refused("includes are not supported".to_owned()));
     }
     Err(Problem::Ignored("the server decides about compression".to_owned()))
 }
 
-fn require(place: &mut Place<'_>, mut rest: &[u8]) -> Parsed {
+fn require(place: &mut DirectiveContext<'_>, mut rest: &[u8]) -> Parsed {
     let mut kind = crate::syntax::word(&mut rest).ok_or("the requirement is missing")?;
     let negated = kind.eq_ignore_ascii_case(b"not");
     if negated {
@@ -499,7 +502,7 @@ fn require(place: &mut Place<'_>, mut rest: &[u8]) -> Parsed {
     Ok(())
 }
 
-fn options(place: &mut Place<'_>, rest: &[u8]) -> Parsed {
+fn options(place: &mut DirectiveContext<'_>, rest: &[u8]) -> Parsed {
     let names = words(rest);
     let relative = |name: &Vec<u8>| matches!(name.first(), Some(b'+' | b'-'));
     let all_relative = names.iter().all(relative);
@@ -530,7 +533,7 @@ fn options(place: &mut Place<'_>, rest: &[u8]) -> Parsed {
     Ok(())
 }
 
-fn error_document(place: &mut Place<'_>, rest: &[u8]) -> Parsed {
+fn error_document(place: &mut DirectiveContext<'_>, rest: &[u8]) -> Parsed {
     let words = words(rest);
     let [status, document] = words.as_slice() else {
         return Err("the directive wants a status and a document; quote a text".into());

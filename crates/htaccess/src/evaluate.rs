@@ -48,8 +48,8 @@ fn follow(context: &Context<'_>, files: &dyn Files) -> Outcome {
         let processed = process(context, files, start);
         reasons.extend(processed.why.clone());
         match processed.next {
-            Next::Answer(answer) => return outcome(answer, processed.effects, reasons),
-            Next::Again(path) => match again(&processed.effects.pass, &path) {
+            PassResult::Answer(answer) => return outcome(answer, processed.effects, reasons),
+            PassResult::Again(path) => match again(&processed.effects.pass, &path) {
                 Ok(next) => (start, effects) = (next, processed.effects),
                 Err(status) => {
                     return outcome(Answer::Refuse { status }, processed.effects, reasons);
@@ -166,12 +166,12 @@ fn again(pass: &Pass, path: &[u8]) -> Result<Start, u16> {
 
 /// The result of one pass.
 struct Processed {
-    next: Next,
+    next: PassResult,
     effects: Effects,
     why: Option<Reason>,
 }
 
-enum Next {
+enum PassResult {
     Answer(Answer),
     /// Begin again with this path, which is not decoded yet, and with the pass's query.
     Again(Vec<u8>),
@@ -262,11 +262,10 @@ fn look_up(context: &Context<'_>, files: &dyn Files, path: &[u8], pass: &Pass) -
     let Some(processed) = process_within(context, files, path, pass) else { return failed(500) };
     let Some(processed) = processed else { return failed(404) };
     let status = match &processed.next {
-        Next::Answer(Answer::Refuse { status } | Answer::Redirect { status, .. }) => *status,
-        Next::Answer(Answer::Authenticate { .. }) => 401,
-        Next::Answer(Answer::Serve(_) | Answer::List(_) | Answer::Missing(_)) | Next::Again(_) => {
-            200
-        }
+        PassResult::Answer(Answer::Refuse { status } | Answer::Redirect { status, .. }) => *status,
+        PassResult::Answer(Answer::Authenticate { .. }) => 401,
+        PassResult::Answer(Answer::Serve(_) | Answer::List(_) | Answer::Missing(_))
+        | PassResult::Again(_) => 200,
     };
     LookedUp { status, pass: processed.effects.pass }
 }
@@ -323,7 +322,11 @@ fn process(context: &Context<'_>, files: &dyn Files, start: Start) -> Processed 
     };
     let refuse = |pass: Pass, refusal: Refusal| {
         let answer = Answer::Refuse { status: refusal.status };
-        Processed { next: Next::Answer(answer), effects: Effects::none(pass), why: refusal.why }
+        Processed {
+            next: PassResult::Answer(answer),
+            effects: Effects::none(pass),
+            why: refusal.why,
+        }
     };
     let chain = match walk(context, files, &mut pass) {
         Ok(chain) => chain,
@@ -345,21 +348,21 @@ fn process(context: &Context<'_>, files: &dyn Files, start: Start) -> Processed 
             match request_fields {
                 Ok(fields) => effects.request_fields = fields,
                 Err(Refusal { status, why }) => {
-                    let next = Next::Answer(Answer::Refuse { status });
+                    let next = PassResult::Answer(Answer::Refuse { status });
                     return Processed { next, effects, why };
                 }
             }
             Processed { next, effects, why }
         }
         Err(Refusal { status, why }) => {
-            let next = Next::Answer(Answer::Refuse { status });
+            let next = PassResult::Answer(Answer::Refuse { status });
             Processed { next, effects: Effects::of(context, pass, &merged), why }
         }
     }
 }
 
 enum Decided {
-    Next(Next),
+    Next(PassResult),
     /// An index file answers, with the rules that apply to it.
     Index(Box<Processed>),
 }
@@ -384,13 +387,13 @@ impl Phases<'_> {
             applied.map_err(|_| Refusal::status(500))?;
         }
         if let Some(answer) = authorise(self.context, &mut self.pass, merged)? {
-            return Ok(Decided::Next(Next::Answer(answer)));
+            return Ok(Decided::Next(PassResult::Answer(answer)));
         }
         let configs: Vec<&media::Config> = merged.media.clone();
         let media = media::media(context, &configs, &self.pass.file);
         let again = self.rewrite()?;
-        if let Some(Next::Answer(answer)) = again {
-            return Ok(Decided::Next(Next::Answer(answer)));
+        if let Some(PassResult::Answer(answer)) = again {
+            return Ok(Decided::Next(PassResult::Answer(answer)));
         }
         for fixed in &merged.fixed {
             match fixed {
@@ -399,12 +402,12 @@ impl Phases<'_> {
             }
         }
         if let Some(answer) = self.redirect()? {
-            return Ok(Decided::Next(Next::Answer(answer)));
+            return Ok(Decided::Next(PassResult::Answer(answer)));
         }
         let is_folder = self.is(Kind::Folder);
         if is_folder && self.pass.path_info.is_empty() {
             if let Some(answer) = self.slash() {
-                return Ok(Decided::Next(Next::Answer(answer)));
+                return Ok(Decided::Next(PassResult::Answer(answer)));
             }
             if again.is_none()
                 && let Some(processed) = self.index()?
@@ -421,7 +424,7 @@ impl Phases<'_> {
         }
         match again {
             Some(next) => Ok(Decided::Next(next)),
-            None => self.target(media).map(|answer| Decided::Next(Next::Answer(answer))),
+            None => self.target(media).map(|answer| Decided::Next(PassResult::Answer(answer))),
         }
     }
 
@@ -429,7 +432,7 @@ impl Phases<'_> {
         self.pass.found.is_some_and(|found| found.kind == kind)
     }
 
-    fn rewrite(&mut self) -> Result<Option<Next>, Refusal> {
+    fn rewrite(&mut self) -> Result<Option<PassResult>, Refusal> {
         let rules = &self.merged.rewrite;
         if rules.engine && !self.merged.follow_links && !self.merged.follow_own_links {
             let text = "Options forbid symbolic links, and rewriting with them".to_owned();
@@ -442,11 +445,11 @@ impl Phases<'_> {
             Rewritten::Unchanged => Ok(None),
             Rewritten::Redirect { status, location, why } => {
                 self.why = Some(why);
-                Ok(Some(Next::Answer(Answer::Redirect { status, location })))
+                Ok(Some(PassResult::Answer(Answer::Redirect { status, location })))
             }
             Rewritten::Again(path, why) => {
                 self.why = Some(why);
-                Ok(Some(Next::Again(path)))
+                Ok(Some(PassResult::Again(path)))
             }
         }
     }
@@ -491,18 +494,22 @@ impl Phases<'_> {
             let Some(processed) = self.within(name) else { continue };
             let found = processed.effects.pass.found.is_some_and(|found| found.kind == Kind::File);
             match &processed.next {
-                Next::Again(_) | Next::Answer(Answer::Serve(_)) if found => {
+                PassResult::Again(_) | PassResult::Answer(Answer::Serve(_)) if found => {
                     return Ok(Some(self.adopted(processed)));
                 }
-                Next::Answer(Answer::Redirect { .. }) => return Ok(Some(self.adopted(processed))),
-                Next::Answer(Answer::Authenticate { .. }) if names.len() == 1 => {
+                PassResult::Answer(Answer::Redirect { .. }) => {
                     return Ok(Some(self.adopted(processed)));
                 }
-                Next::Answer(Answer::Refuse { status }) if *status != 404 => {
+                PassResult::Answer(Answer::Authenticate { .. }) if names.len() == 1 => {
+                    return Ok(Some(self.adopted(processed)));
+                }
+                PassResult::Answer(Answer::Refuse { status }) if *status != 404 => {
                     let why = processed.why.clone();
                     other = Some(Refusal { status: *status, why });
                 }
-                Next::Answer(Answer::Authenticate { .. }) => other = Some(Refusal::status(401)),
+                PassResult::Answer(Answer::Authenticate { .. }) => {
+                    other = Some(Refusal::status(401))
+                }
                 _ => {}
             }
         }
@@ -517,7 +524,8 @@ impl Phases<'_> {
         let path = self.merged.fallback?;
         let processed = self.within(path)?;
         let found = processed.effects.pass.found.is_some_and(|found| found.kind == Kind::File);
-        let serves = matches!(processed.next, Next::Again(_) | Next::Answer(Answer::Serve(_)));
+        let serves =
+            matches!(processed.next, PassResult::Again(_) | PassResult::Answer(Answer::Serve(_)));
         (found && serves).then(|| self.adopted(processed))
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::access::{Counting, Group, Methods, Requirement};
-use crate::directives::{self, Place};
+use crate::directives::{self, DirectiveContext};
 use crate::expression::Expression;
 use crate::limits;
 use crate::modules;
@@ -113,7 +113,7 @@ struct Parser {
 }
 
 /// The target of the directives of a section.
-struct Target<'a> {
+struct SectionTarget<'a> {
     scope: &'a mut Scope,
     methods: Methods,
     /// Groups of requirements that are open; directives other than `Require` are not allowed in
@@ -142,12 +142,16 @@ impl Parser {
                 return Err(Broken { line: line.number, text });
             }
         }
-        let mut target = Target { scope, methods: Methods::All, groups: Vec::new() };
+        let mut target = SectionTarget { scope, methods: Methods::All, groups: Vec::new() };
         self.block(&mut target, None)
     }
 
     /// Parses up to the end of a section, or of the file.
-    fn block(&mut self, target: &mut Target<'_>, section: Option<&Line>) -> Result<(), Broken> {
+    fn block(
+        &mut self,
+        target: &mut SectionTarget<'_>,
+        section: Option<&Line>,
+    ) -> Result<(), Broken> {
         self.depth += 1;
         if self.depth > limits::NESTING {
             let line = section.map_or(0, |line| line.number);
@@ -176,7 +180,7 @@ impl Parser {
         }
     }
 
-    fn directive(&mut self, target: &mut Target<'_>, line: &Line) -> Result<(), Broken> {
+    fn directive(&mut self, target: &mut SectionTarget<'_>, line: &Line) -> Result<(), Broken> {
         let Some(directive) = directives::find(&line.name) else {
             return Err(unknown(line));
         };
@@ -185,7 +189,7 @@ impl Parser {
             let text = format!("{} is not allowed among requirements", lossy(&line.name));
             return Err(Broken { line: line.number, text });
         }
-        let mut place = Place {
+        let mut place = DirectiveContext {
             scope: target.scope,
             methods: &target.methods,
             group: target.groups.last_mut(),
@@ -217,7 +221,7 @@ impl Parser {
         Ok(())
     }
 
-    fn section(&mut self, target: &mut Target<'_>, line: &Line) -> Result<(), Broken> {
+    fn section(&mut self, target: &mut SectionTarget<'_>, line: &Line) -> Result<(), Broken> {
         let broken = |text: &str| Broken { line: line.number, text: text.to_owned() };
         let (name, rest) =
             section_head(line).ok_or_else(|| broken("the section's > is missing"))?;
@@ -312,13 +316,13 @@ impl Parser {
 
     fn covered(
         &mut self,
-        target: &mut Target<'_>,
+        target: &mut SectionTarget<'_>,
         line: &Line,
         covers: Covers,
     ) -> Result<(), Broken> {
         let mut scope = Scope::default();
         let methods = target.methods.clone();
-        let mut inner = Target { scope: &mut scope, methods, groups: Vec::new() };
+        let mut inner = SectionTarget { scope: &mut scope, methods, groups: Vec::new() };
         self.block(&mut inner, Some(line))?;
         target.scope.sections.push(Section { line: line.number, covers, scope });
         Ok(())
@@ -326,7 +330,7 @@ impl Parser {
 
     fn conditional(
         &mut self,
-        target: &mut Target<'_>,
+        target: &mut SectionTarget<'_>,
         line: &Line,
         expression: &[u8],
         covers: fn(Option<Expression>) -> Covers,
@@ -343,7 +347,7 @@ impl Parser {
         }
     }
 
-    fn follows_if(&self, target: &Target<'_>, line: &Line) -> Result<(), Broken> {
+    fn follows_if(&self, target: &SectionTarget<'_>, line: &Line) -> Result<(), Broken> {
         let before = target.scope.sections.last();
         match before.map(|section| &section.covers) {
             Some(Covers::If(_) | Covers::ElseIf(_)) => Ok(()),
@@ -356,7 +360,7 @@ impl Parser {
 
     fn group(
         &mut self,
-        target: &mut Target<'_>,
+        target: &mut SectionTarget<'_>,
         line: &Line,
         counting: Counting,
     ) -> Result<(), Broken> {

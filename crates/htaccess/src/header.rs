@@ -51,19 +51,19 @@ enum Condition {
 
 #[derive(Debug)]
 enum Text {
-    Format(Vec<Part>),
+    Format(Vec<FormatPart>),
     Expression(Template),
 }
 
 #[derive(Debug)]
-enum Part {
+enum FormatPart {
     Literal(Vec<u8>),
     Variable(Vec<u8>),
     /// `%t`: the time of the request.
     Time,
 }
 
-impl Part {
+impl FormatPart {
     fn weight(&self) -> usize {
         match self {
             Self::Literal(bytes) | Self::Variable(bytes) => 32 + bytes.len(),
@@ -91,14 +91,14 @@ impl Text {
                     at += 1;
                     continue;
                 }
-                Some(b't') => Part::Time,
+                Some(b't') => FormatPart::Time,
                 Some(b'{') => {
                     let end = text[at..].iter().position(|byte| *byte == b'}');
                     let end = at + end.ok_or("a variable is not closed")?;
                     let name = text[at + 1..end].to_vec();
                     at = end + 1;
                     match text.get(at) {
-                        Some(b'e') => Part::Variable(name),
+                        Some(b'e') => FormatPart::Variable(name),
                         Some(b's') => {
                             return Err(Problem::Ignored(
                                 "TLS variables are not supported".to_owned(),
@@ -115,11 +115,11 @@ impl Text {
             };
             at += 1;
             if !literal.is_empty() {
-                parts.push(Part::Literal(std::mem::take(&mut literal)));
+                parts.push(FormatPart::Literal(std::mem::take(&mut literal)));
             }
             parts.push(part);
         }
-        parts.push(Part::Literal(literal));
+        parts.push(FormatPart::Literal(literal));
         Ok(Self::Format(parts))
     }
 
@@ -127,7 +127,7 @@ impl Text {
     fn literal(&self) -> Option<Vec<u8>> {
         match self {
             Self::Format(parts) => match parts.as_slice() {
-                [Part::Literal(literal)] if literal.len() <= limits::VALUE => {
+                [FormatPart::Literal(literal)] if literal.len() <= limits::VALUE => {
                     Some(clean(literal.clone()))
                 }
                 _ => None,
@@ -145,11 +145,11 @@ impl Text {
         for part in parts {
             made.truncate(limits::VALUE);
             match part {
-                Part::Literal(literal) => made.extend_from_slice(literal),
-                Part::Variable(name) => {
+                FormatPart::Literal(literal) => made.extend_from_slice(literal),
+                FormatPart::Variable(name) => {
                     made.extend_from_slice(pass.variables.get(name).unwrap_or(b"(null)"));
                 }
-                Part::Time => {
+                FormatPart::Time => {
                     let time = context.now().duration_since(UNIX_EPOCH).unwrap_or_default();
                     made.extend_from_slice(format!("t={}", time.as_micros()).as_bytes());
                 }
@@ -254,7 +254,7 @@ impl HeaderRule {
     /// The approximate size of the rule in memory, in bytes.
     pub(crate) fn weight(&self) -> usize {
         let text = |text: &Text| match text {
-            Text::Format(parts) => parts.iter().map(Part::weight).sum(),
+            Text::Format(parts) => parts.iter().map(FormatPart::weight).sum(),
             // The source of the expression is not kept; it was part of a line.
             Text::Expression(_) => limits::LINE,
         };

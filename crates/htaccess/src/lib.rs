@@ -51,5 +51,5 @@ pub use limits::FILE as MAX_FILE;
 pub use outcome::{Answer, ErrorDocument, Handler, Outcome, PhpSetting, Says, Target};
 pub use problem::{Remark, Severity};
 pub use reason::{DependsOn, Reason};
-pub use request::{Failed, Fields, Found, Identity, Kind, Look, Request, Site};
+pub use request::{Failed, Fields, FileInfo, Identity, Kind, Look, Request, Site};
 pub use response::ResponseRules;

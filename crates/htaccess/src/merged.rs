@@ -62,7 +62,7 @@ pub(crate) struct Merged<'a> {
 
 /// The folder and the file of a scope.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct ScopeOrigin<'a> {
     folder: &'a [u8],
     file: &'a File,
 }
@@ -80,14 +80,14 @@ impl<'a> Merged<'a> {
         let listing = context.site.listing;
         let mut merged = Self { listing, follow_links: true, ..Self::default() };
         let name = pass.file.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        let places = || chain.iter().map(|(folder, file)| Place { folder, file });
+        let places = || chain.iter().map(|(folder, file)| ScopeOrigin { folder, file });
         for place in places() {
             context.budget.time().map_err(|_| costly(place, 0))?;
             merged.merge(place, place.file.scope());
         }
         // Sections come after the directives of all folders: first sections by name, then those by
         // expression.
-        let mut expressions: Vec<(Place<'a>, &'a [Section])> = Vec::new();
+        let mut expressions: Vec<(ScopeOrigin<'a>, &'a [Section])> = Vec::new();
         for place in places() {
             let sections = place.file.scope().sections.as_slice();
             expressions.push((place, sections));
@@ -101,11 +101,11 @@ impl<'a> Merged<'a> {
 
     fn by_name(
         &mut self,
-        place: Place<'a>,
+        place: ScopeOrigin<'a>,
         sections: &'a [Section],
         name: &[u8],
         budget: &Budget<'_>,
-        expressions: &mut Vec<(Place<'a>, &'a [Section])>,
+        expressions: &mut Vec<(ScopeOrigin<'a>, &'a [Section])>,
     ) -> Result<(), Refusal> {
         for Section { line, covers, scope } in sections {
             if covers_name(covers, name, budget).map_err(|_| costly(place, *line))? {
@@ -121,7 +121,7 @@ impl<'a> Merged<'a> {
         &mut self,
         context: &Context<'_>,
         pass: &Pass,
-        place: Place<'a>,
+        place: ScopeOrigin<'a>,
         sections: &'a [Section],
         name: &[u8],
     ) -> Result<(), Refusal> {
@@ -159,7 +159,7 @@ impl<'a> Merged<'a> {
         Ok(())
     }
 
-    fn merge(&mut self, place: Place<'a>, scope: &'a Scope) {
+    fn merge(&mut self, place: ScopeOrigin<'a>, scope: &'a Scope) {
         self.merge_rewriting(place, scope);
         self.merge_access(place, scope);
         let redirects = scope.redirects.iter().map(|redirect| (place.file, redirect));
@@ -212,7 +212,7 @@ impl<'a> Merged<'a> {
         }
     }
 
-    fn merge_rewriting(&mut self, place: Place<'a>, scope: &Scope) {
+    fn merge_rewriting(&mut self, place: ScopeOrigin<'a>, scope: &Scope) {
         let Some(config) = &scope.rewrite else { return };
         let file = place.file.name();
         let own = config.rules.iter().map(|rule| (Arc::clone(file), Arc::clone(rule)));
@@ -238,7 +238,7 @@ impl<'a> Merged<'a> {
         self.rewrite = Rules { engine, base, options, rules, folder: place.folder.to_vec() };
     }
 
-    fn merge_access(&mut self, place: Place<'a>, scope: &'a Scope) {
+    fn merge_access(&mut self, place: ScopeOrigin<'a>, scope: &'a Scope) {
         if let Some(hosts) = &scope.hosts {
             self.hosts = Some((place.file, hosts));
         }
@@ -321,7 +321,7 @@ fn covers_name(covers: &Covers, name: &[u8], budget: &Budget<'_>) -> Result<bool
     }
 }
 
-fn costly(place: Place<'_>, line: usize) -> Refusal {
+fn costly(place: ScopeOrigin<'_>, line: usize) -> Refusal {
     let text = "matching the condition of a section took too long".to_owned();
     Refusal { status: 500, why: Some(Reason { file: place.file.name().to_string(), line, text }) }
 }

@@ -248,12 +248,12 @@ fn only_at_the_end(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{Found, Look};
+    use crate::request::{FileInfo, Look};
 
     struct Nothing;
 
     impl Look for Nothing {
-        fn look(&self, _: &[u8]) -> Option<Found> {
+        fn look(&self, _: &[u8]) -> Option<FileInfo> {
             None
         }
 

@@ -118,7 +118,7 @@ pub enum Kind {
 
 /// A file, folder or other object, after symbolic links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct FileInfo {
     /// The kind.
     pub kind: Kind,
     /// The size of a file, in bytes.
@@ -130,7 +130,7 @@ pub struct Found {
 /// The file system. Paths are absolute. Files that the server may not look at do not exist.
 pub trait Look {
     /// The object at a path, which may end with a slash.
-    fn look(&self, path: &[u8]) -> Option<Found>;
+    fn look(&self, path: &[u8]) -> Option<FileInfo>;
     /// True if a path is itself a symbolic link.
     fn is_link(&self, path: &[u8]) -> bool;
     /// The contents of a file with the members of groups; `None` if it is unreadable.

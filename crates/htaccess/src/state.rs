@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use crate::budget::Budget;
 use crate::reason::{DependsOn, Reason};
-use crate::request::{Fields, Found, Look, Request, Site};
+use crate::request::{Fields, FileInfo, Look, Request, Site};
 
 /// The refusal of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub(crate) struct Pass {
     /// The part of the path behind the file.
     pub(crate) path_info: Vec<u8>,
     /// The object at `file`.
-    pub(crate) found: Option<Found>,
+    pub(crate) found: Option<FileInfo>,
     /// The prefix and the folder of the alias; without one, empty and the site's root.
     pub(crate) prefix: Vec<u8>,
     pub(crate) folder: Vec<u8>,

@@ -7,8 +7,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 use sendoff_htaccess::{
-    Answer, Fields, File, Files, Found, Handler, Kind, Look, MAX_FILE, Outcome, Request, Severity,
-    Site, evaluate,
+    Answer, Fields, File, FileInfo, Files, Handler, Kind, Look, MAX_FILE, Outcome, Request,
+    Severity, Site, evaluate,
 };
 
 /// Processor time of this thread: other work on the machine does not count.
@@ -20,13 +20,13 @@ fn processor_time() -> Duration {
 struct OneFolder(Arc<File>);
 
 impl Look for OneFolder {
-    fn look(&self, path: &[u8]) -> Option<Found> {
+    fn look(&self, path: &[u8]) -> Option<FileInfo> {
         let kind = match path {
             b"/site" | b"/site/" => Kind::Folder,
             b"/site/index.php" | b"/site/a.txt" => Kind::File,
             _ => return None,
         };
-        Some(Found { kind, size: 1, executable: false })
+        Some(FileInfo { kind, size: 1, executable: false })
     }
 
     fn is_link(&self, _: &[u8]) -> bool {
@@ -203,8 +203,8 @@ fn all_expressions_and_look_ups_of_a_request_share_one_bound() {
 struct Everywhere(OneFolder);
 
 impl Look for Everywhere {
-    fn look(&self, _: &[u8]) -> Option<Found> {
-        Some(Found { kind: Kind::Folder, size: 1, executable: false })
+    fn look(&self, _: &[u8]) -> Option<FileInfo> {
+        Some(FileInfo { kind: Kind::Folder, size: 1, executable: false })
     }
 
     fn is_link(&self, _: &[u8]) -> bool {

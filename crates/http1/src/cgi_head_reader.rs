@@ -9,12 +9,12 @@ use crate::cgi_head::{BadHead, CgiHead, MAX_HEAD};
 pub struct CgiHeadReader {
     /// The pieces so far, which do not contain the end of the block.
     received: BytesMut,
-    line: Line,
+    line: LineState,
 }
 
 /// The state of the line to which the next byte belongs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Line {
+enum LineState {
     /// No byte of it has come.
     #[default]
     Empty,
@@ -67,11 +67,11 @@ impl CgiHead {
     /// The offset of the end of the header block at the start of `bytes`, behind its empty line.
     #[must_use]
     pub fn find_end(bytes: &[u8]) -> Option<usize> {
-        Line::Empty.find_end(bytes)
+        LineState::Empty.find_end(bytes)
     }
 }
 
-impl Line {
+impl LineState {
     /// Continues the search in `bytes`. Returns the offset behind the block's empty line.
     fn find_end(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;

@@ -22,7 +22,7 @@ use sendoff_transport::pace::Pace;
 use tokio::task::yield_now;
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 
-use super::exchange::{Asked, Exchange, Parts, RequestLine};
+use super::exchange::{Exchange, Parts, RequestFacts, RequestLine};
 use super::incoming::{BodyLimits, Incoming};
 
 /// The size of one read, in bytes.
@@ -67,7 +67,7 @@ pub enum Served {
 }
 
 /// The state of the connection after a request.
-enum Next {
+enum AfterRequest {
     /// Another request may follow.
     Request,
     /// The connection is closed.
@@ -184,9 +184,9 @@ impl<T: Transport> Connection<T> {
             // the stack and copy it, which took 7 % of the user time of a small file.
             let exchange = Box::write(Box::new_uninit(), self.serve_one(&*service));
             match Box::into_pin(exchange).await {
-                Next::Request => self.is_new = false,
-                Next::Close => return Served::Ended,
-                Next::Http2 => return Served::Http2,
+                AfterRequest::Request => self.is_new = false,
+                AfterRequest::Close => return Served::Ended,
+                AfterRequest::Http2 => return Served::Http2,
             }
         }
     }
@@ -224,7 +224,7 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Serves one request.
-    async fn serve_one<S: Service>(&mut self, service: &S) -> Next {
+    async fn serve_one<S: Service>(&mut self, service: &S) -> AfterRequest {
         let head = match self.read_head(service).await {
             Ok(head) => head,
             Err(end) => {
@@ -232,7 +232,7 @@ impl<T: Transport> Connection<T> {
                 return self.end_early(service, end, asked, None).await;
             }
         };
-        let asked = Asked {
+        let asked = RequestFacts {
             method: head.method.clone(),
             version: head.version,
             line: RequestLine::Parsed {
@@ -255,7 +255,7 @@ impl<T: Transport> Connection<T> {
         };
         match self.read_request(service, &mut request, framing, waits).await {
             Ok(Received { plan, keep_alive, rest }) => {
-                let asked = Asked { keep_alive: asked.keep_alive && keep_alive, ..asked };
+                let asked = RequestFacts { keep_alive: asked.keep_alive && keep_alive, ..asked };
                 self.answer(service, plan, &request, rest, asked).await
             }
             Err(end) => self.end_early(service, end, asked, Some(&request)).await,
@@ -418,32 +418,32 @@ impl<T: Transport> Connection<T> {
         plan: S::Plan,
         request: &Request,
         rest: Option<Incoming>,
-        asked: Asked,
-    ) -> Next {
+        asked: RequestFacts,
+    ) -> AfterRequest {
         let mut exchange = self.exchange(service, asked, Some(request));
         rest.into_iter().for_each(|rest| exchange.receive(rest));
         let answered = service.answer(plan, request, &mut exchange).await;
         if let Err(cut) = answered {
             report(&exchange, &cut);
             exchange.note_fault(cut.fault);
-            return Next::Close;
+            return AfterRequest::Close;
         }
         let keep_alive = exchange.completed();
         drop(exchange);
         match keep_alive {
-            Some(true) => Next::Request,
+            Some(true) => AfterRequest::Request,
             Some(false) => {
                 self.close().await;
-                Next::Close
+                AfterRequest::Close
             }
-            None => Next::Close,
+            None => AfterRequest::Close,
         }
     }
 
     fn exchange<'c, S: Service>(
         &'c mut self,
         service: &'c S,
-        asked: Asked,
+        asked: RequestFacts,
         request: Option<&'c Request>,
     ) -> Exchange<'c, T, S> {
         let Self { transport, origin, lifecycle, buffer, starting, kept_up, lent_to, .. } = self;
@@ -465,18 +465,18 @@ impl<T: Transport> Connection<T> {
         &mut self,
         service: &S,
         end: End,
-        mut asked: Asked,
+        mut asked: RequestFacts,
         request: Option<&Request>,
-    ) -> Next {
+    ) -> AfterRequest {
         let (status, why) = match end {
-            End::Quiet => return Next::Close,
-            End::Http2 => return Next::Http2,
+            End::Quiet => return AfterRequest::Close,
+            End::Http2 => return AfterRequest::Http2,
             End::Io(error) => {
                 let line = named(&asked.line, request);
                 tracing::info!(request = line, %error, "the client left amid its request");
                 // Writes the line in the access log.
                 drop(self.exchange(service, asked, request));
-                return Next::Close;
+                return AfterRequest::Close;
             }
             End::Refused { status, why } => (status, why),
         };
@@ -490,18 +490,18 @@ impl<T: Transport> Connection<T> {
         if answered.is_ok() {
             self.linger().await;
         }
-        Next::Close
+        AfterRequest::Close
     }
 
     /// Method and request line of a head that cannot be parsed, as far as they are readable.
-    fn asked_by_bad_head(&self) -> Asked {
+    fn asked_by_bad_head(&self) -> RequestFacts {
         let bytes = self.heads.refused().map_or(&self.buffer[..], |head| &head[..]);
         let end = bytes.iter().position(|&b| b == b'\r' || b == b'\n').unwrap_or(bytes.len());
         let line = String::from_utf8_lossy(&bytes[..end.min(MAX_SHOWN_LINE)]).into_owned();
         let method = if self.heads.is_head() { Method::HEAD } else { Method::GET };
         let line = RequestLine::Raw(line);
         let began = self.began;
-        Asked { method, version: Version::HTTP_11, line, keep_alive: false, began }
+        RequestFacts { method, version: Version::HTTP_11, line, keep_alive: false, began }
     }
 
     /// Closes after a complete response. Reads bytes behind the request first: unread bytes would

@@ -20,13 +20,13 @@ use sendoff_http1::HeadEncoder;
 use sendoff_message::request::{Endpoint, Request, named, protocol};
 use sendoff_message::response::{Field, Framing, ResponseEnd, ResponseHead};
 use sendoff_message::{Cut, Fault};
-use sendoff_report::log_line::{BodyBytes, Line, Notes};
+use sendoff_report::log_line::{BodyBytes, LogLine, Notes};
 use sendoff_transport::Transport;
 use sendoff_transport::pipe::Pipe;
 use tokio::time::Instant;
 
 use super::framed::{Framed, framing_of};
-use super::incoming::{Ended, Incoming};
+use super::incoming::{BodyEnd, Incoming};
 
 /// The most bytes of further requests that are read while a response is made, in order to notice
 /// that the client has gone. If a client has sent more, only the next write notices.
@@ -50,7 +50,7 @@ const BORROWER_FAILED: u16 = 502;
 
 /// The parts of a request that framing and the log need.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct RequestFacts {
     pub(super) method: Method,
     pub(super) version: Version,
     pub(super) line: RequestLine,
@@ -131,7 +131,7 @@ pub(super) struct Exchange<'c, T: Transport, S: Service> {
     kept_up_before: &'c mut bool,
     /// The party that the connection has been lent to.
     lent_to: &'c mut Option<Rc<Party>>,
-    asked: Asked,
+    asked: RequestFacts,
     /// `None` if the request was refused before it could be understood.
     request: Option<&'c Request>,
     queue: SendQueue,
@@ -167,7 +167,11 @@ pub(super) struct Parts<'c, T, S> {
 }
 
 impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
-    pub(super) fn new(parts: Parts<'c, T, S>, asked: Asked, request: Option<&'c Request>) -> Self {
+    pub(super) fn new(
+        parts: Parts<'c, T, S>,
+        asked: RequestFacts,
+        request: Option<&'c Request>,
+    ) -> Self {
         let Parts { transport, client, service, lifecycle, starting, .. } = parts;
         let Parts { read_ahead, kept_up_before, lent_to, .. } = parts;
         let (sent_before, keep_alive) = (transport.sent(), asked.keep_alive);
@@ -209,13 +213,13 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
         let Unread::Incoming(incoming) = &mut self.unread else { return Poll::Ready(Ok(())) };
         let ended = ready!(incoming.poll(self.transport, self.read_ahead, cx));
         let unread = match ended {
-            Ended::Complete => Unread::Nothing,
-            Ended::Refused(_) | Ended::Gone => Unread::Rest,
+            BodyEnd::Complete => Unread::Nothing,
+            BodyEnd::Refused(_) | BodyEnd::Gone => Unread::Rest,
         };
         if let Unread::Incoming(incoming) = std::mem::replace(&mut self.unread, unread) {
             incoming.finish(ended);
         }
-        Poll::Ready(if ended == Ended::Gone { Err(()) } else { Ok(()) })
+        Poll::Ready(if ended == BodyEnd::Gone { Err(()) } else { Ok(()) })
     }
 
     /// `None` if the response was not sent completely; otherwise true if another request may
@@ -298,7 +302,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
                 (status.as_u16(), sent.saturating_sub(head_len + self.interim_len))
             }
         };
-        self.service.log(&Line {
+        self.service.log(&LogLine {
             client: self.request.map_or(self.client, |request| &request.peer),
             request: self.request,
             request_line: &self.asked.line,

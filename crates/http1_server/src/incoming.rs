@@ -42,7 +42,7 @@ pub(super) struct BodyLimits {
 
 /// The end of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum BodyEnd {
     /// The body is complete, and the buffer begins with the bytes behind it.
     Complete,
     /// The body is too large or malformed, or the client was too slow.
@@ -57,11 +57,11 @@ impl Incoming {
     }
 
     /// Tells the upstream about the end.
-    pub(super) fn finish(self, ended: Ended) {
+    pub(super) fn finish(self, ended: BodyEnd) {
         match ended {
-            Ended::Complete => self.writer.end(),
-            Ended::Refused(status) => self.writer.fail(status),
-            Ended::Gone => self.writer.fail(StatusCode::BAD_REQUEST),
+            BodyEnd::Complete => self.writer.end(),
+            BodyEnd::Refused(status) => self.writer.fail(status),
+            BodyEnd::Gone => self.writer.fail(StatusCode::BAD_REQUEST),
         }
     }
 
@@ -71,7 +71,7 @@ impl Incoming {
         transport: &mut impl Transport,
         buffer: &mut BytesMut,
         cx: &mut Context<'_>,
-    ) -> Poll<Ended> {
+    ) -> Poll<BodyEnd> {
         for _ in 0..MOST_AT_ONCE {
             if self.writer.poll_room(cx).is_pending() {
                 // The server waits for the application.
@@ -84,9 +84,9 @@ impl Incoming {
             }
             match self.decoder.decode(buffer) {
                 Ok(Decoded::Data(data)) => self.writer.push(data),
-                Ok(Decoded::End) => return Poll::Ready(Ended::Complete),
+                Ok(Decoded::End) => return Poll::Ready(BodyEnd::Complete),
                 Ok(Decoded::NeedMore) => match read(transport, buffer, cx) {
-                    Poll::Ready(0) => return Poll::Ready(Ended::Gone),
+                    Poll::Ready(0) => return Poll::Ready(BodyEnd::Gone),
                     Poll::Ready(read) => {
                         self.pace.note(read as u64, self.limits.rate, self.limits.pause);
                     }
@@ -96,10 +96,10 @@ impl Incoming {
                             self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
                         ready!(timer.as_mut().poll(cx));
                         Limit::BodyTimeout.reached();
-                        return Poll::Ready(Ended::Refused(StatusCode::REQUEST_TIMEOUT));
+                        return Poll::Ready(BodyEnd::Refused(StatusCode::REQUEST_TIMEOUT));
                     }
                 },
-                Err(error) => return Poll::Ready(Ended::Refused(error.status())),
+                Err(error) => return Poll::Ready(BodyEnd::Refused(error.status())),
             }
             self.timer = None;
         }

@@ -23,14 +23,14 @@ use sendoff_message::Cut;
 use sendoff_message::request::{Endpoint, Origin, Request, Scheme};
 use sendoff_message::response::ResponseEnd;
 use sendoff_message::response::ResponseHead;
-use sendoff_report::log_line::Line;
+use sendoff_report::log_line::LogLine;
 use sendoff_sys::tcp;
 use sendoff_transport::Tcp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::connection::Connection;
-use super::exchange::{Asked, Exchange, Parts, RequestLine};
+use super::exchange::{Exchange, Parts, RequestFacts, RequestLine};
 
 /// A service that answers no request and records the lines of the access log.
 struct Noting {
@@ -75,7 +75,7 @@ impl Service for Noting {
         Ok(())
     }
 
-    fn log(&self, line: &Line<'_>) {
+    fn log(&self, line: &LogLine<'_>) {
         self.lines.borrow_mut().push((line.status, line.sent));
     }
 }
@@ -171,7 +171,7 @@ impl Pair {
         let line = RequestLine::Raw("GET /".to_owned());
         Exchange::new(
             parts,
-            Asked { method, version, line, keep_alive, began: Instant::now() },
+            RequestFacts { method, version, line, keep_alive, began: Instant::now() },
             None,
         )
     }

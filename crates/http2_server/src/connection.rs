@@ -21,7 +21,7 @@ use super::account::Given;
 use super::link::Link;
 use super::settings;
 use super::stream;
-use super::streams::{Burden, Open, Streams};
+use super::streams::{Burden, StreamGuard, Streams};
 
 /// Time for a client that was told to go to close the connection, once its streams have ended.
 const LINGER: Duration = Duration::from_secs(2);
@@ -164,7 +164,7 @@ async fn next<T: Transport, S: Service + 'static>(
                 continue;
             }
             let was_idle = streams.is_idle();
-            let open = Open::new(streams);
+            let open = StreamGuard::new(streams);
             // On the heap before it becomes a task: moving its kilobytes took 5 % of the time of
             // small files.
             tokio::task::spawn_local(Box::pin(stream::serve(open, request, response)));

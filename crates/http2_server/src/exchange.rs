@@ -19,19 +19,19 @@ use sendoff_exchange::sink::{Fit, Room, Sink};
 use sendoff_message::Cut;
 use sendoff_message::request::{Request, named, protocol};
 use sendoff_message::response::{Framing, ResponseEnd, ResponseHead};
-use sendoff_report::log_line::{BodyBytes, Line, Notes};
+use sendoff_report::log_line::{BodyBytes, LogLine, Notes};
 use tokio::time::Instant;
 
 use super::account::Given;
 use super::fields;
 use super::settings::STREAM_BUFFER;
-use super::streams::{Open, Streams};
+use super::streams::{StreamGuard, Streams};
 
 /// The status in the access log if the client left before a response began; nginx logs the same.
 const CLIENT_LEFT: u16 = 499;
 
 /// The parts of a request that the log needs.
-pub(super) struct Asked {
+pub(super) struct RequestFacts {
     pub(super) method: Method,
     /// The path and the query as sent.
     pub(super) path: Bytes,
@@ -39,7 +39,7 @@ pub(super) struct Asked {
     pub(super) began: Instant,
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for RequestFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = String::from_utf8_lossy(&self.path);
         [self.method.as_str(), " ", &path, " ", protocol(Version::HTTP_2)]
@@ -69,10 +69,10 @@ enum Stream {
 /// stream that has not ended, so that the client does not take the beginning of the response for
 /// all of it.
 pub(super) struct Exchange<'c, S: Service> {
-    open: &'c Open<S>,
+    open: &'c StreamGuard<S>,
     streams: &'c Streams<S>,
     service: &'c S,
-    asked: &'c Asked,
+    asked: &'c RequestFacts,
     /// `None` if the request was refused before it could be understood.
     request: Option<&'c Request>,
     stream: Stream,
@@ -94,9 +94,9 @@ pub(super) struct Exchange<'c, S: Service> {
 
 impl<'c, S: Service> Exchange<'c, S> {
     pub(super) fn new(
-        open: &'c Open<S>,
+        open: &'c StreamGuard<S>,
         service: &'c S,
-        asked: &'c Asked,
+        asked: &'c RequestFacts,
         request: Option<&'c Request>,
         response: SendResponse<Given>,
     ) -> Self {
@@ -312,7 +312,7 @@ impl<S: Service> Client for Exchange<'_, S> {
 
 impl<S: Service> Drop for Exchange<'_, S> {
     fn drop(&mut self) {
-        self.service.log(&Line {
+        self.service.log(&LogLine {
             client: self.request.map_or(&self.streams.origin.peer, |request| &request.peer),
             request: self.request,
             request_line: self.asked,

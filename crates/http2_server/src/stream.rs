@@ -20,9 +20,9 @@ use sendoff_transport::pace::Pace;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::account::Given;
-use super::exchange::{Asked, Exchange};
+use super::exchange::{Exchange, RequestFacts};
 use super::fields;
-use super::streams::Open;
+use super::streams::StreamGuard;
 
 /// Time for reading and dropping the rest of a refused request's body.
 const LINGER: Duration = Duration::from_secs(2);
@@ -47,7 +47,7 @@ fn refused(status: StatusCode, why: &str) -> End {
 
 /// Serves one stream until h2 has its response.
 pub(crate) async fn serve<S: Service>(
-    open: Open<S>,
+    open: StreamGuard<S>,
     mut incoming: Incoming<RecvStream>,
     mut response: SendResponse<Given>,
 ) {
@@ -57,7 +57,7 @@ pub(crate) async fn serve<S: Service>(
     let path = incoming.uri().path_and_query().map_or("", |path| path.as_str());
     let path = Bytes::copy_from_slice(path.as_bytes());
     let (head, size) = fields::checked(&mut incoming, path.clone());
-    let asked = Asked { method: incoming.method().clone(), path, began: Instant::now() };
+    let asked = RequestFacts { method: incoming.method().clone(), path, began: Instant::now() };
     streams.note_useful(size);
     let mut body = incoming.into_body();
     let received = match head {
@@ -121,7 +121,7 @@ pub(crate) async fn serve<S: Service>(
 /// Builds the request, chooses its handler, and reads the body, unless the handler takes it while
 /// it arrives.
 async fn receive<S: Service>(
-    open: &Open<S>,
+    open: &StreamGuard<S>,
     service: &S,
     head: Head,
     body: &mut RecvStream,
@@ -169,7 +169,7 @@ async fn receive<S: Service>(
 
 /// Passes the body on while it arrives. The client may send more as the application takes it.
 async fn pass_body<S: Service>(
-    open: &Open<S>,
+    open: &StreamGuard<S>,
     service: &S,
     body: &mut RecvStream,
     writer: BodyWriter,
@@ -211,7 +211,7 @@ async fn pass_body<S: Service>(
 /// Reads and stores the body. The client may send more as its bytes are stored. Trailers are
 /// dropped. `request` names the request for log lines.
 async fn read_body<S: Service>(
-    open: &Open<S>,
+    open: &StreamGuard<S>,
     service: &S,
     body: &mut RecvStream,
     mut store: BodyStore,
@@ -248,7 +248,7 @@ async fn read_body<S: Service>(
 
 /// The next bytes of the body; `None` at its end.
 fn poll_data<S>(
-    open: &Open<S>,
+    open: &StreamGuard<S>,
     body: &mut RecvStream,
     cx: &mut Context<'_>,
 ) -> Poll<Result<Option<Bytes>, End>> {

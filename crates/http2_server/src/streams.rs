@@ -173,14 +173,14 @@ impl GivenUp {
 }
 
 /// An open stream. Dropping it counts the stream as ended, however its task ends.
-pub(super) struct Open<S> {
+pub(super) struct StreamGuard<S> {
     streams: Rc<Streams<S>>,
     /// Its place in [`Streams::waiting`].
     place: usize,
     was_given_up: Cell<bool>,
 }
 
-impl<S> Open<S> {
+impl<S> StreamGuard<S> {
     pub(super) fn new(streams: &Rc<Streams<S>>) -> Self {
         streams.open.set(streams.open.get() + 1);
         let mut waiting = streams.waiting.borrow_mut();
@@ -214,7 +214,7 @@ impl<S> Open<S> {
     }
 }
 
-impl<S> Drop for Open<S> {
+impl<S> Drop for StreamGuard<S> {
     fn drop(&mut self) {
         let streams = &self.streams;
         streams.given_up.note(self.was_given_up.get());

@@ -13,7 +13,7 @@ use sendoff_fastcgi::direct::Sent;
 use sendoff_fastcgi::handover::{FileId, MAX_EXPLANATION, MAX_FDS_PER_MESSAGE, Record};
 use sendoff_fastcgi::record::{EndRequest, Header, Kind};
 use sendoff_fastcgi::region::Piece;
-use sendoff_fastcgi::{Decoder, Part};
+use sendoff_fastcgi::{Decoder, RecordPart};
 
 mod outbox;
 #[cfg(test)]
@@ -448,12 +448,12 @@ impl<C: Caller> Front<C> {
 
     fn part(
         &mut self,
-        part: Part,
+        part: RecordPart,
         descriptors: &mut VecDeque<C::Received>,
     ) -> Result<Option<Output<C>>, Broken> {
-        let (Part::Stream { kind, request_id, .. }
-        | Part::EndOfStream { kind, request_id }
-        | Part::Record { kind, request_id, .. }) = part;
+        let (RecordPart::Stream { kind, request_id, .. }
+        | RecordPart::EndOfStream { kind, request_id }
+        | RecordPart::Record { kind, request_id, .. }) = part;
         let expected = match kind {
             // A worker may write to the log before its first request.
             Kind::STDERR => request_id,
@@ -465,27 +465,29 @@ impl<C: Caller> Front<C> {
             return Err(Broken::OutOfPlace(kind));
         }
         match part {
-            Part::Stream { kind: Kind::STDOUT, data, .. } => {
+            RecordPart::Stream { kind: Kind::STDOUT, data, .. } => {
                 self.busy(kind)?.body();
                 Ok(Some(Output::Event(Event::Bytes(data))))
             }
-            Part::Stream { kind: Kind::STDERR, data, .. } => {
+            RecordPart::Stream { kind: Kind::STDERR, data, .. } => {
                 let ends_record = !self.decoder.is_inside_content();
                 Ok(Some(Output::Log { text: data, ends_record }))
             }
-            Part::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => Ok(None),
-            Part::Stream { .. } | Part::EndOfStream { .. } => Err(Broken::OutOfPlace(kind)),
-            Part::Record { kind: Kind::END_REQUEST, content, .. } => {
+            RecordPart::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => Ok(None),
+            RecordPart::Stream { .. } | RecordPart::EndOfStream { .. } => {
+                Err(Broken::OutOfPlace(kind))
+            }
+            RecordPart::Record { kind: Kind::END_REQUEST, content, .. } => {
                 self.end_request(&content).map(Some)
             }
-            Part::Record { kind: Kind::EXPLAIN, content, .. } => {
+            RecordPart::Record { kind: Kind::EXPLAIN, content, .. } => {
                 if content.len() > MAX_EXPLANATION {
                     return Err(Broken::LongExplanation);
                 }
                 self.busy(kind)?.body();
                 Ok(Some(Output::Event(Event::Explanation(content))))
             }
-            Part::Record { kind, content, .. } => match Record::decode(kind, &content)? {
+            RecordPart::Record { kind, content, .. } => match Record::decode(kind, &content)? {
                 Some(record) => self.record(kind, request_id, record, descriptors),
                 None => Err(Broken::OutOfPlace(kind)),
             },

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use mlua::{Error, Integer, Lua, LuaString, Result, Table, Value};
 
 use crate::current::{Current, Functions, Running, integer, text_or_nil};
-use crate::exchange::{Exchange, Outcome, Piece};
+use crate::exchange::{BodyPiece, Exchange, Outcome};
 
 /// Maximum number of pieces in a body.
 const MAX_PIECES: usize = 4096;
@@ -24,8 +24,8 @@ fn look(lua: &Lua, exchange: &Exchange, key: &[u8]) -> Result<Value> {
     // The length of a file is known only when it is opened.
     let texts = || {
         pieces.unwrap_or_default().iter().map(|piece| match piece {
-            Piece::Text(text) => Some(&text[..]),
-            Piece::File { .. } => None,
+            BodyPiece::Text(text) => Some(&text[..]),
+            BodyPiece::File { .. } => None,
         })
     };
     let len = || texts().map(|text| text.map(<[u8]>::len)).sum::<Option<usize>>();
@@ -45,7 +45,7 @@ fn change(lua: &Lua, current: &Current, value: Value, is_set: bool) -> Result<bo
             listed(lua, current, values, false)?
         }
         value => match text(lua, current, value)? {
-            Some(text) => (vec![Piece::Text(text)], None),
+            Some(text) => (vec![BodyPiece::Text(text)], None),
             None => return Ok(false),
         },
     };
@@ -91,7 +91,7 @@ pub(crate) fn listed(
     current: &Current,
     values: impl Iterator<Item = Result<Value>>,
     is_older: bool,
-) -> Result<(Vec<Piece>, Option<String>)> {
+) -> Result<(Vec<BodyPiece>, Option<String>)> {
     let name = if is_older { "content" } else { "body" };
     let mut pieces = Vec::new();
     for (number, value) in (1..).zip(values) {
@@ -106,7 +106,7 @@ pub(crate) fn listed(
                 Err(why) => return Ok((pieces, Some(format!("{name}[{number}]: {why}")))),
             },
             value => match text(lua, current, value)? {
-                Some(text) => pieces.push(Piece::Text(text)),
+                Some(text) => pieces.push(BodyPiece::Text(text)),
                 None => {
                     let why = format!("{name}[{number}] is neither a string nor a table");
                     return Ok((pieces, Some(why)));
@@ -122,7 +122,7 @@ fn file(
     current: &Current,
     table: &Table,
     is_older: bool,
-) -> Result<std::result::Result<Option<Piece>, String>> {
+) -> Result<std::result::Result<Option<BodyPiece>, String>> {
     let Value::String(path) = table.raw_get("filename")? else {
         return Ok(Err("the field \"filename\" must be a string".to_owned()));
     };
@@ -145,5 +145,5 @@ fn file(
         return Ok(Ok(None));
     }
     let len = len.map(i64::unsigned_abs);
-    Ok(Ok(Some(Piece::File { path, offset, len })))
+    Ok(Ok(Some(BodyPiece::File { path, offset, len })))
 }

@@ -45,12 +45,12 @@ pub struct Dictionary(Mutex<Entries>);
 
 #[derive(Debug)]
 struct Entries {
-    map: LruCache<Box<[u8]>, Entry>,
+    map: LruCache<Box<[u8]>, DictionaryEntry>,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct DictionaryEntry {
     value: Stored,
     /// Time of expiry, by the caller's clock.
     until: Option<Duration>,
@@ -71,13 +71,14 @@ impl Dictionary {
     /// Stores a value, which expires at the time `until`. Returns false if it is too large for the
     /// dictionary.
     pub fn set(&self, key: &[u8], value: Stored, until: Option<Duration>) -> bool {
-        self.with(|entries| entries.insert(key, Entry { value, until }))
+        self.with(|entries| entries.insert(key, DictionaryEntry { value, until }))
     }
 
     /// Stores a value unless the key has one. Returns true if it was stored.
     pub fn add(&self, key: &[u8], value: Stored, until: Option<Duration>, now: Duration) -> bool {
         self.with(|entries| {
-            entries.current(key, now).is_none() && entries.insert(key, Entry { value, until })
+            entries.current(key, now).is_none()
+                && entries.insert(key, DictionaryEntry { value, until })
         })
     }
 
@@ -92,13 +93,13 @@ impl Dictionary {
         now: Duration,
     ) -> Option<i64> {
         self.with(|entries| match entries.current(key, now) {
-            Some(Entry { value: Stored::Integer(value), .. }) => {
+            Some(DictionaryEntry { value: Stored::Integer(value), .. }) => {
                 *value = value.saturating_add(by);
                 Some(*value)
             }
             Some(_) => None,
             None => {
-                entries.insert(key, Entry { value: Stored::Integer(by), until });
+                entries.insert(key, DictionaryEntry { value: Stored::Integer(by), until });
                 Some(by)
             }
         })
@@ -116,7 +117,7 @@ impl Dictionary {
 }
 
 impl Entries {
-    fn current(&mut self, key: &[u8], now: Duration) -> Option<&mut Entry> {
+    fn current(&mut self, key: &[u8], now: Duration) -> Option<&mut DictionaryEntry> {
         let has_expired =
             self.map.peek(key).is_some_and(|entry| entry.until.is_some_and(|until| until <= now));
         if has_expired {
@@ -125,7 +126,7 @@ impl Entries {
         self.map.get_mut(key)
     }
 
-    fn insert(&mut self, key: &[u8], entry: Entry) -> bool {
+    fn insert(&mut self, key: &[u8], entry: DictionaryEntry) -> bool {
         self.remove(key);
         let cost = cost(key, &entry);
         if cost > DICTIONARY_BYTES {
@@ -149,6 +150,6 @@ impl Entries {
     }
 }
 
-fn cost(key: &[u8], entry: &Entry) -> usize {
+fn cost(key: &[u8], entry: &DictionaryEntry) -> usize {
     key.len() + entry.value.len() + OVERHEAD
 }

@@ -37,7 +37,7 @@ pub struct Exchange {
     /// scripts.
     pub fields: Vec<(Bytes, Bytes)>,
     /// The body made by scripts; `None` if there is none.
-    pub content: Option<Vec<Piece>>,
+    pub content: Option<Vec<BodyPiece>>,
     /// The dictionary of the site's scripts.
     pub shared: Arc<Dictionary>,
     /// Messages of the script for the log.
@@ -111,7 +111,7 @@ pub struct Physical {
 
 /// A piece of a body made by a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
+pub enum BodyPiece {
     /// Bytes.
     Text(Bytes),
     /// A range of a file.

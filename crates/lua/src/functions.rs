@@ -161,7 +161,7 @@ pub(crate) fn add_machine(
                 Ok(())
             })
         });
-        lua.create_userdata(Found { stat, send }).map(Some)
+        lua.create_userdata(StatResult { stat, send }).map(Some)
     })?;
     inner.table.raw_set("stat", stat)
 }
@@ -170,13 +170,13 @@ pub(crate) fn add_machine(
 type Choose = Box<dyn Fn(&Lua) -> Result<()>>;
 
 /// The result of `lighty.stat`.
-struct Found {
+struct StatResult {
     stat: Stat,
     /// Chooses the file as the response.
     send: Choose,
 }
 
-impl UserData for Found {
+impl UserData for StatResult {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_meta_method(MetaMethod::Index, |lua, found, key: LuaString| {
             found.field(lua, &key.as_bytes())
@@ -187,7 +187,7 @@ impl UserData for Found {
     }
 }
 
-impl Found {
+impl StatResult {
     fn field(&self, lua: &Lua, key: &[u8]) -> Result<Value> {
         let stat = &self.stat;
         let is = |kind: u32| Ok(Value::Boolean(stat.mode & 0o170_000 == kind));

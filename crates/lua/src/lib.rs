@@ -33,7 +33,7 @@ mod tests;
 
 pub use budget::Limits;
 pub use dictionary::{DICTIONARY_BYTES, Dictionary, Stored};
-pub use exchange::{Body, Exchange, Outcome, Phase, Physical, Piece, Request};
+pub use exchange::{Body, BodyPiece, Exchange, Outcome, Phase, Physical, Request};
 pub use machine::{Machine, Stat};
 pub use runtime::Runtime;
 pub use script::Script;

@@ -14,10 +14,10 @@ use sendoff_sys::lua_table;
 
 use crate::budget::{Budget, Limits};
 use crate::current::{Current, Functions, Running};
-use crate::exchange::{Exchange, Outcome, Phase, Piece};
+use crate::exchange::{BodyPiece, Exchange, Outcome, Phase};
 use crate::machine::Machine;
 use crate::script::Script;
-use crate::wait::{Counted, Reply, Step, Waiting};
+use crate::wait::{Reply, Step, Waiting, WaitingGuard};
 use crate::{content, extras, functions, interface, strings, wait};
 
 /// The prelude's name in messages.
@@ -269,8 +269,8 @@ impl Runtime {
         let too_many = self.waiting.get() >= MAX_WAITING;
         let wish = if too_many { Err("too many scripts wait".to_owned()) } else { wish };
         let (script, left) = (script.clone(), self.budget.pause());
-        let _counted = Counted::new(&self.waiting);
-        let waiting = Waiting { script, running, state, left, count, wish: Some(wish), _counted };
+        let _waiting = WaitingGuard::new(&self.waiting);
+        let waiting = Waiting { script, running, state, left, count, wish: Some(wish), _waiting };
         Step::Waits(Box::new(waiting))
     }
 
@@ -280,7 +280,7 @@ impl Runtime {
         let outcome = match (status, chosen) {
             // With another status the file is sent as an ordinary body.
             (Value::Integer(status @ 201..=999), Some(Outcome::File(path))) => {
-                exchange.content = Some(vec![Piece::File { path, offset: 0, len: None }]);
+                exchange.content = Some(vec![BodyPiece::File { path, offset: 0, len: None }]);
                 Outcome::Answer(u16::try_from(*status).unwrap_or(500))
             }
             (_, Some(chosen)) => chosen,

@@ -42,7 +42,7 @@ pub struct Waiting {
     pub(crate) count: u32,
     /// The subrequest; `None` once it has been taken.
     pub(crate) wish: Option<std::result::Result<Subrequest, String>>,
-    pub(crate) _counted: Counted,
+    pub(crate) _waiting: WaitingGuard,
 }
 
 impl Waiting {
@@ -89,16 +89,16 @@ pub struct Reply {
 
 /// Counts the waiting scripts of a state.
 #[derive(Debug)]
-pub(crate) struct Counted(Rc<Cell<usize>>);
+pub(crate) struct WaitingGuard(Rc<Cell<usize>>);
 
-impl Counted {
+impl WaitingGuard {
     pub(crate) fn new(count: &Rc<Cell<usize>>) -> Self {
         count.set(count.get() + 1);
         Self(Rc::clone(count))
     }
 }
 
-impl Drop for Counted {
+impl Drop for WaitingGuard {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use sendoff_config::Symlinks;
 use sendoff_delivery::segment::Segment;
-use sendoff_lua::Piece;
+use sendoff_lua::BodyPiece;
 use sendoff_static_files::{CacheShare, Entry, FileCache, Found, Root};
 
 /// The files of the machine, kept open in the same way as files of sites.
@@ -38,13 +38,13 @@ impl Files {
     }
 
     /// The segments of a body up to the first file that cannot be opened, and the error.
-    pub(super) fn segments(&self, pieces: Vec<Piece>) -> (Vec<Segment>, Option<String>) {
+    pub(super) fn segments(&self, pieces: Vec<BodyPiece>) -> (Vec<Segment>, Option<String>) {
         let mut segments = Vec::with_capacity(pieces.len());
         for piece in pieces {
             match piece {
-                Piece::Text(text) if text.is_empty() => {}
-                Piece::Text(text) => segments.push(Segment::Bytes(text)),
-                Piece::File { path, offset, len } => match self.open(&path) {
+                BodyPiece::Text(text) if text.is_empty() => {}
+                BodyPiece::Text(text) => segments.push(Segment::Bytes(text)),
+                BodyPiece::File { path, offset, len } => match self.open(&path) {
                     Ok(entry) => {
                         let offset = match u64::try_from(offset) {
                             Ok(offset) => offset.min(entry.size),

@@ -3,7 +3,7 @@
 //! answers.
 //!
 //! ```text
-//!  crates/site: lib.rs (lua_before), rules.rs (lua) ──▶ SiteScripts::run ──▶ Next
+//!  crates/site: lib.rs (lua_before), rules.rs (lua) ──▶ SiteScripts::run ──▶ ScriptsResult
 //!  crates/site: lib.rs, run_on_head (lua_response) ───▶ SiteScripts::change
 //! ```
 #![forbid(unsafe_code)]
@@ -18,4 +18,4 @@ mod view;
 pub use answer::ScriptAnswer;
 pub use ask::{Asked, Asks};
 pub use content::without_dots;
-pub use scripts::{Call, Dictionaries, Next, ScriptShare, SiteScripts, Traces};
+pub use scripts::{Call, Dictionaries, ScriptShare, ScriptsResult, SiteScripts, Traces};

@@ -110,7 +110,7 @@ impl ScriptShare {
 
 /// The result of running scripts on a request.
 #[derive(Debug)]
-pub enum Next {
+pub enum ScriptsResult {
     /// The request continues.
     GoOn {
         /// A file system path that a script has chosen instead.
@@ -170,24 +170,29 @@ impl SiteScripts {
         scripts: &[PathBuf],
         mut call: Call<'_>,
         asks: Option<&dyn Asks>,
-    ) -> Next {
+    ) -> ScriptsResult {
         let mut chosen = None;
         for path in scripts {
             match self.run_one(path, &mut call, asks).await {
-                Next::GoOn { physical: None } => {}
-                Next::GoOn { physical } => {
+                ScriptsResult::GoOn { physical: None } => {}
+                ScriptsResult::GoOn { physical } => {
                     call.physical.clone_from(&physical);
                     chosen = physical;
                 }
                 next => return next,
             }
         }
-        Next::GoOn { physical: chosen }
+        ScriptsResult::GoOn { physical: chosen }
     }
 
-    async fn run_one(&self, path: &Path, call: &mut Call<'_>, asks: Option<&dyn Asks>) -> Next {
+    async fn run_one(
+        &self,
+        path: &Path,
+        call: &mut Call<'_>,
+        asks: Option<&dyn Asks>,
+    ) -> ScriptsResult {
         let Call { phase, physical, request, traces } = call;
-        let failed = |why| Next::Refused(StatusCode::INTERNAL_SERVER_ERROR, Some(why));
+        let failed = |why| ScriptsResult::Refused(StatusCode::INTERNAL_SERVER_ERROR, Some(why));
         let started = match self.share.started() {
             Ok(started) => started,
             Err(why) => return failed(why),
@@ -219,22 +224,22 @@ impl SiteScripts {
         let changed = view::give_back(&mut exchange, request, &before);
         log(&exchange.messages, path, request);
         if let sendoff_lua::Body::Pending { is_wanted: true, .. } = exchange.request.body {
-            return Next::Answer(ScriptAnswer::AfterBody);
+            return ScriptsResult::Answer(ScriptAnswer::AfterBody);
         }
         match outcome {
             Outcome::Failed(why) => failed(why),
             Outcome::Restart => match request.restart() {
-                Ok(()) => Next::Restart,
+                Ok(()) => ScriptsResult::Restart,
                 Err(bad) => {
                     let why = format!("{}: {}", path.display(), bad.0);
-                    Next::Refused(StatusCode::BAD_REQUEST, Some(why))
+                    ScriptsResult::Refused(StatusCode::BAD_REQUEST, Some(why))
                 }
             },
             Outcome::GoOn => match changed {
-                Ok(physical) => Next::GoOn { physical },
+                Ok(physical) => ScriptsResult::GoOn { physical },
                 Err(bad) => {
                     let why = format!("{}: {}", path.display(), bad.0);
-                    Next::Refused(StatusCode::BAD_REQUEST, Some(why))
+                    ScriptsResult::Refused(StatusCode::BAD_REQUEST, Some(why))
                 }
             },
             Outcome::File(file) => self.file(&file, exchange.place),
@@ -248,18 +253,18 @@ impl SiteScripts {
                 }
                 let is_error = status.is_client_error() || status.is_server_error();
                 if segments.is_empty() && is_error {
-                    return Next::Refused(status, None);
+                    return ScriptsResult::Refused(status, None);
                 }
                 let place = exchange
                     .place
                     .or_else(|| traces.is_explained.then(|| path.display().to_string()));
-                Next::Answer(ScriptAnswer::Body { status, segments, place })
+                ScriptsResult::Answer(ScriptAnswer::Body { status, segments, place })
             }
         }
     }
 
     /// Runs scripts that cannot wait: like [`Self::run`] without subrequests.
-    pub fn run_now(&self, scripts: &[PathBuf], call: Call<'_>) -> Next {
+    pub fn run_now(&self, scripts: &[PathBuf], call: Call<'_>) -> ScriptsResult {
         let run = pin!(self.run(scripts, call, None));
         match run.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(next) => next,
@@ -268,10 +273,10 @@ impl SiteScripts {
     }
 
     /// A file that a script has chosen at this place.
-    pub fn file(&self, path: &[u8], place: Option<String>) -> Next {
+    pub fn file(&self, path: &[u8], place: Option<String>) -> ScriptsResult {
         match self.share.started().and_then(|started| started.files.open(path)) {
-            Ok(entry) => Next::Answer(ScriptAnswer::File { entry, place }),
-            Err(why) => Next::Refused(StatusCode::NOT_FOUND, Some(why)),
+            Ok(entry) => ScriptsResult::Answer(ScriptAnswer::File { entry, place }),
+            Err(why) => ScriptsResult::Refused(StatusCode::NOT_FOUND, Some(why)),
         }
     }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use sendoff_config::{Config, LogFormat};
 use sendoff_message::Shown;
 
-use super::log_line::{self, Line};
+use super::log_line::{self, LogLine};
 
 /// A batch from this size on, in bytes, is passed on at once.
 const FLUSH_AT: usize = 32 * 1024;
@@ -236,7 +236,7 @@ impl AccessLog {
     }
 
     /// Adds a line. `site`: the name of the request's site.
-    pub fn write(&self, line: &Line<'_>, format: &LogFormat, site: Option<&str>, time: &Shown) {
+    pub fn write(&self, line: &LogLine<'_>, format: &LogFormat, site: Option<&str>, time: &Shown) {
         let mut lines = self.lines.borrow_mut();
         log_line::write(&mut lines, format, line, site, time);
         if lines.len() >= FLUSH_AT {
@@ -374,7 +374,7 @@ mod tests {
         let mut asked = request(None);
         let forged = HeaderValue::from_bytes(b"x\t1.2.3.4 - -").unwrap();
         asked.headers.insert("user-agent", forged);
-        let line = Line {
+        let line = LogLine {
             client: &asked.peer,
             request: Some(&asked),
             request_line: &"GET /a\"b\n1.2.3.4 - - HTTP/1.1",
@@ -406,7 +406,7 @@ mod tests {
         let mut asked = request(None);
         let long = HeaderValue::from_bytes(&[b'r'; 1000]).unwrap();
         asked.headers.insert("referer", long);
-        let line = Line {
+        let line = LogLine {
             client: &asked.peer,
             request: Some(&asked),
             request_line: &"GET / HTTP/1.1",

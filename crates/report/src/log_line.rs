@@ -15,7 +15,7 @@ use crate::Medium;
 use crate::at_work::{Phase, Task};
 
 /// The contents of a line.
-pub struct Line<'a> {
+pub struct LogLine<'a> {
     /// The client's end of its connection.
     pub client: &'a Endpoint,
     /// `None`: the request was refused before it could be understood.
@@ -101,7 +101,7 @@ impl Notes {
 pub(super) fn write(
     out: &mut String,
     format: &LogFormat,
-    line: &Line<'_>,
+    line: &LogLine<'_>,
     site: Option<&str>,
     time: &Shown,
 ) {
@@ -128,8 +128,14 @@ struct Value<'o> {
 }
 
 impl Value<'_> {
-    fn variable(&mut self, variable: Variable, line: &Line<'_>, site: Option<&str>, time: &Shown) {
-        let Line { request, notes, .. } = *line;
+    fn variable(
+        &mut self,
+        variable: Variable,
+        line: &LogLine<'_>,
+        site: Option<&str>,
+        time: &Shown,
+    ) {
+        let LogLine { request, notes, .. } = *line;
         let tls = request.and_then(|request| request.tls.as_deref());
         match variable {
             Variable::RemoteAddr => match line.client {
@@ -324,7 +330,7 @@ mod tests {
 
     fn line(format: &str, request: Option<&Request>, request_line: &str, notes: &Notes) -> String {
         let client = Endpoint::Ip(([192, 0, 2, 1], 5).into());
-        let line = Line {
+        let line = LogLine {
             client: &client,
             request,
             request_line: &request_line,
@@ -423,7 +429,7 @@ mod tests {
             let (mut out, time) = (String::with_capacity(1 << 20), time());
             let (began, lines) = (Instant::now(), 1_000_000_u32);
             for _ in 0..lines {
-                let line = Line {
+                let line = LogLine {
                     client: &client,
                     request: Some(&asked),
                     request_line: &"GET /index.php?a=b HTTP/1.1",

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sendoff_config::Config;
 
-use super::log_line::{BodyBytes, Line};
+use super::log_line::{BodyBytes, LogLine};
 use super::mode::Mode;
 use super::status::SiteStatus;
 
@@ -90,7 +90,7 @@ pub struct SiteMeter {
 }
 
 impl SiteMeter {
-    fn note(&mut self, line: &Line<'_>, mode: Mode) {
+    fn note(&mut self, line: &LogLine<'_>, mode: Mode) {
         self.sent[mode as usize].note(line.body);
         self.note_status(line.status, 1);
         self.duration.note(line.began.elapsed());
@@ -172,7 +172,7 @@ impl Meters {
     }
 
     /// Counts a request.
-    pub fn note(&self, line: &Line<'_>) {
+    pub fn note(&self, line: &LogLine<'_>) {
         let mode = match line.notes.mode {
             Mode::Relay | Mode::Region if line.body.handed_over > 0 => Mode::File,
             mode => mode,
@@ -273,7 +273,7 @@ mod tests {
         };
         let (began, requests) = (tokio::time::Instant::now(), 100_000_u32);
         for _ in 0..requests {
-            meters.note(&Line {
+            meters.note(&LogLine {
                 client: &asked.peer,
                 request: Some(&asked),
                 request_line: &"GET / HTTP/1.1",

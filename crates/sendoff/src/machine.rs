@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
 use sendoff_config::MAX_THREADS;
-use sendoff_settings::{Chosen, Kind, Machine};
+use sendoff_settings::{Chosen, FileKind, Machine};
 use sendoff_sys::process::{find_account, find_group};
 
 use crate::account;
@@ -40,14 +40,14 @@ impl Machine for ThisMachine {
         paths.collect::<Result<_, _>>().map_err(|error| error.to_string())
     }
 
-    fn kind(&self, path: &Path) -> io::Result<Kind> {
+    fn kind(&self, path: &Path) -> io::Result<FileKind> {
         let data = path.metadata()?;
         Ok(if data.is_dir() {
-            Kind::Folder
+            FileKind::Folder
         } else if data.is_file() {
-            Kind::File
+            FileKind::File
         } else {
-            Kind::Other
+            FileKind::Other
         })
     }
 

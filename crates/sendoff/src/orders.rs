@@ -24,7 +24,7 @@ use tokio::net::{UnixStream, unix::pipe};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::signals::{Asked, Signals};
+use crate::signals::{SignalRequest, Signals};
 
 /// Maximum size of a message in bytes.
 const MAX_MESSAGE: usize = 64 * 1024;
@@ -267,12 +267,12 @@ impl Orders for Inbox {
             tokio::select! {
                 order = order_from(socket, descriptors) => return order,
                 asked = signals.next() => match asked {
-                    Asked::Drain => return Order::Drain,
-                    Asked::Cut => return Order::Cut,
-                    Asked::Reopen
-                    | Asked::Reload
-                    | Asked::Upgrade
-                    | Asked::Renew => {}
+                    SignalRequest::Drain => return Order::Drain,
+                    SignalRequest::Cut => return Order::Cut,
+                    SignalRequest::Reopen
+                    | SignalRequest::Reload
+                    | SignalRequest::Upgrade
+                    | SignalRequest::Renew => {}
                 },
             }
         }

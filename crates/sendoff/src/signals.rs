@@ -17,7 +17,7 @@ use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 /// Requests that signals express.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum SignalRequest {
     /// End when open responses have been sent.
     Drain,
     /// End at once.
@@ -63,22 +63,22 @@ impl Signals {
 
     /// The request of the next signal. If several signals are pending, the signal that ends the
     /// server fastest comes first.
-    pub(crate) async fn next(&mut self) -> Asked {
+    pub(crate) async fn next(&mut self) -> SignalRequest {
         tokio::select! {
             biased;
             asked = end(&mut self.interrupt, &mut self.terminate, &mut self.quit) => asked,
-            _ = self.user_1.recv() => Asked::Reopen,
-            _ = self.hangup.recv() => Asked::Reload,
-            _ = self.user_2.recv() => Asked::Renew,
+            _ = self.user_1.recv() => SignalRequest::Reopen,
+            _ = self.hangup.recv() => SignalRequest::Reload,
+            _ = self.user_2.recv() => SignalRequest::Renew,
         }
     }
 }
 
-async fn end(interrupt: &mut Stream, terminate: &mut Stream, quit: &mut Stream) -> Asked {
+async fn end(interrupt: &mut Stream, terminate: &mut Stream, quit: &mut Stream) -> SignalRequest {
     tokio::select! {
         biased;
-        _ = interrupt.recv() => Asked::Cut,
-        _ = terminate.recv() => Asked::Drain,
-        _ = quit.recv() => Asked::Drain,
+        _ = interrupt.recv() => SignalRequest::Cut,
+        _ = terminate.recv() => SignalRequest::Drain,
+        _ = quit.recv() => SignalRequest::Drain,
     }
 }

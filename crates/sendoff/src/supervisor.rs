@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::children::Recipe;
-use crate::control::{Answer, Command, Commands};
+use crate::control::{Command, Commands, ControlAnswer};
 use crate::explain::Door;
 use crate::failure::Failure;
 use crate::groups::Groups;
@@ -27,7 +27,7 @@ use crate::listen::{Listeners, listen, tcp};
 use crate::orders::ToFront;
 use crate::page_folder;
 use crate::rights;
-use crate::signals::{Asked, Signals};
+use crate::signals::{SignalRequest, Signals};
 use crate::source::Source;
 use crate::supervised::SupervisedChild;
 use crate::systemd;
@@ -201,7 +201,7 @@ impl Supervisor {
                     if upgrades.finish(taken, self) {
                         *commands = Commands::closed();
                         drop((reloads, certificates));
-                        self.end(Asked::Drain, signals, commands).await;
+                        self.end(SignalRequest::Drain, signals, commands).await;
                         return Ok(());
                     }
                     continue;
@@ -218,7 +218,7 @@ impl Supervisor {
                 }
             };
             let done = match asked {
-                Asked::Drain | Asked::Cut => {
+                SignalRequest::Drain | SignalRequest::Cut => {
                     // New masters of a running reload are dropped. The connection of the command's
                     // client is closed.
                     drop((reloads, upgrades, certificates));
@@ -227,19 +227,19 @@ impl Supervisor {
                     self.end(asked, signals, commands).await;
                     return Ok(());
                 }
-                Asked::Reopen => {
+                SignalRequest::Reopen => {
                     reloads.reopen();
                     self.reopen_logs()
                 }
-                Asked::Reload => {
+                SignalRequest::Reload => {
                     reloads.ask(NewWorkers::OfChangedPools, reply, self);
                     continue;
                 }
-                Asked::Renew if !upgrade::is_another_there() => {
+                SignalRequest::Renew if !upgrade::is_another_there() => {
                     reloads.ask(NewWorkers::OfAllPools, reply, self);
                     continue;
                 }
-                Asked::Upgrade | Asked::Renew => {
+                SignalRequest::Upgrade | SignalRequest::Renew => {
                     upgrades.ask(reply, self, reloads.since().is_some());
                     continue;
                 }
@@ -252,12 +252,12 @@ impl Supervisor {
     /// Returns the way to end the server.
     async fn leave(
         &mut self,
-        asked: Asked,
+        asked: SignalRequest,
         signals: &mut Signals,
         commands: &mut Commands,
-    ) -> Asked {
+    ) -> SignalRequest {
         let delay = self.config.drain_delay;
-        if asked == Asked::Cut || delay.is_zero() {
+        if asked == SignalRequest::Cut || delay.is_zero() {
             return asked;
         }
         if let Some(orders) = self.front.orders()
@@ -267,14 +267,14 @@ impl Supervisor {
         }
         tokio::select! {
             () = tokio::time::sleep(delay) => asked,
-            () = end_at_once(signals, commands) => Asked::Cut,
+            () = end_at_once(signals, commands) => SignalRequest::Cut,
             _failed = self.keep_running() => asked,
         }
     }
 
     /// Ends the front and, if there is time, the PHP masters.
-    async fn end(&mut self, asked: Asked, signals: &mut Signals, commands: &mut Commands) {
-        if asked == Asked::Drain {
+    async fn end(&mut self, asked: SignalRequest, signals: &mut Signals, commands: &mut Commands) {
+        if asked == SignalRequest::Drain {
             tokio::select! {
                 () = self.drain() => return,
                 () = end_at_once(signals, commands) => {}
@@ -291,13 +291,13 @@ async fn end_at_once(signals: &mut Signals, commands: &mut Commands) {
             asked = signals.next() => Some(asked),
             (command, reply) = commands.next() => {
                 let asked = command.asks_for();
-                if !matches!(asked, Some(Asked::Drain | Asked::Cut)) {
-                    let _ = reply.send(Answer::Failed("the server is ending".to_owned()));
+                if !matches!(asked, Some(SignalRequest::Drain | SignalRequest::Cut)) {
+                    let _ = reply.send(ControlAnswer::Failed("the server is ending".to_owned()));
                 }
                 asked
             }
         };
-        if matches!(asked, Some(Asked::Drain | Asked::Cut)) {
+        if matches!(asked, Some(SignalRequest::Drain | SignalRequest::Cut)) {
             return;
         }
     }

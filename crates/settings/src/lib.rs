@@ -33,7 +33,7 @@ pub mod words;
 
 pub use docs::docs;
 pub use load::{Loaded, load, read_text};
-pub use machine::{Chosen, Kind, Machine};
+pub use machine::{Chosen, FileKind, Machine};
 pub use manual::manual;
 pub use nested::{Inline, Sections, Short};
 pub use place::{At, Place, Source, Sources};

@@ -8,7 +8,7 @@ use sendoff_config::Account;
 
 /// The kind of file at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     /// A folder.
     Folder,
     /// A regular file.
@@ -44,7 +44,7 @@ pub trait Machine {
     ///
     /// # Errors
     /// There is nothing at the path, or this process may not look at it.
-    fn kind(&self, path: &Path) -> io::Result<Kind>;
+    fn kind(&self, path: &Path) -> io::Result<FileKind>;
 
     /// The path without symbolic links.
     ///

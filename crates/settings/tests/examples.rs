@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use sendoff_config::Account;
-use sendoff_settings::{Chosen, Kind, Machine, expand, load, resolve};
+use sendoff_settings::{Chosen, FileKind, Machine, expand, load, resolve};
 
 const CONFIG: &str = "/etc/sendoff/sendoff.toml";
 
@@ -29,10 +29,10 @@ impl Machine for Complete {
         Ok(vec![pattern.to_str().unwrap().replace('*', "a").into()])
     }
 
-    fn kind(&self, path: &Path) -> io::Result<Kind> {
+    fn kind(&self, path: &Path) -> io::Result<FileKind> {
         match path.extension() {
-            Some(ending) if ending == "php" || ending == "pem" => Ok(Kind::File),
-            _ => Ok(Kind::Folder),
+            Some(ending) if ending == "php" || ending == "pem" => Ok(FileKind::File),
+            _ => Ok(FileKind::Folder),
         }
     }
 

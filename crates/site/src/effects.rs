@@ -248,7 +248,7 @@ impl Answer {
 
 /// A request that is answered with an error, and needs the page of this error.
 #[derive(Debug, Clone, Copy)]
-pub struct Failure<'a> {
+pub struct FailedRequest<'a> {
     /// The status of the response.
     pub status: StatusCode,
     /// The failed request.

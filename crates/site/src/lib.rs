@@ -27,7 +27,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use sendoff_auth::Line;
+use sendoff_auth::PasswordQueues;
 use sendoff_config::{Account, Compression, Config, Delivery, ErrorPage, PoolConfig};
 use sendoff_lua::Phase;
 use sendoff_lua_host::{Asks, Call, ScriptShare, SiteScripts};
@@ -37,7 +37,7 @@ use sendoff_static_files::{CacheShare, Writer};
 use sendoff_sys::process::groups_of;
 
 use decision::{Decision, User};
-use effects::{Answer, Effects, Failure};
+use effects::{Answer, Effects, FailedRequest};
 use htaccess::{Htaccess, HtaccessShare};
 use pool_page::PoolPage;
 use root::Release;
@@ -88,7 +88,7 @@ pub struct Site {
     /// `SERVER_SOFTWARE`.
     pub software: Bytes,
     /// The queue of clients whose passwords are to be checked.
-    pub line: Line,
+    pub queues: PasswordQueues,
     /// The settings of compression.
     pub compression: Compression,
     error_pages: Vec<ErrorPage>,
@@ -130,7 +130,7 @@ impl Site {
             delivery: site.delivery,
             htaccess: Htaccess::new(site.htaccess, software.clone(), htaccess),
             software,
-            line: Line::default(),
+            queues: PasswordQueues::default(),
             compression: site.compression.clone(),
             error_pages: site.error_pages.clone(),
             maintenance: site.maintenance.clone(),
@@ -173,7 +173,7 @@ impl Site {
         &self,
         context: DecisionContext<'_>,
         request: &mut Request,
-        failure: Failure<'_>,
+        failure: FailedRequest<'_>,
     ) -> (Answer, Box<Effects>) {
         self.decide_for(context, request, Some(failure)).await
     }
@@ -182,7 +182,7 @@ impl Site {
         &self,
         context: DecisionContext<'_>,
         request: &mut Request,
-        failure: Option<Failure<'_>>,
+        failure: Option<FailedRequest<'_>>,
     ) -> (Answer, Box<Effects>) {
         let mut effects = Box::<Effects>::default();
         effects.lua.is_explained = context.is_explained;
@@ -341,7 +341,7 @@ impl Site {
         request: &mut Request,
         effects: &mut Effects,
         user: Option<User>,
-        failure: Option<Failure<'_>>,
+        failure: Option<FailedRequest<'_>>,
     ) -> Answer {
         let mut own = [self.router.worker_pool(), self.router.pool()].into_iter().flatten();
         let page = own.find_map(|pool| PoolPage::at(&request.path, pool, context.pools));
@@ -373,7 +373,7 @@ impl Site {
         request: &mut Request,
         effects: &mut Effects,
         user: User,
-        failure: Option<Failure<'_>>,
+        failure: Option<FailedRequest<'_>>,
     ) -> Answer {
         match effects.of_route.take() {
             Some(answer) => {

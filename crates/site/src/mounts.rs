@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use sendoff_static_files::{
-    CacheShare, Entry, FileCache, Found, Kind, MediaTypes, Refusal, Root, Writer,
+    CacheShare, Entry, FileCache, Found, MediaTypes, PathKind, Refusal, Root, Writer,
 };
 
 use super::matching::contains;
@@ -31,7 +31,7 @@ struct Mount {
 }
 
 /// A path in one of the folders.
-pub(super) struct Place<'m, 'p> {
+pub(super) struct MountedPath<'m, 'p> {
     mount: &'m Mount,
     /// Relative to the folder.
     path: &'p [u8],
@@ -65,11 +65,11 @@ impl Mounts {
     }
 
     /// The place of a decoded and normalised path.
-    pub(super) fn place<'p>(&self, path: &'p [u8]) -> Place<'_, 'p> {
+    pub(super) fn place<'p>(&self, path: &'p [u8]) -> MountedPath<'_, 'p> {
         let found = self.all.iter().find_map(|mount| {
             let rest = path.strip_prefix(&mount.prefix[..])?;
             let path = rest.strip_prefix(b"/").or(rest.is_empty().then_some(rest))?;
-            Some(Place { mount, path })
+            Some(MountedPath { mount, path })
         });
         found.expect("every path begins with a slash, and the root's prefix is empty")
     }
@@ -80,16 +80,16 @@ impl Mounts {
         entry: &Entry,
         ending: &str,
     ) -> Option<(Vec<u8>, Result<Found, Refusal>)> {
-        let Place { mount, path } = self.place_of(entry)?;
+        let MountedPath { mount, path } = self.place_of(entry)?;
         let path = [path, ending.as_bytes()].concat();
         let found = mount.files.borrow_mut().lookup(&path);
         Some(([&mount.prefix[..], b"/", &path].concat(), found))
     }
 
     /// The place at which a cache has found a file; `None`: it was opened without a cache.
-    pub(super) fn place_of<'e>(&self, entry: &'e Entry) -> Option<Place<'_, 'e>> {
+    pub(super) fn place_of<'e>(&self, entry: &'e Entry) -> Option<MountedPath<'_, 'e>> {
         let home = entry.home()?;
-        Some(Place { mount: self.all.get(home.cache)?, path: &home.path })
+        Some(MountedPath { mount: self.all.get(home.cache)?, path: &home.path })
     }
 
     /// The folder of the site that contains an absolute path, and the rest of the path; `None`: no
@@ -123,15 +123,15 @@ impl Mounts {
     }
 
     /// The place of a file with this absolute name; `None`: it is in none of the folders.
-    pub(super) fn place_of_file<'p>(&self, file: &'p [u8]) -> Option<Place<'_, 'p>> {
+    pub(super) fn place_of_file<'p>(&self, file: &'p [u8]) -> Option<MountedPath<'_, 'p>> {
         self.all.iter().find_map(|mount| {
             let path = file.strip_prefix(&mount.folder[..])?.strip_prefix(b"/")?;
-            Some(Place { mount, path })
+            Some(MountedPath { mount, path })
         })
     }
 }
 
-impl Place<'_, '_> {
+impl MountedPath<'_, '_> {
     /// The path relative to the folder.
     pub(super) fn path(&self) -> &[u8] {
         self.path
@@ -143,12 +143,12 @@ impl Place<'_, '_> {
     }
 
     /// The current kind of the contents; nothing is opened.
-    pub(super) fn kind(&self) -> Result<Kind, Refusal> {
+    pub(super) fn kind(&self) -> Result<PathKind, Refusal> {
         self.mount.files.borrow_mut().kind(self.path)
     }
 
     pub(super) fn is_file(&self) -> bool {
-        matches!(self.kind(), Ok(Kind::File))
+        matches!(self.kind(), Ok(PathKind::File))
     }
 
     /// The path in the site's URIs.

@@ -8,12 +8,12 @@ pub struct PoolPage {
     /// The number of the pool.
     pub pool: usize,
     /// The kind of the page.
-    pub kind: Kind,
+    pub kind: PoolPageKind,
 }
 
 /// The contents of a page about a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum PoolPageKind {
     /// A fixed text.
     Ping,
     /// The state of the pool.
@@ -26,9 +26,9 @@ impl PoolPage {
         let pool = pools.get(number)?;
         let is_at = |page: &Option<String>| page.as_ref().is_some_and(|p| p.as_bytes() == path);
         let kind = if is_at(&pool.ping_path) {
-            Kind::Ping
+            PoolPageKind::Ping
         } else if is_at(&pool.status_path) {
-            Kind::Status
+            PoolPageKind::Status
         } else {
             return None;
         };
@@ -51,9 +51,9 @@ mod tests {
             ..pool.clone()
         };
         let pools = [paths("/ping", "/status"), paths("/same", "/same"), pool.clone()];
-        let ping = |pool| Some(PoolPage { pool, kind: Kind::Ping });
+        let ping = |pool| Some(PoolPage { pool, kind: PoolPageKind::Ping });
         assert_eq!(PoolPage::at(b"/ping", 0, &pools), ping(0));
-        let status = Some(PoolPage { pool: 0, kind: Kind::Status });
+        let status = Some(PoolPage { pool: 0, kind: PoolPageKind::Status });
         assert_eq!(PoolPage::at(b"/status", 0, &pools), status);
         assert_eq!(PoolPage::at(b"/same", 1, &pools), ping(1));
         for (path, pool) in [("/status/", 0), ("/Ping", 0), ("/ping", 1), ("/ping", 2), ("", 2)] {

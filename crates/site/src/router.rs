@@ -8,10 +8,10 @@ use std::rc::Rc;
 
 use http::StatusCode;
 use sendoff_config::{FrontController, Matching};
-use sendoff_static_files::{CacheShare, Entry, Found, Kind, Refusal, Root, Writer, types};
+use sendoff_static_files::{CacheShare, Entry, Found, PathKind, Refusal, Root, Writer, types};
 
 use super::matching::contains;
-use super::mounts::{Mounts, Place};
+use super::mounts::{MountedPath, Mounts};
 use super::never_served::{Exceptions, has_ending, is_source};
 
 /// The most prefixes of a path that are tried as a script with path info, because each costs a
@@ -335,11 +335,11 @@ impl Router {
             return Route::forbidden(hidden.to_string());
         }
         match place.kind() {
-            Ok(Kind::File) => {
+            Ok(PathKind::File) => {
                 let upstream = self.runner(&place.site_path(), upstream);
                 self.script_at_place(&place, name, path_info, upstream)
             }
-            Ok(Kind::Directory) | Err(Refusal::NotFound) => Route::NOT_FOUND,
+            Ok(PathKind::Directory) | Err(Refusal::NotFound) => Route::NOT_FOUND,
             Err(refusal) => self.missing(name, &refusal),
         }
     }
@@ -405,13 +405,13 @@ impl Router {
     /// gets 403. The file is never sent.
     fn source(&self, path: &[u8]) -> Route {
         match self.mounts.place(path).kind() {
-            Ok(Kind::File) => match self.runs(path) {
+            Ok(PathKind::File) => match self.runs(path) {
                 Some(upstream) => self.script(path, b"", self.runner(path, upstream)),
                 None => Route::forbidden(
                     "it looks like a script, and nothing runs it; fastcgi = { \".EXT\" = ADDRESS } (--fastcgi .EXT=ADDRESS) would",
                 ),
             },
-            Ok(Kind::Directory) => self.folder(path),
+            Ok(PathKind::Directory) => self.folder(path),
             Err(refusal) => self.missing(path, &refusal),
         }
     }
@@ -438,7 +438,7 @@ impl Router {
 
     fn script_at_place(
         &self,
-        place: &Place<'_, '_>,
+        place: &MountedPath<'_, '_>,
         name: &[u8],
         path_info: &[u8],
         upstream: Upstream,
@@ -482,7 +482,7 @@ impl Router {
     }
 
     pub(super) fn is_folder(&self, path: &[u8]) -> bool {
-        matches!(self.mounts.place(path).kind(), Ok(Kind::Directory))
+        matches!(self.mounts.place(path).kind(), Ok(PathKind::Directory))
     }
 
     /// The path of a folder's index file.

@@ -10,7 +10,7 @@ use sendoff_config::{
     Authorizer, BasicAuth, Cache, Clients, Handler, HeaderRule, PoolConfig, Rate, RouteSettings,
 };
 use sendoff_lua::Phase;
-use sendoff_lua_host::{Asks, Call, Next, SiteScripts, without_dots};
+use sendoff_lua_host::{Asks, Call, ScriptsResult, SiteScripts, without_dots};
 use sendoff_message::request::RouteId;
 use sendoff_message::request::{Request, normalise};
 use sendoff_message::response::Field;
@@ -43,13 +43,13 @@ pub(super) enum Applied {
     Answer(Answer),
 }
 
-impl From<Next> for Applied {
-    fn from(next: Next) -> Self {
+impl From<ScriptsResult> for Applied {
+    fn from(next: ScriptsResult) -> Self {
         match next {
-            Next::GoOn { .. } => Self::Open,
-            Next::Restart => Self::Restart,
-            Next::Answer(answer) => Self::Answer(Answer::Lua(answer)),
-            Next::Refused(status, why) => {
+            ScriptsResult::GoOn { .. } => Self::Open,
+            ScriptsResult::Restart => Self::Restart,
+            ScriptsResult::Answer(answer) => Self::Answer(Answer::Lua(answer)),
+            ScriptsResult::Refused(status, why) => {
                 let why = why.map(Into::into);
                 Self::Answer(Answer::Route(Route::Refused { status, why }))
             }
@@ -467,8 +467,8 @@ impl CompiledRoute {
         let call = Call { phase: Phase::Route, physical, request, traces: &mut effects.lua };
         // On the heap, because most routes have no scripts.
         match Box::pin(scripts.run(&self.lua, call, folders.asks)).await {
-            Next::GoOn { physical: None, .. } => Applied::Open,
-            Next::GoOn { physical: Some(file), .. } => {
+            ScriptsResult::GoOn { physical: None, .. } => Applied::Open,
+            ScriptsResult::GoOn { physical: Some(file), .. } => {
                 match folders.router.path_of(&without_dots(&file)) {
                     None => scripts.file(&file, None).into(),
                     Some(path) => match normalise(&path) {

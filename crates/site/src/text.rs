@@ -43,10 +43,10 @@ pub(super) fn shared_field(name: &[u8], value: &[u8]) -> Field {
 
 /// A parsed text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Text(Vec<Part>);
+pub(crate) struct Text(Vec<TextPart>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+enum TextPart {
     Literal(Bytes),
     Group(usize),
     Variable(Variable),
@@ -110,17 +110,17 @@ impl Text {
                 None
             } else if let Some(digit) = rest.chars().next().and_then(|c| c.to_digit(10)) {
                 rest = &rest[1..];
-                Some(Part::Group(digit as usize))
+                Some(TextPart::Group(digit as usize))
             } else {
                 VARIABLES.iter().find_map(|(name, variable)| {
                     rest = rest.strip_prefix(name)?;
-                    Some(Part::Variable(*variable))
+                    Some(TextPart::Variable(*variable))
                 })
             };
             match part {
                 Some(part) => {
                     if !literal.is_empty() {
-                        parts.push(Part::Literal(std::mem::take(&mut literal).into()));
+                        parts.push(TextPart::Literal(std::mem::take(&mut literal).into()));
                     }
                     parts.push(part);
                 }
@@ -129,21 +129,21 @@ impl Text {
         }
         literal.extend_from_slice(rest.as_bytes());
         if !literal.is_empty() {
-            parts.push(Part::Literal(literal.into()));
+            parts.push(TextPart::Literal(literal.into()));
         }
         Self(parts)
     }
 
     /// True if the text begins like this for every request.
     pub(crate) fn begins_with(&self, beginning: &[u8]) -> bool {
-        matches!(self.0.first(), Some(Part::Literal(literal)) if literal.starts_with(beginning))
+        matches!(self.0.first(), Some(TextPart::Literal(literal)) if literal.starts_with(beginning))
     }
 
     /// The text, if it is the same for all requests.
     pub(crate) fn fixed(&self) -> Option<Bytes> {
         match self.0.as_slice() {
             [] => Some(Bytes::new()),
-            [Part::Literal(bytes)] => Some(bytes.clone()),
+            [TextPart::Literal(bytes)] => Some(bytes.clone()),
             _ => None,
         }
     }
@@ -163,20 +163,20 @@ impl Text {
         };
         for part in &self.0 {
             match part {
-                Part::Literal(bytes) => out.extend_from_slice(bytes),
-                Part::Group(number) => decoded(groups.get(*number), &mut out),
-                Part::Variable(Variable::Path) => decoded(&request.path, &mut out),
-                Part::Variable(Variable::Query) => {
+                TextPart::Literal(bytes) => out.extend_from_slice(bytes),
+                TextPart::Group(number) => decoded(groups.get(*number), &mut out),
+                TextPart::Variable(Variable::Path) => decoded(&request.path, &mut out),
+                TextPart::Variable(Variable::Query) => {
                     out.extend_from_slice(request.query.as_deref().unwrap_or_default());
                 }
-                Part::Variable(Variable::Host) => {
+                TextPart::Variable(Variable::Host) => {
                     out.extend_from_slice(request.host_name().as_bytes());
                 }
-                Part::Variable(Variable::Scheme) => {
+                TextPart::Variable(Variable::Scheme) => {
                     out.extend_from_slice(request.scheme.as_str().as_bytes());
                 }
-                Part::Variable(Variable::Uri) => out.extend_from_slice(&request.uri),
-                Part::Variable(Variable::RemoteAddr) => {
+                TextPart::Variable(Variable::Uri) => out.extend_from_slice(&request.uri),
+                TextPart::Variable(Variable::RemoteAddr) => {
                     out.extend_from_slice(&request.peer.address());
                 }
             }

@@ -168,7 +168,7 @@ pub enum Found {
 
 /// The kind of a path's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum PathKind {
     /// A regular file; possibly not readable.
     File,
     /// A directory.
@@ -222,12 +222,12 @@ pub struct FileCache {
 #[derive(Debug)]
 struct Slot {
     identity: Identity,
-    known: Known,
+    known: CachedKind,
     used: u64,
 }
 
 #[derive(Debug)]
-enum Known {
+enum CachedKind {
     Directory,
     /// May be served, but is not open.
     File,
@@ -265,20 +265,20 @@ impl FileCache {
     pub fn lookup(&mut self, path: &[u8]) -> Result<Found, Refusal> {
         if let Some(slot) = self.current(path) {
             match &slot.known {
-                Known::Directory => return Ok(Found::Directory),
-                Known::Open(entry) => return Ok(Found::File(Rc::clone(entry))),
-                Known::File => {}
+                CachedKind::Directory => return Ok(Found::Directory),
+                CachedKind::Open(entry) => return Ok(Found::File(Rc::clone(entry))),
+                CachedKind::File => {}
             }
         }
         Ok(match open(&self.root, path, &self.types)? {
             Opened::Directory(identity) => {
-                self.keep(path, identity, Known::Directory);
+                self.keep(path, identity, CachedKind::Directory);
                 Found::Directory
             }
             Opened::File(mut entry, identity) => {
                 entry.home = Some(Home { cache: self.number, path: path.into() });
                 let entry = Rc::new(entry);
-                self.keep(path, identity, Known::Open(Rc::clone(&entry)));
+                self.keep(path, identity, CachedKind::Open(Rc::clone(&entry)));
                 Found::File(entry)
             }
         })
@@ -288,16 +288,16 @@ impl FileCache {
     ///
     /// # Errors
     /// There is no file or folder, or it must not be served.
-    pub fn kind(&mut self, path: &[u8]) -> Result<Kind, Refusal> {
+    pub fn kind(&mut self, path: &[u8]) -> Result<PathKind, Refusal> {
         if let Some(slot) = self.current(path) {
             return Ok(match slot.known {
-                Known::Directory => Kind::Directory,
-                Known::File | Known::Open(_) => Kind::File,
+                CachedKind::Directory => PathKind::Directory,
+                CachedKind::File | CachedKind::Open(_) => PathKind::File,
             });
         }
         let (identity, known, kind) = match self.root.resolve(path)? {
-            Resolved::Directory(identity) => (identity, Known::Directory, Kind::Directory),
-            Resolved::File(_, identity) => (identity, Known::File, Kind::File),
+            Resolved::Directory(identity) => (identity, CachedKind::Directory, PathKind::Directory),
+            Resolved::File(_, identity) => (identity, CachedKind::File, PathKind::File),
         };
         self.keep(path, identity, known);
         Ok(kind)
@@ -324,7 +324,7 @@ impl FileCache {
         }
     }
 
-    fn keep(&mut self, path: &[u8], identity: Identity, known: Known) {
+    fn keep(&mut self, path: &[u8], identity: Identity, known: CachedKind) {
         self.forget(path);
         self.clock += 1;
         let slot = Slot { identity, known, used: self.clock };

@@ -27,7 +27,7 @@ use sendoff_delivery::segment::Segment;
 use conditional::{Outcome, Validators};
 use range::{Multipart, Ranges};
 
-pub use cache::{CacheLimits, CacheShare, Entry, FileCache, Found, Kind, MediaTypes, SETTLED};
+pub use cache::{CacheLimits, CacheShare, Entry, FileCache, Found, MediaTypes, PathKind, SETTLED};
 pub use refusal::{Forbidden, Refusal, place};
 pub use resolve::{Identity, Root, canonical, open_regular, read_regular};
 pub use writable::Writer;

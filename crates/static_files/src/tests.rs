@@ -258,22 +258,22 @@ fn kinds() {
     site.write("sub/a.php", "x");
     let mut cache = site.cache();
     for _ in 0..2 {
-        assert_eq!(cache.kind(b"sub/a.php").unwrap(), Kind::File);
-        assert_eq!(cache.kind(b"sub").unwrap(), Kind::Directory);
-        assert_eq!(cache.kind(b"sub/").unwrap(), Kind::Directory);
-        assert_eq!(cache.kind(b"").unwrap(), Kind::Directory);
+        assert_eq!(cache.kind(b"sub/a.php").unwrap(), PathKind::File);
+        assert_eq!(cache.kind(b"sub").unwrap(), PathKind::Directory);
+        assert_eq!(cache.kind(b"sub/").unwrap(), PathKind::Directory);
+        assert_eq!(cache.kind(b"").unwrap(), PathKind::Directory);
         assert!(matches!(cache.kind(b"sub/b.php"), Err(Refusal::NotFound)));
         assert!(matches!(cache.kind(b"sub/a.php/"), Err(Refusal::NotFound)));
         assert!(matches!(cache.lookup(b"sub"), Ok(Found::Directory)));
     }
     // The cache remembers neither missing nor removed files.
     site.write("sub/b.php", "x");
-    assert_eq!(cache.kind(b"sub/b.php").unwrap(), Kind::File);
+    assert_eq!(cache.kind(b"sub/b.php").unwrap(), PathKind::File);
     assert_eq!(contents(&file(&mut cache, "sub/b.php")), b"x");
     fs::remove_file(site.path("sub/b.php")).unwrap();
     assert!(matches!(cache.kind(b"sub/b.php"), Err(Refusal::NotFound)));
     fs::create_dir(site.path("sub/b.php")).unwrap();
-    assert_eq!(cache.kind(b"sub/b.php").unwrap(), Kind::Directory);
+    assert_eq!(cache.kind(b"sub/b.php").unwrap(), PathKind::Directory);
 }
 
 #[test]

@@ -91,7 +91,7 @@ pub fn give_up(file: BorrowedFd<'_>) -> io::Result<()> {
 
 /// A message of the kernel about leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum LeaseBreak {
     /// The lease that was taken under this descriptor number has probably broken. The number may
     /// have been reused since.
     Broken(RawFd),
@@ -130,7 +130,7 @@ impl Breaks {
     ///
     /// # Errors
     /// Errors of `read(2)`.
-    pub fn next(&self) -> io::Result<Option<Told>> {
+    pub fn next(&self) -> io::Result<Option<LeaseBreak>> {
         const LEN: usize = size_of::<libc::signalfd_siginfo>();
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
         // SAFETY: the buffer is writable for `LEN` bytes.
@@ -139,7 +139,11 @@ impl Breaks {
             // SAFETY: read filled all of it, and any bytes are a valid signalfd_siginfo.
             let info = unsafe { info.assume_init() };
             let overflow = info.ssi_signo == libc::SIGIO.cast_unsigned();
-            return Ok(Some(if overflow { Told::Anything } else { Told::Broken(info.ssi_fd) }));
+            return Ok(Some(if overflow {
+                LeaseBreak::Anything
+            } else {
+                LeaseBreak::Broken(info.ssi_fd)
+            }));
         }
         let error = io::Error::last_os_error();
         if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) }

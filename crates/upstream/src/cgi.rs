@@ -251,7 +251,7 @@ fn push_stream(records: &mut Vec<u8>, kind: Kind, content: &[u8]) {
 #[cfg(test)]
 mod tests {
     use bytes::BytesMut;
-    use sendoff_fastcgi::{Decoder, Part};
+    use sendoff_fastcgi::{Decoder, RecordPart};
 
     use super::*;
 
@@ -260,9 +260,11 @@ mod tests {
         let mut all = Vec::new();
         while let Some(part) = decoder.next(&mut buffer).unwrap() {
             all.push(match part {
-                Part::Stream { kind, request_id, data } => (kind, request_id, data.len()),
-                Part::EndOfStream { kind, request_id } => (kind, request_id, 0),
-                Part::Record { kind, request_id, content, .. } => (kind, request_id, content.len()),
+                RecordPart::Stream { kind, request_id, data } => (kind, request_id, data.len()),
+                RecordPart::EndOfStream { kind, request_id } => (kind, request_id, 0),
+                RecordPart::Record { kind, request_id, content, .. } => {
+                    (kind, request_id, content.len())
+                }
             });
         }
         assert!(buffer.is_empty() && decoder.at_boundary());

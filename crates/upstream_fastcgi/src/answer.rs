@@ -8,7 +8,7 @@ use sendoff_fastcgi::direct::Sent;
 use sendoff_fastcgi::handover::{Hints, MAX_EXPLANATION, Record};
 use sendoff_fastcgi::record::{EndRequest, Kind};
 use sendoff_fastcgi::region::Piece;
-use sendoff_fastcgi::{Decoder, Part};
+use sendoff_fastcgi::{Decoder, RecordPart};
 use sendoff_message::response::ResponseEnd;
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 
@@ -66,7 +66,7 @@ enum Voice {
 
 /// The answer to one request.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ResponseReader {
     id: u16,
     /// The previous request on a kept connection.
     previous: Option<u16>,
@@ -76,7 +76,7 @@ pub(super) struct Answer {
     decoder: Decoder,
 }
 
-impl Answer {
+impl ResponseReader {
     /// The answer to request `id`, on a connection whose last request was `previous`.
     pub(super) fn new(id: u16, previous: Option<u16>, medium: Medium, writer: Writer) -> Self {
         Self { id, previous, medium, writer, voice: Voice::Silent, decoder: Decoder::default() }
@@ -132,12 +132,12 @@ impl Answer {
 
     fn part<D>(
         &mut self,
-        part: Part,
+        part: RecordPart,
         descriptors: &mut VecDeque<D>,
     ) -> Result<Option<Output<D>>, UpstreamError> {
-        let (Part::Stream { kind, request_id, .. }
-        | Part::EndOfStream { kind, request_id }
-        | Part::Record { kind, request_id, .. }) = part;
+        let (RecordPart::Stream { kind, request_id, .. }
+        | RecordPart::EndOfStream { kind, request_id }
+        | RecordPart::Record { kind, request_id, .. }) = part;
         // php-fpm sends a script's output after fastcgi_finish_request() behind the end of its
         // response.
         if Some(request_id) == self.previous {
@@ -147,16 +147,16 @@ impl Answer {
             return Err(out_of_place(kind));
         }
         match part {
-            Part::Stream { kind: Kind::STDOUT, data, .. } => {
+            RecordPart::Stream { kind: Kind::STDOUT, data, .. } => {
                 self.writer = Writer::Front;
                 Ok(Some(Output::Bytes(data)))
             }
-            Part::Stream { kind: Kind::STDERR, data, .. } => {
+            RecordPart::Stream { kind: Kind::STDERR, data, .. } => {
                 let ends_record = !self.decoder.is_inside_content();
                 Ok(Some(Output::Log { text: data, ends_record }))
             }
-            Part::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => Ok(None),
-            Part::Record { kind: Kind::END_REQUEST, content, padding, .. } => {
+            RecordPart::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => Ok(None),
+            RecordPart::Record { kind: Kind::END_REQUEST, content, padding, .. } => {
                 let hints = match self.medium {
                     Medium::Unix => Hints::of(&padding),
                     Medium::Tcp => Hints::default(),
@@ -164,12 +164,12 @@ impl Answer {
                 let ending = end(&content)?;
                 Ok(Some(Output::End(hints, ending)))
             }
-            Part::Record { kind: Kind::EXPLAIN, content, .. }
+            RecordPart::Record { kind: Kind::EXPLAIN, content, .. }
                 if self.medium == Medium::Unix && content.len() <= MAX_EXPLANATION =>
             {
                 Ok(Some(Output::Explanation(content)))
             }
-            Part::Record { kind, content, .. } => {
+            RecordPart::Record { kind, content, .. } => {
                 match Record::decode(kind, &content).map_err(malformed)? {
                     Some(record) => self.record(kind, record, descriptors).map(Some),
                     None => Err(out_of_place(kind)),
@@ -258,13 +258,13 @@ mod tests {
         Hints { region: true, direct: Sockets::All, channel: false }.end_request(end, 2).to_vec()
     }
 
-    fn answer(medium: Medium, writer: Writer) -> Answer {
-        Answer::new(2, Some(1), medium, writer)
+    fn answer(medium: Medium, writer: Writer) -> ResponseReader {
+        ResponseReader::new(2, Some(1), medium, writer)
     }
 
     /// The events in these pieces, neighbouring bytes joined, or the error.
     fn hear(
-        answer: &mut Answer,
+        answer: &mut ResponseReader,
         pieces: &[&[u8]],
         fds: &[u32],
     ) -> Result<Vec<String>, UpstreamError> {
@@ -321,7 +321,7 @@ mod tests {
             (None, b"", 0, Retry::Safe),
             (None, b"", 1, Retry::Unsafe),
         ] {
-            let mut answer = Answer::new(2, previous, Medium::Unix, Writer::Front);
+            let mut answer = ResponseReader::new(2, previous, Medium::Unix, Writer::Front);
             hear(&mut answer, &[bytes], &[]).unwrap();
             assert_eq!(
                 answer.closed(sent, false).retry(),

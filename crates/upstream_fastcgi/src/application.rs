@@ -16,7 +16,7 @@ use sendoff_config::Address;
 use sendoff_fastcgi::handover::Sockets;
 use sendoff_upstream::cgi::StreamedRequest;
 use sendoff_upstream::error::{UpstreamError, UpstreamErrorKind};
-use sendoff_upstream::hosts::Turn;
+use sendoff_upstream::hosts::AttemptGuard;
 use sendoff_upstream::inbox::{Event, Inbox};
 use sendoff_upstream::queue::QueueLimits;
 use sendoff_upstream_worker::claims::Claim;
@@ -26,9 +26,9 @@ use tokio::task::AbortHandle;
 use super::connections::{Connections, Grant};
 use super::driver::Driver;
 use super::framed::{self, Framed};
-use super::peer::{Connection, Kept, Peer};
+use super::peer::{Connection, KeptConnection, Peer};
 use super::program::Program;
-use super::shared::{Reuse, Seat, Sharing};
+use super::shared::{Reuse, SharedRequest, Sharing};
 
 #[cfg(test)]
 mod tests;
@@ -43,7 +43,7 @@ const PATIENCE_TCP: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct Application {
     peer: Arc<Peer>,
-    connections: Arc<Connections<Kept>>,
+    connections: Arc<Connections<KeptConnection>>,
     /// Requests that it was given.
     requests: AtomicU64,
     sharing: Arc<Sharing>,
@@ -231,7 +231,7 @@ impl Application {
         loop {
             self.sharing.make_room();
             match self.connections.acquire(reuse == Reuse::Any).await? {
-                Grant::Kept(place, Kept { parked, region, last }) => {
+                Grant::Kept(place, KeptConnection { parked, region, last }) => {
                     if parked.is_quiet()
                         && let Ok(stream) = parked.resume()
                     {
@@ -272,7 +272,7 @@ pub struct FastcgiExchange {
     knows_direct: bool,
     carrier: Carrier,
     /// Counts the exchange as work of its host until it ends.
-    turn: Option<Turn<Application>>,
+    turn: Option<AttemptGuard<Application>>,
 }
 
 /// The carrier of a request and its answer.
@@ -280,7 +280,7 @@ pub struct FastcgiExchange {
 enum Carrier {
     /// The task of an exclusive connection.
     Own(AbortHandle),
-    Shared(Seat),
+    Shared(SharedRequest),
 }
 
 impl FastcgiExchange {
@@ -299,12 +299,12 @@ impl FastcgiExchange {
     /// The application as named in logs; for an upstream, with the host.
     pub fn who(&self) -> String {
         let address = self.application.address();
-        let upstream = self.turn.as_ref().and_then(Turn::upstream);
+        let upstream = self.turn.as_ref().and_then(AttemptGuard::upstream);
         upstream.map_or_else(|| address.to_string(), |name| format!("upstream:{name}, {address}"))
     }
 
     /// Counts the exchange as work of its host until it ends.
-    pub fn hold(&mut self, turn: Turn<Application>) {
+    pub fn hold(&mut self, turn: AttemptGuard<Application>) {
         self.turn = Some(turn);
     }
 

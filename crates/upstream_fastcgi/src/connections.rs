@@ -104,16 +104,16 @@ struct Waiter<C> {
 #[derive(Debug)]
 pub(super) enum Grant<C> {
     /// Permission to use this kept connection.
-    Kept(Place<C>, C),
+    Kept(ConnectionPermit<C>, C),
     /// Permission to make a new connection.
-    New(Place<C>),
+    New(ConnectionPermit<C>),
     /// Requests may share connections from now on.
     Shared,
 }
 
 /// The place of a connection in the counts. Dropping it reports the connection as closed.
 #[derive(Debug)]
-pub(super) struct Place<C> {
+pub(super) struct ConnectionPermit<C> {
     of: Arc<Connections<C>>,
     made: Instant,
     stage: Stage,
@@ -131,12 +131,12 @@ enum Stage {
 }
 
 /// A request's place in the queue. Dropping it removes the request from the queue.
-struct Turn<'a, C> {
+struct QueueGuard<'a, C> {
     of: &'a Connections<C>,
     number: Number<ThreadId>,
 }
 
-impl<C> Drop for Turn<'_, C> {
+impl<C> Drop for QueueGuard<'_, C> {
     fn drop(&mut self) {
         // The lock must be released before the sender is dropped.
         let left = self.of.state().waiting.remove(self.number);
@@ -208,7 +208,7 @@ impl<C: Send + 'static> Connections<C> {
                 let task = tokio::task::spawn_local(Arc::clone(self).keep_time());
                 state.timekeeper = Some(task.abort_handle());
             }
-            (Turn { of: self, number }, granted)
+            (QueueGuard { of: self, number }, granted)
         };
         match tokio::time::timeout(self.limits.wait, granted).await {
             Ok(Ok(grant)) => Ok(grant),
@@ -227,7 +227,7 @@ impl<C: Send + 'static> Connections<C> {
     }
 
     /// Permission to make a shared connection; `None` if a request waits for an exclusive one.
-    pub(super) fn another(self: &Arc<Self>) -> Option<Place<C>> {
+    pub(super) fn another(self: &Arc<Self>) -> Option<ConnectionPermit<C>> {
         let mut state = self.state();
         let now = Instant::now();
         if !state.waiting.is_empty() || !state.may_try(self.patience, now) {
@@ -295,8 +295,8 @@ impl<C> Connections<C> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn place(self: &Arc<Self>, made: Instant, stage: Stage) -> Place<C> {
-        Place { of: Arc::clone(self), made, stage }
+    fn place(self: &Arc<Self>, made: Instant, stage: Stage) -> ConnectionPermit<C> {
+        ConnectionPermit { of: Arc::clone(self), made, stage }
     }
 
     /// Lets waiting requests make new connections, if their time has come.
@@ -392,7 +392,7 @@ impl<C> State<C> {
     }
 }
 
-impl<C: Send + 'static> Place<C> {
+impl<C: Send + 'static> ConnectionPermit<C> {
     /// Notes that a process has begun to read the request on the connection.
     pub(super) fn is_taken(&mut self) {
         if self.stage != Stage::Untaken {
@@ -461,7 +461,7 @@ impl<C: Send + 'static> Place<C> {
     }
 }
 
-impl<C> Drop for Place<C> {
+impl<C> Drop for ConnectionPermit<C> {
     fn drop(&mut self) {
         if self.stage == Stage::Left {
             return;

@@ -22,10 +22,10 @@ use sendoff_upstream::script_log::{Entry, Records, ScriptLog, Severity};
 use sendoff_upstream_worker::region::LinkRegion;
 use tokio::io::Interest;
 
-use super::answer::{Answer, Medium, Output, Writer};
-use super::connections::Place;
+use super::answer::{Medium, Output, ResponseReader, Writer};
+use super::connections::ConnectionPermit;
 use super::outgoing::Outgoing;
-use super::peer::{Connection, Kept, Last, Peer};
+use super::peer::{Connection, KeptConnection, Last, Peer};
 use super::stream::Stream;
 
 /// The most bytes of one read.
@@ -37,7 +37,7 @@ const RECEIVE_MIN: usize = 16 * 1024;
 /// has read the whole request, and block until its answer is read.
 pub(super) struct Driver {
     peer: Arc<Peer>,
-    place: Place<Kept>,
+    place: ConnectionPermit<KeptConnection>,
     stream: Stream,
     /// Bytes on a new connection that the peer had not read at the last check, as the kernel counts
     /// them.
@@ -49,7 +49,7 @@ pub(super) struct Driver {
     /// The client's socket, if it was also lent to the application.
     lent: Option<LentClient>,
     outgoing: Outgoing,
-    answer: Answer,
+    answer: ResponseReader,
     buffer: BytesMut,
     /// Received descriptors that no record has claimed yet.
     descriptors: VecDeque<OwnedFd>,
@@ -99,7 +99,7 @@ impl Driver {
             knows_direct,
             lent,
             outgoing: Outgoing::new(request, id),
-            answer: Answer::new(id, last.map(|last| last.id), medium, writer),
+            answer: ResponseReader::new(id, last.map(|last| last.id), medium, writer),
             buffer: BytesMut::new(),
             descriptors: VecDeque::new(),
             region,
@@ -129,7 +129,7 @@ impl Driver {
                     && answer.is_at_boundary()
                 {
                     let last = Last { id: outgoing.id, hints };
-                    place.keep(Kept { parked: stream.park(), region, last });
+                    place.keep(KeptConnection { parked: stream.park(), region, last });
                 }
                 Event::End(ending)
             }

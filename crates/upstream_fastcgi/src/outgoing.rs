@@ -40,7 +40,7 @@ pub(super) struct Outgoing {
 }
 
 /// The successor of a record.
-enum Next {
+enum NextRecord {
     Record(Vec<u8>),
     /// The client has not sent the bytes yet.
     Later,
@@ -77,9 +77,9 @@ impl Outgoing {
     pub(super) fn bytes(&mut self) -> Result<&[u8], UpstreamError> {
         while !self.ended && self.at == self.current().len() {
             match self.next()? {
-                Next::Record(record) => (self.chunk, self.at) = (Some(record), 0),
-                Next::Later => break,
-                Next::Nothing => self.ended = true,
+                NextRecord::Record(record) => (self.chunk, self.at) = (Some(record), 0),
+                NextRecord::Later => break,
+                NextRecord::Nothing => self.ended = true,
             }
         }
         let at = self.at;
@@ -90,14 +90,14 @@ impl Outgoing {
         self.chunk.as_ref().unwrap_or(&self.request.records)
     }
 
-    fn next(&mut self) -> Result<Next, UpstreamError> {
+    fn next(&mut self) -> Result<NextRecord, UpstreamError> {
         if !self.body_ended {
             match self.next_of_body()? {
-                Next::Nothing => self.body_ended = true,
+                NextRecord::Nothing => self.body_ended = true,
                 other => return Ok(other),
             }
         }
-        let Some(data) = &mut self.data else { return Ok(Next::Nothing) };
+        let Some(data) = &mut self.data else { return Ok(NextRecord::Nothing) };
         let piece = data.read(usize::from(PIECE)).map_err(|error| {
             let why = format!("the file for the filter cannot be read: {error}");
             UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
@@ -105,23 +105,23 @@ impl Outgoing {
         if piece.is_empty() {
             self.data = None;
         }
-        Ok(Next::Record(record(Kind::DATA, self.id, &piece)))
+        Ok(NextRecord::Record(record(Kind::DATA, self.id, &piece)))
     }
 
-    fn next_of_body(&mut self) -> Result<Next, UpstreamError> {
+    fn next_of_body(&mut self) -> Result<NextRecord, UpstreamError> {
         // A record without content is the end of a stream.
         if self.chunk.as_ref().is_some_and(|last| last.len() == HEADER_LEN) {
-            return Ok(Next::Nothing);
+            return Ok(NextRecord::Nothing);
         }
         match &self.request.body {
-            Rest::Nothing => Ok(Next::Nothing),
+            Rest::Nothing => Ok(NextRecord::Nothing),
             Rest::File(file, len) => {
                 let size = u16::try_from(len - self.body_at).unwrap_or(PIECE).min(PIECE);
                 let record = read(file, self.body_at, size, self.id).map_err(|error| {
                     UpstreamError::broken(format!("the request body cannot be read: {error}"))
                 })?;
                 self.body_at += u64::from(size);
-                Ok(Next::Record(record))
+                Ok(NextRecord::Record(record))
             }
             Rest::Stream(_) => match &mut self.reader {
                 Some(reader) => arrived(reader, self.id),
@@ -182,14 +182,14 @@ fn read(file: &OwnedFd, at: u64, size: u16, id: u16) -> io::Result<Vec<u8>> {
 }
 
 /// A record with the bytes of a body that have arrived.
-fn arrived(reader: &mut BodyReader, id: u16) -> Result<Next, UpstreamError> {
+fn arrived(reader: &mut BodyReader, id: u16) -> Result<NextRecord, UpstreamError> {
     let bytes = match reader.take(usize::from(PIECE)) {
-        Arrived::Nothing => return Ok(Next::Later),
+        Arrived::Nothing => return Ok(NextRecord::Later),
         Arrived::Failed(status) => return Err(UpstreamError::of_body(status)),
         Arrived::Bytes(bytes) => bytes,
         Arrived::End => bytes::Bytes::new(),
     };
-    Ok(Next::Record(record(Kind::STDIN, id, &bytes)))
+    Ok(NextRecord::Record(record(Kind::STDIN, id, &bytes)))
 }
 
 /// A record with at most `PIECE` bytes.

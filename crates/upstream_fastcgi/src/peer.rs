@@ -13,7 +13,7 @@ use sendoff_upstream::script_log::Budget;
 use sendoff_upstream_worker::region::LinkRegion;
 use tokio::time::timeout;
 
-use super::connections::Place;
+use super::connections::ConnectionPermit;
 use super::program::Program;
 use super::stream::{Parked, Stream};
 
@@ -155,7 +155,7 @@ impl Peer {
 
 /// A connection between two requests.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptConnection {
     pub(super) parked: Parked,
     pub(super) region: LinkRegion,
     pub(super) last: Last,
@@ -171,7 +171,7 @@ pub(super) struct Last {
 /// A connection that an exchange uses.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) place: Place<Kept>,
+    pub(super) place: ConnectionPermit<KeptConnection>,
     pub(super) stream: Stream,
     pub(super) region: LinkRegion,
     /// `None` on a new connection.

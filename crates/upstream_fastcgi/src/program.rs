@@ -26,12 +26,12 @@ pub struct Program {
     master: Master,
     /// Processes that were reported to the master because they have answered a request.
     served: Mutex<BTreeSet<u32>>,
-    said: watch::Sender<Said>,
+    said: watch::Sender<MasterReport>,
 }
 
 /// The last message of the master.
 #[derive(Debug, Default)]
-struct Said {
+struct MasterReport {
     /// The inode of the listening socket; `None`: no message has arrived yet.
     socket: Option<Arc<OwnedFd>>,
     state: ProgramState,
@@ -42,7 +42,7 @@ impl Program {
     #[must_use]
     pub fn new(name: &str, master: Master) -> Arc<Self> {
         let (name, served) = (name.to_owned(), Mutex::default());
-        Arc::new(Self { name, master, served, said: watch::Sender::new(Said::default()) })
+        Arc::new(Self { name, master, served, said: watch::Sender::new(MasterReport::default()) })
     }
 
     /// The pool's name.
@@ -68,7 +68,7 @@ impl Program {
                 (Some(state), Some(socket)) => {
                     let socket = Some(Arc::new(socket));
                     self.served().retain(|pid| state.processes.contains(pid));
-                    self.said.send_replace(Said { socket, state });
+                    self.said.send_replace(MasterReport { socket, state });
                 }
                 _ => tracing::error!(pool = self.name, "a message that makes no sense was dropped"),
             }

@@ -25,15 +25,15 @@ use sendoff_upstream::queue::QueueLimits;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::connections::{Connections, Grant, Place};
-use super::known::Known;
-use super::peer::{Kept, Peer};
+use super::connections::{ConnectionPermit, Connections, Grant};
+use super::facts::ApplicationFacts;
+use super::peer::{KeptConnection, Peer};
 use super::stream::Stream;
 use super::values;
-use line::{Carrier, Ended, Line};
-use requests::{Admitted, Begun, RequestKey};
+use connection::{Carrier, CloseReason, SharedConnection};
+use requests::{InFlightGuard, RequestHandles, RequestKey};
 
-mod line;
+mod connection;
 mod requests;
 
 /// Connections of one event loop without a request that may delay others.
@@ -60,8 +60,8 @@ pub(super) struct Sharing {
     /// The number of the application.
     number: u64,
     peer: Arc<Peer>,
-    known: Arc<Known>,
-    connections: Arc<Connections<Kept>>,
+    known: Arc<ApplicationFacts>,
+    connections: Arc<Connections<KeptConnection>>,
     limits: QueueLimits,
     /// Shared connections of all event loops.
     lines: Arc<AtomicUsize>,
@@ -79,7 +79,7 @@ thread_local! {
 /// The shared connections of one event loop to one application.
 #[derive(Debug, Default)]
 struct Here {
-    lines: RefCell<Vec<Rc<Line>>>,
+    lines: RefCell<Vec<Rc<SharedConnection>>>,
     /// The number of connections that are being made.
     connecting: Cell<usize>,
     /// Notified when a connection was made or has failed.
@@ -91,12 +91,12 @@ struct Here {
 
 /// A request on a shared connection.
 #[derive(Debug)]
-pub(super) struct Seat {
-    line: Rc<Line>,
+pub(super) struct SharedRequest {
+    line: Rc<SharedConnection>,
     key: RequestKey,
 }
 
-impl Seat {
+impl SharedRequest {
     /// Gives up the request, because its client has left.
     pub(super) fn give_up(&self) {
         self.line.give_up(self.key);
@@ -105,9 +105,9 @@ impl Seat {
 
 /// The connection for a request.
 enum Choice {
-    Line(Rc<Line>),
+    Shared(Rc<SharedConnection>),
     /// A new connection, with permission to make it or without: then it waits for permission.
-    New(Option<Place<Kept>>),
+    New(Option<ConnectionPermit<KeptConnection>>),
     /// A connection that is being made: the request waits for it.
     Wait,
 }
@@ -141,7 +141,7 @@ impl Drop for Connecting {
 impl Sharing {
     pub(super) fn new(
         peer: &Arc<Peer>,
-        connections: &Arc<Connections<Kept>>,
+        connections: &Arc<Connections<KeptConnection>>,
         limits: QueueLimits,
     ) -> Arc<Self> {
         static LAST: AtomicU64 = AtomicU64::new(0);
@@ -201,7 +201,7 @@ impl Sharing {
         request: &Rc<StreamedRequest>,
         reuse: Reuse,
         label: &Rc<str>,
-    ) -> Result<Option<(Begun, Seat)>, UpstreamError> {
+    ) -> Result<Option<(RequestHandles, SharedRequest)>, UpstreamError> {
         let permit = self.permit().await?;
         let here = HERE.with_borrow_mut(|all| Rc::clone(all.entry(self.number).or_default()));
         let failures = here.failures.get();
@@ -212,7 +212,7 @@ impl Sharing {
             }
             let choice = self.choose(&here, request.has_body(), reuse, failure.is_none());
             match (choice, failure.take()) {
-                (Choice::Line(line), _) => break line,
+                (Choice::Shared(line), _) => break line,
                 (_, Some(failure)) => return Err(failure),
                 (Choice::New(place), None) => match self.make(&here, place).await {
                     Ok(Some(line)) => break line,
@@ -238,11 +238,11 @@ impl Sharing {
                 }
             }
         };
-        let admitted = Admitted::new(&self.busy, permit);
+        let admitted = InFlightGuard::new(&self.busy, permit);
         let begun = line.begin(Rc::clone(request), Rc::clone(label), admitted);
         Ok(begun.map(|begun| {
             let key = begun.key;
-            (begun, Seat { line, key })
+            (begun, SharedRequest { line, key })
         }))
     }
 
@@ -276,7 +276,7 @@ impl Sharing {
         lines.retain(|line| line.takes_requests());
         if let Some(idle) = lines.iter().rposition(|line| line.is_idle()) {
             if reuse == Reuse::Any {
-                return Choice::Line(Rc::clone(&lines[idle]));
+                return Choice::Shared(Rc::clone(&lines[idle]));
             }
             if may_make {
                 lines.remove(idle).retire();
@@ -284,7 +284,7 @@ impl Sharing {
         }
         let connecting = here.connecting.get();
         let busy = || lines.iter().filter(|line| !line.is_idle());
-        let is_clean = |line: &&Rc<Line>| !line.is_blocked();
+        let is_clean = |line: &&Rc<SharedConnection>| !line.is_blocked();
         let clean = busy().filter(is_clean).min_by_key(|line| line.live());
         let clean_ones = busy().filter(is_clean).count() + connecting;
         let may_have_more = lines.len() + connecting < FEW + MANY && (has_body || clean_ones < FEW);
@@ -300,7 +300,7 @@ impl Sharing {
         let may_wait = may_make && connecting > 0;
         let shared = shared.or_else(|| if may_wait { None } else { blocked() });
         match shared {
-            Some(line) => Choice::Line(Rc::clone(line)),
+            Some(line) => Choice::Shared(Rc::clone(line)),
             None if connecting > 0 => Choice::Wait,
             None => Choice::New(None),
         }
@@ -310,8 +310,8 @@ impl Sharing {
     async fn make(
         self: &Arc<Self>,
         here: &Rc<Here>,
-        place: Option<Place<Kept>>,
-    ) -> Result<Option<Rc<Line>>, UpstreamError> {
+        place: Option<ConnectionPermit<KeptConnection>>,
+    ) -> Result<Option<Rc<SharedConnection>>, UpstreamError> {
         let connecting = Connecting::new(here);
         let is_extra = !here.lines.borrow().is_empty();
         let (mut place, stream) = match self.connect(place, is_extra).await {
@@ -326,7 +326,7 @@ impl Sharing {
         // A shared connection occupies no process that could be busy.
         place.is_taken();
         self.ask();
-        let line = Line::new();
+        let line = SharedConnection::new();
         here.lines.borrow_mut().push(Rc::clone(&line));
         drop(connecting);
         self.lines.fetch_add(1, Ordering::Relaxed);
@@ -346,9 +346,9 @@ impl Sharing {
     /// open connections.
     async fn connect(
         &self,
-        place: Option<Place<Kept>>,
+        place: Option<ConnectionPermit<KeptConnection>>,
         is_extra: bool,
-    ) -> Result<Option<(Place<Kept>, Stream)>, UpstreamError> {
+    ) -> Result<Option<(ConnectionPermit<KeptConnection>, Stream)>, UpstreamError> {
         let place = match place {
             Some(place) => place,
             None => match self.turn().await? {
@@ -372,7 +372,7 @@ impl Sharing {
     }
 
     /// Waits for permission to make a connection.
-    async fn turn(&self) -> Result<Grant<Kept>, UpstreamError> {
+    async fn turn(&self) -> Result<Grant<KeptConnection>, UpstreamError> {
         let mut turn = pin!(self.connections.acquire(false));
         let granted = poll_fn(|cx| Poll::Ready(turn.as_mut().poll(cx))).await;
         if let Poll::Ready(granted) = granted {
@@ -388,7 +388,7 @@ impl Sharing {
         let ended = carrier.run().await;
         self.lines.fetch_sub(1, Ordering::Relaxed);
         here.remove(&line, self.number);
-        if let Ended::Lost(why) = ended {
+        if let CloseReason::Lost(why) = ended {
             self.known.is_lost();
             self.peer.lost.fetch_add(1, Ordering::Relaxed);
             if why.kind() == UpstreamErrorKind::Broken {
@@ -412,7 +412,7 @@ impl Sharing {
 }
 
 impl Here {
-    fn remove(&self, line: &Rc<Line>, number: u64) {
+    fn remove(&self, line: &Rc<SharedConnection>, number: u64) {
         let mut lines = self.lines.borrow_mut();
         lines.retain(|other| !Rc::ptr_eq(other, line));
         if lines.is_empty() && self.connecting.get() == 0 {
@@ -432,7 +432,7 @@ mod tests {
 
     use sendoff_config::Address;
 
-    use super::super::known::Refusal;
+    use super::super::facts::Refusal;
     use super::super::values::Values;
     use super::*;
     use sendoff_message::request::Body;

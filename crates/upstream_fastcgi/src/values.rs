@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use sendoff_fastcgi::record::{Header, Kind};
-use sendoff_fastcgi::{Decoder, Part, params};
+use sendoff_fastcgi::{Decoder, RecordPart, params};
 use tokio::io::Interest;
 use tokio::time::{Instant, timeout};
 
@@ -113,7 +113,7 @@ async fn exchange(stream: &Stream) -> io::Result<Values> {
         }
         match decoder.next(&mut received).map_err(broken)? {
             None => {}
-            Some(Part::Record { kind: Kind::GET_VALUES_RESULT, content, .. }) => {
+            Some(RecordPart::Record { kind: Kind::GET_VALUES_RESULT, content, .. }) => {
                 return Ok(said(&content));
             }
             Some(_) => return Err(io::ErrorKind::InvalidData.into()),

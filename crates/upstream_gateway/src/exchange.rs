@@ -12,15 +12,15 @@ use sendoff_delivery::segment::Segment;
 use sendoff_message::request::Request;
 use sendoff_message::response::ResponseEnd;
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
-use sendoff_upstream::hosts::Turn;
+use sendoff_upstream::hosts::AttemptGuard;
 use sendoff_upstream::inbox::Event;
 use tokio::time::{Instant, timeout_at};
 
 use super::application::Gateway;
 use super::host::{Host, Reuse};
-use super::reader::{Reader, Said};
+use super::reader::{Reader, ResponseEvent};
 use super::request::{GatewayRequest, Outgoing};
-use super::room::Place;
+use super::room::HostPermit;
 use super::stream::{self, Stream};
 
 /// Timeouts for an application; `None`: unlimited.
@@ -40,7 +40,7 @@ pub struct Patience {
 pub struct GatewayExchange {
     gateway: Arc<Gateway>,
     host: Arc<Host>,
-    stay: Stay,
+    busy: BusyGuard,
     patience: Patience,
     began: Instant,
     driver: RefCell<Driver>,
@@ -48,9 +48,9 @@ pub struct GatewayExchange {
 
 /// Counts the host as busy with the request until dropped.
 #[derive(Debug, Default)]
-pub struct Stay {
-    _place: Option<Place>,
-    _turn: Option<Turn<Host>>,
+pub struct BusyGuard {
+    _permit: Option<HostPermit>,
+    _turn: Option<AttemptGuard<Host>>,
 }
 
 #[derive(Debug)]
@@ -74,7 +74,7 @@ struct Driver {
 
 /// The result of one round of I/O.
 enum Step {
-    Said(Said),
+    Said(ResponseEvent),
     /// Bytes have moved, but no part is complete yet.
     Moved,
 }
@@ -116,7 +116,7 @@ impl GatewayExchange {
         Ok(Box::new(Self {
             gateway: Arc::clone(gateway),
             host: Arc::clone(host),
-            stay: Stay { _place: place, _turn: None },
+            busy: BusyGuard { _permit: place, _turn: None },
             patience,
             began: Instant::now(),
             driver: RefCell::new(driver),
@@ -141,8 +141,8 @@ impl GatewayExchange {
     }
 
     /// Counts the exchange as work of its host until it ends.
-    pub fn hold(&mut self, turn: Turn<Host>) {
-        self.stay._turn = Some(turn);
+    pub fn hold(&mut self, turn: AttemptGuard<Host>) {
+        self.busy._turn = Some(turn);
     }
 
     /// The next event that can be derived from received bytes; `None`: more bytes are needed.
@@ -178,9 +178,9 @@ impl GatewayExchange {
     /// After a switch of the protocol, returns the connection, the bytes received since, and the
     /// value that counts the host as busy.
     #[must_use]
-    pub fn into_tunnel(self) -> Option<(Stream, BytesMut, Stay)> {
+    pub fn into_tunnel(self) -> Option<(Stream, BytesMut, BusyGuard)> {
         let Driver { stream, received, .. } = self.driver.into_inner();
-        stream.map(|stream| (stream, received, self.stay))
+        stream.map(|stream| (stream, received, self.busy))
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -200,12 +200,12 @@ impl GatewayExchange {
         [silent, total].into_iter().flatten().min()
     }
 
-    fn event(&self, said: Said) -> Event {
+    fn event(&self, said: ResponseEvent) -> Event {
         match said {
-            Said::Head(head) => Event::Head(head),
-            Said::Switch(head) => Event::Switch(head),
-            Said::Bytes(bytes) => Event::Segment(Segment::Bytes(bytes)),
-            Said::End { may_stay } => {
+            ResponseEvent::Head(head) => Event::Head(head),
+            ResponseEvent::Switch(head) => Event::Switch(head),
+            ResponseEvent::Bytes(bytes) => Event::Segment(Segment::Bytes(bytes)),
+            ResponseEvent::End { may_stay } => {
                 let mut driver = self.driver.borrow_mut();
                 let is_clean = driver.received.is_empty() && driver.outgoing.is_done();
                 let stream = driver.stream.take();
@@ -216,12 +216,12 @@ impl GatewayExchange {
                 }
                 Event::End(ResponseEnd::Complete)
             }
-            Said::Closed => {
+            ResponseEvent::Closed => {
                 self.driver.borrow_mut().stream = None;
                 Event::End(ResponseEnd::Closed)
             }
             // `Driver::said` never returns these.
-            Said::Wants(_) | Said::Nothing => Event::Failed(out_of_place()),
+            ResponseEvent::Wants(_) | ResponseEvent::Nothing => Event::Failed(out_of_place()),
         }
     }
 
@@ -234,11 +234,11 @@ impl GatewayExchange {
 impl Driver {
     /// The next part of the response that can be derived from received bytes; `None`: more bytes
     /// are needed.
-    fn said(&mut self) -> Result<Option<Said>, UpstreamError> {
+    fn said(&mut self) -> Result<Option<ResponseEvent>, UpstreamError> {
         loop {
             match self.reader.next(&mut self.received)? {
-                Said::Nothing => return Ok(None),
-                Said::Wants(bytes) => {
+                ResponseEvent::Nothing => return Ok(None),
+                ResponseEvent::Wants(bytes) => {
                     self.outgoing.wants(bytes)?;
                 }
                 said => return Ok(Some(said)),
@@ -261,7 +261,7 @@ impl Driver {
                 Poll::Ready(Ok(0)) => {
                     let ends = self.reader.closed()?;
                     return Poll::Ready(if ends {
-                        Ok(Step::Said(Said::Closed))
+                        Ok(Step::Said(ResponseEvent::Closed))
                     } else {
                         Err(self.died(self.was_closed_before()))
                     });

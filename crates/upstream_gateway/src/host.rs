@@ -22,7 +22,7 @@ use tokio_rustls::TlsConnector;
 
 use super::protocol::Protocol;
 use super::proxy_header;
-use super::room::{Place, Room};
+use super::room::{HostPermit, Room};
 use super::stream::{Plain, Stream};
 
 /// The idle timeout of a connection. It is shorter than the 5 s of Node.js, so that few requests
@@ -122,7 +122,7 @@ impl Host {
     }
 
     /// Waits for permission to give the host one more request, which is counted.
-    pub(super) async fn enter(&self) -> Result<Option<Place>, UpstreamError> {
+    pub(super) async fn enter(&self) -> Result<Option<HostPermit>, UpstreamError> {
         let place = self.room.enter().await?;
         self.requests.fetch_add(1, Ordering::Relaxed);
         Ok(place)
@@ -252,7 +252,7 @@ async fn ping(mut stream: Stream) -> Option<Stream> {
             return None;
         }
         match decoder.next(&mut received).ok()? {
-            Some(sendoff_ajp::Answer::Pong) if received.is_empty() => return Some(stream),
+            Some(sendoff_ajp::ContainerPacket::Pong) if received.is_empty() => return Some(stream),
             Some(_) => return None,
             None => {}
         }

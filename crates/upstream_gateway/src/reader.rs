@@ -12,7 +12,7 @@ use super::request::GatewayRequest;
 
 /// An event of the answer.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum ResponseEvent {
     /// A response head; interim if its status is 1xx.
     Head(CgiHead),
     /// The protocol has changed: the bytes that follow are no response.
@@ -67,7 +67,7 @@ impl Reader {
     ///
     /// # Errors
     /// The application has broken the protocol; the connection cannot be used any longer.
-    pub(super) fn next(&mut self, received: &mut BytesMut) -> Result<Said, UpstreamError> {
+    pub(super) fn next(&mut self, received: &mut BytesMut) -> Result<ResponseEvent, UpstreamError> {
         match self {
             Self::Http { decoder, upgrade } => http(decoder, *upgrade, received),
             Self::Scgi(state) => scgi(state, received),
@@ -97,61 +97,63 @@ fn http(
     decoder: &mut ResponseDecoder,
     upgrade: bool,
     received: &mut BytesMut,
-) -> Result<Said, UpstreamError> {
+) -> Result<ResponseEvent, UpstreamError> {
     loop {
         return Ok(match decoder.next(received).map_err(wrong)? {
             // Ignored: the body is sent without waiting for it.
             Reply::Interim(head) if head.status == StatusCode::CONTINUE => continue,
-            Reply::Interim(head) | Reply::Head(head) => Said::Head(head),
-            Reply::Switch(head) if upgrade => Said::Switch(head),
+            Reply::Interim(head) | Reply::Head(head) => ResponseEvent::Head(head),
+            Reply::Switch(head) if upgrade => ResponseEvent::Switch(head),
             Reply::Switch(_) => {
                 return Err(UpstreamError::broken("it changed the protocol unasked"));
             }
-            Reply::Data(data) => Said::Bytes(data),
-            Reply::End { may_stay } => Said::End { may_stay },
-            Reply::NeedMore => Said::Nothing,
+            Reply::Data(data) => ResponseEvent::Bytes(data),
+            Reply::End { may_stay } => ResponseEvent::End { may_stay },
+            Reply::NeedMore => ResponseEvent::Nothing,
         });
     }
 }
 
-fn scgi(state: &mut Scgi, received: &mut BytesMut) -> Result<Said, UpstreamError> {
+fn scgi(state: &mut Scgi, received: &mut BytesMut) -> Result<ResponseEvent, UpstreamError> {
     if received.is_empty() {
-        return Ok(Said::Nothing);
+        return Ok(ResponseEvent::Nothing);
     }
     let data = received.split().freeze();
-    let Scgi::Head(reader) = state else { return Ok(Said::Bytes(data)) };
-    let Some((head, rest)) = reader.push(&data).map_err(wrong)? else { return Ok(Said::Nothing) };
+    let Scgi::Head(reader) = state else { return Ok(ResponseEvent::Bytes(data)) };
+    let Some((head, rest)) = reader.push(&data).map_err(wrong)? else {
+        return Ok(ResponseEvent::Nothing);
+    };
     *state = match head.status.is_informational() {
         true => Scgi::Head(CgiHeadReader::new()),
         false => Scgi::Body,
     };
     received.unsplit(BytesMut::from(rest));
-    Ok(Said::Head(head))
+    Ok(ResponseEvent::Head(head))
 }
 
 fn from_container(
     decoder: &ajp::Decoder,
     has_head: &mut bool,
     received: &mut BytesMut,
-) -> Result<Said, UpstreamError> {
+) -> Result<ResponseEvent, UpstreamError> {
     loop {
         if received.is_empty() {
-            return Ok(Said::Nothing);
+            return Ok(ResponseEvent::Nothing);
         }
         let malformed = |wrong: ajp::Malformed| UpstreamError::broken(wrong.0);
         let Some(answer) = decoder.next(received).map_err(malformed)? else {
-            return Ok(Said::Nothing);
+            return Ok(ResponseEvent::Nothing);
         };
         return Ok(match answer {
-            ajp::Answer::Head { status, reason, fields } if !*has_head => {
+            ajp::ContainerPacket::Head { status, reason, fields } if !*has_head => {
                 *has_head = true;
-                Said::Head(ajp_head(status, reason, fields)?)
+                ResponseEvent::Head(ajp_head(status, reason, fields)?)
             }
             // A request to flush, which is not needed.
-            ajp::Answer::Data(data) if *has_head && data.is_empty() => continue,
-            ajp::Answer::Data(data) if *has_head => Said::Bytes(data),
-            ajp::Answer::End { may_stay } if *has_head => Said::End { may_stay },
-            ajp::Answer::Wants(bytes) => Said::Wants(bytes),
+            ajp::ContainerPacket::Data(data) if *has_head && data.is_empty() => continue,
+            ajp::ContainerPacket::Data(data) if *has_head => ResponseEvent::Bytes(data),
+            ajp::ContainerPacket::End { may_stay } if *has_head => ResponseEvent::End { may_stay },
+            ajp::ContainerPacket::Wants(bytes) => ResponseEvent::Wants(bytes),
             _ => return Err(UpstreamError::broken("it sent a packet out of place")),
         });
     }

@@ -20,7 +20,7 @@ pub(super) struct Room {
 
 /// A request's place at a host. Dropping it makes room for the next request.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct HostPermit {
     _permit: OwnedSemaphorePermit,
 }
 
@@ -32,10 +32,10 @@ impl Room {
     }
 
     /// Waits for a place, first come, first served. `None`: there is no limit.
-    pub(super) async fn enter(&self) -> Result<Option<Place>, UpstreamError> {
+    pub(super) async fn enter(&self) -> Result<Option<HostPermit>, UpstreamError> {
         let Some(places) = &self.places else { return Ok(None) };
         if let Ok(permit) = Arc::clone(places).try_acquire_owned() {
-            return Ok(Some(Place { _permit: permit }));
+            return Ok(Some(HostPermit { _permit: permit }));
         }
         let waiter = Waiter::among(&self.waiting);
         let limits = &self.limits;
@@ -44,7 +44,7 @@ impl Room {
             return Err(UpstreamError::new(UpstreamErrorKind::QueueFull, Retry::Safe, why));
         }
         match timeout(limits.wait, Arc::clone(places).acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(Some(Place { _permit: permit })),
+            Ok(Ok(permit)) => Ok(Some(HostPermit { _permit: permit })),
             // The semaphore is never closed.
             Ok(Err(_)) | Err(_) => {
                 let why = format!("it was busy for {} s", limits.wait.as_secs());

@@ -10,7 +10,7 @@
 //!  Sealed (a blob, see `blob.rs`) ── drop(): RELEASE, which is not answered ──▶ gone
 //! ```
 //!
-//! All functions are called under the lock of `Shared`, which decides the races:
+//! All functions are called under the lock of `SharedOutput`, which decides the races:
 //! - A lease is taken, checked and entered under the lock. If it breaks meanwhile, the helper
 //!   thread finds the entry when it gets the lock; the writer waits until then. If the hold fails,
 //!   closing the descriptor ends the lease, and the pending signal finds no entry.
@@ -351,10 +351,10 @@ impl Files {
     }
 
     /// The held files whose lease is newly found to be breaking or ended.
-    pub(crate) fn newly_broken(&self, told: lease::Told) -> Vec<FileId> {
+    pub(crate) fn newly_broken(&self, told: lease::LeaseBreak) -> Vec<FileId> {
         let concerned = |fd: &OwnedFd| match told {
-            lease::Told::Broken(number) => fd.as_raw_fd() == number,
-            lease::Told::Anything => true,
+            lease::LeaseBreak::Broken(number) => fd.as_raw_fd() == number,
+            lease::LeaseBreak::Anything => true,
         };
         let broken = self.held.iter().filter(|(_, held)| match &held.lease {
             Lease::Stands(fd) | Lease::Releasing(fd) => {

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use sendoff_fastcgi::handover::Record;
-use sendoff_sys::lease::Told;
+use sendoff_sys::lease::LeaseBreak;
 
 use crate::files::die;
 use crate::state::State;
@@ -25,7 +25,7 @@ pub(crate) const RELEASE_INTERVAL: Duration = Duration::from_secs(5);
 impl State {
     /// Handles leases that are being broken. Ends the process if it would otherwise send wrong
     /// bytes.
-    pub(crate) fn serve_breaks(&mut self, links: &[OwnedFd], told: Told) {
+    pub(crate) fn serve_breaks(&mut self, links: &[OwnedFd], told: LeaseBreak) {
         for file in self.files.newly_broken(told) {
             let Self { files, queue, link, .. } = self;
             match files.on_break(file, queue, *link) {
@@ -49,7 +49,7 @@ impl State {
         let now = Instant::now();
         if now.duration_since(self.files.looked_at) >= PAUSE {
             self.files.looked_at = now;
-            self.serve_breaks(links, Told::Anything);
+            self.serve_breaks(links, LeaseBreak::Anything);
         }
     }
 

@@ -19,7 +19,7 @@ use sendoff_sys::lease::{self, Breaks};
 use crate::files::die;
 use crate::guard::RELEASE_INTERVAL;
 use crate::log;
-use crate::output::Shared;
+use crate::output::SharedOutput;
 use crate::state::State;
 
 /// Stack size in bytes; the thread makes no deep calls.
@@ -29,7 +29,7 @@ const STACK: usize = 128 * 1024;
 #[derive(Debug)]
 pub(crate) struct Helper {
     pub(crate) tid: Pid,
-    shared: Arc<Shared>,
+    shared: Arc<SharedOutput>,
     wake: Arc<Wake>,
     thread: Option<JoinHandle<()>>,
 }
@@ -41,7 +41,7 @@ struct Wake {
 }
 
 impl Helper {
-    pub(crate) fn start(shared: Arc<Shared>, guard: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn start(shared: Arc<SharedOutput>, guard: OwnedFd) -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let wake = Arc::new(Wake { event, end: AtomicBool::new(false) });
         let (started, starting) = mpsc::channel();
@@ -87,7 +87,7 @@ impl Drop for Helper {
 }
 
 struct Loop {
-    shared: Arc<Shared>,
+    shared: Arc<SharedOutput>,
     wake: Arc<Wake>,
     breaks: Breaks,
     /// `None` once the front has closed it.

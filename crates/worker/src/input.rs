@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use bytes::BytesMut;
-use sendoff_fastcgi::{Decoder, Error, Part};
+use sendoff_fastcgi::{Decoder, Error, RecordPart};
 use sendoff_sys::fdpass;
 
 /// Buffer for one `recvmsg`, in bytes: a whole request with the 64 KiB of body that the front sends
@@ -27,7 +27,7 @@ pub(crate) struct Input {
 
 impl Input {
     /// The next part of the received bytes; `None`: receive more first.
-    pub(crate) fn next(&mut self) -> Result<Option<Part>, Error> {
+    pub(crate) fn next(&mut self) -> Result<Option<RecordPart>, Error> {
         self.decoder.next(&mut self.buf)
     }
 

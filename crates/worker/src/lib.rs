@@ -25,7 +25,7 @@ use std::io::Write;
 pub use files::Identity;
 pub use numbers::MAX_HELD;
 pub use rustix::fs::Timespec;
-pub use sender::{Part, Sender, Way};
+pub use sender::{BodyPart, BodyTransfer, Sender};
 pub use sendoff_link::worker::{MAX_PARAMS, MAX_PARAMS_LEN, Role, Roles};
 pub use worker::{MAX_BLOB_BYTES, MAX_BLOBS, Stopper, Worker};
 

@@ -33,7 +33,7 @@ const RECORDS_PER_MESSAGE: usize = 500;
 
 /// State that both threads use.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedOutput {
     pub(crate) links: Vec<OwnedFd>,
     state: Mutex<State>,
     stopping: AtomicBool,
@@ -46,7 +46,7 @@ pub(crate) struct Shared {
 
 type Locked<'a> = MutexGuard<'a, State>;
 
-impl Shared {
+impl SharedOutput {
     pub(crate) fn new(links: Vec<OwnedFd>) -> Self {
         Self {
             links,

@@ -19,7 +19,7 @@ use sendoff_fastcgi::handover::FileId;
 use sendoff_sys::mapping::MappedFile;
 
 use crate::filesystem::is_guarded_by_leases;
-use crate::worker::Piece;
+use crate::worker::HeldPart;
 use crate::{Gone, Identity, Worker};
 
 /// Minimum length of a range in bytes; shorter ranges are copied, which costs less than naming
@@ -52,7 +52,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 
 /// The transport of a response body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum BodyTransfer {
     /// The front has the file and sends it.
     HandedOver,
     /// This process read the file and sent its bytes, or the response had no body.
@@ -61,7 +61,7 @@ pub enum Way {
 
 /// A part of a response body.
 #[derive(Debug, Clone, Copy)]
-pub enum Part<'p> {
+pub enum BodyPart<'p> {
     /// Bytes.
     Bytes(&'p [u8]),
     /// `len` bytes of an open file from `offset` on; fewer if the file is shorter.
@@ -87,7 +87,7 @@ struct Opened {
     links: Option<Worker>,
     /// Time of the next attempt to reach the front.
     retry_at: Option<Instant>,
-    kept: Vec<Kept>,
+    kept: Vec<HeldFile>,
     /// Maximum number of held files.
     most: usize,
     swept: Instant,
@@ -95,7 +95,7 @@ struct Opened {
 
 /// A held file, kept for further requests.
 #[derive(Debug)]
-struct Kept {
+struct HeldFile {
     device: u64,
     inode: u64,
     identity: Identity,
@@ -103,7 +103,7 @@ struct Kept {
     used: Instant,
 }
 
-impl Kept {
+impl HeldFile {
     fn is(&self, stat: &Stat) -> bool {
         self.inode == stat.st_ino && self.device == stat.st_dev
     }
@@ -131,8 +131,8 @@ impl Sender {
         file: BorrowedFd<'_>,
         offset: u64,
         len: u64,
-    ) -> Result<Way, Gone> {
-        self.send_parts(connection, head, &[Part::File { file, offset, len }])
+    ) -> Result<BodyTransfer, Gone> {
+        self.send_parts(connection, head, &[BodyPart::File { file, offset, len }])
     }
 
     /// Sends a response on a connection; its body has several parts. The caller must end the
@@ -144,8 +144,8 @@ impl Sender {
         &self,
         connection: &mut Worker,
         head: &[u8],
-        parts: &[Part<'_>],
-    ) -> Result<Way, Gone> {
+        parts: &[BodyPart<'_>],
+    ) -> Result<BodyTransfer, Gone> {
         let is_worth_it = !connection.is_head() && is_worth_handing_over(parts);
         let claim = is_worth_it.then(|| {
             // After a panic the state may be incomplete but is never wrong: files and links may be
@@ -159,29 +159,29 @@ impl Sender {
             let claim = claim.to_hex();
             connection.write_head(&[b"X-Sendoff: ", &claim[..], b"\r\n", head].concat())?;
             connection.write(&MOVED_FRAME)?;
-            return Ok(Way::HandedOver);
+            return Ok(BodyTransfer::HandedOver);
         }
         connection.write_head(head)?;
         if connection.is_head() {
-            return Ok(Way::Copied);
+            return Ok(BodyTransfer::Copied);
         }
         for part in parts {
             match *part {
-                Part::Bytes(bytes) => connection.write(bytes)?,
-                Part::File { file, offset, len } => copy(connection, file, offset, len)?,
+                BodyPart::Bytes(bytes) => connection.write(bytes)?,
+                BodyPart::File { file, offset, len } => copy(connection, file, offset, len)?,
             }
         }
-        Ok(Way::Copied)
+        Ok(BodyTransfer::Copied)
     }
 }
 
 /// True if the files of a body are large enough to hand over, and the rest is small enough.
-fn is_worth_handing_over(parts: &[Part<'_>]) -> bool {
+fn is_worth_handing_over(parts: &[BodyPart<'_>]) -> bool {
     let (mut in_files, mut bytes) = (0_u64, 0);
     for part in parts {
         match part {
-            Part::Bytes(part) => bytes += part.len(),
-            Part::File { len, .. } => in_files = in_files.saturating_add(*len),
+            BodyPart::Bytes(part) => bytes += part.len(),
+            BodyPart::File { len, .. } => in_files = in_files.saturating_add(*len),
         }
     }
     parts.len() <= MOST_PARTS && bytes <= MOST_BYTES && in_files >= SMALLEST
@@ -190,7 +190,7 @@ fn is_worth_handing_over(parts: &[Part<'_>]) -> bool {
 impl Opened {
     /// Claims the body and names it on a link. Returns the claim; `None` if nothing was sent to the
     /// front.
-    fn hand_over(&mut self, connection: &Worker, parts: &[Part<'_>]) -> Option<Secret> {
+    fn hand_over(&mut self, connection: &Worker, parts: &[BodyPart<'_>]) -> Option<Secret> {
         let announcement = connection.announcement()?;
         if !self.links(announcement)?.begin_elsewhere(announcement, b"") {
             return None;
@@ -205,17 +205,17 @@ impl Opened {
     }
 
     /// Holds the files of a body.
-    fn hold_all<'p>(&mut self, parts: &[Part<'p>]) -> Option<Vec<Piece<'p>>> {
-        let files = parts.iter().filter(|part| matches!(part, Part::File { .. }));
+    fn hold_all<'p>(&mut self, parts: &[BodyPart<'p>]) -> Option<Vec<HeldPart<'p>>> {
+        let files = parts.iter().filter(|part| matches!(part, BodyPart::File { .. }));
         // A file held for this body must not be dropped for another file of the same body.
         if files.count() > self.most {
             return None;
         }
-        let hold = |part: &Part<'p>| match *part {
-            Part::Bytes(bytes) => Some(Piece::Bytes(bytes)),
-            Part::File { file, offset, len } => {
+        let hold = |part: &BodyPart<'p>| match *part {
+            BodyPart::Bytes(bytes) => Some(HeldPart::Bytes(bytes)),
+            BodyPart::File { file, offset, len } => {
                 let file = self.hold(file, offset.checked_add(len)?)?;
-                Some(Piece::File { file, offset, len })
+                Some(HeldPart::File { file, offset, len })
             }
         };
         parts.iter().map(hold).collect()
@@ -265,7 +265,7 @@ impl Opened {
         let space = MappedFile::reserve(identity.size).ok()?;
         let file = links.file_hold(own, space, identity).ok()?;
         let (device, inode) = (stat.st_dev, stat.st_ino);
-        self.kept.push(Kept { device, inode, identity, file, used: now });
+        self.kept.push(HeldFile { device, inode, identity, file, used: now });
         Some(file)
     }
 

@@ -32,15 +32,15 @@ use sendoff_link::worker::{Peer, Requests, Response};
 
 use crate::helper::Helper;
 use crate::input::Input;
-use crate::output::Shared;
+use crate::output::SharedOutput;
 
 pub use blob::{MAX_BLOB_BYTES, MAX_BLOBS};
-pub(crate) use register::Piece;
+pub(crate) use register::HeldPart;
 
 /// One worker process's side of its links. See `include/sendoff.h` for the order of calls.
 #[derive(Debug)]
 pub struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<SharedOutput>,
     inputs: Vec<Input>,
     requests: Requests<OwnedFd>,
     response: Response,
@@ -71,7 +71,7 @@ struct Channel {
 
 /// Ends a worker's `accept`.
 #[derive(Debug)]
-pub struct Stopper(Arc<Shared>);
+pub struct Stopper(Arc<SharedOutput>);
 
 impl Stopper {
     /// Makes `accept` return `false` once no request is waiting. Async-signal-safe; without effect
@@ -91,12 +91,12 @@ impl Worker {
         if links.is_empty() || links.len() > usize::from(u8::MAX) {
             return Err(Errno::INVAL.into());
         }
-        let shared = Arc::new(Shared::new(links));
+        let shared = Arc::new(SharedOutput::new(links));
         let helper = guard.map(|guard| Helper::start(shared.clone(), guard)).transpose()?;
         Ok(Self { helper, ..Self::with(shared, Peer::Front) })
     }
 
-    fn with(shared: Arc<Shared>, peer: Peer) -> Self {
+    fn with(shared: Arc<SharedOutput>, peer: Peer) -> Self {
         Self {
             inputs: shared.links.iter().map(|_| Input::default()).collect(),
             shared,

@@ -14,7 +14,7 @@ use front::registry::Registry;
 use front::{Link, Seen, request_accepting};
 use sendoff_fastcgi::channel::Secret;
 use sendoff_fastcgi::handover::Record;
-use sendoff_worker::{Gone, Roles, Sender, Way, Worker};
+use sendoff_worker::{BodyTransfer, Gone, Roles, Sender, Worker};
 
 const HEAD: &[u8] = b"Status: 200\r\n\r\n";
 const RESPONDER: Roles = Roles { responder: true, authorizer: false, filter: false };
@@ -54,7 +54,13 @@ fn ask(link: &mut Link, method: &str, registry: Option<(&Registry, u8)>) {
     link.send(&request_accepting("channel", 1, &pairs, b""));
 }
 
-fn answer(worker: &mut Worker, sender: &Sender, file: &File, offset: u64, len: u64) -> Way {
+fn answer(
+    worker: &mut Worker,
+    sender: &Sender,
+    file: &File,
+    offset: u64,
+    len: u64,
+) -> BodyTransfer {
     assert!(worker.accept_on_connection().unwrap());
     assert_eq!(worker.params_with_nul().len(), 1, "the channel is not shown");
     let way = sender.send(worker, HEAD, file.as_fd(), offset, len).unwrap();
@@ -86,7 +92,10 @@ fn threads_open_a_file_once_on_links_that_they_share() {
         let (sender, path) = (Arc::clone(&sender), file.0.clone());
         std::thread::spawn(move || {
             let open = File::open(path).unwrap();
-            assert_eq!(answer(&mut worker, &sender, &open, offset, LEN - offset), Way::HandedOver);
+            assert_eq!(
+                answer(&mut worker, &sender, &open, offset, LEN - offset),
+                BodyTransfer::HandedOver
+            );
         })
     };
     ask(&mut first, "GET", Some((&registry, 7)));
@@ -127,7 +136,7 @@ fn what_cannot_be_handed_over_is_copied_or_left_out() {
             assert_eq!(link.response(), [Seen::Stdout(expected), Seen::End(0)], "{what}");
             answering.join().unwrap()
         });
-        assert_eq!(answered, Way::Copied, "{what}");
+        assert_eq!(answered, BodyTransfer::Copied, "{what}");
     }
     rustix::io::ioctl_fionbio(&registry.socket, true).unwrap();
     let registered = rustix::net::accept(&registry.socket);
@@ -175,7 +184,7 @@ fn a_size_that_promises_too_much_cuts_nothing() {
     let size = open.metadata().unwrap().len();
     let contents = fs::read(path).unwrap();
     assert!(size > contents.len() as u64);
-    assert_eq!(answer(&mut worker, &Sender::new(8), &open, 0, size), Way::Copied);
+    assert_eq!(answer(&mut worker, &Sender::new(8), &open, 0, size), BodyTransfer::Copied);
     assert_eq!(link.response(), [Seen::Stdout([HEAD, &contents].concat()), Seen::End(0)]);
 }
 
@@ -189,7 +198,7 @@ fn a_file_that_was_replaced_is_another_file() {
     let open = File::open(&file.0).unwrap();
     let (mut links, _guard) = std::thread::scope(|scope| {
         let front = scope.spawn(|| registry.take());
-        assert_eq!(answer(&mut worker, &sender, &open, 0, LEN), Way::HandedOver);
+        assert_eq!(answer(&mut worker, &sender, &open, 0, LEN), BodyTransfer::HandedOver);
         front.join().unwrap()
     });
     let (_, before) = (link.response(), links[1].response());
@@ -197,7 +206,7 @@ fn a_file_that_was_replaced_is_another_file() {
     fs::write(&file.0, [b'y'; 50_000]).unwrap();
     ask(&mut link, "GET", Some((&registry, 2)));
     let open = File::open(&file.0).unwrap();
-    assert_eq!(answer(&mut worker, &sender, &open, 0, LEN), Way::HandedOver);
+    assert_eq!(answer(&mut worker, &sender, &open, 0, LEN), BodyTransfer::HandedOver);
     let after = opened(&links[1].response());
     assert!(after.is_some() && after != opened(&before));
 }

@@ -18,13 +18,13 @@ pub(crate) fn start() {
         .with_target(false)
         .with_level(false)
         .with_ansi(false)
-        .with_writer(|| Kept)
+        .with_writer(|| LogBuffer)
         .init();
 }
 
-struct Kept;
+struct LogBuffer;
 
-impl io::Write for Kept {
+impl io::Write for LogBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         WRITTEN.with_borrow_mut(|written| written.extend_from_slice(bytes));
         Ok(bytes.len())

@@ -9,7 +9,7 @@ use sendoff_message::request::{BadPath, Body, Endpoint, Request, Scheme, decode_
 
 /// A web server's request.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ServerRequest {
     /// The request.
     pub(crate) request: Request,
     /// The script that the server has found for the path.
@@ -30,7 +30,7 @@ const BY_SERVERS: [&str; 2] = ["x-sendfile-type", "x-accel-mapping"];
 /// The parameters do not form a request that scripts could answer.
 pub(crate) fn read<'p>(
     parameters: impl Iterator<Item = (&'p [u8], &'p [u8])>,
-) -> Result<Asked, BadPath> {
+) -> Result<ServerRequest, BadPath> {
     let (mut headers, mut environment) = (HeaderMap::new(), Vec::new());
     let mut field = Vec::new();
     for (name, value) in shared(parameters) {
@@ -99,7 +99,7 @@ pub(crate) fn read<'p>(
     };
     let script = set("SCRIPT_FILENAME").map(|script| script.to_vec());
     let root = set("DOCUMENT_ROOT").map_or_else(|| b"/".to_vec(), |root| root.to_vec());
-    Ok(Asked { request, script, root, environment })
+    Ok(ServerRequest { request, script, root, environment })
 }
 
 /// Copies the parameters into one piece of memory.
@@ -151,7 +151,7 @@ fn end(address: Option<&[u8]>, port: Option<&[u8]>) -> Endpoint {
 mod tests {
     use super::*;
 
-    fn asked(parameters: &[(&str, &str)]) -> Result<Asked, BadPath> {
+    fn asked(parameters: &[(&str, &str)]) -> Result<ServerRequest, BadPath> {
         read(parameters.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())))
     }
 

@@ -14,13 +14,15 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 use sendoff_delivery::segment::Segment;
 use sendoff_lua::Phase;
-use sendoff_lua_host::{Call, Dictionaries, Next, ScriptAnswer, ScriptShare, SiteScripts, Traces};
+use sendoff_lua_host::{
+    Call, Dictionaries, ScriptAnswer, ScriptShare, ScriptsResult, SiteScripts, Traces,
+};
 use sendoff_message::request::BodyStore;
 use sendoff_static_files::{CacheLimits, CacheShare, respond_with};
-use sendoff_worker::{Gone, Part, Sender, Worker};
+use sendoff_worker::{BodyPart, Gone, Sender, Worker};
 
 use crate::messages;
-use crate::request::{self, Asked};
+use crate::request::{self, ServerRequest};
 
 /// Maximum number of runs of a request, including restarts, as in the server.
 const MAX_RUNS: usize = 10;
@@ -85,7 +87,7 @@ impl Responder {
     }
 
     /// Runs the scripts until one of them decides.
-    fn run(&self, asked: &mut Asked, worker: &mut Worker) -> Response {
+    fn run(&self, asked: &mut ServerRequest, worker: &mut Worker) -> Response {
         let scripts = SiteScripts::new(&self.share, DICTIONARY, &asked.root);
         let mut traces = Traces {
             fields: Vec::new(),
@@ -105,21 +107,21 @@ impl Responder {
                 traces: &mut traces,
             };
             let next = match scripts.run_now(&list, call) {
-                Next::GoOn { physical: Some(file) } => scripts.file(&file, None),
+                ScriptsResult::GoOn { physical: Some(file) } => scripts.file(&file, None),
                 other => other,
             };
             match next {
-                Next::Answer(ScriptAnswer::Body { status, segments, place }) => {
+                ScriptsResult::Answer(ScriptAnswer::Body { status, segments, place }) => {
                     let length = Some(segments.iter().map(Segment::len).sum());
                     let (fields, body) = (traces.fields, segments);
                     return Response { status, fields, body, length, place };
                 }
-                Next::Answer(ScriptAnswer::File { entry, place }) => {
+                ScriptsResult::Answer(ScriptAnswer::File { entry, place }) => {
                     let asked = &asked.request;
                     let found = respond_with(&entry, &asked.method, &asked.headers);
                     return Response { place, ..Response::file(found, traces.fields) };
                 }
-                Next::Answer(ScriptAnswer::AfterBody) => match read_body(worker) {
+                ScriptsResult::Answer(ScriptAnswer::AfterBody) => match read_body(worker) {
                     Ok(body) => {
                         asked.request.has_body = !body.is_empty();
                         asked.request.body = body;
@@ -130,12 +132,12 @@ impl Responder {
                         return Response::page(StatusCode::BAD_REQUEST, traces.fields);
                     }
                 },
-                Next::Restart => is_again = true,
-                Next::GoOn { .. } => {
+                ScriptsResult::Restart => is_again = true,
+                ScriptsResult::GoOn { .. } => {
                     tracing::info!("answered with 404: no script has answered");
                     return Response::page(StatusCode::NOT_FOUND, traces.fields);
                 }
-                Next::Refused(status, why) => {
+                ScriptsResult::Refused(status, why) => {
                     let status = self.status(status, &list);
                     if let Some(why) = why {
                         tracing::info!("answered with {}: {why}", status.as_u16());
@@ -153,7 +155,7 @@ impl Responder {
     /// restarted the request, perhaps with another path.
     fn chosen(
         &self,
-        asked: &Asked,
+        asked: &ServerRequest,
         is_again: bool,
     ) -> Result<(Cow<'_, [PathBuf]>, Vec<u8>), StatusCode> {
         let beneath_root = || {
@@ -201,13 +203,13 @@ impl Responder {
         }
         let mut open = descriptors.iter();
         let parts = response.body.iter().filter_map(|segment| match segment {
-            Segment::Bytes(bytes) => Some(Part::Bytes(bytes)),
+            Segment::Bytes(bytes) => Some(BodyPart::Bytes(bytes)),
             Segment::File(range) => {
                 let file = open.next()?.as_fd();
-                Some(Part::File { file, offset: range.offset, len: range.len })
+                Some(BodyPart::File { file, offset: range.offset, len: range.len })
             }
         });
-        let parts: Vec<Part<'_>> = parts.collect();
+        let parts: Vec<BodyPart<'_>> = parts.collect();
         self.sender.send_parts(worker, &head, &parts).map(drop)
     }
 }

@@ -45,7 +45,7 @@ enum State {
 
 /// State that all threads share, including the process's first thread.
 #[derive(Debug)]
-struct Shared {
+struct SharedByThreads {
     listener: OwnedFd,
     /// Web servers that may connect over TCP (FastCGI §3.2).
     peers: Option<String>,
@@ -74,7 +74,7 @@ pub(crate) fn run(
     let mut signals = SignalFd::new(&signals).map_err(|error| error.to_string())?;
     let states =
         States { is_stopping: false, threads: (0..threads).map(|_| State::Accepting).collect() };
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(SharedByThreads {
         listener,
         peers: std::env::var("FCGI_WEB_SERVER_ADDRS").ok(),
         scripts,
@@ -100,7 +100,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-impl Shared {
+impl SharedByThreads {
     fn states(&self) -> MutexGuard<'_, States> {
         // No code can panic while it is locked.
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
@@ -150,7 +150,7 @@ impl Shared {
 }
 
 /// The main function of each thread.
-fn serve(shared: &Shared, number: usize) {
+fn serve(shared: &SharedByThreads, number: usize) {
     let new = || {
         let (dictionaries, sender) = (Arc::clone(&shared.dictionaries), Arc::clone(&shared.sender));
         Responder::new(shared.scripts.clone(), dictionaries, sender)
@@ -176,7 +176,12 @@ fn serve(shared: &Shared, number: usize) {
     }
 }
 
-fn serve_connection(shared: &Shared, number: usize, responder: &Responder, connection: OwnedFd) {
+fn serve_connection(
+    shared: &SharedByThreads,
+    number: usize,
+    responder: &Responder,
+    connection: OwnedFd,
+) {
     let roles = Roles { responder: true, authorizer: false, filter: false };
     let mut worker = Worker::on_connection(connection, roles);
     worker.hands_over();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
-use sendoff_fastcgi::Part;
+use sendoff_fastcgi::RecordPart;
 use sendoff_fastcgi::handover::{FileId, GuardAnswer, GuardMessage, Record};
 use sendoff_fastcgi::record::Kind;
 
@@ -105,13 +105,13 @@ impl Front {
     /// Reads one record. False: it ended the response.
     pub fn step(&mut self) -> bool {
         match self.worker.link().part().expect("the worker closed the link") {
-            Part::Stream { kind: Kind::STDOUT, data, .. } => self.bytes(&data),
-            Part::Stream { kind: Kind::STDERR, data, .. } => {
+            RecordPart::Stream { kind: Kind::STDOUT, data, .. } => self.bytes(&data),
+            RecordPart::Stream { kind: Kind::STDERR, data, .. } => {
                 eprint!("{}", String::from_utf8_lossy(&data));
             }
-            Part::Record { kind: Kind::END_REQUEST, .. } => return false,
-            Part::Record { kind, content, .. } => self.record(kind, &content),
-            Part::EndOfStream { .. } | Part::Stream { .. } => {}
+            RecordPart::Record { kind: Kind::END_REQUEST, .. } => return false,
+            RecordPart::Record { kind, content, .. } => self.record(kind, &content),
+            RecordPart::EndOfStream { .. } | RecordPart::Stream { .. } => {}
         }
         true
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use sendoff_fastcgi::record::{BeginRequest, EndRequest, Header, Kind};
-use sendoff_fastcgi::{Decoder, Part, params};
+use sendoff_fastcgi::{Decoder, RecordPart, params};
 
 /// Far longer than any step takes; a test that reaches it fails.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -154,7 +154,7 @@ impl Link {
     }
 
     /// The next part; `None` when the worker has closed the link.
-    pub fn part(&mut self) -> Option<Part> {
+    pub fn part(&mut self) -> Option<RecordPart> {
         loop {
             if let Some(part) = self.decoder.next(&mut self.buf).unwrap() {
                 return Some(part);
@@ -175,15 +175,19 @@ impl Link {
         let mut response = Response::default();
         loop {
             match self.part()? {
-                Part::Stream { kind: Kind::STDOUT, data, .. } => response.stdout.extend(&data),
-                Part::Stream { kind: Kind::STDERR, data, .. } => response.stderr.extend(&data),
-                Part::Record { kind: Kind::END_REQUEST, content, request_id, .. } => {
+                RecordPart::Stream { kind: Kind::STDOUT, data, .. } => {
+                    response.stdout.extend(&data)
+                }
+                RecordPart::Stream { kind: Kind::STDERR, data, .. } => {
+                    response.stderr.extend(&data)
+                }
+                RecordPart::Record { kind: Kind::END_REQUEST, content, request_id, .. } => {
                     assert_eq!(request_id, self.id);
                     response.app_status = EndRequest::decode(&content).unwrap().app_status;
                     return Some(response);
                 }
-                Part::Record { kind, .. } => response.handover.push(kind),
-                Part::EndOfStream { .. } | Part::Stream { .. } => {}
+                RecordPart::Record { kind, .. } => response.handover.push(kind),
+                RecordPart::EndOfStream { .. } | RecordPart::Stream { .. } => {}
             }
         }
     }
@@ -193,7 +197,7 @@ impl Link {
         let (mut entries, mut is_whole) = (Vec::<String>::new(), true);
         loop {
             match self.part().expect("the worker closed the link") {
-                Part::Stream { kind: Kind::STDERR, data, .. } => {
+                RecordPart::Stream { kind: Kind::STDERR, data, .. } => {
                     let text = String::from_utf8_lossy(&data);
                     match entries.last_mut().filter(|_| !is_whole) {
                         Some(entry) => entry.push_str(&text),
@@ -201,7 +205,7 @@ impl Link {
                     }
                     is_whole = !self.decoder.is_inside_content();
                 }
-                Part::Record { kind: Kind::END_REQUEST, .. } => return entries,
+                RecordPart::Record { kind: Kind::END_REQUEST, .. } => return entries,
                 _ => {}
             }
         }
@@ -217,10 +221,10 @@ impl Link {
         let mut seen = String::new();
         while !seen.contains(text) {
             match self.part().expect("the worker closed the link") {
-                Part::Stream { kind: Kind::STDOUT, data, .. } => {
+                RecordPart::Stream { kind: Kind::STDOUT, data, .. } => {
                     seen.push_str(&String::from_utf8_lossy(&data));
                 }
-                Part::Record { kind: Kind::END_REQUEST, .. } => {
+                RecordPart::Record { kind: Kind::END_REQUEST, .. } => {
                     panic!("the response ended without {text:?}: {seen:?}")
                 }
                 _ => {}

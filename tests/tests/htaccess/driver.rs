@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sendoff_htaccess::{
-    Answer, ErrorDocument, Failed, Fields, File, Files, Found, Handler, Head, Identity, Kind, Look,
-    Outcome, Request, Site, Target, evaluate,
+    Answer, ErrorDocument, Failed, Fields, File, FileInfo, Files, Handler, Head, Identity, Kind,
+    Look, Outcome, Request, Site, Target, evaluate,
 };
 
 /// Endings and their types, for both servers.
@@ -50,14 +50,14 @@ fn path(bytes: &[u8]) -> &Path {
 }
 
 impl Look for Disk {
-    fn look(&self, name: &[u8]) -> Option<Found> {
+    fn look(&self, name: &[u8]) -> Option<FileInfo> {
         let data = fs::metadata(path(name)).ok()?;
         let kind = match (data.is_file(), data.is_dir()) {
             (true, _) => Kind::File,
             (_, true) => Kind::Folder,
             _ => Kind::Other,
         };
-        Some(Found { kind, size: data.len(), executable: false })
+        Some(FileInfo { kind, size: data.len(), executable: false })
     }
 
     fn is_link(&self, name: &[u8]) -> bool {

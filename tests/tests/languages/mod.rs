@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use sendoff_fastcgi::record::{BeginRequest, Header, Kind};
-use sendoff_fastcgi::{Decoder, Part, params};
+use sendoff_fastcgi::{Decoder, RecordPart, params};
 use sendoff_tests::{Broken, Client, LIMIT, Progress, Request, Server, load, processes, wait};
 
 /// A page and its body.
@@ -68,10 +68,12 @@ impl PlainServer {
     fn next(&mut self) -> Progressed {
         loop {
             match self.decoder.next(&mut self.received).unwrap() {
-                Some(Part::Stream { kind: Kind::STDOUT, data, .. }) => {
+                Some(RecordPart::Stream { kind: Kind::STDOUT, data, .. }) => {
                     return Progressed::Bytes(data.to_vec());
                 }
-                Some(Part::Record { kind: Kind::END_REQUEST, .. }) => return Progressed::Whole,
+                Some(RecordPart::Record { kind: Kind::END_REQUEST, .. }) => {
+                    return Progressed::Whole;
+                }
                 Some(_) => {}
                 None => {
                     let mut piece = [0; 16 * 1024];

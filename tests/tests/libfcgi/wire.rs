@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 
 use bytes::BytesMut;
 use sendoff_fastcgi::record::{EndRequest, Header, Kind};
-use sendoff_fastcgi::{Decoder, Part, params};
+use sendoff_fastcgi::{Decoder, RecordPart, params};
 
 /// The parts of a request.
 #[derive(Debug, Clone)]
@@ -172,7 +172,7 @@ impl Connection {
                     answer.closed = true;
                     return answer;
                 }
-                Some(Part::Stream { kind, request_id, data }) => {
+                Some(RecordPart::Stream { kind, request_id, data }) => {
                     assert_eq!(request_id, id);
                     match kind {
                         Kind::STDOUT => answer.stdout.extend_from_slice(&data),
@@ -180,16 +180,18 @@ impl Connection {
                         other => panic!("{other:?} from an application"),
                     }
                 }
-                Some(Part::EndOfStream { kind, .. }) => {
+                Some(RecordPart::EndOfStream { kind, .. }) => {
                     answer.stdout_ended |= kind == Kind::STDOUT;
                 }
-                Some(Part::Record { kind: Kind::END_REQUEST, request_id, content, .. }) => {
+                Some(RecordPart::Record {
+                    kind: Kind::END_REQUEST, request_id, content, ..
+                }) => {
                     assert_eq!(request_id, id);
                     let end = EndRequest::decode(&content).unwrap();
                     answer.end = Some((end.app_status, end.protocol_status));
                     return answer;
                 }
-                Some(Part::Record { kind, content, .. }) => {
+                Some(RecordPart::Record { kind, content, .. }) => {
                     answer.others.push((kind.0, content.to_vec()));
                 }
             }
@@ -197,7 +199,7 @@ impl Connection {
     }
 
     /// The next part; `None` at the end of the connection.
-    pub fn next(&mut self) -> Option<Part> {
+    pub fn next(&mut self) -> Option<RecordPart> {
         loop {
             if let Some(part) = self.decoder.next(&mut self.buf).unwrap() {
                 return Some(part);

@@ -8,7 +8,7 @@ use std::thread;
 
 use sendoff_tests::{Fpm, LIMIT, Request, Site, wait};
 
-use crate::{Kept, is_hit, status};
+use crate::{CachingServer, is_hit, status};
 
 /// A script that sends the head and a part of the page, and then ends as `end` says. The part is
 /// longer than PHP's output buffer.
@@ -27,7 +27,7 @@ switch ($_GET['end'] ?? '') {
 }";
 
 /// Asks twice. Neither answer is kept.
-fn is_not_kept(kept: &Kept, target: &str) {
+fn is_not_kept(kept: &CachingServer, target: &str) {
     for _ in 0..2 {
         let mut client = kept.server.connect();
         // Whether the client notices depends on the protocol of the application.
@@ -41,7 +41,7 @@ fn is_not_kept(kept: &Kept, target: &str) {
 
 #[test]
 fn a_script_that_fails_after_its_first_bytes_is_not_kept() {
-    let kept = Kept::with(Site::with("ends.php", ENDS), "10m");
+    let kept = CachingServer::with(Site::with("ends.php", ENDS), "10m");
     for end in ["fatal", "exception", "memory", "exit", "killed"] {
         is_not_kept(&kept, &format!("/ends.php?end={end}"));
         is_not_kept(&kept, &format!("/ends.php?end={end}&charset"));
@@ -59,7 +59,7 @@ fn a_script_of_php_fpm_that_fails_is_not_kept() {
     let site = Site::with("ends.php", ENDS);
     let fpm = Fpm::start_with(site.root(), "", &["log_errors=1", "error_log="]);
     let lines = format!("fastcgi = {{ '.php' = '{}' }}", fpm.address());
-    let kept = Kept::with_lines(site, &lines, "10m");
+    let kept = CachingServer::with_lines(site, &lines, "10m");
     for end in ["fatal", "exception", "memory", "killed"] {
         is_not_kept(&kept, &format!("/ends.php?end={end}"));
     }
@@ -88,7 +88,7 @@ fn application(answer: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
 fn keeps(scheme: &str, answer: &str) -> bool {
     let (addr, count) = application(answer.into());
     let lines = format!("[[site.route]]\nproxy = '{scheme}://{addr}'\n");
-    let kept = Kept::with_route(Site::new(), "10m", &lines);
+    let kept = CachingServer::with_route(Site::new(), "10m", &lines);
     let first = kept.get("/page");
     assert!(first.text().starts_with("whole"), "{scheme} {answer}");
     let second = wait::for_some("the second answer", || {
@@ -156,7 +156,7 @@ const BEGINNING: usize = 7 * MIB;
 fn pages_that_are_being_made_are_not_in_memory() {
     let (addr, release) = slow_application();
     let lines = format!("[[site.route]]\nproxy = 'http://{addr}'\n");
-    let kept = Kept::with_route(Site::new(), "10m", &lines);
+    let kept = CachingServer::with_route(Site::new(), "10m", &lines);
     let memory = || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", kept.server.front()));
         let status = status.unwrap();
@@ -189,7 +189,7 @@ fn pages_that_are_being_made_are_not_in_memory() {
 #[test]
 fn what_is_not_known_yet_is_not_said() {
     let page = "<?php header('Cache-Control: max-age=600'); for ($n = 0; $n < $_GET['mib']; $n++) { echo str_repeat('x', 1 << 20); flush(); }";
-    let kept = Kept::with(Site::with("large.php", page), "http");
+    let kept = CachingServer::with(Site::with("large.php", page), "http");
     // The larger one has no length, and is larger than a page may be.
     for mib in [1, 9] {
         let answer = kept.get(&format!("/large.php?mib={mib}"));
@@ -233,7 +233,7 @@ fn a_page_that_has_just_become_old_stands_in_for_no_answer() {
     ] {
         let addr = dying_application(fields);
         let lines = format!("[[site.route]]\nproxy = 'http://{addr}'\n");
-        let kept = Kept::with_route(Site::new(), rule, &lines);
+        let kept = CachingServer::with_route(Site::new(), rule, &lines);
         assert_eq!(kept.get("/page").text(), "whole", "{fields}");
         let answer = wait::for_some("an answer to an old page", || {
             Some(kept.get("/page")).filter(|page| !status(page).starts_with("sendoff; hit; ttl="))
@@ -247,7 +247,7 @@ fn a_page_that_has_just_become_old_stands_in_for_no_answer() {
 /// A failure that the application itself reports is its answer.
 #[test]
 fn nothing_stands_in_unasked_for_what_an_application_says() {
-    let kept = Kept::start("http");
+    let kept = CachingServer::start("http");
     let target = "/page.php?head[]=Cache-Control:+max-age=1";
     kept.get(target);
     kept.site.write_at(kept.site.outside("broken"), "");

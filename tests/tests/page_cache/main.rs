@@ -33,12 +33,12 @@ echo $_GET['body'] ?? 'run ', strlen(file_get_contents(__DIR__ . '/../runs')), '
     str_repeat('x', (int) ($_GET['size'] ?? 0));
 ";
 
-struct Kept {
+struct CachingServer {
     site: Site,
     server: Server,
 }
 
-impl Kept {
+impl CachingServer {
     fn start(rule: &str) -> Self {
         Self::with(Site::with("page.php", PAGE), rule)
     }
@@ -97,7 +97,7 @@ fn is_hit(response: &Response) -> bool {
 
 #[test]
 fn a_page_is_made_once() {
-    let kept = Kept::start("10m");
+    let kept = CachingServer::start("10m");
     let first = kept.get("/page.php?size=100000");
     assert_eq!(status(&first), "sendoff; fwd=uri-miss; ttl=600");
     let again = kept.get_kept("/page.php?size=100000");
@@ -124,7 +124,7 @@ fn a_page_is_made_once() {
 /// Pages of one user are not cached, and requests for them are not answered from the cache.
 #[test]
 fn pages_of_users_are_made_for_each() {
-    let kept = Kept::start("10m");
+    let kept = CachingServer::start("10m");
     for fields in [
         "head[]=Set-Cookie:+a=b",
         "head[]=Cache-Control:+private",
@@ -165,7 +165,7 @@ fn a_session_is_never_kept() {
         "session.php",
         "<?php session_start(); echo $_SESSION['n'] = random_int(0, PHP_INT_MAX);",
     );
-    let kept = Kept::with(site, "10m, cookies");
+    let kept = CachingServer::with(site, "10m, cookies");
     let (one, two) = (kept.get("/session.php"), kept.get("/session.php"));
     assert_ne!(one.text(), two.text());
     assert_eq!(kept.bodies().len(), 0);
@@ -173,7 +173,7 @@ fn a_session_is_never_kept() {
 
 #[test]
 fn without_a_time_only_pages_are_kept_that_ask_for_it() {
-    let kept = Kept::start("http");
+    let kept = CachingServer::start("http");
     assert_ne!(kept.get("/page.php").text(), kept.get("/page.php").text());
     let target = "/page.php?head[]=Cache-Control:+max-age=600";
     kept.get(target);
@@ -186,7 +186,7 @@ fn without_a_time_only_pages_are_kept_that_ask_for_it() {
 
 #[test]
 fn pages_vary_with_the_fields_that_they_name() {
-    let kept = Kept::start("10m");
+    let kept = CachingServer::start("10m");
     let ask = |value: &str| {
         kept.server.ask(&Request::get("/page.php?head[]=Vary:+X-A").header("X-A", value))
     };
@@ -208,7 +208,7 @@ fn many_wait_for_one() {
     let site = Site::with("page.php", PAGE);
     site.write_at(site.outside("wait"), "");
     let fifo = site.fifo("pipe");
-    let kept = Kept::with(site, "10m");
+    let kept = CachingServer::with(site, "10m");
     let mut clients: Vec<_> = (0..20).map(|_| kept.server.connect()).collect();
     for client in &mut clients {
         client.send(Request::get("/page.php").bytes());
@@ -227,7 +227,7 @@ fn nobody_waits_for_a_part() {
     let site = Site::with("page.php", PAGE);
     site.write_at(site.outside("wait"), "");
     let fifo = site.fifo("pipe");
-    let kept = Kept::with(site, "10m");
+    let kept = CachingServer::with(site, "10m");
     let mut part = kept.server.connect();
     part.send(Request::get("/page.php").header("Range", "bytes=2-5").bytes());
     assert!(wait::until(LIMIT, || kept.runs() == 1));
@@ -246,7 +246,7 @@ fn nobody_waits_for_a_part() {
 
 #[test]
 fn conditions_of_clients_are_met_with_the_whole_page() {
-    let kept = Kept::start("10m");
+    let kept = CachingServer::start("10m");
     let target = "/page.php?tag=%22t%22";
     let ask = || kept.server.ask(&Request::get(target).header("If-None-Match", "\"t\""));
     // The script sees no condition, so that the page is kept; the client gets a 304.
@@ -261,7 +261,7 @@ fn conditions_of_clients_are_met_with_the_whole_page() {
 /// When its time is over, the application is asked whether the page is still valid.
 #[test]
 fn an_old_page_is_asked_about() {
-    let kept = Kept::start("http");
+    let kept = CachingServer::start("http");
     let target = "/page.php?tag=%22t%22&head[]=Cache-Control:+max-age=1";
     let first = kept.get(target);
     let valid = wait::for_some("a question", || {
@@ -276,7 +276,7 @@ fn an_old_page_is_asked_about() {
 #[test]
 fn the_confirmation_of_another_page_renews_nothing() {
     for stale in ["", ",+stale-while-revalidate=600"] {
-        let kept = Kept::start("http");
+        let kept = CachingServer::start("http");
         let page = "/page.php?tag=%22t%22&confirm=%22u%22&head[]=Cache-Control:+max-age=1";
         let target = format!("{page}{stale}");
         assert_eq!(kept.get(&target).text(), "run 1 - ");
@@ -289,7 +289,7 @@ fn the_confirmation_of_another_page_renews_nothing() {
 
 #[test]
 fn an_old_page_is_sent_while_it_is_made_anew() {
-    let kept = Kept::start("http");
+    let kept = CachingServer::start("http");
     let target = "/page.php?head[]=Cache-Control:+max-age=1,+stale-while-revalidate=600";
     let first = kept.get(target);
     let stale = wait::for_some("an old page", || {
@@ -303,7 +303,7 @@ fn an_old_page_is_sent_while_it_is_made_anew() {
 /// A client that reads slowly does not delay the new page.
 #[test]
 fn an_old_page_is_made_anew_while_a_slow_client_gets_it() {
-    let kept = Kept::start("http");
+    let kept = CachingServer::start("http");
     let target =
         "/page.php?size=7000000&head[]=Cache-Control:+max-age=1,+stale-while-revalidate=600";
     kept.get(target);
@@ -321,7 +321,7 @@ fn an_old_page_is_made_anew_while_a_slow_client_gets_it() {
 
 #[test]
 fn an_old_page_stands_in_for_a_broken_application() {
-    let kept = Kept::start("1s, stale 1h");
+    let kept = CachingServer::start("1s, stale 1h");
     let target = "/page.php?head[]=Cache-Control:+max-age=1,+stale-while-revalidate=0";
     let first = kept.get(target);
     kept.get_kept(target);
@@ -347,7 +347,7 @@ fn only_whole_pages_are_kept() {
         "slow.php",
         "<?php echo str_repeat('x', 70000); flush(); file_get_contents('pipe'); echo 'end';",
     );
-    let kept = Kept::with(site, "10m");
+    let kept = CachingServer::with(site, "10m");
     let mut client = kept.server.connect();
     client.send(Request::get("/cut.php").bytes());
     let head = client.head().unwrap();
@@ -375,7 +375,7 @@ fn only_whole_pages_are_kept() {
 
 #[test]
 fn pages_survive_a_restart_but_not_damage() {
-    let kept = Kept::start("10m");
+    let kept = CachingServer::start("10m");
     // The port of the server changes.
     let ask = |server: &Server, target: &str| {
         let host = Request::get(target).header("Host", "a.test");
@@ -388,13 +388,13 @@ fn pages_survive_a_restart_but_not_damage() {
         wait::for_some("a kept page", page).text()
     });
     let damaged = kept.bodies().into_iter().find(|body| fs::read(body).unwrap().starts_with(b"b"));
-    let Kept { site, server } = kept;
+    let CachingServer { site, server } = kept;
     drop(server);
     let damaged = damaged.unwrap();
     let mut bytes = fs::read(&damaged).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&damaged, bytes).unwrap();
-    let kept = Kept::with(site, "10m");
+    let kept = CachingServer::with(site, "10m");
     kept.server.await_log("kept pages have been read pages=1");
     assert_eq!(ask(&kept.server, targets[0]).text(), pages[0]);
     assert_ne!(ask(&kept.server, targets[1]).text(), pages[1]);
@@ -404,7 +404,7 @@ fn pages_survive_a_restart_but_not_damage() {
 #[test]
 fn cookies_of_users_are_known_as_php_reads_them() {
     let site = Site::with("page.php", PAGE);
-    let kept = Kept::with_lines(site, "app = 'wordpress'", "10m, cookies");
+    let kept = CachingServer::with_lines(site, "app = 'wordpress'", "10m, cookies");
     let ask = |cookie: &str| kept.server.ask(&Request::get("/page.php").header("Cookie", cookie));
     for cookie in [
         "comment_author_x=1",
@@ -428,7 +428,7 @@ fn a_route_takes_requests_out() {
     let site = Site::with("page.php", PAGE);
     let rule =
         "10m, cookies'\n[[site.route]]\nheader = { Cookie = 'logged_in' }\npage_cache = 'off";
-    let kept = Kept::with(site, rule);
+    let kept = CachingServer::with(site, rule);
     let ask = |cookie: &str| kept.server.ask(&Request::get("/page.php").header("Cookie", cookie));
     ask("theme=dark");
     let page = kept.get_kept("/page.php");
@@ -442,7 +442,7 @@ fn a_route_takes_requests_out() {
 fn kept_pages_are_compressed_once_and_pass_the_filters() {
     let site = Site::with("page.php", PAGE);
     let rule = "10m'\ncompress = true\nresponse_headers = { X-Rule = 'yes' }\n#";
-    let kept = Kept::with(site, rule);
+    let kept = CachingServer::with(site, rule);
     let ask = || {
         kept.server.ask(&Request::get("/page.php?size=200000").header("Accept-Encoding", "gzip"))
     };
@@ -461,7 +461,7 @@ fn kept_pages_are_compressed_once_and_pass_the_filters() {
 /// A response to HEAD has no body, so it does not become the page for GET.
 #[test]
 fn a_page_is_not_made_of_a_head() {
-    let kept = Kept::start("10m");
+    let kept = CachingServer::start("10m");
     let head = kept.server.ask(&Request::new("HEAD", "/page.php"));
     assert_eq!(status(&head), "sendoff; fwd=uri-miss");
     let page = kept.get("/page.php");
@@ -472,7 +472,7 @@ fn a_page_is_not_made_of_a_head() {
 /// The second request would get more, or less, than the first.
 #[test]
 fn a_page_of_another_length_than_it_says_is_not_kept() {
-    let kept = Kept::start("10m");
+    let kept = CachingServer::start("10m");
     let long = "/page.php?head[]=Content-Length:+3";
     for _ in 0..2 {
         let page = kept.get(long);
@@ -497,7 +497,7 @@ fn a_page_of_another_length_than_it_says_is_not_kept() {
 /// Others do not wait for a slow client, and the page does not wait in memory.
 #[test]
 fn a_page_is_kept_before_a_slow_client_has_it() {
-    let kept = Kept::start("10m");
+    let kept = CachingServer::start("10m");
     let target = "/page.php?size=7000000";
     let mut slow = Client::connect_narrow(kept.server.addr(), 4096);
     slow.send(Request::get(target).bytes());
@@ -511,7 +511,7 @@ fn a_page_is_kept_before_a_slow_client_has_it() {
 /// The stale page that would replace a failure has lost its file: the client gets the failure.
 #[test]
 fn a_page_without_its_file_stands_in_for_nothing() {
-    let kept = Kept::start("10m, stale 1h");
+    let kept = CachingServer::start("10m, stale 1h");
     kept.get("/page.php");
     kept.get_kept("/page.php");
     kept.site.write_at(kept.site.outside("broken"), "");
@@ -530,7 +530,7 @@ fn files_of_others_in_the_folder_are_no_pages() {
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
     let facts = "../pages/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     drop(site.fifo(facts));
-    let kept = Kept::with(site, "10m");
+    let kept = CachingServer::with(site, "10m");
     kept.server.await_log("kept pages have been read pages=0");
     kept.get("/page.php");
     kept.get_kept("/page.php");
@@ -546,7 +546,7 @@ fn files_of_others_in_the_folder_are_no_pages() {
 fn pages_differ_where_folders_set_variables() {
     let site = Site::with("page.php", "<?php echo $_SERVER['ROLE'] ?? 'none';");
     site.write(".htaccess", "SetEnvIf X-A (.+) ROLE=$1\n");
-    let kept = Kept::with_lines(site, "htaccess = true", "10m");
+    let kept = CachingServer::with_lines(site, "htaccess = true", "10m");
     let ask = |role: &str| kept.server.ask(&Request::get("/page.php").header("X-A", role)).text();
     for _ in 0..2 {
         assert_eq!([ask("admin"), ask("guest")], ["admin", "guest"]);
@@ -555,7 +555,7 @@ fn pages_differ_where_folders_set_variables() {
 
 #[test]
 fn what_is_private_is_private_in_capitals() {
-    let kept = Kept::start("http");
+    let kept = CachingServer::start("http");
     for control in ["Private,+max-age=60", "max-age=60,+NO-STORE", "private;+max-age=60"] {
         let target = format!("/page.php?head[]=Cache-Control:+{control}");
         let (one, two) = (kept.get(&target), kept.get(&target));

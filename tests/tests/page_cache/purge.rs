@@ -4,18 +4,18 @@ use std::fs;
 
 use sendoff_tests::{LIMIT, Request, Site, wait};
 
-use crate::{Kept, PAGE, is_hit, status};
+use crate::{CachingServer, PAGE, is_hit, status};
 
 const ALLOWED: &str = "10m'\npurge = true\n#";
 
-fn purge(kept: &Kept, target: &str) -> String {
+fn purge(kept: &CachingServer, target: &str) -> String {
     let answer = kept.server.ask(&Request::new("PURGE", target));
     assert_eq!(answer.status(), 200, "{}", answer.text());
     answer.text()
 }
 
 /// Makes the cache keep these pages, and returns their texts.
-fn keep<const N: usize>(kept: &Kept, targets: [&str; N]) -> [String; N] {
+fn keep<const N: usize>(kept: &CachingServer, targets: [&str; N]) -> [String; N] {
     targets.map(|target| {
         kept.get(target);
         kept.get_kept(target).text()
@@ -24,7 +24,7 @@ fn keep<const N: usize>(kept: &Kept, targets: [&str; N]) -> [String; N] {
 
 #[test]
 fn a_page_is_forgotten_by_request() {
-    let kept = Kept::with(Site::with("page.php", PAGE), ALLOWED);
+    let kept = CachingServer::with(Site::with("page.php", PAGE), ALLOWED);
     let [one, two] = keep(&kept, ["/page.php?a", "/page.php?b"]);
     assert_eq!(purge(&kept, "/page.php?a"), "purged: 1\n");
     assert_eq!(purge(&kept, "/page.php?a"), "purged: 0\n");
@@ -37,7 +37,7 @@ fn a_page_is_forgotten_by_request() {
 fn all_forms_of_a_page_and_all_beneath_a_path_are_forgotten() {
     let site = Site::with("page.php", PAGE);
     site.write("blog/page.php", PAGE.replace("'/../", "'/../../"));
-    let kept = Kept::with(site, ALLOWED);
+    let kept = CachingServer::with(site, ALLOWED);
     for value in ["one", "two"] {
         let ask = Request::get("/page.php?head[]=Vary:+X-A").header("X-A", value);
         kept.server.ask(&ask);
@@ -57,7 +57,7 @@ fn not_every_client_may_forget_pages() {
     for rule in
         ["10m", "10m'\n[[site.route]]\nmethod = 'PURGE'\npurge = true\nallow_from = '10.9.8.7'\n#"]
     {
-        let kept = Kept::with(Site::with("page.php", PAGE), rule);
+        let kept = CachingServer::with(Site::with("page.php", PAGE), rule);
         let [page] = keep(&kept, ["/page.php"]);
         let answer = kept.server.ask(&Request::new("PURGE", "/page.php"));
         assert!(!answer.text().contains("purged"), "{}", answer.text());
@@ -74,7 +74,7 @@ fn pages_are_forgotten_by_command() {
     let config = site.write_at(site.outside("sendoff.toml"), text);
     let server = sendoff_tests::Server::try_run_with(&config, site.root(), 3, 4);
     let server = server.unwrap_or_else(|failed| panic!("{}", failed.stderr));
-    let kept = Kept { site, server };
+    let kept = CachingServer { site, server };
     let url = |path: &str| format!("http://example.test{path}");
     let [mut one, two] = keep(&kept, ["/page.php?a", "/page.php?b"]);
     let command = |arguments: &[&str]| kept.server.command(&[&["purge"], arguments].concat());
@@ -100,7 +100,7 @@ fn a_page_that_is_being_made_is_forgotten_too() {
         let site = Site::with("page.php", PAGE);
         site.write_at(site.outside("wait"), "");
         let fifo = site.fifo("pipe");
-        let kept = Kept::with(site, ALLOWED);
+        let kept = CachingServer::with(site, ALLOWED);
         let mut client = kept.server.connect();
         client.send(Request::get("/page.php").bytes());
         assert!(wait::until(LIMIT, || kept.runs() == 1));
@@ -120,19 +120,19 @@ fn a_page_that_is_being_made_is_forgotten_too() {
 /// A purged page does not come back with the next server.
 #[test]
 fn a_forgotten_page_is_gone_after_a_restart() {
-    let kept = Kept::with(Site::with("page.php", PAGE), ALLOWED);
+    let kept = CachingServer::with(Site::with("page.php", PAGE), ALLOWED);
     keep(&kept, ["/page.php?a", "/page.php?b"]);
     purge(&kept, "/page.php?a");
-    let Kept { site, server } = kept;
+    let CachingServer { site, server } = kept;
     drop(server);
-    let kept = Kept::with(site, ALLOWED);
+    let kept = CachingServer::with(site, ALLOWED);
     kept.server.await_log("kept pages have been read pages=1");
 }
 
 /// RFC 9111 §4.4. A redirect leads the client to the page that it has changed.
 #[test]
 fn what_a_request_may_have_changed_is_forgotten() {
-    let kept = Kept::start("10m");
+    let kept = CachingServer::start("10m");
     let [one, two, three] = keep(&kept, ["/page.php?a", "/page.php?b", "/page.php?c"]);
     let post = |target: &str| kept.server.ask(&Request::post(target, "text/plain", "x")).status();
     assert_eq!(post("/page.php?a&head[]=Location:+/page.php?b%23c1"), 302);

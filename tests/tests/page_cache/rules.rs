@@ -6,7 +6,7 @@ use std::fs;
 use rustix::process::Signal;
 use sendoff_tests::{LIMIT, Request, Response, Site, wait};
 
-use crate::{Kept, PAGE, is_hit, status};
+use crate::{CachingServer, PAGE, is_hit, status};
 
 /// Fields of a request.
 type Fields = &'static [(&'static str, &'static str)];
@@ -107,7 +107,7 @@ fn with(target: &str, fields: Fields) -> Request {
 
 #[test]
 fn pages_are_kept_by_the_rules() {
-    let kept = Kept::start("http");
+    let kept = CachingServer::start("http");
     for (number, (page, first, second, expected)) in RULES.iter().enumerate() {
         let target = format!("/page.php?rule={number}&{page}");
         let asked = kept.server.ask(&with(&target, first));
@@ -123,7 +123,7 @@ fn pages_are_kept_by_the_rules() {
 /// A kept page answers conditions and ranges as the application would (§4.3.2, RFC 9110 §14).
 #[test]
 fn a_kept_page_answers_conditions_and_ranges() {
-    let kept = Kept::start("http");
+    let kept = CachingServer::start("http");
     let page = "/page.php?size=100&tag=%22t%22&head[]=Cache-Control:+max-age=600\
                 &head[]=Last-Modified:+Fri,+01+Jan+2021+00:00:00+GMT";
     kept.get(page);
@@ -168,7 +168,7 @@ fn a_kept_page_answers_conditions_and_ranges() {
 /// A weak tag does not say that the bytes are the same, so it proves no part (RFC 9110 §13.1.5).
 #[test]
 fn a_part_needs_a_strong_tag() {
-    let kept = Kept::start("http");
+    let kept = CachingServer::start("http");
     let page = "/page.php?tag=W/%22t%22&head[]=Cache-Control:+max-age=600";
     kept.get(page);
     kept.get_kept(page);
@@ -182,7 +182,7 @@ fn a_part_needs_a_strong_tag() {
 /// The application's `Age` adds to the age of the page (§4.2.3).
 #[test]
 fn the_age_of_a_page_is_told() {
-    let kept = Kept::start("http");
+    let kept = CachingServer::start("http");
     let page = "/page.php?head[]=Cache-Control:+max-age=6000&head[]=Age:+3000";
     kept.get(page);
     let age = |page: &Response| page.header("Age").unwrap().parse::<u64>().unwrap();
@@ -196,7 +196,7 @@ fn the_age_of_a_page_is_told() {
 fn an_old_date_is_a_part_of_the_age() {
     let script = "<?php header('Date: ' . gmdate('D, d M Y H:i:s', time() - 7200) . ' GMT');
         header('Cache-Control: max-age=' . $_GET['fresh']); echo random_int(0, PHP_INT_MAX);";
-    let kept = Kept::with(Site::with("dated.php", script), "http");
+    let kept = CachingServer::with(Site::with("dated.php", script), "http");
     let old = |_| kept.get("/dated.php?fresh=7200");
     assert_ne!(old(1).text(), old(2).text());
     kept.get("/dated.php?fresh=9000");
@@ -207,7 +207,7 @@ fn an_old_date_is_a_part_of_the_age() {
 /// An application that forbids it is not represented by its old page when it fails (§4.2.4).
 #[test]
 fn an_old_page_is_not_sent_where_that_is_forbidden() {
-    let kept = Kept::start("10m, stale 1h");
+    let kept = CachingServer::start("10m, stale 1h");
     for control in ["max-age=1,+must-revalidate", "max-age=1,+proxy-revalidate", "s-maxage=1"] {
         let page = format!("/page.php?head[]=Cache-Control:+{control}");
         kept.get(&page);
@@ -236,7 +236,7 @@ fn a_killed_server_leaves_no_wrong_page() {
     site.write("page.php", PAGE);
     let mut hits = 0;
     for round in 0..5 {
-        let kept = Kept::with(site, "10m");
+        let kept = CachingServer::with(site, "10m");
         kept.server.await_log("kept pages have been read");
         let mut clients: Vec<_> = (0..40)
             .map(|n| {
@@ -276,7 +276,7 @@ fn a_killed_server_leaves_no_wrong_page() {
                 fs::write(&path, &text[..text.len() / 2]).unwrap();
             }
         }
-        let Kept { site: own, server } = kept;
+        let CachingServer { site: own, server } = kept;
         sendoff_tests::processes::signal(server.pid(), Signal::TERM);
         server.await_end();
         site = own;
@@ -301,7 +301,7 @@ if (preg_match('/^bytes=(\d+)-(\d+)$/', $_SERVER['HTTP_RANGE'] ?? '', $part)) {
 /// A download that is not kept is resumed by the application that can do that.
 #[test]
 fn ranges_of_what_is_not_kept_are_the_applications() {
-    let kept = Kept::with(Site::with("page.php", LARGE), "10m");
+    let kept = CachingServer::with(Site::with("page.php", LARGE), "10m");
     let part =
         || kept.server.ask(&Request::get("/page.php").header("Range", "bytes=9000005-9000008"));
     for _ in 0..2 {
@@ -324,7 +324,7 @@ fn a_page_that_may_no_longer_be_kept_is_forgotten() {
             header('Cache-Control: private'); header('X-Said: private'); http_response_code(304); exit;
         }
         header('Cache-Control: max-age=1'); echo 'page';";
-    let kept = Kept::with(Site::with("page.php", script), "http");
+    let kept = CachingServer::with(Site::with("page.php", script), "http");
     kept.get("/page.php");
     let valid = wait::for_some("a question", || {
         Some(kept.get("/page.php")).filter(|page| page.header("X-Said").is_some())
@@ -340,7 +340,7 @@ fn what_is_named_behind_a_route_for_some_clients_is_not_kept() {
     let site = Site::with("page.php", "<?php header('X-Accel-Redirect: /inner/a.txt');");
     site.write("inner/a.txt", "for some");
     let route = "[[site.route]]\nprefix = '/inner'\ninternal = true\nallow_from = ['127.0.0.1']";
-    let kept = Kept::with_route(site, "10m", route);
+    let kept = CachingServer::with_route(site, "10m", route);
     for _ in 0..2 {
         let page = kept.get("/page.php");
         assert_eq!((page.status(), &*page.text()), (200, "for some"));

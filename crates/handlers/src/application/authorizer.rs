@@ -16,14 +16,14 @@ use sendoff_report::limits::Limit;
 use sendoff_upstream::inbox::Event;
 use tokio::time::timeout;
 
-use crate::application::beginning::{Answer, Begun};
+use crate::application::beginning::{ReceivedHead, ResponseStart};
 use crate::application::exchange::Exchange;
-use crate::application::failure::Failure;
+use crate::application::failure::ApplicationFailure;
 use crate::application::parameters;
 use crate::application::script::{Call, Role, Unanswered};
 use crate::context::Context;
 use crate::error::Outcome;
-use crate::subrequest::Kept;
+use crate::subrequest::ResponseBuffer;
 
 /// Maximum size in bytes of the body behind a head that grants access. The body is ignored.
 const MAX_BODY: usize = 64 * 1024;
@@ -69,7 +69,7 @@ pub(crate) enum Verdict {
 #[derive(Debug)]
 pub(crate) struct Denial {
     exchange: Exchange,
-    begun: Box<Begun>,
+    begun: Box<ReceivedHead>,
 }
 
 impl Denial {
@@ -105,29 +105,32 @@ pub(crate) async fn ask(context: &Context<'_>, authorizer: &Authorizer) -> (Stri
         Err(_) => {
             Limit::RequestTimeout.reached();
             let why = format!("{who}: it has not answered for {} s", limit.as_secs_f32());
-            Failure::new(StatusCode::GATEWAY_TIMEOUT, why)
+            ApplicationFailure::new(StatusCode::GATEWAY_TIMEOUT, why)
         }
     };
     failure.log(&request.shown(), "no access without an authorizer: ");
     (who, Verdict::Failed(failure.status))
 }
 
-async fn ask_in_time(context: &Context<'_>, authorizer: &Authorizer) -> Result<Verdict, Failure> {
+async fn ask_in_time(
+    context: &Context<'_>,
+    authorizer: &Authorizer,
+) -> Result<Verdict, ApplicationFailure> {
     let Context { services, site, request, .. } = *context;
     let hosts = &services.attached[site.number][authorizer.application];
     let parameters = parameters::of_question(context, authorizer);
     let mut call = Call::new(*context);
     // The authorizer answers the server, not the client.
-    let mut asker = Kept::new(&request.method);
+    let mut asker = ResponseBuffer::new(&request.method);
     let (answered, _) = call.send_to_host(Role::Authorizer, hosts, parameters, &mut asker).await;
     let (exchange, begun) = match answered {
-        Ok((exchange, Answer::Begun(begun))) => (exchange, begun),
+        Ok((exchange, ResponseStart::Head(begun))) => (exchange, begun),
         Ok((exchange, _)) => {
             let why = "it answered in a way that it was not offered";
-            return Err(Failure::bad_gateway(why).of(&exchange.who()));
+            return Err(ApplicationFailure::bad_gateway(why).of(&exchange.who()));
         }
         Err(Unanswered::Failed(failure)) => return Err(failure),
-        Err(Unanswered::Cut(cut)) => return Err(Failure::bad_gateway(cut.to_string())),
+        Err(Unanswered::Cut(cut)) => return Err(ApplicationFailure::bad_gateway(cut.to_string())),
     };
     let head = &begun.head;
     if head.status != StatusCode::OK {
@@ -135,19 +138,19 @@ async fn ask_in_time(context: &Context<'_>, authorizer: &Authorizer) -> Result<V
     }
     if !head.has_status && head.fields.is_empty() {
         let why = "it sent an empty header block, which gives no access";
-        return Err(Failure::bad_gateway(why).of(&exchange.who()));
+        return Err(ApplicationFailure::bad_gateway(why).of(&exchange.who()));
     }
     // The dropped line may have been the field that names the user.
     if let Some(line) = &head.bad_line {
         let why = format!("it gave access in a head with a line that is no field: {line}");
-        return Err(Failure::bad_gateway(why).of(&exchange.who()));
+        return Err(ApplicationFailure::bad_gateway(why).of(&exchange.who()));
     }
     end(&exchange, begun.rest.len()).await.map_err(|failure| failure.of(&exchange.who()))?;
     Ok(Verdict::Granted(variables(head, call.log_name())))
 }
 
 /// Waits for the end of a response whose head gives access.
-async fn end(exchange: &Exchange, mut received: usize) -> Result<(), Failure> {
+async fn end(exchange: &Exchange, mut received: usize) -> Result<(), ApplicationFailure> {
     while received <= MAX_BODY {
         match exchange.next().await {
             Event::Segment(Segment::Bytes(bytes)) => received += bytes.len(),
@@ -156,16 +159,18 @@ async fn end(exchange: &Exchange, mut received: usize) -> Result<(), Failure> {
             Event::End(_) => {
                 let why =
                     "it gave access and then failed: by its exit status, or a fatal error of PHP";
-                return Err(Failure::bad_gateway(why));
+                return Err(ApplicationFailure::bad_gateway(why));
             }
             Event::Failed(why) => return Err(why.into()),
             _ => {
                 let why = "it answered in a way that it was not offered";
-                return Err(Failure::bad_gateway(why));
+                return Err(ApplicationFailure::bad_gateway(why));
             }
         }
     }
-    Err(Failure::bad_gateway(format!("more than {MAX_BODY} bytes follow a head that gives access")))
+    Err(ApplicationFailure::bad_gateway(format!(
+        "more than {MAX_BODY} bytes follow a head that gives access"
+    )))
 }
 
 /// The request parameters that a response sets.

@@ -15,7 +15,7 @@ use sendoff_upstream::error::UpstreamError;
 use sendoff_upstream::inbox::Event;
 
 use crate::application::exchange::Exchange;
-use crate::application::failure::Failure;
+use crate::application::failure::ApplicationFailure;
 
 /// Maximum number of explanations kept before the header block; further ones are dropped.
 const MAX_EARLY_EXPLANATIONS: usize = 1000;
@@ -26,9 +26,9 @@ const MAX_INTERIM: usize = 32;
 
 /// The beginning of a response.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum ResponseStart {
     /// The final header block. Boxed, because it is moved through several futures.
-    Begun(Box<Begun>),
+    Head(Box<ReceivedHead>),
     /// The worker has written the response to the client itself.
     Sent(Sent),
     /// The upstream has switched to a protocol that the client has offered.
@@ -37,7 +37,7 @@ pub(crate) enum Answer {
 
 /// The final header block, and everything received before and with it.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct ReceivedHead {
     pub(crate) head: CgiHead,
     /// Body bytes that came with the end of the header block.
     pub(crate) rest: Bytes,
@@ -56,11 +56,11 @@ pub(crate) enum NoAnswer {
     /// may have read the request.
     Silent(UpstreamError),
     /// The request was processed, at least in part.
-    Failed(Failure),
+    Failed(ApplicationFailure),
 }
 
-impl From<Failure> for NoAnswer {
-    fn from(failure: Failure) -> Self {
+impl From<ApplicationFailure> for NoAnswer {
+    fn from(failure: ApplicationFailure) -> Self {
         Self::Failed(failure)
     }
 }
@@ -74,12 +74,12 @@ pub(crate) async fn read(
     exchange: &Exchange,
     request: &Request,
     sink: &mut dyn Sink,
-) -> Result<Result<Answer, NoAnswer>, Cut> {
+) -> Result<Result<ResponseStart, NoAnswer>, Cut> {
     let mut beginning = Beginning::default();
     loop {
         match unless_gone(sink, beginning.next(exchange, request)).await? {
-            Ok(Next::Answer(answer)) => return Ok(Ok(answer)),
-            Ok(Next::Interim(head)) => {
+            Ok(HeaderBlock::Final(answer)) => return Ok(Ok(answer)),
+            Ok(HeaderBlock::Interim(head)) => {
                 sink.interim(head)?;
                 // Bytes that a slow client does not take now leave with the final head.
                 sink.send_now()?;
@@ -89,9 +89,9 @@ pub(crate) async fn read(
     }
 }
 
-enum Next {
+enum HeaderBlock {
     Interim(ResponseHead),
-    Answer(Answer),
+    Final(ResponseStart),
 }
 
 /// The parts of one response received so far, up to the end of its final header block.
@@ -111,7 +111,11 @@ struct Beginning {
 
 impl Beginning {
     /// The next header block. Loses nothing when its future is dropped.
-    async fn next(&mut self, exchange: &Exchange, request: &Request) -> Result<Next, NoAnswer> {
+    async fn next(
+        &mut self,
+        exchange: &Exchange,
+        request: &Request,
+    ) -> Result<HeaderBlock, NoAnswer> {
         loop {
             if let Some(head) = self.head.take() {
                 return self.headed(head, Bytes::new());
@@ -120,12 +124,12 @@ impl Beginning {
             if data.is_empty() {
                 let event = exchange.next().await;
                 if let Some(answer) = self.take(event)? {
-                    return Ok(Next::Answer(answer));
+                    return Ok(HeaderBlock::Final(answer));
                 }
                 continue;
             }
             let read = self.reader.push(&data);
-            let wrong = |wrong| Failure::bad_gateway(format!("it sent {wrong}"));
+            let wrong = |wrong| ApplicationFailure::bad_gateway(format!("it sent {wrong}"));
             let Some((head, rest)) = read.map_err(wrong)? else { continue };
             if let Some(dropped) = head.dropped.filter(|_| !head.status.is_informational()) {
                 let (request, who) = (request.shown(), exchange.who());
@@ -141,21 +145,21 @@ impl Beginning {
     }
 
     /// Handles a parsed head; `rest` holds the bytes after it.
-    fn headed(&mut self, head: CgiHead, rest: Bytes) -> Result<Next, NoAnswer> {
+    fn headed(&mut self, head: CgiHead, rest: Bytes) -> Result<HeaderBlock, NoAnswer> {
         if head.status.is_informational() {
             (self.reader, self.rest) = (CgiHeadReader::new(), rest);
-            return self.interim(head).map(Next::Interim);
+            return self.interim(head).map(HeaderBlock::Interim);
         }
         let Self { length, named, explanations, .. } = std::mem::take(self);
-        let begun = Begun { head, rest, length, explanations, named };
-        Ok(Next::Answer(Answer::Begun(Box::new(begun))))
+        let begun = ReceivedHead { head, rest, length, explanations, named };
+        Ok(HeaderBlock::Final(ResponseStart::Head(Box::new(begun))))
     }
 
     fn interim(&mut self, mut head: CgiHead) -> Result<ResponseHead, NoAnswer> {
         self.interim += 1;
         if self.interim > MAX_INTERIM {
             let why = format!("it sent more than {MAX_INTERIM} interim responses");
-            return Err(Failure::bad_gateway(why).into());
+            return Err(ApplicationFailure::bad_gateway(why).into());
         }
         // Such a response has no body, so a length would be wrong (RFC 9110 §8.6).
         head.content_length = None;
@@ -165,7 +169,7 @@ impl Beginning {
     }
 
     /// Takes one event. Bytes become `rest`.
-    fn take(&mut self, event: Event) -> Result<Option<Answer>, NoAnswer> {
+    fn take(&mut self, event: Event) -> Result<Option<ResponseStart>, NoAnswer> {
         match event {
             Event::Segment(Segment::Bytes(data)) => self.rest = data,
             Event::Named(file) => self.named = Some(file),
@@ -175,15 +179,17 @@ impl Beginning {
                 }
             }
             Event::Length(announced) => self.length = Some(announced),
-            Event::Sent(sent) => return Ok(Some(Answer::Sent(sent))),
+            Event::Sent(sent) => return Ok(Some(ResponseStart::Sent(sent))),
             Event::Head(head) => self.head = Some(head),
-            Event::Switch(head) => return Ok(Some(Answer::Switch(head))),
+            Event::Switch(head) => return Ok(Some(ResponseStart::Switch(head))),
             Event::Failed(error) if self.is_empty() => return Err(NoAnswer::Silent(error)),
-            Event::Failed(error) => return Err(Failure::from(error).into()),
+            Event::Failed(error) => return Err(ApplicationFailure::from(error).into()),
             Event::Segment(Segment::File(_)) => return Err(early("a file")),
             Event::Piece(_) => return Err(early("shared memory")),
             Event::End(_) => {
-                return Err(Failure::bad_gateway("the response has no header block").into());
+                return Err(
+                    ApplicationFailure::bad_gateway("the response has no header block").into()
+                );
             }
         }
         Ok(None)
@@ -196,5 +202,6 @@ impl Beginning {
 }
 
 fn early(what: &str) -> NoAnswer {
-    Failure::bad_gateway(format!("{what} was handed over before the header block")).into()
+    ApplicationFailure::bad_gateway(format!("{what} was handed over before the header block"))
+        .into()
 }

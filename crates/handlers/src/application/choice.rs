@@ -57,13 +57,13 @@ pub(crate) struct Choice {
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Class {
-    offered: Way,
-    kept: Way,
+    offered: TransferTimes,
+    kept: TransferTimes,
 }
 
 /// The times of responses that took one way, in seconds.
 #[derive(Debug, Default, Clone, Copy)]
-struct Way {
+struct TransferTimes {
     average: f64,
     seen: u32,
 }
@@ -91,7 +91,7 @@ impl Choice {
     }
 }
 
-impl Way {
+impl TransferTimes {
     fn note(&mut self, seconds: f64) {
         if self.seen == 0 {
             self.average = seconds;

@@ -9,7 +9,7 @@ use sendoff_upstream::error::{UpstreamError, UpstreamErrorKind};
 
 /// Why the client gets an error page instead of an application's response.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct ApplicationFailure {
     pub(crate) status: StatusCode,
     /// For the log.
     pub(crate) why: String,
@@ -18,7 +18,7 @@ pub(crate) struct Failure {
     pub(crate) is_outage: bool,
 }
 
-impl Failure {
+impl ApplicationFailure {
     /// A failure of this request.
     pub(crate) fn new(status: StatusCode, why: impl Into<String>) -> Self {
         Self { status, why: why.into(), is_outage: false }
@@ -60,7 +60,7 @@ fn limit(kind: UpstreamErrorKind) -> Option<Limit> {
     }
 }
 
-impl From<UpstreamError> for Failure {
+impl From<UpstreamError> for ApplicationFailure {
     /// Counts the error if it means that a limit was met.
     fn from(error: UpstreamError) -> Self {
         if let Some(limit) = limit(error.kind()) {

@@ -20,10 +20,10 @@ use sendoff_upstream_worker::claims::Claim;
 use tokio::time::Instant;
 
 use crate::application::announce;
-use crate::application::beginning::{self, Answer, Begun, NoAnswer};
+use crate::application::beginning::{self, NoAnswer, ReceivedHead, ResponseStart};
 use crate::application::direct::{self, Offer};
 use crate::application::exchange::Exchange;
-use crate::application::failure::Failure;
+use crate::application::failure::ApplicationFailure;
 use crate::application::retry::is_repeatable;
 use crate::application::script::{Answered, Call, Role, Unanswered, is_untouched};
 
@@ -43,7 +43,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_millis(160);
 
 /// A response that has begun.
-type Response = (Exchange, Answer);
+type Response = (Exchange, ResponseStart);
 
 /// The reason why an attempt has brought no response.
 enum Failed {
@@ -74,7 +74,7 @@ impl Call<'_> {
             let turn = match unless_gone(sink, hosts.choose(&mut tried)).await {
                 Ok(Ok(turn)) => turn,
                 Ok(Err(why)) => {
-                    let failure = Failure::from(why).of(&hosts.name());
+                    let failure = ApplicationFailure::from(why).of(&hosts.name());
                     return (Err(failure.into()), Offer::Impossible);
                 }
                 Err(cut) => return (Err(cut.into()), Offer::Impossible),
@@ -95,7 +95,7 @@ impl Call<'_> {
                 }
                 Ok(other) => return (Ok(other), offer),
                 Err(Failed::Other(why)) => {
-                    if let Unanswered::Failed(Failure { why, .. }) = &why {
+                    if let Unanswered::Failed(ApplicationFailure { why, .. }) = &why {
                         let kind = UpstreamErrorKind::Broken;
                         turn.failed(&UpstreamError::new(kind, Retry::Unsafe, why.clone()));
                     }
@@ -107,7 +107,7 @@ impl Call<'_> {
             let may_go_on = tried.may_go_on(&why, is_repeatable, hosts);
             let is_spent = self.context.request.body.is_spent();
             if !may_go_on || is_spent || !is_untouched(sink) {
-                let failure = Failure::from(why).of(turn.host().address());
+                let failure = ApplicationFailure::from(why).of(turn.host().address());
                 return (Err(failure.into()), offer);
             }
             let (host, request) = (turn.host().address(), &**self.log_name());
@@ -187,8 +187,8 @@ impl Call<'_> {
             let mut exchange = Exchange::Application(Box::new(exchange));
             let why = match beginning::read(&exchange, self.context.request, sink).await? {
                 Ok(mut answer) => {
-                    if let Answer::Begun(begun) = &mut answer {
-                        let Begun { head, rest, .. } = &mut **begun;
+                    if let ResponseStart::Head(begun) = &mut answer {
+                        let ReceivedHead { head, rest, .. } = &mut **begun;
                         announce::look_for_frames(application, &mut exchange, claim, head, rest);
                     }
                     return Ok((exchange, answer));

@@ -12,10 +12,10 @@ use sendoff_report::mode::Mode;
 use sendoff_site::router::{Script, Upstream};
 use tokio::time::Instant;
 
-use crate::application::beginning::Answer;
+use crate::application::beginning::ResponseStart;
 use crate::application::direct::{self, Offer};
 use crate::application::exchange::Exchange;
-use crate::application::failure::Failure;
+use crate::application::failure::ApplicationFailure;
 use crate::application::parameters::parameters;
 use crate::context::Context;
 use crate::error::Outcome;
@@ -41,16 +41,16 @@ pub(crate) enum Role<'a> {
 }
 
 /// A response that has begun, or why there is none.
-pub(crate) type Answered = Result<(Exchange, Answer), Unanswered>;
+pub(crate) type Answered = Result<(Exchange, ResponseStart), Unanswered>;
 
 /// The reason why there is no response.
 pub(crate) enum Unanswered {
-    Failed(Failure),
+    Failed(ApplicationFailure),
     Cut(Cut),
 }
 
-impl From<Failure> for Unanswered {
-    fn from(failure: Failure) -> Self {
+impl From<ApplicationFailure> for Unanswered {
+    fn from(failure: ApplicationFailure) -> Self {
         Self::Failed(failure)
     }
 }
@@ -102,19 +102,19 @@ pub(crate) async fn respond(
     // The socket is not lent on a new connection to an application, so the response's time says
     // nothing about offers.
     let counts = exchange.knows_direct();
-    notes.mode = if matches!(answer, Answer::Sent(_)) { Mode::Direct } else { Mode::Relay };
+    notes.mode = if matches!(answer, ResponseStart::Sent(_)) { Mode::Direct } else { Mode::Relay };
     let status = match &answer {
-        Answer::Begun(begun) => begun.head.status.as_u16(),
-        Answer::Sent(sent) => sent.status,
-        Answer::Switch(_) => StatusCode::SWITCHING_PROTOCOLS.as_u16(),
+        ResponseStart::Head(begun) => begun.head.status.as_u16(),
+        ResponseStart::Sent(sent) => sent.status,
+        ResponseStart::Switch(_) => StatusCode::SWITCHING_PROTOCOLS.as_u16(),
     };
     let outcome = match answer {
-        Answer::Begun(begun) => call.pass_on(exchange, begun, sink).await,
-        Answer::Sent(sent) => {
+        ResponseStart::Head(begun) => call.pass_on(exchange, begun, sink).await,
+        ResponseStart::Sent(sent) => {
             direct::take_over(context, sink, exchange, sent).await.map(|()| Outcome::Sent)
         }
         // Scripts cannot switch the protocol.
-        Answer::Switch(_) => Ok(Outcome::refused(StatusCode::BAD_GATEWAY, [])),
+        ResponseStart::Switch(_) => Ok(Outcome::refused(StatusCode::BAD_GATEWAY, [])),
     }?;
     if request.method != Method::HEAD && status != StatusCode::NOT_MODIFIED.as_u16() {
         let client = sink.client();
@@ -149,7 +149,7 @@ impl Call<'_> {
     /// Answers with an error page, unless another process has written to the client.
     pub(crate) async fn fail(
         &self,
-        failure: Failure,
+        failure: ApplicationFailure,
         was_lent: bool,
         sink: &mut dyn Sink,
     ) -> Result<Outcome, Cut> {

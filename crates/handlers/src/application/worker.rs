@@ -22,7 +22,7 @@ use crate::application::accept::accepted;
 use crate::application::beginning::{self, NoAnswer};
 use crate::application::direct::{self, Offer};
 use crate::application::exchange::Exchange;
-use crate::application::failure::Failure;
+use crate::application::failure::ApplicationFailure;
 use crate::application::script::{Answered, Call, is_untouched};
 use crate::pages::pool;
 
@@ -52,7 +52,7 @@ impl Call<'_> {
             request::Body::Stream(_) => {
                 let why = "a worker gets no request body that is still arriving";
                 let status = StatusCode::INTERNAL_SERVER_ERROR;
-                let failure = Failure::new(status, why);
+                let failure = ApplicationFailure::new(status, why);
                 return (Err(failure.into()), offer);
             }
         };
@@ -75,7 +75,7 @@ impl Call<'_> {
         for _ in 0..MAX_TRIES {
             sink.client().notes().is_at(Phase::Waiting);
             let ticket = unless_gone(sink, pool.shared.acquire(number)).await?;
-            let ticket = ticket.map_err(Failure::from)?;
+            let ticket = ticket.map_err(ApplicationFailure::from)?;
             let Some(link) = pool.link(ticket.worker()) else { continue };
             let waited = std::mem::replace(&mut self.since, Instant::now());
             let notes = sink.client().notes();
@@ -94,22 +94,25 @@ impl Call<'_> {
                     Exchange::Worker(exchange)
                 }
                 Err(error) if error.kind() == UpstreamErrorKind::Died => continue,
-                Err(error) => return Err(Failure::from(error).into()),
+                Err(error) => return Err(ApplicationFailure::from(error).into()),
             };
             match beginning::read(&exchange, self.context.request, sink).await? {
                 Ok(answer) => return Ok((exchange, answer)),
                 Err(NoAnswer::Silent(why)) if why.retry() == Retry::Safe => {
                     if !is_untouched(sink) {
                         let why = format!("{} wrote to the client and died", exchange.who());
-                        return Err(Failure::bad_gateway(why).into());
+                        return Err(ApplicationFailure::bad_gateway(why).into());
                     }
                 }
                 Err(NoAnswer::Silent(why)) => {
-                    return Err(Failure::from(why).of(&exchange.who()).into());
+                    return Err(ApplicationFailure::from(why).of(&exchange.who()).into());
                 }
                 Err(NoAnswer::Failed(failure)) => return Err(failure.of(&exchange.who()).into()),
             }
         }
-        Err(Failure::bad_gateway(format!("{MAX_TRIES} workers died before they read it")).into())
+        Err(ApplicationFailure::bad_gateway(format!(
+            "{MAX_TRIES} workers died before they read it"
+        ))
+        .into())
     }
 }

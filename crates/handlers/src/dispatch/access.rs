@@ -11,7 +11,7 @@ use sendoff_message::request::Request;
 use sendoff_report::limits::Limit;
 use sendoff_site::DecisionContext;
 use sendoff_site::decision::User;
-use sendoff_site::effects::{Answer, Failure};
+use sendoff_site::effects::{Answer, FailedRequest};
 use sendoff_site::router::Route;
 
 use super::plan::SitePlan;
@@ -30,7 +30,7 @@ impl SitePlan {
         &mut self,
         services: &Services,
         request: &mut Request,
-        failure: Option<Failure<'_>>,
+        failure: Option<FailedRequest<'_>>,
     ) {
         if !self.check_route(services, request).await {
             return;
@@ -112,7 +112,7 @@ impl SitePlan {
         users: &Path,
     ) -> bool {
         let field = request.headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
-        match services.auth.check(&self.site.line, users, field, &request.peer).await {
+        match services.auth.check(&self.site.queues, users, field, &request.peer).await {
             Ok(Access::User(name)) => {
                 self.user = name;
                 return true;

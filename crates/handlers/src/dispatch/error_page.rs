@@ -12,7 +12,7 @@ use sendoff_htaccess::ErrorDocument;
 use sendoff_message::Cut;
 use sendoff_message::request::{Body, CONDITIONS, Request};
 use sendoff_site::DecisionContext;
-use sendoff_site::effects::{Answer, Failure};
+use sendoff_site::effects::{Answer, FailedRequest};
 use sendoff_site::router::Route;
 
 use super::plan::SitePlan;
@@ -45,7 +45,7 @@ pub(super) async fn refuse(
         None => context.site.error_page(status).map(str::to_owned),
     };
     let Some(page) = page else { return error::respond(sink, status, fields).await };
-    let failure = Failure { status, request: context.request, decision: rules };
+    let failure = FailedRequest { status, request: context.request, decision: rules };
     let mut request = for_page(context.request, &page);
     let planned = plan_page(context, &mut request, failure).await;
     if !planned.answer.has_contents() {
@@ -78,7 +78,11 @@ pub(super) async fn refuse(
 
 /// Plans the request for an error page as if the client had asked for the page (as in nginx and
 /// Apache).
-async fn plan_page(context: &Context<'_>, request: &mut Request, failure: Failure<'_>) -> SitePlan {
+async fn plan_page(
+    context: &Context<'_>,
+    request: &mut Request,
+    failure: FailedRequest<'_>,
+) -> SitePlan {
     let services = context.services;
     let decision_context =
         DecisionContext { pools: &services.config.pools, asks: None, is_explained: false };

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use http::StatusCode;
 use rustls::ServerConfig;
-use sendoff_compress::{Compressed, Maker, Policy};
+use sendoff_compress::{Compressed, Policy, Producer};
 use sendoff_config::{FrontConfig, Party, TrustedProxies};
 use sendoff_exchange::service::Service;
 use sendoff_exchange::sink::Sink;
@@ -27,7 +27,7 @@ use sendoff_message::Cut;
 use sendoff_message::request::{Request, RouteId};
 use sendoff_report::at_work::Phase;
 use sendoff_report::limits::Limit;
-use sendoff_report::log_line::Line;
+use sendoff_report::log_line::LogLine;
 use sendoff_site::Site;
 use sendoff_site::effects::Answer;
 use sendoff_site::router::Route;
@@ -112,7 +112,7 @@ impl Service for Services {
         error::respond(&mut filters::common(self, sink), status, []).await
     }
 
-    fn log(&self, line: &Line<'_>) {
+    fn log(&self, line: &LogLine<'_>) {
         let number = line.notes.site;
         self.meters.note(line);
         if !line.notes.is_unlogged
@@ -174,15 +174,15 @@ impl Services {
     ) -> Result<(), Cut> {
         let SitePlan { site, answer, effects, if_none_match, user, .. } = planned;
         let of = effects.settings.compress.unwrap_or(site.compression.of);
-        let maker = match answer {
-            _ if planned.denial.borrow().is_some() => Maker::Application,
+        let producer = match answer {
+            _ if planned.denial.borrow().is_some() => Producer::Application,
             Answer::Route(Route::Script(_))
             | Answer::Proxy { .. }
-            | Answer::Lua(ScriptAnswer::Body { .. }) => Maker::Application,
-            _ => Maker::Server,
+            | Answer::Lua(ScriptAnswer::Body { .. }) => Producer::Application,
+            _ => Producer::Server,
         };
         let asked = if_none_match.as_ref();
-        let policy = || Policy::new(&site.compression, of, maker, request, asked);
+        let policy = || Policy::new(&site.compression, of, producer, request, asked);
         // The table itself is not compressed.
         let compression = if explained { None } else { policy() };
         let compression = compression.as_ref();
@@ -239,11 +239,11 @@ async fn handle(
             Box::pin(cached::purge(context, sink)).await
         }
         Answer::Route(Route::Script(script)) => {
-            cached::respond(context, cached::Maker::Script(script), sink).await
+            cached::respond(context, cached::OriginApplication::Script(script), sink).await
         }
         Answer::Proxy { application, prefix } => {
             let passed = proxy::Passed { application: *application, prefix: *prefix };
-            cached::respond(context, cached::Maker::Proxy(passed), sink).await
+            cached::respond(context, cached::OriginApplication::Proxy(passed), sink).await
         }
         Answer::Route(Route::File(entry)) => file::respond(context, entry, sink).await,
         Answer::Route(Route::Folder) => {

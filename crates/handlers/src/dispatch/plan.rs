@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode};
 use sendoff_compress::translate_tags;
 use sendoff_config::{Compress, GatewayProtocol, TlsVersion};
-use sendoff_exchange::clients::OneRequest;
+use sendoff_exchange::clients::RequestPermit;
 use sendoff_exchange::service::{self, BodyTerms, Intake};
 use sendoff_lua_host::ScriptAnswer;
 use sendoff_message::request::{Request, TLS_13, Who as Client};
@@ -78,7 +78,7 @@ pub(super) struct SitePlan {
     /// The response of an authorizer that does not allow the request, in place of `answer`.
     pub(super) denial: RefCell<Option<Box<Denial>>>,
     /// This request's places in the `concurrency` limits of routes.
-    _under_way: Vec<OneRequest>,
+    _under_way: Vec<RequestPermit>,
 }
 
 impl SitePlan {

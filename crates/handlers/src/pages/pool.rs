@@ -13,7 +13,7 @@ use sendoff_message::response::ResponseHead;
 use sendoff_report::pool_page;
 use sendoff_report::pool_page::Format;
 use sendoff_report::workers::Described;
-use sendoff_site::pool_page::{Kind, PoolPage};
+use sendoff_site::pool_page::{PoolPage, PoolPageKind};
 use sendoff_site::router::{Script, Upstream};
 
 use crate::context::Context;
@@ -31,11 +31,11 @@ pub(crate) async fn respond(
     sink: &mut dyn Sink,
 ) -> Result<(), Cut> {
     let (content_type, body) = match page.kind {
-        Kind::Ping => {
+        PoolPageKind::Ping => {
             let pool = &context.services.config.pools[page.pool];
             (Format::Text.content_type(), pool.ping_response.clone())
         }
-        Kind::Status => status(context, page.pool),
+        PoolPageKind::Status => status(context, page.pool),
     };
     let mut head = ResponseHead::new(StatusCode::OK, Some(body.len() as u64));
     head.field("Expires", Bytes::from_static(b"Thu, 01 Jan 1970 00:00:00 GMT"));

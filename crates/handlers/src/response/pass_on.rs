@@ -24,7 +24,7 @@ use sendoff_site::sendable::{Denied, Sendable};
 use sendoff_static_files::Entry;
 use sendoff_upstream_fastcgi::application::Application;
 
-use crate::application::beginning::Begun;
+use crate::application::beginning::ReceivedHead;
 use crate::application::exchange::Exchange;
 use crate::application::relay::{self, Body};
 use crate::application::script::Call;
@@ -82,7 +82,7 @@ impl Call<'_> {
     pub(crate) async fn pass_on(
         &self,
         exchange: Exchange,
-        begun: Box<Begun>,
+        begun: Box<ReceivedHead>,
         sink: &mut dyn Sink,
     ) -> Result<Outcome, Cut> {
         explain(sink, &exchange, &begun);
@@ -105,7 +105,7 @@ impl Call<'_> {
     async fn pass_on_changed(
         &self,
         exchange: Exchange,
-        begun: Box<Begun>,
+        begun: Box<ReceivedHead>,
         companions: Companions,
         sink: &mut dyn Sink,
     ) -> Result<Outcome, Cut> {
@@ -127,7 +127,7 @@ impl Call<'_> {
     async fn pass_on_as_it_is(
         &self,
         exchange: Exchange,
-        mut begun: Box<Begun>,
+        mut begun: Box<ReceivedHead>,
         is_unbuffered: bool,
         sink: &mut dyn Sink,
     ) -> Result<Outcome, Cut> {
@@ -179,7 +179,7 @@ impl Call<'_> {
     fn source(
         &self,
         exchange: &Exchange,
-        begun: &mut Begun,
+        begun: &mut ReceivedHead,
         naming: &Naming<'_>,
     ) -> Result<Source, Unsendable> {
         let site = self.context.site;
@@ -241,12 +241,12 @@ impl Call<'_> {
     /// begins.
     fn begin_body(
         &self,
-        begun: Begun,
+        begun: ReceivedHead,
         zero_copy: Option<ZeroCopy>,
         is_unbuffered: bool,
         sink: &mut dyn Sink,
     ) -> Result<Body, Cut> {
-        let Begun { head, rest, length, .. } = begun;
+        let ReceivedHead { head, rest, length, .. } = begun;
         // A worker announces the length 0 for a response without a body (HEAD); GET's response may
         // have another length.
         let has_body =
@@ -281,7 +281,7 @@ fn may_name_files(exchange: &Exchange, sendable: &Sendable) -> bool {
 }
 
 /// Tells the report, if there is one, the name of the upstream, and passes early remarks on.
-fn explain(sink: &mut dyn Sink, exchange: &Exchange, begun: &Begun) {
+fn explain(sink: &mut dyn Sink, exchange: &Exchange, begun: &ReceivedHead) {
     let Some(report) = sink.client().report() else { return };
     report.answered_by(exchange.who());
     let mut told = Remark::default();

@@ -20,9 +20,9 @@ use sendoff_site::effects::Effects;
 use sendoff_site::sendable::Denied;
 use sendoff_site::{InternalTarget, Rewrites};
 
-use crate::application::beginning::{Answer, Begun};
+use crate::application::beginning::{ReceivedHead, ResponseStart};
 use crate::application::exchange::Exchange;
-use crate::application::failure::Failure;
+use crate::application::failure::ApplicationFailure;
 use crate::application::proxy::{self, Passed};
 use crate::application::script::Call;
 use crate::context::Context;
@@ -85,7 +85,7 @@ pub(crate) async fn respond(
             Ok((exchange, begun)) => {
                 return pass_on(call, own, &target, exchange, begun, sink).await;
             }
-            Err(Failure { status, why, .. }) => {
+            Err(ApplicationFailure { status, why, .. }) => {
                 tracing::warn!(request = shown, "X-Reproxy-URL {}: {why}", target.url);
                 refused.push(status);
             }
@@ -178,28 +178,32 @@ async fn ask(
     target: &ReproxyTarget,
     expected: Option<u64>,
     sink: &mut dyn Sink,
-) -> Result<Result<(Exchange, Box<Begun>), Failure>, Cut> {
+) -> Result<Result<(Exchange, Box<ReceivedHead>), ApplicationFailure>, Cut> {
     let context = Context { request: &target.request, effects: &target.effects, ..call.context };
     let gateway = &context.services.gateways[context.site.number][target.internal.application];
     let passed =
         Passed { application: target.internal.application, prefix: target.internal.prefix };
     let message = match proxy::message(&context, gateway, passed, sink) {
         Ok(message) => message,
-        Err(Failure { why, .. }) => return Ok(Err(Failure::bad_gateway(why))),
+        Err(ApplicationFailure { why, .. }) => {
+            return Ok(Err(ApplicationFailure::bad_gateway(why)));
+        }
     };
     let answered = proxy::ask(&Call::new(context), gateway, &Rc::new(message), sink).await?;
     Ok(answered.and_then(|(exchange, answer)| match answer {
-        Answer::Begun(begun) => is_wanted(&begun.head, expected).map(|()| (exchange, begun)),
-        Answer::Sent(_) | Answer::Switch(_) => Err(Failure::bad_gateway("it changes the protocol")),
+        ResponseStart::Head(begun) => is_wanted(&begun.head, expected).map(|()| (exchange, begun)),
+        ResponseStart::Sent(_) | ResponseStart::Switch(_) => {
+            Err(ApplicationFailure::bad_gateway("it changes the protocol"))
+        }
     }))
 }
 
 /// Checks that a response is successful and has the expected size, if a size is expected.
-fn is_wanted(head: &CgiHead, expected: Option<u64>) -> Result<(), Failure> {
+fn is_wanted(head: &CgiHead, expected: Option<u64>) -> Result<(), ApplicationFailure> {
     match (head.status, expected) {
         (StatusCode::OK, Some(size)) if head.content_length != Some(size) => {
             let why = format!("it has not the {size} bytes of X-Reproxy-Expected-Size");
-            Err(Failure::bad_gateway(why))
+            Err(ApplicationFailure::bad_gateway(why))
         }
         (
             StatusCode::OK
@@ -208,10 +212,13 @@ fn is_wanted(head: &CgiHead, expected: Option<u64>) -> Result<(), Failure> {
             | StatusCode::RANGE_NOT_SATISFIABLE,
             _,
         ) => Ok(()),
-        (status @ (StatusCode::NOT_FOUND | StatusCode::GONE), _) => {
-            Err(Failure::new(StatusCode::NOT_FOUND, format!("it is answered with {status}")))
+        (status @ (StatusCode::NOT_FOUND | StatusCode::GONE), _) => Err(ApplicationFailure::new(
+            StatusCode::NOT_FOUND,
+            format!("it is answered with {status}"),
+        )),
+        (status, _) => {
+            Err(ApplicationFailure::bad_gateway(format!("it is answered with {status}")))
         }
-        (status, _) => Err(Failure::bad_gateway(format!("it is answered with {status}"))),
     }
 }
 
@@ -220,7 +227,7 @@ async fn pass_on(
     own: CgiHead,
     target: &ReproxyTarget,
     exchange: Exchange,
-    begun: Box<Begun>,
+    begun: Box<ReceivedHead>,
     sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
     sink.client().notes().upstream = Some(exchange.who());

@@ -37,7 +37,7 @@ pub(crate) async fn check(
     for (named, AccessRequirements { auth, authorizers }) in requirements {
         if let Some(auth) = auth {
             let field = request.headers.get(AUTHORIZATION).map(|value| value.as_bytes());
-            let access = services.auth.check(&site.line, &auth.users, field, &request.peer);
+            let access = services.auth.check(&site.queues, &auth.users, field, &request.peer);
             match access.await {
                 Ok(Access::User(_)) => {}
                 Ok(Access::Denied) => {

@@ -23,9 +23,9 @@ pub(crate) enum Expression {
     /// `-f WORD` and its like.
     Test(Test, Word),
     /// `WORD == WORD` by bytes.
-    Text(Word, Order, Word),
+    Text(Word, Comparison, Word),
     /// `WORD -eq WORD` by numbers.
-    Number(Word, Order, Word),
+    Number(Word, Comparison, Word),
     Matches(Word, Arc<Pattern>),
     In(Word, Vec<Word>),
     /// `-ipmatch`
@@ -68,7 +68,7 @@ pub(crate) enum Test {
 
 /// A comparison of two values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum Comparison {
     Equal,
     NotEqual,
     Less,
@@ -77,7 +77,7 @@ pub(crate) enum Order {
     GreaterOrEqual,
 }
 
-impl Order {
+impl Comparison {
     /// True if two values compare like this.
     pub(crate) fn holds<T: Ord + ?Sized>(self, left: &T, right: &T) -> bool {
         match self {

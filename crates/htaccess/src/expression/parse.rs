@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Expression, Function, Globbing, Order, Test, Word, is_variable};
+use super::{Comparison, Expression, Function, Globbing, Test, Word, is_variable};
 use crate::limits;
 use crate::network::Network;
 use crate::pattern::Pattern;
@@ -143,10 +143,10 @@ impl Parser<'_> {
 
     fn comparison(&mut self, left: Word) -> Parsed<Expression> {
         for (mark, order) in [
-            (&b"=="[..], Order::Equal),
-            (b"!=", Order::NotEqual),
-            (b"<=", Order::LessOrEqual),
-            (b">=", Order::GreaterOrEqual),
+            (&b"=="[..], Comparison::Equal),
+            (b"!=", Comparison::NotEqual),
+            (b"<=", Comparison::LessOrEqual),
+            (b">=", Comparison::GreaterOrEqual),
         ] {
             if self.take(mark) {
                 return Ok(Expression::Text(left, order, self.word()?));
@@ -159,7 +159,7 @@ impl Parser<'_> {
             return Ok(Expression::Not(Box::new(Expression::Matches(left, self.pattern()?))));
         }
         for (mark, order) in
-            [(&b"="[..], Order::Equal), (b"<", Order::Less), (b">", Order::Greater)]
+            [(&b"="[..], Comparison::Equal), (b"<", Comparison::Less), (b">", Comparison::Greater)]
         {
             if self.take(mark) {
                 return Ok(Expression::Text(left, order, self.word()?));
@@ -376,14 +376,14 @@ fn push_literal(parts: &mut Vec<Word>, literal: &mut Vec<u8>) {
     }
 }
 
-fn order_named(name: &[u8]) -> Option<Order> {
+fn order_named(name: &[u8]) -> Option<Comparison> {
     Some(match name {
-        b"eq" => Order::Equal,
-        b"ne" => Order::NotEqual,
-        b"lt" => Order::Less,
-        b"le" => Order::LessOrEqual,
-        b"gt" => Order::Greater,
-        b"ge" => Order::GreaterOrEqual,
+        b"eq" => Comparison::Equal,
+        b"ne" => Comparison::NotEqual,
+        b"lt" => Comparison::Less,
+        b"le" => Comparison::LessOrEqual,
+        b"gt" => Comparison::Greater,
+        b"ge" => Comparison::GreaterOrEqual,
         _ => return None,
     })
 }

@@ -3,7 +3,7 @@
 use super::flags;
 use super::substitution::{Expanded, Filling, Substitution};
 use crate::budget::TooCostly;
-use crate::expression::{Evaluation, Expression, Order, path_of};
+use crate::expression::{Comparison, Evaluation, Expression, path_of};
 use crate::pattern::{Groups, Pattern};
 use crate::problem::Problem;
 use crate::request::Kind;
@@ -28,8 +28,8 @@ pub(crate) struct Condition {
 enum Check {
     Matches(Pattern),
     File(FileTest),
-    Number(Order, i64),
-    Text(Order, Vec<u8>),
+    Number(Comparison, i64),
+    Text(Comparison, Vec<u8>),
     Expression(Expression),
 }
 
@@ -121,8 +121,8 @@ impl Condition {
     }
 
     /// Texts of different lengths compare by length.
-    fn compare(&self, order: Order, input: &[u8], text: &[u8]) -> bool {
-        if self.ignore_case && order == Order::Equal {
+    fn compare(&self, order: Comparison, input: &[u8], text: &[u8]) -> bool {
+        if self.ignore_case && order == Comparison::Equal {
             return input.eq_ignore_ascii_case(text);
         }
         order.holds(&(input.len(), input), &(text.len(), text))
@@ -140,26 +140,26 @@ impl Check {
             }
         }
         let (order, rest) = match text {
-            [b'>', b'=', rest @ ..] => (Order::GreaterOrEqual, rest),
-            [b'<', b'=', rest @ ..] => (Order::LessOrEqual, rest),
-            [b'>', rest @ ..] if !rest.is_empty() => (Order::Greater, rest),
-            [b'<', rest @ ..] if !rest.is_empty() => (Order::Less, rest),
-            [b'=', b'"', b'"'] => (Order::Equal, &b""[..]),
-            [b'=', rest @ ..] if !rest.is_empty() => (Order::Equal, rest),
+            [b'>', b'=', rest @ ..] => (Comparison::GreaterOrEqual, rest),
+            [b'<', b'=', rest @ ..] => (Comparison::LessOrEqual, rest),
+            [b'>', rest @ ..] if !rest.is_empty() => (Comparison::Greater, rest),
+            [b'<', rest @ ..] if !rest.is_empty() => (Comparison::Less, rest),
+            [b'=', b'"', b'"'] => (Comparison::Equal, &b""[..]),
+            [b'=', rest @ ..] if !rest.is_empty() => (Comparison::Equal, rest),
             _ => return Ok(Self::Matches(Pattern::new(text, ignore_case)?)),
         };
         Ok(Self::Text(order, rest.to_vec()))
     }
 }
 
-fn number_test(text: &[u8]) -> Option<(Order, &[u8])> {
+fn number_test(text: &[u8]) -> Option<(Comparison, &[u8])> {
     let order = match text.get(..2)?.to_ascii_lowercase().as_slice() {
-        b"eq" => Order::Equal,
-        b"ne" => Order::NotEqual,
-        b"lt" => Order::Less,
-        b"le" => Order::LessOrEqual,
-        b"gt" => Order::Greater,
-        b"ge" => Order::GreaterOrEqual,
+        b"eq" => Comparison::Equal,
+        b"ne" => Comparison::NotEqual,
+        b"lt" => Comparison::Less,
+        b"le" => Comparison::LessOrEqual,
+        b"gt" => Comparison::Greater,
+        b"ge" => Comparison::GreaterOrEqual,
         _ => return None,
     };
     Some((order, &text[2..]))

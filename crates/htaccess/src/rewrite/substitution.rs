@@ -9,10 +9,10 @@ use crate::variables;
 
 /// A text that is evaluated for each request.
 #[derive(Debug)]
-pub(crate) struct Substitution(Vec<Part>);
+pub(crate) struct Substitution(Vec<SubstitutionPart>);
 
 #[derive(Debug)]
-enum Part {
+enum SubstitutionPart {
     Literal(Vec<u8>),
     /// `$1`
     OfRule(usize),
@@ -90,10 +90,10 @@ impl Substitution {
                     continue;
                 }
                 (b'$', Some(digit)) if digit.is_ascii_digit() => {
-                    Part::OfRule(usize::from(digit - b'0'))
+                    SubstitutionPart::OfRule(usize::from(digit - b'0'))
                 }
                 (b'%', Some(digit)) if digit.is_ascii_digit() => {
-                    Part::OfCondition(usize::from(digit - b'0'))
+                    SubstitutionPart::OfCondition(usize::from(digit - b'0'))
                 }
                 (b'$', Some(b'{')) => {
                     let why = "maps (${...}) are declared in Apache's own configuration, not here";
@@ -103,7 +103,7 @@ impl Substitution {
                     let end = at + 1 + closing(&text[at + 1..]).unwrap_or_default();
                     let part = variable(&text[at + 2..end])?;
                     if !literal.is_empty() {
-                        parts.push(Part::Literal(std::mem::take(&mut literal)));
+                        parts.push(SubstitutionPart::Literal(std::mem::take(&mut literal)));
                     }
                     parts.push(part);
                     at = end + 1;
@@ -116,13 +116,13 @@ impl Substitution {
                 }
             };
             if !literal.is_empty() {
-                parts.push(Part::Literal(std::mem::take(&mut literal)));
+                parts.push(SubstitutionPart::Literal(std::mem::take(&mut literal)));
             }
             parts.push(part);
             at += 2;
         }
         if !literal.is_empty() {
-            parts.push(Part::Literal(literal));
+            parts.push(SubstitutionPart::Literal(literal));
         }
         Ok(Self(parts))
     }
@@ -143,28 +143,31 @@ impl Substitution {
         let mut in_query = false;
         for part in &self.0 {
             let bytes = match part {
-                Part::Literal(literal) => {
+                SubstitutionPart::Literal(literal) => {
                     in_query |= literal.contains(&b'?');
                     literal.clone()
                 }
-                Part::OfRule(number) => escaped(filling.of_rule.get(*number)),
-                Part::OfCondition(number) => escaped(filling.of_condition.get(*number)),
-                Part::Variable(name) => {
+                SubstitutionPart::OfRule(number) => escaped(filling.of_rule.get(*number)),
+                SubstitutionPart::OfCondition(number) => escaped(filling.of_condition.get(*number)),
+                SubstitutionPart::Variable(name) => {
                     let value = variables::named(context, pass, name);
                     value.map_or_else(Vec::new, |value| {
                         expanded.fields.extend(value.field);
                         value.bytes
                     })
                 }
-                Part::Field(name) => {
+                SubstitutionPart::Field(name) => {
                     let value = variables::field(context, name);
                     expanded.fields.extend(value.field);
                     value.bytes
                 }
-                Part::Environment(name) => pass.variables.get(name).unwrap_or_default().to_vec(),
-                Part::LookAhead(name) => look_ahead(context, pass, name),
+                SubstitutionPart::Environment(name) => {
+                    pass.variables.get(name).unwrap_or_default().to_vec()
+                }
+                SubstitutionPart::LookAhead(name) => look_ahead(context, pass, name),
             };
-            let is_group = matches!(part, Part::OfRule(_) | Part::OfCondition(_));
+            let is_group =
+                matches!(part, SubstitutionPart::OfRule(_) | SubstitutionPart::OfCondition(_));
             expanded.query_by_group |= is_group && !in_query && bytes.contains(&b'?');
             expanded.bytes.extend_from_slice(&bytes);
             if expanded.bytes.len() > limits::VALUE {
@@ -200,20 +203,20 @@ fn closing(text: &[u8]) -> Option<usize> {
     None
 }
 
-fn variable(name: &[u8]) -> Result<Part, Problem> {
+fn variable(name: &[u8]) -> Result<SubstitutionPart, Problem> {
     let Some(colon) = name.iter().position(|byte| *byte == b':') else {
-        return Ok(Part::Variable(name.to_vec()));
+        return Ok(SubstitutionPart::Variable(name.to_vec()));
     };
     let (kind, rest) = (&name[..colon], &name[colon + 1..]);
     let is = |word: &[u8]| kind.eq_ignore_ascii_case(word);
     if is(b"HTTP") {
-        Ok(Part::Field(rest.to_vec()))
+        Ok(SubstitutionPart::Field(rest.to_vec()))
     } else if is(b"ENV") {
-        Ok(Part::Environment(rest.to_vec()))
+        Ok(SubstitutionPart::Environment(rest.to_vec()))
     } else if is(b"LA-U") || is(b"LA-F") {
-        Ok(Part::LookAhead(rest.to_vec()))
+        Ok(SubstitutionPart::LookAhead(rest.to_vec()))
     } else if is(b"SSL") && rest.eq_ignore_ascii_case(b"HTTPS") {
-        Ok(Part::Variable(b"HTTPS".to_vec()))
+        Ok(SubstitutionPart::Variable(b"HTTPS".to_vec()))
     } else {
         let why = format!("the variable %{{{}}} is not supported", lossy(name));
         Err(Problem::Refused(why))

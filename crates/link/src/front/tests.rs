@@ -347,10 +347,10 @@ impl Script {
         self.received.extend_from_slice(bytes);
         while let Some(part) = self.decoder.next(&mut self.received).unwrap() {
             match part {
-                Part::Record { kind: Kind::BEGIN_REQUEST, .. } => self.requests += 1,
-                Part::Record { kind: Kind::ABORT_REQUEST, .. } => self.aborts += 1,
-                Part::EndOfStream { kind: Kind::PARAMS, .. } => {}
-                Part::EndOfStream { kind: Kind::STDIN, .. } => self.answer(detach),
+                RecordPart::Record { kind: Kind::BEGIN_REQUEST, .. } => self.requests += 1,
+                RecordPart::Record { kind: Kind::ABORT_REQUEST, .. } => self.aborts += 1,
+                RecordPart::EndOfStream { kind: Kind::PARAMS, .. } => {}
+                RecordPart::EndOfStream { kind: Kind::STDIN, .. } => self.answer(detach),
                 other => panic!("{other:?}"),
             }
         }

@@ -1,7 +1,7 @@
 //! The worker's end: assembles requests from records, and turns responses into records.
 //!
 //! ```text
-//!   Part, descriptors ──▶ Requests ──▶ Event            (request.rs: one request at a time)
+//!   RecordPart, descriptors ──▶ Requests ──▶ Event            (request.rs: one request at a time)
 //!                            │ Request
 //!   the application's        ▼
 //!   output ───────────▶ Response, Direct ──▶ Queue       ──▶ bytes and descriptors for one sendmsg(2)
@@ -28,5 +28,5 @@ pub use error::Error;
 pub use params::{MAX_PARAMS, MAX_PARAMS_LEN, Params};
 pub use peer::{Peer, Role, Roles};
 pub use queue::Queue;
-pub use request::{Event, Next, Request, Requests};
+pub use request::{AfterSend, Event, Request, Requests};
 pub use response::{COPY_LIMIT, End, FLUSH_LIMIT, JOIN_LIMIT, Open, Response};

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use sendoff_fastcgi::Part;
+use sendoff_fastcgi::RecordPart;
 use sendoff_fastcgi::channel::{Announcement, CHANNEL_PARAM, FRONT_PARAM};
 use sendoff_fastcgi::handover::{
     ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_NAMED, ACCEPT_PARAM, ACCEPT_REGION, ACCEPT_RELAY, Record,
@@ -48,7 +48,7 @@ enum State<F> {
 
 /// The content of `BEGIN_REQUEST`, and the link on which it arrived.
 #[derive(Debug, Clone, Copy)]
-struct Begun {
+struct RequestStart {
     id: u16,
     link: usize,
     keep_conn: bool,
@@ -79,7 +79,7 @@ impl<F> Streams<F> {
 /// A request whose parameters are still arriving.
 #[derive(Debug)]
 struct Receiving<F> {
-    begun: Begun,
+    begun: RequestStart,
     streams: Streams<F>,
     offer: Option<Offer<F>>,
 }
@@ -87,7 +87,7 @@ struct Receiving<F> {
 /// A request that the application may process.
 #[derive(Debug)]
 pub struct Request<F> {
-    begun: Begun,
+    begun: RequestStart,
     streams: Streams<F>,
     /// Which process writes to the client's socket.
     pub client: Direct<F>,
@@ -136,7 +136,7 @@ pub enum Event<F> {
         /// The records. They belong to no response.
         records: Vec<u8>,
         /// The state of the link afterwards.
-        next: Next,
+        next: AfterSend,
     },
     /// Check that `file` is a regular file of at least `length` bytes, then call
     /// [`Requests::body_file`].
@@ -152,7 +152,7 @@ pub enum Event<F> {
 
 /// The state of a link after [`Event::Send`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum AfterSend {
     /// The link stays in use.
     GoOn,
     /// Its only request was aborted: do not read from it any more.
@@ -216,7 +216,7 @@ impl<F> Requests<F> {
         self.begun().is_some_and(|begun| begun.keep_conn)
     }
 
-    fn begun(&self) -> Option<Begun> {
+    fn begun(&self) -> Option<RequestStart> {
         match &self.state {
             State::Idle => None,
             State::Receiving(receiving) => Some(receiving.begun),
@@ -230,7 +230,7 @@ impl<F> Requests<F> {
     pub fn begin_elsewhere(&mut self, link: usize, id: u16, accept: &[u8]) {
         self.end();
         self.params.clear();
-        let begun = Begun { id, link, keep_conn: true, role: Role::Responder };
+        let begun = RequestStart { id, link, keep_conn: true, role: Role::Responder };
         let streams = Streams { stdin: Body::ended(), data: Body::ended() };
         let explanations = Accepts::decode(accept).explanations;
         let accepts = Accepts { files: true, explanations, ..Accepts::default() };
@@ -263,49 +263,52 @@ impl<F> Requests<F> {
     pub fn take(
         &mut self,
         link: usize,
-        part: Part,
+        part: RecordPart,
         descriptors: &mut VecDeque<F>,
     ) -> Result<Event<F>, Error> {
-        let (Part::Stream { kind, request_id: id, .. }
-        | Part::EndOfStream { kind, request_id: id }
-        | Part::Record { kind, request_id: id, .. }) = part;
+        let (RecordPart::Stream { kind, request_id: id, .. }
+        | RecordPart::EndOfStream { kind, request_id: id }
+        | RecordPart::Record { kind, request_id: id, .. }) = part;
         let is_current = self.begun().is_some_and(|begun| begun.id == id);
         match part {
-            Part::Record { kind: Kind::BEGIN_REQUEST, content, .. } => {
+            RecordPart::Record { kind: Kind::BEGIN_REQUEST, content, .. } => {
                 return self.begin(link, id, &content);
             }
-            Part::Record { content, .. } if id == 0 => {
-                return Ok(Event::Send { records: management(kind, &content), next: Next::GoOn });
+            RecordPart::Record { content, .. } if id == 0 => {
+                return Ok(Event::Send {
+                    records: management(kind, &content),
+                    next: AfterSend::GoOn,
+                });
             }
             // FastCGI §3.3: records of a request that is not active are ignored.
             _ if !is_current && kind.0 <= Kind::DATA.0 => {}
-            Part::Record { kind: Kind::ABORT_REQUEST, .. } => return Ok(self.abort()),
-            Part::Stream { kind: Kind::PARAMS, data, .. } if self.is_receiving() => {
+            RecordPart::Record { kind: Kind::ABORT_REQUEST, .. } => return Ok(self.abort()),
+            RecordPart::Stream { kind: Kind::PARAMS, data, .. } if self.is_receiving() => {
                 self.params.add(&data)?;
             }
-            Part::EndOfStream { kind: Kind::PARAMS, .. } if self.is_receiving() => {
+            RecordPart::EndOfStream { kind: Kind::PARAMS, .. } if self.is_receiving() => {
                 self.end_params()?;
             }
-            Part::Stream { kind: Kind::STDIN | Kind::DATA, data, .. } => {
+            RecordPart::Stream { kind: Kind::STDIN | Kind::DATA, data, .. } => {
                 let added = self.is_unwanted(kind)
                     || self.stream_mut(kind).is_some_and(|stream| stream.add(&data));
                 if !added {
                     return Err(Error::Unexpected { kind: kind.0, id });
                 }
             }
-            Part::EndOfStream { kind: Kind::STDIN | Kind::DATA, .. } => {
+            RecordPart::EndOfStream { kind: Kind::STDIN | Kind::DATA, .. } => {
                 if let Some(stream) = self.stream_mut(kind) {
                     stream.end();
                 }
             }
-            Part::Record { kind: Kind::BODY, content, .. } => {
+            RecordPart::Record { kind: Kind::BODY, content, .. } => {
                 let Some(Record::Body(length)) = Record::decode(kind, &content)? else {
                     return Err(Error::BodyFile);
                 };
                 let file = descriptors.pop_front().ok_or(Error::BodyFile)?;
                 return Ok(Event::CheckBody { request_id: id, file, length });
             }
-            Part::Record { kind: Kind::CLIENT, content, .. } => {
+            RecordPart::Record { kind: Kind::CLIENT, content, .. } => {
                 let socket = descriptors.pop_front().ok_or(Error::Client)?;
                 if let (true, State::Receiving(receiving)) = (is_current, &mut self.state) {
                     receiving.offer = Some(Offer::new(socket, content)?);
@@ -347,14 +350,14 @@ impl<F> Requests<F> {
         let (status, next) = match (self.is_idle(), self.peer.role(role)) {
             (true, Some(role)) => {
                 let streams = Streams::new(role, std::mem::take(&mut self.spare));
-                let begun = Begun { id, link, keep_conn, role };
+                let begun = RequestStart { id, link, keep_conn, role };
                 self.params.clear();
                 self.state = State::Receiving(Receiving { begun, streams, offer: None });
                 return Ok(Event::None);
             }
-            (true, None) if keep_conn => (UNKNOWN_ROLE, Next::GoOn),
-            (true, None) => (UNKNOWN_ROLE, Next::Close),
-            (false, _) => (CANT_MULTIPLEX, Next::GoOn),
+            (true, None) if keep_conn => (UNKNOWN_ROLE, AfterSend::GoOn),
+            (true, None) => (UNKNOWN_ROLE, AfterSend::Close),
+            (false, _) => (CANT_MULTIPLEX, AfterSend::GoOn),
         };
         let records = EndRequest { app_status: 0, protocol_status: status }.encode(id).to_vec();
         Ok(Event::Send { records, next })
@@ -397,7 +400,7 @@ impl<F> Requests<F> {
         self.end();
         let records = EndRequest { app_status: 0, protocol_status: 0 }.encode(begun.id).to_vec();
         let is_last = self.peer.closes_connections() && !begun.keep_conn;
-        Event::Send { records, next: if is_last { Next::Ended } else { Next::GoOn } }
+        Event::Send { records, next: if is_last { AfterSend::Ended } else { AfterSend::GoOn } }
     }
 
     /// Sets the file of [`Event::CheckBody`] as the body, after the caller has checked it.

@@ -9,7 +9,7 @@ use sendoff_fastcgi::Decoder;
 use sendoff_fastcgi::handover::{FileId, Record};
 use sendoff_fastcgi::record::Kind;
 use sendoff_link::worker::{
-    COPY_LIMIT, Chunks, Direct, End, Event, FLUSH_LIMIT, Next, Peer, Queue, ReadStep, Request,
+    AfterSend, COPY_LIMIT, Chunks, Direct, End, Event, FLUSH_LIMIT, Peer, Queue, ReadStep, Request,
     Requests, Response, Unsent,
 };
 
@@ -95,7 +95,7 @@ impl WorkerEnd {
                     self.requests.body_file(request_id, file, length).unwrap();
                 }
                 Event::Send { records, next } => {
-                    assert_eq!(next, Next::GoOn);
+                    assert_eq!(next, AfterSend::GoOn);
                     self.queue.raw(&records);
                 }
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Sandbox;
-use crate::{Body, Outcome, Phase, Piece};
+use crate::{Body, BodyPiece, Outcome, Phase};
 
 #[test]
 fn requests_are_read_and_changed() {
@@ -84,7 +84,7 @@ fn bodies_are_strings_and_ranges_of_files() {
     let (exchange, outcome) =
         sandbox.run("lighty.content = { 'a', { filename = 5 }, 'b' } return 404");
     assert_eq!(outcome, Outcome::Answer(404));
-    assert_eq!(exchange.content, Some(vec![Piece::Text(Bytes::from("a"))]));
+    assert_eq!(exchange.content, Some(vec![BodyPiece::Text(Bytes::from("a"))]));
     assert_eq!(exchange.messages.len(), 1);
 }
 

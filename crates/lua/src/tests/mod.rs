@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 
 use crate::{
-    Body, Exchange, Limits, Machine, Outcome, Phase, Physical, Piece, Request, Runtime, Script,
+    Body, BodyPiece, Exchange, Limits, Machine, Outcome, Phase, Physical, Request, Runtime, Script,
     Stat,
 };
 
@@ -124,8 +124,8 @@ impl Sandbox {
         assert_eq!(outcome, Outcome::Answer(200), "{source}");
         let pieces = exchange.content.unwrap_or_default();
         let texts = pieces.iter().map(|piece| match piece {
-            Piece::Text(text) => String::from_utf8_lossy(text).into_owned(),
-            Piece::File { path, offset, len } => {
+            BodyPiece::Text(text) => String::from_utf8_lossy(text).into_owned(),
+            BodyPiece::File { path, offset, len } => {
                 format!("[{} {offset} {len:?}]", path.escape_ascii())
             }
         });

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Sandbox;
-use crate::{Exchange, Outcome, Phase, Piece, Reply, Step, Subrequest, Waiting};
+use crate::{BodyPiece, Exchange, Outcome, Phase, Reply, Step, Subrequest, Waiting};
 
 fn reply(body: &'static str) -> Result<Reply, String> {
     let field = |name: &'static str, value: &'static str| (name.into(), value.into());
@@ -31,8 +31,8 @@ fn done(step: Step) -> (Box<Exchange>, Outcome) {
 fn text(exchange: &Exchange) -> String {
     let pieces = exchange.content.iter().flatten();
     let texts = pieces.map(|piece| match piece {
-        Piece::Text(text) => String::from_utf8_lossy(text).into_owned(),
-        Piece::File { .. } => "[file]".to_owned(),
+        BodyPiece::Text(text) => String::from_utf8_lossy(text).into_owned(),
+        BodyPiece::File { .. } => "[file]".to_owned(),
     });
     texts.collect()
 }

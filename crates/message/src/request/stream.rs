@@ -24,17 +24,17 @@ const ROOM: usize = 64 * 1024;
 #[derive(Debug, Clone)]
 pub struct BodyStream {
     len: Option<u64>,
-    shared: Rc<RefCell<Shared>>,
+    shared: Rc<RefCell<BodyState>>,
 }
 
 /// The end that the client's connection fills. Dropping it before the end of the body makes the
 /// body fail.
 #[derive(Debug)]
-pub struct BodyWriter(Rc<RefCell<Shared>>);
+pub struct BodyWriter(Rc<RefCell<BodyState>>);
 
 /// The end that an upstream empties.
 #[derive(Debug)]
-pub struct BodyReader(Rc<RefCell<Shared>>);
+pub struct BodyReader(Rc<RefCell<BodyState>>);
 
 /// A result of reading the queue.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub enum Arrived {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct BodyState {
     pieces: VecDeque<Bytes>,
     len: usize,
     end: End,
@@ -80,7 +80,7 @@ enum Reading {
 impl BodyStream {
     /// A body of `len` bytes, if the length is known. No byte has arrived yet.
     pub fn new(len: Option<u64>) -> (BodyWriter, Self) {
-        let shared = Rc::new(RefCell::new(Shared {
+        let shared = Rc::new(RefCell::new(BodyState {
             pieces: VecDeque::new(),
             len: 0,
             end: End::NotYet,
@@ -203,7 +203,7 @@ impl Drop for BodyReader {
     }
 }
 
-/// Wakes a task. Wakers only mark their task, so this may be called while `Shared` is borrowed.
+/// Wakes a task. Wakers only mark their task, so this may be called while `BodyState` is borrowed.
 fn wake(waker: Option<Waker>) {
     waker.into_iter().for_each(Waker::wake);
 }

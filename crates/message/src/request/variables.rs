@@ -19,7 +19,7 @@ pub(crate) struct PhpName {
 
 /// The relation between two names with the same variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum Overlap {
     Whole,
     /// An element of the array that the other name means.
     Element,
@@ -50,14 +50,14 @@ impl PhpName {
     }
 
     /// The part of this name's value that `other` means; `None`: a different value.
-    fn contains(&self, other: &Self) -> Option<Part> {
+    fn contains(&self, other: &Self) -> Option<Overlap> {
         let mut pairs = self.elements.iter().zip(&other.elements);
         // The next free key is not known, so it matches every key.
         let is_beneath = self.variable == other.variable
             && self.elements.len() <= other.elements.len()
             && pairs.all(|(one, other)| one.is_none() || other.is_none() || one == other);
         let is_whole = self.elements.len() == other.elements.len();
-        is_beneath.then_some(if is_whole { Part::Whole } else { Part::Element })
+        is_beneath.then_some(if is_whole { Overlap::Whole } else { Overlap::Element })
     }
 }
 
@@ -94,7 +94,7 @@ impl ParameterName {
     ) -> impl Iterator<Item = Option<Cow<'q, [u8]>>> + 'q {
         pairs(query, b"&").filter_map(|(name, value)| {
             let part = self.php.as_ref()?.contains(&PhpName::of(&form_decode(name))?)?;
-            Some((part == Part::Whole).then(|| form_decode(value)))
+            Some((part == Overlap::Whole).then(|| form_decode(value)))
         })
     }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde::Serialize;
 
-use super::{Answer, Command, Report};
+use super::{Command, ControlAnswer, Report};
 use crate::failure::Failure;
 use crate::options::Control;
 use crate::runtime_folder;
@@ -44,12 +44,12 @@ pub(crate) fn run(command: &Command, which: &Control, json: bool) -> Result<(), 
         }
         None => return Err(Failure::System("the server has ended instead".to_owned())),
         Some(answer) => match answer {
-            Answer::Failed(why) => return Err(Failure::System(why)),
-            Answer::Done(what) => format!("{what}\n"),
-            Answer::Status(report) if json => in_json(&report)?,
-            Answer::Purged(purged) if json => in_json(&purged)?,
-            Answer::Purged(purged) => purged.to_string(),
-            Answer::Status(report) => report.to_string(),
+            ControlAnswer::Failed(why) => return Err(Failure::System(why)),
+            ControlAnswer::Done(what) => format!("{what}\n"),
+            ControlAnswer::Status(report) if json => in_json(&report)?,
+            ControlAnswer::Purged(purged) if json => in_json(&purged)?,
+            ControlAnswer::Purged(purged) => purged.to_string(),
+            ControlAnswer::Status(report) => report.to_string(),
         },
     };
     io::stdout().lock().write_all(text.as_bytes()).map_err(Failure::system("standard output"))
@@ -82,7 +82,7 @@ pub(crate) fn watch(which: &Control) -> Result<(), Failure> {
 }
 
 /// Sends a command and waits for the answer; `None` if the server has closed the connection.
-fn ask(socket: &Path, command: &Command) -> io::Result<Option<Answer>> {
+fn ask(socket: &Path, command: &Command) -> io::Result<Option<ControlAnswer>> {
     // Commands other than `status` may take as long as the server needs.
     let limit = (*command == Command::Status).then_some(STATUS_TIMEOUT);
     receive(send(socket, command)?, limit)
@@ -103,7 +103,7 @@ fn send(socket: &Path, command: &Command) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-fn receive(stream: UnixStream, limit: Option<Duration>) -> io::Result<Option<Answer>> {
+fn receive(stream: UnixStream, limit: Option<Duration>) -> io::Result<Option<ControlAnswer>> {
     stream.set_read_timeout(limit)?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
@@ -111,14 +111,14 @@ fn receive(stream: UnixStream, limit: Option<Duration>) -> io::Result<Option<Ans
 }
 
 /// A server whose control socket was found.
-struct Found {
+struct FoundServer {
     socket: PathBuf,
     /// Its listeners, as text for people; `None` if it has not answered.
     listeners: Option<String>,
     is_at_port: bool,
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for FoundServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.listeners {
             Some(listeners) => f.write_str(listeners),
@@ -196,16 +196,16 @@ fn find(wanted: &Wanted<'_>) -> Result<PathBuf, Failure> {
         // All servers are preparing their answers by now.
         let left = deadline.saturating_duration_since(Instant::now()).max(SHORTEST_WAIT);
         match sent.and_then(|stream| receive(stream, Some(left))) {
-            Ok(Some(Answer::Status(report))) => {
+            Ok(Some(ControlAnswer::Status(report))) => {
                 if wanted.is_met_by(&report) {
                     let is_at_port =
                         wanted.port.is_some_and(|port| listens(&report, &port.to_string()));
                     let listeners = Some(report.listeners.join(", "));
-                    found.push(Found { socket, listeners, is_at_port });
+                    found.push(FoundServer { socket, listeners, is_at_port });
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                found.push(Found { socket, listeners: None, is_at_port: false });
+                found.push(FoundServer { socket, listeners: None, is_at_port: false });
             }
             // A killed server does not answer, and a server that is ending stops answering soon.
             Ok(_) | Err(_) => {}
@@ -221,7 +221,7 @@ fn find(wanted: &Wanted<'_>) -> Result<PathBuf, Failure> {
     let all = || found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let nothing = "no sendoff server of this user";
     let says = match (&*found, says) {
-        ([Found { socket, listeners: Some(_), .. }], _) => return Ok(socket.clone()),
+        ([FoundServer { socket, listeners: Some(_), .. }], _) => return Ok(socket.clone()),
         ([], None) => format!("{nothing} runs on this machine: {OTHER_USERS}"),
         ([], Some(says)) => format!("{nothing} {says} on this machine: {OTHER_USERS}"),
         (silent, says) if silent.iter().all(|found| found.listeners.is_none()) => {

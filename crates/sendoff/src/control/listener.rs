@@ -13,7 +13,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::{Answer, Command, MAX_COMMAND, PATIENCE};
+use super::{Command, ControlAnswer, MAX_COMMAND, PATIENCE};
 use crate::runtime_folder;
 
 /// Clients served at a time; further ones wait in the backlog.
@@ -24,12 +24,12 @@ const MOST_CLIENTS: usize = 16;
 const MOST_WAITING: usize = 100;
 
 /// A client's command, and the channel for its answer.
-pub(crate) type Asked = (Command, oneshot::Sender<Answer>);
+pub(crate) type CommandRequest = (Command, oneshot::Sender<ControlAnswer>);
 
 /// The commands that clients send to the control socket. Dropping this removes the socket's file.
 #[derive(Debug)]
 pub(crate) struct Commands {
-    asked: mpsc::Receiver<Asked>,
+    asked: mpsc::Receiver<CommandRequest>,
     path: Option<PathBuf>,
     /// Tells when to open the socket.
     opens: Option<oneshot::Receiver<()>>,
@@ -51,7 +51,7 @@ impl Commands {
     }
 
     /// The next command. Waits forever if there is no socket. Cancel safe: no command is lost.
-    pub(crate) async fn next(&mut self) -> Asked {
+    pub(crate) async fn next(&mut self) -> CommandRequest {
         if let Some(told) = &mut self.opens {
             let told = told.await;
             self.opens = None;
@@ -103,7 +103,7 @@ fn open() -> Commands {
     }
 }
 
-async fn accept(listener: UnixListener, commands: mpsc::Sender<Asked>) {
+async fn accept(listener: UnixListener, commands: mpsc::Sender<CommandRequest>) {
     let room = Arc::new(Semaphore::new(MOST_CLIENTS));
     let waiting = Arc::new(Semaphore::new(MOST_WAITING));
     loop {
@@ -125,7 +125,7 @@ async fn accept(listener: UnixListener, commands: mpsc::Sender<Asked>) {
 /// gives it up.
 async fn serve(
     mut client: UnixStream,
-    commands: &mpsc::Sender<Asked>,
+    commands: &mpsc::Sender<CommandRequest>,
     place: OwnedSemaphorePermit,
     waiting: &Arc<Semaphore>,
 ) {
@@ -135,9 +135,11 @@ async fn serve(
     // A client that disconnects or takes too long gets no answer.
     let Ok(Ok(line)) = timeout(PATIENCE, read_line(&mut client)).await else { return };
     let answer = match Command::parse(&line) {
-        None => Answer::Failed("that is no command".to_owned()),
+        None => ControlAnswer::Failed("that is no command".to_owned()),
         Some(command) => match place_for(&command, place, waiting) {
-            None => Answer::Failed(format!("{MOST_WAITING} clients wait for a reload already")),
+            None => {
+                ControlAnswer::Failed(format!("{MOST_WAITING} clients wait for a reload already"))
+            }
             Some(_place) => {
                 let (reply, replied) = oneshot::channel();
                 if commands.send((command, reply)).await.is_err() {

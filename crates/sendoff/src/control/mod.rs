@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::signals::Asked;
+use crate::signals::SignalRequest;
 
 /// Maximum length of a command in bytes, including the end of the line.
 const MAX_COMMAND: usize = 8 * 1024;
@@ -58,14 +58,14 @@ impl Command {
     ];
 
     /// The equivalent signal's request; `None` for commands that no signal can give.
-    pub(crate) fn asks_for(&self) -> Option<Asked> {
+    pub(crate) fn asks_for(&self) -> Option<SignalRequest> {
         match self {
             Self::Status | Self::Purge(_) => None,
-            Self::Reload => Some(Asked::Reload),
-            Self::Reopen => Some(Asked::Reopen),
-            Self::Upgrade => Some(Asked::Upgrade),
-            Self::Stop => Some(Asked::Drain),
-            Self::StopNow => Some(Asked::Cut),
+            Self::Reload => Some(SignalRequest::Reload),
+            Self::Reopen => Some(SignalRequest::Reopen),
+            Self::Upgrade => Some(SignalRequest::Upgrade),
+            Self::Stop => Some(SignalRequest::Drain),
+            Self::StopNow => Some(SignalRequest::Cut),
         }
     }
 
@@ -94,7 +94,7 @@ impl fmt::Display for Command {
 
 /// Answers of the server.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Answer {
+pub(crate) enum ControlAnswer {
     /// The command was carried out; a sentence for the operator.
     Done(String),
     /// The command was not carried out; the reason.

@@ -22,7 +22,7 @@ use sendoff_sys::process::{Forked, SignalFd, fork};
 
 use super::output::{Log, Output, Reading, Stream};
 use super::process::{Standard, become_program, environment};
-use super::slot::{Ended, Slot};
+use super::slot::{ProcessEnd, Slot};
 use super::socket::PoolListener;
 
 /// Requests wait for a process whose start is due within this time; otherwise they are refused.
@@ -341,7 +341,7 @@ impl<'a> Master<'a> {
         }
     }
 
-    fn report(&mut self, pid: Pid, ended: Ended, pause: Duration) {
+    fn report(&mut self, pid: Pid, ended: ProcessEnd, pause: Duration) {
         let (pool, process) = (&*self.pool.name, pid.as_raw_nonzero());
         let file = self.program.file.display();
         let mut why = String::new();

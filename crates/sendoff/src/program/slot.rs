@@ -35,13 +35,13 @@ enum State {
 
 /// The way a process has ended.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ended {
+pub(super) struct ProcessEnd {
     status: WaitStatus,
     /// For [`MemoryWatch::why_killed`](sendoff_sandbox::MemoryWatch::why_killed).
     pub(super) counted_at_start: AtStart,
 }
 
-impl Ended {
+impl ProcessEnd {
     pub(super) fn is_success(self) -> bool {
         self.status.exit_status() == Some(0)
     }
@@ -51,7 +51,7 @@ impl Ended {
     }
 }
 
-impl fmt::Display for Ended {
+impl fmt::Display for ProcessEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ended ({})", ExitStatus::from_raw(self.status.as_raw()))
     }
@@ -85,14 +85,14 @@ impl Slot {
     /// Collects the process if it has ended, and kills the rest of its process group, which would
     /// otherwise go on accepting connections. Returns the process, its end, and the pause until the
     /// next start.
-    pub(super) fn reap(&mut self) -> Option<(Pid, Ended, Duration)> {
+    pub(super) fn reap(&mut self) -> Option<(Pid, ProcessEnd, Duration)> {
         let State::Running { pid, since, has_served, counted } = self.state else { return None };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         // Its number stays reserved until it is reaped, so no other process group can have it.
         waitid(WaitId::Pid(pid), options).ok()??;
         let _none_left = kill_process_group(pid, Signal::KILL);
         let (_, status) = waitpid(Some(pid), WaitOptions::NOHANG).ok()??;
-        let ended = Ended { status, counted_at_start: counted };
+        let ended = ProcessEnd { status, counted_at_start: counted };
         let enough = if ended.is_success() { SHORT_TURN } else { SHORT_LIFE };
         let pause = if !has_served && since.elapsed() < enough {
             let pause = self.pause;

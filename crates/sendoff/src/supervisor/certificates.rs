@@ -39,7 +39,7 @@ struct Process {
 }
 
 /// A message of the process, with its descriptors.
-pub(super) type Said = io::Result<(FromAcme, VecDeque<OwnedFd>)>;
+pub(super) type AcmeMessage = io::Result<(FromAcme, VecDeque<OwnedFd>)>;
 
 impl Certificates {
     /// Starts the process if a site asks for a certificate.
@@ -66,7 +66,7 @@ impl Certificates {
 
     /// Keeps the process running until it sends a message; waits forever if there is no process.
     /// Cancel safe: no message is lost.
-    pub(super) async fn said(&mut self) -> Said {
+    pub(super) async fn said(&mut self) -> AcmeMessage {
         let Some(Process { kept, socket, .. }) = &mut self.process else { return pending().await };
         tokio::select! {
             never = kept.keep() => match never {},
@@ -75,7 +75,7 @@ impl Certificates {
     }
 
     /// Carries out the process's request.
-    pub(super) fn hear(&mut self, said: Said, front: &mut SupervisedChild) {
+    pub(super) fn hear(&mut self, said: AcmeMessage, front: &mut SupervisedChild) {
         let done = said.and_then(|(message, mut descriptors)| match message {
             FromAcme::Report => {
                 let file = descriptors.pop_front().ok_or(io::ErrorKind::InvalidData)?;

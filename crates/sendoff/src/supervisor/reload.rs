@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::state::{Supervisor, answer, credentials, first_of, pool_sockets};
 use crate::children::Recipe;
-use crate::control::Answer;
+use crate::control::ControlAnswer;
 use crate::listen::{Given, Listeners, listen, tcp};
 use crate::log::open_target;
 use crate::orders::{KeptItems, Reply, ToFront};
@@ -88,7 +88,7 @@ struct Running {
 type FrontAnswer = Pin<Box<dyn Future<Output = io::Result<Result<(), String>>>>>;
 
 /// The channel to the client that waits for the result of its command.
-type Client = oneshot::Sender<Answer>;
+type Client = oneshot::Sender<ControlAnswer>;
 
 /// The pools that get new workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

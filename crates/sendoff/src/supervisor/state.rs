@@ -22,7 +22,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::control::{Answer, Confinement, PoolReport, Reloaded, Report, SiteReport};
+use crate::control::{Confinement, ControlAnswer, PoolReport, Reloaded, Report, SiteReport};
 use crate::explain::Door;
 use crate::failure::Failure;
 use crate::groups::Groups;
@@ -167,7 +167,7 @@ impl Supervisor {
         &self,
         reloading: Option<Instant>,
         certificates: Vec<CertificateReport>,
-        reply: oneshot::Sender<Answer>,
+        reply: oneshot::Sender<ControlAnswer>,
     ) -> impl Future<Output = ()> + use<> {
         let site = |site: &Site| {
             let root = site.root_link.as_ref().unwrap_or(&site.root);
@@ -215,7 +215,7 @@ impl Supervisor {
             };
             let report = report.with(status);
             // The send fails if the client has disconnected.
-            let _ = reply.send(Answer::Status(Box::new(report)));
+            let _ = reply.send(ControlAnswer::Status(Box::new(report)));
         }
     }
 
@@ -223,7 +223,7 @@ impl Supervisor {
     pub(super) fn purge(
         &self,
         url: Option<&str>,
-        reply: oneshot::Sender<Answer>,
+        reply: oneshot::Sender<ControlAnswer>,
     ) -> impl Future<Output = ()> + use<> {
         let asked = url.map_or(Ok(Purge::Everything), Purge::of_url).and_then(|purge| {
             let orders = self.front.orders().ok_or("the front does not run")?;
@@ -243,8 +243,8 @@ impl Supervisor {
             };
             // The send fails if the client has disconnected.
             let _ = reply.send(match purged {
-                Ok(pages) => Answer::Purged(pages.into()),
-                Err(why) => Answer::Failed(why),
+                Ok(pages) => ControlAnswer::Purged(pages.into()),
+                Err(why) => ControlAnswer::Failed(why),
             });
         }
     }
@@ -293,7 +293,7 @@ impl Supervisor {
 
 /// Logs the result of a command or a signal, and sends it to the client if there is one.
 pub(super) fn answer(
-    client: impl IntoIterator<Item = oneshot::Sender<Answer>>,
+    client: impl IntoIterator<Item = oneshot::Sender<ControlAnswer>>,
     done: Result<String, String>,
 ) {
     match &done {
@@ -302,7 +302,7 @@ pub(super) fn answer(
     }
     for client in client {
         // The send fails if the client has disconnected.
-        let _ = client.send(done.clone().map_or_else(Answer::Failed, Answer::Done));
+        let _ = client.send(done.clone().map_or_else(ControlAnswer::Failed, ControlAnswer::Done));
     }
 }
 

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use tokio::sync::oneshot;
 
 use super::state::{Supervisor, answer};
-use crate::control::Answer;
+use crate::control::ControlAnswer;
 use crate::listen::Given;
 use crate::systemd;
 use crate::upgrade::Successor;
@@ -16,7 +16,7 @@ use crate::upgrade::Successor;
 type Taken = Result<u32, String>;
 
 /// The channel to the client that waits for the result of its command.
-type Client = oneshot::Sender<Answer>;
+type Client = oneshot::Sender<ControlAnswer>;
 
 /// The running upgrade.
 #[derive(Default)]

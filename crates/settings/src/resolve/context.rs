@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::machine::{Kind, Machine};
+use crate::machine::{FileKind, Machine};
 use crate::place::{At, Place, Sources};
 use crate::problem::Problems;
 use crate::value::List;
@@ -22,14 +22,14 @@ impl Context<'_> {
         let path = &path.value.0;
         let says = match self.machine.canonical(path) {
             Ok(real) => match self.machine.kind(&real) {
-                Ok(Kind::Folder) => return Some(real),
+                Ok(FileKind::Folder) => return Some(real),
                 Ok(_) => format!("{} is not a folder", path.display()),
                 Err(error) => unusable(path, &error),
             },
             Err(error) => unusable(path, &error),
         };
         let is_folder =
-            |path: &&Path| self.machine.kind(path).is_ok_and(|kind| kind == Kind::Folder);
+            |path: &&Path| self.machine.kind(path).is_ok_and(|kind| kind == FileKind::Folder);
         let nearest = path.ancestors().skip(1).find(is_folder);
         let nearest = nearest.filter(|_| self.machine.kind(path).is_err());
         let problem = self.problems.error(place, says);

@@ -12,7 +12,7 @@ use super::context::{Context, unusable};
 use super::program;
 use super::upstream::Upstreams;
 use crate::keys::{Pool, Top};
-use crate::machine::Kind;
+use crate::machine::FileKind;
 use crate::php_settings;
 use crate::place::{At, Place};
 use crate::read::similar;
@@ -358,7 +358,8 @@ fn worker_script(section: &Pool, context: &mut Context<'_>) -> Option<WorkerScri
         return None;
     };
     let real = context.machine.canonical(file);
-    let is_file = |path: &PathBuf| context.machine.kind(path).is_ok_and(|kind| kind == Kind::File);
+    let is_file =
+        |path: &PathBuf| context.machine.kind(path).is_ok_and(|kind| kind == FileKind::File);
     let says = match &real {
         Ok(real) if is_file(real) => None,
         Ok(_) => Some(format!("{} is no file", file.display())),

@@ -12,7 +12,7 @@ use super::context::Context;
 use super::pool::Pools;
 use super::route::Routes;
 use crate::keys;
-use crate::machine::Kind;
+use crate::machine::FileKind;
 use crate::place::{At, Place};
 use crate::value::{List, Map, Word};
 use crate::words::{FilePath, FrontController, HostName, Htaccess, Matching, Prefix, UrlPath};
@@ -203,7 +203,7 @@ impl Context<'_> {
             let is_aliased = site.aliases.iter().any(|alias| {
                 script.value.0.strip_prefix(&alias.prefix).is_some_and(|rest| rest.starts_with('/'))
             });
-            if !is_aliased && !self.machine.kind(&path).is_ok_and(|kind| kind == Kind::File) {
+            if !is_aliased && !self.machine.kind(&path).is_ok_and(|kind| kind == FileKind::File) {
                 let says = format!("{} does not exist", path.display());
                 self.problems
                     .warning(place, says)

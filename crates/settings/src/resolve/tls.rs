@@ -5,7 +5,7 @@ use sendoff_config::{Acme, Certificate, ClientCertificates, ListenAddress, Site,
 use super::context::{Context, unusable};
 use super::listen::Listeners;
 use crate::keys;
-use crate::machine::Kind;
+use crate::machine::FileKind;
 use crate::place::{At, Place};
 use crate::value::List;
 use crate::words::{self, CertificateFrom, FilePath, HostName, Listen, ListenPlace};
@@ -187,7 +187,7 @@ impl Context<'_> {
     fn file(&mut self, path: &At<FilePath>) -> std::path::PathBuf {
         let FilePath(name) = &path.value;
         let says = match self.machine.kind(name) {
-            Ok(Kind::File) => None,
+            Ok(FileKind::File) => None,
             Ok(_) => Some(format!("{} is not a file", name.display())),
             Err(error) => Some(unusable(name, &error)),
         };

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use sendoff_config::Account;
-use sendoff_settings::{Chosen, Kind, Machine};
+use sendoff_settings::{Chosen, FileKind, Machine};
 
 /// The path of the configuration file.
 pub(crate) const CONFIG: &str = "/etc/sendoff/sendoff.toml";
@@ -72,11 +72,11 @@ impl Machine for Fake {
         Ok(FILES.iter().map(|(name, _)| *name).filter(matches).map(PathBuf::from).collect())
     }
 
-    fn kind(&self, path: &Path) -> io::Result<Kind> {
+    fn kind(&self, path: &Path) -> io::Result<FileKind> {
         if FOLDERS.iter().any(|name| path == Path::new(name)) {
-            Ok(Kind::Folder)
+            Ok(FileKind::Folder)
         } else if FILES.iter().any(|(name, _)| path == Path::new(name)) {
-            Ok(Kind::File)
+            Ok(FileKind::File)
         } else {
             Err(io::Error::from_raw_os_error(2))
         }
@@ -107,10 +107,10 @@ impl Machine for Fake {
 
     fn may_append(&self, path: &Path) -> io::Result<()> {
         match path.parent().map(|folder| self.kind(folder)) {
-            Some(Ok(Kind::Folder)) if path.starts_with("/srv/blog") => {
+            Some(Ok(FileKind::Folder)) if path.starts_with("/srv/blog") => {
                 Err(io::Error::from_raw_os_error(13))
             }
-            Some(Ok(Kind::Folder)) => Ok(()),
+            Some(Ok(FileKind::Folder)) => Ok(()),
             _ => Err(io::Error::other("the folder of the file does not exist")),
         }
     }

@@ -21,12 +21,12 @@ static COMPILED: LazyLock<Mutex<Compiled>> = LazyLock::new(Mutex::default);
 
 #[derive(Debug)]
 struct Compiled {
-    files: LruCache<PathBuf, Known>,
+    files: LruCache<PathBuf, CompiledFile>,
     weight: usize,
 }
 
 #[derive(Debug)]
-struct Known {
+struct CompiledFile {
     /// `None`: the file is read again each time.
     version: Option<Identity>,
     rules: Arc<apache::File>,
@@ -50,7 +50,7 @@ impl Compiled {
         before.unwrap_or_default() == remarks
     }
 
-    fn keep(&mut self, path: &Path, known: Known) {
+    fn keep(&mut self, path: &Path, known: CompiledFile) {
         self.weight += known.rules.weight();
         if let Some((_, before)) = self.files.push(path.to_owned(), known) {
             self.weight -= before.rules.weight();
@@ -98,7 +98,7 @@ pub(super) fn rules(
     if !compiled.has_remarks(name, rules.remarks()) {
         log(name, rules.remarks());
     }
-    compiled.keep(name, Known { version, rules: Arc::clone(&rules) });
+    compiled.keep(name, CompiledFile { version, rules: Arc::clone(&rules) });
     Some(rules)
 }
 

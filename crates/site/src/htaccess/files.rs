@@ -12,7 +12,7 @@ use rustix::fs::{Access, AtFlags, CWD, FileType, Statx, StatxFlags};
 use rustix::io::Errno;
 use rustix::time::ClockId;
 use sendoff_htaccess as apache;
-use sendoff_htaccess::{Files, Found, Look};
+use sendoff_htaccess::{FileInfo, Files, Look};
 use sendoff_static_files::{Root, read_regular};
 
 use super::compiled;
@@ -35,13 +35,13 @@ pub(super) struct SiteFiles<'a> {
 }
 
 /// A place in the file system: a folder that is open, and a path that begins there.
-struct Place<'a> {
+struct PathInFolder<'a> {
     /// `None`: the path is absolute, and leads to none of the site's folders.
     root: Option<Ref<'a, Root>>,
     path: &'a [u8],
 }
 
-impl Place<'_> {
+impl PathInFolder<'_> {
     fn folder(&self) -> BorrowedFd<'_> {
         self.root.as_ref().map_or(CWD, |root| root.directory().as_fd())
     }
@@ -96,7 +96,7 @@ impl<'a> SiteFiles<'a> {
     }
 
     /// The file with rules, if it can be looked at; `None`: there is none.
-    fn find_rules(&self, place: &Place<'_>) -> Option<Option<Statx>> {
+    fn find_rules(&self, place: &PathInFolder<'_>) -> Option<Option<Statx>> {
         self.watch(place);
         match place.stat(AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT | Errno::NOTDIR) => None,
@@ -104,15 +104,15 @@ impl<'a> SiteFiles<'a> {
         }
     }
 
-    fn place<'p>(&'p self, path: &'p [u8]) -> Place<'p> {
+    fn place<'p>(&'p self, path: &'p [u8]) -> PathInFolder<'p> {
         match self.router.root_of(path) {
-            Some((root, path)) => Place { root: Some(root), path },
-            None => Place { root: None, path },
+            Some((root, path)) => PathInFolder { root: Some(root), path },
+            None => PathInFolder { root: None, path },
         }
     }
 
     /// Watches the folders that lead to a place, before it is looked at.
-    fn watch(&self, place: &Place<'_>) {
+    fn watch(&self, place: &PathInFolder<'_>) {
         let watched = place.root.as_ref().is_some_and(|root| self.watch_beneath(root, place.path));
         if !watched {
             self.unwatched.set(true);
@@ -124,7 +124,7 @@ impl<'a> SiteFiles<'a> {
         let mut end = 0;
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let stat = |path: &[u8]| {
-            let place = Place { root: None, path };
+            let place = PathInFolder { root: None, path };
             rustix::fs::statx(root.directory(), place.name(), flags, StatxFlags::BASIC_STATS)
         };
         let Ok(mut here) = stat(b"") else { return false };
@@ -159,7 +159,7 @@ impl<'a> SiteFiles<'a> {
 }
 
 impl Look for SiteFiles<'_> {
-    fn look(&self, path: &[u8]) -> Option<Found> {
+    fn look(&self, path: &[u8]) -> Option<FileInfo> {
         let place = self.place(path);
         self.watch(&place);
         let stat = place.stat(AtFlags::empty()).ok()?;
@@ -173,7 +173,7 @@ impl Look for SiteFiles<'_> {
             rustix::fs::accessat(place.folder(), place.name(), Access::EXEC_OK, flags).is_ok()
         };
         let executable = stat.stx_mode & 0o111 != 0 && may_execute();
-        Some(Found { kind, size: stat.stx_size, executable })
+        Some(FileInfo { kind, size: stat.stx_size, executable })
     }
 
     fn is_link(&self, path: &[u8]) -> bool {

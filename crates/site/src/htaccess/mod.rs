@@ -26,7 +26,7 @@ use sendoff_message::request::{Request, Scheme, protocol};
 use sendoff_message::response::{Field, ResponseHead};
 
 use super::decision::{Decision, User};
-use super::effects::{Answer, Effects, Failure};
+use super::effects::{Answer, Effects, FailedRequest};
 use super::router::{Route, Router, Script};
 use fields::{Fields, port, socket_address};
 use files::SiteFiles;
@@ -112,7 +112,7 @@ impl Htaccess {
         request: &mut Request,
         effects: &mut Effects,
         user: Option<User>,
-        failure: Option<Failure<'_>>,
+        failure: Option<FailedRequest<'_>>,
     ) -> Answer {
         let mut decision = self.decision(router, request, user.clone(), failure);
         let mut answer = self.answer(router, request, effects, &decision);
@@ -212,7 +212,7 @@ impl Htaccess {
         router: &Router,
         request: &Request,
         user: Option<User>,
-        failure: Option<Failure<'_>>,
+        failure: Option<FailedRequest<'_>>,
     ) -> Rc<Decision> {
         let HtaccessShare { watcher, outcomes, .. } = &*self.share;
         let count = watcher.now().filter(|_| user.is_none() && failure.is_none());

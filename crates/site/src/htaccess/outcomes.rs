@@ -30,12 +30,12 @@ pub(super) const MAX_AGE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Outcomes {
     hasher: RandomState,
-    kept: RefCell<LruCache<u64, Kept, BuildHasherDefault<Hashed>>>,
+    kept: RefCell<LruCache<u64, CachedOutcome, BuildHasherDefault<Hashed>>>,
 }
 
 /// What of a request every outcome depends on.
 #[derive(Debug)]
-struct Asked {
+struct OutcomeKey {
     /// The number of the site's rules.
     site: u64,
     method: Method,
@@ -49,8 +49,8 @@ struct Asked {
 }
 
 #[derive(Debug)]
-struct Kept {
-    asked: Asked,
+struct CachedOutcome {
+    asked: OutcomeKey,
     /// Fields that were looked at, with their values.
     fields: Vec<(HeaderName, Option<Vec<u8>>)>,
     /// The client, if its address was looked at.
@@ -135,8 +135,8 @@ impl Outcomes {
         };
         let LookedAt { watches, count } = looked_at;
         let value = |name: &HeaderName| Fields(&request.headers).value(name).map(Into::into);
-        let kept = Kept {
-            asked: Asked::of(site, request),
+        let kept = CachedOutcome {
+            asked: OutcomeKey::of(site, request),
             fields: names.into_iter().map(|name| (name.clone(), value(&name))).collect(),
             client: depends_on.client.then(|| socket_address(&request.peer)),
             watches,
@@ -155,7 +155,7 @@ impl Outcomes {
     }
 }
 
-impl Asked {
+impl OutcomeKey {
     fn of(site: u64, request: &Request) -> Self {
         let owned = |bytes: &Option<Bytes>| bytes.as_ref().map(|bytes| bytes.to_vec());
         Self {
@@ -184,7 +184,7 @@ impl Asked {
     }
 }
 
-impl Kept {
+impl CachedOutcome {
     fn is_unchanged(&self, watcher: &Watcher, count: u64) -> bool {
         if self.unchanged_at.get() == count {
             return true;
@@ -197,7 +197,7 @@ impl Kept {
     }
 
     fn weight(&self) -> usize {
-        let Asked { uri, path, query, host, .. } = &self.asked;
+        let OutcomeKey { uri, path, query, host, .. } = &self.asked;
         let length = |bytes: &Option<Vec<u8>>| bytes.as_ref().map_or(0, Vec::len);
         let fields = self.fields.iter().map(|(_, value)| 64 + length(value));
         uri.len()

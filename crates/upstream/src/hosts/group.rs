@@ -31,11 +31,11 @@ pub struct Hosts<T> {
     make: Make<T>,
     choice: Mutex<Choice<Address, Arc<T>>>,
     /// Success of the first look-up, or the reason for its failure.
-    known: watch::Sender<Known>,
+    known: watch::Sender<Resolution>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Known {
+enum Resolution {
     NotYet,
     Yes,
     /// The reason, a sentence that calls the upstream "it".
@@ -48,7 +48,7 @@ pub struct Tried(Vec<HostId>);
 
 /// An attempt of a request at a host. The host counts as busy with the request until this is
 /// dropped.
-pub struct Turn<T> {
+pub struct AttemptGuard<T> {
     of: Arc<Hosts<T>>,
     id: HostId,
     host: Arc<T>,
@@ -74,7 +74,7 @@ impl<T> Hosts<T> {
             name,
             make: Box::new(make),
             choice: Mutex::new(Choice::new(rules)),
-            known: watch::Sender::new(Known::NotYet),
+            known: watch::Sender::new(Resolution::NotYet),
         })
     }
 
@@ -93,8 +93,8 @@ impl<T> Hosts<T> {
     pub(crate) fn set(&self, members: &[Member<Address>]) {
         self.choice().set(members, Instant::now(), &self.make);
         self.known.send_replace(match members {
-            [] => Known::No("it has no host".to_owned()),
-            _ => Known::Yes,
+            [] => Resolution::No("it has no host".to_owned()),
+            _ => Resolution::Yes,
         });
     }
 
@@ -102,9 +102,9 @@ impl<T> Hosts<T> {
     /// hosts are known already.
     pub(super) fn set_unknown(&self, why: String) {
         self.known.send_if_modified(|known| {
-            let is_news = *known != Known::Yes;
+            let is_news = *known != Resolution::Yes;
             if is_news {
-                *known = Known::No(why);
+                *known = Resolution::No(why);
             }
             is_news
         });
@@ -114,28 +114,31 @@ impl<T> Hosts<T> {
     ///
     /// # Errors
     /// No host is known, or the request has been sent to all of them.
-    pub async fn choose(self: &Arc<Self>, tried: &mut Tried) -> Result<Turn<T>, UpstreamError> {
+    pub async fn choose(
+        self: &Arc<Self>,
+        tried: &mut Tried,
+    ) -> Result<AttemptGuard<T>, UpstreamError> {
         if let Some(turn) = self.choose_known(tried) {
             return Ok(turn);
         }
         let mut known = self.known.subscribe();
-        let wait = timeout(FIRST_LOOK_UP, known.wait_for(|known| *known != Known::NotYet));
+        let wait = timeout(FIRST_LOOK_UP, known.wait_for(|known| *known != Resolution::NotYet));
         // The sender lives as long as `self`.
         let _ = wait.await;
         self.choose_known(tried).ok_or_else(|| {
             let why = match &*self.known.borrow() {
-                Known::NotYet => Cow::from("its names were not looked up in time"),
-                Known::Yes => Cow::from("it has no further host"),
-                Known::No(why) => Cow::from(why.clone()),
+                Resolution::NotYet => Cow::from("its names were not looked up in time"),
+                Resolution::Yes => Cow::from("it has no further host"),
+                Resolution::No(why) => Cow::from(why.clone()),
             };
             UpstreamError::new(UpstreamErrorKind::Unreachable, Retry::Safe, why)
         })
     }
 
-    fn choose_known(self: &Arc<Self>, tried: &mut Tried) -> Option<Turn<T>> {
+    fn choose_known(self: &Arc<Self>, tried: &mut Tried) -> Option<AttemptGuard<T>> {
         let (id, host) = self.choice().choose(&tried.0, Instant::now())?;
         tried.0.push(id);
-        Some(Turn { of: Arc::clone(self), id, host })
+        Some(AttemptGuard { of: Arc::clone(self), id, host })
     }
 
     /// The upstream's name; empty for a single host.
@@ -220,7 +223,7 @@ impl Tried {
     }
 }
 
-impl<T> Turn<T> {
+impl<T> AttemptGuard<T> {
     /// The driver's data for the host.
     pub fn host(&self) -> &Arc<T> {
         &self.host
@@ -254,14 +257,14 @@ impl<T> Turn<T> {
     }
 }
 
-impl<T> Drop for Turn<T> {
+impl<T> Drop for AttemptGuard<T> {
     fn drop(&mut self) {
         self.of.choice().end(self.id, Instant::now());
     }
 }
 
-impl<T> fmt::Debug for Turn<T> {
+impl<T> fmt::Debug for AttemptGuard<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turn").field("of", &self.of.name).field("id", &self.id).finish()
+        f.debug_struct("AttemptGuard").field("of", &self.of.name).field("id", &self.id).finish()
     }
 }

@@ -2,7 +2,7 @@
 //! resolution of their names.
 //!
 //! This module knows no protocol. A driver gives [`Hosts`] a value for each address (such as its
-//! connections) and asks for a [`Turn`] per attempt:
+//! connections) and asks for a [`AttemptGuard`] per attempt:
 //!
 //! ```text
 //!   let mut tried = Tried::default();
@@ -28,5 +28,5 @@ mod probe;
 mod tend;
 
 pub use choice::Rules;
-pub use group::{Hosts, Tried, Turn};
+pub use group::{AttemptGuard, Hosts, Tried};
 pub use tend::tend;

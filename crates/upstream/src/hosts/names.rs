@@ -31,7 +31,7 @@ const MAX_ADDRESSES: usize = 64;
 
 /// The result of a look-up, and the time for which it is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct LookupResult {
     members: Vec<Member<Address>>,
     holds: Duration,
 }
@@ -42,7 +42,7 @@ pub(crate) async fn keep_resolved<T>(hosts: Arc<Hosts<T>>, of: Vec<UpstreamHost>
     keep(&hosts, &of, look_up).await;
 }
 
-async fn keep<T, F: Future<Output = Result<Found, String>>>(
+async fn keep<T, F: Future<Output = Result<LookupResult, String>>>(
     hosts: &Hosts<T>,
     of: &[UpstreamHost],
     look_up: impl Fn(UpstreamHost) -> F,
@@ -91,7 +91,7 @@ fn is_literal(host: &UpstreamHost) -> bool {
     }
 }
 
-async fn look_up(host: UpstreamHost) -> Result<Found, String> {
+async fn look_up(host: UpstreamHost) -> Result<LookupResult, String> {
     let name = match &host.address {
         _ if is_literal(&host) => String::new(),
         UpstreamAddress::At(address) => address.to_string(),
@@ -111,10 +111,10 @@ async fn look_up(host: UpstreamHost) -> Result<Found, String> {
             let port = port.parse().map_err(|_| failed("it has no port".to_owned()))?;
             let (addresses, holds) = addresses(host).await.map_err(failed)?;
             let members = addresses.into_iter().map(|ip| member(at(ip, port))).collect();
-            Ok(Found { members, holds })
+            Ok(LookupResult { members, holds })
         }
         UpstreamAddress::At(address) => {
-            Ok(Found { members: vec![member(address)], holds: LONGEST })
+            Ok(LookupResult { members: vec![member(address)], holds: LONGEST })
         }
     }
 }
@@ -158,7 +158,7 @@ async fn service_hosts(
     resolver: &TokioResolver,
     service: &str,
     rank: u16,
-) -> Result<Found, String> {
+) -> Result<LookupResult, String> {
     let found = resolver.srv_lookup(service).await.map_err(|why| why.to_string())?;
     let mut holds = valid_for(&found);
     let (mut members, mut failure) = (Vec::new(), "it names no host".to_owned());
@@ -178,7 +178,7 @@ async fn service_hosts(
             Err(why) => failure = format!("{}: {why}", srv.target),
         }
     }
-    if members.is_empty() { Err(failure) } else { Ok(Found { members, holds }) }
+    if members.is_empty() { Err(failure) } else { Ok(LookupResult { members, holds }) }
 }
 
 fn valid_for(found: &Lookup) -> Duration {

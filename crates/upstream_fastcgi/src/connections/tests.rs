@@ -51,7 +51,7 @@ impl Connections<Connection> {
         (state.open, state.untaken, state.idle.len())
     }
 
-    async fn new_place(self: &Arc<Self>, repeatable: bool) -> Place<Connection> {
+    async fn new_place(self: &Arc<Self>, repeatable: bool) -> ConnectionPermit<Connection> {
         match self.acquire(repeatable).await.unwrap() {
             Grant::New(place) => place,
             Grant::Shared => panic!("it takes one request at a time"),
@@ -59,13 +59,13 @@ impl Connections<Connection> {
         }
     }
 
-    async fn taken_place(self: &Arc<Self>) -> Place<Connection> {
+    async fn taken_place(self: &Arc<Self>) -> ConnectionPermit<Connection> {
         let mut place = self.new_place(true).await;
         place.is_taken();
         place
     }
 
-    async fn kept(self: &Arc<Self>) -> (Place<Connection>, Connection) {
+    async fn kept(self: &Arc<Self>) -> (ConnectionPermit<Connection>, Connection) {
         match self.acquire(true).await.unwrap() {
             Grant::Kept(place, connection) => (place, connection),
             Grant::New(_) => panic!("a new connection"),
@@ -74,7 +74,7 @@ impl Connections<Connection> {
     }
 
     /// A connection in use, of an application that turned out to have only one process.
-    async fn only_place(self: &Arc<Self>) -> Place<Connection> {
+    async fn only_place(self: &Arc<Self>) -> ConnectionPermit<Connection> {
         let before = self.taken_place().await;
         let mut place = self.new_place(true).await;
         advance(LATE).await;
@@ -92,14 +92,14 @@ impl Connections<Connection> {
     }
 }
 
-async fn gets_new(waiting: &mut Waiting) -> Place<Connection> {
+async fn gets_new(waiting: &mut Waiting) -> ConnectionPermit<Connection> {
     match poll_once(waiting).await {
         Some(Ok(Grant::New(place))) => place,
         other => panic!("{other:?}"),
     }
 }
 
-async fn gets_kept(waiting: &mut Waiting) -> (Place<Connection>, Connection) {
+async fn gets_kept(waiting: &mut Waiting) -> (ConnectionPermit<Connection>, Connection) {
     match poll_once(waiting).await {
         Some(Ok(Grant::Kept(place, connection))) => (place, connection),
         other => panic!("{other:?}"),
@@ -107,7 +107,7 @@ async fn gets_kept(waiting: &mut Waiting) -> (Place<Connection>, Connection) {
 }
 
 /// Waits until a new connection may be tried, which is after `expected`.
-async fn gets_new_after(expected: Duration, waiting: Waiting) -> Place<Connection> {
+async fn gets_new_after(expected: Duration, waiting: Waiting) -> ConnectionPermit<Connection> {
     let begun = Instant::now();
     let Ok(Grant::New(place)) = waiting.await else { panic!("no new connection") };
     let waited = begun.elapsed();

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sendoff_delivery::segment::Segment;
-use sendoff_fastcgi::Part;
+use sendoff_fastcgi::RecordPart;
 use sendoff_fastcgi::record::{EndRequest, Header, Kind};
 use sendoff_message::response::ResponseEnd;
 use sendoff_upstream::cgi::{StreamedRequest, renumber};
@@ -32,7 +32,7 @@ use tokio::time::Instant;
 
 use crate::answer;
 use crate::driver::log;
-use crate::known::Refusal;
+use crate::facts::Refusal;
 use crate::outgoing::Outgoing;
 use crate::peer::Peer;
 
@@ -119,7 +119,7 @@ struct Open {
     /// The end of the response as the application's log indicates it.
     ending: ResponseEnd,
     label: Rc<str>,
-    _admitted: Admitted,
+    _admitted: InFlightGuard,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -134,19 +134,19 @@ enum Stage {
 
 /// Counts a request that the application works on or is about to get, until dropped.
 #[derive(Debug)]
-pub(super) struct Admitted {
+pub(super) struct InFlightGuard {
     busy: Arc<AtomicUsize>,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Admitted {
+impl InFlightGuard {
     pub(super) fn new(busy: &Arc<AtomicUsize>, permit: Option<OwnedSemaphorePermit>) -> Self {
         busy.fetch_add(1, Ordering::Relaxed);
         Self { busy: Arc::clone(busy), _permit: permit }
     }
 }
 
-impl Drop for Admitted {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.busy.fetch_sub(1, Ordering::Relaxed);
     }
@@ -160,7 +160,7 @@ pub(crate) struct RequestKey {
 }
 
 /// The handles of a request that has begun.
-pub(crate) struct Begun {
+pub(crate) struct RequestHandles {
     pub(super) key: RequestKey,
     pub(crate) inbox: Rc<Inbox>,
     pub(crate) may_be_silent: Rc<Cell<bool>>,
@@ -201,9 +201,9 @@ impl Requests {
         &mut self,
         request: Rc<StreamedRequest>,
         label: Rc<str>,
-        admitted: Admitted,
+        admitted: InFlightGuard,
         now: Instant,
-    ) -> Option<Begun> {
+    ) -> Option<RequestHandles> {
         let after_pause = self.is_idle() && self.is_proven;
         let id = self.next_id()?;
         self.serial += 1;
@@ -230,7 +230,7 @@ impl Requests {
         let (inbox, may_be_silent) = (Rc::clone(&open.inbox), Rc::clone(&open.may_be_silent));
         self.slots[usize::from(id) - 1] = Slot::Open(Box::new(open));
         self.sending.push_back(id);
-        Some(Begun { key, inbox, may_be_silent })
+        Some(RequestHandles { key, inbox, may_be_silent })
     }
 
     fn next_id(&mut self) -> Option<u16> {
@@ -317,14 +317,14 @@ impl Requests {
     /// The application breaks the protocol. The connection cannot be used any longer.
     pub(super) fn take(
         &mut self,
-        part: Part,
+        part: RecordPart,
         ends_record: bool,
         peer: &Peer,
         now: Instant,
     ) -> Result<Option<Refusal>, UpstreamError> {
-        let (Part::Stream { kind, request_id: id, .. }
-        | Part::EndOfStream { kind, request_id: id }
-        | Part::Record { kind, request_id: id, .. }) = part;
+        let (RecordPart::Stream { kind, request_id: id, .. }
+        | RecordPart::EndOfStream { kind, request_id: id }
+        | RecordPart::Record { kind, request_id: id, .. }) = part;
         let (written, shares) = (self.written, self.live + self.abandoned > 1);
         let open = match self.slot(id) {
             Some(Slot::Open(open)) if open.begins_at.is_some_and(|at| at < written) => open,
@@ -333,7 +333,7 @@ impl Requests {
             Some(Slot::Open(_)) | None => return Err(answer::out_of_place(kind)),
         };
         open.since = now;
-        if let (Stage::Abandoned { dropped, .. }, Part::Stream { data, .. }) =
+        if let (Stage::Abandoned { dropped, .. }, RecordPart::Stream { data, .. }) =
             (&mut open.stage, &part)
         {
             *dropped += data.len();
@@ -341,10 +341,16 @@ impl Requests {
         }
         open.is_heard = true;
         match part {
-            Part::Stream { kind: Kind::STDOUT, data, .. } => self.deliver(id, data, shares, now),
-            Part::Stream { kind: Kind::STDERR, data, .. } => open.log(&data, ends_record, peer),
-            Part::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => {}
-            Part::Record { kind: Kind::END_REQUEST, content, .. } => return self.end(id, &content),
+            RecordPart::Stream { kind: Kind::STDOUT, data, .. } => {
+                self.deliver(id, data, shares, now)
+            }
+            RecordPart::Stream { kind: Kind::STDERR, data, .. } => {
+                open.log(&data, ends_record, peer)
+            }
+            RecordPart::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => {}
+            RecordPart::Record { kind: Kind::END_REQUEST, content, .. } => {
+                return self.end(id, &content);
+            }
             _ => return Err(answer::out_of_place(kind)),
         }
         Ok(None)

@@ -14,7 +14,7 @@ use sendoff_fastcgi::record::Kind;
 use sendoff_link::worker::{Peer, Request, Response, Role, Roles};
 
 use super::Worker;
-use crate::output::Shared;
+use crate::output::SharedOutput;
 use crate::{Bad, Gone};
 
 /// Lingering close: the idle timeout of a server that is still sending, and the number of reads
@@ -29,7 +29,7 @@ impl Worker {
     pub fn on_connection(connection: OwnedFd, roles: Roles) -> Self {
         // Flushed output must leave at once. This fails on UNIX sockets, which never delay output.
         let _unix = set_tcp_nodelay(&connection, true);
-        Self::with(Arc::new(Shared::for_any_process(connection)), Peer::Server(roles))
+        Self::with(Arc::new(SharedOutput::for_any_process(connection)), Peer::Server(roles))
     }
 
     /// [`Self::accept`] for a worker on a connection: it returns as soon as the parameters have

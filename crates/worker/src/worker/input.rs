@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
-use sendoff_fastcgi::Part;
+use sendoff_fastcgi::RecordPart;
 use sendoff_fastcgi::record::Kind;
-use sendoff_link::worker::{Direct, Error, Event, Next, Peer, ReadStep, Request};
+use sendoff_link::worker::{AfterSend, Direct, Error, Event, Peer, ReadStep, Request};
 
 use super::Worker;
 use crate::client;
@@ -30,7 +30,7 @@ impl Worker {
         Ok(took)
     }
 
-    fn take_part(&mut self, at: usize, part: Part) -> Result<(), Bad> {
+    fn take_part(&mut self, at: usize, part: RecordPart) -> Result<(), Bad> {
         match self.requests.take(at, part, self.inputs[at].descriptors())? {
             Event::None => Ok(()),
             Event::CheckBody { request_id, file, length } => {
@@ -40,12 +40,12 @@ impl Worker {
             Event::Send { records, next } => {
                 self.say(at, &records);
                 match next {
-                    Next::GoOn => Ok(()),
-                    Next::Ended => {
+                    AfterSend::GoOn => Ok(()),
+                    AfterSend::Ended => {
                         self.input_ended = true;
                         Ok(())
                     }
-                    Next::Close => Err(Bad::Refused),
+                    AfterSend::Close => Err(Bad::Refused),
                 }
             }
         }

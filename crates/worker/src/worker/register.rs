@@ -32,7 +32,7 @@ const REGISTER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A part of a body whose files are held.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Piece<'p> {
+pub(crate) enum HeldPart<'p> {
     /// Bytes.
     Bytes(&'p [u8]),
     /// A range of a held file.
@@ -154,7 +154,7 @@ impl Worker {
 
     /// Claims the response and sends the whole body, in one message. `false`: the lease of a file
     /// has broken, or the front has gone; the body must be sent on the FastCGI connection.
-    pub(crate) fn answer_with(&mut self, body: &[Piece<'_>]) -> bool {
+    pub(crate) fn answer_with(&mut self, body: &[HeldPart<'_>]) -> bool {
         let Some(claim) = self.channel.as_mut().and_then(|channel| channel.claim.take()) else {
             return false;
         };
@@ -167,8 +167,8 @@ impl Worker {
         let Some(request) = self.requests.running() else { return false };
         let mut state = self.shared.lock();
         let are_held = body.iter().all(|piece| match *piece {
-            Piece::Bytes(_) => true,
-            Piece::File { file, offset, len } => {
+            HeldPart::Bytes(_) => true,
+            HeldPart::File { file, offset, len } => {
                 state.files.use_file(file)
                     && state.files.get(file).is_some_and(|held: &Held| held.contains(offset, len))
             }
@@ -181,8 +181,8 @@ impl Worker {
         state.queue.record(request.id(), Record::Claim(claim));
         for piece in body {
             match *piece {
-                Piece::Bytes(bytes) => state.queue.stdout(request.id(), bytes),
-                Piece::File { file, offset, len } => {
+                HeldPart::Bytes(bytes) => state.queue.stdout(request.id(), bytes),
+                HeldPart::File { file, offset, len } => {
                     queue_range(&mut state, request.id(), file, offset, len);
                 }
             }

@@ -13,7 +13,7 @@ use bytes::BytesMut;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use sendoff_fastcgi::handover::{GuardAnswer, GuardMessage, Record};
 use sendoff_fastcgi::record::{BeginRequest, EndRequest, Header, Kind};
-use sendoff_fastcgi::{Decoder, Part, params};
+use sendoff_fastcgi::{Decoder, RecordPart, params};
 use sendoff_worker::Worker;
 
 pub struct Front {
@@ -98,23 +98,23 @@ impl Link {
         loop {
             if let Some(part) = self.decoder.next(&mut self.buf).unwrap() {
                 match part {
-                    Part::Stream { kind: Kind::STDOUT, data, .. } => {
+                    RecordPart::Stream { kind: Kind::STDOUT, data, .. } => {
                         return Some(Seen::Stdout(data.to_vec()));
                     }
-                    Part::Stream { kind: Kind::STDERR, data, .. } => {
+                    RecordPart::Stream { kind: Kind::STDERR, data, .. } => {
                         return Some(Seen::Stderr(data.to_vec()));
                     }
-                    Part::EndOfStream { .. } => continue,
-                    Part::Record { kind: Kind::END_REQUEST, content, .. } => {
+                    RecordPart::EndOfStream { .. } => continue,
+                    RecordPart::Record { kind: Kind::END_REQUEST, content, .. } => {
                         return Some(Seen::End(EndRequest::decode(&content).unwrap().app_status));
                     }
-                    Part::Record { kind, content, .. } => {
+                    RecordPart::Record { kind, content, .. } => {
                         return Some(match Record::decode(kind, &content).unwrap() {
                             Some(record) => Seen::Record(record),
                             None => Seen::Other(kind.0, content.to_vec()),
                         });
                     }
-                    Part::Stream { kind, .. } => panic!("a worker never sends {kind:?}"),
+                    RecordPart::Stream { kind, .. } => panic!("a worker never sends {kind:?}"),
                 }
             }
             self.buf.reserve(1 << 20);

@@ -6,9 +6,9 @@ use sendoff_ajp::{Facts, ForwardRequest};
 use sendoff_http1::client::HopByHop;
 use sendoff_message::request::{Scheme, protocol};
 
-use crate::application::failure::Failure;
+use crate::application::failure::ApplicationFailure;
 use crate::application::parameters::NOT_FROM_CLIENTS;
-use crate::application::proxy::target::Target;
+use crate::application::proxy::target::ProxyTarget;
 use crate::context::Context;
 
 /// The first packet of a request.
@@ -16,9 +16,9 @@ pub(crate) fn head(
     context: &Context<'_>,
     secret: Option<&str>,
     packet_size: usize,
-) -> Result<Bytes, Failure> {
+) -> Result<Bytes, ApplicationFailure> {
     let request = context.request;
-    let target = Target::of(request)?;
+    let target = ProxyTarget::of(request)?;
     let (client, local) = (request.peer.address(), request.local.address());
     let host = request.host_name();
     let tls = request.tls.as_deref();
@@ -54,6 +54,6 @@ pub(crate) fn head(
     packet.finish(packet_size).map_err(|_| {
         let why = "the head does not fit into an AJP packet of";
         let why = format!("{why} {packet_size} bytes (packet_size)");
-        Failure::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, why)
+        ApplicationFailure::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, why)
     })
 }

@@ -7,10 +7,10 @@ use sendoff_config::{Proxy, ProxyAddress, ProxyHost};
 use sendoff_http1::client::{HopByHop, RequestEncoder};
 use sendoff_message::request::Request;
 
-use crate::application::failure::Failure;
+use crate::application::failure::ApplicationFailure;
 use crate::application::parameters::NOT_FROM_CLIENTS;
 use crate::application::proxy::forwarded;
-use crate::application::proxy::target::Target;
+use crate::application::proxy::target::ProxyTarget;
 
 /// The head of a request; true: it offers to switch the protocol.
 pub(crate) fn head(
@@ -18,14 +18,14 @@ pub(crate) fn head(
     proxy: &Proxy,
     host: &ProxyHost,
     may_change: bool,
-) -> Result<(Bytes, bool), Failure> {
-    let target = Target::of(request)?;
+) -> Result<(Bytes, bool), ApplicationFailure> {
+    let target = ProxyTarget::of(request)?;
     let hops = HopByHop::of(&request.headers);
     let upgrade = hops.upgrade().filter(|_| may_change);
     let mut out = BytesMut::with_capacity(1024);
     let head = RequestEncoder::new(&mut out, &request.method, &target.whole());
     let mut head = head.map_err(|_| {
-        Failure::new(StatusCode::BAD_REQUEST, "its target cannot be sent in HTTP/1.1")
+        ApplicationFailure::new(StatusCode::BAD_REQUEST, "its target cannot be sent in HTTP/1.1")
     })?;
     // The method and the fields were parsed before, so all of them can be written.
     let _written = head.field(b"host", host_of(request, proxy, host));

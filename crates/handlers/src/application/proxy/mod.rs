@@ -25,9 +25,9 @@ use sendoff_upstream_gateway::{
     Patience as GatewayPatience, Protocol,
 };
 
-use crate::application::beginning::{self, Answer, NoAnswer};
+use crate::application::beginning::{self, NoAnswer, ResponseStart};
 use crate::application::exchange::Exchange;
-use crate::application::failure::Failure;
+use crate::application::failure::ApplicationFailure;
 use crate::application::retry::is_repeatable;
 use crate::application::script::Call;
 use crate::context::Context;
@@ -75,7 +75,7 @@ pub(crate) fn message(
     gateway: &Gateway,
     passed: Passed,
     sink: &mut dyn Sink,
-) -> Result<GatewayRequest, Failure> {
+) -> Result<GatewayRequest, ApplicationFailure> {
     let request = context.request;
     let (head, protocol) = match &gateway.proxy().protocol {
         GatewayProtocol::Http { host, upgrade, .. } => {
@@ -106,14 +106,14 @@ pub(crate) async fn ask(
     gateway: &Arc<Gateway>,
     message: &Rc<GatewayRequest>,
     sink: &mut dyn Sink,
-) -> Result<Result<(Exchange, Answer), Failure>, Cut> {
+) -> Result<Result<(Exchange, ResponseStart), ApplicationFailure>, Cut> {
     let is_repeatable = is_repeatable(call.context.request);
     let mut tried = Tried::default();
     loop {
         sink.client().notes().is_at(Phase::Waiting);
         let turn = match unless_gone(sink, gateway.hosts().choose(&mut tried)).await? {
             Ok(turn) => turn,
-            Err(why) => return Ok(Err(Failure::from(why).of(&gateway.name()))),
+            Err(why) => return Ok(Err(ApplicationFailure::from(why).of(&gateway.name()))),
         };
         let who = || gateway.name_of(turn.host());
         let why = match ask_host(&call.context, gateway, turn.host(), message, sink).await? {
@@ -135,7 +135,7 @@ pub(crate) async fn ask(
         turn.failed(&why);
         let may_go_on = tried.may_go_on(&why, is_repeatable, gateway.hosts());
         if !may_go_on || call.context.request.body.is_spent() {
-            return Ok(Err(Failure::from(why).of(&who())));
+            return Ok(Err(ApplicationFailure::from(why).of(&who())));
         }
         let (host, request) = (turn.host().address(), &**call.log_name());
         if !why.is_outage()
@@ -154,7 +154,7 @@ async fn ask_host(
     host: &Arc<GatewayHost>,
     message: &Rc<GatewayRequest>,
     sink: &mut dyn Sink,
-) -> Result<Result<(Exchange, Answer), NoAnswer>, Cut> {
+) -> Result<Result<(Exchange, ResponseStart), NoAnswer>, Cut> {
     let is_repeatable = is_repeatable(context.request);
     let mut reuse = if is_repeatable { GatewayReuse::Kept } else { GatewayReuse::Fresh };
     let patience = patience(context, gateway);
@@ -204,12 +204,12 @@ async fn pass_on(
     call: &Call<'_>,
     gateway: &Gateway,
     exchange: Exchange,
-    answer: Answer,
+    answer: ResponseStart,
     sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
     match (answer, exchange) {
-        (Answer::Begun(begun), exchange) => call.pass_on(exchange, begun, sink).await,
-        (Answer::Switch(head), Exchange::Gateway(exchange)) => {
+        (ResponseStart::Head(begun), exchange) => call.pass_on(exchange, begun, sink).await,
+        (ResponseStart::Switch(head), Exchange::Gateway(exchange)) => {
             let Some((stream, received, _stay)) = exchange.into_tunnel() else {
                 return Err(Cut::application("a connection that has ended changed its protocol"));
             };
@@ -221,7 +221,7 @@ async fn pass_on(
             tunnel::carry(client, stream, received, limit).await.map(|()| Outcome::Sent)
         }
         // Only workers are lent the client's socket.
-        (Answer::Sent(_) | Answer::Switch(_), _) => {
+        (ResponseStart::Sent(_) | ResponseStart::Switch(_), _) => {
             Ok(Outcome::refused(StatusCode::BAD_GATEWAY, []))
         }
     }

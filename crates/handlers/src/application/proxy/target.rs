@@ -7,27 +7,27 @@ use http::StatusCode;
 use percent_encoding::{percent_decode, percent_encode};
 use sendoff_message::request::{NOT_IN_PATH, Request, decode_path};
 
-use crate::application::failure::Failure;
+use crate::application::failure::ApplicationFailure;
 
 /// The target of a request to an application.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Target<'r> {
+pub(crate) struct ProxyTarget<'r> {
     /// The path, percent-encoded.
     pub(crate) path: Cow<'r, [u8]>,
     pub(crate) query: Option<&'r Bytes>,
 }
 
-impl<'r> Target<'r> {
+impl<'r> ProxyTarget<'r> {
     /// The path as the client sent it, so that the application sees each escape. The path as the
     /// rules have seen it if rules have rewritten it, or if the client's path contains `.` or `..`:
     /// the application must not resolve it to a path that the rules have not checked.
     ///
     /// # Errors
     /// A servlet container would read another path than the rules did: `/..;/`.
-    pub(crate) fn of(request: &'r Request) -> Result<Self, Failure> {
+    pub(crate) fn of(request: &'r Request) -> Result<Self, ApplicationFailure> {
         if request.path.split(|&byte| byte == b'/').any(is_dots_with_parameters) {
             let why = "its path has dots before a semicolon, which servlet containers resolve";
-            return Err(Failure::new(StatusCode::BAD_REQUEST, why));
+            return Err(ApplicationFailure::new(StatusCode::BAD_REQUEST, why));
         }
         let sent = request.uri.split(|&byte| byte == b'?').next().unwrap_or_default();
         // The rules' path has neither dots nor escapes left in it, so most paths need only be
@@ -91,7 +91,7 @@ mod tests {
             if let Some(path) = rewritten {
                 request.path = path.into();
             }
-            let target = Target::of(&request).unwrap();
+            let target = ProxyTarget::of(&request).unwrap();
             assert_eq!(String::from_utf8_lossy(&target.whole()), expected, "{sent}");
         }
     }
@@ -102,7 +102,11 @@ mod tests {
             let mut request = request(None);
             request.uri = path.into();
             request.restart().unwrap();
-            assert_eq!(Target::of(&request).unwrap_err().status, StatusCode::BAD_REQUEST, "{path}");
+            assert_eq!(
+                ProxyTarget::of(&request).unwrap_err().status,
+                StatusCode::BAD_REQUEST,
+                "{path}"
+            );
         }
     }
 }

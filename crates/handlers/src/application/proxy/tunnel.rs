@@ -30,8 +30,8 @@ pub(crate) async fn carry(
 ) -> Result<(), Cut> {
     // The head of the response leaves first.
     let held = if received.is_empty() { BytesMut::new() } else { received };
-    let mut down = Way { held, must_flush: true, ..Way::default() };
-    let mut up = Way::default();
+    let mut down = Direction { held, must_flush: true, ..Direction::default() };
+    let mut up = Direction::default();
     loop {
         let moved = poll_fn(|cx| {
             let up = up.poll(
@@ -77,7 +77,7 @@ const FLOW: usize = 16 * 1024;
 
 /// One direction.
 #[derive(Debug, Default)]
-struct Way {
+struct Direction {
     held: BytesMut,
     /// Bytes in the kernel; never empty.
     piped: Option<Pipe>,
@@ -88,7 +88,7 @@ struct Way {
     state: State,
 }
 
-impl Way {
+impl Direction {
     /// Moves bytes until an end must be waited for. Ready if something was moved.
     fn poll(&mut self, cx: &mut Context<'_>, ends: &mut Ends<'_>) -> Poll<io::Result<()>> {
         let mut moved = false;

@@ -37,9 +37,9 @@ fn tcp(address: &str) -> Member<Address> {
     Member { key: Address::Tcp(address.to_owned()), weight: 1, rank: 0 }
 }
 
-fn found(addresses: &[&str], holds: u64) -> Result<Found, String> {
+fn found(addresses: &[&str], holds: u64) -> Result<LookupResult, String> {
     let members = addresses.iter().map(|address| tcp(address)).collect();
-    Ok(Found { members, holds: Duration::from_secs(holds) })
+    Ok(LookupResult { members, holds: Duration::from_secs(holds) })
 }
 
 /// The addresses of the hosts, in their order.

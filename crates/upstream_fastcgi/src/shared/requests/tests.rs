@@ -28,15 +28,15 @@ impl Table {
         Self { requests, decoder, peer: peer(), now: Instant::now(), busy: Arc::default() }
     }
 
-    fn begin(&mut self, body: &Body) -> Begun {
+    fn begin(&mut self, body: &Body) -> RequestHandles {
         let mut builder = RequestMessageBuilder::new();
         builder.param(b"NAME", b"value");
         let request = Rc::new(builder.streamed(body));
-        let admitted = Admitted::new(&self.busy, None);
+        let admitted = InFlightGuard::new(&self.busy, None);
         self.requests.begin(request, "GET /".into(), admitted, self.now).unwrap()
     }
 
-    fn get(&mut self) -> Begun {
+    fn get(&mut self) -> RequestHandles {
         self.begin(&Body::default())
     }
 
@@ -49,9 +49,11 @@ impl Table {
             (Decoder::default(), BytesMut::from(&out[..]), Vec::new());
         while let Some(part) = decoder.next(&mut out).unwrap() {
             all.push(match part {
-                Part::Stream { kind, request_id, data } => (kind, request_id, data.len()),
-                Part::EndOfStream { kind, request_id } => (kind, request_id, 0),
-                Part::Record { kind, request_id, content, .. } => (kind, request_id, content.len()),
+                RecordPart::Stream { kind, request_id, data } => (kind, request_id, data.len()),
+                RecordPart::EndOfStream { kind, request_id } => (kind, request_id, 0),
+                RecordPart::Record { kind, request_id, content, .. } => {
+                    (kind, request_id, content.len())
+                }
             });
         }
         assert!(out.is_empty() && decoder.at_boundary());
@@ -267,7 +269,7 @@ fn only_what_was_not_sent_may_be_asked_again_whatever_it_is() {
     let unsent = table.get();
     table.hear(&stdout(1, b"x")).unwrap();
     table.requests.fail(&UpstreamError::broken("it broke"));
-    let failure = |begun: &Begun| match drain(&begun.inbox).1 {
+    let failure = |begun: &RequestHandles| match drain(&begun.inbox).1 {
         Some(Event::Failed(error)) => (error.kind(), error.retry()),
         other => panic!("{other:?}"),
     };

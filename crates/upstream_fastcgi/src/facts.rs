@@ -22,7 +22,7 @@ pub(super) enum Refusal {
 
 /// Facts about an application, for all event loops.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct ApplicationFacts {
     asking: Mutex<Asking>,
     multiplexes: AtomicBool,
     /// True once connections could be shared.
@@ -43,7 +43,7 @@ struct Admission {
     permits: Arc<Semaphore>,
 }
 
-impl Known {
+impl ApplicationFacts {
     /// True if requests may share connections.
     pub(super) fn multiplexes(&self) -> bool {
         self.multiplexes.load(Ordering::Relaxed)

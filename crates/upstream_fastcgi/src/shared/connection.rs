@@ -16,12 +16,12 @@ use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use tokio::io::Interest;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::requests::{Admitted, Begun, Look, RequestKey, Requests};
+use super::requests::{InFlightGuard, Look, RequestHandles, RequestKey, Requests};
 use crate::answer::malformed;
-use crate::connections::{Connections, Place};
+use crate::connections::{ConnectionPermit, Connections};
 use crate::driver::is_for_later;
-use crate::known::Known;
-use crate::peer::{Kept, Peer};
+use crate::facts::ApplicationFacts;
+use crate::peer::{KeptConnection, Peer};
 use crate::stream::Stream;
 
 /// The most bytes of one read.
@@ -44,7 +44,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// A shared connection as its requests know it.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct SharedConnection {
     requests: RefCell<Requests>,
     made: Instant,
     /// It takes no new requests.
@@ -54,7 +54,7 @@ pub(super) struct Line {
     task: RefCell<Option<Waker>>,
 }
 
-impl Line {
+impl SharedConnection {
     pub(super) fn new() -> Rc<Self> {
         Rc::new(Self {
             requests: RefCell::default(),
@@ -101,8 +101,8 @@ impl Line {
         &self,
         request: Rc<StreamedRequest>,
         label: Rc<str>,
-        admitted: Admitted,
-    ) -> Option<Begun> {
+        admitted: InFlightGuard,
+    ) -> Option<RequestHandles> {
         let now = Instant::now();
         let begun = self.requests.borrow_mut().begin(request, label, admitted, now);
         self.wake();
@@ -134,7 +134,7 @@ impl Line {
 
 /// The reason why a connection has ended.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum CloseReason {
     /// No request needs the connection.
     Unused,
     /// The application has closed the connection or broken the protocol.
@@ -143,13 +143,13 @@ pub(super) enum Ended {
 
 /// The end of a shared connection that does the I/O.
 pub(super) struct Carrier {
-    pub(super) line: Rc<Line>,
+    pub(super) line: Rc<SharedConnection>,
     pub(super) peer: Arc<Peer>,
-    pub(super) known: Arc<Known>,
-    pub(super) connections: Arc<Connections<Kept>>,
+    pub(super) known: Arc<ApplicationFacts>,
+    pub(super) connections: Arc<Connections<KeptConnection>>,
     pub(super) stream: Stream,
     /// Reports the connection as closed when dropped.
-    pub(super) _place: Place<Kept>,
+    pub(super) _place: ConnectionPermit<KeptConnection>,
 }
 
 /// State of both directions of a connection.
@@ -170,7 +170,7 @@ struct Wire {
 
 impl Carrier {
     /// Carries requests and answers until the connection ends.
-    pub(super) async fn run(self) -> Ended {
+    pub(super) async fn run(self) -> CloseReason {
         let now = Instant::now();
         let mut wire = Wire {
             decoder: Decoder::default(),
@@ -194,7 +194,7 @@ impl Carrier {
         // Requests given up here may still hold permits and files, and a slowly reading client
         // keeps a reference to the line.
         drop(self.line.requests.take());
-        ended.map_or_else(Ended::Lost, |()| Ended::Unused)
+        ended.map_or_else(CloseReason::Lost, |()| CloseReason::Unused)
     }
 
     fn look_after(&self) -> Duration {
