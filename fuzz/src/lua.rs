@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 use sendoff_lua::{
-    Body, BodyPiece, Dictionary, Exchange, Limits, Machine, Outcome, Phase, Physical, Reply,
-    Request, Runtime, Stat, Step,
+    Body, BodyPiece, Dictionary, Exchange, Limits, Machine, Phase, Physical, Reply, Request,
+    Runtime, ScriptDecision, Stat, Step,
 };
 
 /// Limits of the scripts: small, so that many scripts run.
@@ -163,7 +163,7 @@ fn run(
     name: &str,
     source: &[u8],
     shared: &Arc<Dictionary>,
-) -> Option<(Exchange, Outcome)> {
+) -> Option<(Exchange, ScriptDecision)> {
     let script = runtime.compile(name, source).ok()?;
     let mut step = runtime.start(&script, exchange(shared));
     loop {
@@ -211,7 +211,7 @@ pub fn check(source: &[u8]) {
             BodyPiece::File { path, .. } => path.len(),
         });
         assert!(texts.sum::<usize>() <= LIMITS.output, "more output than is allowed");
-        if let Outcome::Failed(why) = outcome {
+        if let ScriptDecision::Failed(why) = outcome {
             assert!(!why.contains(char::is_control), "{why:?}");
         }
     }
@@ -222,7 +222,7 @@ pub fn check(source: &[u8]) {
         assert(#('x'):rep(300000) == 300000 and ('a'):upper() == 'A' and type(coroutine.wrap(print)) == 'function')
         lighty.content = { tostring(lighty.env['uri.path']) } return 200";
     let answered = run(&runtime, "/probe.lua", probe, &shared);
-    let Some((exchange, Outcome::Answer(200))) = answered else {
+    let Some((exchange, ScriptDecision::Answer(200))) = answered else {
         panic!("the next script fails: {answered:?}")
     };
     assert_eq!(exchange.content, Some(vec![BodyPiece::Text(Bytes::from_static(b"/a"))]));

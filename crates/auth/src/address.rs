@@ -27,7 +27,7 @@ const FORGIVEN_AFTER: Duration = Duration::from_secs(300);
 
 /// The addresses. The least recently used one is forgotten first.
 #[derive(Debug)]
-pub(super) struct Addresses(Mutex<LruCache<Who, Arc<Address>>>);
+pub(super) struct Addresses(Mutex<LruCache<Who, Arc<AddressState>>>);
 
 impl Default for Addresses {
     fn default() -> Self {
@@ -37,7 +37,7 @@ impl Default for Addresses {
 
 impl Addresses {
     /// The state of a client's address.
-    pub(super) fn of(&self, client: &Endpoint) -> Arc<Address> {
+    pub(super) fn of(&self, client: &Endpoint) -> Arc<AddressState> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(known.get_or_insert(Who::of(client), Arc::default))
     }
@@ -45,12 +45,12 @@ impl Addresses {
 
 /// The state of one address. The table and every attempt hold a reference.
 #[derive(Debug)]
-pub(super) struct Address {
+pub(super) struct AddressState {
     attempts: Semaphore,
     failing: Mutex<Option<Failing>>,
 }
 
-impl Default for Address {
+impl Default for AddressState {
     fn default() -> Self {
         Self { attempts: Semaphore::new(1), failing: Mutex::default() }
     }
@@ -63,7 +63,7 @@ struct Failing {
     last: Instant,
 }
 
-impl Address {
+impl AddressState {
     /// Waits until no other attempt of the address is in flight. `None` if too many are waiting
     /// already.
     pub(super) async fn begin(self: &Arc<Self>) -> Option<SemaphorePermit<'_>> {
@@ -110,7 +110,7 @@ mod tests {
 
     #[tokio::test]
     async fn attempts_of_one_address_are_bounded() {
-        let address = Arc::<Address>::default();
+        let address = Arc::<AddressState>::default();
         let first = address.begin().await.unwrap();
         let waiting: Vec<_> = (0..MAX_ATTEMPTS).map(|_| Arc::clone(&address)).collect();
         let another = Arc::clone(&address);

@@ -6,7 +6,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use sendoff_fastcgi::handover::FileId;
 use sendoff_sys::mapping::MappedFile;
-use sendoff_worker::{Identity, Timespec};
+use sendoff_worker::{HeldVersion, Timespec};
 
 use crate::{Handle, look, set_errno, status, with};
 
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn sendoff_file_hold(
         return -1;
     };
     let time = |time: &libc::timespec| Timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_nsec };
-    let identity = Identity { size, mtime: time(mtime), ctime: time(ctime) };
+    let identity = HeldVersion { size, mtime: time(mtime), ctime: time(ctime) };
     // SAFETY: the caller gives the address space away; the worker is passed on.
     let held = unsafe {
         with(worker, Err(io::ErrorKind::Other.into()), |handle| {

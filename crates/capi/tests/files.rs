@@ -23,7 +23,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use sendoff_fastcgi::handover::{FileId, GuardAnswer, Record};
 use sendoff_sys::lease;
 use sendoff_sys::mapping::MappedFile;
-use sendoff_worker::{Identity, Timespec, Worker};
+use sendoff_worker::{HeldVersion, Timespec, Worker};
 
 /// A separate folder for each test.
 struct Folder(PathBuf);
@@ -81,10 +81,10 @@ impl Mapped {
     }
 }
 
-fn identity(file: &File) -> Identity {
+fn identity(file: &File) -> HeldVersion {
     use std::os::unix::fs::MetadataExt;
     let meta = file.metadata().unwrap();
-    Identity {
+    HeldVersion {
         size: meta.len(),
         mtime: Timespec { tv_sec: meta.mtime(), tv_nsec: meta.mtime_nsec() },
         ctime: Timespec { tv_sec: meta.ctime(), tv_nsec: meta.ctime_nsec() },

@@ -10,7 +10,7 @@
 //!
 //! Device, inode, size and times identify a file, so a changed file counts as another file. Blobs
 //! are files, too. A store through a shared mapping need not change the times, so before the
-//! compressed form is sent, the file is read and its digest compared ([`Check`]): this takes a
+//! compressed form is sent, the file is read and its digest compared ([`ContentsCheck`]): this takes a
 //! hundredth of the time of compressing the file. Files that are guarded by a lease are not cached.
 
 use std::collections::hash_map::{DefaultHasher, RandomState};
@@ -109,7 +109,7 @@ impl CacheEntry {
 /// The state of a file's compressed form.
 pub(super) enum Lookup {
     /// The compressed form is sent if the check passes.
-    Kept(Check),
+    Kept(ContentsCheck),
     /// The file is sent as it is.
     Useless,
     /// The caller compresses the file, and calls [`Cache::make`] with the reservation.
@@ -129,7 +129,7 @@ const CHECKED_AT_ONCE: usize = 256 * 1024;
 
 /// A comparison of a file's contents with those that were compressed.
 #[derive(Debug)]
-pub(super) struct Check {
+pub(super) struct ContentsCheck {
     cache: Arc<Cache>,
     key: Key,
     kept: CompressedFile,
@@ -149,7 +149,7 @@ pub(super) enum Checked {
     Changed,
 }
 
-impl Check {
+impl ContentsCheck {
     /// Compares a part of the file.
     pub(super) fn go_on(&mut self, file: &OwnedFd) -> Checked {
         let Some(wanted) = self.wanted else { return Checked::Same(self.kept.clone()) };
@@ -215,7 +215,7 @@ impl Cache {
         let key = (file, coding);
         let mut inner = self.lock();
         match inner.entries.get_mut(&key) {
-            Some(CacheEntry::Kept(kept, wanted)) => Lookup::Kept(Check {
+            Some(CacheEntry::Kept(kept, wanted)) => Lookup::Kept(ContentsCheck {
                 cache: Arc::clone(self),
                 key,
                 kept: kept.clone(),

@@ -16,10 +16,10 @@ use sendoff_message::response::{ResponseEnd, ResponseHead};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::Compressor;
-use super::cache::{Check, Checked, Lookup};
+use super::cache::{Checked, ContentsCheck, Lookup};
 use super::encoder::{Effort, Encoder, compress};
 use super::input::Input;
-use super::policy::{self, Policy, Verdict};
+use super::policy::{self, CompressionDecision, Policy};
 
 /// The most bytes that are compressed on the event loop before other connections get their turn: a
 /// third of a millisecond at most.
@@ -44,14 +44,14 @@ enum State {
     /// The head is known and waits for the body. It is still the head of the uncompressed response.
     Held(Box<ResponseHead>, Coding),
     /// The body is a whole file, which is compared with the file whose compressed form is cached.
-    Checking(Box<ResponseHead>, Coding, Box<Check>),
-    Streaming(Stream),
+    Checking(Box<ResponseHead>, Coding, Box<ContentsCheck>),
+    Streaming(StreamEncoder),
     /// Everything is passed on unchanged.
     Passing,
 }
 
 /// A body that is compressed while it is sent.
-enum Stream {
+enum StreamEncoder {
     /// On the event loop.
     Here(Box<Encoder>),
     /// On another thread.
@@ -136,7 +136,7 @@ impl<'r> Compressed<'r> {
         policy::vary(&mut head);
         policy::compressed(&mut head, coding);
         self.next.begin(head)?;
-        self.state = State::Streaming(Stream::Here(Box::new(encoder)));
+        self.state = State::Streaming(StreamEncoder::Here(Box::new(encoder)));
         Ok(())
     }
 
@@ -232,7 +232,7 @@ impl<'r> Compressed<'r> {
         let mut turn = TURN;
         while turn > 0 && self.next.room() == Room::Memory {
             let State::Streaming(stream) = &mut self.state else { return Ok(false) };
-            let Stream::Here(encoder) = stream else { return Ok(false) };
+            let StreamEncoder::Here(encoder) = stream else { return Ok(false) };
             if self.input.is_empty() && self.has_ended {
                 self.finish()?;
                 return Ok(false);
@@ -249,7 +249,9 @@ impl<'r> Compressed<'r> {
             if self.input.len() >= FOR_THREAD as u64 && self.move_to_thread()? {
                 return Ok(false);
             }
-            let State::Streaming(Stream::Here(encoder)) = &mut self.state else { return Ok(false) };
+            let State::Streaming(StreamEncoder::Here(encoder)) = &mut self.state else {
+                return Ok(false);
+            };
             let piece = self.input.take(turn)?;
             turn -= piece.len();
             let out = encoder.write(&piece)?;
@@ -260,7 +262,7 @@ impl<'r> Compressed<'r> {
 
     /// Sends the end of the compressed body.
     fn finish(&mut self) -> Result<(), Cut> {
-        if let State::Streaming(Stream::Here(encoder)) =
+        if let State::Streaming(StreamEncoder::Here(encoder)) =
             std::mem::replace(&mut self.state, State::Passing)
         {
             let out = encoder.finish()?;
@@ -281,12 +283,12 @@ impl<'r> Compressed<'r> {
             missing -= piece.len();
             pieces.push(piece);
         }
-        let State::Streaming(Stream::Here(mut encoder)) =
+        let State::Streaming(StreamEncoder::Here(mut encoder)) =
             std::mem::replace(&mut self.state, State::Passing)
         else {
             return Ok(false);
         };
-        self.state = State::Streaming(Stream::There(spawn_blocking(move || {
+        self.state = State::Streaming(StreamEncoder::There(spawn_blocking(move || {
             let _permit = permit;
             let mut out = Vec::new();
             for piece in pieces {
@@ -317,15 +319,15 @@ impl Sink for Compressed<'_> {
     fn begin(&mut self, mut head: ResponseHead) -> Result<(), Cut> {
         self.policy.restore_tag(&mut head);
         match self.policy.verdict(&head) {
-            Verdict::Plain => self.pass(head, false),
-            Verdict::Varies => self.pass(head, true),
-            Verdict::Compressed(coding) if self.policy.is_head => {
+            CompressionDecision::Plain => self.pass(head, false),
+            CompressionDecision::Varies => self.pass(head, true),
+            CompressionDecision::Compressed(coding) if self.policy.is_head => {
                 policy::vary(&mut head);
                 policy::compressed(&mut head, coding);
                 self.state = State::Passing;
                 self.next.begin(head)
             }
-            Verdict::Compressed(coding) => {
+            CompressionDecision::Compressed(coding) => {
                 self.left = head.length;
                 self.state = State::Held(Box::new(head), coding);
                 Ok(())
@@ -384,7 +386,7 @@ impl Sink for Compressed<'_> {
         let has_more = self.work()?;
         let progress = self.next.send_now()?;
         Ok(match progress {
-            Progress::Done if matches!(self.state, State::Streaming(Stream::There(_))) => {
+            Progress::Done if matches!(self.state, State::Streaming(StreamEncoder::There(_))) => {
                 Progress::Blocked
             }
             Progress::Done if has_more || (self.is_streaming() && !self.input.is_empty()) => {
@@ -395,11 +397,11 @@ impl Sink for Compressed<'_> {
     }
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
-        let State::Streaming(Stream::There(thread)) = &mut self.state else {
+        let State::Streaming(StreamEncoder::There(thread)) = &mut self.state else {
             return self.next.poll_writable(cx);
         };
         let (encoder, out) = ready!(Pin::new(thread).poll(cx)).map_err(io::Error::other)??;
-        self.state = State::Streaming(Stream::Here(encoder));
+        self.state = State::Streaming(StreamEncoder::Here(encoder));
         Poll::Ready(self.put(out))
     }
 

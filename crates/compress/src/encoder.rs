@@ -34,16 +34,16 @@ pub(super) enum Effort {
 
 /// The memory of all encoders.
 #[derive(Debug, Default)]
-pub(super) struct Budget(AtomicUsize);
+pub(super) struct EncoderMemory(AtomicUsize);
 
 /// The memory of one encoder; returned to the budget when dropped.
 #[derive(Debug)]
 struct Share {
-    budget: Arc<Budget>,
+    budget: Arc<EncoderMemory>,
     bytes: usize,
 }
 
-impl Budget {
+impl EncoderMemory {
     fn take(self: &Arc<Self>, bytes: usize) -> Option<Share> {
         let before = self.0.fetch_add(bytes, Ordering::Relaxed);
         let share = Share { budget: Arc::clone(self), bytes };
@@ -79,7 +79,10 @@ pub(super) struct Encoder {
 impl Encoder {
     /// An encoder for a response that is compressed while it is sent; `None` if the budget is used
     /// up.
-    pub(super) fn for_stream(coding: Coding, budget: &Arc<Budget>) -> io::Result<Option<Self>> {
+    pub(super) fn for_stream(
+        coding: Coding,
+        budget: &Arc<EncoderMemory>,
+    ) -> io::Result<Option<Self>> {
         let effort = if budget.is_scarce() { Effort::Thrifty } else { Effort::Stream };
         let Some(share) = budget.take(memory(coding, effort)) else {
             Limit::Encoders.reached();
@@ -246,7 +249,7 @@ mod tests {
 
     #[test]
     fn the_memory_of_all_encoders_is_bounded() {
-        let budget = Arc::<Budget>::default();
+        let budget = Arc::<EncoderMemory>::default();
         let mut encoders = Vec::new();
         while let Some(encoder) = Encoder::for_stream(Coding::Zstd, &budget).unwrap() {
             encoders.push(encoder);

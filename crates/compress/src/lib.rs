@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 
 use accept::Accepted;
 use cache::Cache;
-use encoder::Budget;
+use encoder::EncoderMemory;
 
 pub use compressed::Compressed;
 pub use policy::{Policy, Producer, vary};
@@ -37,7 +37,7 @@ const THREADS: usize = 2;
 /// The state that all event loops share.
 #[derive(Debug)]
 pub struct Compressor {
-    budget: Arc<Budget>,
+    budget: Arc<EncoderMemory>,
     cache: Arc<Cache>,
     threads: Arc<Semaphore>,
 }

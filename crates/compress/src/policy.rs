@@ -37,7 +37,7 @@ pub struct Policy<'a> {
 
 /// The decision about a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum CompressionDecision {
     /// The response does not depend on `Accept-Encoding`.
     Plain,
     /// Not compressed here, but for other requests of the same resource.
@@ -101,9 +101,9 @@ impl<'a> Policy<'a> {
     }
 
     /// The decision about a response with this head.
-    pub(super) fn verdict(&self, head: &ResponseHead) -> Verdict {
+    pub(super) fn verdict(&self, head: &ResponseHead) -> CompressionDecision {
         if head.status == StatusCode::NOT_MODIFIED {
-            return Verdict::Varies;
+            return CompressionDecision::Varies;
         }
         let is_compressible =
             head.value("Content-Type").is_some_and(|media_type| self.is_compressible(media_type));
@@ -123,11 +123,11 @@ impl<'a> Policy<'a> {
             || is_bodiless
             || forbids_transform(head)
         {
-            return Verdict::Plain;
+            return CompressionDecision::Plain;
         }
         let is_withheld = self.withheld(head.status).is_some();
         let coding = self.choices().first().copied().filter(|_| !is_part && !is_withheld);
-        coding.map_or(Verdict::Varies, Verdict::Compressed)
+        coding.map_or(CompressionDecision::Varies, CompressionDecision::Compressed)
     }
 
     /// The reason why a response with this status is not compressed although the client would
@@ -140,15 +140,15 @@ impl<'a> Policy<'a> {
     /// reason.
     pub fn explanation(&self, head: &ResponseHead) -> Option<String> {
         match self.verdict(head) {
-            Verdict::Compressed(coding) => Some(format!(
+            CompressionDecision::Compressed(coding) => Some(format!(
                 "compressed with {} for clients that accept it: read by the server, not sent from the file; compress = false in \
                  the site or a route turns it off",
                 coding.name()
             )),
-            Verdict::Varies => {
+            CompressionDecision::Varies => {
                 self.withheld(head.status).map(|why| format!("not compressed: {why}"))
             }
-            Verdict::Plain => None,
+            CompressionDecision::Plain => None,
         }
     }
 
@@ -271,34 +271,38 @@ mod tests {
         let files_only = policy(Compress::Static, Producer::Server).unwrap();
         let policy = policy(Compress::All, Producer::Server).unwrap();
         let html = ("Content-Type", "text/html; charset=utf-8");
-        let br = Verdict::Compressed(Coding::Brotli);
+        let br = CompressionDecision::Compressed(Coding::Brotli);
         assert_eq!(files_only.verdict(&head(200, &[html])), br);
-        assert_eq!(files_only.verdict(&head(404, &[html])), Verdict::Plain, "perhaps a script's");
+        assert_eq!(
+            files_only.verdict(&head(404, &[html])),
+            CompressionDecision::Plain,
+            "perhaps a script's"
+        );
         for (status, more, expected) in [
             (200, &[html][..], br),
             (404, &[html], br),
             (200, &[("content-type", "IMAGE/SVG+XML")], br),
-            (200, &[("Content-Type", "image/png")], Verdict::Plain),
-            (200, &[("Content-Type", "textile/x")], Verdict::Plain),
-            (200, &[], Verdict::Plain),
-            (200, &[html, ("Content-Encoding", "gzip")], Verdict::Plain),
+            (200, &[("Content-Type", "image/png")], CompressionDecision::Plain),
+            (200, &[("Content-Type", "textile/x")], CompressionDecision::Plain),
+            (200, &[], CompressionDecision::Plain),
+            (200, &[html, ("Content-Encoding", "gzip")], CompressionDecision::Plain),
             (200, &[html, ("Content-Encoding", "identity")], br),
-            (200, &[html, ("Cache-Control", "public,  No-Transform")], Verdict::Plain),
-            (204, &[html], Verdict::Plain),
-            (206, &[html], Verdict::Varies),
-            (200, &[html, ("Content-Range", "bytes 0-1/2")], Verdict::Varies),
-            (304, &[], Verdict::Varies),
+            (200, &[html, ("Cache-Control", "public,  No-Transform")], CompressionDecision::Plain),
+            (204, &[html], CompressionDecision::Plain),
+            (206, &[html], CompressionDecision::Varies),
+            (200, &[html, ("Content-Range", "bytes 0-1/2")], CompressionDecision::Varies),
+            (304, &[], CompressionDecision::Varies),
         ] {
             assert_eq!(policy.verdict(&head(status, more)), expected, "{status} {more:?}");
         }
         let mut short = head(200, &[html]);
         short.length = Some(1023);
-        assert_eq!(policy.verdict(&short), Verdict::Plain);
+        assert_eq!(policy.verdict(&short), CompressionDecision::Plain);
         short.length = Some(1024);
         assert_eq!(policy.verdict(&short), br);
         let mut part = head(206, &[html]);
         part.length = Some(100);
-        assert_eq!(policy.verdict(&part), Verdict::Varies);
+        assert_eq!(policy.verdict(&part), CompressionDecision::Varies);
     }
 
     #[test]
@@ -341,7 +345,7 @@ mod tests {
                 request.headers.insert(*name, HeaderValue::from_static(value));
             }
             let policy = Policy::new(&rules, Compress::All, producer, &request, None).unwrap();
-            policy.verdict(&html) != Verdict::Varies
+            policy.verdict(&html) != CompressionDecision::Varies
         };
         let cookie = ("cookie", "session=1");
         for (fields, expected) in [

@@ -34,10 +34,10 @@ impl SendLimits {
 
 /// Runs while a client does not take all that is owed to it.
 #[derive(Debug, Default)]
-pub struct SendTimer(Option<Running>);
+pub struct SendTimer(Option<RunningTimer>);
 
 #[derive(Debug)]
-struct Running {
+struct RunningTimer {
     sleep: Pin<Box<Sleep>>,
     /// Bytes that the client had taken at the last check.
     taken: u64,
@@ -64,7 +64,7 @@ impl SendTimer {
         queued: usize,
         taken: impl Fn() -> u64,
     ) -> io::Result<()> {
-        let running = self.0.get_or_insert_with(|| Running {
+        let running = self.0.get_or_insert_with(|| RunningTimer {
             sleep: Box::pin(sleep_until(Instant::now() + limits.pause / LOOKS)),
             taken: taken(),
             pace: Pace::new(limits.pause),
@@ -78,7 +78,7 @@ impl SendTimer {
     }
 }
 
-impl Running {
+impl RunningTimer {
     fn look(&mut self, limits: SendLimits, taken: u64) -> io::Result<()> {
         let more = taken.saturating_sub(std::mem::replace(&mut self.taken, taken));
         if more > 0 {

@@ -123,9 +123,9 @@ impl Connections {
 
 /// The requests in flight on routes that limit them.
 #[derive(Debug, Default)]
-pub struct Requests(Counts<(RouteId, Who)>);
+pub struct RequestCounts(Counts<(RouteId, Who)>);
 
-impl Requests {
+impl RequestCounts {
     /// Counts a request of a client on a route; `None`: the client has reached `most` there.
     pub fn begin(self: &Arc<Self>, route: RouteId, who: Who, most: u32) -> Option<RequestPermit> {
         let key = (route, who);
@@ -136,7 +136,7 @@ impl Requests {
 /// Counts a request on a route until dropped.
 #[derive(Debug)]
 pub struct RequestPermit {
-    requests: Arc<Requests>,
+    requests: Arc<RequestCounts>,
     key: (RouteId, Who),
 }
 
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn routes_count_the_requests_of_each_client() {
-        let requests = Arc::<Requests>::default();
+        let requests = Arc::<RequestCounts>::default();
         let begin = |route, who| requests.begin(RouteId(route), who, 1);
         let first = begin(1, ONE).unwrap();
         assert!(begin(1, ONE).is_none());

@@ -8,7 +8,7 @@ use rustls::ServerConfig;
 use sendoff_auth::Auth;
 use sendoff_compress::Compressor;
 use sendoff_config::Config;
-use sendoff_exchange::clients::Requests;
+use sendoff_exchange::clients::RequestCounts;
 use sendoff_exchange::rates::Rates;
 use sendoff_message::Clock;
 use sendoff_page_cache::PageCache;
@@ -74,7 +74,7 @@ pub struct Services {
     /// Rates of requests per client, which all event loops share.
     pub rates: Arc<Rates>,
     /// Requests in flight per client, which all event loops share.
-    pub requests: Arc<Requests>,
+    pub requests: Arc<RequestCounts>,
     /// True once the server is about to end.
     pub is_leaving: Arc<AtomicBool>,
     /// The time of day, as texts.

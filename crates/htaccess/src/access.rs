@@ -40,8 +40,8 @@ pub(crate) struct Hosts {
     /// The line of the last directive.
     pub(crate) line: usize,
     order: Vec<(Methods, Order)>,
-    allow: Vec<(Methods, Who)>,
-    deny: Vec<(Methods, Who)>,
+    allow: Vec<(Methods, ListedHost)>,
+    deny: Vec<(Methods, ListedHost)>,
     satisfy: Vec<(Methods, bool)>,
 }
 
@@ -52,14 +52,14 @@ enum Order {
 }
 
 #[derive(Debug)]
-enum Who {
+enum ListedHost {
     All,
     Network(Network),
     Variable(Vec<u8>),
     NoVariable(Vec<u8>),
 }
 
-impl Who {
+impl ListedHost {
     fn parse(text: &[u8]) -> Result<Self, Problem> {
         if text.eq_ignore_ascii_case(b"all") {
             return Ok(Self::All);
@@ -111,7 +111,7 @@ impl Hosts {
             return Err("\"from\" and a host are expected".into());
         }
         for host in hosts {
-            let who = (methods.clone(), Who::parse(host)?);
+            let who = (methods.clone(), ListedHost::parse(host)?);
             if allow { self.allow.push(who) } else { self.deny.push(who) }
         }
         Ok(())
@@ -131,7 +131,7 @@ impl Hosts {
     /// True if the directives let the client in.
     pub(crate) fn allow(&self, context: &Context<'_>, pass: &Pass) -> bool {
         let method = context.request.method;
-        let listed = |list: &[(Methods, Who)]| {
+        let listed = |list: &[(Methods, ListedHost)]| {
             list.iter().any(|(methods, who)| methods.contain(method) && who.is(context, pass))
         };
         match last(&self.order, method).unwrap_or(Order::DenyAllow) {
@@ -195,7 +195,7 @@ pub(crate) enum Check {
 
 /// The result of requirements for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum AccessResult {
     Granted,
     Denied,
     /// A user is required, and the request has none yet.
@@ -274,7 +274,7 @@ impl Check {
         pass: &Pass,
         groups: Option<&[u8]>,
         vary: &mut Vec<Vec<u8>>,
-    ) -> Result<Verdict, TooCostly> {
+    ) -> Result<AccessResult, TooCostly> {
         context.budget.time()?;
         let request = context.request;
         let holds = match self {
@@ -296,15 +296,17 @@ impl Check {
                 let holds = evaluation.holds(expression)?;
                 vary.append(&mut evaluation.vary);
                 return Ok(match holds {
-                    true => Verdict::Granted,
+                    true => AccessResult::Granted,
                     // The result may depend on the user, who is not known yet.
-                    false if pass.user.is_none() && expression.names_user() => Verdict::UserWanted,
-                    false => Verdict::Denied,
+                    false if pass.user.is_none() && expression.names_user() => {
+                        AccessResult::UserWanted
+                    }
+                    false => AccessResult::Denied,
                 });
             }
-            Self::AnyUser if pass.user.is_none() => return Ok(Verdict::UserWanted),
+            Self::AnyUser if pass.user.is_none() => return Ok(AccessResult::UserWanted),
             Self::Users(_) | Self::Groups(_) if pass.user.is_none() => {
-                return Ok(Verdict::UserWanted);
+                return Ok(AccessResult::UserWanted);
             }
             Self::Groups(names) => {
                 let file = groups.and_then(|file| context.files.groups(file));
@@ -319,7 +321,7 @@ impl Check {
                 names.iter().any(|name| Some(name.expand(&mut evaluation)) == pass.user)
             }
         };
-        Ok(if holds { Verdict::Granted } else { Verdict::Denied })
+        Ok(if holds { AccessResult::Granted } else { AccessResult::Denied })
     }
 }
 
@@ -351,16 +353,16 @@ impl Group {
         pass: &Pass,
         groups: Option<&[u8]>,
         vary: &mut Vec<Vec<u8>>,
-    ) -> Result<Verdict, TooCostly> {
-        let mut found = Verdict::Neutral;
+    ) -> Result<AccessResult, TooCostly> {
+        let mut found = AccessResult::Neutral;
         for part in &self.parts {
             let verdict = part.verdict(context, pass, groups, vary)?;
             match (verdict, self.counting) {
-                (Verdict::Neutral, _) => {}
-                (Verdict::Granted, Counting::All) => found = Verdict::Granted,
+                (AccessResult::Neutral, _) => {}
+                (AccessResult::Granted, Counting::All) => found = AccessResult::Granted,
                 (verdict, Counting::All) => return Ok(verdict),
-                (Verdict::Granted, _) => {
-                    found = Verdict::Granted;
+                (AccessResult::Granted, _) => {
+                    found = AccessResult::Granted;
                     break;
                 }
                 (verdict, _) => found = weaker(found, verdict),
@@ -371,16 +373,16 @@ impl Group {
 }
 
 /// Chooses between two refusals: a refusal that a password would lift wins.
-fn weaker(one: Verdict, other: Verdict) -> Verdict {
-    if one == Verdict::UserWanted { one } else { other }
+fn weaker(one: AccessResult, other: AccessResult) -> AccessResult {
+    if one == AccessResult::UserWanted { one } else { other }
 }
 
 /// Negates a verdict. A negated requirement can deny but not grant: without a refusal it is
 /// neutral.
-fn negate(verdict: Verdict) -> Verdict {
+fn negate(verdict: AccessResult) -> AccessResult {
     match verdict {
-        Verdict::Granted => Verdict::Denied,
-        _ => Verdict::Neutral,
+        AccessResult::Granted => AccessResult::Denied,
+        _ => AccessResult::Neutral,
     }
 }
 
@@ -391,11 +393,11 @@ impl Requirement {
         pass: &Pass,
         groups: Option<&[u8]>,
         vary: &mut Vec<Vec<u8>>,
-    ) -> Result<Verdict, TooCostly> {
+    ) -> Result<AccessResult, TooCostly> {
         match self {
             Self::Group(group) => group.verdict(context, pass, groups, vary),
             Self::Check { methods, .. } if !methods.contain(context.request.method) => {
-                Ok(Verdict::Neutral)
+                Ok(AccessResult::Neutral)
             }
             Self::Check { check, negated, .. } => {
                 let verdict = check.verdict(context, pass, groups, vary)?;

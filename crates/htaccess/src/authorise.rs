@@ -1,6 +1,6 @@
 //! Access of clients: addresses, requirements, users.
 
-use crate::access::{self, Verdict};
+use crate::access::{self, AccessResult};
 use crate::merged::{Merged, Origin};
 use crate::outcome::Answer;
 use crate::reason::Reason;
@@ -28,9 +28,9 @@ pub(crate) fn authorise(
     let verdict = merged.verdict(context, pass);
     match verdict.map_err(|_| Refusal::status(500))? {
         // Neutral: all requirements are for other methods.
-        (Verdict::Granted | Verdict::Neutral, _) => Ok(None),
-        (Verdict::UserWanted, rule) => authenticate(context, pass, merged, rule),
-        (Verdict::Denied, rule) => Err(denied(context, rule)),
+        (AccessResult::Granted | AccessResult::Neutral, _) => Ok(None),
+        (AccessResult::UserWanted, rule) => authenticate(context, pass, merged, rule),
+        (AccessResult::Denied, rule) => Err(denied(context, rule)),
     }
 }
 
@@ -53,7 +53,7 @@ fn authenticate(
     pass.user = Some(identity.name.to_vec());
     let verdict = merged.verdict(context, pass);
     match verdict.map_err(|_| Refusal::status(500))? {
-        (Verdict::Granted | Verdict::Neutral, _) => Ok(None),
+        (AccessResult::Granted | AccessResult::Neutral, _) => Ok(None),
         // The client may authenticate as another user.
         _ => Ok(Some(ask)),
     }

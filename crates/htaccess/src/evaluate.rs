@@ -10,7 +10,7 @@ use crate::handler::{handler, has_handler};
 use crate::limits;
 use crate::media::{self, Media};
 use crate::merged::Merged;
-use crate::outcome::{Answer, ErrorDocument, Handler, Outcome, Says, Target};
+use crate::outcome::{Answer, ErrorDocument, Handler, Outcome, RequestedFile, Says};
 use crate::reason::{DependsOn, Reason};
 use crate::request::{Kind, Request, Site};
 use crate::response::ResponseRules;
@@ -554,7 +554,7 @@ impl Phases<'_> {
         let forced = self.pass.forced_type.clone().or_else(|| merged.force_type.cloned());
         let forced = forced.filter(|forced| !forced.iter().any(|byte| is_control(*byte)));
         let charset = charset.filter(|_| forced.is_none());
-        let target = Target {
+        let target = RequestedFile {
             file: self.pass.file.clone(),
             path: self.pass.path.clone(),
             path_info: self.pass.path_info.clone(),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::access::{self, Authentication, Group, Hosts, Verdict};
+use crate::access::{self, AccessResult, Authentication, Group, Hosts};
 use crate::budget::{Budget, TooCostly};
 use crate::environment::{Conditional, Fixed};
 use crate::expires;
@@ -279,16 +279,18 @@ impl<'a> Merged<'a> {
         &self,
         context: &Context<'_>,
         pass: &mut Pass,
-    ) -> Result<(Verdict, Option<Origin<'a>>), TooCostly> {
+    ) -> Result<(AccessResult, Option<Origin<'a>>), TooCostly> {
         let groups = self.authentication.groups.as_deref();
         let mut fields = Vec::new();
-        let mut verdict = (Verdict::Granted, None);
+        let mut verdict = (AccessResult::Granted, None);
         for (merging, file, group) in &self.require {
             let next = group.verdict(context, pass, groups, &mut fields)?;
             verdict = match (merging, verdict.0, next) {
                 (AuthMerging::Replace, _, next) => (next, Some((*file, group.line))),
-                (AuthMerging::And, Verdict::Granted, next) => (next, Some((*file, group.line))),
-                (AuthMerging::Or, Verdict::Granted, _) | (AuthMerging::And, ..) => verdict,
+                (AuthMerging::And, AccessResult::Granted, next) => {
+                    (next, Some((*file, group.line)))
+                }
+                (AuthMerging::Or, AccessResult::Granted, _) | (AuthMerging::And, ..) => verdict,
                 (AuthMerging::Or, _, next) => (next, Some((*file, group.line))),
             };
         }

@@ -80,11 +80,11 @@ pub struct Says {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// A file or script.
-    Serve(Target),
+    Serve(RequestedFile),
     /// The list of a folder's contents.
-    List(Target),
+    List(RequestedFile),
     /// No file is at the path. The target describes the missing file.
-    Missing(Target),
+    Missing(RequestedFile),
     /// A redirect.
     Redirect {
         /// From 300 to 399.
@@ -109,7 +109,7 @@ pub enum Answer {
 
 /// The file or folder that a request leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct RequestedFile {
     /// The file or folder: an absolute path.
     pub file: Vec<u8>,
     /// The decoded path of the site that led to the file: after all rewriting, with `path_info`.

@@ -34,14 +34,14 @@ pub struct Request<'a> {
     pub now: SystemTime,
     /// The user, once the server has verified the credentials for
     /// [`Answer::Authenticate`](crate::Answer).
-    pub user: Option<Identity<'a>>,
+    pub user: Option<VerifiedUser<'a>>,
     /// The failed response, if this request is for its error document.
     pub error: Option<Failed<'a>>,
 }
 
 /// A user name whose password the server has verified.
 #[derive(Debug, Clone, Copy)]
-pub struct Identity<'a> {
+pub struct VerifiedUser<'a> {
     /// The path of the file with the name.
     pub users: &'a [u8],
     /// The name.

@@ -86,7 +86,7 @@ struct Received<P> {
 }
 
 /// The reason why no handler answers a request and the connection ends.
-enum End {
+enum ConnectionEnd {
     /// The client speaks HTTP/2.
     Http2,
     /// The client closed the connection between requests, or was idle for too long.
@@ -97,20 +97,20 @@ enum End {
     Io(io::Error),
 }
 
-impl From<io::Error> for End {
+impl From<io::Error> for ConnectionEnd {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-impl From<RequestError> for End {
+impl From<RequestError> for ConnectionEnd {
     fn from(error: RequestError) -> Self {
         Self::Refused { status: error.status(), why: error.to_string() }
     }
 }
 
-fn refused(status: StatusCode, why: &str) -> End {
-    End::Refused { status, why: why.to_owned() }
+fn refused(status: StatusCode, why: &str) -> ConnectionEnd {
+    ConnectionEnd::Refused { status, why: why.to_owned() }
 }
 
 /// A client's connection.
@@ -262,12 +262,12 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    async fn read_head<S: Service>(&mut self, service: &S) -> Result<Head, End> {
+    async fn read_head<S: Service>(&mut self, service: &S) -> Result<Head, ConnectionEnd> {
         self.began = Instant::now();
         let deadline = self.began + service.limits().timeouts.head;
         loop {
             if self.is_new && self.buffer.starts_with(HTTP2_PREFACE) {
-                return Err(End::Http2);
+                return Err(ConnectionEnd::Http2);
             }
             let may_be_http2 = self.is_new && HTTP2_PREFACE.starts_with(&self.buffer);
             if !may_be_http2 && let Some(head) = self.heads.next(&mut self.buffer)? {
@@ -275,7 +275,7 @@ impl<T: Transport> Connection<T> {
             }
             self.buffer.reserve(READ / 4);
             match timeout_at(deadline, self.read()).await {
-                Ok(Ok(0)) if self.buffer.is_empty() => return Err(End::Quiet),
+                Ok(Ok(0)) if self.buffer.is_empty() => return Err(ConnectionEnd::Quiet),
                 Ok(Ok(0)) => {
                     let why = "the connection was closed inside the request head";
                     return Err(refused(StatusCode::BAD_REQUEST, why));
@@ -283,7 +283,7 @@ impl<T: Transport> Connection<T> {
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => return Err(error.into()),
                 // The wake-up was spurious: no byte has come.
-                Err(_) if self.buffer.is_empty() => return Err(End::Quiet),
+                Err(_) if self.buffer.is_empty() => return Err(ConnectionEnd::Quiet),
                 Err(_) => {
                     Limit::HeadTimeout.reached();
                     let why = "the request head took too long";
@@ -307,7 +307,7 @@ impl<T: Transport> Connection<T> {
         request: &mut Request,
         framing: BodyFraming,
         waits: bool,
-    ) -> Result<Received<S::Plan>, End> {
+    ) -> Result<Received<S::Plan>, ConnectionEnd> {
         let plan = service.plan(request).await;
         let terms = plan.body();
         let mut decoder = BodyDecoder::new(framing, terms.max)?;
@@ -372,7 +372,7 @@ impl<T: Transport> Connection<T> {
         &mut self,
         service: &S,
         pace: &mut Pace,
-    ) -> Result<usize, End> {
+    ) -> Result<usize, ConnectionEnd> {
         self.buffer.reserve(READ);
         match timeout_at(pace.deadline(), self.read()).await {
             Ok(Ok(0)) => {
@@ -464,21 +464,21 @@ impl<T: Transport> Connection<T> {
     async fn end_early<S: Service>(
         &mut self,
         service: &S,
-        end: End,
+        end: ConnectionEnd,
         mut asked: RequestFacts,
         request: Option<&Request>,
     ) -> AfterRequest {
         let (status, why) = match end {
-            End::Quiet => return AfterRequest::Close,
-            End::Http2 => return AfterRequest::Http2,
-            End::Io(error) => {
+            ConnectionEnd::Quiet => return AfterRequest::Close,
+            ConnectionEnd::Http2 => return AfterRequest::Http2,
+            ConnectionEnd::Io(error) => {
                 let line = named(&asked.line, request);
                 tracing::info!(request = line, %error, "the client left amid its request");
                 // Writes the line in the access log.
                 drop(self.exchange(service, asked, request));
                 return AfterRequest::Close;
             }
-            End::Refused { status, why } => (status, why),
+            ConnectionEnd::Refused { status, why } => (status, why),
         };
         let client = request.map_or(&self.origin.peer, |request| &request.peer);
         let line = named(&asked.line, request);

@@ -17,7 +17,7 @@ use sendoff_report::limits::Limit;
 use sendoff_transport::Transport;
 use tokio::time::{sleep, timeout};
 
-use super::account::Given;
+use super::in_flight::Given;
 use super::link::Link;
 use super::settings;
 use super::stream;
@@ -30,7 +30,7 @@ const LINGER: Duration = Duration::from_secs(2);
 type Ending = Box<dyn std::error::Error>;
 
 /// The next step of a connection's task.
-enum Step {
+enum TaskEvent {
     /// The connection has become idle, or is no longer idle.
     Look,
     /// The client is told to go: it was idle for too long, or makes room for another client, or the
@@ -102,26 +102,26 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
         let step = tokio::select! {
             biased;
             step = next(connection, link, streams, stay) => step,
-            () = streams.idle(), if !is_idle => Step::Look,
-            () = lifecycle.evicted(past, false), if is_idle && stay == Stay::Welcome => Step::Leave,
-            () = &mut stops, if !is_idle && stay == Stay::Welcome => Step::Leave,
-            () = sleep(LINGER), if is_idle && stay != Stay::Welcome => Step::Ended(Ok(())),
+            () = streams.idle(), if !is_idle => TaskEvent::Look,
+            () = lifecycle.evicted(past, false), if is_idle && stay == Stay::Welcome => TaskEvent::Leave,
+            () = &mut stops, if !is_idle && stay == Stay::Welcome => TaskEvent::Leave,
+            () = sleep(LINGER), if is_idle && stay != Stay::Welcome => TaskEvent::Ended(Ok(())),
         };
         match step {
-            Step::Look => past = Past::Requests,
-            Step::Leave => {
+            TaskEvent::Look => past = Past::Requests,
+            TaskEvent::Leave => {
                 // In two steps, so that no request in flight is lost (RFC 9113 §6.8).
                 connection.graceful_shutdown();
                 stay = Stay::Leaves;
             }
-            Step::Burden(Burden::Leaves(why)) => {
+            TaskEvent::Burden(Burden::Leaves(why)) => {
                 Limit::Http2Abuse.reached();
                 let client = &streams.origin.peer;
                 tracing::warn!(%client, "an HTTP/2 client is told to go: {why}");
                 connection.graceful_shutdown();
                 stay = Stay::Refused;
             }
-            Step::Burden(Burden::Ends(why)) => {
+            TaskEvent::Burden(Burden::Ends(why)) => {
                 Limit::Http2Abuse.reached();
                 let client = &streams.origin.peer;
                 tracing::warn!(%client, "an HTTP/2 connection is ended: {why}");
@@ -131,7 +131,7 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
                 let ended = timeout(LINGER, poll_fn(|cx| connection.poll_closed(cx)));
                 return ended.await.map_or(Ok(()), |ended| ended.map_err(Ending::from));
             }
-            Step::Ended(how) => return how,
+            TaskEvent::Ended(how) => return how,
         }
     }
 }
@@ -142,18 +142,18 @@ async fn next<T: Transport, S: Service + 'static>(
     link: &Link<T>,
     streams: &Rc<Streams<S>>,
     stay: Stay,
-) -> Step {
+) -> TaskEvent {
     poll_fn(|cx| {
         loop {
             // The future has no state of its own, so a new one may be polled each time.
             let (request, mut response) = match pin!(connection.accept()).poll(cx) {
                 Poll::Ready(Some(Ok(stream))) => stream,
                 Poll::Ready(Some(Err(error))) => {
-                    return Poll::Ready(Step::Ended(Err(error.into())));
+                    return Poll::Ready(TaskEvent::Ended(Err(error.into())));
                 }
-                Poll::Ready(None) => return Poll::Ready(Step::Ended(Ok(()))),
+                Poll::Ready(None) => return Poll::Ready(TaskEvent::Ended(Ok(()))),
                 Poll::Pending if stay == Stay::Welcome && link.is_worn() => {
-                    return Poll::Ready(Step::Leave);
+                    return Poll::Ready(TaskEvent::Leave);
                 }
                 Poll::Pending => return rest(link, streams, stay, cx),
             };
@@ -169,7 +169,7 @@ async fn next<T: Transport, S: Service + 'static>(
             // small files.
             tokio::task::spawn_local(Box::pin(stream::serve(open, request, response)));
             if was_idle {
-                return Poll::Ready(Step::Look);
+                return Poll::Ready(TaskEvent::Look);
             }
         }
     })
@@ -183,20 +183,20 @@ fn rest<T: Transport, S: Service>(
     streams: &Streams<S>,
     stay: Stay,
     cx: &mut Context<'_>,
-) -> Poll<Step> {
+) -> Poll<TaskEvent> {
     let sent = link.poll_send_gathered(cx);
     if let Poll::Ready(Err(error)) = sent {
-        return Poll::Ready(Step::Ended(Err(error.into())));
+        return Poll::Ready(TaskEvent::Ended(Err(error.into())));
     }
     if !link.holds_end() {
         let told = |burden: &Burden| stay == Stay::Refused && matches!(burden, Burden::Leaves(_));
         let burden = streams.burden(link.received()).filter(|burden| !told(burden));
-        return burden.map_or(Poll::Pending, |burden| Poll::Ready(Step::Burden(burden)));
+        return burden.map_or(Poll::Pending, |burden| Poll::Ready(TaskEvent::Burden(burden)));
     }
     streams.end_input();
     let is_all_sent = sent.is_ready() && !link.is_blocked();
     if streams.is_idle() && is_all_sent {
-        return Poll::Ready(Step::Ended(Ok(())));
+        return Poll::Ready(TaskEvent::Ended(Ok(())));
     }
     Poll::Pending
 }

@@ -22,8 +22,8 @@ use sendoff_message::response::{Framing, ResponseEnd, ResponseHead};
 use sendoff_report::log_line::{BodyBytes, LogLine, Notes};
 use tokio::time::Instant;
 
-use super::account::Given;
 use super::fields;
+use super::in_flight::Given;
 use super::settings::STREAM_BUFFER;
 use super::streams::{StreamGuard, Streams};
 
@@ -53,7 +53,7 @@ impl fmt::Display for RequestFacts {
 ///  Waiting ─────────▶ Begun ────────────▶ Sending ────────────────────────▶ Ended
 ///                       └── there is no body, or all of it is empty ──────────▲
 /// ```
-enum Stream {
+enum StreamState {
     /// No head has been queued.
     Waiting(SendResponse<Given>),
     /// The head waits for the first [`Sink::send_now`], because it may turn out to end the
@@ -75,7 +75,7 @@ pub(super) struct Exchange<'c, S: Service> {
     asked: &'c RequestFacts,
     /// `None` if the request was refused before it could be understood.
     request: Option<&'c Request>,
-    stream: Stream,
+    stream: StreamState,
     queue: SendQueue,
     status: Option<StatusCode>,
     /// [`Framing::Chunked`] stands for a body of unknown length.
@@ -106,7 +106,7 @@ impl<'c, S: Service> Exchange<'c, S> {
             service,
             asked,
             request,
-            stream: Stream::Waiting(response),
+            stream: StreamState::Waiting(response),
             queue: SendQueue::default(),
             status: None,
             framing: Framing::Chunked,
@@ -133,13 +133,13 @@ impl<'c, S: Service> Exchange<'c, S> {
 
     /// Passes the head to h2, unless h2 already has it.
     fn send_head(&mut self) -> Result<(), Cut> {
-        match std::mem::replace(&mut self.stream, Stream::Ended) {
-            Stream::Begun(mut stream, head) => {
+        match std::mem::replace(&mut self.stream, StreamState::Ended) {
+            StreamState::Begun(mut stream, head) => {
                 let is_all = self.is_complete && self.queue.is_empty();
                 let ends = is_all || self.framing == Framing::NoBody;
                 let body = stream.send_response(head, ends).map_err(|error| gone(&error))?;
                 if !ends {
-                    self.stream = Stream::Sending(body);
+                    self.stream = StreamState::Sending(body);
                 }
             }
             other => self.stream = other,
@@ -156,7 +156,7 @@ impl<'c, S: Service> Exchange<'c, S> {
             if self.in_flight.get() == 0 || is_late || self.poll_reset(cx).is_ready() {
                 return Poll::Ready(());
             }
-            self.streams.account.wait(cx);
+            self.streams.in_flight.wait(cx);
             Poll::Pending
         })
         .await;
@@ -173,9 +173,9 @@ impl<'c, S: Service> Exchange<'c, S> {
     /// Ready when the client, or h2, has reset the stream.
     fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<Result<Reason, h2::Error>> {
         match &mut self.stream {
-            Stream::Waiting(stream) | Stream::Begun(stream, _) => stream.poll_reset(cx),
-            Stream::Sending(stream) => stream.poll_reset(cx),
-            Stream::Ended => Poll::Pending,
+            StreamState::Waiting(stream) | StreamState::Begun(stream, _) => stream.poll_reset(cx),
+            StreamState::Sending(stream) => stream.poll_reset(cx),
+            StreamState::Ended => Poll::Pending,
         }
     }
 }
@@ -189,7 +189,7 @@ fn gone(error: &h2::Error) -> Cut {
 impl<S: Service> Sink for Exchange<'_, S> {
     fn interim(&mut self, head: ResponseHead) -> Result<(), Cut> {
         let head = self.encode(head);
-        let Stream::Waiting(stream) = &mut self.stream else { return Ok(()) };
+        let StreamState::Waiting(stream) = &mut self.stream else { return Ok(()) };
         stream.send_informational(head).map_err(|error| gone(&error))
     }
 
@@ -200,8 +200,8 @@ impl<S: Service> Sink for Exchange<'_, S> {
         self.framing = Framing::choose(&self.asked.method, version, head.status, head.length);
         self.status = Some(head.status);
         let response = self.encode(head);
-        match std::mem::replace(&mut self.stream, Stream::Ended) {
-            Stream::Waiting(stream) => self.stream = Stream::Begun(stream, response),
+        match std::mem::replace(&mut self.stream, StreamState::Ended) {
+            StreamState::Waiting(stream) => self.stream = StreamState::Begun(stream, response),
             other => self.stream = other,
         }
         Ok(())
@@ -229,19 +229,19 @@ impl<S: Service> Sink for Exchange<'_, S> {
     fn send_now(&mut self) -> Result<Progress, Cut> {
         self.send_head()?;
         let Self { stream, queue, streams, .. } = self;
-        let Stream::Sending(client) = stream else { return Ok(Progress::Done) };
+        let StreamState::Sending(client) = stream else { return Ok(Progress::Done) };
         loop {
             let owed = queue.at_most(STREAM_BUFFER);
             // Also if no byte is owed: reserved capacity that is not needed goes to other streams.
             client.reserve_capacity(owed);
             let room = client.capacity().min(owed);
-            if owed > 0 && (room == 0 || !streams.account.has_room()) {
+            if owed > 0 && (room == 0 || !streams.in_flight.has_room()) {
                 return Ok(Progress::Blocked);
             }
             let piece = queue.take(room.min(streams.frame))?;
             let (ends, len) = (self.is_complete && queue.is_empty(), bytes::Buf::remaining(&piece));
             if len > 0 || ends {
-                let given = streams.account.give(piece, &self.in_flight);
+                let given = streams.in_flight.give(piece, &self.in_flight);
                 client.send_data(given, ends).map_err(|error| gone(&error))?;
                 self.sent += len as u64;
                 streams.note_useful(len);
@@ -249,7 +249,7 @@ impl<S: Service> Sink for Exchange<'_, S> {
             if queue.is_empty() {
                 self.timer.stop();
                 if ends {
-                    *stream = Stream::Ended;
+                    *stream = StreamState::Ended;
                 }
                 return Ok(Progress::Done);
             }
@@ -261,9 +261,9 @@ impl<S: Service> Sink for Exchange<'_, S> {
         if self.poll_reset(cx).is_ready() {
             return Poll::Ready(Err(Cut::client_gone()));
         }
-        let Stream::Sending(client) = &mut self.stream else { return Poll::Ready(Ok(())) };
-        if !self.streams.account.has_room() {
-            self.streams.account.wait(cx);
+        let StreamState::Sending(client) = &mut self.stream else { return Poll::Ready(Ok(())) };
+        if !self.streams.in_flight.has_room() {
+            self.streams.in_flight.wait(cx);
             return Poll::Pending;
         }
         if client.capacity() > 0 {
@@ -272,10 +272,10 @@ impl<S: Service> Sink for Exchange<'_, S> {
         match client.poll_capacity(cx) {
             Poll::Pending if self.open.poll_input_end(cx).is_ready() => {
                 // A window without capacity stays empty, because the client sends no more updates.
-                if self.streams.account.is_empty() {
+                if self.streams.in_flight.is_empty() {
                     return Poll::Ready(Err(Cut::client_gone()));
                 }
-                self.streams.account.wait(cx);
+                self.streams.in_flight.wait(cx);
                 Poll::Pending
             }
             Poll::Pending => Poll::Pending,
@@ -323,11 +323,11 @@ impl<S: Service> Drop for Exchange<'_, S> {
             notes: &self.notes,
         });
         match &mut self.stream {
-            Stream::Waiting(stream) | Stream::Begun(stream, _) => {
+            StreamState::Waiting(stream) | StreamState::Begun(stream, _) => {
                 stream.send_reset(Reason::INTERNAL_ERROR);
             }
-            Stream::Sending(stream) => stream.send_reset(Reason::INTERNAL_ERROR),
-            Stream::Ended => {}
+            StreamState::Sending(stream) => stream.send_reset(Reason::INTERNAL_ERROR),
+            StreamState::Ended => {}
         }
     }
 }

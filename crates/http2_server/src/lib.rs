@@ -10,7 +10,7 @@
 //!
 //! Memory is bounded in three places: a stream passes to h2 only as much as the client's window
 //! allows, at most [`settings::STREAM_BUFFER`]; all streams of a connection together have at most
-//! [`account::LIMIT`] in flight; further bytes wait in each stream's send queue, as in HTTP/1.
+//! [`in_flight::LIMIT`] in flight; further bytes wait in each stream's send queue, as in HTTP/1.
 //!
 //! A client may end its sending direction when it has sent its requests completely. h2 would drop
 //! all streams at this, so [`link`] hides the end from h2 until the requests are answered. Requests
@@ -18,10 +18,10 @@
 //! waits for a window, and, as in HTTP/1, a request that waits for an application.
 #![forbid(unsafe_code)]
 
-mod account;
 mod connection;
 mod exchange;
 mod fields;
+mod in_flight;
 mod link;
 mod settings;
 mod stream;

@@ -47,7 +47,7 @@ struct Ends<T> {
     timer: SendTimer,
     /// Bytes from h2 wait in the transport until h2 has nothing to do.
     gathers: bool,
-    input: Input,
+    input: ClientInput,
     /// The transport has not taken the last bytes from h2.
     is_blocked: bool,
     /// The lowest speed at which the client may read.
@@ -56,7 +56,7 @@ struct Ends<T> {
 
 /// The client's sending direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Input {
+enum ClientInput {
     /// h2 sees the end at once.
     Shown,
     /// The end will be hidden from h2.
@@ -77,7 +77,7 @@ impl<T: Transport> Link<T> {
             taken: 0,
             timer,
             gathers: false,
-            input: Input::Shown,
+            input: ClientInput::Shown,
             is_blocked: false,
             limits,
         })))
@@ -101,12 +101,12 @@ impl<T: Transport> Link<T> {
     /// Hides the end of the client's sending direction from h2 from now on. At the end h2 would
     /// drop all streams, even those with complete requests.
     pub(super) fn hold_end(&self) {
-        self.0.borrow_mut().input = Input::Held;
+        self.0.borrow_mut().input = ClientInput::Held;
     }
 
     /// True if the client has ended its sending direction and h2 has not seen the end.
     pub(super) fn holds_end(&self) -> bool {
-        self.0.borrow().input == Input::HeldEnd
+        self.0.borrow().input == ClientInput::HeldEnd
     }
 
     /// True if the transport has not taken the last bytes from h2. Otherwise, if h2 has nothing to
@@ -240,12 +240,12 @@ impl<T: Transport> AsyncRead for Link<T> {
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let mut ends = self.0.borrow_mut();
-        if ends.input == Input::HeldEnd {
+        if ends.input == ClientInput::HeldEnd {
             return Poll::Pending;
         }
         let available = ready!(ends.poll_fill(cx))?;
-        if available == 0 && ends.input == Input::Held {
-            ends.input = Input::HeldEnd;
+        if available == 0 && ends.input == ClientInput::Held {
+            ends.input = ClientInput::HeldEnd;
             // The connection's task, which polls h2, checks for this state.
             return Poll::Pending;
         }

@@ -19,30 +19,30 @@ use sendoff_report::limits::Limit;
 use sendoff_transport::pace::Pace;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::account::Given;
 use super::exchange::{Exchange, RequestFacts};
 use super::fields;
+use super::in_flight::Given;
 use super::streams::StreamGuard;
 
 /// Time for reading and dropping the rest of a refused request's body.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// The reason why no handler answers a request.
-enum End {
+enum StreamEnd {
     /// The request is answered with an error page of this status.
     Refused { status: StatusCode, why: String },
     /// The client has reset the stream, or the connection has ended.
     Gone,
 }
 
-impl From<RequestError> for End {
+impl From<RequestError> for StreamEnd {
     fn from(error: RequestError) -> Self {
         Self::Refused { status: error.status(), why: error.to_string() }
     }
 }
 
-fn refused(status: StatusCode, why: &str) -> End {
-    End::Refused { status, why: why.to_owned() }
+fn refused(status: StatusCode, why: &str) -> StreamEnd {
+    StreamEnd::Refused { status, why: why.to_owned() }
 }
 
 /// Serves one stream until h2 has its response.
@@ -97,8 +97,8 @@ pub(crate) async fn serve<S: Service>(
             let request = request.as_ref();
             let mut exchange = Exchange::new(&open, &*service, &asked, request, response);
             match end {
-                End::Gone => open.note_given_up(),
-                End::Refused { status, why } => {
+                StreamEnd::Gone => open.note_given_up(),
+                StreamEnd::Refused { status, why } => {
                     let client = request.map_or(&streams.origin.peer, |request| &request.peer);
                     let line = named(&asked, request);
                     tracing::info!(%client, request = &*line, %status, "request refused: {why}");
@@ -126,7 +126,7 @@ async fn receive<S: Service>(
     head: Head,
     body: &mut RecvStream,
     response: &mut SendResponse<Given>,
-) -> Result<(S::Plan, Request, Option<BodyWriter>), (End, Option<Request>)> {
+) -> Result<(S::Plan, Request, Option<BodyWriter>), (StreamEnd, Option<Request>)> {
     let (framing, waits) = (head.framing, head.expect_continue);
     let origin = &open.streams().origin;
     let proxies = Some(service.trusted_proxies()).filter(|all| origin.is_trusted(all));
@@ -217,7 +217,7 @@ async fn read_body<S: Service>(
     mut store: BodyStore,
     most: u64,
     request: impl Fn() -> String,
-) -> Result<Body, End> {
+) -> Result<Body, StreamEnd> {
     let mut left = most;
     let (limit, rate) = (service.limits().timeouts.body, service.limits().limits.body_rate);
     let mut pace = Pace::new(limit);
@@ -251,9 +251,9 @@ fn poll_data<S>(
     open: &StreamGuard<S>,
     body: &mut RecvStream,
     cx: &mut Context<'_>,
-) -> Poll<Result<Option<Bytes>, End>> {
+) -> Poll<Result<Option<Bytes>, StreamEnd>> {
     match body.poll_data(cx) {
-        Poll::Ready(data) => Poll::Ready(data.transpose().map_err(|_| End::Gone)),
-        Poll::Pending => open.poll_input_end(cx).map(|()| Err(End::Gone)),
+        Poll::Ready(data) => Poll::Ready(data.transpose().map_err(|_| StreamEnd::Gone)),
+        Poll::Pending => open.poll_input_end(cx).map(|()| Err(StreamEnd::Gone)),
     }
 }

@@ -11,7 +11,7 @@ use sendoff_exchange::service::Current;
 use sendoff_message::request::{Origin, Scheme};
 use tokio::time::Instant;
 
-use super::account::Account;
+use super::in_flight::InFlight;
 use super::settings::{FRAME_IN_RECORD, STREAM_BUFFER};
 
 /// The bytes that a client may send in excess of [`OVERHEAD`].
@@ -49,7 +49,7 @@ pub(super) struct Streams<S> {
     pub(super) origin: Origin,
     pub(super) services: Rc<Current<S>>,
     pub(super) lifecycle: Rc<Lifecycle>,
-    pub(super) account: Rc<Account>,
+    pub(super) in_flight: Rc<InFlight>,
     /// The most bytes that are passed to h2 at a time.
     pub(super) frame: usize,
     open: Cell<u32>,
@@ -81,7 +81,7 @@ impl<S> Streams<S> {
             origin,
             services,
             lifecycle,
-            account: Rc::default(),
+            in_flight: Rc::default(),
             open: Cell::new(0),
             waiting: RefCell::default(),
             input_has_ended: Cell::new(false),

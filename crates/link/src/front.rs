@@ -254,7 +254,7 @@ struct Busy<C: Caller> {
     held: C::Held,
     /// `None`: the request was given up, and the rest of the response is dropped.
     recipient: Option<C::Recipient>,
-    progress: Progress,
+    progress: ResponseProgress,
     at_end: AtEnd,
 }
 
@@ -267,13 +267,13 @@ struct Busy<C: Caller> {
 ///     └────────────────────────────────────────────┘
 /// ```
 #[derive(Debug, Clone, Copy)]
-enum Progress {
+enum ResponseProgress {
     Nothing(ClientSocket),
     Length(ClientSocket),
     Body(NamedFile),
 }
 
-impl Progress {
+impl ResponseProgress {
     /// True if the client's socket was lent and not given back.
     fn is_lent(self) -> bool {
         matches!(self, Self::Nothing(ClientSocket::Lent) | Self::Length(ClientSocket::Lent))
@@ -326,7 +326,7 @@ impl<C: Caller> Front<C> {
             return Err(NotIdle);
         }
         self.outbox.push(request.records, request.attached);
-        let progress = Progress::Nothing(request.client);
+        let progress = ResponseProgress::Nothing(request.client);
         let recipient = Some(recipient);
         self.state = State::Busy(Busy { held, recipient, progress, at_end: AtEnd::Idle });
         Ok(())
@@ -336,7 +336,7 @@ impl<C: Caller> Front<C> {
     /// wanted.
     pub fn claim(&mut self, held: C::Held, recipient: Option<C::Recipient>) {
         let is_wanted = recipient.is_some();
-        let progress = Progress::Body(NamedFile::Absent);
+        let progress = ResponseProgress::Body(NamedFile::Absent);
         self.state = State::Busy(Busy { held, recipient, progress, at_end: AtEnd::Idle });
         if !is_wanted {
             self.abort();
@@ -415,7 +415,7 @@ impl<C: Caller> Front<C> {
     fn end(&mut self, is_unread: bool, broken: Option<Broken>) -> Ended<C> {
         let (held, recipient) = match std::mem::replace(&mut self.state, State::Over) {
             State::Busy(Busy { held, recipient, progress, .. }) => {
-                let is_safe = is_unread && matches!(progress, Progress::Nothing(_));
+                let is_safe = is_unread && matches!(progress, ResponseProgress::Nothing(_));
                 let retry = if is_safe { Retry::Safe } else { Retry::Unsafe };
                 (Some(held), recipient.map(|recipient| (recipient, retry)))
             }
@@ -609,15 +609,15 @@ impl<C: Caller> Front<C> {
 impl<C: Caller> Busy<C> {
     /// Notes a part of the response after which neither `LENGTH` nor `SENT` is allowed.
     fn body(&mut self) {
-        if !matches!(self.progress, Progress::Body(_)) {
-            self.progress = Progress::Body(NamedFile::Absent);
+        if !matches!(self.progress, ResponseProgress::Body(_)) {
+            self.progress = ResponseProgress::Body(NamedFile::Absent);
         }
     }
 
     fn length(&mut self) -> Result<(), Broken> {
         match self.progress {
-            Progress::Nothing(client) => {
-                self.progress = Progress::Length(client);
+            ResponseProgress::Nothing(client) => {
+                self.progress = ResponseProgress::Length(client);
                 Ok(())
             }
             _ => Err(Broken::OutOfPlace(Kind::LENGTH)),
@@ -634,9 +634,9 @@ impl<C: Caller> Busy<C> {
 
     fn named(&mut self) -> Result<(), Broken> {
         match self.progress {
-            Progress::Body(NamedFile::Present) => Err(Broken::OutOfPlace(Kind::NAMED)),
+            ResponseProgress::Body(NamedFile::Present) => Err(Broken::OutOfPlace(Kind::NAMED)),
             _ => {
-                self.progress = Progress::Body(NamedFile::Present);
+                self.progress = ResponseProgress::Body(NamedFile::Present);
                 Ok(())
             }
         }

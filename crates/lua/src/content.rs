@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use mlua::{Error, Integer, Lua, LuaString, Result, Table, Value};
 
-use crate::current::{Current, Functions, Running, integer, text_or_nil};
-use crate::exchange::{BodyPiece, Exchange, Outcome};
+use crate::current::{Current, Functions, RunningScript, integer, text_or_nil};
+use crate::exchange::{BodyPiece, Exchange, ScriptDecision};
 
 /// Maximum number of pieces in a body.
 const MAX_PIECES: usize = 4096;
@@ -51,14 +51,14 @@ fn change(lua: &Lua, current: &Current, value: Value, is_set: bool) -> Result<bo
     };
     current.note_place(lua)?;
     current.with_running(|running| {
-        let Running { exchange, decided, .. } = running;
+        let RunningScript { exchange, decided, .. } = running;
         if let Some(message) = message {
             exchange.log(&message);
         }
         // A file chosen by the script is the whole body, until another body replaces it.
         match decided {
-            Some(Outcome::File(_)) if is_set => *decided = None,
-            Some(Outcome::File(_)) => return Ok(true),
+            Some(ScriptDecision::File(_)) if is_set => *decided = None,
+            Some(ScriptDecision::File(_)) => return Ok(true),
             _ => {}
         }
         let content = exchange.content.get_or_insert_default();

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti, Lua, LuaString, Result, Table, Value};
 
 use crate::budget::Budget;
-use crate::exchange::{Exchange, Outcome};
+use crate::exchange::{Exchange, ScriptDecision};
 
 /// Maximum number of call levels that are searched for the script.
 const MAX_LEVELS: usize = 8;
@@ -16,15 +16,15 @@ const MAX_LEVELS: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Current {
     pub(crate) budget: Rc<Budget>,
-    running: RefCell<Option<Running>>,
+    running: RefCell<Option<RunningScript>>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningScript {
     /// Boxed, because it is large and moved often.
     pub(crate) exchange: Box<Exchange>,
     /// A function's decision, which takes precedence over the script's return value.
-    pub(crate) decided: Option<Outcome>,
+    pub(crate) decided: Option<ScriptDecision>,
     /// The media type of a chosen file, kept even if another body replaces the file.
     pub(crate) media_type: Option<Bytes>,
 }
@@ -34,11 +34,11 @@ impl Current {
         Rc::new(Self { budget: Rc::clone(budget), running: RefCell::default() })
     }
 
-    pub(crate) fn begin(&self, running: Running) {
+    pub(crate) fn begin(&self, running: RunningScript) {
         *self.running.borrow_mut() = Some(running);
     }
 
-    pub(crate) fn end(&self) -> Option<Running> {
+    pub(crate) fn end(&self) -> Option<RunningScript> {
         self.running.take()
     }
 
@@ -47,7 +47,10 @@ impl Current {
         self.with_running(|running| act(&mut running.exchange))
     }
 
-    pub(crate) fn with_running<T>(&self, act: impl FnOnce(&mut Running) -> Result<T>) -> Result<T> {
+    pub(crate) fn with_running<T>(
+        &self,
+        act: impl FnOnce(&mut RunningScript) -> Result<T>,
+    ) -> Result<T> {
         match &mut *self.running.borrow_mut() {
             Some(running) => act(running),
             None => Err(Error::runtime("no request is being answered")),

@@ -127,7 +127,7 @@ pub enum BodyPiece {
 
 /// A script's decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ScriptDecision {
     /// Continue with the request.
     GoOn,
     /// Restart the request with its present target.

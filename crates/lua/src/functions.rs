@@ -8,7 +8,7 @@ use mlua::{
 
 use crate::current::{Functions, integer, text_or_nil};
 use crate::encoding;
-use crate::exchange::Outcome;
+use crate::exchange::ScriptDecision;
 use crate::machine::{Machine, Stat};
 
 /// Maximum number of a folder's names that scripts get.
@@ -155,7 +155,7 @@ pub(crate) fn add_machine(
         let send = Box::new(move |lua: &Lua| {
             current.note_place(lua)?;
             current.with_running(|running| {
-                running.decided = Some(Outcome::File(path.clone()));
+                running.decided = Some(ScriptDecision::File(path.clone()));
                 running.media_type.clone_from(&kind);
                 running.exchange.content = None;
                 Ok(())

@@ -2,7 +2,7 @@
 //! interface. This crate does no input and output.
 //!
 //! ```text
-//!  Exchange (request, fields) ──▶ Runtime::run(Script) ──▶ Exchange (changed), Outcome
+//!  Exchange (request, fields) ──▶ Runtime::run(Script) ──▶ Exchange (changed), ScriptDecision
 //!                                       │ stat, time
 //!                                       ▼
 //!                                    Machine
@@ -33,7 +33,7 @@ mod tests;
 
 pub use budget::Limits;
 pub use dictionary::{DICTIONARY_BYTES, Dictionary, Stored};
-pub use exchange::{Body, BodyPiece, Exchange, Outcome, Phase, Physical, Request};
+pub use exchange::{Body, BodyPiece, Exchange, Phase, Physical, Request, ScriptDecision};
 pub use machine::{Machine, Stat};
 pub use runtime::Runtime;
 pub use script::Script;

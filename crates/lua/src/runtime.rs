@@ -13,8 +13,8 @@ use sendoff_sys::lua_hook::{self, Check, Watched};
 use sendoff_sys::lua_table;
 
 use crate::budget::{Budget, Limits};
-use crate::current::{Current, Functions, Running};
-use crate::exchange::{BodyPiece, Exchange, Outcome, Phase};
+use crate::current::{Current, Functions, RunningScript};
+use crate::exchange::{BodyPiece, Exchange, Phase, ScriptDecision};
 use crate::machine::Machine;
 use crate::script::Script;
 use crate::wait::{Reply, Step, Waiting, WaitingGuard};
@@ -161,7 +161,7 @@ impl Runtime {
 
     /// Runs a script that cannot wait: subrequests fail. Returns the changed exchange and the
     /// script's decision.
-    pub fn run(&self, script: &Script, exchange: Exchange) -> (Exchange, Outcome) {
+    pub fn run(&self, script: &Script, exchange: Exchange) -> (Exchange, ScriptDecision) {
         let mut step = self.start(script, exchange);
         loop {
             step = match step {
@@ -179,7 +179,7 @@ impl Runtime {
         let _watch = self.watched.run(&self.check);
         let is_explained = exchange.is_explained;
         let exchange = Box::new(exchange);
-        self.current.begin(Running { exchange, decided: None, media_type: None });
+        self.current.begin(RunningScript { exchange, decided: None, media_type: None });
         let run = if script.may_wait { &self.start } else { &self.run };
         let ran = run.call((&script.main, is_explained));
         self.step(script, 0, ran)
@@ -242,8 +242,8 @@ impl Runtime {
         self.decide(script, running, &status)
     }
 
-    fn failed_step(&self, script: &Script, running: Running, error: &Error) -> Step {
-        let outcome = Outcome::Failed(self.failed(&script.name, error));
+    fn failed_step(&self, script: &Script, running: RunningScript, error: &Error) -> Step {
+        let outcome = ScriptDecision::Failed(self.failed(&script.name, error));
         Step::Done(running.exchange, outcome)
     }
 
@@ -251,7 +251,7 @@ impl Runtime {
         &self,
         script: &Script,
         count: u32,
-        running: Running,
+        running: RunningScript,
         state: Value,
         wish: &Value,
     ) -> Step {
@@ -274,36 +274,38 @@ impl Runtime {
         Step::Waits(Box::new(waiting))
     }
 
-    fn decide(&self, script: &Script, running: Running, status: &Value) -> Step {
-        let Running { mut exchange, decided: chosen, media_type } = running;
+    fn decide(&self, script: &Script, running: RunningScript, status: &Value) -> Step {
+        let RunningScript { mut exchange, decided: chosen, media_type } = running;
         let phase = exchange.phase;
         let outcome = match (status, chosen) {
             // With another status the file is sent as an ordinary body.
-            (Value::Integer(status @ 201..=999), Some(Outcome::File(path))) => {
+            (Value::Integer(status @ 201..=999), Some(ScriptDecision::File(path))) => {
                 exchange.content = Some(vec![BodyPiece::File { path, offset: 0, len: None }]);
-                Outcome::Answer(u16::try_from(*status).unwrap_or(500))
+                ScriptDecision::Answer(u16::try_from(*status).unwrap_or(500))
             }
             (_, Some(chosen)) => chosen,
-            (Value::Nil, None) => Outcome::GoOn,
+            (Value::Nil, None) => ScriptDecision::GoOn,
             (status, None) => match self.lua.coerce_integer(status.clone()) {
-                Ok(Some(RESTART)) => Outcome::Restart,
+                Ok(Some(RESTART)) => ScriptDecision::Restart,
                 Ok(Some(status @ 200..=999)) => {
-                    Outcome::Answer(u16::try_from(status).unwrap_or(500))
+                    ScriptDecision::Answer(u16::try_from(status).unwrap_or(500))
                 }
-                Ok(Some(_)) => Outcome::GoOn,
+                Ok(Some(_)) => ScriptDecision::GoOn,
                 _ => {
                     let kind = status.type_name();
                     exchange.log(&format!("{} returns a {kind} and no integer", script.name));
-                    Outcome::GoOn
+                    ScriptDecision::GoOn
                 }
             },
         };
-        if let (Outcome::Answer(_), Some(kind)) = (&outcome, media_type)
+        if let (ScriptDecision::Answer(_), Some(kind)) = (&outcome, media_type)
             && exchange.field(b"content-type").is_none()
         {
             exchange.set_field(b"Content-Type", kind);
         }
-        if phase != Phase::Response && matches!(outcome, Outcome::GoOn | Outcome::Restart) {
+        if phase != Phase::Response
+            && matches!(outcome, ScriptDecision::GoOn | ScriptDecision::Restart)
+        {
             exchange.content = None;
         }
         Step::Done(exchange, outcome)
@@ -312,7 +314,7 @@ impl Runtime {
     /// Applies the older interface: `lighty.header` and, if the script answers, `lighty.content`.
     fn older(
         &self,
-        running: &mut Running,
+        running: &mut RunningScript,
         header: Value,
         content: Value,
         status: &Value,

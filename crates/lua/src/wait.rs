@@ -8,8 +8,8 @@ use bytes::Bytes;
 use mlua::{LuaString, Result, Table, Value};
 
 use crate::budget::{Budget, Left};
-use crate::current::Running;
-use crate::exchange::{Exchange, Outcome};
+use crate::current::RunningScript;
+use crate::exchange::{Exchange, ScriptDecision};
 use crate::script::Script;
 
 /// Maximum number of subrequests per run.
@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub enum Step {
     /// The script has ended; the changed exchange and its decision.
-    Done(Box<Exchange>, Outcome),
+    Done(Box<Exchange>, ScriptDecision),
     /// The script waits.
     Waits(Box<Waiting>),
 }
@@ -34,7 +34,7 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Waiting {
     pub(crate) script: Script,
-    pub(crate) running: Running,
+    pub(crate) running: RunningScript,
     /// State that the prelude needs to continue.
     pub(crate) state: Table,
     pub(crate) left: Left,

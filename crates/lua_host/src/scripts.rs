@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use http::StatusCode;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-use sendoff_lua::{Dictionary, Limits, Machine, Outcome, Phase, Runtime, Script, Step};
+use sendoff_lua::{Dictionary, Limits, Machine, Phase, Runtime, Script, ScriptDecision, Step};
 use sendoff_message::request::Request;
 use sendoff_message::response::{Field, ResponseHead};
 use sendoff_static_files::{CacheShare, Identity, SETTLED, read_regular};
@@ -227,23 +227,23 @@ impl SiteScripts {
             return ScriptsResult::Answer(ScriptAnswer::AfterBody);
         }
         match outcome {
-            Outcome::Failed(why) => failed(why),
-            Outcome::Restart => match request.restart() {
+            ScriptDecision::Failed(why) => failed(why),
+            ScriptDecision::Restart => match request.restart() {
                 Ok(()) => ScriptsResult::Restart,
                 Err(bad) => {
                     let why = format!("{}: {}", path.display(), bad.0);
                     ScriptsResult::Refused(StatusCode::BAD_REQUEST, Some(why))
                 }
             },
-            Outcome::GoOn => match changed {
+            ScriptDecision::GoOn => match changed {
                 Ok(physical) => ScriptsResult::GoOn { physical },
                 Err(bad) => {
                     let why = format!("{}: {}", path.display(), bad.0);
                     ScriptsResult::Refused(StatusCode::BAD_REQUEST, Some(why))
                 }
             },
-            Outcome::File(file) => self.file(&file, exchange.place),
-            Outcome::Answer(status) => {
+            ScriptDecision::File(file) => self.file(&file, exchange.place),
+            ScriptDecision::Answer(status) => {
                 let Ok(status) = StatusCode::from_u16(status) else {
                     return failed(format!("{}: {status} is no status", path.display()));
                 };
@@ -294,7 +294,7 @@ impl SiteScripts {
                 Ok(started.runtime.run(&script, exchange))
             };
             let (exchange, outcome) = match run() {
-                Ok((_, Outcome::Failed(why))) | Err(why) => {
+                Ok((_, ScriptDecision::Failed(why))) | Err(why) => {
                     let request = request.shown();
                     tracing::error!(request, "the head stays as it is: {why}");
                     continue;
@@ -304,7 +304,7 @@ impl SiteScripts {
             log(&exchange.messages, path, request);
             let own = exchange.fields.into_iter();
             head.fields = own.map(|(name, value)| Field::Own(name, value)).collect();
-            if let Outcome::Answer(status) = outcome
+            if let ScriptDecision::Answer(status) = outcome
                 && let Ok(status) = StatusCode::from_u16(status)
             {
                 (head.status, head.reason) = (status, None);

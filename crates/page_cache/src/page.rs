@@ -15,7 +15,7 @@ use sendoff_config::Keeping;
 use sendoff_delivery::segment::{FileSegment, OpenFile, Segment};
 use sendoff_message::request::Request;
 use sendoff_message::response::{Field, ResponseHead};
-use sendoff_static_files::conditional::{Outcome, Validators};
+use sendoff_static_files::conditional::{ConditionOutcome, Validators};
 use sendoff_static_files::range::{ByteRange, Ranges};
 use serde::{Deserialize, Serialize};
 
@@ -370,7 +370,7 @@ pub(super) fn is_current(head: &ResponseHead, fields: &HeaderMap) -> bool {
         fields.contains_key(IF_NONE_MATCH) || fields.contains_key(IF_MODIFIED_SINCE);
     has_conditions
         && !fields.contains_key(IF_UNMODIFIED_SINCE)
-        && validators(head).evaluate(fields) == Outcome::NotModified
+        && validators(head).evaluate(fields) == ConditionOutcome::NotModified
 }
 
 /// A tag without the mark of weak ones.

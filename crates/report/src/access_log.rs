@@ -108,7 +108,7 @@ type Batch = Vec<(Arc<LogFile>, String)>;
 
 /// The thread that writes. It ends when the last [`Sender`] has been dropped.
 #[derive(Debug)]
-pub struct Writer {
+pub struct LogWriter {
     sender: Sender,
     thread: JoinHandle<()>,
 }
@@ -136,7 +136,7 @@ impl Dropped {
     }
 }
 
-impl Writer {
+impl LogWriter {
     /// Starts the thread.
     ///
     /// # Errors
@@ -369,7 +369,7 @@ mod tests {
     #[test]
     fn lines_are_in_the_combined_format_and_cannot_be_forged() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let writer = Writer::start().unwrap();
+        let writer = LogWriter::start().unwrap();
         let log = AccessLog::new(LogFile::new(file.reopen().unwrap()), writer.sender());
         let mut asked = request(None);
         let forged = HeaderValue::from_bytes(b"x\t1.2.3.4 - -").unwrap();
@@ -400,7 +400,7 @@ mod tests {
     fn a_log_that_takes_nothing_holds_up_no_request() {
         let (reader, pipe) = io::pipe().unwrap();
         let pipe = File::from(std::os::fd::OwnedFd::from(pipe));
-        let writer = Writer::start().unwrap();
+        let writer = LogWriter::start().unwrap();
         let log = AccessLog::new(LogFile::new(pipe), writer.sender());
         let format = LogFormat::combined();
         let mut asked = request(None);

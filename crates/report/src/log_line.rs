@@ -105,7 +105,7 @@ pub(super) fn write(
     site: Option<&str>,
     time: &Shown,
 ) {
-    let mut values = Value { out, values: format.values };
+    let mut values = FieldWriter { out, values: format.values };
     for part in &format.parts {
         match part {
             LogPart::Text(text) => values.out.push_str(text),
@@ -122,12 +122,12 @@ pub(super) fn write(
 }
 
 /// Writes the values of one line.
-struct Value<'o> {
+struct FieldWriter<'o> {
     out: &'o mut String,
     values: Values,
 }
 
-impl Value<'_> {
+impl FieldWriter<'_> {
     fn variable(
         &mut self,
         variable: Variable,

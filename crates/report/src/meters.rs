@@ -57,7 +57,7 @@ impl Histogram {
 
 /// Responses whose bodies came in the same way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sent {
+pub struct SentResponses {
     /// Responses that were begun.
     pub responses: u64,
     /// Bytes of bodies that came as parts of files and were not copied by the server.
@@ -66,7 +66,7 @@ pub struct Sent {
     pub copied: u64,
 }
 
-impl Sent {
+impl SentResponses {
     fn note(&mut self, BodyBytes { handed_over, copied }: BodyBytes) {
         self.add(Self { responses: 1, handed_over, copied });
     }
@@ -82,7 +82,7 @@ impl Sent {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SiteMeter {
     /// By [`Mode`].
-    pub sent: [Sent; Mode::ALL.len()],
+    pub sent: [SentResponses; Mode::ALL.len()],
     /// Number of responses by status, in the order in which the statuses first occurred.
     pub statuses: Vec<(u16, u64)>,
     /// Times from the head of a request to the last byte of its response.
@@ -118,9 +118,9 @@ impl SiteMeter {
     }
 
     fn status(&self) -> SiteStatus {
-        let mut all = Sent::default();
+        let mut all = SentResponses::default();
         self.sent.iter().for_each(|sent| all.add(*sent));
-        let Sent { responses: requests, handed_over, copied } = all;
+        let SentResponses { responses: requests, handed_over, copied } = all;
         SiteStatus { requests, handed_over, copied }
     }
 }
@@ -129,7 +129,7 @@ impl SiteMeter {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PoolMeter {
     /// By [`Mode`].
-    pub sent: [Sent; Mode::ALL.len()],
+    pub sent: [SentResponses; Mode::ALL.len()],
     /// Times that requests waited for a worker.
     pub queue: Histogram,
     /// Times that workers spent on requests.

@@ -41,7 +41,7 @@ pub struct PoolPage<'a> {
 }
 
 #[derive(Debug)]
-enum Value {
+enum PoolValue {
     Text(String),
     Number(u64),
     Time(SystemTime),
@@ -50,7 +50,7 @@ enum Value {
 }
 
 /// A name and a value.
-type Field = (&'static str, Value);
+type Field = (&'static str, PoolValue);
 
 /// The fields of the pool that are metrics, with their types and meanings.
 const METRICS: [(&str, &str, &str); 11] = [
@@ -108,20 +108,20 @@ impl PoolPage<'_> {
             Workers::Auto(_) => "dynamic",
         };
         [
-            ("pool", Value::text(self.name.as_bytes())),
-            ("process manager", Value::text(policy.as_bytes())),
-            ("start time", Value::Time(started)),
+            ("pool", PoolValue::text(self.name.as_bytes())),
+            ("process manager", PoolValue::text(policy.as_bytes())),
+            ("start time", PoolValue::Time(started)),
             ("start since", self.since(started)),
-            ("accepted conn", Value::Number(requests)),
-            ("listen queue", Value::count(waiting)),
-            ("max listen queue", Value::count(most_waiting)),
-            ("listen queue len", Value::count(queue)),
-            ("idle processes", Value::count(idle)),
-            ("active processes", Value::count(workers.saturating_sub(idle))),
-            ("total processes", Value::count(workers)),
-            ("max active processes", Value::count(most_busy)),
-            ("max children reached", Value::Number(limit_reached)),
-            ("slow requests", Value::Number(slow)),
+            ("accepted conn", PoolValue::Number(requests)),
+            ("listen queue", PoolValue::count(waiting)),
+            ("max listen queue", PoolValue::count(most_waiting)),
+            ("listen queue len", PoolValue::count(queue)),
+            ("idle processes", PoolValue::count(idle)),
+            ("active processes", PoolValue::count(workers.saturating_sub(idle))),
+            ("total processes", PoolValue::count(workers)),
+            ("max active processes", PoolValue::count(most_busy)),
+            ("max children reached", PoolValue::Number(limit_reached)),
+            ("slow requests", PoolValue::Number(slow)),
         ]
     }
 
@@ -134,19 +134,22 @@ impl PoolPage<'_> {
         });
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         [
-            ("pid", Value::Number(pid.unsigned_abs().into())),
-            ("state", Value::text(if is_idle { b"Idle" } else { b"Running" })),
-            ("start time", Value::Time(started)),
+            ("pid", PoolValue::Number(pid.unsigned_abs().into())),
+            ("state", PoolValue::text(if is_idle { b"Idle" } else { b"Running" })),
+            ("start time", PoolValue::Time(started)),
             ("start since", self.since(started)),
-            ("requests", Value::Number(requests)),
-            ("request duration", Value::Number(took)),
+            ("requests", PoolValue::Number(requests)),
+            ("request duration", PoolValue::Number(took)),
             ("request method", shown(|request| request.method.as_str().as_bytes())),
             ("request uri", self::shown(uri.as_deref())),
-            ("content length", Value::Number(request.as_ref().map_or(0, |request| request.body))),
+            (
+                "content length",
+                PoolValue::Number(request.as_ref().map_or(0, |request| request.body)),
+            ),
             ("user", shown(|request| &request.user)),
             ("script", shown(|request| &request.script)),
-            ("last request cpu", Value::NoPercentage),
-            ("last request memory", Value::Number(0)),
+            ("last request cpu", PoolValue::NoPercentage),
+            ("last request memory", PoolValue::Number(0)),
         ]
     }
 
@@ -160,7 +163,7 @@ impl PoolPage<'_> {
             out.push_str(if at == 0 { "{" } else { ",{" });
             let fields = self.worker_fields(worker).into_iter().flat_map(|(name, value)| {
                 let text = |value: fn(&Described) -> &[u8]| {
-                    Value::text(worker.request.as_deref().map(value).unwrap_or_default())
+                    PoolValue::text(worker.request.as_deref().map(value).unwrap_or_default())
                 };
                 match name {
                     "request uri" => vec![
@@ -178,20 +181,20 @@ impl PoolPage<'_> {
         out
     }
 
-    fn since(&self, started: SystemTime) -> Value {
-        Value::Number(self.now.duration_since(started).map_or(0, |since| since.as_secs()))
+    fn since(&self, started: SystemTime) -> PoolValue {
+        PoolValue::Number(self.now.duration_since(started).map_or(0, |since| since.as_secs()))
     }
 }
 
 /// A text, or a dash if there is none.
-fn shown(value: Option<&[u8]>) -> Value {
+fn shown(value: Option<&[u8]>) -> PoolValue {
     match value {
-        None | Some([]) => Value::text(b"-"),
-        Some(value) => Value::text(value),
+        None | Some([]) => PoolValue::text(b"-"),
+        Some(value) => PoolValue::text(value),
     }
 }
 
-impl Value {
+impl PoolValue {
     /// A text that may come from a client. Control characters become `?`: a line feed would end the
     /// line, and other formats do not allow them.
     fn text(text: &[u8]) -> Self {
@@ -315,12 +318,12 @@ fn as_json(pool: &[Field], workers: Option<&[[Field; 13]]>) -> String {
     out
 }
 
-fn members(out: &mut String, fields: &[(impl fmt::Display, Value)]) {
+fn members(out: &mut String, fields: &[(impl fmt::Display, PoolValue)]) {
     for (at, (name, value)) in fields.iter().enumerate() {
         let separator = if at == 0 { "" } else { "," };
         let _ = write!(out, "{separator}\"{name}\":");
         match value {
-            Value::Text(text) => {
+            PoolValue::Text(text) => {
                 out.push('"');
                 json(out, text);
                 out.push('"');

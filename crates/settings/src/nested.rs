@@ -8,7 +8,7 @@ use toml::{Spanned, Value as Toml};
 
 use crate::place::{Place, Sources};
 use crate::problem::Problems;
-use crate::read::{Item, Reader};
+use crate::read::{FileReader, Item};
 use crate::section::{self, Section};
 use crate::value::Value;
 
@@ -21,7 +21,7 @@ pub(crate) fn read<T: Section>(sources: &Sources, file: u16, problems: &mut Prob
     let Some(source) = sources.get(file) else { return T::empty(whole) };
     let folder = source.path.parent().unwrap_or(Path::new("/"));
     let (table, errors) = DeTable::parse_recoverable(&source.text);
-    let mut reader = Reader::new(file, &source.text, folder, problems);
+    let mut reader = FileReader::new(file, &source.text, folder, problems);
     for error in errors.iter().take(MAX_SYNTAX_ERRORS) {
         let place = reader.place(error.span().unwrap_or(0..0));
         reader.syntax(place, error.message());
@@ -42,7 +42,7 @@ impl<T: Section> Value for Sections<T> {
         format!("sections {}", T::TITLE)
     }
 
-    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self> {
         let DeValue::Array(array) = item.value else {
             reader.not_sections(item, T::TITLE);
             return None;
@@ -78,7 +78,7 @@ impl<T: Section> Value for Inline<T> {
         format!("a table with {}", names.join(", "))
     }
 
-    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self> {
         let DeValue::Table(table) = item.value else {
             reader.expected(item, &Self::kind());
             return None;
@@ -106,7 +106,7 @@ impl<T: Section> Value for Short<T> {
         format!("{}, or {}", (T::KEYS[0].kind)(), Inline::<T>::kind())
     }
 
-    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self> {
         let (DeValue::String(_), Place::File { start, end, .. }) = (item.value, item.place) else {
             let DeValue::Table(table) = item.value else {
                 reader.expected(item, &Self::kind());

@@ -127,7 +127,7 @@ impl Problem {
             .with_width(WIDTH);
         let mut text = String::new();
         // Writing to a string cannot fail.
-        let _ = handler.render_report(&mut text, &Shown::new(self, sources));
+        let _ = handler.render_report(&mut text, &MietteProblem::new(self, sources));
         // Rulers and wrapped lines end with spaces.
         text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
     }
@@ -135,14 +135,14 @@ impl Problem {
 
 /// A problem as miette wants it.
 #[derive(Debug)]
-struct Shown<'a> {
+struct MietteProblem<'a> {
     problem: &'a Problem,
     source: Option<NamedSource<Arc<str>>>,
     labels: Vec<LabeledSpan>,
     help: Option<String>,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> MietteProblem<'a> {
     fn new(problem: &'a Problem, sources: &Sources) -> Self {
         let mut shown = Self { problem, source: None, labels: Vec::new(), help: None };
         shown.help.clone_from(&problem.help);
@@ -183,7 +183,7 @@ fn span(place: Place) -> Option<(usize, usize)> {
     }
 }
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for MietteProblem<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Place::Option(option) = self.problem.place {
             write!(f, "{option}: ")?;
@@ -192,9 +192,9 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-impl std::error::Error for Shown<'_> {}
+impl std::error::Error for MietteProblem<'_> {}
 
-impl Diagnostic for Shown<'_> {
+impl Diagnostic for MietteProblem<'_> {
     fn severity(&self) -> Option<Severity> {
         Some(if self.problem.is_warning { Severity::Warning } else { Severity::Error })
     }

@@ -54,14 +54,14 @@ impl Wrong {
 }
 
 /// Reads one file.
-pub(crate) struct Reader<'a> {
+pub(crate) struct FileReader<'a> {
     file: u16,
     text: &'a str,
     folder: &'a Path,
     pub(crate) problems: &'a mut Problems,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FileReader<'a> {
     /// Reads the file with this number and text.
     pub(crate) fn new(
         file: u16,

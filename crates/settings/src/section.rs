@@ -10,7 +10,7 @@ use toml::{Spanned, Value as Toml};
 
 use crate::foreign::advice;
 use crate::place::{At, Place};
-use crate::read::{Reader, similar};
+use crate::read::{FileReader, similar};
 
 /// A key of a section.
 pub(crate) struct Key {
@@ -78,7 +78,7 @@ pub(crate) trait Section: Sized {
     fn empty(place: Place) -> Self;
 
     /// Reads the section. Mistakes go to the reader.
-    fn read(table: &DeTable<'_>, place: Place, reader: &mut Reader<'_>) -> Self;
+    fn read(table: &DeTable<'_>, place: Place, reader: &mut FileReader<'_>) -> Self;
 
     /// The values that differ from the defaults.
     fn entries(&self) -> Vec<(&'static Key, Toml, Place)>;
@@ -154,7 +154,7 @@ macro_rules! section {
             fn read(
                 table: &toml::de::DeTable<'_>,
                 place: $crate::place::Place,
-                reader: &mut $crate::read::Reader<'_>,
+                reader: &mut $crate::read::FileReader<'_>,
             ) -> Self {
                 let mut this = Self::empty(place);
                 for (key, value) in table {
@@ -257,7 +257,7 @@ pub(crate) use {absent, default, given, held, name, section, store};
 /// Reports a key that the section does not have. TOML reads a name with a dot, such as php-fpm's
 /// `pm.max_children`, as a table.
 pub(crate) fn unknown_key<T: Section>(
-    reader: &mut Reader<'_>,
+    reader: &mut FileReader<'_>,
     key: &Spanned<DeString<'_>>,
     value: &Spanned<DeValue<'_>>,
 ) {
@@ -300,7 +300,7 @@ fn meant<T: Section>(name: &str) -> Option<Meant> {
         .or_else(|| of_all(&called))
 }
 
-fn unknown_name<T: Section>(reader: &mut Reader<'_>, name: &str, place: Place) {
+fn unknown_name<T: Section>(reader: &mut FileReader<'_>, name: &str, place: Place) {
     let problem = reader.problems.error(place, format!("there is no key \"{name}\" here"));
     match meant::<T>(name) {
         Some(Meant::Here(key)) => {

@@ -5,7 +5,7 @@ use toml::Value as Toml;
 use toml::de::DeValue;
 
 use crate::place::At;
-use crate::read::{Item, Reader, Scope, Wrong};
+use crate::read::{FileReader, Item, Scope, Wrong};
 
 /// The type of a key.
 pub(crate) trait Value: Sized {
@@ -13,7 +13,7 @@ pub(crate) trait Value: Sized {
     fn kind() -> String;
 
     /// Reads the value. `None` after a mistake, which the reader then has.
-    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self>;
+    fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self>;
 
     /// The value as TOML; `None` for values that are printed as sections of their own.
     fn toml(&self) -> Option<Toml>;
@@ -46,7 +46,7 @@ impl<T: Word> Value for T {
         T::KIND.to_owned()
     }
 
-    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self> {
         let number;
         let text = match item.value {
             DeValue::String(text) => text.as_ref(),
@@ -92,7 +92,7 @@ impl Value for bool {
         "true or false".to_owned()
     }
 
-    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self> {
         match item.value {
             DeValue::Boolean(value) => Some(*value),
             _ => {
@@ -120,7 +120,7 @@ impl Value for Yes {
         "true".to_owned()
     }
 
-    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self> {
         match item.value {
             DeValue::Boolean(true) => Some(Self),
             DeValue::Integer(number) => {
@@ -158,7 +158,7 @@ impl<const MIN: u64, const MAX: u64> Value for Number<MIN, MAX> {
         }
     }
 
-    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self> {
         if let DeValue::Integer(number) = item.value
             && let Ok(number) = u64::from_str_radix(number.as_str(), number.radix())
             && (MIN..=MAX).contains(&number)
@@ -204,7 +204,7 @@ impl<T: Value> Value for List<T> {
         format!("{}, or a list", T::kind())
     }
 
-    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self> {
         let DeValue::Array(array) = item.value else {
             return T::read(item, reader).map(|value| Self(vec![At { value, place: item.place }]));
         };
@@ -241,7 +241,7 @@ impl<K: Word, V: Value> Value for Map<K, V> {
         format!("a table: {} = {}", K::KIND, V::kind())
     }
 
-    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self> {
         let DeValue::Table(table) = item.value else {
             reader.expected(item, "a table in braces");
             return None;

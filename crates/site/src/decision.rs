@@ -7,7 +7,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::StatusCode;
 use sendoff_htaccess as apache;
-use sendoff_htaccess::{Handler, Outcome, Target};
+use sendoff_htaccess::{Handler, Outcome, RequestedFile};
 use sendoff_message::response::Field;
 
 use super::field_change::{Action, FieldChange, FieldChanges};
@@ -134,7 +134,7 @@ impl Fixed {
 }
 
 /// Consequences of a static file's name: changes of the response's fields, and the charset.
-fn of_file(target: &Target) -> (Vec<FieldChange>, Option<Bytes>) {
+fn of_file(target: &RequestedFile) -> (Vec<FieldChange>, Option<Bytes>) {
     let (mut changes, mut default_charset) = (Vec::new(), None);
     let set = |name, value: &[u8]| FieldChange {
         action: Action::Set,

@@ -33,7 +33,7 @@ use sendoff_lua::Phase;
 use sendoff_lua_host::{Asks, Call, ScriptShare, SiteScripts};
 use sendoff_message::request::{Request, Scheme};
 use sendoff_message::response::ResponseHead;
-use sendoff_static_files::{CacheShare, Writer};
+use sendoff_static_files::{CacheShare, WritingUser};
 use sendoff_sys::process::groups_of;
 
 use decision::{Decision, User};
@@ -42,7 +42,7 @@ use htaccess::{Htaccess, HtaccessShare};
 use pool_page::PoolPage;
 use root::Release;
 use router::{Route, Router, Upstream};
-use rules::{Applied, Folders, Rules};
+use rules::{Applied, CompiledRoutes, Folders};
 use sendable::Sendable;
 use text::shared;
 
@@ -75,7 +75,7 @@ pub struct Site {
     release: Release,
     /// Finds files and scripts below the root.
     pub router: Router,
-    rules: Rules,
+    rules: CompiledRoutes,
     /// `None`: the site has none.
     scripts: Option<SiteScripts>,
     /// Scripts that run before the routes are tried.
@@ -125,7 +125,7 @@ impl Site {
             scripts: has_scripts(site)
                 .then(|| SiteScripts::new(scripts, &site.name, site.root.as_os_str().as_bytes())),
             lua_before: site.lua_before.clone(),
-            rules: Rules::compile(&site.routes).map_err(io::Error::other)?,
+            rules: CompiledRoutes::compile(&site.routes).map_err(io::Error::other)?,
             sendable: Sendable::open(site)?,
             delivery: site.delivery,
             htaccess: Htaccess::new(site.htaccess, software.clone(), htaccess),
@@ -494,14 +494,14 @@ fn has_scripts(site: &sendoff_config::Site) -> bool {
 }
 
 /// The user that runs the scripts of a site: the user of its pool, otherwise the server's own.
-fn user_of_scripts(config: &Config, site: &sendoff_config::Site) -> io::Result<Writer> {
+fn user_of_scripts(config: &Config, site: &sendoff_config::Site) -> io::Result<WritingUser> {
     let pool = site.pool.and_then(|pool| config.pools.get(pool));
     match pool.and_then(|pool| pool.account).or(config.account) {
-        Some(Account { uid, gid }) => Ok(Writer { uid, groups: groups_of(uid, gid)? }),
+        Some(Account { uid, gid }) => Ok(WritingUser { uid, groups: groups_of(uid, gid)? }),
         None => {
             let groups = rustix::process::getgroups()?.into_iter();
             let groups = groups.chain([rustix::process::getegid()]).map(|group| group.as_raw());
-            Ok(Writer { uid: rustix::process::geteuid().as_raw(), groups: groups.collect() })
+            Ok(WritingUser { uid: rustix::process::geteuid().as_raw(), groups: groups.collect() })
         }
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use sendoff_static_files::{
-    CacheShare, Entry, FileCache, Found, MediaTypes, PathKind, Refusal, Root, Writer,
+    CacheShare, Entry, FileCache, Found, MediaTypes, PathKind, Refusal, Root, WritingUser,
 };
 
 use super::matching::contains;
@@ -163,7 +163,7 @@ impl MountedPath<'_, '_> {
 
     /// The first folder on the way from the site's folder to the place, or the file itself, that
     /// this user may write to.
-    pub(super) fn writable_above(&self, user: &Writer) -> Result<Option<PathBuf>, Refusal> {
+    pub(super) fn writable_above(&self, user: &WritingUser) -> Result<Option<PathBuf>, Refusal> {
         self.mount.files.borrow().root().writable_above(self.path, user)
     }
 }

@@ -14,10 +14,10 @@ use sendoff_config::{FolderLink, LinkedFolder, Site};
 
 /// The links to folders, and their targets when the site was opened.
 #[derive(Debug, Default)]
-pub(super) struct Release(Vec<Link>);
+pub(super) struct Release(Vec<OpenedLink>);
 
 #[derive(Debug)]
-struct Link {
+struct OpenedLink {
     path: PathBuf,
     /// Device and inode. The site keeps the folder open, so the inode number is not reused. `None`:
     /// the link had no target.
@@ -34,13 +34,13 @@ impl Release {
         let (mut links, mut site) = (Vec::new(), Cow::Borrowed(config));
         if let Some(link) = &config.root_link {
             let (root, identity) = target(link)?;
-            links.push(Link { path: link.clone(), identity: Some(identity) });
+            links.push(OpenedLink { path: link.clone(), identity: Some(identity) });
             site.to_mut().root = root;
         }
         for FolderLink { folder, link } in &config.links {
             let found = target(link).ok();
             let identity = found.as_ref().map(|(_, identity)| *identity);
-            links.push(Link { path: link.clone(), identity });
+            links.push(OpenedLink { path: link.clone(), identity });
             let Some((path, _)) = found else { continue };
             let site = site.to_mut();
             match *folder {

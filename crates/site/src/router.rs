@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use http::StatusCode;
 use sendoff_config::{FrontController, Matching};
-use sendoff_static_files::{CacheShare, Entry, Found, PathKind, Refusal, Root, Writer, types};
+use sendoff_static_files::{CacheShare, Entry, Found, PathKind, Refusal, Root, WritingUser, types};
 
 use super::matching::contains;
 use super::mounts::{MountedPath, Mounts};
@@ -93,7 +93,7 @@ pub struct Router {
     /// scripts run.
     php_only: Vec<Vec<u8>>,
     /// The user in whose writable folders no script runs; `None`: scripts run there as well.
-    distrusted: Option<Writer>,
+    distrusted: Option<WritingUser>,
 }
 
 impl Router {
@@ -103,7 +103,7 @@ impl Router {
     /// One of the site's folders cannot be opened.
     pub(crate) fn new(
         config: &sendoff_config::Site,
-        distrusted: Option<Writer>,
+        distrusted: Option<WritingUser>,
         share: &Rc<CacheShare>,
     ) -> io::Result<Self> {
         let bytes = |names: &[String]| names.iter().map(|name| name.clone().into_bytes()).collect();

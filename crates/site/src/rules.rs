@@ -59,7 +59,7 @@ impl From<ScriptsResult> for Applied {
 
 /// The routes of a site, compiled.
 #[derive(Debug, Default)]
-pub(super) struct Rules(Vec<CompiledRoute>);
+pub(super) struct CompiledRoutes(Vec<CompiledRoute>);
 
 #[derive(Debug)]
 struct CompiledRoute {
@@ -148,7 +148,7 @@ enum CompiledHandler {
     Ready,
 }
 
-impl Rules {
+impl CompiledRoutes {
     /// True if the site has no routes.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -253,7 +253,7 @@ pub struct InternalTarget {
     pub prefix: usize,
 }
 
-impl Rules {
+impl CompiledRoutes {
     /// True if a route may refuse a file or URI that an application names, or may set conditions
     /// for the client.
     pub(super) fn guard(&self) -> bool {

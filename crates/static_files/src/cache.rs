@@ -215,12 +215,12 @@ pub struct FileCache {
     number: usize,
     types: Rc<MediaTypes>,
     share: Rc<CacheShare>,
-    slots: HashMap<Box<[u8]>, Slot>,
+    slots: HashMap<Box<[u8]>, CacheSlot>,
     clock: u64,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct CacheSlot {
     identity: Identity,
     known: CachedKind,
     used: u64,
@@ -304,7 +304,7 @@ impl FileCache {
     }
 
     /// The slot of `path` if it is up to date; an outdated slot is removed.
-    fn current(&mut self, path: &[u8]) -> Option<&Slot> {
+    fn current(&mut self, path: &[u8]) -> Option<&CacheSlot> {
         let known = self.slots.get(path)?.identity;
         let same =
             self.root.identify(path).is_ok_and(|now| now == known || now.is_same_directory(&known));
@@ -327,7 +327,7 @@ impl FileCache {
     fn keep(&mut self, path: &[u8], identity: Identity, known: CachedKind) {
         self.forget(path);
         self.clock += 1;
-        let slot = Slot { identity, known, used: self.clock };
+        let slot = CacheSlot { identity, known, used: self.clock };
         self.share.add(1);
         self.slots.insert(path.into(), slot);
         self.evict();

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName};
 
 /// The result of the preconditions of a GET or HEAD request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ConditionOutcome {
     /// The request is performed.
     Proceed,
     /// The response is 304.
@@ -30,22 +30,22 @@ pub struct Validators<'a> {
 impl Validators<'_> {
     /// Evaluates the preconditions of a GET or HEAD request in the order of §13.2.2.
     #[must_use]
-    pub fn evaluate(&self, headers: &HeaderMap) -> Outcome {
+    pub fn evaluate(&self, headers: &HeaderMap) -> ConditionOutcome {
         if headers.contains_key(IF_MATCH) {
             if !self.is_listed(headers, &IF_MATCH, Comparison::Strong) {
-                return Outcome::PreconditionFailed;
+                return ConditionOutcome::PreconditionFailed;
             }
         } else if date(headers, &IF_UNMODIFIED_SINCE).is_some_and(|date| self.modified > date) {
-            return Outcome::PreconditionFailed;
+            return ConditionOutcome::PreconditionFailed;
         }
         if headers.contains_key(IF_NONE_MATCH) {
             if self.is_listed(headers, &IF_NONE_MATCH, Comparison::Weak) {
-                return Outcome::NotModified;
+                return ConditionOutcome::NotModified;
             }
         } else if date(headers, &IF_MODIFIED_SINCE).is_some_and(|date| self.modified <= date) {
-            return Outcome::NotModified;
+            return ConditionOutcome::NotModified;
         }
-        Outcome::Proceed
+        ConditionOutcome::Proceed
     }
 
     /// The `Range` field, if it is there and `If-Range` does not disable it (§13.1.5).

@@ -24,13 +24,13 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use sendoff_delivery::segment::Segment;
 
-use conditional::{Outcome, Validators};
+use conditional::{ConditionOutcome, Validators};
 use range::{Multipart, Ranges};
 
 pub use cache::{CacheLimits, CacheShare, Entry, FileCache, Found, MediaTypes, PathKind, SETTLED};
 pub use refusal::{Forbidden, Refusal, place};
 pub use resolve::{Identity, Root, canonical, open_regular, read_regular};
-pub use writable::Writer;
+pub use writable::WritingUser;
 
 /// A response made of files. The caller adds `Content-Length`, `Date` and fields of the connection.
 #[derive(Debug)]
@@ -71,9 +71,9 @@ pub fn respond_with(entry: &Entry, method: &Method, headers: &HeaderMap) -> Stat
     }
     let validators = Validators { etag: &entry.etag, modified: entry.modified };
     let mut response = StaticResponse::empty(match validators.evaluate(headers) {
-        Outcome::Proceed => StatusCode::OK,
-        Outcome::NotModified => StatusCode::NOT_MODIFIED,
-        Outcome::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
+        ConditionOutcome::Proceed => StatusCode::OK,
+        ConditionOutcome::NotModified => StatusCode::NOT_MODIFIED,
+        ConditionOutcome::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
     });
     if response.status == StatusCode::PRECONDITION_FAILED {
         return response;

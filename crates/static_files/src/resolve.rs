@@ -16,7 +16,7 @@ use sendoff_config::Symlinks;
 
 use super::owner;
 use super::refusal::{Forbidden, Refusal, place, proc_path};
-use super::writable::{self, Writer};
+use super::writable::{self, WritingUser};
 
 /// `openat2` fails with EAGAIN if a rename races with a `..` in a symbolic link. This is the number
 /// of attempts.
@@ -189,7 +189,11 @@ impl Root {
     ///
     /// # Errors
     /// The file or an access control list cannot be read.
-    pub fn writable_above(&self, path: &[u8], user: &Writer) -> Result<Option<PathBuf>, Refusal> {
+    pub fn writable_above(
+        &self,
+        path: &[u8],
+        user: &WritingUser,
+    ) -> Result<Option<PathBuf>, Refusal> {
         writable::on_the_way(&self.directory, path, user)
     }
 

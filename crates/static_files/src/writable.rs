@@ -17,7 +17,7 @@ use super::walk::{Passed, Walk};
 
 /// A user with all groups of its processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Writer {
+pub struct WritingUser {
     /// The user's id.
     pub uid: u32,
     /// The ids of its groups.
@@ -34,7 +34,7 @@ pub struct Writer {
 pub(super) fn on_the_way(
     root: &OwnedFd,
     path: &[u8],
-    writer: &Writer,
+    writer: &WritingUser,
 ) -> Result<Option<PathBuf>, Refusal> {
     let identity = |descriptor: &OwnedFd| fstat(descriptor).map(|stat| (stat.st_dev, stat.st_ino));
     let root_identity = identity(root)?;
@@ -72,7 +72,7 @@ pub(super) fn on_the_way(
     Ok(outside)
 }
 
-impl Writer {
+impl WritingUser {
     fn may_write(&self, file: &OwnedFd) -> Result<bool, Refusal> {
         let stat = fstat(file)?;
         let mode = Mode::from_raw_mode(stat.st_mode);
@@ -138,10 +138,10 @@ const MAX_LIST: usize = 64 * 1024;
 
 /// An access control list.
 #[derive(Debug, PartialEq, Eq)]
-struct Entries(Vec<Entry>);
+struct Entries(Vec<AclEntry>);
 
 #[derive(Debug, PartialEq, Eq)]
-struct Entry {
+struct AclEntry {
     tag: u16,
     writes: bool,
     /// The id of a named user or group.
@@ -155,7 +155,7 @@ impl Entries {
         let (version, entries) = attribute.split_first_chunk()?;
         let (entries, rest) = entries.as_chunks::<8>();
         (u32::from_le_bytes(*version) == VERSION && rest.is_empty()).then(|| {
-            let entry = |&[t0, t1, p0, p1, id @ ..]: &[u8; 8]| Entry {
+            let entry = |&[t0, t1, p0, p1, id @ ..]: &[u8; 8]| AclEntry {
                 tag: u16::from_le_bytes([t0, t1]),
                 writes: u16::from_le_bytes([p0, p1]) & WRITE != 0,
                 id: u32::from_le_bytes(id),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     fn may(mode: u32, list: Option<&[u8]>) -> bool {
-        let writer = Writer { uid: 33, groups: vec![33, 50] };
+        let writer = WritingUser { uid: 33, groups: vec![33, 50] };
         let mut stat = rustix::fs::stat("/").unwrap();
         (stat.st_uid, stat.st_gid) = (1000, 50);
         writer.may(&stat, Mode::from_raw_mode(mode), list)
@@ -213,7 +213,7 @@ mod tests {
             (33, vec![33], 0o757, true),
             (0, vec![0], 0o555, true),
         ] {
-            let writer = Writer { uid, groups };
+            let writer = WritingUser { uid, groups };
             let may = writer.may(&stat, Mode::from_raw_mode(mode), None);
             assert_eq!(may, expected, "{writer:?} {mode:o}");
         }

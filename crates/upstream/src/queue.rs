@@ -32,13 +32,13 @@ impl Default for QueueLimits {
 #[derive(Debug)]
 pub struct WaitQueue<L, W> {
     /// One line for each event loop. Numbers increase, so each line is in the order of arrival.
-    lines: Vec<(L, BTreeMap<u64, Waiting<W>>)>,
+    lines: Vec<(L, BTreeMap<u64, QueueEntry<W>>)>,
     last: u64,
     len: usize,
 }
 
 #[derive(Debug)]
-struct Waiting<W> {
+struct QueueEntry<W> {
     since: Instant,
     waiter: W,
 }
@@ -80,7 +80,7 @@ impl<L: Copy + Eq, W> WaitQueue<L, W> {
             self.lines.push((event_loop, BTreeMap::new()));
             self.lines.len() - 1
         });
-        self.lines[at].1.insert(self.last, Waiting { since, waiter });
+        self.lines[at].1.insert(self.last, QueueEntry { since, waiter });
         Number(event_loop, self.last)
     }
 
@@ -108,7 +108,7 @@ impl<L: Copy + Eq, W> WaitQueue<L, W> {
             let ahead = if *of == event_loop { LOCALITY } else { Duration::ZERO };
             since.map(|since| since.checked_sub(ahead).unwrap_or(since))
         })?;
-        let (_, Waiting { waiter, .. }) = line.pop_first()?;
+        let (_, QueueEntry { waiter, .. }) = line.pop_first()?;
         self.len -= 1;
         Some((*of, waiter))
     }

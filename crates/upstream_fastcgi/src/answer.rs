@@ -52,7 +52,7 @@ pub(super) enum Medium {
 ///  Lent ── SENT, or the first bytes of the response ──▶ Front
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Writer {
+pub(super) enum SocketHolder {
     Front,
     Lent,
 }
@@ -71,20 +71,25 @@ pub(super) struct ResponseReader {
     /// The previous request on a kept connection.
     previous: Option<u16>,
     medium: Medium,
-    writer: Writer,
+    holder: SocketHolder,
     voice: Voice,
     decoder: Decoder,
 }
 
 impl ResponseReader {
     /// The answer to request `id`, on a connection whose last request was `previous`.
-    pub(super) fn new(id: u16, previous: Option<u16>, medium: Medium, writer: Writer) -> Self {
-        Self { id, previous, medium, writer, voice: Voice::Silent, decoder: Decoder::default() }
+    pub(super) fn new(
+        id: u16,
+        previous: Option<u16>,
+        medium: Medium,
+        holder: SocketHolder,
+    ) -> Self {
+        Self { id, previous, medium, holder, voice: Voice::Silent, decoder: Decoder::default() }
     }
 
     /// The party that may write to the client now.
-    pub(super) fn writer(&self) -> Writer {
-        self.writer
+    pub(super) fn holder(&self) -> SocketHolder {
+        self.holder
     }
 
     /// True if the connection has served another request before.
@@ -148,7 +153,7 @@ impl ResponseReader {
         }
         match part {
             RecordPart::Stream { kind: Kind::STDOUT, data, .. } => {
-                self.writer = Writer::Front;
+                self.holder = SocketHolder::Front;
                 Ok(Some(Output::Bytes(data)))
             }
             RecordPart::Stream { kind: Kind::STDERR, data, .. } => {
@@ -190,13 +195,13 @@ impl ResponseReader {
                 let missing = || UpstreamError::broken("it announced a region and sent none");
                 descriptors.pop_front().map(Output::Region).ok_or_else(missing)
             }
-            Record::Sent(sent) if self.writer == Writer::Lent => {
-                self.writer = Writer::Front;
+            Record::Sent(sent) if self.holder == SocketHolder::Lent => {
+                self.holder = SocketHolder::Front;
                 Ok(Output::Sent(sent))
             }
             Record::Sent(_) => Err(UpstreamError::broken("a SENT record out of place")),
             Record::Piece(piece) => {
-                self.writer = Writer::Front;
+                self.holder = SocketHolder::Front;
                 Ok(Output::Piece(piece))
             }
             _ => Err(out_of_place(kind)),
@@ -258,8 +263,8 @@ mod tests {
         Hints { region: true, direct: Sockets::All, channel: false }.end_request(end, 2).to_vec()
     }
 
-    fn answer(medium: Medium, writer: Writer) -> ResponseReader {
-        ResponseReader::new(2, Some(1), medium, writer)
+    fn answer(medium: Medium, holder: SocketHolder) -> ResponseReader {
+        ResponseReader::new(2, Some(1), medium, holder)
     }
 
     /// The events in these pieces, neighbouring bytes joined, or the error.
@@ -298,17 +303,17 @@ mod tests {
             end(0),
         ]
         .concat();
-        let whole = hear(&mut answer(Medium::Unix, Writer::Front), &[&wire], &[5]).unwrap();
+        let whole = hear(&mut answer(Medium::Unix, SocketHolder::Front), &[&wire], &[5]).unwrap();
         assert_eq!(whole.len(), 3, "{whole:?}");
         assert!(whole[2].contains("the end") && whole[2].contains("direct: All"));
         for cut in 0..=wire.len() {
-            let mut answer = answer(Medium::Unix, Writer::Front);
+            let mut answer = answer(Medium::Unix, SocketHolder::Front);
             let heard = hear(&mut answer, &[&wire[..cut], &wire[cut..]], &[5]);
             assert_eq!(heard.as_ref(), Ok(&whole), "cut at {cut}");
             assert!(answer.is_at_boundary());
         }
         // Over TCP, hints are ignored.
-        let tcp = hear(&mut answer(Medium::Tcp, Writer::Front), &[&end(0)], &[]).unwrap();
+        let tcp = hear(&mut answer(Medium::Tcp, SocketHolder::Front), &[&end(0)], &[]).unwrap();
         assert!(tcp[0].contains("direct: None"));
     }
 
@@ -321,7 +326,7 @@ mod tests {
             (None, b"", 0, Retry::Safe),
             (None, b"", 1, Retry::Unsafe),
         ] {
-            let mut answer = ResponseReader::new(2, previous, Medium::Unix, Writer::Front);
+            let mut answer = ResponseReader::new(2, previous, Medium::Unix, SocketHolder::Front);
             hear(&mut answer, &[bytes], &[]).unwrap();
             assert_eq!(
                 answer.closed(sent, false).retry(),
@@ -334,30 +339,30 @@ mod tests {
     #[test]
     fn a_lent_socket_comes_back_once_and_first() {
         let sent = record(Record::Sent(SENT));
-        let mut lent = answer(Medium::Unix, Writer::Lent);
+        let mut lent = answer(Medium::Unix, SocketHolder::Lent);
         hear(&mut lent, &[&sent], &[]).unwrap();
-        assert_eq!(lent.writer(), Writer::Front);
+        assert_eq!(lent.holder(), SocketHolder::Front);
         hear(&mut lent, &[&sent], &[]).unwrap_err();
-        hear(&mut answer(Medium::Unix, Writer::Front), &[&sent], &[]).unwrap_err();
+        hear(&mut answer(Medium::Unix, SocketHolder::Front), &[&sent], &[]).unwrap_err();
         let after_body = [stream(Kind::STDOUT, 2, b"x"), sent].concat();
-        hear(&mut answer(Medium::Unix, Writer::Lent), &[&after_body], &[]).unwrap_err();
+        hear(&mut answer(Medium::Unix, SocketHolder::Lent), &[&after_body], &[]).unwrap_err();
     }
 
     #[test]
     fn explanations_are_short_and_come_over_unix_sockets() {
         let explanation = |len| stream(Kind::EXPLAIN, 2, &vec![b'x'; len]);
-        let unix = || answer(Medium::Unix, Writer::Front);
+        let unix = || answer(Medium::Unix, SocketHolder::Front);
         let heard = hear(&mut unix(), &[&explanation(MAX_EXPLANATION)], &[]).unwrap();
         assert!(heard[0].contains("Explanation"), "{heard:?}");
         hear(&mut unix(), &[&explanation(MAX_EXPLANATION + 1)], &[]).unwrap_err();
-        let mut tcp = answer(Medium::Tcp, Writer::Front);
+        let mut tcp = answer(Medium::Tcp, SocketHolder::Front);
         hear(&mut tcp, &[&explanation(1)], &[]).unwrap_err();
     }
 
     #[test]
     fn refusals_and_nonsense_are_told_apart() {
         let heard = |wire: &[u8], fds: &[u32]| {
-            let heard = hear(&mut answer(Medium::Unix, Writer::Front), &[wire], fds);
+            let heard = hear(&mut answer(Medium::Unix, SocketHolder::Front), &[wire], fds);
             heard.unwrap_err().kind()
         };
         assert_eq!(heard(&end(CANT_MPX_CONN), &[]), UpstreamErrorKind::Overloaded);

@@ -116,14 +116,14 @@ pub(super) enum Grant<C> {
 pub(super) struct ConnectionPermit<C> {
     of: Arc<Connections<C>>,
     made: Instant,
-    stage: Stage,
+    stage: PermitStage,
 }
 
 /// ```text
 ///  Untaken ── a process begins to read ──▶ Taken ── keep() ──▶ Left
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum PermitStage {
     Untaken,
     Taken,
     /// The place is no longer counted here: the connection is idle or closed.
@@ -186,16 +186,16 @@ impl<C: Send + 'static> Connections<C> {
             let now = Instant::now();
             if let Some(Idle { connection, made, .. }) = state.take_idle(repeatable) {
                 if repeatable {
-                    return Ok(Grant::Kept(self.place(made, Stage::Taken), connection));
+                    return Ok(Grant::Kept(self.place(made, PermitStage::Taken), connection));
                 }
                 state.make_instead(now);
                 drop(state);
                 drop(connection);
-                return Ok(Grant::New(self.place(now, Stage::Untaken)));
+                return Ok(Grant::New(self.place(now, PermitStage::Untaken)));
             }
             if state.may_try(self.patience, now) {
                 state.make_another(now);
-                return Ok(Grant::New(self.place(now, Stage::Untaken)));
+                return Ok(Grant::New(self.place(now, PermitStage::Untaken)));
             }
             if state.waiting.len() >= self.limits.requests {
                 return Err(self.queue_full());
@@ -235,7 +235,7 @@ impl<C: Send + 'static> Connections<C> {
         }
         state.make_another(now);
         drop(state);
-        Some(self.place(now, Stage::Untaken))
+        Some(self.place(now, PermitStage::Untaken))
     }
 
     /// True if requests wait because the limit of connections is reached.
@@ -295,7 +295,7 @@ impl<C> Connections<C> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn place(self: &Arc<Self>, made: Instant, stage: Stage) -> ConnectionPermit<C> {
+    fn place(self: &Arc<Self>, made: Instant, stage: PermitStage) -> ConnectionPermit<C> {
         ConnectionPermit { of: Arc::clone(self), made, stage }
     }
 
@@ -311,7 +311,7 @@ impl<C> Connections<C> {
             state.make_another(now);
             drop(state);
             // If the waiter is gone, dropping the grant counts the connection as closed.
-            drop(waiter.grant.send(Grant::New(self.place(now, Stage::Untaken))));
+            drop(waiter.grant.send(Grant::New(self.place(now, PermitStage::Untaken))));
         }
     }
 
@@ -325,7 +325,7 @@ impl<C> Connections<C> {
         let now = Instant::now();
         state.make_instead(now);
         drop(state);
-        drop(waiter.grant.send(Grant::New(self.place(now, Stage::Untaken))));
+        drop(waiter.grant.send(Grant::New(self.place(now, PermitStage::Untaken))));
     }
 }
 
@@ -395,10 +395,10 @@ impl<C> State<C> {
 impl<C: Send + 'static> ConnectionPermit<C> {
     /// Notes that a process has begun to read the request on the connection.
     pub(super) fn is_taken(&mut self) {
-        if self.stage != Stage::Untaken {
+        if self.stage != PermitStage::Untaken {
             return;
         }
-        self.stage = Stage::Taken;
+        self.stage = PermitStage::Taken;
         let mut state = self.of.state();
         state.untaken -= 1;
         if state.wanted > state.untaken {
@@ -411,7 +411,7 @@ impl<C: Send + 'static> ConnectionPermit<C> {
     }
 
     pub(super) fn was_taken(&self) -> bool {
-        self.stage != Stage::Untaken
+        self.stage != PermitStage::Untaken
     }
 
     /// Delays further attempts, because the listener's backlog was full.
@@ -423,7 +423,7 @@ impl<C: Send + 'static> ConnectionPermit<C> {
     /// connection.
     pub(super) fn keep(mut self, connection: C) {
         self.is_taken();
-        self.stage = Stage::Left;
+        self.stage = PermitStage::Left;
         let now = Instant::now();
         let mut state = self.of.state();
         let is_overdue = state.is_overdue(now);
@@ -449,12 +449,12 @@ impl<C: Send + 'static> ConnectionPermit<C> {
             return;
         };
         let grant = if waiter.repeatable {
-            Grant::Kept(self.of.place(self.made, Stage::Taken), connection)
+            Grant::Kept(self.of.place(self.made, PermitStage::Taken), connection)
         } else {
             state.make_instead(now);
             // The old connection must be closed before the new one is made.
             drop(connection);
-            Grant::New(self.of.place(now, Stage::Untaken))
+            Grant::New(self.of.place(now, PermitStage::Untaken))
         };
         drop(state);
         drop(waiter.grant.send(grant));
@@ -463,11 +463,11 @@ impl<C: Send + 'static> ConnectionPermit<C> {
 
 impl<C> Drop for ConnectionPermit<C> {
     fn drop(&mut self) {
-        if self.stage == Stage::Left {
+        if self.stage == PermitStage::Left {
             return;
         }
         let mut state = self.of.state();
-        if self.stage == Stage::Taken {
+        if self.stage == PermitStage::Taken {
             return self.of.replace(state);
         }
         state.untaken -= 1;

@@ -22,7 +22,7 @@ use sendoff_upstream::script_log::{Entry, Records, ScriptLog, Severity};
 use sendoff_upstream_worker::region::LinkRegion;
 use tokio::io::Interest;
 
-use super::answer::{Medium, Output, ResponseReader, Writer};
+use super::answer::{Medium, Output, ResponseReader, SocketHolder};
 use super::connections::ConnectionPermit;
 use super::outgoing::Outgoing;
 use super::peer::{Connection, KeptConnection, Last, Peer};
@@ -89,7 +89,7 @@ impl Driver {
             Stream::Unix(_) => Medium::Unix,
             Stream::Tcp(_) => Medium::Tcp,
         };
-        let writer = if lent.is_some() { Writer::Lent } else { Writer::Front };
+        let holder = if lent.is_some() { SocketHolder::Lent } else { SocketHolder::Front };
         Self {
             peer,
             place,
@@ -99,7 +99,7 @@ impl Driver {
             knows_direct,
             lent,
             outgoing: Outgoing::new(request, id),
-            answer: ResponseReader::new(id, last.map(|last| last.id), medium, writer),
+            answer: ResponseReader::new(id, last.map(|last| last.id), medium, holder),
             buffer: BytesMut::new(),
             descriptors: VecDeque::new(),
             region,
@@ -291,7 +291,7 @@ impl Driver {
             () = self.outgoing.more(), if is_starved => Ok(()),
             // No timeout while a slow client delays the exchange.
             () = tokio::time::sleep(self.peer.timeout), if may_read && !is_starved => {
-                let is_lent = self.answer.writer() == Writer::Lent;
+                let is_lent = self.answer.holder() == SocketHolder::Lent;
                 let is_elsewhere = is_lent && self.lent.as_mut().is_some_and(LentClient::has_moved);
                 if is_elsewhere || self.may_be_silent.get() {
                     Ok(())

@@ -22,7 +22,7 @@ const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 ///  Here ────────────────────────▶ Moved ─────────────────────▶ Complete ──▶ END_REQUEST here
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum FrameStage {
     Here,
     Moved,
     /// The link's part has ended like this.
@@ -33,7 +33,7 @@ enum Stage {
 #[derive(Debug)]
 pub(super) struct Framed {
     frames: Frames,
-    stage: Stage,
+    stage: FrameStage,
     claim: Rc<Claim>,
 }
 
@@ -43,27 +43,27 @@ impl Framed {
         let mut frames = Frames::default();
         // The first bytes always fit.
         let _surplus = frames.push(rest);
-        Self { frames, stage: Stage::Here, claim }
+        Self { frames, stage: FrameStage::Here, claim }
     }
 
     /// True if the body comes on a link, and the application is silent on its connection.
     pub(super) fn has_moved(&self) -> bool {
-        self.stage == Stage::Moved
+        self.stage == FrameStage::Moved
     }
 
     /// The source of the next event; `application` is the inbox of the application's own
     /// connection.
     pub(super) fn source(&self, application: &Rc<Inbox>) -> Rc<Inbox> {
         match self.stage {
-            Stage::Moved => Rc::clone(self.claim.inbox()),
-            Stage::Here | Stage::Complete(_) => Rc::clone(application),
+            FrameStage::Moved => Rc::clone(self.claim.inbox()),
+            FrameStage::Here | FrameStage::Complete(_) => Rc::clone(application),
         }
     }
 
     /// The longest silence of a link; `None` if the task of the source has its own timeout.
     pub(super) fn patience(&self, silence: Duration) -> Option<Duration> {
         let limit = if self.claim.is_claimed() { silence } else { CLAIM_TIMEOUT };
-        (self.stage == Stage::Moved).then_some(limit)
+        (self.stage == FrameStage::Moved).then_some(limit)
     }
 
     /// The event for a source that was silent for `patience`. `None`: the body was claimed in the
@@ -80,7 +80,7 @@ impl Framed {
         match self.frames.take() {
             Ok(Some(Frame::Bytes(bytes))) => Some(Event::Segment(Segment::Bytes(bytes))),
             Ok(Some(Frame::Moved)) => {
-                self.stage = Stage::Moved;
+                self.stage = FrameStage::Moved;
                 // No byte may follow this frame.
                 self.frames.take().is_err().then(|| surplus(Surplus))
             }
@@ -92,18 +92,22 @@ impl Framed {
     /// The event for the consumer that an event of the source causes; `None`: none by itself.
     pub(super) fn take(&mut self, event: Event) -> Option<Event> {
         match (self.stage, event) {
-            (Stage::Here, Event::Segment(Segment::Bytes(bytes))) => {
+            (FrameStage::Here, Event::Segment(Segment::Bytes(bytes))) => {
                 self.frames.push(bytes).err().map(surplus)
             }
-            (Stage::Here, Event::End(_)) if !self.frames.is_whole() => {
+            (FrameStage::Here, Event::End(_)) if !self.frames.is_whole() => {
                 Some(broken("ended its response inside a frame"))
             }
-            (Stage::Moved, Event::End(ending)) => {
-                self.stage = Stage::Complete(ending);
+            (FrameStage::Moved, Event::End(ending)) => {
+                self.stage = FrameStage::Complete(ending);
                 None
             }
-            (Stage::Complete(of_link), Event::End(ending)) => Some(Event::End(of_link.and(ending))),
-            (Stage::Complete(_), Event::Segment(_) | Event::Piece(_)) => Some(surplus(Surplus)),
+            (FrameStage::Complete(of_link), Event::End(ending)) => {
+                Some(Event::End(of_link.and(ending)))
+            }
+            (FrameStage::Complete(_), Event::Segment(_) | Event::Piece(_)) => {
+                Some(surplus(Surplus))
+            }
             (_, event) => Some(event),
         }
     }

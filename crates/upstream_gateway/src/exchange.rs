@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::application::Gateway;
 use super::host::{Host, Reuse};
-use super::reader::{Reader, ResponseEvent};
+use super::reader::{ResponseEvent, ResponseParser};
 use super::request::{GatewayRequest, Outgoing};
 use super::room::HostPermit;
 use super::stream::{self, Stream};
@@ -66,14 +66,14 @@ struct Driver {
     is_deaf: bool,
     /// Written bytes wait in the TLS session.
     must_flush: bool,
-    reader: Reader,
+    reader: ResponseParser,
     received: BytesMut,
     /// A byte of the response has arrived.
     was_heard: bool,
 }
 
 /// The result of one round of I/O.
-enum Step {
+enum IoProgress {
     Said(ResponseEvent),
     /// Bytes have moved, but no part is complete yet.
     Moved,
@@ -101,7 +101,7 @@ impl GatewayExchange {
             // On the heap, because most requests find a kept connection.
             None => Box::pin(host.connect(client)).await?,
         };
-        let reader = Reader::new(&request);
+        let reader = ResponseParser::new(&request);
         let driver = Driver {
             stream: Some(stream),
             outgoing: Outgoing::new(request)?,
@@ -168,8 +168,8 @@ impl GatewayExchange {
                 None => step.await,
             };
             match step {
-                Ok(Step::Moved) => {}
-                Ok(Step::Said(said)) => return self.event(said),
+                Ok(IoProgress::Moved) => {}
+                Ok(IoProgress::Said(said)) => return self.event(said),
                 Err(error) => return self.failed(error),
             }
         }
@@ -246,11 +246,11 @@ impl Driver {
         }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Step, UpstreamError>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<IoProgress, UpstreamError>> {
         let was_starved = self.outgoing.is_starved();
         loop {
             if let Some(said) = self.said()? {
-                return Poll::Ready(Ok(Step::Said(said)));
+                return Poll::Ready(Ok(IoProgress::Said(said)));
             }
             let has_sent = self.poll_send(cx)?;
             let Some(stream) = &mut self.stream else {
@@ -261,7 +261,7 @@ impl Driver {
                 Poll::Ready(Ok(0)) => {
                     let ends = self.reader.closed()?;
                     return Poll::Ready(if ends {
-                        Ok(Step::Said(ResponseEvent::Closed))
+                        Ok(IoProgress::Said(ResponseEvent::Closed))
                     } else {
                         Err(self.died(self.was_closed_before()))
                     });
@@ -269,7 +269,7 @@ impl Driver {
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(self.died(false))),
                 // Another timeout applies while the client delays the exchange.
                 Poll::Pending if has_sent || self.outgoing.is_starved() != was_starved => {
-                    return Poll::Ready(Ok(Step::Moved));
+                    return Poll::Ready(Ok(IoProgress::Moved));
                 }
                 Poll::Pending => return Poll::Pending,
             }

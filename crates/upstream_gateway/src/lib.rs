@@ -1,9 +1,9 @@
 //! Applications that speak HTTP, SCGI or AJP (`docs/gateway.md`).
 //!
 //! ```text
-//!  GatewayRequest ──▶ Outgoing ──▶ Stream ──▶ Reader ──▶ Event
-//!                        ▲                      │
-//!                        └── Wants (AJP) ───────┘
+//!  GatewayRequest ──▶ Outgoing ──▶ Stream ──▶ ResponseParser ──▶ Event
+//!                        ▲                          │
+//!                        └── Wants (AJP) ───────────┘
 //! ```
 //! An exchange has no task of its own: it does its I/O when it is asked for the next event. While
 //! the client is slow, nothing is read from the application (back-pressure).

@@ -31,7 +31,7 @@ pub(super) enum ResponseEvent {
 
 /// Parses one response.
 #[derive(Debug)]
-pub(super) enum Reader {
+pub(super) enum ResponseParser {
     Http {
         decoder: ResponseDecoder,
         /// The client offers to change the protocol.
@@ -50,7 +50,7 @@ pub(super) enum Scgi {
     Body,
 }
 
-impl Reader {
+impl ResponseParser {
     pub(super) fn new(request: &GatewayRequest) -> Self {
         match request.protocol {
             Protocol::Http { upgrade } => {

@@ -39,12 +39,12 @@ pub(super) struct Outgoing {
     /// The number of bytes of the body that the application has asked for (AJP); `None`: it waits
     /// for no bytes.
     asked: Option<u16>,
-    stream: Stream,
+    stream: ArrivingBody,
 }
 
 /// A body that is still arriving.
 #[derive(Debug)]
-enum Stream {
+enum ArrivingBody {
     /// The body is complete, in memory or in a file.
     None,
     Reading(BodyReader),
@@ -59,8 +59,8 @@ impl Outgoing {
     pub(super) fn new(request: Rc<GatewayRequest>) -> Result<Self, UpstreamError> {
         let pending = request.head.clone();
         let stream = match &request.body {
-            Body::Stream(stream) => Stream::Reading(stream.reader().ok_or_else(spent)?),
-            Body::Memory(_) | Body::File { .. } => Stream::None,
+            Body::Stream(stream) => ArrivingBody::Reading(stream.reader().ok_or_else(spent)?),
+            Body::Memory(_) | Body::File { .. } => ArrivingBody::None,
         };
         // The first piece of a body is sent unasked.
         let asked = (!request.body.is_empty()).then_some(u16::MAX);
@@ -94,11 +94,11 @@ impl Outgoing {
     /// True if all of it was sent.
     pub(super) fn is_done(&self) -> bool {
         let is_read = match self.stream {
-            Stream::None => self.at == self.request.body.len(),
-            Stream::Ended => true,
+            ArrivingBody::None => self.at == self.request.body.len(),
+            ArrivingBody::Ended => true,
             // A container does not ask for the end of a body whose length it knows.
-            Stream::Reading(_) => self.request.body.known_len() == Some(self.at),
-            Stream::GivenUp => false,
+            ArrivingBody::Reading(_) => self.request.body.known_len() == Some(self.at),
+            ArrivingBody::GivenUp => false,
         };
         self.pending.is_empty() && is_read
     }
@@ -109,13 +109,13 @@ impl Outgoing {
             Protocol::Ajp { .. } => self.asked.is_some(),
             Protocol::Http { .. } | Protocol::Scgi => true,
         };
-        self.pending.is_empty() && is_wanted && matches!(self.stream, Stream::Reading(_))
+        self.pending.is_empty() && is_wanted && matches!(self.stream, ArrivingBody::Reading(_))
     }
 
     /// Takes the next bytes of a body that is still arriving; the task is woken when more arrive.
     pub(super) fn poll_more(&mut self, cx: &mut Context<'_>) -> Result<(), UpstreamError> {
         if self.is_starved()
-            && let Stream::Reading(reader) = &self.stream
+            && let ArrivingBody::Reading(reader) = &self.stream
             && let Poll::Ready(()) = reader.poll_arrived(cx)
         {
             self.refill()?;
@@ -125,13 +125,13 @@ impl Outgoing {
 
     /// Drops the rest of the body, because the application reads no more.
     pub(super) fn give_up(&mut self) {
-        if let Stream::Reading(_) = self.stream {
-            self.stream = Stream::GivenUp;
+        if let ArrivingBody::Reading(_) = self.stream {
+            self.stream = ArrivingBody::GivenUp;
         }
     }
 
     fn refill(&mut self) -> Result<(), UpstreamError> {
-        if let Stream::Reading(_) = self.stream {
+        if let ArrivingBody::Reading(_) = self.stream {
             return self.refill_from_stream();
         }
         self.refill_from_store().map_err(|error| {
@@ -141,7 +141,7 @@ impl Outgoing {
     }
 
     fn refill_from_stream(&mut self) -> Result<(), UpstreamError> {
-        let Stream::Reading(reader) = &mut self.stream else { return Ok(()) };
+        let ArrivingBody::Reading(reader) = &mut self.stream else { return Ok(()) };
         let most = match self.request.protocol {
             Protocol::Http { .. } | Protocol::Scgi => PIECE,
             Protocol::Ajp { packet_size } => match self.asked {
@@ -154,7 +154,7 @@ impl Outgoing {
             Arrived::Failed(status) => return Err(UpstreamError::of_body(status)),
             Arrived::Bytes(bytes) => bytes,
             Arrived::End => {
-                self.stream = Stream::Ended;
+                self.stream = ArrivingBody::Ended;
                 Bytes::new()
             }
         };

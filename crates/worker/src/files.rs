@@ -65,7 +65,7 @@ pub(crate) const MOST_UNSENT: u64 = 64 << 20;
 
 /// The version of a file that the application wants held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity {
+pub struct HeldVersion {
     /// Size in bytes.
     pub size: u64,
     /// Time of the last modification.
@@ -74,7 +74,7 @@ pub struct Identity {
     pub ctime: Timespec,
 }
 
-impl Identity {
+impl HeldVersion {
     fn fits(&self, stat: &Stat) -> bool {
         let time = |time: Timespec| (i128::from(time.tv_sec), i128::from(time.tv_nsec));
         FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
@@ -209,7 +209,7 @@ impl Files {
         &mut self,
         fd: OwnedFd,
         mut region: MappedFile,
-        identity: Identity,
+        identity: HeldVersion,
         helper: Pid,
     ) -> io::Result<FileId> {
         let id = self.next_id()?;

@@ -19,13 +19,13 @@ const RECEIVE_MIN: usize = 16 * 1024;
 const MAX_WAITING_FDS: usize = 16;
 
 #[derive(Debug, Default)]
-pub(crate) struct Input {
+pub(crate) struct RecordInput {
     buf: BytesMut,
     decoder: Decoder,
     fds: VecDeque<OwnedFd>,
 }
 
-impl Input {
+impl RecordInput {
     /// The next part of the received bytes; `None`: receive more first.
     pub(crate) fn next(&mut self) -> Result<Option<RecordPart>, Error> {
         self.decoder.next(&mut self.buf)

@@ -22,7 +22,7 @@ mod worker;
 use std::fmt;
 use std::io::Write;
 
-pub use files::Identity;
+pub use files::HeldVersion;
 pub use numbers::MAX_HELD;
 pub use rustix::fs::Timespec;
 pub use sender::{BodyPart, BodyTransfer, Sender};

@@ -20,7 +20,7 @@ use sendoff_sys::mapping::MappedFile;
 
 use crate::filesystem::is_guarded_by_leases;
 use crate::worker::HeldPart;
-use crate::{Gone, Identity, Worker};
+use crate::{Gone, HeldVersion, Worker};
 
 /// Minimum length of a range in bytes; shorter ranges are copied, which costs less than naming
 /// them.
@@ -98,7 +98,7 @@ struct Opened {
 struct HeldFile {
     device: u64,
     inode: u64,
-    identity: Identity,
+    identity: HeldVersion,
     file: FileId,
     used: Instant,
 }
@@ -288,14 +288,14 @@ impl Opened {
 }
 
 /// The identity of a file that can be held: regular and not empty; else `None`.
-fn identity_of(stat: &Stat) -> Option<Identity> {
+fn identity_of(stat: &Stat) -> Option<HeldVersion> {
     let is_regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     let size = u64::try_from(stat.st_size).ok().filter(|size| is_regular && *size > 0)?;
     let time = |seconds: i64, nanoseconds: u64| {
         let nanoseconds = i64::try_from(nanoseconds).ok()?;
         Some(Timespec { tv_sec: seconds, tv_nsec: nanoseconds })
     };
-    Some(Identity {
+    Some(HeldVersion {
         size,
         mtime: time(stat.st_mtime, stat.st_mtime_nsec)?,
         ctime: time(stat.st_ctime, stat.st_ctime_nsec)?,

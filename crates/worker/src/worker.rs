@@ -31,7 +31,7 @@ use sendoff_fastcgi::channel::Secret;
 use sendoff_link::worker::{Peer, Requests, Response};
 
 use crate::helper::Helper;
-use crate::input::Input;
+use crate::input::RecordInput;
 use crate::output::SharedOutput;
 
 pub use blob::{MAX_BLOB_BYTES, MAX_BLOBS};
@@ -41,7 +41,7 @@ pub(crate) use register::HeldPart;
 #[derive(Debug)]
 pub struct Worker {
     shared: Arc<SharedOutput>,
-    inputs: Vec<Input>,
+    inputs: Vec<RecordInput>,
     requests: Requests<OwnedFd>,
     response: Response,
     /// True once nothing more is read from the links. A web server may still get its response.
@@ -98,7 +98,7 @@ impl Worker {
 
     fn with(shared: Arc<SharedOutput>, peer: Peer) -> Self {
         Self {
-            inputs: shared.links.iter().map(|_| Input::default()).collect(),
+            inputs: shared.links.iter().map(|_| RecordInput::default()).collect(),
             shared,
             requests: Requests::new(peer),
             response: Response::new(),

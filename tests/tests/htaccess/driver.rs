@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sendoff_htaccess::{
-    Answer, ErrorDocument, Failed, Fields, File, FileInfo, Files, Handler, Head, Identity, Kind,
-    Look, Outcome, Request, Site, Target, evaluate,
+    Answer, ErrorDocument, Failed, Fields, File, FileInfo, Files, Handler, Head, Kind, Look,
+    Outcome, Request, RequestedFile, Site, VerifiedUser, evaluate,
 };
 
 /// Endings and their types, for both servers.
@@ -158,7 +158,7 @@ impl Driver<'_> {
         if let Answer::Authenticate { users, .. } = &outcome.answer
             && let Some(name) = self.authenticated(users)
         {
-            let user = Some(Identity { users, name: name.as_bytes() });
+            let user = Some(VerifiedUser { users, name: name.as_bytes() });
             let request = Request { user, ..request };
             return self.send(&site, &request, evaluate(&site, &request, self.disk));
         }
@@ -261,7 +261,7 @@ impl Driver<'_> {
         site: &Site<'_>,
         request: &Request<'_>,
         outcome: &Outcome,
-        target: &Target,
+        target: &RequestedFile,
     ) -> Answered {
         let bytes = fs::read(path(&target.file)).unwrap();
         let mut head = Head { status: 200, ..Head::default() };
@@ -280,7 +280,7 @@ impl Driver<'_> {
     }
 }
 
-fn static_fields(head: &mut Head, target: &Target) {
+fn static_fields(head: &mut Head, target: &RequestedFile) {
     let content_type = match &target.content_type {
         Some(by_rule) => by_rule.clone(),
         None => {
@@ -313,7 +313,7 @@ fn script(
     driver: &Driver<'_>,
     request: &Request<'_>,
     outcome: &Outcome,
-    target: &Target,
+    target: &RequestedFile,
 ) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut fields = Vec::new();

@@ -13,7 +13,7 @@ use sendoff_upstream_fastcgi::application::Application;
 use sendoff_upstream_worker::claims::Claim;
 
 use crate::application::accept::words;
-use crate::application::exchange::Exchange;
+use crate::application::exchange::UpstreamExchange;
 use crate::context::Context;
 
 /// Adds parameters that announce how an application may answer beyond FastCGI's own records,
@@ -78,14 +78,15 @@ fn is_front_by_software(context: &Context<'_>) -> bool {
 /// field holds the claim's secret, the body may come in frames.
 pub(crate) fn look_for_frames(
     application: &Application,
-    exchange: &mut Exchange,
+    exchange: &mut UpstreamExchange,
     claim: Option<Rc<Claim>>,
     head: &CgiHead,
     rest: &mut Bytes,
 ) {
     let field = head.values(CHANNEL_FIELD).next();
     application.says_it_knows_channel(field.is_some());
-    if let (Some(value), Some(claim), Exchange::Application(exchange)) = (field, claim, exchange)
+    if let (Some(value), Some(claim), UpstreamExchange::Application(exchange)) =
+        (field, claim, exchange)
         && **value == claim.secret().to_hex()
     {
         exchange.expect_frames(claim, std::mem::take(rest));

@@ -17,7 +17,7 @@ use sendoff_upstream::inbox::Event;
 use tokio::time::timeout;
 
 use crate::application::beginning::{ReceivedHead, ResponseStart};
-use crate::application::exchange::Exchange;
+use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
 use crate::application::parameters;
 use crate::application::script::{Call, Role, Unanswered};
@@ -68,7 +68,7 @@ pub(crate) enum Verdict {
 /// The response of an authorizer that gives no access.
 #[derive(Debug)]
 pub(crate) struct Denial {
-    exchange: Exchange,
+    exchange: UpstreamExchange,
     begun: Box<ReceivedHead>,
 }
 
@@ -150,7 +150,7 @@ async fn ask_in_time(
 }
 
 /// Waits for the end of a response whose head gives access.
-async fn end(exchange: &Exchange, mut received: usize) -> Result<(), ApplicationFailure> {
+async fn end(exchange: &UpstreamExchange, mut received: usize) -> Result<(), ApplicationFailure> {
     while received <= MAX_BODY {
         match exchange.next().await {
             Event::Segment(Segment::Bytes(bytes)) => received += bytes.len(),

@@ -14,7 +14,7 @@ use sendoff_message::response::{CgiHead, ResponseHead};
 use sendoff_upstream::error::UpstreamError;
 use sendoff_upstream::inbox::Event;
 
-use crate::application::exchange::Exchange;
+use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
 
 /// Maximum number of explanations kept before the header block; further ones are dropped.
@@ -71,7 +71,7 @@ impl From<ApplicationFailure> for NoAnswer {
 /// # Errors
 /// The client has gone.
 pub(crate) async fn read(
-    exchange: &Exchange,
+    exchange: &UpstreamExchange,
     request: &Request,
     sink: &mut dyn Sink,
 ) -> Result<Result<ResponseStart, NoAnswer>, Cut> {
@@ -113,7 +113,7 @@ impl Beginning {
     /// The next header block. Loses nothing when its future is dropped.
     async fn next(
         &mut self,
-        exchange: &Exchange,
+        exchange: &UpstreamExchange,
         request: &Request,
     ) -> Result<HeaderBlock, NoAnswer> {
         loop {

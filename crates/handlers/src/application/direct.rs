@@ -14,8 +14,8 @@ use sendoff_transport::descriptors;
 use sendoff_transport::descriptors::Level;
 use sendoff_upstream::cgi::RequestMessageBuilder;
 
-use crate::application::exchange::Exchange;
-use crate::application::relay::{self, Body};
+use crate::application::exchange::UpstreamExchange;
+use crate::application::relay::{self, RelayedBody};
 use crate::context::Context;
 use crate::head_rules;
 
@@ -74,10 +74,10 @@ pub(crate) fn offer(
 pub(crate) async fn take_over(
     context: &Context<'_>,
     sink: &mut dyn Sink,
-    exchange: Exchange,
+    exchange: UpstreamExchange,
     sent: Sent,
 ) -> Result<(), Cut> {
-    let broken = |exchange: &Exchange, why: &str| {
+    let broken = |exchange: &UpstreamExchange, why: &str| {
         exchange.give_up(why);
         Err(Cut::application(format!("{}: {why}", exchange.who())))
     };
@@ -96,7 +96,11 @@ pub(crate) async fn take_over(
     if let Err(lie) = lender.resume(status, &sent) {
         return broken(&exchange, &lie.to_string());
     }
-    let body =
-        Body { rest: Bytes::new(), surplus: sent.surplus, zero_copy: None, is_unbuffered: false };
+    let body = RelayedBody {
+        rest: Bytes::new(),
+        surplus: sent.surplus,
+        zero_copy: None,
+        is_unbuffered: false,
+    };
     relay::pass_body(context, sink, exchange, body).await
 }

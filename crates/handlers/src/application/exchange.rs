@@ -9,7 +9,7 @@ use sendoff_upstream_worker::link::WorkerExchange;
 /// sent `ABORT_REQUEST`, an application's connection is closed unless it is shared. Dropping the
 /// future of [`Self::next`] loses no event.
 #[derive(Debug)]
-pub(crate) enum Exchange {
+pub(crate) enum UpstreamExchange {
     /// With a worker of the pool.
     Worker(WorkerExchange),
     /// With a FastCGI application that was started elsewhere.
@@ -18,7 +18,7 @@ pub(crate) enum Exchange {
     Gateway(Box<GatewayExchange>),
 }
 
-impl Exchange {
+impl UpstreamExchange {
     /// The next event, if it is there already.
     #[must_use]
     pub(crate) fn try_next(&self) -> Option<Event> {

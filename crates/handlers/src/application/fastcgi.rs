@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use crate::application::announce;
 use crate::application::beginning::{self, NoAnswer, ReceivedHead, ResponseStart};
 use crate::application::direct::{self, Offer};
-use crate::application::exchange::Exchange;
+use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
 use crate::application::retry::is_repeatable;
 use crate::application::script::{Answered, Call, Role, Unanswered, is_untouched};
@@ -43,7 +43,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_millis(160);
 
 /// A response that has begun.
-type Response = (Exchange, ResponseStart);
+type Response = (UpstreamExchange, ResponseStart);
 
 /// The reason why an attempt has brought no response.
 enum Failed {
@@ -88,10 +88,10 @@ impl Call<'_> {
             let (answered, offer) =
                 self.send_to_application(role, turn.host(), own, is_only_host, sink).await;
             let why = match answered {
-                Ok((Exchange::Application(mut exchange), answer)) => {
+                Ok((UpstreamExchange::Application(mut exchange), answer)) => {
                     turn.answered();
                     exchange.hold(turn);
-                    return (Ok((Exchange::Application(exchange), answer)), offer);
+                    return (Ok((UpstreamExchange::Application(exchange), answer)), offer);
                 }
                 Ok(other) => return (Ok(other), offer),
                 Err(Failed::Other(why)) => {
@@ -184,7 +184,7 @@ impl Call<'_> {
             let begun = application.begin(message, reuse, client, log_name);
             let exchange = unless_gone(sink, begun).await?.map_err(Failed::Silent)?;
             sink.client().notes().is_at(Phase::Running);
-            let mut exchange = Exchange::Application(Box::new(exchange));
+            let mut exchange = UpstreamExchange::Application(Box::new(exchange));
             let why = match beginning::read(&exchange, self.context.request, sink).await? {
                 Ok(mut answer) => {
                     if let ResponseStart::Head(begun) = &mut answer {
@@ -196,8 +196,7 @@ impl Call<'_> {
                 Err(NoAnswer::Failed(failure)) => return Err(failure.of(&exchange.who()).into()),
                 Err(NoAnswer::Silent(why)) => why,
             };
-            let is_shared =
-                matches!(&exchange, Exchange::Application(exchange) if exchange.is_shared());
+            let is_shared = matches!(&exchange, UpstreamExchange::Application(exchange) if exchange.is_shared());
             // The request was refused or not sent, because other requests share the connection.
             let needs_own =
                 is_shared && why.retry() == Retry::Safe && !self.context.request.body.is_spent();

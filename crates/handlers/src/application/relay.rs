@@ -15,13 +15,13 @@ use sendoff_upstream::error::UpstreamErrorKind;
 use sendoff_upstream::inbox::Event;
 use tokio::time::Instant;
 
-use crate::application::exchange::Exchange;
+use crate::application::exchange::UpstreamExchange;
 use crate::application::patience::Patience;
 use crate::context::Context;
 use crate::response::zero_copy::{self, ZeroCopy};
 
 /// The state of a body when the relay begins.
-pub(crate) struct Body {
+pub(crate) struct RelayedBody {
     /// Bytes that came with the header block.
     pub(crate) rest: Bytes,
     /// The application has sent more than its announced length.
@@ -35,8 +35,8 @@ pub(crate) struct Body {
 pub(crate) async fn pass_body(
     context: &Context<'_>,
     sink: &mut dyn Sink,
-    exchange: Exchange,
-    body: Body,
+    exchange: UpstreamExchange,
+    body: RelayedBody,
 ) -> Result<(), Cut> {
     let mut relay = Relay {
         sink,
@@ -80,7 +80,7 @@ pub(crate) async fn pass_body(
 
 struct Relay<'a> {
     sink: &'a mut dyn Sink,
-    exchange: &'a Exchange,
+    exchange: &'a UpstreamExchange,
     naming: Naming<'a>,
     zero_copy: Option<ZeroCopy>,
     /// The application has sent more than its announced length.

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::application::beginning::ResponseStart;
 use crate::application::direct::{self, Offer};
-use crate::application::exchange::Exchange;
+use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
 use crate::application::parameters::parameters;
 use crate::context::Context;
@@ -41,7 +41,7 @@ pub(crate) enum Role<'a> {
 }
 
 /// A response that has begun, or why there is none.
-pub(crate) type Answered = Result<(Exchange, ResponseStart), Unanswered>;
+pub(crate) type Answered = Result<(UpstreamExchange, ResponseStart), Unanswered>;
 
 /// The reason why there is no response.
 pub(crate) enum Unanswered {
@@ -96,8 +96,12 @@ pub(crate) async fn respond(
     let notes = sink.client().notes();
     notes.is_at(Phase::Sending);
     match &exchange {
-        Exchange::Worker(exchange) => notes.worker = u32::try_from(exchange.worker_pid()).ok(),
-        Exchange::Application(_) | Exchange::Gateway(_) => notes.upstream = Some(exchange.who()),
+        UpstreamExchange::Worker(exchange) => {
+            notes.worker = u32::try_from(exchange.worker_pid()).ok()
+        }
+        UpstreamExchange::Application(_) | UpstreamExchange::Gateway(_) => {
+            notes.upstream = Some(exchange.who())
+        }
     }
     // The socket is not lent on a new connection to an application, so the response's time says
     // nothing about offers.

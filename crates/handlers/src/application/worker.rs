@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use crate::application::accept::accepted;
 use crate::application::beginning::{self, NoAnswer};
 use crate::application::direct::{self, Offer};
-use crate::application::exchange::Exchange;
+use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
 use crate::application::script::{Answered, Call, is_untouched};
 use crate::pages::pool;
@@ -91,7 +91,7 @@ impl Call<'_> {
                     if let Some(task) = &sink.client().notes().task {
                         link.note_task(task);
                     }
-                    Exchange::Worker(exchange)
+                    UpstreamExchange::Worker(exchange)
                 }
                 Err(error) if error.kind() == UpstreamErrorKind::Died => continue,
                 Err(error) => return Err(ApplicationFailure::from(error).into()),

@@ -32,7 +32,7 @@ use sendoff_site::Site;
 use sendoff_site::effects::Answer;
 use sendoff_site::router::Route;
 
-use self::plan::{Count, Plan, SitePlan, Who};
+use self::plan::{Answerer, Count, Plan, SitePlan};
 use crate::application::proxy;
 use crate::cached;
 use crate::context::Context;
@@ -81,24 +81,26 @@ impl Service for Services {
             sink.client().notes().task = Some(Rc::clone(listed.task()));
         }
         let planned = match &plan.who {
-            Who::Site(SitePlan { answer: Answer::Lua(ScriptAnswer::AfterBody), site, .. }) => {
+            Answerer::Site(SitePlan {
+                answer: Answer::Lua(ScriptAnswer::AfterBody), site, ..
+            }) => {
                 return Box::pin(self.answer_after_body(site, plan.explained, request, sink)).await;
             }
-            Who::Site(planned) => planned,
-            Who::Server => {
+            Answerer::Site(planned) => planned,
+            Answerer::Server => {
                 let sink = &mut filters::common(self, sink);
                 return error::respond_empty(sink, StatusCode::NO_CONTENT, ALLOW).await;
             }
-            Who::Trace => {
+            Answerer::Trace => {
                 let sink = &mut filters::common(self, sink);
                 return error::respond(sink, StatusCode::METHOD_NOT_ALLOWED, [ALLOW]).await;
             }
-            Who::Challenge(answer) => {
+            Answerer::Challenge(answer) => {
                 let sink = &mut filters::common(self, sink);
                 let kind = Bytes::from_static(b"application/octet-stream");
                 return respond::respond(StatusCode::OK, &kind, answer, sink).await;
             }
-            Who::Broken(why) => {
+            Answerer::Broken(why) => {
                 let request = request.shown();
                 tracing::error!(request, "answered with 500: the site cannot be opened: {why}");
                 let sink = &mut filters::common(self, sink);

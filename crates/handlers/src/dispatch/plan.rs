@@ -28,7 +28,7 @@ const WHILE_BUSY: u64 = 1;
 /// The handler of a request, and the treatment of its body.
 #[derive(Debug)]
 pub struct Plan {
-    pub(super) who: Who,
+    pub(super) who: Answerer,
     /// The client gets the table of `sendoff explain` instead of the response.
     pub(super) explained: bool,
     /// The entry in `sendoff status`; `None`: no application is to answer.
@@ -44,7 +44,7 @@ impl service::Plan for Plan {
 
 /// The part of the server that answers.
 #[derive(Debug)]
-pub(super) enum Who {
+pub(super) enum Answerer {
     Site(SitePlan),
     /// The server itself answers a request that concerns no resource (`OPTIONS *`).
     Server,
@@ -148,22 +148,22 @@ impl Services {
     pub(super) async fn plan_request(&self, request: &mut Request) -> Plan {
         let explained = is_asked(self.explain.as_deref(), &mut request.headers);
         let who = if request.method == Method::TRACE {
-            Who::Trace
+            Answerer::Trace
         } else if let Some(answer) = self.challenge_of(request) {
-            Who::Challenge(answer)
+            Answerer::Challenge(answer)
         } else if request.is_about_server() {
-            Who::Server
+            Answerer::Server
         } else {
             match self.sites.of(request) {
-                Ok(site) => Who::Site(match self.before_rules(&site, request) {
+                Ok(site) => Answerer::Site(match self.before_rules(&site, request) {
                     Some(answer) => SitePlan::new(site, answer, Box::default(), Vec::new()),
                     None => self.plan_for(site, request, 0, explained, Count::Counts).await,
                 }),
-                Err(error) => Who::Broken(error.to_string()),
+                Err(error) => Answerer::Broken(error.to_string()),
             }
         };
         let max = self.config.front.limits.max_body;
-        let Who::Site(plan) = &who else {
+        let Answerer::Site(plan) = &who else {
             let body = BodyTerms { max, intake: Intake::Unused };
             return Plan { who, explained, listed: None, body };
         };

@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use sendoff_report::limits::Limit;
-use sendoff_report::meters::{BOUNDS, Histogram, OTHER_STATUS, Sent};
+use sendoff_report::meters::{BOUNDS, Histogram, OTHER_STATUS, SentResponses};
 use sendoff_report::mode::Mode;
 use sendoff_report::status::PoolStatus;
 
@@ -203,7 +203,7 @@ impl Out<'_, '_> {
     fn sent<'l>(
         &mut self,
         whose: &'static str,
-        all: impl Iterator<Item = (&'l str, &'l [Sent; Mode::ALL.len()])>,
+        all: impl Iterator<Item = (&'l str, &'l [SentResponses; Mode::ALL.len()])>,
     ) -> fmt::Result {
         let all: Vec<_> = all
             .flat_map(|(name, sent)| {
@@ -211,7 +211,7 @@ impl Out<'_, '_> {
                 modes.map(move |((_, mode), sent)| (vec![(whose, name), ("mode", mode)], sent))
             })
             .collect();
-        let values = |value: fn(&Sent) -> u64| {
+        let values = |value: fn(&SentResponses) -> u64| {
             all.iter().map(move |(labels, sent)| (labels.clone(), value(sent)))
         };
         let help = "Requests by the way in which the body of the response came";

@@ -25,8 +25,8 @@ use sendoff_static_files::Entry;
 use sendoff_upstream_fastcgi::application::Application;
 
 use crate::application::beginning::ReceivedHead;
-use crate::application::exchange::Exchange;
-use crate::application::relay::{self, Body};
+use crate::application::exchange::UpstreamExchange;
+use crate::application::relay::{self, RelayedBody};
 use crate::application::script::Call;
 use crate::error::Outcome;
 use crate::response::companions::Companions;
@@ -39,7 +39,7 @@ use crate::response::sendfile2;
 use crate::response::zero_copy::{self, ZeroCopy};
 
 /// The source of a response's body.
-enum Source {
+enum BodySource {
     /// The application's own body, with files where `X-ZeroCopy` announces them.
     Own(Option<ZeroCopy>),
     /// A body that the head names. Boxed, because few heads name one.
@@ -70,7 +70,7 @@ impl From<Denied> for Unsendable {
     }
 }
 
-impl From<Named> for Source {
+impl From<Named> for BodySource {
     fn from(named: Named) -> Self {
         Self::Named(Box::new(named))
     }
@@ -81,7 +81,7 @@ impl Call<'_> {
     /// for.
     pub(crate) async fn pass_on(
         &self,
-        exchange: Exchange,
+        exchange: UpstreamExchange,
         begun: Box<ReceivedHead>,
         sink: &mut dyn Sink,
     ) -> Result<Outcome, Cut> {
@@ -104,7 +104,7 @@ impl Call<'_> {
     /// Sends the response with a changed head, or at a limited rate.
     async fn pass_on_changed(
         &self,
-        exchange: Exchange,
+        exchange: UpstreamExchange,
         begun: Box<ReceivedHead>,
         companions: Companions,
         sink: &mut dyn Sink,
@@ -126,7 +126,7 @@ impl Call<'_> {
 
     async fn pass_on_as_it_is(
         &self,
-        exchange: Exchange,
+        exchange: UpstreamExchange,
         mut begun: Box<ReceivedHead>,
         is_unbuffered: bool,
         sink: &mut dyn Sink,
@@ -147,12 +147,12 @@ impl Call<'_> {
             }
         }
         match source {
-            Ok(Source::Own(zero_copy)) => {
+            Ok(BodySource::Own(zero_copy)) => {
                 let body = self.begin_body(*begun, zero_copy, is_unbuffered, sink)?;
                 relay::pass_body(&self.context, sink, exchange, body).await?;
                 Ok(Outcome::Sent)
             }
-            Ok(Source::Named(named)) => {
+            Ok(BodySource::Named(named)) => {
                 exchange.drain();
                 let site = self.context.site;
                 let sink = &mut Layer::new(sink, false, |head| site.note_named(head));
@@ -178,15 +178,15 @@ impl Call<'_> {
     /// The head names a resource that may not be sent, or the value of the field is invalid.
     fn source(
         &self,
-        exchange: &Exchange,
+        exchange: &UpstreamExchange,
         begun: &mut ReceivedHead,
         naming: &Naming<'_>,
-    ) -> Result<Source, Unsendable> {
+    ) -> Result<BodySource, Unsendable> {
         let site = self.context.site;
         let sendable = &site.sendable;
         let said = self.context.effects.settings.name_files;
         if self.context.request.is_internal_redirect || said == Some(false) {
-            return Ok(Source::Own(None));
+            return Ok(BodySource::Own(None));
         }
         let may_name = said.unwrap_or_else(|| may_name_files(exchange, sendable));
         let head = &begun.head;
@@ -210,11 +210,11 @@ impl Call<'_> {
         let may_mix = match exchange {
             // Our own workers hand files over by messages; for them `X-ZeroCopy` is an ordinary
             // field, unless the operator enables it.
-            Exchange::Worker(_) => said.unwrap_or_else(|| sendable.is_set_up()),
-            Exchange::Application(_) | Exchange::Gateway(_) => may_name,
+            UpstreamExchange::Worker(_) => said.unwrap_or_else(|| sendable.is_set_up()),
+            UpstreamExchange::Application(_) | UpstreamExchange::Gateway(_) => may_name,
         };
         let zero_copy = may_mix.then(|| ZeroCopy::announced(head)).flatten().transpose();
-        zero_copy.map(Source::Own).map_err(Unsendable::Announced)
+        zero_copy.map(BodySource::Own).map_err(Unsendable::Announced)
     }
 
     /// Answers with the body that a head names. The application is free already.
@@ -245,7 +245,7 @@ impl Call<'_> {
         zero_copy: Option<ZeroCopy>,
         is_unbuffered: bool,
         sink: &mut dyn Sink,
-    ) -> Result<Body, Cut> {
+    ) -> Result<RelayedBody, Cut> {
         let ReceivedHead { head, rest, length, .. } = begun;
         // A worker announces the length 0 for a response without a body (HEAD); GET's response may
         // have another length.
@@ -269,19 +269,19 @@ impl Call<'_> {
         });
         sink.begin(head)?;
         let zero_copy = zero_copy.filter(|_| has_body);
-        Ok(Body { rest, surplus: false, zero_copy, is_unbuffered })
+        Ok(RelayedBody { rest, surplus: false, zero_copy, is_unbuffered })
     }
 }
 
 /// True if the upstream may name files in its response. An upstream over HTTP, SCGI or AJP can be a
 /// foreign server, which must not get at files of this machine: it may name files only if the
 /// operator has listed folders that files may be sent from.
-fn may_name_files(exchange: &Exchange, sendable: &Sendable) -> bool {
-    !matches!(exchange, Exchange::Gateway(_)) || sendable.is_set_up()
+fn may_name_files(exchange: &UpstreamExchange, sendable: &Sendable) -> bool {
+    !matches!(exchange, UpstreamExchange::Gateway(_)) || sendable.is_set_up()
 }
 
 /// Tells the report, if there is one, the name of the upstream, and passes early remarks on.
-fn explain(sink: &mut dyn Sink, exchange: &Exchange, begun: &ReceivedHead) {
+fn explain(sink: &mut dyn Sink, exchange: &UpstreamExchange, begun: &ReceivedHead) {
     let Some(report) = sink.client().report() else { return };
     report.answered_by(exchange.who());
     let mut told = Remark::default();
@@ -295,7 +295,7 @@ fn explain(sink: &mut dyn Sink, exchange: &Exchange, begun: &ReceivedHead) {
     };
     if let Some(what) = named.or_else(ranges) {
         report.remark(Remark { how: "file".to_owned(), what, ..Remark::default() });
-    } else if let Exchange::Application(exchange) = exchange {
+    } else if let UpstreamExchange::Application(exchange) = exchange {
         let or = |told: String, known: &str| if told.is_empty() { known.to_owned() } else { told };
         report.remark(Remark {
             how: "bytes".to_owned(),
@@ -303,7 +303,7 @@ fn explain(sink: &mut dyn Sink, exchange: &Exchange, begun: &ReceivedHead) {
             what: or(told.what, "a FastCGI application"),
             why: or(told.why, handover(exchange.application(), exchange.is_framed())),
         });
-    } else if let Exchange::Gateway(exchange) = exchange {
+    } else if let UpstreamExchange::Gateway(exchange) = exchange {
         let protocol = match exchange.gateway().proxy().protocol {
             GatewayProtocol::Http { .. } => "HTTP",
             GatewayProtocol::Scgi => "SCGI",

@@ -21,7 +21,7 @@ use sendoff_site::sendable::Denied;
 use sendoff_site::{InternalTarget, Rewrites};
 
 use crate::application::beginning::{ReceivedHead, ResponseStart};
-use crate::application::exchange::Exchange;
+use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
 use crate::application::proxy::{self, Passed};
 use crate::application::script::Call;
@@ -178,7 +178,7 @@ async fn ask(
     target: &ReproxyTarget,
     expected: Option<u64>,
     sink: &mut dyn Sink,
-) -> Result<Result<(Exchange, Box<ReceivedHead>), ApplicationFailure>, Cut> {
+) -> Result<Result<(UpstreamExchange, Box<ReceivedHead>), ApplicationFailure>, Cut> {
     let context = Context { request: &target.request, effects: &target.effects, ..call.context };
     let gateway = &context.services.gateways[context.site.number][target.internal.application];
     let passed =
@@ -226,7 +226,7 @@ async fn pass_on(
     call: &Call<'_>,
     own: CgiHead,
     target: &ReproxyTarget,
-    exchange: Exchange,
+    exchange: UpstreamExchange,
     begun: Box<ReceivedHead>,
     sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {

@@ -15,7 +15,7 @@ use crate::text::{self, lossy};
 #[derive(Debug)]
 pub(crate) struct Condition {
     input: Substitution,
-    check: Check,
+    check: ConditionTest,
     negated: bool,
     ignore_case: bool,
     /// The `OR` flag: this condition or the next one must hold.
@@ -25,7 +25,7 @@ pub(crate) struct Condition {
 }
 
 #[derive(Debug)]
-enum Check {
+enum ConditionTest {
     Matches(Pattern),
     File(FileTest),
     Number(Comparison, i64),
@@ -81,9 +81,9 @@ impl Condition {
         };
         let (input, check) = if input.eq_ignore_ascii_case(b"expr") {
             let expression = Expression::parse(check).map_err(Problem::Refused)?;
-            (Substitution::parse(b"")?, Check::Expression(expression))
+            (Substitution::parse(b"")?, ConditionTest::Expression(expression))
         } else {
-            (Substitution::parse(input)?, Check::parse(check, ignore_case)?)
+            (Substitution::parse(input)?, ConditionTest::parse(check, ignore_case)?)
         };
         Ok(Self { input, check, negated, ignore_case, or_next, no_vary })
     }
@@ -98,15 +98,17 @@ impl Condition {
         let Expanded { bytes: input, mut fields, .. } = self.input.expand(context, pass, filling);
         let mut groups = None;
         let holds = match &self.check {
-            Check::Matches(pattern) if self.negated => pattern.matches(&input, &context.budget)?,
-            Check::Matches(pattern) => {
+            ConditionTest::Matches(pattern) if self.negated => {
+                pattern.matches(&input, &context.budget)?
+            }
+            ConditionTest::Matches(pattern) => {
                 groups = pattern.groups(&input, &context.budget)?;
                 groups.is_some()
             }
-            Check::File(test) => test.holds(context, pass, &input),
-            Check::Number(order, number) => order.holds(&text::number(&input), number),
-            Check::Text(order, text) => self.compare(*order, &input, text),
-            Check::Expression(expression) => {
+            ConditionTest::File(test) => test.holds(context, pass, &input),
+            ConditionTest::Number(order, number) => order.holds(&text::number(&input), number),
+            ConditionTest::Text(order, text) => self.compare(*order, &input, text),
+            ConditionTest::Expression(expression) => {
                 let mut evaluation = Evaluation::new(context, pass);
                 let holds = evaluation.holds(expression)?;
                 fields.append(&mut evaluation.vary);
@@ -129,7 +131,7 @@ impl Condition {
     }
 }
 
-impl Check {
+impl ConditionTest {
     fn parse(text: &[u8], ignore_case: bool) -> Result<Self, Problem> {
         if let [b'-', rest @ ..] = text {
             if let Some(test) = FileTest::parse(rest) {

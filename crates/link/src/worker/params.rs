@@ -21,12 +21,12 @@ pub struct Params {
     stream: Vec<u8>,
     /// Names and values, each followed by a NUL.
     text: Vec<u8>,
-    pairs: Vec<Pair>,
+    pairs: Vec<ParamPosition>,
 }
 
 /// Positions of a name and its value in `Params::text`, without their NULs.
 #[derive(Debug, Clone, Copy)]
-struct Pair {
+struct ParamPosition {
     name: usize,
     value: usize,
     end: usize,
@@ -70,7 +70,7 @@ impl Params {
                 self.text.push(0);
             }
             let value = start + name.len() + 1;
-            self.pairs.push(Pair { name: start, value, end: self.text.len() });
+            self.pairs.push(ParamPosition { name: start, value, end: self.text.len() });
         }
         Ok(())
     }

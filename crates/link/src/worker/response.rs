@@ -72,7 +72,7 @@ pub struct End {
 /// A response that accepts output.
 #[derive(Debug)]
 pub struct Open {
-    head: Head,
+    head: HeadState,
     extent: Extent,
     /// Bytes in shared memory that have been announced to the front.
     announced: usize,
@@ -81,7 +81,7 @@ pub struct Open {
 }
 
 #[derive(Debug)]
-enum Head {
+enum HeadState {
     Awaited,
     /// The open file that the head will name has been sent.
     Named,
@@ -112,7 +112,7 @@ impl Response {
     /// Nothing has been written.
     #[must_use]
     pub fn new() -> Self {
-        Self::Open(Open::new(Head::Awaited, Extent::Short))
+        Self::Open(Open::new(HeadState::Awaited, Extent::Short))
     }
 
     /// The response, while it accepts output.
@@ -137,7 +137,7 @@ impl Response {
     /// Moves the rest of the body to this link. The head was sent over another connection, so no
     /// length can be announced.
     pub fn claim(&mut self) {
-        *self = Self::Open(Open::new(Head::Awaited, Extent::Begun));
+        *self = Self::Open(Open::new(HeadState::Awaited, Extent::Begun));
     }
 
     /// Queues the end of the response. Has no effect unless the response is open.
@@ -188,7 +188,7 @@ impl Default for Response {
 }
 
 impl Open {
-    fn new(head: Head, extent: Extent) -> Self {
+    fn new(head: HeadState, extent: Extent) -> Self {
         Self { head, extent, announced: 0, wrote_stdout: false, wrote_stderr: false }
     }
 
@@ -196,13 +196,13 @@ impl Open {
     #[must_use]
     #[inline]
     pub fn has_head(&self) -> bool {
-        matches!(self.head, Head::Written { .. })
+        matches!(self.head, HeadState::Written { .. })
     }
 
     /// True if the file that the header block names may still be sent.
     #[must_use]
     pub fn takes_named(&self) -> bool {
-        matches!(self.head, Head::Awaited)
+        matches!(self.head, HeadState::Awaited)
     }
 
     /// True if anything has been sent.
@@ -223,7 +223,7 @@ impl Open {
     /// Notes that the open file that the header block will name is being sent. The length of the
     /// application's own body is irrelevant then.
     pub fn sent_named(&mut self) {
-        self.head = Head::Named;
+        self.head = HeadState::Named;
         self.begin();
     }
 
@@ -235,13 +235,13 @@ impl Open {
 
     /// Notes that the header block has been written; body bytes follow.
     pub fn wrote_head(&mut self) {
-        self.head = Head::Written { body: 0, generated: 0 };
+        self.head = HeadState::Written { body: 0, generated: 0 };
     }
 
     /// Counts `len` body bytes that have been written.
     #[inline]
     pub fn wrote_body(&mut self, len: u64) {
-        if let Head::Written { body, .. } = &mut self.head {
+        if let HeadState::Written { body, .. } = &mut self.head {
             *body += len;
         }
     }
@@ -261,7 +261,7 @@ impl Open {
     /// Notes that the application has flushed.
     #[inline]
     pub fn flushed(&mut self) {
-        if let Head::Written { generated, .. } = &mut self.head {
+        if let HeadState::Written { generated, .. } = &mut self.head {
             *generated = 0;
         }
     }
@@ -271,11 +271,11 @@ impl Open {
     pub fn generate<F>(&mut self, len: usize, request: &Request<F>) -> bool {
         let len = len as u64;
         let (in_body, so_far) = match &mut self.head {
-            Head::Written { generated, .. } => {
+            HeadState::Written { generated, .. } => {
                 *generated += len;
                 (true, *generated)
             }
-            Head::Awaited | Head::Named => (false, len),
+            HeadState::Awaited | HeadState::Named => (false, len),
         };
         let is_long = so_far >= LEND_FROM;
         if is_long {
@@ -313,7 +313,7 @@ impl Open {
     /// body.
     fn length<F>(&self, request: &Request<F>) -> Option<u64> {
         match self.head {
-            Head::Written { body, .. }
+            HeadState::Written { body, .. }
                 if self.extent == Extent::Short
                     && request.accepts_framing()
                     && !request.is_head()

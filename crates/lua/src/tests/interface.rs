@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Sandbox;
-use crate::{Body, BodyPiece, Outcome, Phase};
+use crate::{Body, BodyPiece, Phase, ScriptDecision};
 
 #[test]
 fn requests_are_read_and_changed() {
@@ -42,7 +42,7 @@ fn requests_are_read_and_changed() {
         r.resp_header['X-E'] = 'a\\r\\nX-F: b'
         r.resp_header['Content-Length'] = '5'",
     );
-    assert_eq!(outcome, Outcome::GoOn);
+    assert_eq!(outcome, ScriptDecision::GoOn);
     assert_eq!(exchange.request.path, b"/new");
     assert_eq!(exchange.request.query, None);
     assert_eq!(exchange.request.target, "/target");
@@ -83,7 +83,7 @@ fn bodies_are_strings_and_ranges_of_files() {
     assert_eq!(body, "a[/g 2 Some(5)]z");
     let (exchange, outcome) =
         sandbox.run("lighty.content = { 'a', { filename = 5 }, 'b' } return 404");
-    assert_eq!(outcome, Outcome::Answer(404));
+    assert_eq!(outcome, ScriptDecision::Answer(404));
     assert_eq!(exchange.content, Some(vec![BodyPiece::Text(Bytes::from("a"))]));
     assert_eq!(exchange.messages.len(), 1);
 }
@@ -92,16 +92,16 @@ fn bodies_are_strings_and_ranges_of_files() {
 fn statuses_decide() {
     let sandbox = Sandbox::new();
     for (source, expected) in [
-        ("", Outcome::GoOn),
-        ("return 0", Outcome::GoOn),
-        ("return lighty.RESTART_REQUEST", Outcome::Restart),
-        ("return 403", Outcome::Answer(403)),
-        ("return 302.0", Outcome::Answer(302)),
-        ("return 'x'", Outcome::GoOn),
-        ("return 103", Outcome::GoOn),
+        ("", ScriptDecision::GoOn),
+        ("return 0", ScriptDecision::GoOn),
+        ("return lighty.RESTART_REQUEST", ScriptDecision::Restart),
+        ("return 403", ScriptDecision::Answer(403)),
+        ("return 302.0", ScriptDecision::Answer(302)),
+        ("return 'x'", ScriptDecision::GoOn),
+        ("return 103", ScriptDecision::GoOn),
         (
             "return lighty.stat('/file')['http-response-send-file']",
-            Outcome::File(b"/file".to_vec()),
+            ScriptDecision::File(b"/file".to_vec()),
         ),
     ] {
         assert_eq!(sandbox.run(source).1, expected, "{source}");
@@ -122,7 +122,7 @@ fn the_body_is_asked_for() {
     let mut exchange = sandbox.exchange(Phase::Before);
     exchange.request.body = Body::Received(Bytes::from("abc"));
     let (exchange, outcome) = sandbox.runtime.run(&script, exchange);
-    assert_eq!(outcome, Outcome::Answer(200));
+    assert_eq!(outcome, ScriptDecision::Answer(200));
     assert_eq!(exchange.content.unwrap().len(), 2);
 }
 
@@ -208,7 +208,7 @@ fn responses_are_changed() {
     exchange.status = 404;
     exchange.fields = vec![(Bytes::from("server"), Bytes::from("x"))];
     let (exchange, outcome) = sandbox.runtime.run(&script, exchange);
-    assert_eq!(outcome, Outcome::GoOn);
+    assert_eq!(outcome, ScriptDecision::GoOn);
     let names: Vec<_> = exchange.fields.iter().map(|(name, _)| &name[..]).collect();
     assert_eq!(names, [&b"X-Status"[..], b"X-Body"]);
 }

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 
 use crate::{
-    Body, BodyPiece, Exchange, Limits, Machine, Outcome, Phase, Physical, Request, Runtime, Script,
-    Stat,
+    Body, BodyPiece, Exchange, Limits, Machine, Phase, Physical, Request, Runtime, Script,
+    ScriptDecision, Stat,
 };
 
 /// A machine without files; the test advances its clock.
@@ -114,14 +114,14 @@ impl Sandbox {
         self.runtime.compile("/scripts/test.lua", source.as_bytes()).unwrap()
     }
 
-    pub(super) fn run(&self, source: &str) -> (Exchange, Outcome) {
+    pub(super) fn run(&self, source: &str) -> (Exchange, ScriptDecision) {
         self.runtime.run(&self.compile(source), self.exchange(Phase::Route))
     }
 
     /// The text of a script's answer.
     pub(super) fn answer(&self, source: &str) -> String {
         let (exchange, outcome) = self.run(source);
-        assert_eq!(outcome, Outcome::Answer(200), "{source}");
+        assert_eq!(outcome, ScriptDecision::Answer(200), "{source}");
         let pieces = exchange.content.unwrap_or_default();
         let texts = pieces.iter().map(|piece| match piece {
             BodyPiece::Text(text) => String::from_utf8_lossy(text).into_owned(),
@@ -140,7 +140,7 @@ impl Sandbox {
     /// The message of a script's failure.
     pub(super) fn failure(&self, source: &str) -> String {
         match self.run(source).1 {
-            Outcome::Failed(why) => why,
+            ScriptDecision::Failed(why) => why,
             other => panic!("{source} gives {other:?}"),
         }
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Sandbox;
-use crate::{Limits, Outcome};
+use crate::{Limits, ScriptDecision};
 
 #[test]
 fn what_reaches_the_machine_is_not_there() {
@@ -68,7 +68,7 @@ fn nothing_of_a_run_is_left_for_the_next() {
     // The names of functions do not change either.
     let (_, outcome) =
         sandbox.run("pcall(rawset, lighty.c, 'time', 1) string = nil tostring = nil return 200");
-    assert_eq!(outcome, Outcome::Answer(200));
+    assert_eq!(outcome, ScriptDecision::Answer(200));
     assert_eq!(sandbox.value("type(lighty.c.time) .. type(string)"), "functiontable");
 }
 
@@ -309,7 +309,7 @@ fn fields_and_messages_are_bounded() {
     let sandbox = Sandbox::new();
     let (exchange, outcome) =
         sandbox.run("for i = 1, 10000 do lighty.r.resp_header['X-' .. i] = 'y' print(i) end");
-    assert_eq!(outcome, Outcome::GoOn);
+    assert_eq!(outcome, ScriptDecision::GoOn);
     assert!(exchange.fields.len() <= 128 && exchange.messages.len() <= 32);
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Sandbox;
-use crate::{BodyPiece, Exchange, Outcome, Phase, Reply, Step, Subrequest, Waiting};
+use crate::{BodyPiece, Exchange, Phase, Reply, ScriptDecision, Step, Subrequest, Waiting};
 
 fn reply(body: &'static str) -> Result<Reply, String> {
     let field = |name: &'static str, value: &'static str| (name.into(), value.into());
@@ -21,7 +21,7 @@ fn waits(step: Step) -> Box<Waiting> {
     }
 }
 
-fn done(step: Step) -> (Box<Exchange>, Outcome) {
+fn done(step: Step) -> (Box<Exchange>, ScriptDecision) {
     match step {
         Step::Done(exchange, outcome) => (exchange, outcome),
         Step::Waits(mut waiting) => panic!("it waits for {:?}", waiting.wish()),
@@ -68,7 +68,7 @@ fn a_script_gets_the_answer_that_it_has_waited_for() {
     // Another script runs meanwhile, and sees no data of the first.
     assert_eq!(sandbox.value("tostring(x) .. tostring(lighty.header['X-Own'])"), "nilnil");
     let (exchange, outcome) = done(sandbox.runtime.go_on(*waiting, reply("body")));
-    assert_eq!(outcome, Outcome::Answer(200));
+    assert_eq!(outcome, ScriptDecision::Answer(200));
     assert_eq!(text(&exchange), "2001, 2text/plainbody5");
     assert_eq!(exchange.fields, [field("X-Own", "before")]);
 }
@@ -142,7 +142,7 @@ fn a_run_makes_so_many_subrequests_and_steps_in_all() {
             Step::Waits(waiting) => step = sandbox.runtime.go_on(*waiting, reply("x")),
         }
     };
-    let Outcome::Failed(why) = outcome else { panic!("{outcome:?}") };
+    let ScriptDecision::Failed(why) = outcome else { panic!("{outcome:?}") };
     assert!(why.contains("the script takes more than 2000000 steps"), "{why}");
 }
 
@@ -158,7 +158,7 @@ fn only_so_many_scripts_wait_and_each_has_its_memory() {
     drop(surplus);
     for waiting in all {
         let (exchange, outcome) = done(sandbox.runtime.go_on(*waiting, reply("")));
-        assert_eq!((text(&exchange), outcome), ("3000000".to_owned(), Outcome::Answer(200)));
+        assert_eq!((text(&exchange), outcome), ("3000000".to_owned(), ScriptDecision::Answer(200)));
     }
     // No script is waiting any more, so the memory limit is one script's again.
     let why = sandbox.failure("local t = {} for i = 1, 100 do t[i] = ('x'):rep(1000000) .. i end");

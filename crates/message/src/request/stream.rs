@@ -54,7 +54,7 @@ pub enum Arrived {
 struct BodyState {
     pieces: VecDeque<Bytes>,
     len: usize,
-    end: End,
+    end: Completion,
     reading: Reading,
     /// The reader that waits for bytes.
     reader: Option<Waker>,
@@ -63,7 +63,7 @@ struct BodyState {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum Completion {
     NotYet,
     Complete,
     Failed(StatusCode),
@@ -83,7 +83,7 @@ impl BodyStream {
         let shared = Rc::new(RefCell::new(BodyState {
             pieces: VecDeque::new(),
             len: 0,
-            end: End::NotYet,
+            end: Completion::NotYet,
             reading: Reading::NotYet,
             reader: None,
             writer: None,
@@ -138,17 +138,17 @@ impl BodyWriter {
 
     /// The body is complete.
     pub fn end(self) {
-        self.finish(End::Complete);
+        self.finish(Completion::Complete);
     }
 
     /// The rest will not come; the client is to be answered with this status.
     pub fn fail(self, status: StatusCode) {
-        self.finish(End::Failed(status));
+        self.finish(Completion::Failed(status));
     }
 
-    fn finish(&self, end: End) {
+    fn finish(&self, end: Completion) {
         let mut shared = self.0.borrow_mut();
-        if shared.end == End::NotYet {
+        if shared.end == Completion::NotYet {
             shared.end = end;
             wake(shared.reader.take());
         }
@@ -157,7 +157,7 @@ impl BodyWriter {
 
 impl Drop for BodyWriter {
     fn drop(&mut self) {
-        self.finish(End::Failed(StatusCode::BAD_REQUEST));
+        self.finish(Completion::Failed(StatusCode::BAD_REQUEST));
     }
 }
 
@@ -166,11 +166,15 @@ impl BodyReader {
     pub fn take(&mut self, most: usize) -> Arrived {
         let mut shared = self.0.borrow_mut();
         // A body that cannot become complete is given up at once.
-        if let End::Failed(status) = shared.end {
+        if let Completion::Failed(status) = shared.end {
             return Arrived::Failed(status);
         }
         let Some(mut piece) = shared.pieces.pop_front() else {
-            return if shared.end == End::Complete { Arrived::End } else { Arrived::Nothing };
+            return if shared.end == Completion::Complete {
+                Arrived::End
+            } else {
+                Arrived::Nothing
+            };
         };
         if piece.len() > most {
             shared.pieces.push_front(piece.split_off(most));
@@ -185,7 +189,7 @@ impl BodyReader {
     /// Ready when [`take`](Self::take) has something other than [`Arrived::Nothing`].
     pub fn poll_arrived(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut shared = self.0.borrow_mut();
-        if !shared.pieces.is_empty() || shared.end != End::NotYet {
+        if !shared.pieces.is_empty() || shared.end != Completion::NotYet {
             return Poll::Ready(());
         }
         shared.reader = Some(cx.waker().clone());

@@ -33,7 +33,7 @@ const OTHER_USERS: &str = "ask as the user that has started it, or name its sock
 pub(crate) fn run(command: &Command, which: &Control, json: bool) -> Result<(), Failure> {
     let socket = match &which.socket {
         Some(path) => path.clone(),
-        None => find(&Wanted::by(which, command))?,
+        None => find(&ServerCriteria::by(which, command))?,
     };
     let answer = ask(&socket, command).map_err(|error| {
         Failure::System(format!("no sendoff server answers at {}: {error}", socket.display()))
@@ -132,7 +132,7 @@ impl fmt::Display for FoundServer {
 }
 
 /// The criteria that select a server.
-struct Wanted<'a> {
+struct ServerCriteria<'a> {
     listen: Option<&'a str>,
     config: Option<PathBuf>,
     /// If several servers run, prefer the server on this port, which the URL to
@@ -140,7 +140,7 @@ struct Wanted<'a> {
     port: Option<u16>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> ServerCriteria<'a> {
     fn by(which: &'a Control, command: &Command) -> Self {
         let config = which.config.as_ref();
         let config = config.map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
@@ -176,7 +176,7 @@ fn port_of(url: &str) -> Option<u16> {
 
 /// The control socket of the selected server, or of the only running server if there are no
 /// criteria.
-fn find(wanted: &Wanted<'_>) -> Result<PathBuf, Failure> {
+fn find(wanted: &ServerCriteria<'_>) -> Result<PathBuf, Failure> {
     let mut asked = Vec::new();
     for folder in runtime_folder::candidates() {
         if !runtime_folder::is_ours(&folder) {

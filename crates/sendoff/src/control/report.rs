@@ -208,10 +208,10 @@ impl fmt::Display for Report {
         }
         let mut all = SiteStatus { requests: self.refused, ..SiteStatus::default() };
         self.sites.iter().for_each(|site| all.add(site.sent));
-        writeln!(f, "sent         {}", Sent(all))?;
+        writeln!(f, "sent         {}", SentVolume(all))?;
         let (sites, others) = busiest(&self.sites, MOST_SHOWN, |site| site.sent.requests);
         for SiteReport { name, root, sent } in sites {
-            writeln!(f, "site         {name}: {root}: {}", Sent(*sent))?;
+            writeln!(f, "site         {name}: {root}: {}", SentVolume(*sent))?;
         }
         Self::write_others(f, others, "sites")?;
         let (pools, others) = busiest(&self.pools, MOST_SHOWN, |pool| pool.requests);
@@ -276,7 +276,7 @@ impl fmt::Display for PoolReport {
         }
         let busy = workers.iter().filter(|worker| worker.request.is_some()).count();
         let count = workers.len();
-        let requests = Requests(*requests);
+        let requests = RequestCount(*requests);
         writeln!(
             f,
             "pool         {name}: {count} workers, {busy} busy, {waiting} waiting, {requests}"
@@ -405,7 +405,7 @@ fn requests_of(upstream: &UpstreamStatus) -> u64 {
 fn write_upstream(f: &mut fmt::Formatter<'_>, upstream: &UpstreamStatus) -> fmt::Result {
     let UpstreamStatus { name, hosts } = upstream;
     let up = hosts.iter().filter(|host| host.down_for.is_none()).count();
-    let requests = Requests(requests_of(upstream));
+    let requests = RequestCount(requests_of(upstream));
     writeln!(f, "upstream     {name}: {} hosts, {up} up, {requests}", hosts.len())?;
     for HostStatus { address, busy, requests, failures, down_for, .. } in hosts {
         let health = match down_for {
@@ -416,7 +416,7 @@ fn write_upstream(f: &mut fmt::Formatter<'_>, upstream: &UpstreamStatus) -> fmt:
                 Duration::from_millis(*millis).as_secs_f64()
             ),
         };
-        writeln!(f, "             {address}: {busy} busy, {}, {health}", Requests(*requests))?;
+        writeln!(f, "             {address}: {busy} busy, {}, {health}", RequestCount(*requests))?;
     }
     Ok(())
 }
@@ -429,7 +429,7 @@ impl PoolReport {
             1 => "1 process".to_owned(),
             count => format!("{count} processes"),
         };
-        let (requests, command) = (Requests(*requests), command.join(" "));
+        let (requests, command) = (RequestCount(*requests), command.join(" "));
         writeln!(
             f,
             "pool         {name}: {processes}, {busy} busy, {waiting} waiting, {requests}: {command}"
@@ -462,9 +462,9 @@ fn busiest<T, K: Ord>(list: &[T], most: usize, key: impl Fn(&T) -> K) -> (Vec<&T
 }
 
 /// A number of requests.
-struct Requests(u64);
+struct RequestCount(u64);
 
-impl fmt::Display for Requests {
+impl fmt::Display for RequestCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             1 => f.write_str("1 request"),
@@ -474,13 +474,17 @@ impl fmt::Display for Requests {
 }
 
 /// Volume of the responses sent, as text for people.
-struct Sent(SiteStatus);
+struct SentVolume(SiteStatus);
 
-impl fmt::Display for Sent {
+impl fmt::Display for SentVolume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let SiteStatus { requests, handed_over, copied } = self.0;
         let (handed_over, copied) = (mega(handed_over), mega(copied));
-        write!(f, "{}, {handed_over:.1} MB handed over, {copied:.1} MB copied", Requests(requests))
+        write!(
+            f,
+            "{}, {handed_over:.1} MB handed over, {copied:.1} MB copied",
+            RequestCount(requests)
+        )
     }
 }
 

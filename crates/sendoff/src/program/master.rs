@@ -20,7 +20,7 @@ use sendoff_sandbox::MemoryWatch;
 use sendoff_sys::master::{SIGNALS, Supervisor, poll_until};
 use sendoff_sys::process::{Forked, SignalFd, fork};
 
-use super::output::{Log, Output, Reading, Stream};
+use super::output::{Log, Output, OutputStream, Reading};
 use super::process::{Standard, become_program, environment};
 use super::slot::{ProcessEnd, Slot};
 use super::socket::PoolListener;
@@ -202,8 +202,8 @@ impl<'a> Master<'a> {
                 // once the child has executed the program.
                 let _ = setpgid(Some(pid), Some(pid));
                 self.slots[number].run(pid, counted);
-                self.outputs.push(Output::new(pid, Stream::Output, out));
-                self.outputs.push(Output::new(pid, Stream::Error, err));
+                self.outputs.push(Output::new(pid, OutputStream::Output, out));
+                self.outputs.push(Output::new(pid, OutputStream::Error, err));
                 let (pool, process) = (&*self.pool.name, pid.as_raw_nonzero());
                 tracing::debug!(pool, process, "a process of its program was started");
                 Ok(None)

@@ -15,7 +15,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Output streams of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stream {
+pub(super) enum OutputStream {
     Output,
     Error,
 }
@@ -24,7 +24,7 @@ pub(super) enum Stream {
 #[derive(Debug)]
 pub(super) struct Output {
     pid: Pid,
-    stream: Stream,
+    stream: OutputStream,
     /// The read end of a non-blocking pipe.
     pipe: OwnedFd,
     /// The beginning of an incomplete line.
@@ -32,7 +32,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) fn new(pid: Pid, stream: Stream, pipe: OwnedFd) -> Self {
+    pub(super) fn new(pid: Pid, stream: OutputStream, pipe: OwnedFd) -> Self {
         Self { pid, stream, pipe, line: Vec::new() }
     }
 
@@ -127,7 +127,7 @@ impl<'a> Log<'a> {
         (self.suppressed > 0).then(|| self.since + SECOND)
     }
 
-    fn line(&mut self, pid: Pid, stream: Stream, line: &[u8]) {
+    fn line(&mut self, pid: Pid, stream: OutputStream, line: &[u8]) {
         let line = line.trim_ascii_end();
         if line.is_empty() {
             return;
@@ -141,8 +141,8 @@ impl<'a> Log<'a> {
         self.bytes += line.len();
         let (pool, process, text) = (self.pool, pid.as_raw_nonzero(), printable(line));
         match stream {
-            Stream::Output => tracing::info!(pool, process, "{text}"),
-            Stream::Error => tracing::warn!(pool, process, "{text}"),
+            OutputStream::Output => tracing::info!(pool, process, "{text}"),
+            OutputStream::Error => tracing::warn!(pool, process, "{text}"),
         }
     }
 }
@@ -174,7 +174,7 @@ mod tests {
         let mut log = Log::new("p");
         let pid = Pid::from_raw(7).unwrap();
         for _ in 0..LINES_PER_SECOND + 3 {
-            log.line(pid, Stream::Output, b"x");
+            log.line(pid, OutputStream::Output, b"x");
         }
         // If the machine stalls for a second, no line is suppressed.
         if log.since.elapsed() < SECOND {

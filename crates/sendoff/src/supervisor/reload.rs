@@ -58,7 +58,7 @@ impl NewMaster {
 }
 
 /// A running reload: the front has the order.
-struct Running {
+struct RunningReload {
     since: Instant,
     /// The front that has the order.
     front: Option<u32>,
@@ -101,7 +101,7 @@ pub(super) enum NewWorkers {
 /// which reads the configuration after the last of them.
 #[derive(Default)]
 pub(super) struct Reloads {
-    running: Option<Running>,
+    running: Option<RunningReload>,
     /// The clients of the next reload; `None` if none was requested.
     next: Option<(NewWorkers, Vec<Client>)>,
 }
@@ -131,7 +131,7 @@ impl Reloads {
     fn start(&mut self, new: NewWorkers, clients: Vec<Client>, supervisor: &mut Supervisor) {
         systemd::reloading();
         match supervisor.begin_reload(new) {
-            Ok(running) => self.running = Some(Running { clients, ..running }),
+            Ok(running) => self.running = Some(RunningReload { clients, ..running }),
             Err(why) => supervisor.reloaded(Err(why), clients),
         }
     }
@@ -145,7 +145,9 @@ impl Reloads {
 
     /// Waits until the result of the reload is known; forever if none is running. Cancel safe.
     pub(super) async fn decided(&mut self) -> Result<(), String> {
-        let Some(Running { answer, new, .. }) = &mut self.running else { return pending().await };
+        let Some(RunningReload { answer, new, .. }) = &mut self.running else {
+            return pending().await;
+        };
         let failures = new.iter_mut().map(|NewMaster { master, runs, .. }| async {
             master.failure().await;
             *runs
@@ -177,7 +179,7 @@ fn said_file() -> io::Result<File> {
     Ok(rustix::fs::memfd_create("sendoff-said", MemfdFlags::CLOEXEC)?.into())
 }
 
-impl Running {
+impl RunningReload {
     fn finish(self, decided: Result<(), String>, supervisor: &mut Supervisor) {
         let Self { config, sources, new, sealed, php_ini, clients, reopen, .. } = self;
         let Self { listeners, new_listeners, .. } = self;
@@ -217,7 +219,7 @@ impl Supervisor {
     }
 
     /// Reads the current configuration, starts its new parts, and sends the order to the front.
-    fn begin_reload(&self, new_workers: NewWorkers) -> Result<Running, String> {
+    fn begin_reload(&self, new_workers: NewWorkers) -> Result<RunningReload, String> {
         if self.not_ready.is_some() {
             return Err("the server is not ready yet".to_owned());
         }
@@ -270,7 +272,7 @@ impl Supervisor {
         let sealed = [sealed()?, keys];
         let answer = Box::pin(reply.receive(FRONT_TIMEOUT));
         let (clients, reopen) = (Vec::new(), false);
-        Ok(Running {
+        Ok(RunningReload {
             since,
             front: self.front.pid(),
             config,

@@ -116,7 +116,7 @@ impl Front {
         });
         let (draining, busy) = watch::channel(());
         let draining = Arc::new(draining);
-        let log = access_log::Writer::start()?;
+        let log = access_log::LogWriter::start()?;
         let (askers, asked): (Vec<_>, Vec<_>) =
             (0..count).map(|_| mpsc::unbounded_channel()).unzip();
         let gatherer = Gatherer {

@@ -70,7 +70,7 @@ pub(super) struct Means {
     /// Sessions outlive a reload.
     pub(super) tickets: Tickets,
     /// The front waits for its end at its own.
-    pub(super) log: Rc<access_log::Writer>,
+    pub(super) log: Rc<access_log::LogWriter>,
     pub(super) page_cache: Arc<PageCache>,
     /// Told when the pool socket of a pool in use is closed.
     pub(super) lost: mpsc::UnboundedSender<io::Result<()>>,

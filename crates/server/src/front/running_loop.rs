@@ -13,7 +13,7 @@ use sendoff_compress::Compressor;
 use sendoff_config::{FrontConfig, Listener};
 use sendoff_delivery::Snapshots;
 use sendoff_delivery::blocked::set_most;
-use sendoff_exchange::clients::{Connections, Requests};
+use sendoff_exchange::clients::{Connections, RequestCounts};
 use sendoff_exchange::lifecycle::Lifecycle;
 use sendoff_exchange::rates::Rates;
 use sendoff_exchange::service::Current;
@@ -117,7 +117,7 @@ pub(super) struct Shared {
     pub(super) dictionaries: Arc<Dictionaries>,
     pub(super) gatherer: Gatherer,
     pub(super) rates: Arc<Rates>,
-    pub(super) requests: Arc<Requests>,
+    pub(super) requests: Arc<RequestCounts>,
     pub(super) connections: Arc<Connections>,
     pub(super) is_leaving: Arc<AtomicBool>,
 }

@@ -12,7 +12,7 @@ use crate::words::{self, CertificateFrom, FilePath, HostName, Listen, ListenPlac
 
 /// The resolved TLS settings of a site.
 #[derive(Debug, Default)]
-pub(crate) struct Secured {
+pub(crate) struct SiteTls {
     pub(crate) tls: Option<Tls>,
     /// The port to which requests without TLS are redirected.
     pub(crate) https_port: Option<u16>,
@@ -68,7 +68,7 @@ impl Context<'_> {
         section: &keys::Site,
         listeners: &[usize],
         all: &Listeners,
-    ) -> Secured {
+    ) -> SiteTls {
         let tls = section.tls.as_ref().and_then(|at| self.credentials(&at.value.0, section));
         let is_wanted = match &section.https_redirect {
             Some(wanted) => wanted.value,
@@ -83,7 +83,7 @@ impl Context<'_> {
         });
         // A site without TLS of its own is behind a proxy that speaks TLS.
         let https_port = is_wanted.then(|| tls_port.unwrap_or(HTTPS));
-        Secured { tls, https_port }
+        SiteTls { tls, https_port }
     }
 
     fn credentials(&mut self, section: &keys::Tls, site: &keys::Site) -> Option<Tls> {

@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 use toml::Value as Toml;
 use toml::de::DeValue;
 
-use crate::read::{Item, Reader, Scope, Wrong, similar};
+use crate::read::{FileReader, Item, Scope, Wrong, similar};
 use crate::value::{Value, Word};
 
 /// Declares an enum that is written as one of a few words.
@@ -190,7 +190,7 @@ impl Value for Compress {
         "true, false or \"static\"".to_owned()
     }
 
-    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self> {
         match item.value {
             DeValue::Boolean(true) => Some(Self::All),
             DeValue::Boolean(false) => Some(Self::Off),
@@ -231,7 +231,7 @@ impl Value for Htaccess {
         "true, false or \"auto\"".to_owned()
     }
 
-    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self> {
         match item.value {
             DeValue::Boolean(true) => Some(Self::On),
             DeValue::Boolean(false) => Some(Self::Off),

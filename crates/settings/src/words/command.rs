@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use toml::Value as Toml;
 use toml::de::DeValue;
 
-use crate::read::{Item, Reader, Wrong};
+use crate::read::{FileReader, Item, Wrong};
 use crate::value::Value;
 
 /// A program and its arguments; not empty. The program is a name, or a path that begins with a
@@ -55,7 +55,7 @@ impl Value for Command {
         "a program and its arguments, as a list, or as a text that is split at spaces".to_owned()
     }
 
-    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self> {
         let words: Vec<String> = match item.value {
             DeValue::String(text) => {
                 let words = text.split_whitespace().map(str::to_owned).collect();

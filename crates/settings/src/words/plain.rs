@@ -9,7 +9,7 @@ use toml::Value as Toml;
 use toml::de::DeValue;
 
 use crate::place::{At, Place};
-use crate::read::{Item, Reader, Scope, Wrong};
+use crate::read::{FileReader, Item, Scope, Wrong};
 use crate::value::{Value, Word};
 
 /// Any text without control characters.
@@ -323,7 +323,7 @@ impl IniSettings {
     }
 
     /// Reads a table: `date.timezone = "UTC"` is a table in a table.
-    fn collect(&mut self, item: Item<'_>, prefix: &str, reader: &mut Reader<'_>) -> Option<()> {
+    fn collect(&mut self, item: Item<'_>, prefix: &str, reader: &mut FileReader<'_>) -> Option<()> {
         let DeValue::Table(table) = item.value else {
             reader.expected(item, &Self::kind());
             return None;
@@ -383,7 +383,7 @@ impl Value for IniSettings {
         "a table: the name of a setting = a text, a number, true or false".to_owned()
     }
 
-    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self> {
         let mut settings = Self::none();
         settings.collect(item, "", reader)?;
         Some(settings)

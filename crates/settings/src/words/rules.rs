@@ -10,7 +10,7 @@ use toml::de::DeValue;
 use super::plain::Time;
 use super::text::{Expression, Template};
 use crate::place::At;
-use crate::read::{Item, Reader, Scope, Wrong, similar};
+use crate::read::{FileReader, Item, Scope, Wrong, similar};
 use crate::value::{List, Value, Word};
 
 /// True for a byte that the name of a field may have (RFC 9110 §5.6.2).
@@ -105,7 +105,7 @@ impl Value for HeaderText {
         "a text, or false to remove the field".to_owned()
     }
 
-    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self> {
         if let DeValue::Boolean(false) = item.value {
             return Some(Self::Remove);
         }
@@ -196,7 +196,7 @@ impl Value for FieldTest {
         "an expression for the value, with ! in front for all others; true: it is there; false: it is missing".to_owned()
     }
 
-    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self> {
         let text = match item.value {
             DeValue::Boolean(there) => return Some(Self::There(*there)),
             DeValue::String(text) => text.as_ref(),

@@ -6,7 +6,7 @@ use toml::Value as Toml;
 use toml::de::DeValue;
 
 use crate::place::At;
-use crate::read::{Item, Reader, Scope, Wrong, similar};
+use crate::read::{FileReader, Item, Scope, Wrong, similar};
 use crate::value::{Map, Value, Word};
 
 /// A path of the site.
@@ -363,7 +363,7 @@ impl Value for FrontController {
             .to_owned()
     }
 
-    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self> {
         match item.value {
             DeValue::Table(_) => Map::read(item, reader).map(Self::Folders),
             DeValue::String(text) => match text.as_ref() {
@@ -430,7 +430,7 @@ impl Value for Php {
         "true, or a script such as \"/index.php\"".to_owned()
     }
 
-    fn read(item: Item<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self> {
         match item.value {
             DeValue::Boolean(true) => Some(Self::Requested),
             DeValue::String(_) => UrlPath::read(item, reader).map(Self::Script),

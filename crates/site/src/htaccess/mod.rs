@@ -21,7 +21,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use sendoff_config::Htaccess as Setting;
 use sendoff_htaccess as apache;
-use sendoff_htaccess::{Failed, Identity, Target};
+use sendoff_htaccess::{Failed, RequestedFile, VerifiedUser};
 use sendoff_message::request::{Request, Scheme, protocol};
 use sendoff_message::response::{Field, ResponseHead};
 
@@ -273,8 +273,10 @@ impl Htaccess {
             client: socket_address(&request.peer),
             fields: &Fields(&request.headers),
             now: SystemTime::now(),
-            user: user
-                .map(|user| Identity { users: user.file.as_os_str().as_bytes(), name: &user.name }),
+            user: user.map(|user| VerifiedUser {
+                users: user.file.as_os_str().as_bytes(),
+                name: &user.name,
+            }),
             error,
         };
         look(&site, &view)
@@ -420,7 +422,7 @@ fn is_served(answer: &apache::Answer, script: &Script) -> bool {
     target.path.strip_suffix(&target.path_info[..]) == Some(&script.name)
 }
 
-fn rewrite(request: &mut Request, target: &Target) {
+fn rewrite(request: &mut Request, target: &RequestedFile) {
     if request.path != target.path {
         request.path.clone_from(&target.path);
     }

@@ -32,7 +32,7 @@ const FIRST_SHARE: f64 = 0.1;
 
 /// The rules by which a host goes down and comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rules {
+pub struct HealthRules {
     /// Consecutive failures after which a host is down.
     pub(crate) fails: u32,
     /// The time until a host that is down gets another request; it doubles with each failure, up to
@@ -45,7 +45,7 @@ pub struct Rules {
 
 /// The result of a request as evidence of the host's health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum HealthEvidence {
     /// It has answered.
     Good,
     /// The host could not be reached, closed the connection without an answer, broke the protocol,
@@ -71,7 +71,7 @@ pub struct Member<K> {
 /// The hosts of an upstream. `K` identifies a host, `V` is the data that its requests need.
 #[derive(Debug)]
 pub(super) struct Choice<K, V> {
-    rules: Rules,
+    rules: HealthRules,
     hosts: Vec<Host<K, V>>,
     last_id: u64,
     /// True once a host has had a request.
@@ -120,7 +120,7 @@ pub struct HostState<K> {
 }
 
 impl<K: Eq + Clone, V: Clone> Choice<K, V> {
-    pub(super) fn new(rules: Rules) -> Self {
+    pub(super) fn new(rules: HealthRules) -> Self {
         Self { rules, hosts: Vec::new(), last_id: 0, is_used: false }
     }
 
@@ -213,15 +213,20 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
 
     /// Judges a host by a request that may still be running. Returns the host's change between up
     /// and down, if any.
-    pub(super) fn judge(&mut self, id: HostId, verdict: Verdict, now: Instant) -> Option<Change> {
+    pub(super) fn judge(
+        &mut self,
+        id: HostId,
+        verdict: HealthEvidence,
+        now: Instant,
+    ) -> Option<Change> {
         let rules = self.rules;
         let host = self.hosts.iter_mut().find(|host| host.id == id)?;
         match (verdict, host.health) {
-            (Verdict::Good, Health::Up(_)) => {
+            (HealthEvidence::Good, Health::Up(_)) => {
                 host.failures = 0;
                 None
             }
-            (Verdict::Good, health) => {
+            (HealthEvidence::Good, health) => {
                 host.failures = 0;
                 // Without a trial, the answer belongs to an older request: the host was never away.
                 let is_new = matches!(health, Health::OnTrial { .. });
@@ -230,7 +235,7 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
                 host.credit = 0.0;
                 Some(Change::CameBack)
             }
-            (Verdict::Bad, Health::Up(_)) => {
+            (HealthEvidence::Bad, Health::Up(_)) => {
                 host.failures += 1;
                 let is_down = host.failures >= rules.fails;
                 is_down.then(|| {
@@ -238,14 +243,14 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
                     Change::WentDown
                 })
             }
-            (Verdict::Bad, Health::OnTrial { pause }) => {
+            (HealthEvidence::Bad, Health::OnTrial { pause }) => {
                 host.failures += 1;
                 let pause = (pause * 2).min(MAX_PAUSE.max(rules.pause));
                 host.health = Health::Down { until: now + pause, pause };
                 None
             }
             // The request was sent before the host went down.
-            (Verdict::Bad, Health::Down { .. }) => {
+            (HealthEvidence::Bad, Health::Down { .. }) => {
                 host.failures += 1;
                 None
             }

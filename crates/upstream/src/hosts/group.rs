@@ -9,7 +9,7 @@ use sendoff_config::Address;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::choice::{Change, Choice, HostId, HostState, Member, Rules, Verdict};
+use super::choice::{Change, Choice, HealthEvidence, HealthRules, HostId, HostState, Member};
 use crate::error::{Retry, UpstreamError, UpstreamErrorKind};
 
 #[cfg(test)]
@@ -59,7 +59,7 @@ impl<T> Hosts<T> {
     /// for a host.
     pub fn new(
         name: &str,
-        rules: Rules,
+        rules: HealthRules,
         make: impl Fn(&Address) -> Arc<T> + Send + Sync + 'static,
     ) -> Arc<Self> {
         Self::with_name(Some(name.to_owned()), rules, make)
@@ -67,7 +67,7 @@ impl<T> Hosts<T> {
 
     fn with_name(
         name: Option<String>,
-        rules: Rules,
+        rules: HealthRules,
         make: impl Fn(&Address) -> Arc<T> + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -83,7 +83,8 @@ impl<T> Hosts<T> {
     where
         T: Send + Sync + 'static,
     {
-        let rules = Rules { fails: u32::MAX, pause: Duration::ZERO, slow_start: Duration::ZERO };
+        let rules =
+            HealthRules { fails: u32::MAX, pause: Duration::ZERO, slow_start: Duration::ZERO };
         let hosts = Self::with_name(None, rules, move |_| Arc::clone(&host));
         hosts.set(&[Member { key: address, weight: 1, rank: 0 }]);
         hosts
@@ -171,7 +172,7 @@ impl<T> Hosts<T> {
     }
 
     /// Applies a verdict, and logs a change of the host's health.
-    pub(super) fn judge(&self, id: HostId, verdict: Verdict, why: &dyn fmt::Display) {
+    pub(super) fn judge(&self, id: HostId, verdict: HealthEvidence, why: &dyn fmt::Display) {
         let (change, key) = {
             let mut choice = self.choice();
             let now = Instant::now();
@@ -236,7 +237,7 @@ impl<T> AttemptGuard<T> {
 
     /// Notes that the host has begun to answer.
     pub fn answered(&self) {
-        self.of.judge(self.id, Verdict::Good, &"");
+        self.of.judge(self.id, HealthEvidence::Good, &"");
     }
 
     /// Notes that the attempt has failed. An overloaded host, or an error of this server, does not
@@ -247,7 +248,7 @@ impl<T> AttemptGuard<T> {
             | UpstreamErrorKind::Unreachable
             | UpstreamErrorKind::Died
             | UpstreamErrorKind::Broken
-            | UpstreamErrorKind::Silent => self.of.judge(self.id, Verdict::Bad, why),
+            | UpstreamErrorKind::Silent => self.of.judge(self.id, HealthEvidence::Bad, why),
             UpstreamErrorKind::QueueFull
             | UpstreamErrorKind::WaitTimedOut
             | UpstreamErrorKind::Overloaded

@@ -27,6 +27,6 @@ mod names;
 mod probe;
 mod tend;
 
-pub use choice::Rules;
+pub use choice::HealthRules;
 pub use group::{AttemptGuard, Hosts, Tried};
 pub use tend::tend;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::choice::Verdict;
+use super::choice::HealthEvidence;
 use super::group::Hosts;
 use crate::error::UpstreamError;
 
@@ -30,7 +30,7 @@ pub(crate) async fn keep_probing<T, F>(
         while let Some(probed) = probes.join_next().await {
             match probed {
                 Ok((id, Ok(()))) => hosts.can_be_reached(id),
-                Ok((id, Err(why))) => hosts.judge(id, Verdict::Bad, &why),
+                Ok((id, Err(why))) => hosts.judge(id, HealthEvidence::Bad, &why),
                 // Only a panic has this result.
                 Err(_) => {}
             }

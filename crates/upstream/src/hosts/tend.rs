@@ -5,13 +5,13 @@ use std::sync::Arc;
 use sendoff_config::Upstream;
 use tokio::task::JoinHandle;
 
-use super::choice::Rules;
+use super::choice::HealthRules;
 use super::group::Hosts;
 use super::names::keep_resolved;
 use super::probe::keep_probing;
 use crate::error::UpstreamError;
 
-impl Rules {
+impl HealthRules {
     /// The rules that the configuration sets for an upstream.
     pub fn of(upstream: &Upstream) -> Self {
         let Upstream { fails, retry_after: pause, slow_start, .. } = *upstream;

@@ -16,7 +16,7 @@ use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use tokio::io::Interest;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::requests::{InFlightGuard, Look, RequestHandles, RequestKey, Requests};
+use super::requests::{InFlightGuard, RequestHandles, RequestKey, Requests, TimeoutCheck};
 use crate::answer::malformed;
 use crate::connections::{ConnectionPermit, Connections};
 use crate::driver::is_for_later;
@@ -153,7 +153,7 @@ pub(super) struct Carrier {
 }
 
 /// State of both directions of a connection.
-struct Wire {
+struct ConnectionIo {
     decoder: Decoder,
     buffer: BytesMut,
     /// Bytes gathered for the next writes, and the number of them already written.
@@ -172,7 +172,7 @@ impl Carrier {
     /// Carries requests and answers until the connection ends.
     pub(super) async fn run(self) -> CloseReason {
         let now = Instant::now();
-        let mut wire = Wire {
+        let mut wire = ConnectionIo {
             decoder: Decoder::default(),
             buffer: BytesMut::new(),
             out: Vec::new(),
@@ -201,7 +201,7 @@ impl Carrier {
         LOOK.min(self.peer.timeout)
     }
 
-    async fn carry(&self, wire: &mut Wire) -> Result<(), UpstreamError> {
+    async fn carry(&self, wire: &mut ConnectionIo) -> Result<(), UpstreamError> {
         let mut rounds = 0;
         loop {
             let now = Instant::now();
@@ -221,7 +221,7 @@ impl Carrier {
     }
 
     /// True if the connection is to be closed.
-    fn is_over(&self, wire: &mut Wire, now: Instant) -> bool {
+    fn is_over(&self, wire: &mut ConnectionIo, now: Instant) -> bool {
         if self.known.is_limited() && self.connections.are_wanted() {
             self.line.make_way();
         }
@@ -237,7 +237,7 @@ impl Carrier {
         now.duration_since(*wire.idle_since.get_or_insert(now)) >= IDLE_TIME
     }
 
-    fn send(&self, wire: &mut Wire, now: Instant) -> bool {
+    fn send(&self, wire: &mut ConnectionIo, now: Instant) -> bool {
         if wire.is_deaf {
             return false;
         }
@@ -270,7 +270,7 @@ impl Carrier {
         }
     }
 
-    fn receive(&self, wire: &mut Wire, now: Instant) -> Result<bool, UpstreamError> {
+    fn receive(&self, wire: &mut ConnectionIo, now: Instant) -> Result<bool, UpstreamError> {
         if wire.buffer.capacity() - wire.buffer.len() < RECEIVE_MIN {
             wire.buffer.reserve(RECEIVE);
         }
@@ -301,7 +301,7 @@ impl Carrier {
 
     /// Waits for an event. If the connection `is_busy`, only lets other tasks of the event loop
     /// run.
-    async fn wait(&self, wire: &mut Wire, may_read: bool, is_busy: bool) {
+    async fn wait(&self, wire: &mut ConnectionIo, may_read: bool, is_busy: bool) {
         let may_write = !wire.is_deaf && wire.written < wire.out.len();
         let interest = match (may_read, may_write) {
             (true, true) => Some(Interest::READABLE | Interest::WRITABLE),
@@ -321,10 +321,10 @@ impl Carrier {
         }
     }
 
-    fn look(&self, wire: &mut Wire) {
+    fn look(&self, wire: &mut ConnectionIo) {
         let (now, patience) = (Instant::now(), self.peer.timeout);
         let mut requests = self.line.requests.borrow_mut();
-        if requests.look(now, patience) == Look::Retire {
+        if requests.look(now, patience) == TimeoutCheck::Retire {
             self.line.is_retired.set(true);
         }
         let next = now + self.look_after();

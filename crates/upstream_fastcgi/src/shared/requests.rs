@@ -64,7 +64,7 @@ const BURDEN: u64 = 4 * 1024 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     /// Slot `i` belongs to id `i + 1`.
-    slots: Vec<Slot>,
+    slots: Vec<RequestSlot>,
     /// Free ids, in the order in which their requests ended.
     free: VecDeque<u16>,
     /// Distinguishes successive requests with the same id.
@@ -91,7 +91,7 @@ pub(super) struct Requests {
 }
 
 #[derive(Debug)]
-enum Slot {
+enum RequestSlot {
     Free,
     Spent,
     Open(Box<Open>),
@@ -100,7 +100,7 @@ enum Slot {
 #[derive(Debug)]
 struct Open {
     serial: u64,
-    stage: Stage,
+    stage: RequestStage,
     outgoing: Outgoing,
     /// Offset of its first byte in all bytes gathered for the connection; `None`: no byte was
     /// gathered.
@@ -123,7 +123,7 @@ struct Open {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Stage {
+enum RequestStage {
     Live,
     /// The client has left. Bytes of the answer are dropped, and their number is counted.
     Abandoned {
@@ -168,7 +168,7 @@ pub(crate) struct RequestHandles {
 
 /// The result of a check of timeouts.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum TimeoutCheck {
     Fine,
     /// The application continues with an aborted request: the connection takes no new requests.
     Retire,
@@ -212,7 +212,7 @@ impl Requests {
         self.with_body += usize::from(has_body);
         let open = Open {
             serial: self.serial,
-            stage: Stage::Live,
+            stage: RequestStage::Live,
             outgoing: Outgoing::new(request, id),
             begins_at: None,
             has_body,
@@ -228,7 +228,7 @@ impl Requests {
         };
         let key = RequestKey { id, serial: self.serial };
         let (inbox, may_be_silent) = (Rc::clone(&open.inbox), Rc::clone(&open.may_be_silent));
-        self.slots[usize::from(id) - 1] = Slot::Open(Box::new(open));
+        self.slots[usize::from(id) - 1] = RequestSlot::Open(Box::new(open));
         self.sending.push_back(id);
         Some(RequestHandles { key, inbox, may_be_silent })
     }
@@ -237,26 +237,28 @@ impl Requests {
         if self.free.len() <= RESTING
             && let Ok(id) = u16::try_from(self.slots.len() + 1)
         {
-            self.slots.push(Slot::Free);
+            self.slots.push(RequestSlot::Free);
             return Some(id);
         }
         self.free.pop_front()
     }
 
-    fn slot(&mut self, id: u16) -> Option<&mut Slot> {
+    fn slot(&mut self, id: u16) -> Option<&mut RequestSlot> {
         self.slots.get_mut(usize::from(id).checked_sub(1)?)
     }
 
     fn live_one(&mut self, id: u16) -> Option<&mut Open> {
         match self.slot(id) {
-            Some(Slot::Open(open)) if matches!(open.stage, Stage::Live) => Some(open),
+            Some(RequestSlot::Open(open)) if matches!(open.stage, RequestStage::Live) => Some(open),
             _ => None,
         }
     }
 
     fn all_live(&self) -> impl Iterator<Item = (u16, &Open)> {
         (1..).zip(&self.slots).filter_map(|(id, slot)| match slot {
-            Slot::Open(open) if matches!(open.stage, Stage::Live) => Some((id, &**open)),
+            RequestSlot::Open(open) if matches!(open.stage, RequestStage::Live) => {
+                Some((id, &**open))
+            }
             _ => None,
         })
     }
@@ -327,13 +329,13 @@ impl Requests {
         | RecordPart::Record { kind, request_id: id, .. }) = part;
         let (written, shares) = (self.written, self.live + self.abandoned > 1);
         let open = match self.slot(id) {
-            Some(Slot::Open(open)) if open.begins_at.is_some_and(|at| at < written) => open,
+            Some(RequestSlot::Open(open)) if open.begins_at.is_some_and(|at| at < written) => open,
             // A late record of a request that has ended.
-            Some(Slot::Free | Slot::Spent) => return Ok(None),
-            Some(Slot::Open(_)) | None => return Err(answer::out_of_place(kind)),
+            Some(RequestSlot::Free | RequestSlot::Spent) => return Ok(None),
+            Some(RequestSlot::Open(_)) | None => return Err(answer::out_of_place(kind)),
         };
         open.since = now;
-        if let (Stage::Abandoned { dropped, .. }, RecordPart::Stream { data, .. }) =
+        if let (RequestStage::Abandoned { dropped, .. }, RecordPart::Stream { data, .. }) =
             (&mut open.stage, &part)
         {
             *dropped += data.len();
@@ -392,14 +394,16 @@ impl Requests {
         let status = EndRequest::decode(content).map_err(answer::malformed)?.protocol_status;
         let ended = answer::end(content);
         let Some(slot) = self.slot(id) else { return Ok(None) };
-        let Slot::Open(open) = std::mem::replace(slot, Slot::Spent) else { return Ok(None) };
+        let RequestSlot::Open(open) = std::mem::replace(slot, RequestSlot::Spent) else {
+            return Ok(None);
+        };
         self.is_proven = true;
         self.left(&open);
-        if matches!(open.stage, Stage::Abandoned { .. }) {
+        if matches!(open.stage, RequestStage::Abandoned { .. }) {
             return Ok(None);
         }
         if open.outgoing.ended {
-            self.slots[usize::from(id) - 1] = Slot::Free;
+            self.slots[usize::from(id) - 1] = RequestSlot::Free;
             self.free.push_back(id);
         } else {
             self.urgent.extend_from_slice(&Header::new(Kind::STDIN, id, 0).encode());
@@ -419,11 +423,11 @@ impl Requests {
     /// Removes a request from the counts of its stage.
     fn left(&mut self, open: &Open) {
         match open.stage {
-            Stage::Live => {
+            RequestStage::Live => {
                 self.live -= 1;
                 self.with_body -= usize::from(open.has_body);
             }
-            Stage::Abandoned { .. } => self.abandoned -= 1,
+            RequestStage::Abandoned { .. } => self.abandoned -= 1,
         }
     }
 
@@ -437,7 +441,9 @@ impl Requests {
     /// Abandons a live request, which has no client any more.
     fn abandon(&mut self, id: u16, now: Instant) {
         let Some(slot) = self.slot(id) else { return };
-        let Slot::Open(mut open) = std::mem::replace(slot, Slot::Free) else { return };
+        let RequestSlot::Open(mut open) = std::mem::replace(slot, RequestSlot::Free) else {
+            return;
+        };
         self.left(&open);
         self.starved.retain(|starved| *starved != id);
         if open.begins_at.is_none() {
@@ -448,9 +454,9 @@ impl Requests {
         }
         self.urgent.extend_from_slice(&Header::new(Kind::ABORT_REQUEST, id, 0).encode());
         open.outgoing.give_up();
-        open.stage = Stage::Abandoned { since: now, dropped: 0 };
+        open.stage = RequestStage::Abandoned { since: now, dropped: 0 };
         self.abandoned += 1;
-        self.slots[usize::from(id) - 1] = Slot::Open(open);
+        self.slots[usize::from(id) - 1] = RequestSlot::Open(open);
     }
 
     /// True if the connection is to be read: a client's inbox has room, or no client is left.
@@ -492,27 +498,27 @@ impl Requests {
 
     /// Fails live requests about which the application was silent for `patience`, and checks for
     /// requests that it does not abort.
-    pub(super) fn look(&mut self, now: Instant, patience: Duration) -> Look {
+    pub(super) fn look(&mut self, now: Instant, patience: Duration) -> TimeoutCheck {
         let mut silent = Vec::new();
-        let mut look = Look::Fine;
+        let mut look = TimeoutCheck::Fine;
         for (id, slot) in (1..).zip(&mut self.slots) {
-            let Slot::Open(open) = slot else { continue };
+            let RequestSlot::Open(open) = slot else { continue };
             match open.stage {
-                Stage::Abandoned { since, dropped } => {
+                RequestStage::Abandoned { since, dropped } => {
                     if now.duration_since(since) > ABANDONED_TIME || dropped > ABANDONED_BYTES {
-                        look = Look::Retire;
+                        look = TimeoutCheck::Retire;
                     }
                 }
                 // No timeout while the client itself is slow.
-                Stage::Live
+                RequestStage::Live
                     if open.inbox.is_full()
                         || open.outgoing.is_starved()
                         || open.may_be_silent.get() =>
                 {
                     open.since = now;
                 }
-                Stage::Live if now.duration_since(open.since) >= patience => silent.push(id),
-                Stage::Live => {}
+                RequestStage::Live if now.duration_since(open.since) >= patience => silent.push(id),
+                RequestStage::Live => {}
             }
         }
         let written = self.written;
@@ -542,8 +548,8 @@ impl Requests {
     /// answer has begun.
     pub(super) fn fail(&mut self, why: &UpstreamError) {
         for slot in std::mem::take(&mut self.slots) {
-            let Slot::Open(open) = slot else { continue };
-            if !matches!(open.stage, Stage::Live) {
+            let RequestSlot::Open(open) = slot else { continue };
+            if !matches!(open.stage, RequestStage::Live) {
                 continue;
             }
             let is_unread = !self.is_sent(&open) || open.after_pause;
@@ -568,7 +574,7 @@ impl Requests {
             self.abandon(id, now);
         }
         for slot in &mut self.slots {
-            if let Slot::Open(open) = slot {
+            if let RequestSlot::Open(open) = slot {
                 open.outgoing.give_up();
             }
         }

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use sendoff_link::worker::{Request, Response};
 
 use super::Worker;
-use crate::input::Input;
+use crate::input::RecordInput;
 use crate::{Bad, log};
 
 /// The application starts once this number of body bytes has arrived in `STDIN` records. If a link
@@ -54,7 +54,7 @@ impl Worker {
     }
 
     fn next_request(&mut self) -> Result<bool, Bad> {
-        let mut link = self.inputs.iter().position(Input::has_bytes);
+        let mut link = self.inputs.iter().position(RecordInput::has_bytes);
         loop {
             let at = match link {
                 Some(at) => at,

@@ -10,7 +10,7 @@ use sendoff_sys::mapping::MappedFile;
 
 use super::Worker;
 use crate::Gone;
-use crate::files::{Held, Identity, MOST_UNSENT};
+use crate::files::{Held, HeldVersion, MOST_UNSENT};
 use crate::state::State;
 
 /// Bytes of a mapping that are copied under the lock at a time.
@@ -102,7 +102,7 @@ impl Worker {
         &mut self,
         fd: OwnedFd,
         region: MappedFile,
-        identity: Identity,
+        identity: HeldVersion,
     ) -> io::Result<FileId> {
         let helper = self.helper.as_ref().ok_or(Errno::OPNOTSUPP)?;
         if self.shared.is_forked() {

@@ -26,7 +26,7 @@ use sendoff_upstream_gateway::{
 };
 
 use crate::application::beginning::{self, NoAnswer, ResponseStart};
-use crate::application::exchange::Exchange;
+use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
 use crate::application::retry::is_repeatable;
 use crate::application::script::Call;
@@ -106,7 +106,7 @@ pub(crate) async fn ask(
     gateway: &Arc<Gateway>,
     message: &Rc<GatewayRequest>,
     sink: &mut dyn Sink,
-) -> Result<Result<(Exchange, ResponseStart), ApplicationFailure>, Cut> {
+) -> Result<Result<(UpstreamExchange, ResponseStart), ApplicationFailure>, Cut> {
     let is_repeatable = is_repeatable(call.context.request);
     let mut tried = Tried::default();
     loop {
@@ -119,7 +119,7 @@ pub(crate) async fn ask(
         let why = match ask_host(&call.context, gateway, turn.host(), message, sink).await? {
             Ok((mut exchange, answer)) => {
                 turn.answered();
-                if let Exchange::Gateway(exchange) = &mut exchange {
+                if let UpstreamExchange::Gateway(exchange) = &mut exchange {
                     exchange.hold(turn);
                 }
                 return Ok(Ok((exchange, answer)));
@@ -154,7 +154,7 @@ async fn ask_host(
     host: &Arc<GatewayHost>,
     message: &Rc<GatewayRequest>,
     sink: &mut dyn Sink,
-) -> Result<Result<(Exchange, ResponseStart), NoAnswer>, Cut> {
+) -> Result<Result<(UpstreamExchange, ResponseStart), NoAnswer>, Cut> {
     let is_repeatable = is_repeatable(context.request);
     let mut reuse = if is_repeatable { GatewayReuse::Kept } else { GatewayReuse::Fresh };
     let patience = patience(context, gateway);
@@ -168,7 +168,7 @@ async fn ask_host(
         };
         sink.client().notes().is_at(Phase::Running);
         let is_kept = exchange.is_kept();
-        let exchange = Exchange::Gateway(exchange);
+        let exchange = UpstreamExchange::Gateway(exchange);
         let no_answer = match beginning::read(&exchange, context.request, sink).await? {
             Ok(answer) => return Ok(Ok((exchange, answer))),
             Err(no_answer) => no_answer,
@@ -203,13 +203,13 @@ fn patience(context: &Context<'_>, gateway: &Gateway) -> GatewayPatience {
 async fn pass_on(
     call: &Call<'_>,
     gateway: &Gateway,
-    exchange: Exchange,
+    exchange: UpstreamExchange,
     answer: ResponseStart,
     sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
     match (answer, exchange) {
         (ResponseStart::Head(begun), exchange) => call.pass_on(exchange, begun, sink).await,
-        (ResponseStart::Switch(head), Exchange::Gateway(exchange)) => {
+        (ResponseStart::Switch(head), UpstreamExchange::Gateway(exchange)) => {
             let Some((stream, received, _stay)) = exchange.into_tunnel() else {
                 return Err(Cut::application("a connection that has ended changed its protocol"));
             };

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use sendoff_report::meters::{BOUNDS, OTHER_STATUS, Sent, SiteMeter};
+use sendoff_report::meters::{BOUNDS, OTHER_STATUS, SentResponses, SiteMeter};
 use sendoff_report::status::{PoolStatus, RequestStatus, UpstreamStatus, WorkerStatus};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -44,7 +44,7 @@ pub(crate) static POLICY: LazyLock<String> = LazyLock::new(|| {
 
 /// The figures in the form for the script.
 #[derive(Debug, Serialize)]
-struct Shown<'f> {
+struct ShownFigures<'f> {
     version: &'static str,
     /// Seconds since 1970.
     started: u64,
@@ -74,7 +74,7 @@ struct SiteShown<'f> {
     refusals: u64,
     /// Statuses from 500 on.
     errors: u64,
-    /// A histogram of times; its upper bounds are `Shown::bounds`.
+    /// A histogram of times; its upper bounds are `ShownFigures::bounds`.
     times: &'f [u64],
 }
 
@@ -92,7 +92,7 @@ struct PoolShown<'f> {
 
 impl<'f> SiteShown<'f> {
     fn new(name: &'f str, meter: &'f SiteMeter) -> Self {
-        let sum = |of: fn(&Sent) -> u64| meter.sent.iter().map(of).sum();
+        let sum = |of: fn(&SentResponses) -> u64| meter.sent.iter().map(of).sum();
         let statuses = |from: u16, to: u16| {
             let all = meter.statuses.iter().filter(|(status, _)| *status != OTHER_STATUS);
             all.filter(|(status, _)| (from..to).contains(status)).map(|(_, count)| count).sum()
@@ -140,7 +140,7 @@ pub(crate) fn json(figures: &Figures, gatherer: &Gatherer) -> serde_json::Result
     let pools = config.pools.iter().zip(&status.pools);
     let since = |time: SystemTime| time.elapsed().map_or(0, |since| since.as_secs());
     let started = gatherer.started.duration_since(SystemTime::UNIX_EPOCH);
-    serde_json::to_string(&Shown {
+    serde_json::to_string(&ShownFigures {
         version: env!("CARGO_PKG_VERSION"),
         started: started.map_or(0, |since| since.as_secs()),
         uptime: since(gatherer.started),

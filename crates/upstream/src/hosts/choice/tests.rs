@@ -2,8 +2,8 @@
 
 use super::*;
 
-const RULES: Rules =
-    Rules { fails: 2, pause: Duration::from_secs(1), slow_start: Duration::from_secs(10) };
+const RULES: HealthRules =
+    HealthRules { fails: 2, pause: Duration::from_secs(1), slow_start: Duration::from_secs(10) };
 const MOMENT: Duration = Duration::from_millis(1);
 
 type Hosts = Choice<&'static str, &'static str>;
@@ -22,7 +22,7 @@ fn hosts(of: &[(&'static str, u32)], now: Instant) -> Hosts {
 /// The next host, whose request ends at once.
 fn brief(hosts: &mut Hosts, now: Instant) -> &'static str {
     let (id, name) = hosts.choose(&[], now).unwrap();
-    hosts.judge(id, Verdict::Good, now);
+    hosts.judge(id, HealthEvidence::Good, now);
     hosts.end(id, now);
     name
 }
@@ -35,7 +35,7 @@ fn fail(hosts: &mut Hosts, name: &str, now: Instant) {
             let (id, chosen) = hosts.choose(&tried, now).unwrap();
             hosts.end(id, now);
             if chosen == name {
-                hosts.judge(id, Verdict::Bad, now);
+                hosts.judge(id, HealthEvidence::Bad, now);
                 break;
             }
             tried.push(id);
@@ -96,7 +96,7 @@ fn a_host_that_fails_is_passed_over_and_tried_again_after_a_pause_that_doubles()
             hosts.end(id, now);
         };
         assert!((0..20).all(|_| brief(&mut hosts, now + pause) == "b"));
-        assert_eq!(hosts.judge(trial, Verdict::Bad, now), None);
+        assert_eq!(hosts.judge(trial, HealthEvidence::Bad, now), None);
         hosts.end(trial, now);
         pause = (pause * 2).min(MAX_PAUSE);
     }
@@ -109,8 +109,8 @@ fn single_failures_between_answers_do_not_count() {
     let mut hosts = hosts(&[("a", 1)], now);
     for _ in 0..10 {
         let (id, _) = hosts.choose(&[], now).unwrap();
-        assert_eq!(hosts.judge(id, Verdict::Bad, now), None);
-        assert_eq!(hosts.judge(id, Verdict::Good, now), None);
+        assert_eq!(hosts.judge(id, HealthEvidence::Bad, now), None);
+        assert_eq!(hosts.judge(id, HealthEvidence::Good, now), None);
         hosts.end(id, now);
     }
     assert_eq!(down_for(&hosts, "a", now), None);
@@ -130,7 +130,7 @@ fn a_host_that_comes_back_gets_its_share_slowly_and_nothing_for_the_time_it_was_
         }
         hosts.end(id, now);
     };
-    assert_eq!(hosts.judge(trial, Verdict::Good, now), Some(Change::CameBack));
+    assert_eq!(hosts.judge(trial, HealthEvidence::Good, now), Some(Change::CameBack));
     hosts.end(trial, now);
     let mut shares = Vec::new();
     for part in [0, 5, 10] {
@@ -189,7 +189,7 @@ fn hosts_that_stay_keep_what_is_known_of_them() {
     assert_eq!(members, [member("c", 3, 2), member("a", 5, 1)]);
     assert_eq!((states[0].0.down_for, states[1].0.down_for), (None, Some(RULES.pause)));
     // The host of this request was removed.
-    hosts.judge(held, Verdict::Bad, now);
+    hosts.judge(held, HealthEvidence::Bad, now);
     hosts.end(held, now);
     hosts.set(&[], now, |key| *key);
     assert_eq!(hosts.choose(&[], now), None);

@@ -14,10 +14,11 @@ use hickory_resolver::proto::rr::{Name, Record, RecordType};
 use tokio::task::LocalSet;
 
 use super::*;
-use crate::hosts::choice::Rules;
+use crate::hosts::choice::HealthRules;
 use crate::hosts::group::Tried;
 
-const RULES: Rules = Rules { fails: 1, pause: Duration::from_secs(1), slow_start: Duration::ZERO };
+const RULES: HealthRules =
+    HealthRules { fails: 1, pause: Duration::from_secs(1), slow_start: Duration::ZERO };
 
 fn run(test: impl Future<Output = ()>) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();

@@ -231,9 +231,11 @@ fn a_request_is_given_up_once_and_the_next_with_its_id_lives() {
 
 #[test]
 fn what_goes_on_after_an_abort_has_the_connection_retired() {
-    for (seconds, bytes, look) in
-        [(1, 1000, Look::Fine), (1, ABANDONED_BYTES + 1, Look::Retire), (6, 0, Look::Retire)]
-    {
+    for (seconds, bytes, look) in [
+        (1, 1000, TimeoutCheck::Fine),
+        (1, ABANDONED_BYTES + 1, TimeoutCheck::Retire),
+        (6, 0, TimeoutCheck::Retire),
+    ] {
         let mut table = Table::new();
         let (leaves, stays) = (table.get(), table.get());
         table.send();

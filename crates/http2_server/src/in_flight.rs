@@ -22,13 +22,13 @@ const MOST_WAITING: usize = 256;
 
 /// The bytes in flight on one connection, and the streams that wait for room.
 #[derive(Debug, Default)]
-pub(super) struct Account {
+pub(super) struct InFlight {
     in_flight: Cell<usize>,
     /// In order of arrival, which is the order in which they are woken.
     waiting: RefCell<Vec<Waker>>,
 }
 
-impl Account {
+impl InFlight {
     /// True if a stream may pass more bytes to h2.
     pub(super) fn has_room(&self) -> bool {
         self.in_flight.get() < limit()
@@ -55,7 +55,7 @@ impl Account {
     pub(super) fn give(self: &Rc<Self>, piece: Piece, stream: &Rc<Cell<usize>>) -> Given {
         self.in_flight.set(self.in_flight.get() + piece.remaining());
         stream.set(stream.get() + piece.remaining());
-        Given { piece, account: Rc::clone(self), stream: Rc::clone(stream) }
+        Given { piece, in_flight: Rc::clone(self), stream: Rc::clone(stream) }
     }
 
     fn take_back(&self, bytes: usize) {
@@ -82,7 +82,7 @@ fn limit() -> usize {
 #[derive(Debug)]
 pub(super) struct Given {
     piece: Piece,
-    account: Rc<Account>,
+    in_flight: Rc<InFlight>,
     /// Bytes of its stream in flight.
     stream: Rc<Cell<usize>>,
 }
@@ -90,7 +90,7 @@ pub(super) struct Given {
 impl Given {
     fn take_back(&self, bytes: usize) {
         self.stream.set(self.stream.get() - bytes);
-        self.account.take_back(bytes);
+        self.in_flight.take_back(bytes);
     }
 }
 
