@@ -153,7 +153,10 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().display().to_string();
         let said = Https::new(Some(file.path())).err().unwrap();
-        assert_eq!(said, format!("{path}: no certificate in PEM (\"-----BEGIN CERTIFICATE-----\")"));
+        assert_eq!(
+            said,
+            format!("{path}: no certificate in PEM (\"-----BEGIN CERTIFICATE-----\")")
+        );
         let missing = Https::new(Some(Path::new("/nowhere/roots.pem"))).err().unwrap();
         assert!(missing.starts_with("/nowhere/roots.pem: "), "{missing}");
     }

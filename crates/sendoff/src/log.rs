@@ -42,7 +42,8 @@ pub(crate) fn open_target(target: &LogTarget) -> io::Result<File> {
 pub(crate) fn start(filter: &str) {
     let names_library = filter.contains("h2=");
     let filter = if names_library { filter.to_owned() } else { format!("{filter},h2=off") };
-    let silent_library = || Targets::new().with_default(Level::INFO).with_target("h2", LevelFilter::OFF);
+    let silent_library =
+        || Targets::new().with_default(Level::INFO).with_target("h2", LevelFilter::OFF);
     let filter: Targets = filter.parse().unwrap_or_else(|_| silent_library());
     let events = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
