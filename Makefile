@@ -121,7 +121,7 @@ test: check
 # lists all failures at its end.
 test-heavy:
 	tools/install heavy
-	cargo build --release --bin sendoff --bin sendoff-php --bin sendoff-lua
+	cargo build --profile quick --bin sendoff --bin sendoff-php --bin sendoff-lua
 	tools/test-heavy
 
 # The tests of TLS where the kernel encrypts, in a virtual machine under qemu: 15 minutes. Needs root.
