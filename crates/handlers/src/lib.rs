@@ -8,7 +8,7 @@
 //! | `cached` | the page cache in front of applications |
 //! | `application` | a request to a worker, a FastCGI application or a proxied host: what is sent, retries, the body's way to the client |
 //! | `response` | what an application's response asks for: files, ranges, internal redirects, a rate |
-//! | `pages`, [`observe`] | pages about the server and its pools, and their figures |
+//! | `pages` | pages about the server and its pools; `sendoff-observe` has their figures |
 //!
 //! [`services`] holds the state that the handlers of one event loop share.
 #![forbid(unsafe_code)]
@@ -22,7 +22,6 @@ mod error;
 mod file;
 mod head_rules;
 mod lua;
-pub mod observe;
 mod pages;
 mod respond;
 mod response;

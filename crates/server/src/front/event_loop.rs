@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sendoff_delivery::Snapshots;
 use sendoff_exchange::lifecycle::{Lifecycle, Stage};
-use sendoff_handlers::observe::gather::Reply;
+use sendoff_observe::gather::Reply;
 use sendoff_report::access_log::Sender;
 use sendoff_sys::process::give_back_freed_memory;
 use sendoff_upstream_worker::register::NewLink;

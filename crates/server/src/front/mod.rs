@@ -28,7 +28,7 @@ use sendoff_config::{Address, Attachment, Config, PoolConfig, Site};
 use sendoff_delivery::{SnapshotLimits, Snapshots};
 use sendoff_exchange::clients::Connections;
 use sendoff_exchange::lifecycle::Stage;
-use sendoff_handlers::observe::gather::Gatherer;
+use sendoff_observe::gather::Gatherer;
 use sendoff_page_cache::PageCache;
 use sendoff_report::access_log;
 use sendoff_report::access_log::LogFile;
