@@ -123,7 +123,7 @@ impl Sites {
         host.map_or(hosts.default, |host| hosts.find(&host.to_ascii_lowercase()))
     }
 
-    /// The party whose processes answer all requests that come to a listener; `None`: there are several.
+    /// The party whose processes answer all requests of a listener; `None` if there are several.
     pub fn party(&self, listener: usize) -> Option<&Rc<Party>> {
         self.listeners.get(listener)?.party.as_ref()
     }
