@@ -127,8 +127,8 @@ pub struct Connection<T> {
     starting: Option<Starting>,
     /// The client took the last response as fast as it was made.
     kept_up: bool,
-    /// The party that it has been lent to, which may still have the socket and see all requests that
-    /// come.
+    /// The party that it has been lent to, which may still have the socket and see all requests
+    /// that come.
     lent_to: Option<Rc<Party>>,
     /// The time at which the server began to read the last request head.
     began: Instant,

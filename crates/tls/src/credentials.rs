@@ -79,8 +79,8 @@ pub(crate) fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, 
     }
 }
 
-/// Describes the damage of a text that begins as PEM does, and the remedy. The library's own message
-/// shows lines as lists of byte values.
+/// Describes the damage of a text that begins as PEM does, and the remedy. The library's own
+/// message shows lines as lists of byte values.
 fn damaged_pem(error: &pem::Error) -> String {
     let copy = "copy the whole file again";
     match error {
