@@ -55,7 +55,7 @@ fn reload(server: &Server) -> String {
     server.command(&["reload"]).unwrap()
 }
 
-/// Asks for everything again and again, on one connection that must stay open, until it is told to stop.
+/// Requests everything repeatedly, on one connection that must stay open, until it is told to stop.
 fn ask_until(
     stop: &AtomicBool,
     server: &Server,
@@ -271,7 +271,8 @@ fn another_user_needs_a_restart_as_root() {
     assert_eq!(server.page("/ok.php"), "ok");
 }
 
-/// A server that reads a file, and a change of the file with which a reload goes on until a pipe is released.
+/// A server that reads a file, and a change of this file with which a reload blocks until a pipe is
+/// released.
 fn stalling_reload() -> (Site, Server, Fifo) {
     let site = Site::with("ok.php", "<?php echo 'ok';");
     let pipe = site.fifo("pipe");

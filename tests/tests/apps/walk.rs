@@ -1,4 +1,5 @@
-//! A walk through an application: a file of requests, with the answers that may differ from server to server.
+//! A walk through an application: a file of requests, with the answers that may differ from server
+//! to server.
 //!
 //! Each line is a request: a method, a target, and parts behind ` | `:
 //!
