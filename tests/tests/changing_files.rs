@@ -363,7 +363,7 @@ fn a_front_that_dies_while_a_link_is_not_read() {
     assert!(wait::until(LIMIT, || unread.server.front() != front));
 }
 
-/// The worker copies what its script still holds.
+/// The worker copies a file that its script still holds.
 #[test]
 #[ignore = "heavy: make test-heavy; takes 2 GiB of memory"]
 fn a_script_that_holds_a_gigabyte() {

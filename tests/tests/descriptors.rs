@@ -132,7 +132,7 @@ fn where_no_connection_is_idle_new_ones_wait_for_the_end_of_one() {
         assert!(busy.len() < 256);
         busy.push(client);
     };
-    // Most of what is left beside listeners and workers was used.
+    // Most descriptors that listeners and workers left were used.
     assert!(busy.len() >= 128, "{}", busy.len());
     drop(busy.pop());
     assert!(waiting.response("GET").expect(200) == pattern(1, 8_000_000));

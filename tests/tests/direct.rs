@@ -527,7 +527,7 @@ fn what_a_worker_has_left_of_a_request_is_not_taken_for_a_request() {
     server.await_log("has read from it");
 }
 
-/// A process that keeps the socket could read what comes later, and write into what is answered.
+/// A process that keeps the socket could read later requests, and write into their responses.
 #[test]
 fn a_connection_on_which_others_may_be_asked_is_lent_only_with_its_last_request() {
     let site = keeper();

@@ -216,7 +216,7 @@ fn a_configuration_that_cannot_be_used_changes_nothing_and_says_why() {
     assert_eq!((server.page("/ok.php"), server.workers()), ("ok".to_owned(), workers));
 }
 
-/// A configuration file with two pools and two sites, of which `b` is as given.
+/// A configuration file with two pools and two sites; `b`: further keys of site b.test.
 fn file(max_requests: u32, b: &str) -> String {
     format!(
         "listen = '127.0.0.1:0'\nthreads = 1\n\

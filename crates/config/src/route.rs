@@ -123,7 +123,7 @@ pub struct Rules {
     /// Clients get 404: only applications lead requests here, by `X-Accel-Redirect` and
     /// `X-Reproxy-URL`.
     pub internal: bool,
-    /// Settings of which the last matching route with a value decides.
+    /// Settings; for each, the last matching route with a value decides.
     pub settings: RouteSettings,
     /// Changes of request fields, in order.
     pub request_headers: Vec<HeaderRule>,

@@ -214,7 +214,7 @@ impl<T: Transport> Connection<T> {
             read = poll_fn(|cx| poll_first(&mut self.transport, &mut self.buffer, cx)) => {
                 return matches!(read, Ok(1..));
             }
-            // What has come is answered; the event loop may not know of it yet.
+            // A request that has arrived is answered, even if the event loop does not know of it yet.
             () = evicted => self.transport.has_unread(),
         };
         if came {

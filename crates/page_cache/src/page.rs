@@ -216,8 +216,7 @@ impl Page {
         }
     }
 
-    /// Returns the page with the head of a response 304, by which the application has confirmed
-    /// that the page is still valid (RFC 9111 §4.3.4).
+    /// Returns the page, updated by the head of a 304 response that confirms it (RFC 9111 §4.3.4).
     pub(super) fn still_valid(
         &self,
         keeping: &Keeping,

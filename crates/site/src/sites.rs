@@ -67,7 +67,7 @@ impl Hosts {
 }
 
 impl Sites {
-    /// Sites of which none is open yet. At most `open_files` static files are kept open.
+    /// Sites that are not open yet. At most `open_files` static files are kept open.
     pub fn new(config: Arc<Config>, open_files: usize, dictionaries: &Arc<Dictionaries>) -> Self {
         let limits = CacheLimits { entries: CacheLimits::default().entries.min(open_files) };
         let open = RefCell::new(vec![None; config.sites.len()]);

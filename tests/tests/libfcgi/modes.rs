@@ -82,7 +82,7 @@ fn what_is_explained() {
         let attached = format!("/made={}", application.address.option());
         let site = Site::new();
         let server = Server::start(site.root(), &["--fastcgi", &attached]);
-        // The end of its first response announces what it knows.
+        // The end of its first response announces its abilities.
         server.get("/made?n=1");
         let table = server.explain("/made?n=100000", &[]).unwrap();
         assert!(table.contains("200 OK, 100000 bytes") && table.contains(expected), "{table}");
