@@ -1,14 +1,15 @@
 //! Handlers: each writes its response to a [`Sink`](sendoff_exchange::sink::Sink), and knows no
 //! protocol.
 //!
-//! - `dispatch`: the steps of every request: its plan, passwords and authorizers, the filters around
-//!   its response, error pages
+//! - `dispatch`: the steps of every request: its plan, passwords and authorizers, the filters
+//!   around its response, error pages
 //! - [`mod@file`], `respond`, `lua`: the server's own answers: static files, redirects and fixed
 //!   texts, Lua scripts
 //! - `cached`: the page cache in front of applications
 //! - `application`: requests to workers, FastCGI applications and proxied hosts: sending, retries,
 //!   the way of the body to the client
-//! - `response`: the demands of an application's response: files, ranges, internal redirects, a rate
+//! - `response`: the demands of an application's response: files, ranges, internal redirects, a
+//!   rate
 //! - `pages`, [`observe`]: pages about the server and its pools, and their figures
 //!
 //! [`services`] holds the state that the handlers of one event loop share.

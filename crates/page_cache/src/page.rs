@@ -74,7 +74,7 @@ mod latin1 {
 #[derive(Debug)]
 pub(super) enum Renewed {
     Kept(Page),
-    /// The application has also said that the page may not be kept: it is for this client only.
+    /// The page may not be kept any longer, or its `Vary` has changed: it is for this client only.
     ForOne(Page),
 }
 

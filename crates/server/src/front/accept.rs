@@ -28,9 +28,9 @@ use super::proxy_header::take_header;
 /// Pause before the next attempt when descriptors have run out and no connection is idle.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Accepts connections until the front stops. With `most` connections, or if descriptors are short,
-/// the connection that has been idle longest is closed for a new one. If descriptors are short and
-/// no connection is idle, new ones wait in the backlog.
+/// Accepts connections until the front stops. With `most` connections, at the operator's limit, or if
+/// descriptors are short, the connection that has been idle longest is closed for a new one. If no
+/// connection is idle, `most` may be exceeded; in the other cases new ones wait in the backlog.
 pub(super) async fn accept<S: Service + 'static>(
     listener: Rc<Listening>,
     services: Rc<Current<S>>,
@@ -107,10 +107,10 @@ enum Room {
     None,
 }
 
-/// Returns the room for another connection: within `most` of the event loop, the front's limit, and
-/// the free descriptors. Connections whose first response has not begun count twice, because each
-/// may need another descriptor: for a file, a spool, or a connection to an application. [`LEAST`]
-/// connections are always accepted.
+/// Returns the room for another connection: within `most` of the event loop, the operator's limit,
+/// and the free descriptors. Connections whose first response has not begun count twice, because
+/// each may need another descriptor: for a file, a spool, or a connection to an application. A
+/// shortage of descriptors counts only from [`LEAST`] connections on.
 fn room(lifecycle: &Lifecycle, most: usize, limits: &Limits) -> Room {
     let connections = lifecycle.connections();
     if limits.connections.is_some_and(|most| lifecycle.all().count() >= most)

@@ -1,4 +1,5 @@
-//! The front: event loops, each on its own thread. They share little beside the pools of workers.
+//! The front: event loops, each on its own thread. They share the pools of workers and the state in
+//! `running_loop::Shared`.
 
 mod accept;
 mod announce;

@@ -1,5 +1,5 @@
-//! Workers that a hostile script has taken over: the resources that they can occupy in the front are
-//! bounded.
+//! Workers that a hostile script has taken over: the resources that they can occupy in the front
+//! are bounded.
 
 use std::io::Write;
 
