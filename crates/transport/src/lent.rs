@@ -4,11 +4,11 @@
 //! process that was lent a socket can therefore change them at any time, even between a check and
 //! the next call. The event loop must not wait for any client, so it relies on neither:
 //!
-//! | call | waits by itself if | so on a socket that was lent |
+//! | call | blocks if | on a socket that was lent |
 //! |---|---|---|
 //! | `sendmsg`, `recv` | `O_NONBLOCK` is missing | `MSG_DONTWAIT` |
-//! | `sendfile`, `splice` | the same; they have no such flag | are not called: bytes are read and sent |
-//! | the last `close` | `SO_LINGER` is set | is left to another thread, if the client has not acknowledged everything |
+//! | `sendfile`, `splice` | the same | no such flag: bytes are read and sent instead |
+//! | the last `close` | `SO_LINGER` is set | done by another thread, if bytes are unacknowledged |
 //! | `shutdown`, `getsockopt`, `setsockopt`, `ioctl` | never | |
 //!
 //! The connection belongs to the socket, too. A borrower can read the client's bytes, so that the

@@ -28,9 +28,9 @@ use super::proxy_header::take_header;
 /// Pause before the next attempt when descriptors have run out and no connection is idle.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Accepts connections until the front stops. With `most` connections, at the operator's limit, or if
-/// descriptors are short, the connection that has been idle longest is closed for a new one. If no
-/// connection is idle, `most` may be exceeded; in the other cases new ones wait in the backlog.
+/// Accepts connections until the front stops. With `most` connections, at the operator's limit, or
+/// if descriptors are short, the connection that has been idle longest is closed for a new one. If
+/// no connection is idle, `most` may be exceeded; in the other cases new ones wait in the backlog.
 pub(super) async fn accept<S: Service + 'static>(
     listener: Rc<Listening>,
     services: Rc<Current<S>>,
