@@ -70,7 +70,7 @@ enum Stream {
 }
 
 impl Outgoing {
-    /// A request of which no byte was sent yet.
+    /// A request before its first byte is sent.
     pub(super) fn new(request: Rc<GatewayRequest>) -> Result<Self, UpstreamError> {
         let pending = request.head.clone();
         let stream = match &request.body {
