@@ -13,7 +13,7 @@ PROFILE ?= dist
 BUILT = target/$(PROFILE)
 GENERATED = $(BUILT)/generated
 
-.PHONY: help install uninstall serve build dist deb libfcgi examples gem header config install-extension uninstall-extension test test-deb \
+.PHONY: help install uninstall serve build quick dist deb libfcgi examples gem header config install-extension uninstall-extension test test-deb \
 	test-heavy test-trixie phpt bench figures check deny fmt ktls java
 
 # This list.
@@ -117,11 +117,15 @@ test: check
 	cargo build --profile quick --bin sendoff --bin sendoff-php --bin sendoff-lua
 	tools/cargo-test --profile quick --workspace
 
+# The tests that need no Debian package: of the crates alone. Below a minute once they are built.
+quick:
+	tools/cargo-test --profile quick --workspace --exclude sendoff-php --exclude sendoff-tests --exclude sendoff-bench --lib --bins
+
 # Long runs against crashes, slow clients and real applications; CONTRIBUTING.md says when. It goes on after a failure, and
 # lists all failures at its end.
 test-heavy:
 	tools/install heavy
-	cargo build --release --bin sendoff --bin sendoff-php --bin sendoff-lua
+	cargo build --profile quick --bin sendoff --bin sendoff-php --bin sendoff-lua
 	tools/test-heavy
 
 # The tests of TLS where the kernel encrypts, in a virtual machine under qemu: 15 minutes. Needs root.

@@ -196,9 +196,7 @@ int sendoff_write_head(struct sendoff_worker *worker, const char *block, size_t 
  * because the final head has been written or the server has not announced that it supports interim
  * heads; -1 if the client has gone.
  */
-int sendoff_write_interim(struct sendoff_worker *worker,
-                          const char *block,
-                          size_t len);
+int sendoff_write_interim(struct sendoff_worker *worker, const char *block, size_t len);
 
 /**
  * Writes body bytes. They are copied, or sent before the call returns, so `data` may be reused.

@@ -1,6 +1,6 @@
 /*
- * Does with a request what its QUERY_STRING says, by the functions of fcgiapp.h. Compiled against
- * Debian's headers, run with Debian's library and with ours: the answers must be the same.
+ * Follows the instructions in a request's QUERY_STRING, with the functions of fcgiapp.h. Compiled
+ * against Debian's headers, run with Debian's library and with ours: the answers must be the same.
  *
  *     probe [THREADS [REQUESTS]]      each thread ends after REQUESTS; 0: never
  */

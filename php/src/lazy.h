@@ -4,19 +4,19 @@
  *
  * Each file calls only files below it in this list:
  *
- * extension.c    for php-fpm and php-cgi: how they get a worker
- * lazy_module.c         the module, and the replaced file_get_contents() and readfile()
+ * extension.c    a worker handle for php-fpm and php-cgi
+ * lazy_module.c  the module, and the replaced file_get_contents() and readfile()
  * lazy_stream.c  the replaced functions on open files
- * lazy_output.c  the write hooks: what is written from a mapped file leaves as a file segment
+ * lazy_output.c  the write hooks: output from a mapped file leaves as a file segment
  * lazy_chunk.c   fread() of a stream whose file is held
  * lazy_match.c   recognises the bytes of a file that PHP has read itself
  * lazy_search.c  finds files inside long output
  * lazy_blob.c    recognises constant strings, which are stored with the front
- * lazy_explain.c what `sendoff explain` is told: where output comes from, and why it was copied
+ * lazy_explain.c notes for `sendoff explain`: the origin of output, and the reasons for copies
  * lazy_lookup.c  from a path or a stream to a held file
- * lazy_file.c  mapped files, kept between requests under the worker's leases
+ * lazy_file.c    mapped files, kept between requests under the worker's leases
  * lazy_open.c    which files may be held
- * lazy_because.c why a file is read by PHP
+ * lazy_because.c the reason why PHP reads a file itself
  * hints.c        headers_send()
  * lazy_globals.c settings, counters, the write hook, the clock
  *

@@ -153,8 +153,8 @@ impl Worker {
         self.has_served
     }
 
-    /// For [`MemoryWatch::why_killed`](sendoff_sandbox::MemoryWatch::why_killed); `None`: the master
-    /// has killed it.
+    /// For [`MemoryWatch::why_killed`](sendoff_sandbox::MemoryWatch::why_killed); `None`: the
+    /// master has killed it.
     pub(crate) fn counted_at_start(&self) -> Option<AtStart> {
         (!self.was_late).then_some(self.counted)
     }

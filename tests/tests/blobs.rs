@@ -1,5 +1,5 @@
-//! Constant strings of PHP programs, stored with the front and then named: the client receives the bytes of the unmodified
-//! runtime, also if a worker or the front ends in between.
+//! Constant strings of PHP programs, stored in the front and then sent by name: the client receives
+//! the bytes of the unmodified runtime, even if a worker or the front ends in between.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use rustix::process::Signal;
@@ -24,7 +24,8 @@ fn text(seed: &str, length: usize) -> String {
     text
 }
 
-/// When the script has ended and PHP has flushed its buffers, writes into a file how many bytes left as segments.
+/// Writes the number of bytes that left as segments into a file, after the script has ended and PHP
+/// has flushed its buffers.
 const STATS: &str =
     "<?php class Stats { function __destruct() { if (function_exists('sendoff_stats'))
     file_put_contents(__DIR__ . '/stats', sendoff_stats()['handed_over_bytes']); } }
@@ -120,7 +121,8 @@ fn every_use_of_a_constant_gives_the_bytes_stock_php_gives() {
     ] {
         let ini: Vec<_> = OPCACHE.iter().chain(more).copied().collect();
         let pair = Pair::start(&site, &ini);
-        // Four workers take turns; some know the page already, some do not, and the responses must be equal.
+        // Four workers take turns; some already know the page, others do not, and the responses
+        // must be equal.
         for round in 0..6 {
             for (name, _) in USES {
                 let target = format!("/{name}.php");
@@ -216,8 +218,8 @@ fn a_slow_client_gets_all_of_a_blob_that_was_displaced() {
     assert_eq!(server.workers(), [worker]);
 }
 
-/// After each reset of opcache, the pages lie at addresses where other pages of the same length lay before, in memory that
-/// four workers share.
+/// After each reset of opcache, other pages of the same length use the addresses of previous pages,
+/// in memory that four workers share.
 #[test]
 fn pages_that_change_places_in_memory_are_not_mixed_up() {
     const PAGES: usize = 12;

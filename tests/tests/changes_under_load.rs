@@ -1,4 +1,5 @@
-//! Reloads and upgrades while clients of every kind ask: each request that was sent is answered, and logged once.
+//! Reloads and upgrades under requests of every kind: each request that was sent is answered, and
+//! logged once.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs;

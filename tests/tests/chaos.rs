@@ -15,7 +15,8 @@ const CLIENTS: u64 = 8;
 /// The load and the rate of kills.
 struct Storm {
     requests: u64,
-    /// One worker is killed per this number of requests; every third one is stopped first, and killed when the next is due.
+    /// Number of requests per killed worker. Every third worker is stopped first, and killed when
+    /// the next one is due.
     per_kill: u64,
     mode: Mode,
 }
@@ -115,7 +116,8 @@ fn exchange(number: u64, before: &str, file: &[u8]) -> (Request, Vec<u8>) {
     }
 }
 
-/// Sends requests and checks the responses; returns the number of requests that failed in a way that a worker's death explains.
+/// Sends requests and checks the responses. Returns the number of failures that a worker's death
+/// explains.
 fn client(
     server: &Server,
     (next, progress): (&AtomicU64, &Progress),
@@ -152,8 +154,8 @@ fn client(
                 lost += 1;
                 true
             }
-            // The worker had written the whole response before and died before it could say so: the connection is closed
-            // behind it.
+            // The worker had written the whole previous response and died before it could report
+            // that: the connection is closed after it.
             Err(Broken::Closed) if storm.writes_to_clients() => {
                 lost += 1;
                 true
@@ -248,7 +250,7 @@ fn chaos(storm: &Storm) {
     assert!(fewer, "{descriptors} descriptors became {:#?}", processes::descriptors(front));
     assert!(mappings() <= mapped + 64, "{mapped} mappings became {}", mappings());
     let left: Vec<_> = fs::read_dir(&uploads).unwrap().map(|entry| entry.unwrap().path()).collect();
-    // PHP's own temporary file of an upload stays if its process is killed meanwhile, as under php-fpm.
+    // PHP's temporary file of an upload stays if its process is killed, as under php-fpm.
     assert!(left.len() as u64 <= all_lost, "{left:?}");
     expect_leases_of_the_living(&server, &site, mode);
     let grown = processes::private_memory(front).saturating_sub(memory);

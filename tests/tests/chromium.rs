@@ -148,7 +148,7 @@ fn example() -> Site {
     site
 }
 
-/// The checksum of what a page gets when it fetches `URL`.
+/// The checksum of the response that a page gets when it fetches `URL`.
 const FETCH: &str = "(async () => {
     const body = await (await fetch('URL')).arrayBuffer();
     const sum = await crypto.subtle.digest('SHA-256', body);

@@ -88,7 +88,8 @@ fn an_hour_forward_and_back_changes_what_is_said_and_nothing_that_is_measured() 
         jumping.set(wrong_by);
         let time: u64 = jumping.get("/time.php", wrong_by).text().parse().unwrap();
         is_now(SystemTime::UNIX_EPOCH + Duration::from_secs(time), wrong_by);
-        // By the new time the kept page is too old, or was made in the future: either way it is made anew.
+        // By the new time the kept page is too old, or was made in the future: in both cases it is
+        // made anew.
         let now = jumping.get("/kept.php", wrong_by).text().to_owned();
         assert_ne!(now, before, "{wrong_by}");
         assert_eq!(jumping.get("/kept.php", wrong_by).text(), now);

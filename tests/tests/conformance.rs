@@ -1,4 +1,4 @@
-//! The same responses in every delivery mode: the bytes on the wire may not depend on how they got there.
+//! The same responses in every delivery mode: the bytes on the wire must not depend on their way.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use sendoff_tests::{
@@ -11,7 +11,8 @@ const MODES: [&str; 4] = ["relay", "region", "direct", "auto"];
 
 const MB: usize = 1 << 20;
 
-/// `n` bytes in pieces of `piece` (0: in one), flushed after each if `flush` says so, announced if `length` does.
+/// `n` bytes in pieces of `piece` (0: in one piece), flushed after each piece with `flush`,
+/// announced with `length`.
 const MADE: &str = r"<?php
 $n = (int) $_GET['n'];
 $body = substr(str_repeat('sixty-three bytes and a line feed are what this line is made of' . chr(10), intdiv($n, 64) + 1), 0, $n);
@@ -190,7 +191,8 @@ fn sixty_four_megabytes() {
     same_everywhere(&servers, &pages);
 }
 
-/// 1,000 clients that read 1 KB/s of 8 MB each, and four workers: quick pages stay quick, memory stays small.
+/// 1,000 clients read 8 MB each at 1 KB/s from four workers: quick pages stay quick, memory stays
+/// small.
 #[test]
 #[ignore = "heavy: make test-heavy"]
 fn a_thousand_slow_clients() {
@@ -207,7 +209,8 @@ fn a_thousand_slow_clients() {
             client.send(Request::get("/made.php?n=8388608").header("Connection", "close").bytes());
             clients.push(client);
         }
-        // Requests are answered in order, so when this page comes, all clients before it have been served.
+        // Requests are answered in order: when this page comes, all earlier clients have been
+        // served.
         let (mut last, since) = (server.connect(), Instant::now());
         last.send(Request::get("/quick.php").bytes());
         assert!(wait::until(6 * LIMIT, || !last.is_silent()), "{mode}: nobody was served");

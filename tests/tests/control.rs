@@ -279,7 +279,8 @@ fn clients_that_stall_or_send_nonsense_hurt_nothing() {
     let folder = fs::metadata(socket.parent().unwrap()).unwrap();
     assert_eq!(folder.permissions().mode() & 0o777, 0o700);
     let connect = || UnixStream::connect(&socket).unwrap();
-    // More than are served at a time: some say nothing, some half a command, some too much, some do not read.
+    // More clients than are served at a time: some send nothing, some half a command, some too
+    // much, some do not read.
     let mut stalled: Vec<_> = (0..24).map(|_| connect()).collect();
     for (number, client) in stalled.iter_mut().enumerate() {
         let bytes: &[u8] = [&b""[..], b"stat", &[b'x'; 100_000], b"status\n"][number % 4];

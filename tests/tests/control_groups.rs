@@ -1,5 +1,5 @@
-//! Limits of all processes of a pool together. Where the kernel divides memory among control groups of version 1, `tools/ktls` runs these
-//! tests in a virtual machine (tools/test-heavy does it).
+//! Limits of all processes of a pool together. On a kernel that accounts memory in control groups
+//! of version 1, `tools/ktls` runs these tests in a virtual machine (tools/test-heavy calls it).
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs;
@@ -11,7 +11,8 @@ use sendoff_tests::{LIMIT, Server, Site, dies_with_us, processes, sendoff, wait}
 /// The mount point of control groups, in the virtual machine and on most systems.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// A control group as systemd delegates it. It must be empty when the value is dropped, and is removed.
+/// A control group that is delegated as systemd does it. It is removed on drop, and must then be
+/// empty.
 struct Delegated(PathBuf);
 
 impl Delegated {

@@ -57,7 +57,8 @@ fn what_had_begun_is_cut() {
         Err(Broken::Cut(part)) => assert_eq!(part.body, b"begun"),
         other => panic!("a cut response was expected: {other:?}"),
     }
-    // With output still in PHP's buffer, or a file handed over, it is one or the other; never a whole response.
+    // If PHP's buffer has output, or a file was handed over, the result is a cut response or an
+    // error, never a whole response.
     for _ in 0..3 {
         match server.connect().try_ask(&Request::get("/bytes.php")) {
             Ok(response) => assert_eq!(response.status(), 502),

@@ -6,7 +6,8 @@ use std::fs::File;
 use rustix::fs::{FlockOperation, flock};
 use sendoff_tests::{Broken, Client, LIMIT, Request, Server, Site, pattern, processes, wait};
 
-/// A site with a script for each way to be stuck; `pipe` is a FIFO without a writer, `lock` is locked.
+/// A site with a script for each way to get stuck: `pipe` is a FIFO without a writer, `lock` is
+/// locked.
 fn site() -> (Site, File) {
     let site = Site::with("ok.php", "<?php echo 'ok', getmypid();");
     site.fifo("pipe");
@@ -93,7 +94,8 @@ fn a_response_that_has_begun_is_cut_after_what_was_handed_over() {
     }
 }
 
-/// A download or an event stream is not stuck, however long it takes, whether its bytes pass through the front or not.
+/// A download or an event stream is never stuck, even if it takes long, with bytes through the
+/// front or directly.
 #[test]
 fn a_script_that_sends_is_left_alone() {
     let events = "<?php set_time_limit(0); for ($i = 0; $i < 30; $i++) { echo SIZE; ob_flush(); flush(); usleep(100000); }";

@@ -21,7 +21,8 @@ fn limited(site: &Site, options: &[&str], descriptors: u32) -> Server {
     }
 }
 
-/// 64 clients together call `ask` for each number below `requests`; the 32 workers of the server have two links each.
+/// 64 clients call `ask` together for each number below `requests`. Each of the server's 32 workers
+/// has two links.
 fn from_64_clients(
     site: &Site,
     descriptors: u32,
@@ -49,7 +50,8 @@ fn from_64_clients(
     assert_eq!(server.workers().len(), 32);
 }
 
-/// 64 clients request 128 files through 32 workers with two links each, on which 8,192 files could be open.
+/// 64 clients request 128 files through 32 workers with two links each, on which 8,192 files could
+/// be open.
 fn hand_files_over(descriptors: u32) {
     const FILES: usize = 128;
     let site = Site::with("file.php", "<?php echo file_get_contents('f' . $_GET['n']);");
@@ -74,7 +76,7 @@ fn many_workers_with_many_files_under_1024_descriptors() {
     hand_files_over(1024);
 }
 
-/// Each page brings 60 files, and 64 links together could bring several times what the limit allows.
+/// Each page consists of 60 files, and the 64 links together could need several times the limit.
 fn hand_pages_of_files_over(descriptors: u32) {
     const FILES: usize = 120;
     let site = Site::with(
@@ -130,7 +132,7 @@ fn where_no_connection_is_idle_new_ones_wait_for_the_end_of_one() {
         assert!(busy.len() < 256);
         busy.push(client);
     };
-    // Most of what is left beside listeners and workers was used.
+    // Most descriptors that listeners and workers left were used.
     assert!(busy.len() >= 128, "{}", busy.len());
     drop(busy.pop());
     assert!(waiting.response("GET").expect(200) == pattern(1, 8_000_000));
@@ -183,7 +185,8 @@ fn as_us() -> &'static [&'static str] {
     if getuid().is_root() { &["--user", "root"] } else { &[] }
 }
 
-/// The client that has asked for `big`, and has taken so little of it that its connection stays open.
+/// A client that has requested `big` and read only a little of it, so that its connection stays
+/// open.
 fn busy(server: &Server) -> Client {
     let mut client = Client::connect_narrow(server.addr(), 4096);
     client.send(Request::get("/big").bytes());
@@ -265,7 +268,8 @@ fn a_connection_that_cannot_be_accepted_is_one_line_of_the_log() {
     assert_eq!(log.matches("a higher limit of open files").count(), 1, "{log}");
 }
 
-/// All connect before the first one asks, and read slowly: what they need together is more than there is.
+/// All clients connect before the first request, and read slowly: together they need more
+/// descriptors than there are.
 fn serve_slow_clients(descriptors: u32, clients: usize, options: &[&str]) {
     const FILES: usize = 100;
     let contents = pattern(7, 1_000_000);

@@ -1,4 +1,5 @@
-//! Responses that workers write to the client's socket themselves: the same bytes as through the front, in every case of death, delay and cut.
+//! Responses that workers write to the client's socket: the same bytes as through the front, in
+//! every case of death, delay and cut.
 
 use rustix::process::Signal;
 use sendoff_tests::{
@@ -325,7 +326,8 @@ fn a_cut_is_a_reset_where_it_could_be_taken_for_the_end() {
     server.await_log("a response was cut short");
 }
 
-/// A child process that a script leaves behind has the socket, too. Clients must see the end of the connection nevertheless.
+/// A child process that a script left behind also has the socket. Clients must see the end of the
+/// connection nevertheless.
 #[test]
 fn a_child_of_the_script_does_not_keep_the_connection_open() {
     let site = site();
@@ -418,7 +420,8 @@ fn no_event_loop_waits_to_close_a_socket_that_a_worker_has_changed() {
     others_are_answered(&server);
 }
 
-/// Keeps a copy of the client's socket, and later, asked over another connection, does something with it, when the pipe is released.
+/// Keeps a copy of the client's socket. A request on another connection makes it use the copy when
+/// the pipe is released.
 const KEEPER: &str = r#"<?php
     $libc = FFI::cdef('int dup(int fd); int getpeername(int fd, void *to, unsigned *len); int connect(int fd, const void *to, unsigned len);
         long recv(int fd, void *to, size_t n, int flags);');
@@ -497,7 +500,8 @@ fn a_request_on_a_connection_that_a_worker_has_connected_elsewhere_is_not_answer
     assert!(server.log().contains(&format!("127.0.0.1:{port}")), "{}", server.log());
 }
 
-/// A script reads the head of a request, so that its body would be taken for the next one: a proxy vouches for heads, not for bodies.
+/// A script reads the head of a request, so that the body would be taken for the next request: a
+/// proxy checks heads, not bodies.
 #[test]
 fn what_a_worker_has_left_of_a_request_is_not_taken_for_a_request() {
     let site = keeper();
@@ -523,7 +527,7 @@ fn what_a_worker_has_left_of_a_request_is_not_taken_for_a_request() {
     server.await_log("has read from it");
 }
 
-/// A process that keeps the socket could read what comes later, and write into what is answered.
+/// A process that keeps the socket could read later requests, and write into their responses.
 #[test]
 fn a_connection_on_which_others_may_be_asked_is_lent_only_with_its_last_request() {
     let site = keeper();

@@ -285,7 +285,8 @@ fn files_that_documents_name_exist() {
     assert!(wrong.is_empty(), "no such file:\n{}", wrong.join("\n"));
 }
 
-/// `HeadDecoder`, not `Content` or `SENDOFF_ACCEPT`: at least two capitals, each before a small letter.
+/// True for names such as `HeadDecoder`, but not for `Content` or `SENDOFF_ACCEPT`: at least two
+/// capitals, each before a small letter.
 fn is_type(text: &str) -> bool {
     let small_follows = |pair: &[u8]| pair[0].is_ascii_uppercase() && pair[1].is_ascii_lowercase();
     text.bytes().all(|b| b.is_ascii_alphanumeric())

@@ -1,4 +1,5 @@
-//! DokuWiki from Debian's package: browsing, editing, and 50 MB up and down, while slow clients hold 1 MB each.
+//! DokuWiki from Debian's package: browsing, editing, and 50 MB up and down, while slow clients
+//! hold 1 MB each.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use sendoff_tests::{Client, Progress, Request, Server, Site, load, pattern, processes};
@@ -24,9 +25,9 @@ fn wiki() -> Site {
 const CACHED: [&str; 3] =
     ["/lib/exe/css.php?t=dokuwiki", "/lib/exe/js.php?t=dokuwiki", "/lib/exe/jquery.php"];
 
-/// Fills DokuWiki's caches. The ETag of a page that DokuWiki has to generate is made from the time before it begins, the ETag of
-/// a cached page from the time of the cached file: if the clock's second changes in between, as it does on a machine that has
-/// just been set up, the first ETag is never valid again.
+/// Fills DokuWiki's caches. The ETag of a generated page contains the time before its generation,
+/// the ETag of a cached page the time of the cached file. If a second of the clock begins in
+/// between, which happens on a new machine, the first ETag never becomes valid again.
 fn fill_caches(server: &Server) {
     for target in CACHED {
         server.get(target).expect(200);
@@ -102,7 +103,8 @@ fn up_and_down(server: &Server, name: &str, contents: &[u8]) {
     assert_eq!(head.status(), 200);
 }
 
-/// Browses, edits, uploads and downloads, while `slow` clients read 1 MB each at `rate` bytes per second.
+/// Browses, edits, uploads and downloads, while `slow` clients read 1 MB each at `rate` bytes per
+/// second.
 fn visit(slow: usize, rate: usize, size: usize) {
     let site = wiki();
     let limits = ["upload_max_filesize=64M", "post_max_size=64M"];

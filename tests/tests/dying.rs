@@ -1,5 +1,6 @@
-//! Processes that are killed while a writer waits for a file that is in flight: the writer continues at once, and no client receives
-//! a byte that it writes. A response that the worker has sent completely is not lost with the worker.
+//! Processes that are killed while a writer waits for a file in flight: the writer continues at
+//! once, and no client receives the writer's bytes. A response that the worker has sent completely
+//! is not lost with the worker.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs::OpenOptions;

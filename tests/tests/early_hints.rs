@@ -1,5 +1,5 @@
-//! Interim responses (RFC 9110 §15.2), 103 (Early Hints, RFC 8297) above all: they reach the client while the application is still at work, and
-//! the final response is as without them.
+//! Interim responses (RFC 9110 §15.2), especially 103 (Early Hints, RFC 8297): they reach the
+//! client while the application still works, and do not change the final response.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::io::{Read, Write};
@@ -185,7 +185,8 @@ fn hints_are_not_counted_in_the_access_log_and_not_explained() {
     assert!(report.contains("200 OK, 5 bytes") && !report.contains("103 Early"), "{report}");
 }
 
-/// A FastCGI application that answers one request with `first`, waits to be told, and sends `second`.
+/// A FastCGI application that answers one request with `first`, waits for a signal, and sends
+/// `second`.
 struct Responder {
     option: String,
     thread: JoinHandle<()>,
@@ -310,7 +311,8 @@ fn interim_responses_are_bounded_and_none_changes_the_protocol() {
     server.await_log("more than 32 interim responses");
 }
 
-/// php-fpm without the extension cannot send hints; a script with such a status must not make its body a head.
+/// php-fpm without the extension cannot send hints; with such a status a script's body must not be
+/// taken for a head.
 #[test]
 fn a_script_whose_only_status_is_interim_is_refused() {
     let site = Site::with("bad.php", "<?php http_response_code(103); echo 'no head at all';");

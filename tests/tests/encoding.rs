@@ -1,4 +1,5 @@
-//! Compressed responses: after decoding, clients have the bytes that they would get from the stock servers.
+//! Compressed responses: after decoding, clients have the bytes that they would get from the stock
+//! servers.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::io::{self, Read};

@@ -1,4 +1,5 @@
-//! `sendoff explain`: every reason for a copy is named, and an explained request affects no other request.
+//! `sendoff explain`: every reason for a copy is named, and an explained request affects no other
+//! request.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use sendoff_tests::{Extended, Fpm, Request, Server, Site, pattern};
@@ -244,7 +245,7 @@ fn other_responses_stay_as_they_are() {
     }
 }
 
-/// Nothing is sent before the table is complete, but the front notices that a client has left nevertheless.
+/// No bytes are sent before the table is complete, but the front notices that a client has left.
 #[test]
 fn an_endless_script_ends_when_nobody_waits_for_its_table() {
     let site = site();

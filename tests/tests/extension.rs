@@ -1,4 +1,5 @@
-//! Stock php-fpm with `sendoff.so` behind our front, and behind nginx: the bytes that stock php-fpm sends.
+//! Stock php-fpm with `sendoff.so` behind our front, and behind nginx: the bytes that stock php-fpm
+//! sends.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use sendoff_config::PHP_VERSION;

@@ -1,4 +1,5 @@
-//! Files that change, processes that die, fronts that restart, applications that break the protocol: with `sendoff.so` in php-fpm.
+//! php-fpm with `sendoff.so`: files that change, processes that die, fronts that restart,
+//! applications that break the protocol.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, recv, socket};
@@ -77,7 +78,8 @@ fn a_file_rewritten_while_it_is_on_its_way_arrives_as_it_was() {
     }
 }
 
-/// The process is busy with another request or idle, and the file is held in its cache: a writer is not delayed.
+/// A writer is not delayed while the process is busy with another request, or is idle and holds the
+/// file in its cache.
 #[test]
 fn a_writer_does_not_wait_for_a_front_that_has_gone() {
     let extended = start("pm.max_children = 1");
@@ -349,7 +351,8 @@ fn registrations_and_claims_that_lie_are_refused() {
             assert!(register(&announced, &"0".repeat(32)).is_none(), "a wrong token");
             let mut link = register(&announced, &announced.token).unwrap();
             link.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-            // A claim of an unknown request is answered with ABORT_REQUEST, and the records that follow are dropped.
+            // The answer to a claim of an unknown request is ABORT_REQUEST, and the following
+            // records are dropped.
             let mut wrong = record(CLAIM, &[7; 16]);
             wrong.extend(record(STDOUT, b"dropped"));
             wrong.extend(record(END_REQUEST, &[0; 8]));

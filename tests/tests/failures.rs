@@ -151,8 +151,9 @@ impl MemoryGroup {
         group
     }
 
-    /// The reason in the log for the end of a process in this group. The server was started elsewhere, so it goes by the machine's count;
-    /// with version 2 by the count of its own group, in which nothing happens.
+    /// The log's reason for the end of a process in this group. The server was started outside of
+    /// it, so it uses the machine's count; with version 2 the count of its own group, which has no
+    /// events.
     fn reason(&self) -> &'static str {
         match self.0.parent() {
             Some(parent) if parent.ends_with("memory") => ": perhaps the kernel had no memory left",

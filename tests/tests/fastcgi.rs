@@ -54,8 +54,8 @@ fn php_fpm_answers_as_behind_nginx() {
     }
 }
 
-/// php-fpm does not clear the bytes that FastCGI reserves at the end of a response: output of its scripts appears there. The front
-/// must not take these bytes for an announcement of handover.
+/// php-fpm does not clear the reserved bytes at the end of a FastCGI response: output of its
+/// scripts appears there. The front must not take them for an announcement of handover.
 #[test]
 fn no_output_makes_php_fpm_one_of_ours() {
     // In pieces that go through its buffer.
@@ -88,7 +88,8 @@ fn connections_are_kept() {
     }
 }
 
-/// PHP writes the late output to the connection, behind the end of the response: it must not become part of the next response.
+/// PHP writes late output to the connection after the end of the response: it must not become part
+/// of the next response.
 #[test]
 fn output_after_the_end_is_in_nobodys_response() {
     let site = Site::with("quick.php", "<?php echo 'quick';");
@@ -205,7 +206,8 @@ fn a_hundred_at_once_with_four_processes() {
     }
 }
 
-/// An application whose processes (threads here) serve one connection at a time, and count connections.
+/// An application whose processes (threads here) serve one connection at a time, and count
+/// connections.
 struct Serving {
     listener: UnixListener,
     address: String,
@@ -280,8 +282,8 @@ fn request(stream: &mut impl Read) -> Option<[u8; 2]> {
     }
 }
 
-/// Simultaneous requests of 32 clients use as many connections as there are processes, and a few that no process was free for.
-/// Each `POST` needs a new one.
+/// Simultaneous requests of 32 clients use one connection per process, and a few more for which no
+/// process was free. Each `POST` needs a new connection.
 #[test]
 fn under_load_connections_are_kept() {
     let site = Site::new();
@@ -301,7 +303,8 @@ fn under_load_connections_are_kept() {
     assert!((160..400).contains(&mixed), "{mixed} for 1600 requests, 160 of them POST");
 }
 
-/// All free processes get requests, although connections are tried one at a time and none has been answered yet.
+/// All free processes get requests, although connections are tried one at a time before any is
+/// answered.
 #[test]
 fn every_process_is_used_at_once() {
     let site = Site::with("wait.php", "<?php file_get_contents($_GET['go']); echo 'went';");

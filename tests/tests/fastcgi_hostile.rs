@@ -1,5 +1,5 @@
-//! A FastCGI responder that misbehaves: the client gets the correct response, a clear 502 or 504, or a cut connection; never a
-//! hang, and never bytes of another request.
+//! A FastCGI responder that misbehaves: the client gets the correct response, a clear 502 or 504,
+//! or a cut connection. It never hangs, and never gets bytes of another request.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::io::{Read, Write};
@@ -97,7 +97,8 @@ impl Hostile {
     }
 }
 
-/// Reads up to the empty `STDIN` record of request 1. Fails if the front has given the connection up.
+/// Reads up to the empty `STDIN` record of request 1. Fails if the front has given up the
+/// connection.
 fn read_request(stream: &mut UnixStream) -> bool {
     let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
     while !request.ends_with(&[1, 5, 0, 1, 0, 0, 0, 0]) {

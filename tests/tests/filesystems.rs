@@ -47,7 +47,8 @@ impl Scene {
         Self { server, has_read, go_on, site }
     }
 
-    /// Lets a script read a file, calls `meddle`, then lets the script output the file. Returns how it left.
+    /// Lets a script read a file, calls `meddle`, then lets the script output the file. Returns the
+    /// way in which the file left.
     #[track_caller]
     fn read_and(&self, file: &Path, meddle: impl FnOnce()) -> Left {
         let expected = fs::read(file).unwrap();
@@ -81,7 +82,7 @@ impl Scene {
     }
 }
 
-/// Runs a scenario in a mount namespace of its own, in a process of its own: as `test`, which is its own name.
+/// Runs a scenario in its own process with its own mount namespace. `test`: the name of the test.
 fn with_own_mounts(test: &str, scenario: impl FnOnce()) {
     const INSIDE: &str = "SENDOFF_OWN_MOUNTS";
     if std::env::var_os(INSIDE).is_some() {

@@ -1,5 +1,6 @@
-//! The commands of docs/first-site.md, one after the other, in namespaces of their own: nothing of the machine changes. The
-//! configurations and keys that docs/from-nginx.md and docs/from-apache.md name.
+//! Runs the commands of docs/first-site.md in order, in separate namespaces that leave the machine
+//! unchanged. Also checks the configurations and keys in docs/from-nginx.md and
+//! docs/from-apache.md.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs;

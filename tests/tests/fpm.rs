@@ -111,8 +111,8 @@ fn grows_and_shrinks(pool: &str, start: fn(&Path, &str) -> Fpm) {
     let server = Server::start(site.root(), &["--fastcgi", &fpm.php(), "--threads", "2"]);
     let mut asked = Vec::new();
     for round in ["first", "second"] {
-        // On demand there may be fewer: of simultaneous connections, php-fpm overlooks some until it has a free process,
-        // behind any web server.
+        // On demand there may be fewer processes: php-fpm overlooks some of several simultaneous
+        // connections until it has a free process, behind any web server.
         if pool == DYNAMIC {
             grow(&fpm, &server, &go);
         }
@@ -170,7 +170,8 @@ fn all_processes_are_replaced_while_many_ask() {
     }
 }
 
-/// A process dies with a kept connection before it has read the request: the request is repeated if it is idempotent.
+/// A process with a kept connection dies before it has read the request: an idempotent request is
+/// repeated.
 #[test]
 fn a_process_that_ends_before_it_reads_costs_nothing() {
     let site = site();
@@ -199,7 +200,8 @@ fn a_process_that_ends_before_it_reads_costs_nothing() {
     }
 }
 
-/// Ends processes of php-fpm while `CLIENTS` ask for scripts of 1 and 30 ms, and expects all answers. Returns the number of answers.
+/// Ends processes of php-fpm while `CLIENTS` request scripts of 1 and 30 ms, and expects all
+/// answers. Returns their number.
 fn all_are_answered(server: &Server, rounds: usize, mut end: impl FnMut(usize)) -> usize {
     const CLIENTS: usize = 10;
     let stop = AtomicBool::new(false);
@@ -248,7 +250,8 @@ fn reloads_and_deaths(rounds: usize) {
     }
 }
 
-/// As many reloads as there are answers: processes of slow scripts are ended several times in a row.
+/// Each reload follows at least one answer: processes of slow scripts are ended several times in a
+/// row.
 #[test]
 fn reloads_and_deaths_cost_no_idempotent_request() {
     reloads_and_deaths(12);

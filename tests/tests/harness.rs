@@ -44,7 +44,7 @@ fn tests_that_fail_are_listed_at_the_end_and_the_others_run() {
     };
     let (status, said) = run(&["--offline"]);
     let list = said.split("\nTests that have failed:\n").nth(1).unwrap_or(&said);
-    let expected = "  tests/a.rs: bad\n  tests/a.rs: m::worse\n  tests/b.rs: ended without a result\n  unit tests of many: unit\n";
+    let expected = "  tests/a.rs: bad\n  tests/a.rs: m::worse\n  tests/b.rs: ended without a result\n  src/lib.rs: unit\n";
     assert_eq!((status, list), (Some(101), expected));
     assert!(site.path("ran").exists(), "{said}");
     let (status, said) = run(&["--offline", "--test", "c"]);

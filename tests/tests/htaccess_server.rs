@@ -183,7 +183,8 @@ fn passwords_are_asked_for() {
     assert!(page.ends_with(r#""ann"]"#), "{page}");
 }
 
-/// php_value and php_flag count for their folder and request, in any order of requests to one worker.
+/// php_value and php_flag apply to their folder and request, in any order of requests to one
+/// worker.
 #[test]
 fn php_values_belong_to_their_folder() {
     const INI: &str = "<?php echo ini_get('memory_limit'), ' ', ini_get('upload_max_filesize'), ' ', ini_get('date.timezone'), ' ', (int) ini_get('display_errors'), ' ', ini_get('arg_separator.output');";
@@ -210,7 +211,8 @@ fn php_values_belong_to_their_folder() {
     assert!(plain.starts_with("128M 2M ") && plain.ends_with(" 0 &"), "{plain}");
 }
 
-/// A script that a route names, or runs, gets the values of its own folder, whatever the path of the request is.
+/// A script that a route names, or runs, gets its own folder's values, regardless of the request's
+/// path.
 #[test]
 fn php_values_reach_the_scripts_of_routes() {
     const INI: &str = "<?php echo ini_get('memory_limit'), ' ', ini_get('upload_max_filesize');";
@@ -392,7 +394,8 @@ fn what_rules_looked_at_counts_as_it_is_now() {
     }
 }
 
-/// A file that lives on by another name, and a folder in which a process works, have no event when another one takes their place.
+/// A file that lives on under another name, or a folder in use by a process, has no event when it
+/// is replaced.
 #[test]
 fn what_takes_the_place_of_a_file_or_folder_that_lives_on_is_watched() {
     let site = Site::with("d/a.txt", "text");
@@ -559,7 +562,8 @@ fn hostile_files_refuse_their_folders() {
     server.await_log("many/.htaccess:10001: the file has more than 10000 directives");
 }
 
-/// A file that is written while it is read leads to an old or a new state, and in the end to the last one.
+/// A file that is written while it is read has its old or its new contents, and in the end the last
+/// ones.
 #[test]
 fn a_file_that_changes_while_it_is_read() {
     let site = Site::with("a.txt", "text");

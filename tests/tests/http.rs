@@ -232,7 +232,8 @@ fn hosts_and_request_lines() {
             (Some("OPTIONS"), _) => &[204, 400, 403, 404, 405],
             // RFC 9112 section 2.3 leaves it open.
             (_, 505) if request.contains("HTTP/2.0") => &[400, 505],
-            // Section 3.2: an empty Host is allowed when the target names no authority; refusing it is too.
+            // Section 3.2: an empty Host is allowed if the target has no authority; refusing it is
+            // allowed, too.
             (_, 200) if request.contains("Host: \r\n") => &[400],
             _ => &[],
         };

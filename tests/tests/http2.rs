@@ -1,4 +1,5 @@
-//! HTTP/2 (RFC 9113): the same requests and responses as in HTTP/1, many at a time, and nothing that could be read in two ways.
+//! HTTP/2 (RFC 9113): the same requests and responses as in HTTP/1, many at a time, and no
+//! ambiguous requests.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::time::Instant;
@@ -338,7 +339,8 @@ fn a_large_download_does_not_delay_other_streams() {
     }
 }
 
-/// Clients that open no window, on many streams: the responses wait on disk, not in memory, and no worker is held.
+/// Clients that open no window, on many streams: the responses wait on disk, not in memory, and
+/// occupy no worker.
 #[test]
 fn streams_that_take_nothing_cost_little_memory() {
     let site = site();

@@ -1,5 +1,6 @@
-//! Clients of HTTP/2 that obey the letter and mean harm: windows of a byte and below zero, fields that other parsers read in another way,
-//! bodies that trickle. The bytes are right, the worker is free, the memory is bounded.
+//! HTTP/2 clients that keep to the protocol but mean harm: windows of one byte and below zero,
+//! fields that other parsers read differently, bodies that trickle. The bytes are right, the worker
+//! is free, the memory is bounded.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::time::{Duration, Instant};
@@ -221,7 +222,8 @@ fn fields_that_others_read_in_another_way_reach_no_script() {
         let shown = String::from_utf8_lossy(&block).into_owned();
         let first = outcome(&server, &block);
         let is_refused = first.as_ref().is_none_or(|frame| match frame.kind {
-            // Statuses of 200, 204 and 206 have entries of their own in the table (RFC 7541, appendix A).
+            // The statuses 200, 204 and 206 have their own entries in the table (RFC 7541, appendix
+            // A).
             HEADERS => !(0x88..=0x8a).contains(&frame.payload[0]),
             RST_STREAM | GOAWAY => true,
             _ => false,

@@ -1,4 +1,5 @@
-//! Clients that use HTTP/2 to make the server work, or to fill its memory. Each is ended soon, costs little, and others are served.
+//! HTTP/2 clients that try to overload the server or to fill its memory. Each is ended soon and
+//! costs little, and others are served.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::time::{Duration, Instant};

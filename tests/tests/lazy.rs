@@ -230,7 +230,8 @@ fn edition(round: u64, size: usize) -> Vec<u8> {
 
 #[test]
 fn a_script_that_rewrites_what_it_has_read_sends_what_it_read() {
-    // After each script the next version of the file is in place; the ways to replace the file take turns.
+    // After each script the next version of the file is in place; the methods of replacing it take
+    // turns.
     let script = "<?php
         [$n, $size] = [(int) $_GET['n'], (int) $_GET['size']];
         $read = file_get_contents('page');

@@ -141,7 +141,8 @@ fn all_roles() {
     ];
     let answers = same(&program("probe"), &all[..6]);
     assert!(answers[1].text().contains("dATA"), "{}", answers[1].text());
-    // An authorizer that gets an environment, too. (Filters read their streams before they say goodbye, or not.)
+    // An authorizer that also gets an environment. (Filters read their streams before they say
+    // goodbye, or not.)
     same(&program("probe"), &all[6..7]);
 }
 
@@ -204,7 +205,7 @@ fn a_kept_connection_serves_many() {
     assert!(seen[1][6].closed);
 }
 
-/// Debian's library loses the connection when a body is left unread and another request follows on it.
+/// Debian's library loses the connection if a body is left unread and another request follows.
 #[test]
 fn a_kept_connection_outlives_an_unread_body() {
     let program = program("probe");
@@ -478,7 +479,8 @@ fn what_a_program_prints_is_no_part_of_an_answer() {
     assert!(answer.text().ends_with("\r\n\r\nclosed"), "{answer:?}");
 }
 
-/// The other end of the protocol: cgi-fcgi turns a CGI request into one for an application, by this library's functions.
+/// The client's side of the protocol: cgi-fcgi turns a CGI request into a FastCGI request, with
+/// this library's functions.
 #[test]
 fn cgi_fcgi_connects() {
     let probe = program("probe");

@@ -1,5 +1,5 @@
-//! A request from its first byte to its line in the access log: clients that leave, requests that are refused, responses that are
-//! cut.
+//! A request from its first byte to its line in the access log: clients that leave, requests that
+//! are refused, responses that are cut.
 
 use rustix::process::Signal;
 use sendoff_tests::{Client, LIMIT, Request, Server, Site, pattern, wait};
@@ -159,7 +159,8 @@ fn a_connection_that_was_never_used_does_not_hold_up_the_stop() {
     assert_eq!(status.code(), Some(0), "{stderr}");
 }
 
-/// The log is written to the end, though the last lines come when nothing is left that would flush them.
+/// The log is written completely, although the last lines come when no loop is left that would
+/// flush them.
 #[test]
 fn responses_that_the_stop_cuts_have_their_lines() {
     let site = site();
@@ -185,7 +186,8 @@ fn responses_that_the_stop_cuts_have_their_lines() {
     assert!(lines[1].starts_with("GET /wait.php HTTP/1.1 "), "{lines:#?}");
 }
 
-/// A request has its line although its body never came; a connection that ends between requests has none.
+/// A request whose body never came has a log line; a connection that ends between requests has
+/// none.
 #[test]
 fn a_client_that_resets_amid_its_body_has_its_line() {
     let site = site();

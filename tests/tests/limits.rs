@@ -62,7 +62,8 @@ fn a_client_that_asks_too_often_is_told_when_to_come_again() {
     ask(&server, "/api/a.php", "192.0.2.1").expect(429);
 }
 
-/// A server with two event loops and two workers; `top` stands before the sections, `routes` behind the site.
+/// A server with two event loops and two workers. `top` comes before the sections, `routes` after
+/// the site.
 fn limited(site: &Site, top: &str, routes: &str) -> Server {
     let config = config(top, routes);
     let config = site.write_at(site.outside("sendoff.toml"), config);
@@ -185,7 +186,8 @@ fn a_body_that_comes_too_slowly_is_refused() {
 fn a_client_that_takes_its_response_slowly_is_cut_below_the_least_rate_alone() {
     let site = Site::with("big.php", "<?php echo str_repeat('0123456789abcdef', 1 << 18);");
     let body = "0123456789abcdef".repeat(1 << 18);
-    // Above the rate, with a send timeout that is much shorter than the time between two wake-ups of the socket.
+    // Above the rate, with a send timeout that is much shorter than the interval between two
+    // wake-ups of the socket.
     let server = limited(&site, "send_timeout = '500ms'\nmin_send_rate = 1000", "");
     let mut slow = Client::connect_narrow(server.addr(), 4096);
     slow.send(Request::get("/big.php").bytes());

@@ -1,5 +1,5 @@
-//! `sendoff-lua`: the same scripts as in the server, in a process of their own, behind Sendoff and behind nginx; and by Debian's
-//! lighttpd.
+//! `sendoff-lua`: the same scripts as in the server, in a separate process, behind Sendoff and
+//! nginx. Debian's lighttpd runs them for comparison.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fmt::Write;
@@ -215,8 +215,8 @@ fn all_four_give_the_same_answers() {
         let theirs = lighttpd.ask(request);
         let with_page = !(theirs.status() >= 400 && theirs.body.starts_with(b"<"));
         let sent = request.bytes();
-        // lighttpd 1.4.69 gives the bytes of the whole request in place of a short body, and sends a script that restarts the request
-        // in this phase as a file.
+        // For a short body lighttpd 1.4.69 reports the bytes of the whole request, and it sends a
+        // script that restarts the request in this phase as a file.
         let is_different =
             sent.starts_with(b"GET /again") || sent.starts_with(b"POST") && sent.len() < 1000;
         let expected = inside.ask(request);

@@ -1,4 +1,5 @@
-//! Requests that share a connection to a FastCGI application: with a program on Go's `net/http/fcgi`, and with applications that misbehave.
+//! Requests that share a connection to a FastCGI application: a program with Go's `net/http/fcgi`,
+//! and applications that misbehave.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 #![allow(unreachable_pub, reason = "modules of a test program")]
 
@@ -107,7 +108,8 @@ fn a_body_that_is_not_read_delays_no_others() {
     }
 }
 
-/// Go counts a request as open until its body has ended, and breaks the connection if the id is used again before.
+/// For Go a request is open until its body has ended; if the id is used again before, Go closes the
+/// connection.
 #[test]
 fn answers_before_the_end_of_the_body_break_nothing() {
     let attached = Attached::start(Way::Unix, "1");
@@ -154,7 +156,7 @@ fn a_client_that_leaves_costs_no_other_its_answer() {
     }
 }
 
-/// The rest of a body that is passed on while it arrives waits for its client; other requests do not.
+/// A body that is passed on while it arrives waits for its client; other requests do not.
 #[test]
 fn bodies_that_wait_for_their_clients_delay_no_others() {
     for way in BOTH {

@@ -10,7 +10,8 @@ fn max_requests_replaces_workers() {
     let mut client = server.connect();
     let mut pids: Vec<_> = (0..23).map(|_| client.ask(&Request::get("/pid.php")).text()).collect();
     pids.dedup();
-    // A request that was given to a worker before it could say that it leaves is still answered by it.
+    // A request that was given to a worker before the worker could announce its end is still
+    // answered by it.
     assert!((4..=5).contains(&pids.len()), "{pids:?}");
     assert!(wait::until(LIMIT, || server.workers().len() == 1));
 }

@@ -2,7 +2,8 @@
 
 use sendoff_tests::{Pair, Request, Server, Site};
 
-/// One behaviour per script. Each is asked for with GET and HEAD, with `output_buffering` 0, 4096 and On.
+/// One behaviour per script. Each is requested with GET and HEAD, with `output_buffering` 0, 4096
+/// and On.
 const RESPONSES: &[(&str, &str)] = &[
     ("hello", "<?php echo 'hello';"),
     ("nothing", "<?php"),
@@ -136,7 +137,8 @@ const RESPONSES: &[(&str, &str)] = &[
     ("default-timezone", "<?php echo date_default_timezone_get(), setlocale(LC_ALL, 0);"),
 ];
 
-/// nginx passes such lines on, `NoColon` with an empty value. With white space in the name both answer with 502.
+/// nginx passes such lines on, `NoColon` with an empty value. For white space in a name both answer
+/// with 502.
 #[test]
 fn a_line_that_is_no_header_field_is_dropped_and_logged() {
     let site = Site::new();
@@ -179,7 +181,8 @@ fn answers_as_stock(buffering: &str) {
             pair.same(&Request::new("HEAD", &target));
         }
     }
-    // One script's effects on PHP must not reach the next script: all again, in another order, on one connection.
+    // One script's effects on PHP must not reach the next one: all scripts run again, in another
+    // order, on one connection.
     let mut client = pair.ours.connect();
     for (name, _) in RESPONSES.iter().rev().filter(|(name, _)| !name.starts_with("time")) {
         let request = Request::get(&format!("/{name}.php"));

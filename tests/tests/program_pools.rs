@@ -1,5 +1,5 @@
-//! Pools with a program: processes that the server starts, watches and ends, in any language (`docs/pools.md`). The program is one in C
-//! on libfcgi.
+//! Pools with a program: processes in any language that the server starts, watches and ends
+//! (`docs/pools.md`). The program here is written in C with libfcgi.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs::Permissions;
@@ -360,7 +360,8 @@ fn a_program_that_does_not_end_is_killed_in_time() {
     assert!(!processes::runs(process));
 }
 
-/// A program that waits for SIGTERM in no way ends at once; `await_end` looks for processes that are left.
+/// A program without a handler for SIGTERM ends at once; `await_end` checks that no process is
+/// left.
 #[test]
 fn no_process_outlives_the_supervisor() {
     for signal in [Signal::TERM, Signal::INT, Signal::KILL] {

@@ -60,7 +60,8 @@ fn one_password_does_not_stand_for_another() {
     assert_eq!(way.header("WWW-Authenticate"), Some("Basic realm=\"secret\", charset=\"UTF-8\""));
 }
 
-/// Routes that deny also hold for paths that later routes make, and for the index file of a folder that a route has looked for.
+/// Routes that deny access also apply to paths that later routes make, and to the index file of a
+/// folder.
 #[test]
 fn no_rewrite_leads_to_what_is_denied() {
     let site = Site::with("index.php", "<?php echo 'front ', $_SERVER['SCRIPT_NAME'];");
@@ -242,7 +243,7 @@ fn give_to_root(site: &Site, workers: &[&str]) {
     }
 }
 
-/// Scripts reached through symbolic links run only if the workers' user can change nothing on the whole way.
+/// Scripts behind symbolic links run only if the workers' user cannot change any part of the way.
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: chown")]
 fn links_into_writable_folders_as_root() {
@@ -280,7 +281,8 @@ fn links_into_writable_folders_as_root() {
     server.await_log("/writable; scripts_in_writable_folders = true");
 }
 
-/// An access control list with one more user, as setfacl(1) writes it (acl(5), `linux/posix_acl_xattr.h`).
+/// An access control list with one further user, in setfacl(1)'s format (acl(5),
+/// `linux/posix_acl_xattr.h`).
 fn allow(path: &Path, user: u32, permissions: u16, mask: u16) {
     let entries = [
         (1, 7, u32::MAX),
@@ -328,7 +330,8 @@ fn access_control_lists_as_root() {
     }
 }
 
-/// The workers' user may write to folders of all its groups. The server runs where the groups are others than on this machine.
+/// The workers' user may write to folders of all its groups. The server runs with other groups than
+/// this machine has.
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: mount")]
 fn groups_of_the_workers_user_as_root() {
@@ -378,7 +381,8 @@ fn ask_from(address: [u8; 4], server: SocketAddr, host: &str, credentials: &str)
     String::from_utf8_lossy(&answer[9..12]).into_owned()
 }
 
-/// Clients that guess passwords at one site, each from an address of its own, do not hold up the users of another.
+/// Clients that guess passwords at one site, each from its own address, do not delay the users of
+/// another site.
 #[test]
 fn an_attack_on_one_site_does_not_hold_up_another() {
     const ATTACKERS: u8 = 20;
@@ -438,7 +442,8 @@ fn names_forge_no_lines_of_the_log() {
     assert!(!server.log().contains("\nWARN forged"), "{}", server.log());
 }
 
-/// A folder's `.htaccess` file, which an application may let clients write, sets nothing for the scripts of other folders.
+/// A folder's `.htaccess` file, which an application may let clients write, does not affect scripts
+/// of other folders.
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: chown")]
 fn settings_of_a_writable_folder_stay_there_as_root() {

@@ -643,7 +643,8 @@ fn asgi_applications_share_an_event_loop() {
     assert!(status.success() && log.matches("Traceback").count() == 1, "{log}");
 }
 
-/// The client has its response, and its connection and the thread are free, while the application works on.
+/// The client has its response, and its connection and the thread are free, while the application
+/// goes on working.
 #[test]
 fn what_an_asgi_application_does_behind_its_response_holds_nothing_up() {
     let site = Site::new();

@@ -55,7 +55,7 @@ fn reload(server: &Server) -> String {
     server.command(&["reload"]).unwrap()
 }
 
-/// Asks for everything again and again, on one connection that must stay open, until it is told to stop.
+/// Requests everything repeatedly, on one connection that must stay open, until it is told to stop.
 fn ask_until(
     stop: &AtomicBool,
     server: &Server,
@@ -216,7 +216,7 @@ fn a_configuration_that_cannot_be_used_changes_nothing_and_says_why() {
     assert_eq!((server.page("/ok.php"), server.workers()), ("ok".to_owned(), workers));
 }
 
-/// A configuration file with two pools and two sites, of which `b` is as given.
+/// A configuration file with two pools and two sites; `b`: further keys of site b.test.
 fn file(max_requests: u32, b: &str) -> String {
     format!(
         "listen = '127.0.0.1:0'\nthreads = 1\n\
@@ -271,7 +271,8 @@ fn another_user_needs_a_restart_as_root() {
     assert_eq!(server.page("/ok.php"), "ok");
 }
 
-/// A server that reads a file, and a change of the file with which a reload goes on until a pipe is released.
+/// A server that reads a file, and a change of this file with which a reload blocks until a pipe is
+/// released.
 fn stalling_reload() -> (Site, Server, Fifo) {
     let site = Site::with("ok.php", "<?php echo 'ok';");
     let pipe = site.fifo("pipe");

@@ -24,7 +24,7 @@ use sendoff_tests::{
     processes, repository, wait,
 };
 
-/// Sizes of bodies around every limit that has a meaning: the threshold of a handover, of a message, of the client's socket.
+/// Body sizes around every threshold: of a handover, of a message, of the client's socket.
 const SIZES: [usize; 9] = [0, 1, 16_383, 16_384, 32_768, 65_537, 200_000, 1_000_000, (4 << 20) + 1];
 
 fn started(options: &[&str]) -> (Site, Application, Server) {

@@ -1,4 +1,5 @@
-//! The example of `docs/scaling.md`: HAProxy, two nodes, two hosts with php-fpm, Redis; each in a network namespace of its own.
+//! The example of `docs/scaling.md`: HAProxy, two nodes, two hosts with php-fpm, and Redis, each in
+//! its own network namespace.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs;

@@ -176,7 +176,8 @@ fn a_server_that_is_about_to_leave_says_so_and_serves_on() {
     assert_eq!(status.code(), Some(0), "{log}");
 }
 
-/// A server in the foreground of a terminal, which another process has: `script` passes on what it reads.
+/// A server in the foreground of a terminal that belongs to another process: `script` relays its
+/// input.
 #[test]
 fn the_terminal_of_the_server_stops_no_script_and_its_ctrl_c_ends_everything() {
     let site = Site::with("asks.php", "<?php echo exec('head -c 1 /dev/tty 2>&1; echo done');");

@@ -179,7 +179,8 @@ fn scripts_run_only_where_the_operator_wants_them() {
     server.await_log("php_only");
 }
 
-/// The site belongs to root and the workers' user may write to one folder, as with Debian's packages.
+/// The site belongs to root and the workers' user may write to one folder, as with Debian's
+/// packages.
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: chown")]
 fn scripts_in_folders_that_workers_can_write_to_as_root() {
@@ -400,8 +401,8 @@ fn an_expression_that_takes_too_long_refuses() {
     server.await_log("cannot be evaluated");
 }
 
-/// A route that names a script holds however the script is reached: with something behind it in the path, or as the index of its
-/// folder.
+/// A route that names a script applies on every way to the script: with path info, or as the index
+/// of its folder.
 #[test]
 fn what_protects_a_script_protects_every_way_to_it() {
     let site = Site::with("uploads/evil.php", "<?php echo 'evil';");

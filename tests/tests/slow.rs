@@ -8,7 +8,8 @@ use std::time::Duration;
 
 const MB: u64 = 1 << 20;
 
-/// `count` clients request `target` and read nothing; then quick pages are timed; then the clients read everything.
+/// `count` clients request `target` and read nothing; then quick pages are timed; then the clients
+/// read everything.
 fn hold(site: &Site, target: &str, count: usize, expected: &[u8], memory: u64) {
     let server = Server::start(site.root(), &["--php-ini", "memory_limit=256M"]);
     let before = processes::private_memory(server.front());

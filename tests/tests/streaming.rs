@@ -1,5 +1,6 @@
-//! The time at which output arrives: flushed output, scripts that continue after their response, clients that leave.
-//! Scripts wait at named pipes for the scenario, so the order of events is certain.
+//! Times at which output arrives: flushed output, scripts that continue after their response,
+//! clients that leave. Scripts wait at named pipes for the scenario, so the order of events is
+//! certain.
 
 use sendoff_tests::{Broken, LIMIT, Request, Server, Site, wait};
 

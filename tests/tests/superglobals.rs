@@ -91,7 +91,7 @@ fn methods_and_headers() {
     pair.same(&Request::get("/env.php").http10());
 }
 
-/// CGI turns all of them into `HTTP_X_FORWARDED_FOR`: a client could overwrite what a proxy has written.
+/// CGI turns all these names into `HTTP_X_FORWARDED_FOR`: a client could overwrite a proxy's value.
 #[test]
 fn fields_that_could_pass_for_another_are_dropped() {
     let site = site();
@@ -116,7 +116,8 @@ fn repeated_headers_become_one_list() {
         .header("Cookie", "a=1")
         .header("X-Twice", "two")
         .header("Cookie", "b=2");
-    // RFC 9110 section 5.3, and RFC 9113 section 8.2.3 for cookies. (nginx 1.22 passes on the last one only.)
+    // RFC 9110 section 5.3, and RFC 9113 section 8.2.3 for cookies. (nginx 1.22 passes on only the
+    // last one.)
     assert_eq!(server.ask(&request).text(), "one, two|a=1; b=2");
 }
 

@@ -120,7 +120,8 @@ fn processes_say_in_ps_what_they_are_and_workers_whether_they_are_idle() {
     assert!(is("sendoff: php worker, pool www, idle"), "{}", title(worker));
 }
 
-/// The largest figure of `systemd-analyze security`, times ten, that the unit may have: 10 is a service without any confinement.
+/// Largest exposure in `systemd-analyze security`, times ten, that the unit may have: 10 is a
+/// service without any confinement.
 const EXPOSURE: &str = "40";
 
 #[test]

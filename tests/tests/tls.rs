@@ -1,4 +1,5 @@
-//! TLS: certificates of sites, sessions, versions, clients' certificates, and connections that end early.
+//! TLS: certificates of sites, sessions, versions, clients' certificates, and connections that end
+//! early.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::fs;

@@ -1,4 +1,5 @@
-//! Request paths that try to run a file that is no script, to show a script's source, or to leave the site.
+//! Request paths that try to run a file that is not a script, to reveal a script's source, or to
+//! leave the site.
 
 use sendoff_tests::{Broken, Request, Server, Site};
 use std::os::unix::fs::symlink;

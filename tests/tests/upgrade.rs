@@ -42,7 +42,8 @@ fn end(new: u32, old: Server) {
     assert!(!log.contains("panicked"), "{log}");
 }
 
-/// Asks on a connection that is kept until the server closes it, until told to stop. Returns the number of answers.
+/// Sends requests on a connection that is kept until the server closes it, until told to stop.
+/// Returns the number of answers.
 fn keep_asking(address: std::net::SocketAddr, stop: &AtomicBool, answers: &AtomicUsize) {
     let mut client = Client::connect(address);
     while !stop.load(Ordering::Relaxed) {

@@ -88,7 +88,8 @@ fn each_host_gets_its_share_and_spare_ones_wait() {
     assert_eq!(server.page("/run.php"), "b");
 }
 
-/// Asks until it is told to stop. Returns the number of `GET`s, the `POST`s that were answered, and those that were not.
+/// Sends requests until it is told to stop. Returns the number of `GET`s, the answered `POST`s, and
+/// the unanswered ones.
 fn keep_asking(server: &Server, name: usize, stop: &AtomicBool) -> (usize, Vec<String>, usize) {
     let mut client = Client::connect(server.addr());
     let (mut gets, mut posted, mut lost) = (0, Vec::new(), 0);
@@ -108,7 +109,8 @@ fn keep_asking(server: &Server, name: usize, stop: &AtomicBool) -> (usize, Vec<S
     (gets, posted, lost)
 }
 
-/// Idempotent requests are sent to another host; others are lost only if a process had them, and run once.
+/// Idempotent requests go to another host. Others are lost only if a process had received them, and
+/// run once.
 #[test]
 fn two_of_three_hosts_die_and_return() {
     let site = site();

@@ -1,10 +1,11 @@
-//! Parties: which processes answer the requests of a listener.
+//! Parties: the owners of the processes that answer the requests of a listener.
 
 use crate::config::Config;
 use crate::route::Handler;
 use crate::site::{Address, Site};
 
-/// Whose processes answer requests. Processes of one user are not protected from each other (`docs/security.md`).
+/// The owner of processes that answer requests. Processes of one user are not protected from each
+/// other (`docs/security.md`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Party {
     /// The user with this number, who has the pools; `None`: the supervisor's user.
@@ -14,13 +15,15 @@ pub enum Party {
 }
 
 impl Config {
-    /// The party whose processes answer all requests that can come to a listener, beside the front; `None`: there are several.
+    /// The party whose processes, apart from the front, answer all requests of a listener; `None`
+    /// if there are several.
     #[must_use]
     pub fn sole_party(&self, listener: usize) -> Option<Party> {
         let sites = self.sites.iter().filter(|site| site.listeners.contains(&listener));
         let mut sole = None;
         for site in sites {
-            // What answers over HTTP, SCGI or AJP is never lent a connection, so it is always another party.
+            // Applications that speak HTTP, SCGI or AJP are never lent a connection, so each is
+            // another party.
             if !site.proxies.is_empty() {
                 return None;
             }

@@ -64,7 +64,8 @@ pub struct FieldCondition {
     pub negated: bool,
 }
 
-/// Declares a struct of optional settings, and how those of a later route lie over those of earlier ones.
+/// Declares a struct of optional settings, with a method that overrides them by a later route's
+/// settings.
 macro_rules! overlaid {
     ($(#[$meta:meta])* pub struct $name:ident { $($(#[$doc:meta])* pub $field:ident: Option<$kind:ty>,)* }) => {
         $(#[$meta])*
@@ -85,8 +86,8 @@ overlaid! {
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(deny_unknown_fields)]
     pub struct RouteSettings {
-        /// Lets applications name files and URLs in response fields; `None`: only applications that are
-        /// no proxies, or if the site lists folders for this.
+        /// Lets applications name files and URLs in response fields; `None`: only applications that
+        /// are no proxies, or if the site lists folders for this.
         pub name_files: Option<bool>,
         /// The use of the page cache; `None`: `Off`.
         pub page_cache: Option<PageCache>,
@@ -122,7 +123,7 @@ pub struct Rules {
     /// Clients get 404: only applications lead requests here, by `X-Accel-Redirect` and
     /// `X-Reproxy-URL`.
     pub internal: bool,
-    /// Settings of which the last matching route with a value decides.
+    /// Settings; for each, the last matching route with a value decides.
     pub settings: RouteSettings,
     /// Changes of request fields, in order.
     pub request_headers: Vec<HeaderRule>,
@@ -190,9 +191,9 @@ pub struct Keeping {
     /// The lifetime of a page for which the application gives none; `None`: such a page is not
     /// kept.
     pub fresh: Option<Duration>,
-    /// Time after `fresh` in which the old page may be sent while it is made anew, or if that fails;
-    /// the application may give another one. `None`: a short time if the application does not
-    /// answer, otherwise none.
+    /// Time after `fresh` in which the old page may be sent while it is made anew, or if that
+    /// fails; the application may give another one. `None`: a short time if the application does
+    /// not answer, otherwise none.
     pub stale: Option<Duration>,
     /// Serves requests with cookies the same pages as requests without.
     pub cookies: bool,

@@ -108,7 +108,7 @@ impl Spool {
     fn write_some(&mut self, data: &[u8]) -> io::Result<usize> {
         let file = match &mut self.file {
             Some(file) => file,
-            // The last ones are for what cannot stay in memory.
+            // The last descriptors are for data that cannot stay in memory.
             None if descriptors::level() == Level::Out => return Err(Errno::MFILE.into()),
             none => {
                 let file = none.insert(tempfile::tempfile()?);

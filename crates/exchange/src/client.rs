@@ -128,8 +128,8 @@ pub trait Lender {
     /// all requests on it go to this `party`.
     fn may_lend(&self, party: Option<&Party>) -> bool;
 
-    /// Lends the socket to that party; `None` if that is impossible. Until [`resume`](Self::resume) or
-    /// [`Sink::begin`](crate::sink::Sink::begin), only the borrower writes to it.
+    /// Lends the socket to that party; `None` if that is impossible. Until [`resume`](Self::resume)
+    /// or [`Sink::begin`](crate::sink::Sink::begin), only the borrower writes to it.
     fn lend(&mut self, party: Option<&Rc<Party>>) -> Option<Terms>;
 
     /// The socket itself while it is lent, for this process.

@@ -128,8 +128,8 @@ impl Lifecycle {
         self.closed.notified().await;
     }
 
-    /// Closes the oldest idle connection, if possible one that was kept after a request; false if
-    /// there is none, or all are [`YOUNG`].
+    /// Closes the oldest idle connection; connections that have had a request go first. Returns
+    /// false if there is none, or if all are [`YOUNG`].
     pub fn evict_idle(&self) -> bool {
         let guard = self.oldest_idle(Past::Requests).or_else(|| {
             self.oldest_idle(Past::Nothing).filter(|(_, since)| since.elapsed() >= YOUNG)
@@ -179,7 +179,7 @@ impl Lifecycle {
         }
     }
 
-    /// Closes the connections that are without a request and whose sockets other processes may have.
+    /// Closes the connections without a request whose sockets other processes may have.
     pub fn evict_lent(&self) {
         let mut wakers = Vec::new();
         self.idle.borrow_mut().waiting.retain(|_, waiting| {
@@ -251,7 +251,8 @@ pub struct Counted {
     pub starting: Option<Starting>,
 }
 
-/// A connection whose first response has not begun: it may need another descriptor, and is counted until this is dropped.
+/// A connection whose first response has not begun: it may need another descriptor. Counted until
+/// this value is dropped.
 #[derive(Debug)]
 pub struct Starting(Rc<Lifecycle>);
 

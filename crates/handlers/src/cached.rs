@@ -256,8 +256,8 @@ impl<'a> CacheLookup<'a> {
         Ok(true)
     }
 
-    /// Sends an old page, and has it made anew meanwhile if no other request does that: a slow client
-    /// does not delay the new page. Returns false if the body is gone.
+    /// Sends an old page, and has it made anew meanwhile if no other request does that: a slow
+    /// client does not delay the new page. Returns false if the body is gone.
     async fn send_stale(
         &self,
         page: &Arc<Page>,

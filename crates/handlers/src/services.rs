@@ -28,7 +28,7 @@ use crate::application::choice::Choices;
 use crate::application::patience::Patience;
 use crate::application::sizes::Sizes;
 use crate::challenges::Challenges;
-use crate::observe::gather::Gatherer;
+use sendoff_observe::gather::Gatherer;
 
 /// The sites, the upstreams, and the statistics about scripts. A reload makes a new value, which
 /// shares the unchanged parts.

@@ -178,7 +178,7 @@ fn bad_requests_are_refused_with_the_right_status() {
         (400, "GET / HTTP/1.1\r\nHost: [::1]a\r\n\r\n".into()),
         (400, "GET / HTTP/1.1\r\nHost: a%2\r\n\r\n".into()),
         (400, "GET / HTTP/1.1\r\nHost: \u{e9}\r\n\r\n".into()),
-        // Fields of which one reader takes the first, and another the last.
+        // Duplicate fields: one parser takes the first, another the last.
         (400, h("Authorization: Basic a\r\nAuthorization: Basic b\r\n")),
         (400, h("Content-Type: a/b\r\ncontent-type: a/b\r\n")),
         // Framing.

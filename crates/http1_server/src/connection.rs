@@ -127,8 +127,8 @@ pub struct Connection<T> {
     starting: Option<Starting>,
     /// The client took the last response as fast as it was made.
     kept_up: bool,
-    /// The party that it has been lent to, which may still have the socket and see all requests that
-    /// come.
+    /// The party that it has been lent to, which may still have the socket and see all requests
+    /// that come.
     lent_to: Option<Rc<Party>>,
     /// The time at which the server began to read the last request head.
     began: Instant,
@@ -214,7 +214,7 @@ impl<T: Transport> Connection<T> {
             read = poll_fn(|cx| poll_first(&mut self.transport, &mut self.buffer, cx)) => {
                 return matches!(read, Ok(1..));
             }
-            // What has come is answered; the event loop may not know of it yet.
+            // A request that has arrived is answered, even if the event loop does not know of it yet.
             () = evicted => self.transport.has_unread(),
         };
         if came {

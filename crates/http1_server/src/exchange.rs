@@ -571,7 +571,7 @@ impl<T: Transport, S: Service> Lender for Exchange<'_, T, S> {
     }
 
     fn lend(&mut self, party: Option<&Rc<Party>>) -> Option<Terms> {
-        // What an earlier borrower has written since would be taken for what the next one writes.
+        // Late bytes of an earlier borrower would be attributed to the next one.
         if !self.may_lend(party.map(|party| &**party)) || !self.is_untouched() {
             return None;
         }

@@ -318,7 +318,7 @@ fn nothing_is_lent_while_something_is_owed_or_the_client_is_slow() {
     });
 }
 
-/// The worker keeps the socket: the next one would be held responsible for what it writes.
+/// The worker keeps the socket: its bytes would be attributed to the next borrower.
 #[test]
 fn a_socket_that_a_borrower_has_written_to_behind_its_response_is_not_lent_again() {
     run(async {

@@ -289,8 +289,8 @@ impl<S: Service> Sink for Exchange<'_, S> {
     }
 }
 
-/// A stream has no successor on its connection that it could harm, other streams write to the same socket, and none changes its
-/// protocol: nothing is closed, lent or tunnelled.
+/// A stream's end harms no later request on the connection, other streams write to the same socket,
+/// and no stream changes its protocol. So nothing is closed, lent or tunnelled.
 impl<S: Service> Client for Exchange<'_, S> {
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.poll_reset(cx).is_ready() { Poll::Ready(()) } else { self.open.poll_input_end(cx) }

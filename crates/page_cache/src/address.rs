@@ -1,4 +1,4 @@
-//! Where a page is.
+//! Address of a page.
 
 use sendoff_message::request::decode_path;
 use serde::{Deserialize, Serialize};
@@ -7,14 +7,14 @@ use sha1::{Digest, Sha1};
 /// The host, and the path and the query that the client asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
-    /// In small letters, without the port.
+    /// In lower case, without the port.
     pub(super) host: String,
     /// The path decoded and normalised, and the query as sent, with its question mark.
     pub(super) uri: Vec<u8>,
 }
 
 impl Address {
-    /// `host`: in small letters, without the port.
+    /// `host`: in lower case, without the port.
     pub(crate) fn new(host: &str, uri: &[u8]) -> Self {
         let at = uri.iter().position(|&byte| byte == b'?').unwrap_or(uri.len());
         let (path, query) = uri.split_at(at);
@@ -22,7 +22,7 @@ impl Address {
         Self { host: host.to_owned(), uri: [&path, query].concat() }
     }
 
-    /// Twenty bytes that stand for it.
+    /// Hash of the address: 20 bytes.
     pub(super) fn hash(&self) -> [u8; 20] {
         let hash = Sha1::new().chain_update((self.host.len() as u64).to_le_bytes());
         hash.chain_update(&self.host).chain_update(&self.uri).finalize().into()

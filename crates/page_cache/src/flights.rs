@@ -10,20 +10,21 @@ use tokio::sync::watch;
 
 use super::key::Hash;
 
-/// How long a key is remembered whose last page was not kept: requests for such do not wait for each other.
+/// Time for which a key is remembered whose last page was not kept. Requests for such a key do not
+/// wait for each other.
 const REMEMBERED: Duration = Duration::from_secs(30);
 
-/// Keys that are remembered so.
+/// Most keys that are remembered as not kept.
 const MOST_REMEMBERED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
 /// A cache miss: make the page, or wait for the request that already makes it.
 #[derive(Debug)]
 pub enum Flight {
-    /// It makes the page. Others wait until this value is dropped.
+    /// The request makes the page. Others wait until this value is dropped.
     First(Ticket),
-    /// It waits until this ends.
+    /// The request waits until this channel is closed.
     Second(watch::Receiver<()>),
-    /// It makes the page as others do at the same time: the last one was not kept.
+    /// The request makes the page, as others do at the same time: the last page was not kept.
     Alone,
 }
 
@@ -41,14 +42,15 @@ struct Inner {
 pub struct Ticket {
     flights: Arc<Flights>,
     hash: Hash,
-    /// Dropped with the ticket, which wakes those that wait.
+    /// Dropped with the ticket, which wakes the waiting requests.
     _done: watch::Sender<()>,
-    /// Whether the page was kept; `None`: there was none, for example because the client has gone.
+    /// True if the page was kept; `None` if there was none, for example because the client has
+    /// gone.
     was_kept: Option<bool>,
 }
 
 impl Ticket {
-    /// The page has been made, and kept or not.
+    /// Notes that the page has been made, and kept or not.
     pub fn ends(&mut self, was_kept: bool) {
         self.was_kept = Some(was_kept);
     }
@@ -72,7 +74,8 @@ impl Flights {
         Arc::new(Self(Mutex::new(Inner { under_way: HashMap::new(), not_kept })))
     }
 
-    /// `hash` stands for the page: for its key and, as far as they are known, the request fields that it varies with.
+    /// `hash` stands for the page: for its key and, as far as they are known, the request fields
+    /// that the page varies with.
     pub(super) fn of(self: &Arc<Self>, hash: Hash) -> Flight {
         let mut inner = self.lock();
         if let Some(receiver) = inner.under_way.get(&hash) {

@@ -1,4 +1,4 @@
-//! How long a page may be kept (RFC 9111 §3, §4.2, RFC 5861, RFC 9213).
+//! Lifetimes of pages (RFC 9111 §3, §4.2, RFC 5861, RFC 9213).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,14 +9,15 @@ use sendoff_message::response::{Field, ResponseHead};
 use serde::{Deserialize, Serialize};
 use sfv::{BareItem, Dictionary, Item, ListEntry, Parser};
 
-/// No page is kept for longer.
+/// Longest lifetime of a page.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The time for which an old page stands in for an application that does not answer, unless the application or the route gives another
-/// one. A restart takes about this long. RFC 9111 §4.2.4 sets no limit; Varnish has the same one by default (`default_grace`).
+/// Time for which an old page stands in for an application that does not answer, unless the
+/// application or the route says otherwise. A restart takes about this long. RFC 9111 §4.2.4 sets
+/// no limit; Varnish has the same default (`default_grace`).
 const DISCONNECTED: Duration = Duration::from_secs(10);
 
-/// Pages with these statuses are kept if only the configuration says how long.
+/// Statuses of pages that are kept if only the configuration gives a lifetime.
 const KEPT_UNASKED: [StatusCode; 4] = [
     StatusCode::OK,
     StatusCode::NON_AUTHORITATIVE_INFORMATION,
@@ -24,50 +25,53 @@ const KEPT_UNASKED: [StatusCode; 4] = [
     StatusCode::PERMANENT_REDIRECT,
 ];
 
-/// Never kept: parts, and answers to conditions. They are whole for the request alone that asked for them.
+/// Statuses that are never kept: parts, and answers to conditions. They are complete only for the
+/// request that asked for them.
 const PARTS: [StatusCode; 3] =
     [StatusCode::PARTIAL_CONTENT, StatusCode::NOT_MODIFIED, StatusCode::RANGE_NOT_SATISFIABLE];
 
-/// Words of `Cache-Control` with which a page is not for others, but for `no-store`.
+/// Directives of `Cache-Control` that keep a page from other clients, apart from `no-store`.
 const NOT_FOR_OTHERS: [&str; 2] = ["private", "no-cache"];
 
-/// Words with which a page is not kept.
+/// Directives that forbid keeping a page.
 const FORBIDDING: [&str; 3] = ["private", "no-store", "no-cache"];
 
-/// `Cache-Control` for shared caches that the application's operator has chosen, as this one (RFC 9213 §3).
+/// `Cache-Control` for shared caches that the application's operator has chosen, such as this one
+/// (RFC 9213 §3).
 const TARGETED: &str = "CDN-Cache-Control";
 
-/// Statuses that a cache can understand (RFC 9111 §5.2.2.3): RFC 9110 §15.1 says of them how they may be kept.
+/// Statuses that this cache understands (RFC 9111 §5.2.2.3): RFC 9110 §15.1 says how they may be
+/// kept.
 const UNDERSTOOD: [u16; 14] =
     [200, 203, 204, 300, 301, 302, 303, 307, 308, 404, 405, 410, 414, 501];
 
-/// The largest number of seconds in a field that is taken for what it says. A larger one is as good as this one (RFC 9111 §1.2.2).
+/// Largest number of seconds in a field. A larger number counts as this one (RFC 9111 §1.2.2).
 const MOST_SECONDS: u64 = 1 << 31;
 
-/// For how long a page may be used.
+/// Periods in which a page may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Times {
-    /// Until then it is used as it is.
+    /// Until then the page is used as it is.
     pub(super) fresh_until: SystemTime,
-    /// So long afterwards it is used while it is made anew.
+    /// Time after `fresh_until` in which the page is used while it is made anew.
     pub(super) stale_while: Duration,
-    /// Time after `fresh_until` in which it is used if the application reports a failure.
+    /// Time after `fresh_until` in which the page is used if the application reports a failure.
     pub(super) stale_if_error: Duration,
-    /// Time after `fresh_until` in which it is used if the application does not answer.
+    /// Time after `fresh_until` in which the page is used if the application does not answer.
     #[serde(default)]
     pub(super) stale_if_silent: Duration,
 }
 
 impl Times {
-    /// Seconds for which a page is fresh; 0 if it is not.
+    /// Seconds for which the page is still fresh; 0 if it is not.
     pub(super) fn seconds_left(&self, now: SystemTime) -> u64 {
         self.fresh_until.duration_since(now).unwrap_or_default().as_secs()
     }
 }
 
-/// Judges whether a response may be kept; `None`: it may not.
+/// Returns the lifetimes of a response; `None` if it may not be kept.
 pub(super) fn judge(keeping: &Keeping, head: &ResponseHead, now: SystemTime) -> Option<Times> {
-    // To whom a cookie was given is no matter of the page.
+    // A response that sets a cookie is for one client.
     if head.has(SET_COOKIE.as_str()) || PARTS.contains(&head.status) || !can_be_chosen(head) {
         return None;
     }
@@ -92,7 +96,8 @@ pub(super) fn judge(keeping: &Keeping, head: &ResponseHead, now: SystemTime) -> 
         return None;
     }
     let must_revalidate = control.has("must-revalidate") || control.has("proxy-revalidate");
-    // It forbids old pages, too (RFC 9111 §5.2.2.10), but the application may say itself that it does not mean that.
+    // `s-maxage` forbids old pages, too (RFC 9111 §5.2.2.10), unless the application itself allows
+    // them.
     let of_route = if control.has("s-maxage") { Some(Duration::ZERO) } else { keeping.stale };
     let stale = |directive, unsaid| {
         let said = control.seconds(directive).flatten().or(of_route).unwrap_or(unsaid);
@@ -106,14 +111,15 @@ pub(super) fn judge(keeping: &Keeping, head: &ResponseHead, now: SystemTime) -> 
     })
 }
 
-/// Whether the application says nothing about how long its page is fresh.
+/// True if the application gives no lifetime of its page.
 fn is_silent(head: &ResponseHead) -> bool {
     let says = [PRAGMA, CACHE_CONTROL, EXPIRES];
     !says.iter().any(|name| head.has(name.as_str()))
 }
 
-/// Whether `Cache-Control` says that the page is not for others. As in nginx, the words count wherever they stand, for example in front
-/// of a semicolon. What cannot be read may say it, too. `Pragma` is asked where there is no `Cache-Control` (RFC 9111 §5.4).
+/// True if `Cache-Control` says that the page is not for other clients. As in nginx, the directives
+/// count wherever they appear, for example before a semicolon. A field that cannot be read counts
+/// as such a directive. `Pragma` counts only without `Cache-Control` (RFC 9111 §5.4).
 fn is_not_for_others(head: &ResponseHead, control: &Directives) -> bool {
     let says = |name: HeaderName, word: &str| {
         let mut fields = head.fields.iter().filter(|field| field.is(name.as_str()));
@@ -124,18 +130,20 @@ fn is_not_for_others(head: &ResponseHead, control: &Directives) -> bool {
         || !head.has(CACHE_CONTROL.as_str()) && says(PRAGMA, "no-cache")
 }
 
-/// True if the word is anywhere in the field, in small letters or capitals.
+/// True if the field contains the word anywhere, in upper or lower case.
 fn has_word(text: &[u8], word: &str) -> bool {
     text.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word.as_bytes()))
 }
 
-/// Whether request fields say which requests get the page: `Vary` has neither `*` nor what is no name of a field.
+/// True if request fields decide which requests get the page: `Vary` contains neither `*` nor an
+/// invalid field name.
 fn can_be_chosen(head: &ResponseHead) -> bool {
     let is_field = |name: &String| name != "*" && HeaderName::from_bytes(name.as_bytes()).is_ok();
     varies_with(head).iter().all(is_field)
 }
 
-/// nginx's word about how long a page is fresh: seconds, or behind `@` the second since 1970 in which it ends; 0: it is not kept.
+/// Lifetime in nginx's `X-Accel-Expires`: seconds, or after `@` the end as seconds since 1970; 0:
+/// the page is not kept.
 fn accel_expires(value: &[u8], now: SystemTime) -> Option<Duration> {
     let text = std::str::from_utf8(value).ok()?.trim();
     match text.strip_prefix('@') {
@@ -147,19 +155,20 @@ fn accel_expires(value: &[u8], now: SystemTime) -> Option<Duration> {
     }
 }
 
-/// How old a response is (RFC 9111 §4.2.3): what its `Age` says, or its `Date`, if that is more. Of several values the first counts.
+/// Age of a response (RFC 9111 §4.2.3): the larger of its `Age` and the time since its `Date`. Of
+/// several values the first counts.
 pub(super) fn age(head: &ResponseHead, now: SystemTime) -> Duration {
     let said = head.value("Age").and_then(|value| {
         let first = std::str::from_utf8(value).ok()?.split(',').next()?;
         number(first.trim())
     });
     let since = date(head, "Date").and_then(|date| now.duration_since(date).ok());
-    // A date has no fractions of a second.
+    // A date has no fractions of a second, so the age has none.
     let apparent = since.map_or(0, |since| since.as_secs());
     Duration::from_secs(said.unwrap_or(0).max(apparent))
 }
 
-/// How long the page is fresh by its `Expires`. What is no date is past (RFC 9111 §5.3).
+/// Lifetime of the page by its `Expires`. An invalid date counts as past (RFC 9111 §5.3).
 fn until_expires(head: &ResponseHead, now: SystemTime) -> Option<Duration> {
     head.value("Expires")?;
     let made = date(head, "Date").unwrap_or(now);
@@ -179,11 +188,13 @@ fn number(text: &str) -> Option<u64> {
     is_number.then(|| text.parse().unwrap_or(MOST_SECONDS))
 }
 
-/// The field for shared caches of the operator. Its directives take the place of `Cache-Control` and `Expires`.
+/// The field for the operator's shared caches. Its directives replace `Cache-Control` and
+/// `Expires`.
 enum Targeted {
-    /// There is no such field, it is empty, or it is no dictionary of structured values (RFC 9213 §2.2).
+    /// The field is missing, empty, or not a dictionary of structured values (RFC 9213 §2.2).
     Missing,
-    /// It is no dictionary, but has a word that keeps pages from others, such as `NO-STORE`, whose letters should be small.
+    /// The field is not a dictionary, but contains a directive that keeps pages from others, such
+    /// as `NO-STORE`, which should be in lower case.
     Forbidding,
     Said(Directives),
 }
@@ -203,7 +214,7 @@ impl Targeted {
     }
 }
 
-/// The directives of `Cache-Control` or of a field like it, in small letters.
+/// The directives of `Cache-Control` or of a field like it, in lower case.
 #[derive(Clone)]
 struct Directives(Vec<(String, String)>);
 
@@ -230,7 +241,7 @@ impl Directives {
                 ListEntry::Item(Item { bare_item: BareItem::Integer(number), .. }) => {
                     number.to_string()
                 }
-                // No directive for which a value matters has one of another type.
+                // Directives whose values matter have integer values; another type is invalid.
                 ListEntry::Item(_) | ListEntry::InnerList(_) => "?".to_owned(),
             };
             Some((name.as_str().to_owned(), value))
@@ -242,22 +253,24 @@ impl Directives {
         self.0.iter().any(|(known, _)| known == name)
     }
 
-    /// `Some(None)`: the directive is there, but has no number.
+    /// The value of the directive; `Some(None)` if it is there without a number.
     fn seconds(&self, name: &str) -> Option<Option<Duration>> {
         let (_, value) = self.0.iter().find(|(known, _)| known == name)?;
         Some(number(value).map(Duration::from_secs))
     }
 
-    /// How long the page is fresh, as a shared cache reads it. What cannot be read is no time at all (RFC 9111 §4.2.1).
+    /// Lifetime of the page for a shared cache. A value that cannot be read counts as 0 (RFC 9111
+    /// §4.2.1).
     fn lifetime(&self) -> Option<Duration> {
         let said = self.seconds("s-maxage").or_else(|| self.seconds("max-age"))?;
         Some(said.unwrap_or_default())
     }
 
-    /// Whether a directive says that the page may not be kept.
+    /// True if a directive forbids keeping the page.
     fn forbids(&self, status: StatusCode) -> bool {
         if self.has("must-understand") {
-            // It is for caches that do not know the directive.
+            // `no-store` beside `must-understand` is for caches that do not know the latter (RFC
+            // 9111 §5.2.2.3).
             return !UNDERSTOOD.contains(&status.as_u16())
                 || self.has("private")
                 || self.has("no-cache");

@@ -1,10 +1,13 @@
-//! Purges as other fronts hear of them: a file in the folder of the pages, to which each front adds its own.
+//! The journal of purges: a file in the folder of pages. Each front appends its purges, and the
+//! others read them.
 //!
-//! While a server is upgraded, two fronts have the same folder, and each answers requests that change pages. Before a front uses or
-//! keeps a page it looks whether the file has become longer, which costs an fstat(2). A front that starts reads the whole file, because
-//! the folder may have pages of which the front that was asked to forget them did not know.
+//! During an upgrade two fronts share the folder, and each answers requests that change pages.
+//! Before a front uses or keeps a page, it checks with fstat(2) whether the file has grown. A front
+//! that starts reads the whole file, because the folder may contain pages that were unknown to the
+//! front that was asked to forget them.
 //!
-//! A file that has become long is replaced by one with its last lines. A front that still has the old file open sees that its link count is 0.
+//! A long file is replaced by one with its last lines. A front that still has the old file open
+//! sees that its link count is 0.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -23,24 +26,25 @@ use super::address::Address;
 use super::purge::Purge;
 
 const NAME: &str = "purges";
-/// The next one, while it is written.
+/// Name of the next file while it is being written.
 const NEXT: &str = "purges.next";
 
-/// Bytes of a file that is replaced by one with at most half of them: some 10,000 purges.
+/// Size in bytes above which the file is replaced by one with at most half of it: some 10,000
+/// purges.
 const MOST: u64 = 1 << 20;
 
-/// How long a front waits for the lock, which another has while it writes a line.
+/// Longest wait for the lock, which another front holds while it writes a line.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// The time between two looks at the lock.
+/// Pause between two attempts to take the lock.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// A line of the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Entry {
-    /// Counts the lines, those of earlier files too.
+    /// Number of the line. A new file continues the numbers of the previous one.
     number: u64,
     at: SystemTime,
-    /// The front.
+    /// The front that purged.
     by: u64,
     purge: Purge,
 }
@@ -50,25 +54,25 @@ struct Entry {
 pub(super) struct Journal {
     folder: PathBuf,
     file: File,
-    /// Stands for this front.
+    /// Random number that identifies this front.
     by: u64,
-    /// Bytes of the file that this front knows.
+    /// Bytes of the file that this front has read.
     known: u64,
-    /// The number of the last line among them.
+    /// Number of the last line that this front has read.
     last: u64,
 }
 
 impl Journal {
-    /// The journal of a folder, and all purges in it.
+    /// Opens the journal of a folder. Also returns all purges in it.
     ///
     /// # Errors
-    /// It can be neither read nor made.
+    /// The file can be neither read nor created.
     pub(super) fn open(folder: &Path) -> io::Result<(Self, Past)> {
         let by = RandomState::new().hash_one(std::process::id());
         let file = open(folder)?;
         let mut journal = Self { folder: folder.to_owned(), file, by, known: 0, last: 0 };
         let entries = journal.read()?;
-        // If the first line has another number, earlier ones are gone.
+        // A first number above 1 shows that earlier lines are gone.
         let since = entries.first().filter(|first| first.number > 1).map(|first| first.at);
         let mut past = Past { since, ..Past::default() };
         for Entry { at, purge, .. } in entries {
@@ -77,7 +81,7 @@ impl Journal {
         Ok((journal, past))
     }
 
-    /// What other fronts have purged since the last look.
+    /// Returns the purges of other fronts since the last look; `Everything` if lines are missing.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -89,7 +93,7 @@ impl Journal {
         let last = self.last;
         let mut entries = if data.len() < self.known { Vec::new() } else { self.read()? };
         if data.nlink() == 0 || data.len() < self.known {
-            // In the next file numbers go on. Where they do not, the file was removed or emptied.
+            // The next file continues the numbers. If it does not, the file was removed or emptied.
             let before = std::mem::take(&mut self.last);
             (self.file, self.known) = (open(&self.folder)?, 0);
             let new = self.read()?;
@@ -102,17 +106,17 @@ impl Journal {
         let is_gapless = entries.first().is_none_or(|first| first.number == last + 1)
             && entries.windows(2).all(|pair| pair[1].number == pair[0].number + 1);
         if !is_gapless {
-            // More than the file has room for, or a line that was torn when a front died.
+            // More lines than the file keeps, or a line that was torn when a front died.
             return Ok(vec![Purge::Everything]);
         }
         let others = entries.into_iter().filter(|entry| entry.by != self.by);
         Ok(others.map(|entry| entry.purge).collect())
     }
 
-    /// Tells other fronts of a purge. Returns what they have purged since the last look.
+    /// Tells other fronts of a purge. Returns their purges since the last look.
     ///
     /// # Errors
-    /// The file cannot be read or written: they do not hear of it.
+    /// The file cannot be read or written: the other fronts do not hear of the purge.
     pub(super) fn note(&mut self, purge: &Purge) -> io::Result<Vec<Purge>> {
         let mut news = Vec::new();
         let lock = loop {
@@ -128,7 +132,7 @@ impl Journal {
         let end = self.file.metadata()?.len();
         let mut line = Vec::new();
         if end > self.known {
-            // What a front has begun to write that died.
+            // Ends a line that a front began and did not finish before it died.
             line.push(b'\n');
         }
         serde_json::to_writer(&mut line, &entry)?;
@@ -142,7 +146,7 @@ impl Journal {
         Ok(news)
     }
 
-    /// The whole lines behind those that are known and have a number beyond theirs.
+    /// Reads the complete lines after the known ones whose numbers are higher.
     fn read(&mut self) -> io::Result<Vec<Entry>> {
         let len = self.file.metadata()?.len();
         let mut text = vec![0; usize::try_from(len.saturating_sub(self.known)).unwrap_or(0)];
@@ -167,7 +171,7 @@ impl Journal {
         };
         let ends = text.len().saturating_sub(1);
         let last = text[..ends].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        // The last line stays, however long it is: numbers go on from there.
+        // The last line stays even if it is long: the next number follows from it.
         let from = begins(half).unwrap_or(last).min(last);
         let next = self.folder.join(NEXT);
         let mut file = options().write(true).truncate(true).open(&next)?;
@@ -178,14 +182,14 @@ impl Journal {
     }
 }
 
-/// Purges up to now, with their times.
+/// Earlier purges, with their times.
 #[derive(Debug, Default)]
 pub(super) struct Past {
-    /// By the hash of the address.
+    /// Purges of single pages, by the hash of the address.
     pages: HashMap<[u8; 20], SystemTime>,
-    /// Of several pages.
+    /// Purges of several pages each.
     wider: Vec<(SystemTime, Purge)>,
-    /// Earlier ones are not known.
+    /// Purges before this time are unknown; `None`: all are known.
     since: Option<SystemTime>,
 }
 
@@ -200,7 +204,7 @@ impl Past {
         }
     }
 
-    /// Whether a page that was made at this time was to be forgotten later.
+    /// True if a page that was made at this time has been purged since.
     pub(super) fn concerns(&self, address: &Address, made: SystemTime) -> bool {
         self.since.is_some_and(|since| made <= since)
             || self.pages.get(&address.hash()).is_some_and(|at| *at >= made)
@@ -208,11 +212,12 @@ impl Past {
     }
 }
 
-/// Only one front writes at a time.
+/// The lock on the file: one front writes at a time.
 struct Lock(File);
 
 impl Lock {
-    /// Waits for the lock. The event loop stands still meanwhile, so that a front that was stopped while it had the lock is not waited for.
+    /// Waits for the lock, at most `PATIENCE`: the event loop stands still meanwhile, and the front
+    /// that holds the lock may have been stopped.
     fn of(file: &File) -> io::Result<Self> {
         let file = file.try_clone()?;
         let end = Instant::now() + PATIENCE;
@@ -232,7 +237,7 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Its failure would leave the file locked until this front closes it.
+        // If unlocking fails, the file stays locked until this front closes it.
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
@@ -314,7 +319,7 @@ mod tests {
         assert!(longest < MOST + 100_000, "{longest}");
         assert!(two.note(&page("/")).unwrap().is_empty());
         assert_eq!(one.news().unwrap(), [page("/")]);
-        // A front that has missed more than the file holds forgets all pages.
+        // A front that has missed more purges than the file keeps forgets all pages.
         (0..200).for_each(|_| drop(one.note(&long).unwrap()));
         assert_eq!(two.news().unwrap(), [Purge::Everything]);
         assert!(two.news().unwrap().is_empty());

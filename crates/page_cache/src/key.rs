@@ -1,4 +1,4 @@
-//! Which requests get the same page.
+//! The key of a page: requests with the same key get the same page.
 
 use std::fmt::Write;
 
@@ -8,15 +8,16 @@ use sha1::{Digest, Sha1};
 
 use super::address::Address;
 
-/// What requests for the same page have in common, apart from the fields that the page names in `Vary`.
+/// The common properties of requests for the same page, apart from the fields that the page names
+/// in `Vary`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     text: Vec<u8>,
     hash: Hash,
 }
 
-/// Fields in which a client can tell an application another address of the page, or another method, than it asks for: what an
-/// application builds from them must not reach other clients.
+/// Request fields that tell an application another address or method than the client asked for.
+/// Pages that an application builds from them must not reach other clients.
 const STEERING: [&str; 15] = [
     "forwarded",
     "front-end-https",
@@ -35,12 +36,12 @@ const STEERING: [&str; 15] = [
     "x-rewrite-url",
 ];
 
-/// Twenty bytes that stand for a key. Two keys with the same are told apart by their texts.
+/// Hash of a key: 20 bytes. Keys with the same hash are told apart by their texts.
 pub(super) type Hash = [u8; 20];
 
 impl Key {
-    /// The key of a request to a site with this name. `answering`: what answers, a list with as many parts as others that begin
-    /// with the same.
+    /// The key of a request to the site with this name. `answering`: the parts that identify the
+    /// application; lists that begin with the same part have the same length.
     pub fn new(site: &str, request: &Request, answering: &[&[u8]], effects: &Effects) -> Self {
         let scheme = match request.scheme {
             Scheme::Http => &b"http"[..],
@@ -48,11 +49,12 @@ impl Key {
         };
         let host = request.host.as_deref().unwrap_or_default().to_ascii_lowercase();
         let port = request.port.map(|port| port.to_string()).unwrap_or_default();
-        // What the client asked for, and what rules have made of it.
+        // The client's request, and the path and query after rewrite rules.
         let query = request.query.as_deref().unwrap_or_default();
         let asked =
             [site.as_bytes(), scheme, &host, port.as_bytes(), &request.uri, &request.path, query];
-        // What routes and `.htaccess` files tell the script. The lists do not run into each other.
+        // Variables that routes and `.htaccess` files set for the script. An empty pair separates
+        // the two lists.
         let params = effects.params.iter().map(|(name, value)| (&name[..], &value[..]));
         let environment = effects.environment().iter().map(|(name, value)| (&name[..], &value[..]));
         let told = params.chain([(&b""[..], &b""[..])]).chain(environment);
@@ -63,7 +65,7 @@ impl Key {
         });
         let mut text = Vec::new();
         for part in asked.into_iter().chain(answering.iter().copied()).chain(told).chain(steering) {
-            // Each part with its length, so that no two lists of parts have the same text.
+            // Each part follows its length, so that different lists have different texts.
             text.extend_from_slice(&(part.len() as u64).to_le_bytes());
             text.extend_from_slice(part);
         }
@@ -83,7 +85,7 @@ impl Key {
         self.hash
     }
 
-    /// Where its pages are. Of a text that is no key's: nowhere.
+    /// The address of its pages; empty if the text is not a key's.
     pub(super) fn address(&self) -> Address {
         let mut rest = &self.text[..];
         let mut part = || {
@@ -98,7 +100,7 @@ impl Key {
     }
 }
 
-/// The name of a file for this hash.
+/// File name of this hash, in hexadecimal digits.
 pub(super) fn hex(hash: &Hash) -> String {
     hash.iter().fold(String::new(), |mut name, byte| {
         // Writing to a string does not fail.

@@ -7,10 +7,17 @@
 //!                                                        └── made anew, or still valid ┘
 //! ```
 //!
-//! [`key`] says which requests get the same page, [`freshness`] for how long, [`page`] what a kept page is and how it lies on disk,
-//! [`store`] where the pages are, [`flights`] that one request makes a page while others wait for it, [`recorder`] how a page is kept
-//! while a client gets it, [`recording`] where its body is meanwhile, [`purge`] which pages are forgotten before their time is over, and [`journal`] how other fronts hear of that. The
-//! handler is `handlers/cached.rs`.
+//! - [`key`]: the requests that get the same page
+//! - [`freshness`]: for how long
+//! - [`page`]: a kept page and its form on disk
+//! - [`store`]: the folder of pages and this process's index of it
+//! - [`flights`]: one request makes a page while others wait for it
+//! - [`recorder`]: keeps a page while a client gets it
+//! - [`recording`]: the body of a page while it is made
+//! - [`purge`]: pages that are forgotten before their time is over
+//! - [`journal`]: tells other fronts of purges
+//!
+//! The handler is `handlers/cached.rs`.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -32,5 +39,6 @@ pub use purge::Purge;
 pub use recorder::{Ended, Order, Recorder};
 pub use store::PageCache;
 
-/// Bytes that one page may have. A larger one is more likely a download, which would push out many pages.
+/// Most bytes of one page. A larger response is more likely a download, which would push out many
+/// pages.
 const LARGEST: usize = 8 << 20;

@@ -23,10 +23,10 @@ use super::LARGEST;
 use super::freshness::{self, Times};
 use super::key::{Hash, Key, hex};
 
-/// Bytes of a block on most disks.
+/// Block size of most disks, in bytes.
 const BLOCK: u64 = 4096;
 
-/// What is known of a page beside its body. It lies in a file of its own, in JSON.
+/// A page's properties apart from its body: a file of its own, in JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Facts {
     /// The text of its [`Key`].
@@ -35,12 +35,12 @@ pub(super) struct Facts {
     status: u16,
     reason: Option<Text>,
     fields: Vec<(Text, Text)>,
-    /// The request fields that the page varies with, and what they were.
+    /// The request fields that the page varies with, and their values in its request.
     vary: Vec<(String, Option<Text>)>,
-    /// When it was made, or last found to be still valid.
+    /// Time when the page was made or last confirmed as valid.
     made: SystemTime,
     times: Times,
-    /// The name of the file with the body, its bytes, and their CRC-32.
+    /// The name of the file with the body, its length in bytes, and its CRC-32.
     pub(super) body: String,
     pub(super) len: u64,
     pub(super) crc: u32,
@@ -55,7 +55,7 @@ impl From<&[u8]> for Text {
     }
 }
 
-/// Bytes in JSON: each as the character with its number.
+/// Bytes in JSON: each byte as the character with its number (ISO 8859-1).
 mod latin1 {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -70,35 +70,35 @@ mod latin1 {
     }
 }
 
-/// A page whose time is new, because the application says that it is still valid.
+/// A page with new lifetimes, because the application has confirmed that it is still valid.
 #[derive(Debug)]
 pub(super) enum Renewed {
     Kept(Page),
-    /// The application says, too, that it may not be kept.
+    /// The page may not be kept any longer, or its `Vary` has changed: it is for this client only.
     ForOne(Page),
 }
 
-/// Whether a page may be used.
+/// Fitness of a page for use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Validity {
-    /// As it is.
+    /// Usable as it is.
     Fresh,
-    /// While it is made anew, and if that fails.
+    /// Usable while it is made anew, and if that fails.
     Stale,
-    /// Only if the application fails, or says that it is still valid.
+    /// Usable only if the application fails or confirms that the page is still valid.
     Old,
 }
 
 /// A failure of the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// It says so: it answers with 500, 502, 503 or 504.
+    /// The application reports the failure: it answers with 500, 502, 503 or 504.
     Reported,
-    /// It gives no answer that can be passed on.
+    /// The application gives no answer that can be passed on.
     Silent,
 }
 
-/// A page that is kept. Its body is a file that nobody changes.
+/// A kept page. The file with its body never changes.
 #[derive(Debug)]
 pub struct Page {
     facts: Facts,
@@ -117,18 +117,19 @@ impl Page {
         Key::of_text(self.facts.key.clone())
     }
 
-    /// The name of the file with its facts: the same for pages that replace each other.
+    /// The name of the file with its facts. Pages that replace each other have the same name.
     pub(super) fn name(&self) -> String {
         hex(&self.variant())
     }
 
-    /// Twenty bytes for its key and the request fields that it varies with.
+    /// Hash of its key and of the values of the request fields that it varies with.
     fn variant(&self) -> Hash {
         let vary = self.facts.vary.iter();
         self.hash_with(vary.map(|(name, value)| (&**name, value.clone())))
     }
 
-    /// The same for the page that a request with these fields would get if it varies with the same fields as this one.
+    /// Hash of the page that a request with these fields would get if that page varied with the
+    /// same fields as this one.
     pub(super) fn variant_for(&self, fields: &HeaderMap) -> Hash {
         let vary = self.facts.vary.iter();
         self.hash_with(vary.map(|(name, _)| (&**name, value_of(fields, name))))
@@ -145,7 +146,8 @@ impl Page {
         Key::of_text(text).hash()
     }
 
-    /// Bytes on disk, roughly: its facts take blocks of their own. Clients choose how long its key is.
+    /// Bytes on disk, roughly. The facts take blocks of their own, and clients choose the length of
+    /// the key.
     pub(super) fn size(&self) -> u64 {
         let Facts { key, fields, vary, len, .. } = &self.facts;
         let fields = fields.iter().map(|(name, value)| name.0.len() + value.0.len());
@@ -165,18 +167,18 @@ impl Page {
         self.facts.key == key.text() && self.facts.vary.iter().all(matches)
     }
 
-    /// Whether the page may be sent at this time.
+    /// Returns how the page may be used at this time.
     pub fn validity(&self, now: SystemTime) -> Validity {
         let Times { fresh_until, stale_while, .. } = self.facts.times;
         match now.duration_since(fresh_until) {
-            // The clock may have been set back behind the moment in which the page was made.
+            // The clock may have been set back to before the page was made.
             Err(_) if now >= self.facts.made => Validity::Fresh,
             Ok(since) if since < stale_while => Validity::Stale,
             _ => Validity::Old,
         }
     }
 
-    /// Whether it may be used although the application has failed.
+    /// True if the page may be used although the application has failed.
     pub fn may_stand_in(&self, failure: Failure, now: SystemTime) -> bool {
         let Times { fresh_until, stale_if_error, stale_if_silent, .. } = self.facts.times;
         let stale = match failure {
@@ -186,12 +188,13 @@ impl Page {
         now.duration_since(fresh_until).unwrap_or_default() < stale
     }
 
-    /// Seconds for which it is fresh; 0 if it is not.
+    /// Seconds for which the page is still fresh; 0 if it is not.
     pub fn seconds_left(&self, now: SystemTime) -> u64 {
         self.facts.times.seconds_left(now)
     }
 
-    /// Asks the application in `request` whether the page is still valid. Returns false if the page has nothing to ask with.
+    /// Adds the conditions to `request` that ask the application whether the page is still valid.
+    /// Returns false if the page has no validators.
     pub fn ask_in(&self, request: &mut HeaderMap) -> bool {
         let value = |name| HeaderValue::from_bytes(self.value(name)?).ok();
         let (tag, date) = (value("ETag"), value("Last-Modified"));
@@ -201,18 +204,19 @@ impl Page {
         can_ask
     }
 
-    /// Whether a response 304 with this head is about this page: what it names of `ETag` and `Last-Modified` is the page's (RFC 9111
-    /// §4.3.4). Tags are compared weakly, because nginx weakens that of a page that it compresses, and not that of the 304.
+    /// True if a response 304 with this head is about this page: `ETag` and `Last-Modified`, as far
+    /// as the head has them, are the page's (RFC 9111 §4.3.4). Tags are compared weakly, because
+    /// nginx weakens the tag of a page that it compresses, but not the tag of the 304.
     pub(super) fn is_meant_by(&self, said: &ResponseHead) -> bool {
         match (said.value("ETag"), said.value("Last-Modified")) {
             (Some(tag), _) => self.value("ETag").map(opaque) == Some(opaque(tag)),
             (None, Some(date)) => self.value("Last-Modified") == Some(date),
-            // It answers a question about this page alone.
+            // The question was about this page alone.
             (None, None) => true,
         }
     }
 
-    /// The page after the application has said, with this head of a response 304, that it is still valid (RFC 9111 §4.3.4).
+    /// Returns the page, updated by the head of a 304 response that confirms it (RFC 9111 §4.3.4).
     pub(super) fn still_valid(
         &self,
         keeping: &Keeping,
@@ -221,14 +225,14 @@ impl Page {
     ) -> Renewed {
         let mut head = self.stored_head();
         let is_new = |name: &[u8]| said.fields.iter().any(|new| new.is(name));
-        // The page is as old as the answer that it is still valid.
+        // The page becomes as old as the confirmation.
         let is_age = |field: &Field| field.is("Age") || field.is("Date");
         head.fields.retain(|field| !is_age(field) && !is_new(field.name()));
         head.fields.extend(said.fields.iter().cloned());
         head.accel_expires.clone_from(&said.accel_expires);
         let times = freshness::judge(keeping, &head, now);
         let mut facts = Facts { made: now, fields: texts(&head), ..self.facts.clone() };
-        // For which requests the page is under new names is not known.
+        // If the fields in `Vary` have changed, the requests that the page is for are unknown.
         let varies = self.facts.vary.iter().map(|(name, _)| name);
         match times.filter(|_| freshness::varies_with(&head).iter().eq(varies)) {
             Some(times) => {
@@ -239,7 +243,7 @@ impl Page {
         }
     }
 
-    /// Whether its facts may be those of a page that this server has made.
+    /// True if this server can have made a page with these facts.
     pub(super) fn is_possible(&self) -> bool {
         let Facts { status, len, .. } = self.facts;
         (200..=599).contains(&status) && len <= LARGEST as u64
@@ -251,7 +255,7 @@ impl Page {
         Some(&value.0)
     }
 
-    /// The head as the application has made it.
+    /// The head as the application sent it.
     fn stored_head(&self) -> ResponseHead {
         let status = StatusCode::from_u16(self.facts.status).unwrap_or(StatusCode::OK);
         let mut head = ResponseHead::new(status, Some(self.facts.len));
@@ -262,7 +266,8 @@ impl Page {
         head
     }
 
-    /// What a client gets: a head, and the body unless it has it already or asks for a part.
+    /// The answer to a client: the head, and the body unless the client has it already or asks for
+    /// a part.
     ///
     /// # Errors
     /// The file with the body is gone.
@@ -299,12 +304,13 @@ impl Page {
         Ok((head, Some(Segment::File(segment))))
     }
 
-    /// The one range that the client asks for. Who asks for several gets the whole (RFC 9110 §14.2 allows it), and so does HEAD.
+    /// The one range that the client asks for. A request for several ranges gets the whole page
+    /// (RFC 9110 §14.2 allows it), and so does HEAD.
     fn range(&self, head: &ResponseHead, request: &Request, now: SystemTime) -> Option<ByteRange> {
         if request.method != Method::GET {
             return None;
         }
-        // A weak tag does not say that the bytes are the same (§13.1.5).
+        // A weak tag does not promise identical bytes (§13.1.5).
         let strong = head.value("ETag").filter(|tag| !tag.starts_with(b"W/")).unwrap_or_default();
         let validators = Validators { etag: strong, ..validators(head) };
         let value = validators.range(&request.headers, now)?;
@@ -315,10 +321,11 @@ impl Page {
     }
 }
 
-/// Opens a file of the folder. Returns its length, too. Scripts of the same user can put anything there: a pipe must not stop the caller,
-/// and a link leads nowhere.
+/// Opens a file of the folder. Also returns its length. Scripts of the same user can put anything
+/// there: `O_NONBLOCK` keeps a pipe from blocking the caller, and `O_NOFOLLOW` refuses links.
 ///
 /// # Errors
+/// The file cannot be opened or is not a regular file.
 /// It cannot be opened, or is no regular file.
 pub(super) fn open(path: &Path) -> io::Result<(File, u64)> {
     let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
@@ -327,7 +334,7 @@ pub(super) fn open(path: &Path) -> io::Result<(File, u64)> {
     if data.is_file() { Ok((file, data.len())) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-/// The facts of a page that has just been made.
+/// The facts of a page that is being made; the recording adds the file's name and checksum.
 pub(super) fn facts(
     key: &Key,
     request: &Request,
@@ -358,13 +365,14 @@ fn texts(head: &ResponseHead) -> Vec<(Text, Text)> {
     head.fields.iter().map(|field| (field.name().into(), field.value().into())).collect()
 }
 
-/// The values of a request field, in one line; `None`: it is missing.
+/// The values of a request field, joined into one line; `None` if the field is missing.
 fn value_of(fields: &HeaderMap, name: &str) -> Option<Text> {
     let values: Vec<_> = fields.get_all(name).iter().map(HeaderValue::as_bytes).collect();
     (!values.is_empty()).then(|| Text(values.join(&b", "[..])))
 }
 
-/// Whether a client's copy of a response with this head is current, so that 304 answers it.
+/// True if the client's copy of a response with this head is current, so that 304 answers the
+/// request.
 pub(super) fn is_current(head: &ResponseHead, fields: &HeaderMap) -> bool {
     let has_conditions =
         fields.contains_key(IF_NONE_MATCH) || fields.contains_key(IF_MODIFIED_SINCE);
@@ -373,12 +381,12 @@ pub(super) fn is_current(head: &ResponseHead, fields: &HeaderMap) -> bool {
         && validators(head).evaluate(fields) == ConditionOutcome::NotModified
 }
 
-/// A tag without the mark of weak ones.
+/// A tag without the `W/` of weak tags.
 fn opaque(tag: &[u8]) -> &[u8] {
     tag.strip_prefix(b"W/").unwrap_or(tag)
 }
 
-/// The validators of a response; those that it does not have match nothing.
+/// The validators of a response; a missing one matches nothing.
 fn validators(head: &ResponseHead) -> Validators<'_> {
     let tag = head.value("ETag").unwrap_or_default();
     let date = head.value("Last-Modified").and_then(|date| std::str::from_utf8(date).ok());

@@ -1,8 +1,9 @@
-//! Pages that are forgotten before their time is over: by a `PURGE` request, by `sendoff purge`, or because a request may have changed
-//! them (RFC 9111 §4.4).
+//! Pages that are forgotten before their time is over: by a `PURGE` request, by `sendoff purge`, or
+//! because a request may have changed them (RFC 9111 §4.4).
 //!
-//! An answer that the application began before a purge may show what was there before. So every answer is begun with the number of
-//! purges so far, and is not kept if one of the later purges concerns it.
+//! A response that the application began before a purge may show the old state. Each request to the
+//! application therefore notes the number of purges so far, and its response is not kept if a later
+//! purge concerns it.
 
 use std::collections::VecDeque;
 
@@ -11,22 +12,22 @@ use serde::{Deserialize, Serialize};
 
 use super::address::Address;
 
-/// Purges that are remembered. Of an answer that was begun before all of them it is not known which purges concern it.
+/// Most purges that are remembered. A response that began before all of them is not kept.
 const MOST_REMEMBERED: usize = 1024;
 
-/// Which pages are forgotten. Neither the scheme nor the port matters.
+/// The pages to forget. The scheme and the port do not matter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purge {
-    /// All.
+    /// All pages.
     Everything,
-    /// Those with this address.
+    /// The pages with this address.
     Page(Address),
-    /// Those whose address begins so.
+    /// The pages whose addresses begin with this one.
     Beneath(Address),
 }
 
 impl Purge {
-    /// What a person or an application asks for: an address, or the beginning of addresses and `*` behind it.
+    /// The purge of an address, or of a prefix of addresses followed by `*`.
     pub fn of(host: &str, uri: &[u8]) -> Self {
         match uri.strip_suffix(b"*") {
             Some(beginning) => Self::Beneath(Address::new(host, beginning)),
@@ -34,15 +35,15 @@ impl Purge {
         }
     }
 
-    /// The page at an address.
+    /// The purge of the page at an address.
     pub fn page(host: &str, uri: &[u8]) -> Self {
         Self::Page(Address::new(host, uri))
     }
 
-    /// As [`of`](Self::of) for an URL, `http://example.org/blog/*`.
+    /// As [`of`](Self::of), for a URL such as `http://example.org/blog/*`.
     ///
     /// # Errors
-    /// It is no URL of a page; why.
+    /// The reason why this is not the URL of a page.
     pub fn of_url(url: &str) -> Result<Self, String> {
         let lower = url.to_ascii_lowercase();
         let scheme = ["http://", "https://"].into_iter().find(|scheme| lower.starts_with(scheme));
@@ -62,7 +63,7 @@ impl Purge {
         Ok(Self::of(&host_name(authority.as_bytes()), uri.as_bytes()))
     }
 
-    /// The page that a `Location` field leads to, if it is one of the same host.
+    /// The purge of the page that a `Location` field leads to, if it is on the same host.
     pub fn of_location(host: &str, location: &[u8]) -> Option<Self> {
         let location = std::str::from_utf8(location).ok()?;
         if location.starts_with('/') && !location.starts_with("//") {
@@ -108,7 +109,7 @@ impl Purges {
         }
     }
 
-    /// Whether what was begun then is to be forgotten.
+    /// True if a response that was begun then must not be kept.
     pub(super) fn concern(&self, address: &Address, Begun(begun): Begun) -> bool {
         let later = usize::try_from(self.count - begun).unwrap_or(usize::MAX);
         later > self.recent.len()
@@ -183,7 +184,7 @@ mod tests {
         assert!(purges.concern(&page("/x"), before));
         assert!(!purges.concern(&page("/y"), before));
         assert!(!purges.concern(&page("/x"), purges.so_far()));
-        // Older purges are not known any more.
+        // Older purges are forgotten.
         (0..MOST_REMEMBERED).for_each(|_| purges.note(Purge::Page(page("/z"))));
         assert!(purges.concern(&page("/y"), before));
     }

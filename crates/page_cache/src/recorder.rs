@@ -23,47 +23,50 @@ use super::purge::Begun;
 use super::recording::Recording;
 use super::store::PageCache;
 
-/// Bytes of files that are read at once to keep them: the event loop waits for the disk.
+/// Bytes of a file that are read at a time to keep them: the event loop waits for the disk.
 const READ: usize = 256 * 1024;
 
-/// What has come of a request to the application.
+/// Outcome of a request to the application.
 #[derive(Debug)]
 pub enum Ended {
-    /// The client has the response, or nothing has begun. Whether it is kept has been decided.
+    /// The client has got the response, or no response has begun. Keeping has been decided.
     Passed,
-    /// The application says that the old page is still valid; the client has nothing yet. Others still wait.
+    /// The application says that the old page is still valid. The client has got nothing yet, and
+    /// other requests still wait.
     StillValid(Box<ResponseHead>, Option<Ticket>),
-    /// The application says of another page that it is still valid; the client has nothing yet. Others still wait.
+    /// The application says that some other page is still valid. The client has got nothing yet,
+    /// and other requests still wait.
     OtherPage(Option<Ticket>),
-    /// The application has failed, and the old page may stand in; the client has nothing yet.
+    /// The application has failed, and the old page may stand in. The client has got nothing yet.
     Failed,
 }
 
-/// What the recorder works with.
+/// Settings of a recorder.
 pub struct Order<'r> {
     /// The cache that gets the page.
     pub cache: &'r Arc<PageCache>,
-    /// Bytes that kept pages may have.
+    /// Most bytes of all kept pages.
     pub limit: u64,
     /// The key of the request.
     pub key: &'r Key,
-    /// Before the page that is to be made anew was looked for.
+    /// Noted before the old page was looked up.
     pub begun: Begun,
-    /// How long pages are kept, by the route.
+    /// Lifetimes of pages, set by the route.
     pub keeping: &'r Keeping,
-    /// As the client has sent it.
+    /// The request as the client sent it.
     pub request: &'r Request,
-    /// The page that is to be made anew.
+    /// The old page that is made anew.
     pub old: Option<&'r Arc<Page>>,
     /// The application was asked whether the old page is still valid.
     pub asks: bool,
-    /// What the client is told about the cache.
+    /// The cache status that the client is told.
     pub told: &'static str,
 }
 
 enum State {
     Waiting,
-    /// The client gets the response, which is kept if it becomes whole, with this announced length, and the application ends it well.
+    /// The client gets the response. It is kept if it is complete, has the announced length, and
+    /// the application ends it without an error.
     Passing {
         kept: Option<Box<Recording>>,
         length: Option<u64>,
@@ -72,7 +75,7 @@ enum State {
     Swallowing(Instead),
 }
 
-/// What a response is that is not for the client.
+/// Meaning of a response that is not for the client.
 enum Instead {
     StillValid(Box<ResponseHead>),
     OtherPage,
@@ -83,21 +86,23 @@ enum Instead {
 pub struct Recorder<'r, 'o> {
     next: &'r mut dyn Sink,
     order: Order<'o>,
-    /// Others wait for it. It ends as soon as the page is kept, or is known not to be: not when a slow client has it.
+    /// Other requests wait for it. It is dropped as soon as the page is kept, or known not to be
+    /// kept, without waiting for a slow client.
     ticket: Option<Ticket>,
     state: State,
-    /// The client gets no body: it has it already.
+    /// The client gets no body: its copy is current.
     is_current: bool,
 }
 
 impl<'r, 'o> Recorder<'r, 'o> {
-    /// Records what a handler answers on its way to `next`. Bytes that a borrower of the socket wrote could not be kept.
+    /// Records a handler's response on its way to `next`. The client's socket is not lent: bytes
+    /// that a worker wrote to it could not be kept.
     pub fn new(next: &'r mut dyn Sink, order: Order<'o>, ticket: Option<Ticket>) -> Self {
         next.client().withhold_socket();
         Self { next, order, ticket, state: State::Waiting, is_current: false }
     }
 
-    /// What has come of it, after the handler has ended without an error.
+    /// Returns the outcome, after the handler has ended without an error.
     pub fn into_ended(mut self) -> Ended {
         match std::mem::replace(&mut self.state, State::Waiting) {
             State::Swallowing(Instead::StillValid(said)) => Ended::StillValid(said, self.ticket),
@@ -110,7 +115,7 @@ impl<'r, 'o> Recorder<'r, 'o> {
         }
     }
 
-    /// The page is not kept: others need not wait for it.
+    /// Gives up keeping the page: other requests need not wait for it.
     fn give_up(&mut self) {
         if let State::Passing { kept, .. } = &mut self.state {
             *kept = None;
@@ -120,7 +125,7 @@ impl<'r, 'o> Recorder<'r, 'o> {
         }
     }
 
-    /// What a response with this head is instead of one for the client.
+    /// The meaning of a response with this head, if it is not for the client.
     fn instead(&self, head: &ResponseHead) -> Option<Instead> {
         let old = self.order.old?;
         if self.order.asks && head.status == StatusCode::NOT_MODIFIED {
@@ -145,7 +150,8 @@ impl<'r, 'o> Recorder<'r, 'o> {
                 let mut file = file.clone();
                 let mut kept = Ok(());
                 while file.len > 0 && kept.is_ok() {
-                    // After an error the client's response is cut by whoever sends it.
+                    // If the file cannot be read, the sender of the response notices it, too, and
+                    // cuts it.
                     kept = file.read(READ).and_then(|bytes| recording.push(&bytes));
                 }
                 kept
@@ -158,7 +164,7 @@ impl<'r, 'o> Recorder<'r, 'o> {
         }
     }
 
-    /// True if what comes now is not for the client.
+    /// True if the following bytes are not for the client.
     fn swallows(&self) -> bool {
         self.is_current || matches!(self.state, State::Swallowing(_))
     }
@@ -176,7 +182,7 @@ impl Sink for Recorder<'_, '_> {
         }
         let Order { cache, limit, key, keeping, request, told, .. } = self.order;
         let now = SystemTime::now();
-        // A response to HEAD has no body that could be kept.
+        // A response to HEAD has no body to keep.
         let may_keep = request.method == Method::GET
             && head.length.is_none_or(|length| length <= LARGEST as u64);
         let judged = may_keep.then(|| judge(keeping, &head, now)).flatten();
@@ -185,8 +191,8 @@ impl Sink for Recorder<'_, '_> {
             Box::new(Recording::new(cache, facts, limit))
         });
         let is_kept = kept.is_some();
-        // Not that it is stored (RFC 9211 §2.5): that is known when its end is written, and the head
-        // leaves now.
+        // The head does not say that the page is stored (RFC 9211 §2.5): that is known only at the
+        // end of the body.
         let ttl =
             judged.map_or(String::new(), |times| format!("; ttl={}", times.seconds_left(now)));
         self.state = State::Passing { kept, length: head.length };
@@ -213,7 +219,7 @@ impl Sink for Recorder<'_, '_> {
         if let State::Passing { kept, length } = &mut self.state
             && let Some(recording) = kept.take()
         {
-            // A client that needs no body does not notice what is missing.
+            // A client that gets no body does not notice missing bytes.
             let has_all = length.map(|length| length == recording.len());
             let is_whole = match ending {
                 ResponseEnd::Complete => has_all.unwrap_or(true),

@@ -1,6 +1,8 @@
-//! The body of a page while the page is made: its last bytes in memory, the others in a file that is its page's if it becomes whole.
+//! The body of a page while it is made: its last bytes are in memory, the others in a file, which
+//! becomes the page's file if the body is complete.
 //!
-//! The event loop hands pieces over; one job at a time writes those of a page, on a thread that may wait for the disk.
+//! The event loop hands pieces over. At most one job per page writes them, on a thread that may
+//! wait for the disk.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -18,13 +20,13 @@ use super::store::PageCache;
 /// Bytes that a page collects in memory before they are written.
 const PIECE: usize = 128 * 1024;
 
-/// Bytes that may wait to be written. A disk that does not keep up must not fill the memory.
+/// Most bytes that wait to be written. A slow disk must not fill the memory.
 const MOST_UNWRITTEN: u64 = 64 << 20;
 
-/// Pages that are being made may have this part of the bytes of all pages.
+/// Pages that are being made may have 1/`PART` of the bytes of all pages.
 const PART: u64 = 4;
 
-/// Bytes that are counted as long as this lives.
+/// Bytes that are counted while this value lives.
 #[derive(Debug)]
 struct Counted {
     cache: Arc<PageCache>,
@@ -32,7 +34,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// Returns false if pages that are being made would have too many bytes.
+    /// Counts more bytes. Returns false if the pages that are being made would have too many.
     fn add(&mut self, bytes: u64, limit: u64) -> bool {
         let most = (limit / PART).max(limit.min(LARGEST as u64));
         self.bytes += bytes;
@@ -49,10 +51,10 @@ impl Drop for Counted {
 /// A page that is being made.
 pub(super) struct Recording {
     facts: Facts,
-    /// Bytes that all pages may have.
+    /// Most bytes of all pages.
     limit: u64,
     counted: Counted,
-    /// What has not been handed over.
+    /// Bytes that have not been handed to the writer.
     memory: Vec<u8>,
     writer: Option<Arc<Writer>>,
 }
@@ -68,7 +70,7 @@ impl Recording {
         self.counted.bytes
     }
 
-    /// Adds bytes.
+    /// Appends bytes.
     ///
     /// # Errors
     /// The page cannot be kept.
@@ -89,7 +91,8 @@ impl Recording {
         Ok(())
     }
 
-    /// The page is whole: it is kept when all of it is written. Requests that wait for `ticket` wait for that.
+    /// Ends the body: the page is kept once all of it is written. Requests that wait for `ticket`
+    /// wait until then.
     pub(super) fn finish(mut self, begun: Begun, ticket: Option<Ticket>) {
         let (piece, writer) = (std::mem::take(&mut self.memory), Arc::clone(self.writer()));
         let Self { facts, limit, counted, .. } = &mut self;
@@ -107,7 +110,7 @@ impl Recording {
 }
 
 impl Drop for Recording {
-    /// Without [`finish`](Self::finish) what is not written yet need not be.
+    /// Without [`finish`](Self::finish) the unwritten bytes are dropped.
     fn drop(&mut self) {
         if let Some(writer) = &self.writer {
             writer.give_up();
@@ -115,7 +118,7 @@ impl Drop for Recording {
     }
 }
 
-/// What is to be done when a body is written.
+/// Actions when a body is completely written.
 #[derive(Debug)]
 struct End {
     facts: Facts,
@@ -138,13 +141,13 @@ struct Writer {
 struct Queue {
     pieces: VecDeque<Vec<u8>>,
     end: Option<Box<End>>,
-    /// A job works on it.
+    /// A job is writing.
     has_job: bool,
-    /// The file cannot be written: further pieces are of no use.
+    /// The file cannot be written: further pieces are dropped.
     has_failed: bool,
 }
 
-/// A body on disk, as far as it is written.
+/// The part of a body that is on disk.
 #[derive(Debug, Default)]
 struct BodyFile {
     file: Option<NamedTempFile>,
@@ -197,7 +200,7 @@ impl Writer {
         }
     }
 
-    /// Writes what has been handed over.
+    /// Writes all pieces that have been handed over.
     fn write_all(&self) {
         let mut file = lock(&self.file);
         loop {
@@ -236,7 +239,7 @@ impl Writer {
 }
 
 impl BodyFile {
-    /// Appends bytes. After a failure nothing is written any more.
+    /// Appends bytes. After a failure further bytes are dropped.
     fn write(&mut self, cache: &PageCache, bytes: &[u8]) {
         if self.error.is_none() {
             self.error = self.append(cache, bytes).err();
@@ -254,7 +257,7 @@ impl BodyFile {
         Ok(())
     }
 
-    /// The facts with what is known of the body, and its file.
+    /// Completes the facts with the body's length and checksum, and returns them with its file.
     fn into_parts(self, mut facts: Facts) -> io::Result<(Facts, NamedTempFile)> {
         let Self { file, crc, len, error } = self;
         if let Some(error) = error {
@@ -284,7 +287,7 @@ mod tests {
     use super::super::page::facts;
     use super::*;
 
-    /// Other requests wait for the page as long as it is recorded.
+    /// Other requests wait for the page while it is recorded.
     #[tokio::test]
     async fn a_page_whose_file_cannot_be_written_is_not_recorded_to_its_end() {
         let folder = tempfile::tempdir().unwrap().path().to_owned();

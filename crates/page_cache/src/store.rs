@@ -1,8 +1,10 @@
-//! Where the pages are: a folder, and what this process knows of it.
+//! The store of pages: a folder, and this process's index of it.
 //!
-//! A page is two files: its body, under a name that is used once, and its facts, which name the body and its checksum. The facts come
-//! last, by a rename, so a front that dies at any moment leaves a whole page or none. A new front reads the folder in a thread of its own,
-//! checks every body, and removes what belongs to no page: after a loss of power files may have holes.
+//! A page is two files: its body, under a name that is used once, and its facts, which name the
+//! body and its checksum. The facts are written last, by a rename, so a front that dies at any
+//! moment leaves a whole page or none. A new front reads the folder on a thread of its own, checks
+//! every body, and removes files that belong to no page: after a power failure files may have
+//! holes.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
@@ -26,19 +28,19 @@ use super::key::{Hash, Key};
 use super::page::{Facts, Page, Renewed, open};
 use super::purge::{Begun, Purge, Purges};
 
-/// Pages with the same key that may be kept beside each other, because they vary with request fields.
+/// Most pages with the same key, which differ in the request fields that they vary with.
 const MOST_VARIANTS: usize = 32;
 
-/// Bytes of a file with facts: more than a response head may have.
+/// Most bytes of a file with facts: more than a response head may have.
 const MOST_FACTS: u64 = 1 << 20;
 
-/// Pages whose files are removed at once.
+/// Most pages whose files are removed on the calling thread.
 const FEW: usize = 4;
 
-/// Letters and digits in the name of a file that gets a new name.
+/// Letters and digits in a random file name.
 const RANDOM_LETTERS: usize = 16;
 
-/// A file that is unfinished after this time has no writer any more: it may be removed.
+/// Age above which an unfinished file may be removed, unless its lock is held.
 const WRITTEN_BY_NOW: Duration = Duration::from_secs(60);
 
 /// Bytes of all pages that are being made.
@@ -46,7 +48,7 @@ const WRITTEN_BY_NOW: Duration = Duration::from_secs(60);
 pub(super) struct Unfinished {
     /// In memory or in files.
     pub(super) all: AtomicU64,
-    /// Handed over, but not written yet.
+    /// Handed over to a writer, but not written yet.
     pub(super) unwritten: AtomicU64,
 }
 
@@ -58,37 +60,38 @@ pub struct PageCache {
     /// Pages that are being made.
     pub(super) unfinished: Unfinished,
     flights: Arc<Flights>,
-    /// That a page could not be kept.
+    /// Limits log lines about pages that could not be kept.
     said: Seldom,
     inner: Mutex<Inner>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    /// No key is without pages.
+    /// Pages by the hash of their key. Each list has at least one page.
     pages: LruCache<Hash, Vec<Arc<Page>>>,
     bytes: u64,
-    /// For each key in `pages` the hash of its address, and its own.
+    /// For each key in `pages`: the hash of its address, and the hash of the key.
     addresses: BTreeSet<(Hash, Hash)>,
     purges: Purges,
-    /// `None`: the folder has not been opened, or has none.
+    /// `None`: the folder has not been opened, or its journal cannot be used.
     journal: Option<Journal>,
 }
 
 impl Inner {
-    /// Takes out what other fronts have purged.
+    /// Takes out the pages that other fronts have purged.
     fn hear(&mut self) -> Vec<Arc<Page>> {
         let news = self.journal.as_mut().map(Journal::news);
         self.apply(news)
     }
 
-    /// Tells other fronts of a purge, and takes out what they have purged.
+    /// Tells other fronts of a purge, and takes out the pages that they have purged.
     fn tell(&mut self, purge: &Purge) -> Vec<Arc<Page>> {
         let news = self.journal.as_mut().map(|journal| journal.note(purge));
         self.apply(news)
     }
 
-    /// Takes out what other fronts have purged; everything if the journal cannot be used any longer.
+    /// Takes out the pages that other fronts have purged; all pages if the journal can no longer be
+    /// used.
     fn apply(&mut self, news: Option<io::Result<Vec<Purge>>>) -> Vec<Arc<Page>> {
         let purges = news.unwrap_or_else(|| Ok(Vec::new())).unwrap_or_else(|error| {
             tracing::warn!(%error, "purges of other servers with the same page_cache_folder are not known");
@@ -98,7 +101,7 @@ impl Inner {
         purges.iter().flat_map(|purge| self.purge(purge)).collect()
     }
 
-    /// Notes a purge and takes the pages out that it concerns.
+    /// Notes a purge and takes out the pages that it concerns.
     fn purge(&mut self, purge: &Purge) -> Vec<Arc<Page>> {
         self.purges.note(purge.clone());
         let keys: Vec<_> = match purge {
@@ -116,9 +119,10 @@ impl Inner {
         keys.iter().flat_map(|key| self.take(key, |_| true)).collect()
     }
 
-    /// Adds a page. `begun` is the number of purges that there had been when the application was asked for it: if a later purge concerns
-    /// the page, it is not added, and is returned. Otherwise returns the pages whose places it takes, but none that is the page itself
-    /// with other facts. Also returns what other fronts have purged.
+    /// Adds a page, after the purges of other fronts. `begun` is the number of purges when the
+    /// application was asked for the page; a page that a later purge concerns is not added. Returns
+    /// the pages whose files are to be removed: purged pages, replaced pages with another body, and
+    /// the page itself if it was not added.
     fn insert(&mut self, page: Arc<Page>, begun: Begun) -> Vec<Arc<Page>> {
         let (hash, name, address) = (page.key().hash(), page.name(), page.key().address());
         let mut gone = self.hear();
@@ -151,7 +155,7 @@ impl Inner {
         self.pages.peek(&page.key().hash()).is_some_and(|pages| pages.iter().any(is_it))
     }
 
-    /// Takes those pages with a key out that `concerns` chooses.
+    /// Takes out the pages with this key for which `concerns` is true.
     fn take(&mut self, hash: &Hash, mut concerns: impl FnMut(&Page) -> bool) -> Vec<Arc<Page>> {
         // `get_mut()` would count as a use.
         let Some(pages) = self.pages.peek_mut(hash) else { return Vec::new() };
@@ -163,7 +167,7 @@ impl Inner {
         gone
     }
 
-    /// Takes the pages out whose key was not used for the longest time.
+    /// Takes out the pages of the least recently used key.
     fn take_oldest(&mut self) -> Option<Vec<Arc<Page>>> {
         let (hash, gone) = self.pages.pop_lru()?;
         self.has_gone(&hash, &gone);
@@ -179,7 +183,7 @@ impl Inner {
 }
 
 impl PageCache {
-    /// The pages in a folder, which is read when [`start`](Self::start) is called.
+    /// The pages in a folder. [`start`](Self::start) reads it.
     pub fn new(config: &PageStore) -> Arc<Self> {
         let inner = Mutex::new(Inner {
             pages: LruCache::unbounded(),
@@ -198,12 +202,12 @@ impl PageCache {
         })
     }
 
-    /// Reads the folder in a thread of its own, once.
+    /// Reads the folder on a thread of its own, once.
     pub fn start(self: &Arc<Self>, limit: u64) {
         if self.is_loaded.swap(true, Ordering::Relaxed) {
             return;
         }
-        // Before the journal is read: what it says from then on concerns the pages of the folder, too.
+        // Noted before the journal is read: later purges also concern the pages of the folder.
         let begun = self.begun();
         let past = match Journal::open(&self.folder) {
             Ok((journal, past)) => {
@@ -226,12 +230,12 @@ impl PageCache {
         });
     }
 
-    /// Whether pages may be kept.
+    /// True once the folder is being read: pages may be kept.
     pub fn is_in_use(&self) -> bool {
         self.is_loaded.load(Ordering::Relaxed)
     }
 
-    /// The point in time of a request to the application: its answer takes all purges so far into account.
+    /// The point in time of a request to the application: its response reflects all purges so far.
     pub fn begun(&self) -> Begun {
         let mut inner = self.lock();
         let gone = inner.hear();
@@ -241,8 +245,8 @@ impl PageCache {
         begun
     }
 
-    /// Forgets pages, and those that are being made. Returns how many were kept. Unless one page is meant, it takes as long as it takes
-    /// to look at all of them.
+    /// Forgets pages, including pages that are being made. Returns the number of kept pages that
+    /// are gone. Unless one address is meant, it looks at every page.
     pub fn purge(&self, purge: &Purge) -> usize {
         let mut inner = self.lock();
         let heard = inner.tell(purge);
@@ -256,7 +260,7 @@ impl PageCache {
             Purge::Everything | Purge::Beneath(_) => {
                 inner.purges.note(purge.clone());
                 let all: Vec<_> = inner.pages.iter().flat_map(|(_, pages)| pages.clone()).collect();
-                // Event loops need the pages meanwhile.
+                // The lock is released here: event loops need the pages meanwhile.
                 drop(inner);
                 let concerned =
                     all.into_iter().filter(|page| purge.concerns(&page.key().address()));
@@ -275,17 +279,19 @@ impl PageCache {
         &self.folder
     }
 
-    /// The page for a request. It counts as used now.
+    /// Returns the page for a request and counts it as used now.
     pub fn find(&self, key: &Key, fields: &HeaderMap) -> Option<Arc<Page>> {
         let mut inner = self.lock();
         let pages = inner.pages.get(&key.hash())?;
         let pages = pages.iter().filter(|page| page.is_for(key, fields));
-        // The script may have changed what its pages vary with (RFC 9111 §4.1).
+        // The newest page wins: the script may have changed the fields that its pages vary with
+        // (RFC 9111 §4.1).
         pages.max_by_key(|page| page.made()).cloned()
     }
 
-    /// A cache miss: the request makes the page, or waits for the request that already makes the same form of it. Which request fields
-    /// make a form is known from earlier pages with this key.
+    /// A cache miss: the request makes the page, or waits for the request that already makes the
+    /// same variant. The request fields that distinguish variants are known from earlier pages with
+    /// this key.
     pub fn fly(&self, key: &Key, fields: &HeaderMap) -> Flight {
         let known = self.lock().pages.peek(&key.hash()).and_then(|pages| {
             let newest = pages.iter().max_by_key(|page| page.made())?;
@@ -302,13 +308,14 @@ impl PageCache {
         begun: Begun,
         limit: u64,
     ) -> io::Result<()> {
-        // Open, and so locked, until it is a page's.
+        // The file stays open, and so locked, until it belongs to a page.
         let (_open, path) = body.keep()?;
         facts.body = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         self.put(Page::new(facts), begun, limit)
     }
 
-    /// The page with a new time, because the application says that it is still valid; true: it is kept for longer.
+    /// Returns the page with new lifetimes, because the application says that it is still valid;
+    /// true if the page is kept longer.
     pub fn renew(
         &self,
         page: &Page,
@@ -332,13 +339,13 @@ impl PageCache {
         }
     }
 
-    /// Forgets a page that may no longer be kept.
+    /// Forgets a page that may no longer be kept, and removes its files.
     pub fn drop_page(&self, page: &Page) {
         self.forget(page);
         self.remove(page);
     }
 
-    /// Tells the log that a page could not be kept, unless it has been told a moment ago.
+    /// Logs that a page could not be kept, unless a similar line was logged a moment ago.
     pub(super) fn note_failure(&self, error: &io::Error) {
         if self.said.is_due() {
             let folder = self.folder.display();
@@ -355,14 +362,15 @@ impl PageCache {
         }
     }
 
-    /// A file for a body, with a name that no other page has. Its lock tells another front that it is still being written.
+    /// Creates a file for a body, with a unique name. Its lock tells other fronts that it is still
+    /// being written.
     pub(super) fn new_body(&self) -> io::Result<NamedTempFile> {
         let file = self.new_file(".body")?;
         flock(file.as_file(), FlockOperation::NonBlockingLockExclusive)?;
         Ok(file)
     }
 
-    /// A file with a random name, which is removed unless it is kept.
+    /// Creates a file with a random name, which is removed unless it is kept.
     fn new_file(&self, suffix: &str) -> io::Result<NamedTempFile> {
         Builder::new()
             .prefix("")
@@ -371,7 +379,7 @@ impl PageCache {
             .tempfile_in(&self.folder)
     }
 
-    /// Writes the facts, so that the page exists, and makes room for it.
+    /// Writes the facts, with which the page exists, and makes room for it.
     fn put(&self, page: Page, begun: Begun, limit: u64) -> io::Result<()> {
         let written = self.write_facts(&page);
         if written.is_err() {
@@ -396,7 +404,8 @@ impl PageCache {
         self.lock().insert(page, begun)
     }
 
-    /// Takes the least recently used pages out until the others fit, beside those that are being made.
+    /// Takes the least recently used pages out until the others fit beside the pages that are being
+    /// made.
     fn make_room(&self, limit: u64) -> Vec<Arc<Page>> {
         let limit = limit.saturating_sub(self.unfinished.all.load(Ordering::Relaxed));
         let mut inner = self.lock();
@@ -409,7 +418,7 @@ impl PageCache {
         gone
     }
 
-    /// Removes the files of pages, on a thread that may wait for the disk if they are many.
+    /// Removes the files of pages; if there are many, on a thread that may wait for the disk.
     fn remove_soon(&self, pages: Vec<Arc<Page>>) {
         let (folder, is_few) = (self.folder.clone(), pages.len() <= FEW);
         let remove = move || pages.iter().for_each(|page| remove(&folder, page));
@@ -419,7 +428,7 @@ impl PageCache {
         }
     }
 
-    /// Removes the files of a page. Its facts go only if no newer page has their name.
+    /// Removes the files of a page. The facts stay if a newer page has their name.
     fn remove(&self, page: &Page) {
         remove(&self.folder, page);
     }
@@ -430,7 +439,8 @@ impl PageCache {
         self.lock().take(&page.key().hash(), is_its);
     }
 
-    /// Reads what earlier processes have left in the folder. Returns how many keys have pages. It takes as long as it takes to read all of it.
+    /// Reads the pages that earlier processes have left in the folder. Returns the number of keys
+    /// with pages. Reads every body, so it may take long.
     fn load(&self, limit: u64, begun: Begun, past: &Past) -> io::Result<usize> {
         let (mut bodies, mut pages) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(&self.folder)? {
@@ -438,7 +448,8 @@ impl PageCache {
             let Some(name) = name.to_str().map(str::to_owned) else { continue };
             if is_facts(&name) {
                 match self.read_page(&name) {
-                    // The front that was asked to forget it did not know it, or died.
+                    // The page was unknown to the front that was asked to forget it, or that front
+                    // has died.
                     Ok(page) if past.concerns(&page.key().address(), page.made()) => {
                         self.remove(&page);
                     }
@@ -455,7 +466,7 @@ impl PageCache {
         let of_pages: HashSet<_> = pages.iter().map(|(_, page)| &page.facts().body).collect();
         for name in bodies.iter().filter(|name| !of_pages.contains(name)) {
             let path = self.folder.join(name);
-            // It may belong to a page that is being written now.
+            // The file may belong to a page that is being written now.
             let modified = fs::metadata(&path).and_then(|file| file.modified());
             let age = modified.ok().and_then(|modified| modified.elapsed().ok());
             if age.is_some_and(|age| age > WRITTEN_BY_NOW) && !is_being_written(&path) {
@@ -477,7 +488,7 @@ impl PageCache {
 
     fn read_page(&self, name: &str) -> io::Result<Page> {
         let facts = read_facts(&self.folder.join(name))?;
-        // The name comes from a file: it must lead nowhere else.
+        // The name comes from a file: it must not lead outside the folder.
         if facts.body.contains('/') || !facts.body.ends_with(".body") {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -520,18 +531,19 @@ fn read_facts(path: &Path) -> io::Result<Facts> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// Whether a page is damaged or has lost its body. Otherwise it may be readable another time, for example when descriptors are free.
+/// True if a page is damaged or has lost its body. After other errors it may be readable later, for
+/// example when descriptors are free.
 fn is_damage(error: &io::Error) -> bool {
     error.raw_os_error().is_none() || error.kind() == io::ErrorKind::NotFound
 }
 
-/// Whether a front is writing this body.
+/// True if a front is writing this body.
 fn is_being_written(path: &Path) -> bool {
     let lock = |(file, _)| flock(file, FlockOperation::NonBlockingLockShared);
     matches!(open(path).map(lock), Ok(Err(_)))
 }
 
-/// Whether a file of this name has facts: the hexadecimal digits of a hash.
+/// True if the file contains facts: its name is the hexadecimal digits of a hash.
 fn is_facts(name: &str) -> bool {
     name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
@@ -565,7 +577,8 @@ mod tests {
             Self { folder, cache }
         }
 
-        /// Keeps a page for a request with these fields, which varies with those that `vary` names.
+        /// Keeps a page for a request with these fields. The page varies with the fields that
+        /// `vary` names.
         fn keep(&self, key: &Key, asked: &HeaderMap, vary: &'static str, limit: u64) {
             let mut request = request(None);
             request.headers = asked.clone();
@@ -586,7 +599,7 @@ mod tests {
             files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
         }
 
-        /// How many keys have pages in a front that starts with the same folder.
+        /// Number of keys with pages in a front that starts with the same folder.
         fn read_again(&self) -> usize {
             let config = PageStore { folder: self.folder.path().into(), size: 0 };
             let cache = PageCache::new(&config);
@@ -622,7 +635,8 @@ mod tests {
         assert!(matches!(store.cache.fly(&key("a"), &asked("3")), Flight::First(_)));
     }
 
-    /// While the application is asked whether a page is still valid, another one may have taken its place, or it may be gone.
+    /// While the application is asked whether a page is still valid, another page may replace it,
+    /// or it may disappear.
     #[test]
     fn only_a_page_that_is_still_there_is_renewed() {
         let store = Store::new();
@@ -645,7 +659,7 @@ mod tests {
         assert_eq!(store.bytes(), 0);
     }
 
-    /// Clients choose how long keys are.
+    /// Clients choose the length of keys, so keys count towards the limit.
     #[test]
     fn long_keys_count() {
         let (store, limit) = (Store::new(), 300_000);

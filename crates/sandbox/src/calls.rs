@@ -1,8 +1,9 @@
-//! Which system calls the front may make (seccomp(2)).
+//! System calls that the front may make (seccomp(2)).
 //!
-//! The list was measured: it has what the fronts of the tests called after their start, and beside it what the C library, the runtime
-//! and the allocator may call instead on other machines. What is not listed fails with `ENOSYS`, as on a kernel that does not know it,
-//! so that libraries take their older way.
+//! The list was measured: it contains the calls that fronts in the tests made after their start,
+//! and calls that the C library, the runtime and the allocator may use instead on other machines.
+//! Any other call fails with `ENOSYS`, as on a kernel that does not know it, so that libraries fall
+//! back to older calls.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +15,7 @@ use seccompiler::{
     SeccompFilter, SeccompRule,
 };
 
-/// Allowed with any arguments. The kernel remembers that, and does not run the filter for them.
+/// Allowed with any arguments. The kernel caches this and skips the filter for them.
 const ALLOWED: &[c_long] = &[
     // Memory.
     libc::SYS_brk,
@@ -34,7 +35,7 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_sched_getaffinity,
     libc::SYS_sched_yield,
     libc::SYS_set_robust_list,
-    // Signals of its own.
+    // The process's own signals.
     libc::SYS_restart_syscall,
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
@@ -79,8 +80,8 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_splice,
     libc::SYS_write,
     libc::SYS_writev,
-    // Connections. Listeners come from the supervisor, but for the socket where FastCGI applications open their channels, which has no place
-    // in the file system; ports are Landlock's matter.
+    // Connections. Listeners come from the supervisor, apart from the socket on which FastCGI
+    // applications open their channels, which is not in the file system. Landlock limits the ports.
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_bind,
@@ -98,7 +99,7 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_setsockopt,
     libc::SYS_shutdown,
     libc::SYS_socketpair,
-    // Files. There is no change of owners and permissions.
+    // Files, without changes of owners and permissions.
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
     libc::SYS_fadvise64,
@@ -127,7 +128,7 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_statfs,
     libc::SYS_statx,
     libc::SYS_unlinkat,
-    // About itself and the machine.
+    // The process itself and the machine.
     libc::SYS_getegid,
     libc::SYS_geteuid,
     libc::SYS_getgid,
@@ -141,7 +142,7 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_uname,
 ];
 
-/// What older architectures have beside newer calls that can do the same.
+/// Older calls of an architecture, for which newer calls with the same effect exist.
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[c_long] = &[
     libc::SYS_access,
@@ -164,25 +165,27 @@ const OLDER: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[c_long] = &[];
 
-/// Kinds of sockets.
+/// Address families of sockets.
 const DOMAINS: [c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
-/// What `ioctl` may ask: bytes to read, bytes not sent, not to block, whether it is a terminal. None of them changes a device.
+/// Requests of `ioctl`: bytes to read, bytes not sent, non-blocking mode, terminal or not. None of
+/// them changes a device.
 const QUESTIONS: [u64; 4] = [libc::FIONREAD, libc::TIOCOUTQ, libc::FIONBIO, libc::TCGETS];
 
-/// What a thread may change and learn of itself: its name, names of its memory, and what the kernel passed to the program.
+/// Options of `prctl`: the thread's name, names of its memory, and the auxiliary vector.
 const OF_ITSELF: [c_int; 3] = [libc::PR_SET_NAME, PR_SET_VMA, PR_GET_AUXV];
 
 /// From `<linux/prctl.h>`; the `libc` crate lacks it for some C libraries.
 const PR_SET_VMA: c_int = 0x5356_4d41;
-/// Likewise.
+/// Also from `<linux/prctl.h>`.
 const PR_GET_AUXV: c_int = 0x4155_5856;
 
-/// From now on this thread, and those that it starts, make only system calls that the front is known to need; others fail with `ENOSYS`.
-/// The process gains no privileges any more by executing programs, which is refused, too.
+/// Restricts this thread, and the threads that it starts, to the system calls that the front is
+/// known to need; others fail with `ENOSYS`. The process can no longer gain privileges by executing
+/// programs, and executing them is refused, too.
 ///
 /// # Errors
-/// The kernel has no such filters, or the list does not exist for this machine.
+/// The kernel has no such filters, or there is no list for this machine.
 pub fn allow_only_known() -> io::Result<()> {
     let program = filter().map_err(io::Error::other)?;
     seccompiler::apply_filter(&program).map_err(io::Error::other)
@@ -198,9 +201,10 @@ fn filter() -> Result<BpfProgram, BackendError> {
     rules.insert(libc::SYS_socket, is(0, &DOMAINS.map(bits))?);
     rules.insert(libc::SYS_prctl, is(0, &OF_ITSELF.map(bits))?);
     rules.insert(libc::SYS_ioctl, is(1, &QUESTIONS)?);
-    // abort(3), in its own process.
+    // abort(3) signals its own process.
     rules.insert(libc::SYS_tgkill, is(0, &[bits(getpid().as_raw_nonzero().get())])?);
-    // Threads, not processes. What `clone3` starts is behind a pointer, which no filter can read.
+    // Starts threads, not processes. The flags of `clone3` are behind a pointer, which a filter
+    // cannot read.
     let thread = bits(libc::CLONE_THREAD);
     rules.insert(libc::SYS_clone, vec![rule(0, SeccompCmpOp::MaskedEq(thread), thread)?]);
     let refused = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
@@ -208,12 +212,12 @@ fn filter() -> Result<BpfProgram, BackendError> {
     SeccompFilter::new(rules, refused, SeccompAction::Allow, machine)?.try_into()
 }
 
-/// A number of the C library, as the kernel compares it.
+/// A number of the C library, in the form in which the kernel compares it.
 fn bits(number: c_int) -> u64 {
     u64::from(number.cast_unsigned())
 }
 
-/// A rule that looks at the lower half of an argument, which is all that the kernel takes of these.
+/// A rule for the lower half of an argument: the kernel ignores the upper half of these.
 fn rule(argument: u8, is: SeccompCmpOp, value: u64) -> Result<SeccompRule, BackendError> {
     let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, is, value)?;
     SeccompRule::new(vec![condition])
@@ -227,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    /// A filter is one of a thread, and of those that it starts.
+    /// A filter applies to a thread, and to the threads that it starts.
     #[test]
     fn what_is_not_listed_does_not_exist() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -7,23 +7,25 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags, openat, statat};
 
-/// The file that says what happened when the group had no memory left.
+/// The file with the group's memory events.
 const EVENTS: &str = "memory.events";
 
-/// The largest such file: a name and a number in each of its few lines.
+/// Largest size of the file, in bytes: each of its few lines is a name and a number.
 const MAX_EVENTS: u64 = 4096;
 
-/// What the kernel counts in [`EVENTS`].
+/// Counters of the kernel in [`EVENTS`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryEvents {
-    /// How often the group's limit left no way but to end a process (`oom`).
+    /// Times that the group's limit forced the kernel to kill a process (`oom`).
     pub limit_reached: u64,
-    /// Processes of the group that were ended because there was no memory left, in the group or on the machine (`oom_kill`).
+    /// Processes of the group that were killed for want of memory, in the group or on the machine
+    /// (`oom_kill`).
     pub ended: u64,
 }
 
 impl MemoryEvents {
-    /// Reads the text of the file. What it does not name is 0: kernels differ in what they count.
+    /// Parses the text of the file. Missing counters are 0: kernels differ in the events that they
+    /// count.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let count = |name: &str| {
@@ -35,7 +37,7 @@ impl MemoryEvents {
     }
 }
 
-/// A control group whose memory may be counted.
+/// A control group whose memory events may be counted.
 #[derive(Debug)]
 pub(crate) struct Group {
     folder: OwnedFd,
@@ -51,12 +53,12 @@ impl Group {
         Some(Self::at(File::open(own_group().ok()?).ok()?.into()))
     }
 
-    /// Whether the kernel counts the memory of the group.
+    /// True if the kernel counts the memory of the group.
     pub(crate) fn counts_memory(&self) -> bool {
         statat(&self.folder, EVENTS, AtFlags::empty()).is_ok()
     }
 
-    /// Counts since the group was made; `None`: the kernel does not say.
+    /// Counters since the group was made; `None` if the kernel does not report them.
     pub(crate) fn events(&self) -> Option<MemoryEvents> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let file = openat(&self.folder, EVENTS, flags, Mode::empty()).ok()?;
@@ -71,7 +73,8 @@ impl Group {
 pub struct PoolGroup(Group);
 
 impl PoolGroup {
-    /// Moves this process into the group whose folder is given; what it starts from now on is in the group, too.
+    /// Moves this process into the group with this folder; processes that it starts are in the
+    /// group, too.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -82,7 +85,7 @@ impl PoolGroup {
         Ok(Self::of_child(folder))
     }
 
-    /// The group whose folder is given, which a child of this process enters.
+    /// The group with this folder, which a child of this process enters.
     #[must_use]
     pub fn of_child(folder: OwnedFd) -> Self {
         Self(Group::at(folder))
@@ -93,10 +96,10 @@ impl PoolGroup {
     }
 }
 
-/// The folder of the control group (version 2) of this process.
+/// The folder of this process's control group (version 2).
 ///
 /// # Errors
-/// A sentence: there is none.
+/// A sentence: there is no such group.
 pub fn own_group() -> Result<PathBuf, String> {
     let unread = |file: &'static str| move |error| format!("{file} cannot be read: {error}");
     let mounts =
@@ -108,7 +111,8 @@ pub fn own_group() -> Result<PathBuf, String> {
     })
 }
 
-/// The folder of a process's control group of version 2: `mounts` is its mountinfo (proc_pid_mountinfo(5)), `groups` its `cgroup`.
+/// The folder of a process's control group of version 2. `mounts`: its mountinfo
+/// (proc_pid_mountinfo(5)); `groups`: its `cgroup` file.
 fn folder_of(mounts: &str, groups: &str) -> Option<PathBuf> {
     let group = Path::new(groups.lines().find_map(|line| line.strip_prefix("0::"))?);
     mounts.lines().find_map(|line| {
@@ -118,14 +122,14 @@ fn folder_of(mounts: &str, groups: &str) -> Option<PathBuf> {
         let inside = group.strip_prefix(unescaped(root)).ok()?;
         let is_below = !inside.components().any(|part| part.as_os_str() == "..");
         (system.starts_with("cgroup2 ") && is_below).then(|| match inside {
-            // No slash at the end.
+            // `join` with an empty path would add a slash.
             inside if inside.as_os_str().is_empty() => PathBuf::from(unescaped(at)),
             inside => Path::new(&unescaped(at)).join(inside),
         })
     })
 }
 
-/// A path of mountinfo, where some characters stand as their octal numbers.
+/// A path of mountinfo, in which some characters are written as octal numbers.
 fn unescaped(path: &str) -> String {
     let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     escapes.into_iter().fold(path.to_owned(), |path, (from, to)| path.replace(from, to))

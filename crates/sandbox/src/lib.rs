@@ -1,6 +1,6 @@
-//! What processes of the server give up before they meet data of others (`docs/security.md`).
+//! Rights that the server's processes give up before they handle foreign data (`docs/security.md`).
 //!
-//! Each part stands for itself: a kernel that lacks one does not keep the server from serving with the others.
+//! The parts are independent: if the kernel lacks one, the server runs with the others.
 
 mod calls;
 mod group;
@@ -19,25 +19,26 @@ pub use group::{MemoryEvents, PoolGroup, own_group};
 pub use memory::{AtStart, MemoryWatch, OutOfMemory, prefer_when_out_of_memory};
 pub use paths::{Landlock, kernel_knows_landlock, only_signal_children, write_only_beneath};
 
-/// Hides this process from others of its user: they can neither trace it nor read its memory, environment and descriptors, and it leaves
-/// no core file. Root still can. A change of user and the execution of a program undo it.
+/// Hides this process from other processes of its user: they can neither trace it nor read its
+/// memory, environment and descriptors, and it leaves no core file. Root still can. A change of
+/// user or the execution of a program undoes this.
 ///
 /// # Errors
-/// Those of `prctl(2)`.
+/// The errors of prctl(2).
 pub fn hide() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// Undoes [`hide`], for a child that runs what its user may look at.
+/// Undoes [`hide`], for a child that runs programs which its user may inspect.
 ///
 /// # Errors
-/// Those of `prctl(2)`.
+/// The errors of prctl(2).
 pub fn show() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
 }
 
-/// Gives up what the execution of a program could bring: privileges of setuid programs, and every capability. Those that this process has
-/// stay.
+/// Gives up the privileges that executing a program could bring: setuid privileges and every
+/// capability. Present capabilities stay.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -46,7 +47,7 @@ pub fn forgo_new_privileges() -> io::Result<()> {
     if capabilities(None)?.effective.contains(CapabilitySet::SETPCAP) {
         for capability in CapabilitySet::all() {
             match remove_capability_from_bounding_set(capability) {
-                // An older kernel does not know it.
+                // An older kernel does not know the capability.
                 Ok(()) | Err(rustix::io::Errno::INVAL) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -69,7 +70,7 @@ mod tests {
         assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::Dumpable);
     }
 
-    /// Privileges are those of a thread.
+    /// Privileges belong to a thread.
     #[test]
     fn nothing_is_left_to_gain() {
         let forgone = std::thread::spawn(|| {

@@ -1,4 +1,4 @@
-//! What happens when the machine, or the server's control group, has no memory left.
+//! Out of memory: on the machine, or in the server's control group.
 
 use std::fmt;
 use std::fs;
@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 
 use crate::group::{Group, MemoryEvents, PoolGroup};
 
-/// How much sooner the kernel ends a worker than a process of its size, in thousandths of the memory (`oom_score_adj` in proc(5)).
+/// Handicap of a worker when the kernel chooses a process to kill, in thousandths of the memory
+/// (`oom_score_adj` in proc(5)).
 const SOONER: i32 = 200;
 /// The kernel's largest value.
 const MOST: i32 = 1000;
 
-/// Has the kernel end this process, and what it starts, sooner than others if there is no memory left: a worker costs one request, the
-/// front would cost all. A change of user takes the right to do so.
+/// Has the kernel kill this process, and the processes that it starts, before others if there is no
+/// memory left: a dead worker costs one request, a dead front all of them. After a change of user
+/// the process may not do this any more.
 pub fn prefer_when_out_of_memory() {
     const FILE: &str = "/proc/self/oom_score_adj";
     let now = fs::read_to_string(FILE).ok().and_then(|text| text.trim().parse::<i32>().ok());
@@ -23,38 +25,39 @@ pub fn prefer_when_out_of_memory() {
     }
 }
 
-/// How long after the kernel has counted that it ends a process its parent may learn of the end.
+/// Longest time between the kernel's count of a killed process and the parent's notice of its end.
 const NOTICED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Tells the master of a pool which of its processes the kernel has ended because there was no memory left.
+/// Tells a pool's master which of its processes the kernel has killed for want of memory.
 ///
-/// The kernel tells no parent why a child got SIGKILL. It counts the processes that it ends, in each control group or on the whole machine, so
-/// what is known is whether the count has risen while the child ran. Each counted end explains one death, if it is noticed within
+/// The kernel does not tell a parent why a child got SIGKILL. It counts the processes that it
+/// kills, in each control group or on the whole machine, so the watch only knows that the count has
+/// risen while the child ran. Each counted kill explains one death, if the death is noticed within
 /// [`NOTICED_WITHIN`] after the count was seen to rise.
 #[derive(Debug)]
 pub struct MemoryWatch {
     counter: Counter,
     seen: MemoryEvents,
-    /// Counted ends up to this number explain no death any more.
+    /// Counted kills up to this number no longer explain a death.
     explained: u64,
-    /// The rest explains deaths until then.
+    /// The others explain deaths until this time.
     until: Instant,
-    /// The limit of the group was reached when the count rose last.
+    /// The limit of the group was reached at the last rise of the count.
     is_limit: bool,
 }
 
-/// The count when a process started.
+/// The count of kills when a process started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AtStart(u64);
 
-/// A count of the kernel.
+/// Source of the kernel's count.
 #[derive(Debug)]
 enum Counter {
-    /// In the control group that the server has made for the pool.
+    /// The control group that the server has made for the pool.
     Pool(Group),
-    /// In the control group that the process was started in.
+    /// The control group that the process was started in.
     Own(Group),
-    /// On the machine as a whole; the file, which is `/proc/vmstat`.
+    /// The whole machine; the file is `/proc/vmstat`.
     Machine(PathBuf),
 }
 
@@ -70,11 +73,11 @@ impl Counter {
 /// The place that had no memory left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutOfMemory {
-    /// In the control group of the pool: its processes have reached their limit.
+    /// The pool's control group: its processes have reached their limit.
     InPool,
-    /// On the machine, or in a control group above the process.
+    /// The machine, or a control group above the process.
     OnMachine,
-    /// Somewhere on the machine: the kernel has ended a process for that, perhaps another one.
+    /// The machine: the kernel has killed some process for want of memory, perhaps another one.
     Perhaps,
 }
 
@@ -93,7 +96,8 @@ impl fmt::Display for OutOfMemory {
 }
 
 impl MemoryWatch {
-    /// Watches the group of a pool, if its memory is counted; otherwise the group of this process; otherwise the machine.
+    /// Watches the pool's group, if its memory is counted; otherwise the group of this process;
+    /// otherwise the machine.
     #[must_use]
     pub fn new(pool: Option<PoolGroup>) -> Self {
         let pool = pool.map(PoolGroup::into_group).filter(Group::counts_memory).map(Counter::Pool);
@@ -107,26 +111,28 @@ impl MemoryWatch {
         Self { counter, seen, explained: seen.ended, until: Instant::now(), is_limit: false }
     }
 
-    /// To be called when a process starts.
+    /// Must be called when a process starts.
     pub fn process_starts(&mut self) -> AtStart {
         self.look();
         AtStart(self.seen.ended)
     }
 
-    /// To be called when a process has ended: ends that the kernel had counted before explain only deaths that are noticed soon.
+    /// Must be called when a process has ended. Kills counted by now explain only deaths that are
+    /// noticed soon.
     pub fn process_ended(&mut self) {
         self.look();
     }
 
-    /// A process that started at this count was ended by SIGKILL just now: whether that was for want of memory, as far as the kernel has
-    /// ended a process for that since.
+    /// Tells whether a process that has just ended by SIGKILL was killed for want of memory.
+    /// `start`: the count when it started. `None` if the kernel has counted no unexplained kill
+    /// since then.
     pub fn why_killed(&mut self, start: AtStart) -> Option<OutOfMemory> {
         self.look();
         let from = self.explained.max(start.0);
         if self.seen.ended <= from {
             return None;
         }
-        // Several may end at the same time, and each asks for itself.
+        // Several processes may die at the same time; each explains one count.
         self.explained = from + 1;
         Some(match self.counter {
             Counter::Machine(_) => OutOfMemory::Perhaps,
@@ -192,7 +198,7 @@ mod tests {
         counted.count(4, 6);
         assert_eq!(watch.why_killed(start), Some(OutOfMemory::OnMachine));
         assert_eq!(watch.why_killed(start), None);
-        // Without a limit of the pool.
+        // The pool has no limit.
         let mut watch = MemoryWatch::of(Counter::Own(counted.group()));
         let start = watch.process_starts();
         counted.count(5, 7);

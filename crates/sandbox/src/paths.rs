@@ -1,4 +1,5 @@
-//! Landlock: which folders a process may change, and which processes it may signal (landlock(7)).
+//! Landlock: folders in which a process may change files, and processes that it may signal
+//! (landlock(7)).
 
 use std::io;
 use std::path::Path;
@@ -8,26 +9,27 @@ use landlock::{
     Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
-/// The newest rules that are used. An older kernel enforces those that it knows.
+/// Newest version of the rules that is used. An older kernel enforces the rules that it knows.
 const RULES: ABI = ABI::V6;
 
-/// How far the kernel enforces rules.
+/// Degree to which the kernel enforces the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Landlock {
-    /// All of them.
+    /// All rules are enforced.
     Whole,
-    /// Some of them, because it is older than the rules.
+    /// Some rules are enforced: the kernel is older than the others.
     Partial,
-    /// None: it was built, or started, without Landlock.
+    /// No rule is enforced: the kernel was built, or started, without Landlock.
     Missing,
 }
 
-/// From now on this thread, and those that it starts, execute no program, and make, change and remove files only beneath these folders.
-/// Files that are open already stay as they are. It signals no process but its own and its children, and binds no TCP port. Folders that
+/// Restricts this thread, and the threads that it starts: they execute no programs, and make,
+/// change and remove files only beneath these folders. Files that are already open stay as they
+/// are. They signal only their own process and its children, and bind no TCP port. Folders that
 /// cannot be opened are left out. Reading is not restricted.
 ///
 /// # Errors
-/// The kernel refuses, for instance because the process may still gain privileges.
+/// The kernel refuses, for example because the process may still gain privileges.
 pub fn write_only_beneath(folders: &[&Path]) -> io::Result<Landlock> {
     let rules = || {
         let mut rules = Ruleset::default()
@@ -45,7 +47,8 @@ pub fn write_only_beneath(folders: &[&Path]) -> io::Result<Landlock> {
     enforce(rules)
 }
 
-/// From now on this thread, and those that it starts, signal no process but its own and its children.
+/// Restricts this thread, and the threads that it starts, to signalling their own process and its
+/// children.
 ///
 /// # Errors
 /// As [`write_only_beneath`].
@@ -53,7 +56,7 @@ pub fn only_signal_children() -> io::Result<Landlock> {
     enforce(|| Ruleset::default().scope(Scope::Signal)?.create())
 }
 
-/// Whether this kernel has rules for files.
+/// True if this kernel has rules for files.
 #[must_use]
 pub fn kernel_knows_landlock() -> bool {
     let oldest = Ruleset::default()
@@ -62,7 +65,7 @@ pub fn kernel_knows_landlock() -> bool {
     oldest.and_then(Ruleset::create).is_ok()
 }
 
-/// What changes files.
+/// The kinds of access that change files.
 fn writing() -> BitFlags<AccessFs> {
     AccessFs::from_all(RULES) & !(AccessFs::Execute | AccessFs::ReadFile | AccessFs::ReadDir)
 }
@@ -87,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// Rules are those of a thread, and of those that it starts.
+    /// Rules apply to a thread, and to the threads that it starts.
     #[test]
     fn only_what_is_beneath_the_folders_is_written() {
         let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

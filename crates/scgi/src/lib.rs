@@ -1,5 +1,5 @@
-//! SCGI requests, the web server's side (<https://python.ca/scgi/protocol.txt>). No I/O. Responses are CGI header blocks and bodies up
-//! to the end of the connection, which serves one request.
+//! The web server's side of SCGI (<https://python.ca/scgi/protocol.txt>). No I/O. A response is a
+//! CGI header block and a body up to the end of the connection, which serves one request.
 //!
 //! ```text
 //!  "70:" "CONTENT_LENGTH" 00 "27" 00 "SCGI" 00 "1" 00 "REQUEST_METHOD" 00 ... "," body
@@ -32,7 +32,8 @@ pub struct RequestHead {
 }
 
 impl RequestHead {
-    /// The head of a request whose body has this many bytes, with the two parameters that every request has.
+    /// The head of a request with a body of `content_length` bytes. It begins with the two
+    /// mandatory parameters.
     #[must_use]
     pub fn new(content_length: u64) -> Self {
         let mut head = Self { params: BytesMut::with_capacity(2048), names: HashSet::new() };

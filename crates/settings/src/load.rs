@@ -1,4 +1,4 @@
-//! From files to sections: the file itself, and what it includes.
+//! From files to sections: the file itself, and the files that it includes.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

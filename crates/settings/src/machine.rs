@@ -20,7 +20,7 @@ pub enum FileKind {
 /// The account that the server changes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen {
-    /// The account; `None`: the server stays what it is.
+    /// The account; `None`: the server keeps its current account.
     pub account: Option<Account>,
     /// A warning for the operator about the choice.
     pub warning: Option<String>,

@@ -1,4 +1,4 @@
-//! From sections to the text of a file: only what differs from the defaults, with short comments.
+//! From sections to the text of a file: only values other than the defaults, with short comments.
 
 use std::fmt::Write;
 

@@ -147,7 +147,8 @@ impl Site {
         Some([start.as_bytes(), &request.uri].concat().into())
     }
 
-    /// True if the symbolic links to its folders, if there are any, still lead to the opened folders.
+    /// True if the symbolic links to its folders, if there are any, still lead to the opened
+    /// folders.
     fn is_current(&self) -> bool {
         self.release.is_current()
     }

@@ -1,9 +1,9 @@
 //! Folders of a site that are reached through a symbolic link, such as `current` that leads to a
 //! release. Requests use another release as soon as the link leads there.
 //!
-//! A site is opened by the paths without links, so all data of a request belong to the same release:
-//! its files, `SCRIPT_FILENAME` (by which opcache identifies scripts) and `DOCUMENT_ROOT`. Checking
-//! a link costs one `stat` per request, for these sites only.
+//! A site is opened by the paths without links, so all data of a request belong to the same
+//! release: its files, `SCRIPT_FILENAME` (by which opcache identifies scripts) and `DOCUMENT_ROOT`.
+//! Checking a link costs one `stat` per request, for these sites only.
 
 use std::borrow::Cow;
 use std::io;

@@ -220,7 +220,6 @@ impl Router {
         own.or_else(|| types::of_ending(ending).map(str::as_bytes))
     }
 
-    /// `DOCUMENT_ROOT`.
     #[must_use]
     /// The absolute path of a site's path in the file system, even if there is no file.
     pub(super) fn filename(&self, path: &[u8]) -> Vec<u8> {

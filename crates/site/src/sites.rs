@@ -67,7 +67,7 @@ impl Hosts {
 }
 
 impl Sites {
-    /// Sites of which none is open yet. At most `open_files` static files are kept open.
+    /// Sites that are not open yet. At most `open_files` static files are kept open.
     pub fn new(config: Arc<Config>, open_files: usize, dictionaries: &Arc<Dictionaries>) -> Self {
         let limits = CacheLimits { entries: CacheLimits::default().entries.min(open_files) };
         let open = RefCell::new(vec![None; config.sites.len()]);
@@ -123,7 +123,7 @@ impl Sites {
         host.map_or(hosts.default, |host| hosts.find(&host.to_ascii_lowercase()))
     }
 
-    /// The party whose processes answer all requests that come to a listener; `None`: there are several.
+    /// The party whose processes answer all requests of a listener; `None` if there are several.
     pub fn party(&self, listener: usize) -> Option<&Rc<Party>> {
         self.listeners.get(listener)?.party.as_ref()
     }

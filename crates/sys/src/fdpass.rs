@@ -46,11 +46,13 @@ pub fn try_receive(
     receive_with(socket, buf, fds, libc::MSG_DONTWAIT)
 }
 
-/// As [`try_receive`], but takes bytes only together with all descriptors that come along with them. It reads twice, so it is for a
-/// process that has few descriptors left. The socket must not tell credentials (`SO_PASSCRED`).
+/// As [`try_receive`], but takes bytes only together with all descriptors that come along with
+/// them. It reads twice, so it is for a process that has few descriptors left. The socket must not
+/// receive credentials (`SO_PASSCRED`).
 ///
 /// # Errors
-/// Those of [`receive`]. `EMFILE`: more descriptors come along than this process may open; the socket keeps the message.
+/// The errors of [`receive`]. `EMFILE`: more descriptors come along than this process may open; the
+/// socket keeps the message.
 pub fn try_receive_whole(
     socket: BorrowedFd<'_>,
     buf: &mut BytesMut,
@@ -63,14 +65,16 @@ pub fn try_receive_whole(
     if seen == 0 {
         return Ok(0);
     }
-    // The same bytes once more, without room for descriptors: the kernel drops its own of those that have come.
+    // Takes the same bytes, without room for descriptors: the kernel drops its copies of the
+    // descriptors already received.
     let spare = buf.spare_capacity_mut().as_mut_ptr();
     let mut iov = libc::iovec { iov_base: spare.cast(), iov_len: seen };
     // SAFETY: an all-zero msghdr is valid: null pointers with zero lengths.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_iov = &raw mut iov;
     message.msg_iovlen = 1;
-    // SAFETY: `seen` bytes were just read to the same place, so the spare capacity is at least as large; it outlives the call.
+    // SAFETY: `seen` bytes were just read to the same place, so the spare capacity is at least as
+    // large; it outlives the call.
     let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
     let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
     // SAFETY: recvmsg initialised the first `n` bytes of the spare capacity.
@@ -78,7 +82,8 @@ pub fn try_receive_whole(
     if n != seen {
         return Err(io::Error::other("another process reads from this socket"));
     }
-    // Where the buffer ends together with a message, the kernel shows the descriptors of the next one, too (Linux 6.18).
+    // If the buffer ends exactly with a message, the kernel shows the next message's descriptors,
+    // too (Linux 6.18). `MSG_CTRUNC` tells that the descriptors belong to the bytes taken.
     if message.msg_flags & libc::MSG_CTRUNC != 0 {
         fds.append(&mut came);
     }

@@ -31,8 +31,8 @@ pub fn in_new_session(command: &mut Command) {
         Ok(_) => Ok(()),
         Err(error) => Err(error.into()),
     };
-    // SAFETY: between fork and exec the child makes this one system call, and touches no memory that
-    // another thread may have locked.
+    // SAFETY: between fork and exec the child makes this one system call, and touches no memory
+    // that another thread may have locked.
     unsafe { command.pre_exec(begin) };
 }
 

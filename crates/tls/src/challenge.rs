@@ -1,4 +1,4 @@
-//! What proves to an authority that the server is reached by a name (RFC 8555 §8).
+//! Challenges: proofs to an authority that the server is reached by a name (RFC 8555 §8).
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use crate::credentials::Credentials;
 use crate::server;
 
-/// How long the certificate of a challenge holds. Authorities look at its names and its extension alone.
+/// Lifetime of a challenge's certificate. Authorities check only its names and its extension.
 const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A question that an authority asks the server at one of its names.
+/// A challenge by which an authority validates one of the server's names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Challenge {
-    /// A request in the clear for `/.well-known/acme-challenge/TOKEN` (HTTP-01, RFC 8555 §8.3).
+    /// A request without TLS for `/.well-known/acme-challenge/TOKEN` (HTTP-01, RFC 8555 §8.3).
     Http {
         /// The last part of the path.
         token: String,
@@ -27,12 +27,12 @@ pub enum Challenge {
     Tls {
         /// The name.
         host: String,
-        /// What the certificate says: the SHA-256 of the key authorization.
+        /// The digest in the certificate: the SHA-256 of the key authorization.
         digest: Vec<u8>,
     },
 }
 
-/// What rustls needs to meet an authority that checks a challenge by TLS.
+/// The TLS configuration for an authority that validates a challenge.
 ///
 /// # Errors
 /// A sentence: the certificate cannot be made.
@@ -41,7 +41,7 @@ pub fn challenge_config(host: &str, digest: &[u8]) -> Result<Arc<ServerConfig>, 
     server::challenge_config(&Credentials::new(certificate.pem(), key.serialize_pem()))
 }
 
-/// A certificate for the name, signed by itself, with the digest in it (RFC 8737 §3).
+/// A self-signed certificate for the name that contains the digest (RFC 8737 §3).
 pub(crate) fn certificate(host: &str, digest: &[u8]) -> Result<(Certificate, KeyPair), String> {
     if digest.len() != 32 {
         return Err("the digest of a challenge has another length than that of SHA-256".to_owned());

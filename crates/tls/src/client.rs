@@ -1,4 +1,4 @@
-//! TLS to servers that are asked on behalf of clients.
+//! TLS to the servers that this server asks on behalf of clients.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,16 +10,17 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 
 use crate::server::issuers;
 
-/// Whether a server must show that it is the one that is meant.
+/// Verification of a server's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verify {
-    /// Its certificate has its name and leads to one of the roots.
+    /// The certificate must have the server's name and lead to one of the roots.
     Certificate,
-    /// Any certificate will do, so a machine on the way can take the server's place.
+    /// Any certificate is accepted, so a machine on the way can pose as the server.
     Nothing,
 }
 
-/// What rustls needs to meet a server. `roots`: a file in PEM; `None`: those of the system.
+/// The TLS configuration for connections to a server. `roots`: a file in PEM; `None`: the system's
+/// roots.
 ///
 /// # Errors
 /// A sentence: there are no roots.
@@ -50,7 +51,7 @@ fn root_store(roots: Option<&Path>) -> Result<RootCertStore, String> {
     issuers(&text).map_err(wrong)
 }
 
-/// Accepts every certificate, but not a server that lacks the key of the one that it shows.
+/// Accepts every certificate, but requires that the server has its key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

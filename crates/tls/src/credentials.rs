@@ -1,4 +1,4 @@
-//! What a site proves its name with, as text.
+//! A site's credentials, as text.
 
 use std::fmt;
 use std::fs::File;
@@ -9,13 +9,13 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::{Deserialize, Serialize};
 
-/// The largest file that is read, in bytes. A chain of certificates has some kilobytes.
+/// Largest file that is read, in bytes. A chain of certificates has some kilobytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// What a site proves its name with, and what it asks its clients to prove theirs with.
+/// A site's proof of its name, and the issuers that its clients' certificates must come from.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credentials {
-    /// The site's certificate and those of its issuers, in PEM.
+    /// The site's certificate and its issuers' certificates, in PEM.
     pub chain: String,
     /// The private key, in PEM.
     pub key: String,
@@ -41,7 +41,7 @@ impl Credentials {
     /// The certificates, the site's own first.
     ///
     /// # Errors
-    /// A sentence: there is none, or one cannot be decoded.
+    /// A sentence: there is no certificate, or one cannot be decoded.
     pub fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
         certificates(self.chain.as_bytes())
     }
@@ -49,7 +49,7 @@ impl Credentials {
     /// The private key.
     ///
     /// # Errors
-    /// A sentence: there is none that can be used.
+    /// A sentence: there is no usable key.
     pub fn private_key(&self) -> Result<PrivateKeyDer<'static>, String> {
         PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|error| {
             if self.key.contains("ENCRYPTED") {
@@ -79,7 +79,8 @@ pub(crate) fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, 
     }
 }
 
-/// The damage of a text that begins as PEM does, and the remedy. The library's own words have lines as numbers.
+/// Describes the damage of a text that begins as PEM does, and the remedy. The library's own
+/// message shows lines as lists of byte values.
 fn damaged_pem(error: &pem::Error) -> String {
     let copy = "copy the whole file again";
     match error {
@@ -114,7 +115,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String, String> {
     let bytes = read(path)?;
     match String::from_utf8(bytes) {
         Ok(text) => Ok(text),
-        // What stands between the sections of PEM may be in any character set.
+        // The text between the sections of PEM may be in any character set.
         Err(error) if contains(error.as_bytes(), b"-----BEGIN ") => {
             Ok(String::from_utf8_lossy(error.as_bytes()).into_owned())
         }
@@ -130,7 +131,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String, String> {
 /// A sentence that names the file.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     let shown = path.display();
-    // A FIFO would make the server wait at its start.
+    // Opening a FIFO would block the server's start.
     let is_file = path.metadata().map_err(|error| format!("{shown}: {error}"))?.is_file();
     if !is_file {
         return Err(format!("{shown}: this is not a file"));

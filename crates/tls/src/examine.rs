@@ -1,4 +1,4 @@
-//! What is wrong with certificates that can be used all the same.
+//! Faults of certificates that can be used nevertheless.
 
 use std::net::IpAddr;
 
@@ -15,19 +15,20 @@ use x509_parser::x509::{X509Name, X509Version};
 
 use crate::ocsp::{self, Response};
 
-/// A certificate that ends in fewer days is worth a warning.
+/// Days of remaining validity below which a certificate is worth a warning.
 const SOON: i64 = 7;
 
 const DAY: i64 = 24 * 60 * 60;
 
-/// What a site's own certificate says.
+/// Contents of a site's own certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaf {
-    /// The hosts and addresses that it is for, in lower case; `*.` stands for one label.
+    /// The hosts and addresses that the certificate is for, in lower case; `*.` stands for one
+    /// label.
     pub names: Vec<String>,
-    /// Seconds since 1970 from which on it holds.
+    /// Beginning of its validity, in seconds since 1970.
     pub begins: i64,
-    /// Seconds since 1970 until which it holds.
+    /// End of its validity, in seconds since 1970.
     pub ends: i64,
 }
 
@@ -47,7 +48,8 @@ impl Leaf {
         })
     }
 
-    /// Whether it is for this host, in lower case and without a port. A wildcard stands for exactly one label (RFC 6125 §6.4.3).
+    /// True if the certificate is for this host, in lower case and without a port. A wildcard
+    /// stands for exactly one label (RFC 6125 §6.4.3).
     #[must_use]
     pub fn covers(&self, host: &str) -> bool {
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -71,7 +73,7 @@ fn name(name: &GeneralName<'_>) -> Option<String> {
     }
 }
 
-/// What applications learn of a client's certificate.
+/// A client's certificate as applications see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
     /// The subject's name, most specific part first (RFC 4514): `CN=ada,O=Example`.
@@ -145,34 +147,34 @@ fn parse<'c>(certificate: &'c CertificateDer<'_>) -> Result<X509Certificate<'c>,
 /// The certificates of a chain.
 fn parse_all<'c>(chain: &'c [CertificateDer<'_>]) -> Result<Vec<X509Certificate<'c>>, String> {
     let parsed = chain.iter().enumerate().map(|(number, certificate)| {
-        // The parser's error has the bytes that it could not read.
+        // The parser's error contains the bytes that it could not read.
         parse(certificate).map_err(|_| damaged(number))
     });
     parsed.collect()
 }
 
-/// The complaint about the certificate in this place.
+/// The complaint about the certificate with this index.
 fn damaged(number: usize) -> String {
     let number = number + 1;
     format!("certificate {number} of the file is damaged; get the file from its issuer again")
 }
 
-/// Why a certificate is none that leads to a root, if it cannot even be read.
+/// The complaint about a certificate that cannot be decoded; `None` if it can.
 pub(crate) fn damage(number: usize, certificate: &CertificateDer<'_>) -> Option<String> {
     parse(certificate).is_err().then(|| damaged(number))
 }
 
-/// Whose fault it is that a key cannot be used with the certificates of a chain.
+/// The faulty part if a key cannot be used with the certificates of a chain.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Misfit {
-    /// The chain is wrong, whatever the key is.
+    /// The chain is wrong, regardless of the key.
     Chain(String),
-    /// They do not belong together.
+    /// Key and certificate do not belong together.
     Both(String),
 }
 
-/// Why a key cannot be used with the first certificate of a chain. `public`: the public half of the key, in DER; `refused`: what the
-/// library for TLS says.
+/// The reason why a key cannot be used with the first certificate of a chain. `public`: the public
+/// half of the key, in DER; `refused`: rustls' reason.
 pub(crate) fn misfit(chain: &[CertificateDer<'_>], public: Option<&[u8]>, refused: &str) -> Misfit {
     let parsed = match parse_all(chain) {
         Ok(parsed) => parsed,
@@ -201,10 +203,11 @@ pub(crate) fn misfit(chain: &[CertificateDer<'_>], public: Option<&[u8]>, refuse
     })
 }
 
-/// Sizes of RSA keys that are taken, in bits.
+/// Accepted sizes of RSA keys, in bits.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
-/// Why no key can be used that fits this certificate: its kind, or its size. `None`: the certificate does not tell.
+/// The reason why every key for this certificate is unusable: its type, or its size. `None` if the
+/// certificate does not tell.
 pub(crate) fn unusable_key(certificate: &CertificateDer<'_>) -> Option<String> {
     let parsed = parse(certificate).ok()?;
     let taken = format!(
@@ -226,10 +229,10 @@ pub(crate) fn unusable_key(certificate: &CertificateDer<'_>) -> Option<String> {
     }
 }
 
-/// What is wrong with a response of an OCSP responder that is sent along with a certificate, if clients can use it all the same.
+/// Describes a fault of a stapled OCSP response that clients can use nevertheless.
 ///
 /// # Errors
-/// A sentence: clients would refuse the connection because of it.
+/// A sentence: clients would refuse the connection because of the response.
 pub(crate) fn stapled(
     bytes: &[u8],
     certificate: &CertificateDer<'_>,
@@ -267,8 +270,8 @@ pub(crate) fn stapled(
     })
 }
 
-/// What clients will complain about: dates, names, and a chain that does not lead to a root. `hosts`: those that the site answers
-/// for, `*.example.org` for wildcards.
+/// Lists faults that clients will complain about: dates, names, and a chain that does not lead to a
+/// root. `hosts`: the hosts that the site answers for, `*.example.org` for wildcards.
 ///
 /// # Errors
 /// A sentence: a certificate cannot be decoded.
@@ -315,7 +318,7 @@ pub fn warnings(chain: &[CertificateDer<'_>], hosts: &[String]) -> Result<Vec<St
     Ok(warnings)
 }
 
-/// Whether a certificate is for a host, or for all hosts beneath a wildcard.
+/// True if a certificate is for a host, or for all hosts beneath a wildcard.
 fn covers_all(leaf: &Leaf, host: &str) -> bool {
     if host.starts_with("*.") {
         leaf.names.iter().any(|name| name == host)

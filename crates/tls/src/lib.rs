@@ -1,11 +1,12 @@
-//! Certificates and keys: reading and checking them, making them, and what rustls makes of them. No sockets.
+//! Certificates and keys: reads, checks and makes them, and makes rustls configurations of them. No
+//! sockets.
 //!
 //! ```text
 //!  files, state folder ──▶ Vault (supervisor, root) ── sealed memory ──▶ Vault (front) ──▶ Identity ──▶ ServerConfig per site
 //! ```
 //!
-//! Keys are read by the supervisor, which may be root, and reach the front alone: the configuration itself is given to the PHP
-//! masters, too.
+//! The supervisor, which may be root, reads the keys and gives them only to the front: the
+//! configuration itself also goes to the PHP masters.
 #![forbid(unsafe_code)]
 
 mod challenge;

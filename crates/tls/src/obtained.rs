@@ -1,5 +1,5 @@
-//! Certificates that were obtained from an authority, in a folder: each is a file with the chain and its key, so that they always
-//! belong together.
+//! A folder of certificates that were obtained from an authority. Each file contains the chain and
+//! its key, so that they always belong together.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::server::identity;
 pub struct Obtained(Vec<(Credentials, Leaf)>);
 
 impl Obtained {
-    /// Reads them. A folder that is not there has none; files that cannot be used are left out.
+    /// Reads the certificates. A missing folder has none; unusable files are left out.
     #[must_use]
     pub fn read(folder: &Path) -> Self {
         let files = folder.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
@@ -20,8 +20,9 @@ impl Obtained {
         Self(files.filter(is_one).filter_map(|path| usable(&path).ok()).collect())
     }
 
-    /// The certificate for these names: the certificate that covers most of them, and among equals the one that expires last. When a
-    /// site gets another name, its old certificate serves until there is one for all. `None`: there is none for any of them.
+    /// The certificate that covers most of these names; among equals, the last to expire. When
+    /// a site gets another name, its old certificate serves until there is one for all names.
+    /// `None` if no certificate covers any of them.
     #[must_use]
     pub fn best(&self, names: &[String]) -> Option<(&Credentials, &Leaf)> {
         let covered = |leaf: &Leaf| names.iter().filter(|name| leaf.covers(name)).count();
@@ -31,10 +32,10 @@ impl Obtained {
     }
 }
 
-/// A certificate with its key in one text, if they fit.
+/// Splits a text with a certificate and its key, if they belong together.
 ///
 /// # Errors
-/// A sentence: they cannot be used.
+/// A sentence: certificate or key cannot be used.
 pub fn usable_pem(text: String) -> Result<(Credentials, Leaf), String> {
     let credentials = Credentials::new(text.clone(), text);
     identity(&credentials).map_err(|(_, why)| why)?;

@@ -1,28 +1,28 @@
-//! What a stored response of an OCSP responder says (RFC 6960 §4.2.1): as much as shows whether clients can use it.
+//! Stored OCSP responses (RFC 6960 §4.2.1): the parts that decide whether clients can use them.
 
 use x509_parser::asn1_rs::{Any, Class, FromDer, GeneralizedTime, Tag};
 
 /// A response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Response {
-    /// The responder has given no answer, for this reason.
+    /// The responder has refused to answer, for this reason.
     Refused(&'static str),
-    /// What it says about certificates.
+    /// The responder's statements about certificates.
     Answers(Vec<Answer>),
 }
 
-/// What a responder says about one certificate.
+/// A responder's statement about one certificate.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// The serial number of the certificate, as it stands there.
+    /// The serial number of the certificate, as encoded in the response.
     pub(crate) serial: Vec<u8>,
-    /// Whether the certificate is good.
+    /// True if the certificate is good.
     pub(crate) is_good: bool,
-    /// Seconds since 1970 until which this holds; `None`: it is not said.
+    /// End of the statement's validity, in seconds since 1970; `None` if the response has none.
     pub(crate) ends: Option<i64>,
 }
 
-/// Reads a response. `None`: it is none.
+/// Decodes a response; `None` if the bytes are not one.
 pub(crate) fn read(bytes: &[u8]) -> Option<Response> {
     let (_, whole) = element(bytes, Tag::Sequence)?;
     let (rest, status) = element(whole, Tag::Enumerated)?;
@@ -70,18 +70,19 @@ fn answer(one: &[u8]) -> Option<Answer> {
     })
 }
 
-/// The rest, and the element before it.
+/// Splits off the first element: returns the rest and the element.
 fn any(bytes: &[u8]) -> Option<(&[u8], Any<'_>)> {
     Any::from_der(bytes).ok()
 }
 
-/// The rest, and the contents of the element before it, which has this tag.
+/// Splits off the first element, which must have this tag: returns the rest and its contents.
 fn element(bytes: &[u8], tag: Tag) -> Option<(&[u8], &[u8])> {
     let (rest, element) = any(bytes)?;
     (element.class() == Class::Universal && element.tag() == tag).then_some((rest, element.data))
 }
 
-/// The rest, and the contents of the element before it, which has a tag of its context.
+/// Splits off the first element, which must have this context-specific tag: returns the rest and
+/// its contents.
 fn tagged(bytes: &[u8], number: u32) -> Option<(&[u8], &[u8])> {
     let (rest, element) = any(bytes)?;
     let is_meant = element.class() == Class::ContextSpecific && element.tag() == Tag(number);

@@ -1,4 +1,4 @@
-//! Certificates that the server signs itself: made once, and kept.
+//! Certificates that the server signs itself: each is made once and kept.
 
 use std::fs::{DirBuilder, File, Permissions};
 use std::io::Write;
@@ -12,14 +12,14 @@ use crate::credentials::{Credentials, certificates, read_text};
 use crate::examine::Leaf;
 use crate::server::identity;
 
-/// How long a certificate holds; browsers of Apple take none that holds for longer.
+/// Lifetime of a certificate; Apple's browsers refuse longer ones.
 const LIFETIME: Duration = Duration::from_secs(825 * 24 * 60 * 60);
 
-/// One that ends earlier is replaced at the next start.
+/// A certificate with less validity left is replaced at the next start.
 const RENEW_BEFORE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The certificate in `folder` for these hosts and addresses, which is made if there is none that can be used. Certificate and key
-/// lie in one file, so that they always belong together.
+/// The certificate in `folder` for these hosts and addresses; makes one if there is no usable one.
+/// Certificate and key are in one file, so that they always belong together.
 ///
 /// # Errors
 /// A sentence: the folder cannot be written.
@@ -36,7 +36,7 @@ pub(crate) fn kept(folder: &Path, names: &[String]) -> Result<Credentials, Strin
     Ok(credentials(text))
 }
 
-/// A certificate for these hosts and addresses that is kept nowhere.
+/// Makes a certificate for these hosts and addresses without keeping it.
 ///
 /// # Errors
 /// A sentence: the system refuses.
@@ -65,14 +65,15 @@ fn pem(names: &[String]) -> Result<String, String> {
     let mut params = CertificateParams::new(names).map_err(wrong)?;
     params.distinguished_name.push(DnType::CommonName, "sendoff (signed by itself)");
     let now = SystemTime::now();
-    // Clocks differ.
+    // Clients' clocks may be slow.
     params.not_before = (now - Duration::from_secs(60 * 60)).into();
     params.not_after = (now + LIFETIME).into();
     let certificate = params.self_signed(&key).map_err(wrong)?;
     Ok(certificate.pem() + &key.serialize_pem())
 }
 
-/// Writes a file that only our user may read. A server that starts at the same moment sees the whole file or none.
+/// Writes a file that only our user may read. A server that starts at the same moment sees the
+/// whole file or none.
 fn store(folder: &Path, path: &Path, text: &str) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let draft = path.with_extension(format!("{}.new", std::process::id()));

@@ -1,4 +1,4 @@
-//! What rustls needs for one site.
+//! The TLS configuration of one site.
 
 use std::sync::{Arc, LazyLock};
 
@@ -15,15 +15,15 @@ use crate::credentials::{Credentials, certificates};
 use crate::examine::{Misfit, damage, misfit, unusable_key};
 use crate::vault::Whose;
 
-/// The protocol that an authority asks for when it checks a challenge (ALPN, RFC 8737 §4).
+/// The protocol that an authority names when it validates a challenge (ALPN, RFC 8737 §4).
 pub const ACME_PROTOCOL: &[u8] = b"acme-tls/1";
 
-/// Algorithms.
+/// Cryptographic algorithms.
 static PROVIDER: LazyLock<Arc<CryptoProvider>> =
     LazyLock::new(|| Arc::new(aws_lc_rs::default_provider()));
 
-/// The keys of session tickets. They change every six hours; a ticket is good for twelve. All event loops share them, so that a
-/// session is resumed whichever loop gets the connection, and they outlive a reload.
+/// The keys of session tickets. They change every six hours; a ticket is valid for twelve. All
+/// event loops share them, so that any loop can resume a session, and they outlive a reload.
 #[derive(Debug, Clone)]
 pub struct Tickets(Arc<dyn ProducesTickets>);
 
@@ -38,7 +38,7 @@ impl Tickets {
     }
 }
 
-/// A certificate with its key.
+/// Presents the same certificate to every client.
 #[derive(Debug)]
 struct Only(Arc<CertifiedKey>);
 
@@ -48,7 +48,8 @@ impl ResolvesServerCert for Only {
     }
 }
 
-/// What rustls needs to meet the clients of one site. `protocols`: for ALPN, the preferred one first.
+/// The TLS configuration for the clients of one site. `protocols`: for ALPN, the preferred one
+/// first.
 ///
 /// # Errors
 /// A sentence: the credentials cannot be used.
@@ -73,7 +74,8 @@ pub fn server_config(
             let verifier =
                 if clients.required { verifier } else { verifier.allow_unauthenticated() };
             let verifier = verifier.build().map_err(|error| error.to_string())?;
-            // A ticket proves that its client was let in somewhere; keys of the site's own prove that it was here.
+            // A ticket proves only that some site accepted its client. With ticket keys of its own,
+            // the site accepts only its own tickets.
             (builder.with_client_cert_verifier(verifier), Tickets::new()?)
         }
         _ => (builder.with_no_client_auth(), tickets.clone()),
@@ -81,18 +83,18 @@ pub fn server_config(
     let mut config =
         builder.with_cert_resolver(Arc::new(Only(identity(credentials).map_err(|(_, why)| why)?)));
     config.ticketer = tickets.0;
-    // Sessions of TLS 1.2 are resumed by tickets, too: what the server would have to remember, each event loop would remember alone.
+    // TLS 1.2 sessions are resumed by tickets, too: a session store would belong to one event loop.
     config.session_storage = Arc::new(NoServerSessionStorage {});
-    // For TLS by the kernel.
+    // The kernel needs the keys for TLS.
     config.enable_secret_extraction = true;
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(Arc::new(config))
 }
 
-/// The issuers of certificates that others show.
+/// Reads the issuers of the other side's certificates.
 ///
 /// # Errors
-/// A sentence: there is none, or one cannot be used.
+/// A sentence: there is no issuer, or one cannot be used.
 pub(crate) fn issuers(text: &[u8]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for (number, issuer) in certificates(text)?.into_iter().enumerate() {
@@ -107,27 +109,28 @@ pub(crate) fn issuers(text: &[u8]) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// What rustls needs to meet an authority that checks a challenge.
+/// The TLS configuration for an authority that validates a challenge.
 pub(crate) fn challenge_config(credentials: &Credentials) -> Result<Arc<ServerConfig>, String> {
     let builder = ServerConfig::builder_with_provider(Arc::clone(&PROVIDER))
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(|error| error.to_string())?;
-    // Without a check that they fit: rustls does not read certificates with critical extensions that it does not know.
+    // Without a check that they belong together: rustls does not parse certificates with unknown
+    // critical extensions.
     let key = PROVIDER.key_provider.load_private_key(credentials.private_key()?);
     let key = key.map_err(|error| format!("the key cannot be used: {error}"))?;
     let only = Arc::new(Only(Arc::new(CertifiedKey::new(credentials.certificates()?, key))));
     let mut config = builder.with_no_client_auth().with_cert_resolver(only);
-    // There is no next session.
+    // The authority does not resume the session.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.alpn_protocols = vec![ACME_PROTOCOL.to_vec()];
     Ok(Arc::new(config))
 }
 
-/// Certificate and key, if they fit.
+/// Certificate and key, if they belong together.
 ///
 /// # Errors
-/// A sentence, and what it is about: the certificate, the key, or both of them (`Whose::Site`).
+/// A sentence and its subject: the certificate, the key, or both of them (`Whose::Site`).
 pub(crate) fn identity(credentials: &Credentials) -> Result<Arc<CertifiedKey>, (Whose, String)> {
     let chain = credentials.certificates().map_err(|why| (Whose::Certificate, why))?;
     let key = credentials.private_key().map_err(|why| (Whose::Key, why))?;
@@ -138,7 +141,7 @@ pub(crate) fn identity(credentials: &Credentials) -> Result<Arc<CertifiedKey>, (
     })?;
     let mut certified = CertifiedKey::new(chain, signing);
     match certified.keys_match() {
-        // Keys of hardware modules do not tell their public half.
+        // Keys of hardware modules do not reveal their public half.
         Ok(()) | Err(Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
         Err(error) => {
             let public = certified.key.public_key();

@@ -15,7 +15,8 @@ use crate::server::identity;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A certificate for these names that holds for some days from now on, with its key, and the issuer's.
+/// A certificate for these names that is valid for some days from now on, with its key, and the
+/// issuer's certificate.
 struct Issued {
     chain: String,
     leaf: String,

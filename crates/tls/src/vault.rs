@@ -16,27 +16,27 @@ use crate::obtained::Obtained;
 use crate::self_signed;
 use crate::server::{identity, issuers};
 
-/// The largest vault, in bytes.
+/// Largest vault, in bytes.
 const MAX_LEN: u64 = 256 << 20;
 
-/// The credentials of all sites, by their numbers; `None`: the site does not speak TLS.
+/// The credentials of all sites, indexed by their numbers; `None` for a site without TLS.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Vault(pub Vec<Option<Credentials>>);
 
-/// What is wrong with the credentials of a site.
+/// A fault of a site's credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Complaint {
     /// The number of the site.
     pub site: usize,
-    /// What it is about.
+    /// The faulty part.
     pub whose: Whose,
     /// A sentence without a full stop.
     pub says: String,
-    /// Whether the credentials cannot be used; otherwise clients will complain.
+    /// True if the credentials cannot be used; otherwise clients will complain.
     pub is_error: bool,
 }
 
-/// What is wrong: one of the files that a site names, or the whole.
+/// The faulty part of a site's credentials: one of its files, or the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
     /// The file with the certificate.
@@ -47,16 +47,18 @@ pub enum Whose {
     Ocsp,
     /// The issuers of clients' certificates.
     ClientIssuers,
-    /// All of them together.
+    /// All parts together.
     Site,
 }
 
-/// A sentence that names the file that it is about.
+/// A sentence, and the part that it is about.
 type Trouble = (Whose, String);
 
 impl Vault {
-    /// Reads the credentials of every site, and checks that each key fits its certificate. Makes self-signed certificates that
-    /// are not there, also for sites whose certificate has yet to be obtained. A site whose credentials cannot be used has none in the vault, and there is a complaint.
+    /// Reads the credentials of every site, and checks that each key belongs to its certificate.
+    /// Makes missing self-signed certificates, also for sites whose certificate has not been
+    /// obtained yet. A site without usable credentials has none in the vault, and there is a
+    /// complaint.
     #[must_use]
     pub fn fill(config: &Config) -> (Self, Vec<Complaint>) {
         let mut complaints = Vec::new();
@@ -69,7 +71,7 @@ impl Vault {
         (Self(all), complaints)
     }
 
-    /// What is wrong with the files that sites name. Makes nothing.
+    /// Lists the faults of the files that sites name. Creates no files.
     #[must_use]
     pub fn complaints(config: &Config) -> Vec<Complaint> {
         let mut complaints = Vec::new();
@@ -90,7 +92,8 @@ impl Vault {
         complaints
     }
 
-    /// The certificates that have been obtained for sites that ask for that; every other site has none here.
+    /// The certificates that have been obtained for sites that ask for that; `None` for every other
+    /// site.
     #[must_use]
     pub fn obtained(config: &Config) -> Self {
         let obtained = obtained(config);
@@ -102,7 +105,7 @@ impl Vault {
         Self(config.sites.iter().map(of_site).collect())
     }
 
-    /// Puts certificates and keys in place of those that sites have. What clients must show stays.
+    /// Replaces the certificates and keys of sites. The issuers of clients' certificates stay.
     pub fn replace(&mut self, with: Self) {
         for (site, new) in self.0.iter_mut().zip(with.0) {
             if let (Some(site), Some(Credentials { chain, key, ocsp, .. })) = (site, new) {
@@ -111,10 +114,10 @@ impl Vault {
         }
     }
 
-    /// Writes the credentials to a file that exists in memory only.
+    /// Writes the credentials to a sealed file in memory.
     ///
     /// # Errors
-    /// The system has no descriptor or memory for it.
+    /// The system has no descriptor or memory for the file.
     pub fn seal(&self) -> io::Result<OwnedFd> {
         let text = serde_json::to_vec(self)?;
         memfd::sealed(c"sendoff-keys", text.len() as u64, |file| {
@@ -122,10 +125,10 @@ impl Vault {
         })
     }
 
-    /// Reads what [`seal`](Self::seal) wrote, from the beginning of the file.
+    /// Reads the credentials that [`seal`](Self::seal) has written, from the beginning of the file.
     ///
     /// # Errors
-    /// The descriptor cannot be read, or does not hold credentials.
+    /// The descriptor cannot be read, or does not contain credentials.
     pub fn read(file: OwnedFd) -> io::Result<Self> {
         let file = File::from(file);
         let len = file.metadata()?.len().min(MAX_LEN);
@@ -141,7 +144,7 @@ fn obtained(config: &Config) -> Obtained {
     folder.map_or_else(Obtained::default, |folder| Obtained::read(&folder))
 }
 
-/// Where credentials come from that no site names.
+/// Sources of credentials that are not files named by a site.
 #[derive(Clone, Copy)]
 struct Sources<'f> {
     /// The folder for certificates that the server makes.
@@ -149,7 +152,8 @@ struct Sources<'f> {
     obtained: &'f Obtained,
 }
 
-/// The credentials of the site with this number, if they can be used. Complaints are added to the others.
+/// The credentials of the site with this number, if they can be used. Appends complaints to
+/// `complaints`.
 fn examined(
     site: &Site,
     tls: &Tls,
@@ -183,7 +187,8 @@ fn examined(
     }
 }
 
-/// What clients that ask for these hosts will complain about. Fails if the credentials cannot be used.
+/// Lists faults that clients asking for these hosts will complain about. Fails if the credentials
+/// cannot be used.
 fn check(
     credentials: &Credentials,
     chain: &Path,
@@ -209,7 +214,8 @@ fn check(
     Ok(warnings)
 }
 
-/// The text of the issuers of clients' certificates, if they can be used; `None`: the site asks for none.
+/// The text of the issuers of clients' certificates, if it can be used; `None` if the site asks for
+/// no certificates.
 fn client_issuers(tls: &Tls) -> Result<Option<String>, Trouble> {
     let Some(clients) = &tls.clients else { return Ok(None) };
     let trouble = |why| (Whose::ClientIssuers, why);
@@ -219,7 +225,7 @@ fn client_issuers(tls: &Tls) -> Result<Option<String>, Trouble> {
     Ok(Some(text))
 }
 
-/// What is said about a site whose certificate has yet to be obtained.
+/// The complaint about a site whose certificate has not been obtained yet.
 const NOT_YET: &str = "there is no certificate yet; until it has been obtained, clients get one that the server signed itself";
 
 fn credentials(site: &Site, tls: &Tls, from: Sources<'_>) -> Result<Credentials, Trouble> {
@@ -244,7 +250,7 @@ fn credentials(site: &Site, tls: &Tls, from: Sources<'_>) -> Result<Credentials,
     Ok(credentials)
 }
 
-/// The hosts of a site as certificates name them.
+/// The hosts of a site in the notation of certificates.
 fn names(site: &Site) -> Vec<String> {
     let name = |host: &Host| match host {
         Host::Exact(name) => name.clone(),
@@ -253,7 +259,7 @@ fn names(site: &Site) -> Vec<String> {
     site.hosts.iter().map(name).collect()
 }
 
-/// A site without hosts answers for every name; the certificate can only be for those of this machine.
+/// A site without hosts answers for every name; its certificate can only name this machine.
 fn self_signed_names(site: &Site) -> Vec<String> {
     let bare = |name: String| name.trim_matches(['[', ']']).to_owned();
     let names: Vec<_> = names(site).into_iter().map(bare).collect();

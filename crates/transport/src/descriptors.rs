@@ -1,10 +1,11 @@
-//! How many descriptors the process has left (`RLIMIT_NOFILE`).
+//! Descriptors that the process has left (`RLIMIT_NOFILE`).
 //!
-//! Connections, handed-over files and spools are added up as they come, and nothing is subtracted when they go. Once the sum reaches half
-//! of the limit, the kernel is asked for the exact number whenever the level matters. The limit is the process's, so this is, too.
+//! Connections, handed-over files and spools are counted when they open, but not when they close.
+//! Once the sum reaches half of the limit, the kernel is asked for the exact number at each
+//! decision. The limit applies to the process, so the counter is global.
 //!
-//! The number of a new descriptor is the lowest free one, a lower bound of the count: higher numbers may be in use after an early
-//! descriptor was closed.
+//! Kernels before 6.2 do not report the number. There the lowest free number is the lower bound:
+//! higher numbers may be in use after a lower one was closed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,29 +18,31 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use sendoff_sys::fdpass;
 
-/// Without a limit nothing is ever short, as in tests of single parts.
+/// Soft limit of descriptors. Unlimited until it is set, as in unit tests.
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// Descriptors that were open when the kernel was asked last, and those that have come since.
+/// Descriptors that were open when the kernel was last asked, plus those opened since.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// `/proc/self/fd`; `None`: it cannot be opened.
+/// `/proc/self/fd`; `None` if it cannot be opened.
 static FOLDER: OnceLock<Option<OwnedFd>> = OnceLock::new();
 
-/// What can still be afforded.
+/// Stages of descriptor shortage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Less than half of the limit is used.
     Plenty,
-    /// From 4/8 of the limit on: copies of handed-over files lie in memory instead of files, and one descriptor of each file is
-    /// kept instead of three.
+    /// From 4/8 of the limit: copies of handed-over files are kept in memory instead of files, with
+    /// one descriptor per file instead of three.
     Short,
-    /// From 5/8 on: workers are asked to send bytes instead of files, and get no client's socket.
+    /// From 5/8: workers are asked to send bytes instead of files, and get no client's socket.
     Scarce,
-    /// From 7/8 on: idle connections make room for new ones, or these wait. What is left is for what connections that are open need.
+    /// From 7/8: idle connections are closed for new ones, or new ones wait. The rest is for the
+    /// needs of open connections.
     Tight,
-    /// From 15/16 on: spools stay in memory, and their workers wait for the clients. What is left is for what cannot be done without:
-    /// files that workers hand over all the same, new workers, request bodies, files to be served.
+    /// From 15/16: spools stay in memory, and their workers wait for the clients. The rest is for
+    /// indispensable descriptors: files that workers hand over nevertheless, new workers, request
+    /// bodies, files to be served.
     Out,
 }
 
@@ -52,7 +55,7 @@ pub fn set_limit(limit: usize) {
     LIMIT.store(limit, Ordering::Relaxed);
 }
 
-/// Tells of a descriptor that has just come.
+/// Counts a descriptor that was just opened.
 pub fn note(descriptor: impl AsFd) {
     let least = number(descriptor) + 1;
     let more = |used: usize| Some((used + 1).max(least));
@@ -63,12 +66,12 @@ fn number(descriptor: impl AsFd) -> usize {
     usize::try_from(descriptor.as_fd().as_raw_fd()).unwrap_or(0)
 }
 
-/// What can be afforded now.
+/// The current level.
 pub fn level() -> Level {
     level_with(0)
 }
 
-/// The level with `more` open descriptors than now.
+/// The level with `more` further open descriptors.
 pub fn level_with(more: usize) -> Level {
     let limit = LIMIT.load(Ordering::Relaxed);
     let level = level_of(USED.load(Ordering::Relaxed).saturating_add(more), limit);
@@ -80,11 +83,13 @@ pub fn level_with(more: usize) -> Level {
     level_of(used.saturating_add(more), limit)
 }
 
-/// Receives bytes and descriptors from a UNIX socket. Once half of the limit is used, nothing is taken for which there are too few: the
-/// kernel would drop the descriptors, and what follows on the socket would be of no use.
+/// Receives bytes and descriptors from a UNIX socket. Once half of the limit is used, a message is
+/// received only if there is room for all its descriptors: the kernel would drop the others, and
+/// the rest of the stream would be useless.
 ///
 /// # Errors
-/// Those of [`fdpass::try_receive`]. After [`fdpass::is_short`] the message is still in the socket.
+/// The errors of [`fdpass::try_receive`]. After [`fdpass::is_short`] the message is still in the
+/// socket.
 pub fn receive(
     socket: BorrowedFd<'_>,
     buffer: &mut BytesMut,
@@ -94,7 +99,7 @@ pub fn receive(
     let received = if level() > Level::Plenty {
         fdpass::try_receive_whole(socket, buffer, descriptors)
     } else {
-        // Some were lost if there were too few.
+        // With too few free descriptors some were lost.
         let lost = |error| if fdpass::is_short(&error) { io::Error::other(error) } else { error };
         fdpass::try_receive(socket, buffer, descriptors).map_err(lost)
     };
@@ -102,18 +107,18 @@ pub fn receive(
     received
 }
 
-/// Open descriptors; `None` before Linux 6.2, which shows no number.
+/// Number of open descriptors; `None` before Linux 6.2, which does not report it.
 fn open_now() -> Option<usize> {
     let stat = rustix::fs::fstat(FOLDER.get()?.as_ref()?).ok()?;
     usize::try_from(stat.st_size).ok().filter(|&open| open > 0)
 }
 
-/// The lowest free number: at least as many descriptors are open.
+/// The lowest free number: at least this many descriptors are open.
 fn lowest_free(limit: usize) -> usize {
     match rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 0) {
         Ok(duplicate) => number(duplicate),
         Err(Errno::MFILE | Errno::NFILE) => limit,
-        // It has been closed.
+        // Standard error has been closed.
         Err(_) => 0,
     }
 }
@@ -151,7 +156,7 @@ mod tests {
         let many: Vec<_> = (0..COUNT).map(|_| own.try_clone().unwrap()).collect();
         drop(own);
         assert!(lowest_free(usize::MAX) < COUNT);
-        // `None`: an old kernel.
+        // `None` on an old kernel.
         assert!(open_now().is_none_or(|open| open >= COUNT));
         drop(many);
         assert!(open_now().is_none_or(|open| open < COUNT));

@@ -5,16 +5,17 @@ use std::io;
 
 use super::trouble;
 
-/// Why a handshake has made no connection.
+/// Reason why a handshake has made no connection.
 #[derive(Debug)]
 pub enum Failure {
     /// The client has left, or its socket is broken.
     Io(io::Error),
-    /// The client and the server do not agree, or what the client sends is no TLS.
+    /// The client and the server do not agree, or the client's bytes are not TLS.
     Tls(rustls::Error),
-    /// The client speaks HTTP in the clear.
+    /// The client speaks HTTP without TLS.
     Plain,
-    /// The client is an authority, which has checked a name: it needs no more than the handshake (RFC 8737 §3).
+    /// The client is a certificate authority that has validated a name: it needs only the handshake
+    /// (RFC 8737 §3).
     Authority,
 }
 

@@ -17,23 +17,24 @@ use super::failure::Failure;
 use super::tls::{Input, Socket, Tls};
 use super::{KernelTls, Tcp, Transport, kernel_has_tls, ktls};
 
-/// How long the server waits for a client to read why it was refused, and what it may send meanwhile, in bytes.
+/// Limits for draining a refused client, so that it can read the reason: time, and bytes that it
+/// may send meanwhile.
 const LINGER: Duration = Duration::from_secs(2);
 const MOST_DRAINED: usize = 1 << 20;
 
-/// Bytes of one read of what is dropped.
+/// Bytes per read of the bytes that are dropped.
 const DRAINED_AT_ONCE: usize = 16 * 1024;
 
-/// What the client of a port for TLS is told that speaks HTTP in the clear; nginx, too, answers with 400.
+/// Answer to a client that speaks HTTP without TLS on a port for TLS; nginx, too, answers with 400.
 const PLAIN_HTTP: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\
     Content-Length: 57\r\n\r\nThis port speaks TLS: the URL must begin with https://.\r\n\r\n";
 
-/// What a client says before it is answered.
+/// The client's hello.
 pub struct Hello<'h> {
-    /// The host that it names (SNI, RFC 6066 §3).
+    /// The host name in the hello (SNI, RFC 6066 §3).
     pub server_name: Option<&'h str>,
-    /// Whether it wants to check the name and nothing else (RFC 8737).
+    /// True if the client is an authority that only validates the name (RFC 8737).
     pub is_authority: bool,
 }
 
@@ -45,11 +46,12 @@ pub enum Secured {
     Kernel(KernelTls),
 }
 
-/// Makes a TLS connection of a TCP connection. `early`: what the client has sent already. `choose`: the configuration for
-/// what the client says. `refused` gets the connection of a client that was refused, for [`drain`].
+/// Makes a TLS connection from a TCP connection. `early`: bytes that have been read already.
+/// `choose`: returns the configuration for a hello. `refused` gets the connection of a client that
+/// was refused, for [`drain`].
 ///
 /// # Errors
-/// There is no connection; the client has been told why, if it could be.
+/// There is no connection; the client has been told the reason, if possible.
 pub async fn accept(
     mut tcp: Tcp,
     mut early: BytesMut,
@@ -68,7 +70,7 @@ pub async fn accept(
     let is_authority =
         hello.alpn().is_some_and(|mut names| names.any(|name| name == ACME_PROTOCOL));
     let config = choose(Hello { server_name: server_name.as_deref(), is_authority })?;
-    // An authority wants the handshake alone.
+    // An authority needs only the handshake.
     if kernel_has_tls() && !is_authority {
         said.unsplit(early);
         let note = |connection: &CommonState| facts(connection, server_name, true);
@@ -79,14 +81,14 @@ pub async fn accept(
     let mut connection = match accepted.into_connection(config) {
         Ok(connection) => Box::new(connection),
         Err((error, mut alert)) => {
-            // It does not matter if it cannot be sent.
+            // A failure to send the alert changes nothing.
             let _ = alert.write(&mut Socket(&mut tcp));
             *refused = Some(tcp);
             return Err(Failure::Tls(error));
         }
     };
     loop {
-        // What ends the handshake on the server's side, and session tickets, too.
+        // Sends the server's last part of the handshake, and the session tickets.
         send(&mut connection, &mut tcp).await?;
         if !connection.is_handshaking() {
             break;
@@ -107,8 +109,9 @@ pub async fn accept(
     Ok((Secured::Server(Tls::new(tcp, connection)), facts))
 }
 
-/// Reads and drops what a refused client sends, until it closes the connection. A client of TLS 1.3 sends its request right behind its part of the
-/// handshake: unread, that would make the kernel reset the connection, and the client could not read why it was refused.
+/// Reads and drops a refused client's bytes until the client closes the connection. A TLS 1.3
+/// client sends its request right after its part of the handshake. If those bytes stayed unread,
+/// the kernel would reset the connection, and the client could not read why it was refused.
 pub async fn drain(mut tcp: Tcp) {
     tcp.finish();
     let read_all = async {
@@ -123,11 +126,11 @@ pub async fn drain(mut tcp: Tcp) {
             }
         }
     };
-    // Nothing is owed any more, so a timeout is as good as the end.
+    // The client is owed nothing more, so a timeout counts as the end.
     let _ = timeout(LINGER, read_all).await;
 }
 
-/// Returns the client's hello, and the bytes that were read for it.
+/// Returns the client's hello, and the bytes of it that were read.
 async fn read_hello(tcp: &mut Tcp, early: &mut BytesMut) -> Result<(Accepted, BytesMut), Failure> {
     let mut acceptor = Acceptor::default();
     let mut read = BytesMut::new();
@@ -140,7 +143,7 @@ async fn read_hello(tcp: &mut Tcp, early: &mut BytesMut) -> Result<(Accepted, By
         match acceptor.accept() {
             Ok(Some(accepted)) => return Ok((accepted, read)),
             Ok(None) => {}
-            // Records begin with a small number, methods with a letter.
+            // TLS records begin with a small number, HTTP methods with a letter.
             Err(_) if read.first().is_some_and(u8::is_ascii_uppercase) => {
                 let _ = tcp.try_send(&[IoSlice::new(PLAIN_HTTP)], false);
                 return Err(Failure::Plain);
@@ -153,7 +156,7 @@ async fn read_hello(tcp: &mut Tcp, early: &mut BytesMut) -> Result<(Accepted, By
     }
 }
 
-/// Calls `read` until it has read something, each time that the socket may have more.
+/// Calls `read` whenever the socket may have bytes, until it has read some.
 async fn receive(
     tcp: &mut Tcp,
     mut read: impl FnMut(&mut Tcp) -> io::Result<usize>,
@@ -170,7 +173,7 @@ async fn receive(
     }
 }
 
-/// Keeps the bytes that are read.
+/// Records the bytes that pass through a reader.
 struct Noted<'n, 's> {
     read: &'n mut BytesMut,
     input: &'n mut Input<'s>,
@@ -184,7 +187,7 @@ impl io::Read for Noted<'_, '_> {
     }
 }
 
-/// Sends all records that wait.
+/// Sends all waiting records.
 async fn send(connection: &mut ServerConnection, tcp: &mut Tcp) -> io::Result<()> {
     while connection.wants_write() {
         match connection.write_tls(&mut Socket(tcp)) {
@@ -219,7 +222,7 @@ fn facts(
     })
 }
 
-/// The name of a cipher suite as OpenSSL, and with it Apache and nginx, write it.
+/// The name of a cipher suite in the spelling of OpenSSL, Apache and nginx.
 fn cipher_name(suite: CipherSuite) -> &'static str {
     match suite {
         CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",

@@ -1,20 +1,23 @@
-//! Sockets that other processes have, too.
+//! Sockets that other processes hold, too.
 //!
-//! `O_NONBLOCK` and the options of a socket belong to the open socket and not to a descriptor, so each process that was lent a socket can change
-//! them at any time, also between a look at them and the next call. The event loop must wait for no client, so it relies on neither:
+//! `O_NONBLOCK` and the options of a socket belong to the open socket, not to a descriptor. A
+//! process that was lent a socket can therefore change them at any time, even between a check and
+//! the next call. The event loop must not wait for any client, so it relies on neither:
 //!
-//! | call | waits by itself if | so on a socket that was lent |
+//! | call | blocks if | on a socket that was lent |
 //! |---|---|---|
 //! | `sendmsg`, `recv` | `O_NONBLOCK` is missing | `MSG_DONTWAIT` |
-//! | `sendfile`, `splice` | the same; they have no such flag | are not called: bytes are read and sent |
-//! | the last `close` | `SO_LINGER` is set | is left to another thread, if the client has not acknowledged everything |
+//! | `sendfile`, `splice` | the same | no such flag: bytes are read and sent instead |
+//! | the last `close` | `SO_LINGER` is set | done by another thread, if bytes are unacknowledged |
 //! | `shutdown`, `getsockopt`, `setsockopt`, `ioctl` | never | |
 //!
-//! The connection belongs to the socket, too. A process that has it can read what the client sends, so that the rest looks like other requests, and can
-//! connect the socket to another end (`connect(2)` with `AF_UNSPEC`, then with an address), which then speaks in the client's name. So after each
-//! read in the clear, [`Lent::check`] asks the kernel whether the peer is still the same and whether the front has read everything that was read.
-//! It asks after the read: a process that has left the peer gets back to it only if the peer accepts its connection. Under TLS the client's
-//! records tell.
+//! The connection belongs to the socket, too. A borrower can read the client's bytes, so that the
+//! rest looks like other requests. It can also connect the socket to another peer (`connect(2)`
+//! with `AF_UNSPEC`, then with an address), which then speaks in the client's name. After each read
+//! of plain text, [`Lent::check`] therefore asks the kernel whether the peer is still the same and
+//! whether the front has made all reads. It asks after the read: a process that has disconnected
+//! the socket gets the old peer back only if that peer accepts a connection. Under TLS the client's
+//! records show any change.
 
 use std::fmt::{self, Write};
 use std::io;
@@ -26,23 +29,24 @@ use sendoff_sys::tcp;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
-/// A connection in the clear as it was when it was first lent, and what was read since.
+/// State of a plain-text connection that was lent: the peer when it was first lent, and the bytes
+/// read since.
 #[derive(Debug)]
 pub(crate) struct Lent {
     peer: SocketAddr,
-    /// Bytes that the front has read since the connection was made.
+    /// Bytes that the front has read since the connection was accepted.
     read: u64,
-    /// The last process that it was lent to.
+    /// The last borrower.
     borrower: String,
-    /// The connection has ended, or another process has changed it: nothing more is read.
+    /// The connection has ended, or another process has changed it: reading stops.
     is_broken: bool,
 }
 
 impl Lent {
-    /// A connection that no other process has yet.
+    /// The state of a connection that has not been lent yet.
     ///
     /// # Errors
-    /// It has ended, or the kernel does not count what was read.
+    /// The connection has ended, or the kernel does not count the bytes read.
     pub(crate) fn new(socket: &TcpStream) -> io::Result<Self> {
         let (peer, read) = (socket.peer_addr()?, tcp::consumed(socket.as_fd())?);
         Ok(Self { peer, read, borrower: String::new(), is_broken: false })
@@ -50,11 +54,11 @@ impl Lent {
 
     pub(crate) fn note_borrower(&mut self, borrower: &dyn fmt::Display) {
         self.borrower.clear();
-        // A string takes everything.
+        // Writing to a string does not fail.
         let _ = write!(self.borrower, "{borrower}");
     }
 
-    /// Checks that `n` bytes, which the front has just read, are the next bytes of the client.
+    /// Checks that the `n` bytes that the front has just read are the client's next bytes.
     ///
     /// # Errors
     /// They may be other bytes, which is logged; or the connection has ended.
@@ -87,15 +91,15 @@ impl Lent {
     }
 }
 
-/// A descriptor of a socket that is lent, or was.
+/// A descriptor of a socket that is or was lent.
 #[derive(Debug)]
 pub struct LentSocket(OwnedFd);
 
 impl LentSocket {
-    /// Another descriptor of the socket.
+    /// Duplicates the descriptor of a socket.
     ///
     /// # Errors
-    /// The process has no further descriptors.
+    /// No descriptor is free.
     pub fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
         socket.try_clone_to_owned().map(Self)
     }
@@ -108,7 +112,8 @@ impl AsFd for LentSocket {
 }
 
 impl Drop for LentSocket {
-    /// While the connection is in use this is not the last descriptor, and after that the connection has been shut down.
+    /// While the connection is in use, this is not the last descriptor. Afterwards the connection
+    /// has been shut down.
     fn drop(&mut self) {
         if !tcp::is_open(self.as_fd()) {
             keep_from_waiting(self.as_fd());
@@ -116,15 +121,16 @@ impl Drop for LentSocket {
     }
 }
 
-/// To be called before a descriptor of a connection that was shut down is closed.
+/// Keeps a close from blocking the event loop. Must be called before a descriptor of a connection
+/// that was shut down is closed.
 pub(crate) fn keep_from_waiting(socket: BorrowedFd<'_>) {
     if tcp::close_may_wait(socket)
         && let Ok(runtime) = Handle::try_current()
         && let Ok(last) = socket.try_clone_to_owned()
     {
-        // The process may have many such threads, and lets them end.
+        // The runtime's blocking threads are many and end when idle.
         runtime.spawn_blocking(move || {
-            // A time of zero resets the connection, and does not wait.
+            // With a linger time of zero close(2) resets the connection and does not block.
             if sockopt::socket_linger(&last)
                 .is_ok_and(|time| time.is_some_and(|time| !time.is_zero()))
             {

@@ -1,23 +1,25 @@
-//! The least rate at which a client goes on.
+//! The lowest rate at which a client must make progress.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a client may still take. The client begins with a limit, and every byte that it sends or takes buys time, up to that limit. So a
-/// client that is fast enough on the whole may pause for as long as the limit, and a client that sends a byte now and then is too slow.
+/// Time that a client has left. It begins with a limit, and each byte that the client sends or
+/// takes adds time, up to the limit. A client that is fast enough on average may thus pause for as
+/// long as the limit, and a client that sends a byte now and then is too slow.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     deadline: Instant,
 }
 
 impl Pace {
-    /// Begins with `limit`.
+    /// Starts with `limit`.
     pub fn new(limit: Duration) -> Self {
         Self { deadline: Instant::now() + limit }
     }
 
-    /// The client has gone on by some bytes. With a `rate` of 0, in bytes per second, any number of them buys the whole limit.
+    /// Notes that the client has sent or taken `bytes`. Each adds the time that it takes at `rate`
+    /// bytes per second; at rate 0 any progress restores the whole limit.
     pub fn note(&mut self, bytes: u64, rate: u64, limit: Duration) {
         let nanos = u128::from(bytes) * 1_000_000_000;
         let bought = nanos.checked_div(u128::from(rate)).map_or(Duration::MAX, |nanos| {
@@ -27,12 +29,13 @@ impl Pace {
         self.deadline = now + self.left().saturating_add(bought).min(limit);
     }
 
-    /// The time that the client has left, for [`new`](Self::new) where a wait for another party does not count.
+    /// The time that the client has left. Pass it to [`new`](Self::new) after a wait for another
+    /// party that does not count.
     pub fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// When the client has been too slow.
+    /// The time at which the client counts as too slow.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
@@ -44,7 +47,8 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    /// How long a client lasts, at most an hour, that goes on by this number of bytes every time the interval has passed.
+    /// Time, at most an hour, until a client fails that makes progress by `bytes` once per
+    /// interval.
     async fn lasts(bytes: u64, interval: Duration, rate: u64) -> Duration {
         let (began, mut pace) = (Instant::now(), Pace::new(LIMIT));
         while began.elapsed() < Duration::from_secs(3600) {

@@ -1,10 +1,11 @@
-//! Pipes through which the kernel moves bytes from one socket to another without a copy (splice(2)).
+//! Pipes through which the kernel moves bytes from one socket to another without a copy
+//! (splice(2)).
 //!
 //! ```text
 //!  socket ── fill ──▶ Pipe ── drain ──▶ socket
 //! ```
-//! A connection has a pipe only while bytes are in it. Between two uses a few pipes are kept by each event loop, because to open and close
-//! one takes 1.5 µs, a third of what it takes to move 64 KiB.
+//! A connection has a pipe only while the pipe contains bytes. Each event loop keeps a few empty
+//! pipes: opening and closing one takes 1.5 µs, a third of the time for moving 64 KiB.
 
 use std::cell::RefCell;
 use std::io;
@@ -17,11 +18,11 @@ use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 use crate::descriptors;
 use crate::descriptors::Level;
 
-/// The size that the kernel gives a pipe (pipe(7)). Larger ones move a megabyte for 15 % less, but the kernel limits what all pipes of a user
-/// hold together.
+/// The kernel's default pipe size (pipe(7)). Larger pipes move a megabyte in 15 % less time, but
+/// the kernel limits the total size of a user's pipes.
 const CAPACITY: usize = 64 * 1024;
 
-/// Empty pipes that an event loop keeps.
+/// Most empty pipes that an event loop keeps.
 const MAX_SPARE: usize = 4;
 
 thread_local! {
@@ -33,12 +34,12 @@ thread_local! {
 pub struct Pipe {
     output: OwnedFd,
     input: OwnedFd,
-    /// Bytes in it.
+    /// Bytes in the pipe.
     len: usize,
 }
 
 impl Pipe {
-    /// An empty pipe. `None`: the process has no descriptors for it.
+    /// An empty pipe; `None` if the process has no descriptors for it.
     pub fn take() -> Option<Self> {
         if let Some(spare) = SPARE.with_borrow_mut(Vec::pop) {
             return Some(spare);
@@ -51,7 +52,8 @@ impl Pipe {
         Some(Self { output, input, len: 0 })
     }
 
-    /// Keeps the pipe for another connection if it is empty; otherwise closes it, and its bytes are lost.
+    /// Keeps an empty pipe for another connection. A pipe with bytes is closed, and its bytes are
+    /// lost.
     pub fn give_back(self) {
         SPARE.with_borrow_mut(|spare| {
             if self.len == 0 && spare.len() < MAX_SPARE {
@@ -60,16 +62,16 @@ impl Pipe {
         });
     }
 
-    /// Whether no byte is in it.
+    /// True if the pipe contains no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Moves what a socket has received into the pipe, which must be empty.
+    /// Moves bytes that a socket has received into the pipe, which must be empty.
     ///
     /// # Errors
-    /// `WouldBlock`: nothing has come. `Unsupported`: only a read can tell what has, such as the end, or what comes behind urgent data
-    /// (tcp(7)), where a pipe gets nothing any more.
+    /// `WouldBlock`: no bytes have come. `Unsupported`: only a read can tell what has come, such as
+    /// the end, or bytes after urgent data (tcp(7)), which splice(2) does not move.
     pub fn fill(&mut self, socket: impl AsFd) -> io::Result<usize> {
         debug_assert!(self.is_empty(), "a full pipe would look like a socket without bytes");
         let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
@@ -84,10 +86,11 @@ impl Pipe {
         }
     }
 
-    /// Puts the beginning of `bytes` into the pipe, which must be empty. Returns how many there were.
+    /// Puts the beginning of `bytes` into the pipe, which must be empty. Returns the number of
+    /// bytes.
     ///
     /// # Errors
-    /// Those of `write(2)`.
+    /// The errors of write(2).
     pub fn put(&mut self, bytes: &[u8]) -> io::Result<usize> {
         debug_assert!(self.is_empty(), "there may be no room");
         let len = bytes.len().min(CAPACITY);
@@ -95,10 +98,11 @@ impl Pipe {
         Ok(self.len)
     }
 
-    /// Moves bytes of the pipe, which must not be empty, to a socket whose `O_NONBLOCK` no other process can clear, or to any pipe.
+    /// Moves bytes from the pipe, which must not be empty, to another pipe or to a socket whose
+    /// `O_NONBLOCK` no other process can clear.
     ///
     /// # Errors
-    /// `WouldBlock`: it takes nothing now.
+    /// `WouldBlock`: the other side accepts no bytes now.
     pub fn drain(&mut self, socket: impl AsFd) -> io::Result<usize> {
         let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
         let moved = retry_on_intr(|| splice(&self.output, None, &socket, None, self.len, flags))?;
@@ -107,7 +111,7 @@ impl Pipe {
     }
 }
 
-/// Whether a read would find something, be it the end.
+/// True if a read would return bytes or the end.
 fn is_readable(socket: impl AsFd) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     retry_on_intr(|| recv(&socket, &mut [0; 1], flags)) != Err(Errno::AGAIN)
@@ -138,7 +142,7 @@ mod tests {
         assert_eq!(&got, b"bytes");
     }
 
-    /// splice(2) gets nothing that comes behind urgent data, and takes the end for an end.
+    /// splice(2) moves no bytes after urgent data, and reports urgent data as the end.
     #[test]
     fn what_comes_behind_urgent_data_is_left_to_reads() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -176,7 +180,7 @@ mod tests {
         assert_eq!((all.len(), &all[..10]), (moved, &b"bytesbytes"[..]));
     }
 
-    /// The error of a connection is told once, so it must not get lost.
+    /// The kernel reports a connection's error only once, so it must not get lost.
     #[test]
     fn a_reset_is_no_end() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

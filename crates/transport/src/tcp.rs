@@ -1,4 +1,4 @@
-//! TCP in the clear.
+//! TCP without encryption.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -19,11 +19,11 @@ use super::{Transport, send};
 use crate::lent::{self, Lent};
 use crate::pipe::Pipe;
 
-/// Bytes that are read from a file at a time where `sendfile` could wait.
+/// Bytes per read of a file where `sendfile` could block.
 const AT_ONCE: usize = 64 * 1024;
 
 thread_local! {
-    /// Buffer for these reads. Each event loop is a thread.
+    /// Buffer for these reads, one per event loop thread.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -32,7 +32,8 @@ thread_local! {
 pub struct Tcp {
     stream: TcpStream,
     sent: u64,
-    /// Since the socket was lent; the borrower, or a child process that it left behind, may still have it (`lent.rs`).
+    /// Set once the socket was lent; the borrower, or a child process that it left behind, may
+    /// still have it (`lent.rs`).
     lent: Option<Box<Lent>>,
 }
 
@@ -42,31 +43,32 @@ impl Tcp {
         Self { stream, sent: 0, lent: None }
     }
 
-    /// Reads what has come. 0: the client has ended its sending direction.
+    /// Reads available bytes; 0 if the client has ended its sending direction.
     ///
     /// # Errors
-    /// `WouldBlock`: nothing has come.
+    /// `WouldBlock`: no bytes have come.
     pub(super) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.stream.try_read(buffer)?;
         if 0 < n && n < buffer.len() {
-            // The socket is empty. Clears tokio's readiness, so that no further read is tried before the kernel reports more: half of all
-            // reads under TLS found nothing.
+            // The socket is empty. Clears tokio's readiness, so that the next read waits until the
+            // kernel reports more: half of all reads under TLS found nothing.
             let empty = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
             let _empty = self.stream.try_io(Interest::READABLE, empty);
         }
         Ok(n)
     }
 
-    /// Like [`try_read`](Self::try_read), into the spare capacity of `buffer`, for readers that notice by themselves when bytes are not the
-    /// client's, or are missing, as TLS does.
+    /// As [`try_read`](Self::try_read), into the spare capacity of `buffer`. For readers that
+    /// detect foreign or missing bytes by themselves, as TLS does.
     ///
     /// # Errors
+    /// `WouldBlock`: no bytes have come.
     /// `WouldBlock`: nothing has come.
     pub(super) fn try_read_buf(&self, buffer: &mut BytesMut) -> io::Result<usize> {
         if self.was_lent() { self.try_receive(buffer) } else { self.stream.try_read_buf(buffer) }
     }
 
-    /// The same for a socket that was lent.
+    /// As [`try_read_buf`](Self::try_read_buf), for a socket that was lent.
     fn try_receive(&self, buffer: &mut BytesMut) -> io::Result<usize> {
         self.stream.try_io(Interest::READABLE, || tcp::try_receive(self.stream.as_fd(), buffer))
     }
@@ -75,10 +77,10 @@ impl Tcp {
         self.stream.as_fd()
     }
 
-    /// Notes that another process has the socket from now on, or a child process of it.
+    /// Notes that from now on another process, or a child process of it, may have the socket.
     ///
     /// # Errors
-    /// The connection has ended, or the kernel does not count what was read.
+    /// The connection has ended, or the kernel does not count the bytes read.
     pub(super) fn note_lent(&mut self) -> io::Result<()> {
         if self.lent.is_none() {
             self.lent = Some(Box::new(Lent::new(&self.stream)?));
@@ -86,18 +88,18 @@ impl Tcp {
         Ok(())
     }
 
-    /// Whether another process may have the socket.
+    /// True if another process may have the socket.
     pub(super) fn was_lent(&self) -> bool {
         self.lent.is_some()
     }
 
-    /// Resets the connection when its last descriptor is closed.
+    /// Has the connection reset when its last descriptor is closed.
     pub(super) fn reset_at_end(&self) {
-        // It fails on a connection that is gone.
+        // Fails only if the connection is gone.
         let _gone = self.stream.set_zero_linger();
     }
 
-    /// Whether the connection exists no longer.
+    /// True if the connection no longer exists.
     pub(super) fn is_gone(&self) -> bool {
         self.stream.peer_addr().is_err()
     }
@@ -125,7 +127,7 @@ impl Transport for Tcp {
                 }
             }
         }
-        // The future has no state of its own, so a new one may be polled each time.
+        // The future is stateless, so each poll may use a new one.
         pin!(self.stream.read_buf(buffer)).poll(cx)
     }
 
@@ -149,7 +151,8 @@ impl Transport for Tcp {
         let flags = if more { SendFlags::MORE } else { SendFlags::empty() };
         let n = self.stream.try_io(Interest::WRITABLE, || send(&self.stream, pieces, flags))?;
         if n < pieces.iter().map(|piece| piece.len()).sum() {
-            // The socket is full. Clears tokio's readiness, so that no further send is tried before the kernel reports room.
+            // The socket is full. Clears tokio's readiness, so that the next send waits until the
+            // kernel reports room.
             let full = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
             let _full = self.stream.try_io(Interest::WRITABLE, full);
         }
@@ -200,15 +203,15 @@ impl Transport for Tcp {
     }
 
     fn finish(&mut self) {
-        // It fails on a connection that is gone.
+        // Fails only if the connection is gone.
         let _gone = rustix::net::shutdown(&self.stream, Shutdown::Write);
     }
 
-    /// `SO_LINGER` with 0 resets when the last descriptor is closed. If a borrower may have one, only leaving the connected state
-    /// (`connect(2)` with `AF_UNSPEC`) resets at once.
+    /// `SO_LINGER` of 0 resets the connection when the last descriptor is closed. If a borrower may
+    /// have a descriptor, only `connect(2)` with `AF_UNSPEC` resets at once.
     fn reset(&mut self) {
         if self.was_lent() {
-            // It fails on a connection that is gone.
+            // Fails only if the connection is gone.
             let _gone = rustix::net::connect_unspec(&self.stream);
         } else {
             self.reset_at_end();
@@ -216,7 +219,8 @@ impl Transport for Tcp {
     }
 
     fn lend(&mut self) -> Option<BorrowedFd<'_>> {
-        // Does not lend on a kernel whose count of written bytes differs from ours: every borrower would seem to lie.
+        // On a kernel whose count of written bytes differs from ours nothing is lent: every
+        // borrower would seem to lie.
         if !self.was_lent() && tcp::written(self.stream.as_fd()).ok() != Some(self.sent) {
             return None;
         }
@@ -245,20 +249,22 @@ impl Transport for Tcp {
 }
 
 impl Drop for Tcp {
-    /// A child process that a script has left behind may still have the socket; it must not keep the connection open.
+    /// A child process that a script left behind may still have the socket; it must not keep the
+    /// connection open.
     fn drop(&mut self) {
         if self.was_lent() {
-            // It fails on a connection that is gone.
+            // Fails only if the connection is gone.
             let _gone = rustix::net::shutdown(&self.stream, Shutdown::Both);
             lent::keep_from_waiting(self.stream.as_fd());
         }
     }
 }
 
-/// Reads the beginning of a range of a file and passes it to `send`, which says how much of it was taken. 0: the file ends before the range.
+/// Reads the beginning of a range of a file and passes it to `send`, which returns the number of
+/// bytes taken. Returns 0 if the file ends before the range.
 ///
 /// # Errors
-/// Those of `pread(2)` and `send`.
+/// The errors of pread(2) and `send`.
 fn send_copied(
     file: BorrowedFd<'_>,
     offset: u64,

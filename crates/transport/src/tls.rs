@@ -1,8 +1,9 @@
 //! TLS in user space, by rustls.
 //!
-//! Bytes are encrypted into records, which wait in the connection until the socket takes them. They are final then: whatever happens
-//! to the file that they were read from, the records keep what it was. No new bytes are taken while records wait, so that at most
-//! [`AT_ONCE`] bytes per connection are outside the send queue.
+//! Bytes are encrypted into records, which wait in the connection until the socket accepts them. A
+//! record is final: it keeps the bytes as they were read, even if the file changes. No new bytes
+//! are taken while records wait, so that at most [`AT_ONCE`] bytes per connection are outside the
+//! send queue.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, ErrorKind, IoSlice, Read, Write};
@@ -14,17 +15,20 @@ use rustls::ServerConnection;
 
 use super::{Tcp, Transport};
 
-/// Bytes that are encrypted at a time: four records of the largest size, rustls' own limit.
+/// Bytes that are encrypted at a time: four records of the largest size, which is rustls' own
+/// limit.
 const AT_ONCE: usize = 64 * 1024;
 
-/// Bytes whose records may wait for others before the socket gets them. With [`AT_ONCE`] rustls could have no room for the last ones.
+/// Most bytes whose records may wait for further ones before the socket gets them. With [`AT_ONCE`]
+/// bytes rustls might have no room for the last records.
 const WAITS: usize = AT_ONCE / 2;
 
-/// Bytes up to this size that more will follow share a record with it: a response head with the beginning of the body.
+/// Pieces of up to this many bytes share a record with the following bytes: a response head with
+/// the beginning of the body.
 const SHARES_RECORD: usize = 4096;
 
 thread_local! {
-    /// Buffer for reads of files. Each event loop is a thread.
+    /// Buffer for reads of files, one per event loop thread.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -33,15 +37,16 @@ thread_local! {
 pub struct Tls {
     tcp: Tcp,
     connection: Box<ServerConnection>,
-    /// Bytes that were taken but not encrypted: more follows at once.
+    /// Bytes that were taken but not encrypted, because more follow at once.
     staged: Vec<u8>,
-    /// Bytes in records that the socket has not taken completely.
+    /// Bytes in records that the socket has not accepted completely.
     waiting: usize,
     /// Bytes taken from the send queue.
     sent: u64,
     /// Decrypted bytes wait to be read.
     has_plaintext: bool,
-    /// Nothing more is said: the end has been sent, or the client must not take the end of the connection for one in good order.
+    /// Sending is over: the end has been sent, or the connection must end without one, so that the
+    /// client notices the cut.
     is_over: bool,
 }
 
@@ -61,12 +66,12 @@ impl Tls {
         tls
     }
 
-    /// Whether the client and the server have agreed on HTTP/2 (RFC 9113 §3.2).
+    /// True if the client and the server have agreed on HTTP/2 (RFC 9113 §3.2).
     pub fn is_http2(&self) -> bool {
         self.connection.alpn_protocol() == Some(b"h2")
     }
 
-    /// Moves decrypted bytes into `buffer`. `None`: there are none yet.
+    /// Moves decrypted bytes into `buffer`; `None` if there are none yet.
     fn take_plaintext(&mut self, buffer: &mut BytesMut) -> Option<io::Result<usize>> {
         let room = buffer.capacity() - buffer.len();
         let mut reader = self.connection.reader();
@@ -86,7 +91,8 @@ impl Tls {
                         self.has_plaintext = false;
                         return None;
                     }
-                    // Without close_notify. What is missing of a request shows in its own framing.
+                    // The connection ended without close_notify. A truncated request shows in its
+                    // own framing.
                     ErrorKind::UnexpectedEof => break,
                     _ => return Some(Err(error)),
                 },
@@ -102,13 +108,13 @@ impl Tls {
         self.connection.read_tls(&mut Socket(&mut self.tcp))?;
         let processed = self.connection.process_new_packets();
         if let Err(error) = processed {
-            // The alert that says why. It does not matter if it cannot be sent.
+            // Sends the alert with the reason. A failure to send it changes nothing.
             let _ = self.send_records();
             self.is_over = true;
             return Err(io::Error::new(ErrorKind::InvalidData, error));
         }
-        // What rustls answers by itself: that it does not renegotiate. A client of TLS 1.2 waits for that. What the socket does not take
-        // now goes before the next bytes.
+        // Sends rustls' own answers, such as the refusal to renegotiate, for which a TLS 1.2 client
+        // waits. Bytes that the socket does not accept now go out before the next bytes.
         let _later = self.send_records();
         Ok(())
     }
@@ -121,7 +127,8 @@ impl Tls {
         Ok(())
     }
 
-    /// Encrypts what is staged and the beginning of `pieces`. Returns the number of bytes of `pieces` that were taken.
+    /// Encrypts the staged bytes and the beginning of `pieces`. Returns the number of bytes taken
+    /// from `pieces`.
     fn encrypt(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let staged = std::mem::take(&mut self.staged);
         let mut all = Vec::with_capacity(pieces.len() + 1);
@@ -241,7 +248,8 @@ impl Transport for Tls {
 
     fn finish(&mut self) {
         self.connection.send_close_notify();
-        // What the socket does not take now is lost: the client sees a cut instead of the end.
+        // Bytes that the socket does not accept now are lost: the client sees a cut instead of the
+        // end.
         let _ = self.send_records();
         self.is_over = true;
         self.tcp.finish();
@@ -258,7 +266,7 @@ impl Transport for Tls {
 }
 
 impl Drop for Tls {
-    /// Says that the connection ends in good order (RFC 8446 §6.1), unless it was cut.
+    /// Ends the connection in good order (close_notify, RFC 8446 §6.1), unless it was cut.
     fn drop(&mut self) {
         if !self.is_over && self.staged.is_empty() && !self.connection.wants_write() {
             self.finish();
@@ -266,7 +274,7 @@ impl Drop for Tls {
     }
 }
 
-/// The socket as rustls wants it.
+/// Adapts the socket to the I/O traits that rustls uses.
 #[derive(Debug)]
 pub(super) struct Socket<'s>(pub(super) &'s mut Tcp);
 
@@ -290,7 +298,7 @@ impl Write for Socket<'_> {
     }
 }
 
-/// Bytes that have come already, then the socket.
+/// A reader of bytes that have come already, then of the socket.
 #[derive(Debug)]
 pub(super) struct Input<'s> {
     pub(super) early: &'s mut BytesMut,

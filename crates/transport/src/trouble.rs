@@ -1,10 +1,11 @@
-//! Why a handshake failed, as a sentence for the log.
+//! Handshake errors as sentences for the log.
 
 use rustls::{
     AlertDescription, CertificateError, Error, InvalidMessage, OtherError, PeerIncompatible,
 };
 
-/// Says why a handshake failed: completes "no TLS handshake: ...". What clients do not cause in practice is said in the words of the library.
+/// Describes a failed handshake: completes "no TLS handshake: ...". Errors that clients do not
+/// cause in practice keep rustls' wording.
 pub(super) fn sentence(error: &Error) -> String {
     let says = match error {
         Error::PeerIncompatible(why) => return incompatible(why),
@@ -92,7 +93,8 @@ fn broken(why: InvalidMessage) -> String {
     says.to_owned()
 }
 
-/// The library has a name for this and no type that it shows.
+/// True if the certificate's version is unsupported. rustls has no public type for this error, so
+/// its debug name is compared.
 fn is_of_version_1(error: &OtherError) -> bool {
     format!("{error:?}").contains("UnsupportedCertVersion")
 }

@@ -1,8 +1,9 @@
 //! UNIX stream sockets, for proxies on the same host.
 //!
-//! A UNIX socket has no `TCP_INFO`, so the kernel does not tell how much a borrower has written: such a socket is never lent. It
-//! also has no reset: the client of a response that is cut short sees the end of the connection. Responses of known length and
-//! chunked ones are recognised as incomplete all the same; only a body that ends with the connection is not.
+//! A UNIX socket has no `TCP_INFO`, so the kernel does not report how much a borrower has written:
+//! such a socket is never lent. It also has no reset: the client of a truncated response sees the
+//! end of the connection. Clients recognise truncated responses of known length and chunked ones;
+//! they cannot recognise a truncated body that ends with the connection.
 
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
@@ -37,7 +38,7 @@ impl Transport for Unix {
         cx: &mut Context<'_>,
         buffer: &mut BytesMut,
     ) -> Poll<io::Result<usize>> {
-        // The future has no state of its own, so a new one may be polled each time.
+        // The future is stateless, so each poll may use a new one.
         pin!(self.stream.read_buf(buffer)).poll(cx)
     }
 
@@ -57,8 +58,8 @@ impl Transport for Unix {
         self.stream.try_io(Interest::WRITABLE, || Ok(())).is_ok()
     }
 
-    /// The kernel takes a part of the pieces only if the socket is full or memory is short, and `WouldBlock` follows; there are no
-    /// packets that could wait for `more`.
+    /// The kernel takes a part of the pieces only if the socket is full or memory is short, and
+    /// `WouldBlock` follows. There are no packets that could wait for `more`.
     fn try_send(&mut self, pieces: &[IoSlice<'_>], _more: bool) -> io::Result<usize> {
         let sent = || send(&self.stream, pieces, SendFlags::empty());
         let n = self.stream.try_io(Interest::WRITABLE, sent)?;
@@ -84,12 +85,12 @@ impl Transport for Unix {
     }
 
     fn finish(&mut self) {
-        // It fails on a connection that is gone.
+        // Fails only if the connection is gone.
         let _gone = rustix::net::shutdown(&self.stream, Shutdown::Write);
     }
 
     fn reset(&mut self) {
-        // It fails on a connection that is gone.
+        // Fails only if the connection is gone.
         let _gone = rustix::net::shutdown(&self.stream, Shutdown::Both);
     }
 }

@@ -13,7 +13,7 @@ use sendoff_message::request::{Arrived, BodyReader};
 use sendoff_upstream::cgi::{Rest, StreamedRequest};
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 
-/// Content of a `STDIN` record made from a body in a file: what a UNIX socket takes at once.
+/// Bytes of a body in a file per `STDIN` record: the number that a UNIX socket accepts at once.
 const PIECE: u16 = 32 * 1024;
 
 /// The sending side of a request.

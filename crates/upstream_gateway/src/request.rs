@@ -55,7 +55,7 @@ enum ArrivingBody {
 }
 
 impl Outgoing {
-    /// A request of which no byte was sent yet.
+    /// A request before its first byte is sent.
     pub(super) fn new(request: Rc<GatewayRequest>) -> Result<Self, UpstreamError> {
         let pending = request.head.clone();
         let stream = match &request.body {

@@ -1,4 +1,5 @@
-//! Requests that went to an application over FastCGI and whose bodies may come on a link (`docs/handover.md` §8).
+//! Requests that went to an application over FastCGI and whose bodies may come on a link
+//! (`docs/handover.md` §8).
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,13 +10,13 @@ use std::rc::{Rc, Weak};
 use sendoff_fastcgi::channel::Secret;
 use sendoff_upstream::inbox::Inbox;
 
-/// 128 random bits.
+/// Returns 128 random bits.
 ///
 /// # Errors
 /// The kernel has no random bits.
 pub fn random_secret() -> io::Result<Secret> {
     let mut raw = [0; 16];
-    // 16 bytes come at once or not at all.
+    // getrandom(2) returns up to 256 bytes at once or fails.
     rustix::rand::getrandom(&mut raw, rustix::rand::GetRandomFlags::empty())?;
     Ok(Secret(raw))
 }
@@ -24,7 +25,8 @@ pub fn random_secret() -> io::Result<Secret> {
 #[derive(Debug, Default)]
 pub struct Claims(RefCell<HashMap<Secret, Weak<Claim>>>);
 
-/// A request whose body may come on a link. Dropped before the body has ended, it gives the body up.
+/// A request whose body may come on a link. Dropped before the body has ended, it gives the body
+/// up.
 pub struct Claim {
     secret: Secret,
     claims: Rc<Claims>,
@@ -50,8 +52,8 @@ impl Claims {
         Ok(claim)
     }
 
-    /// A request is claimed on a link: where its body goes. `None` if the request is not known (any more). `give_up` gets
-    /// that inbox if the body is not wanted any more.
+    /// Takes the claim with this secret and returns the inbox for its body; `None` if the request
+    /// is unknown or gone. `give_up` is called with that inbox if the body is no longer wanted.
     pub(super) fn take(
         &self,
         secret: Secret,
@@ -66,17 +68,17 @@ impl Claims {
 }
 
 impl Claim {
-    /// What the field of a framed response says.
+    /// The secret that the application names in the head of its framed response.
     pub fn secret(&self) -> Secret {
         self.secret
     }
 
-    /// What has come on the link.
+    /// Body received on the link.
     pub fn inbox(&self) -> &Rc<Inbox> {
         &self.inbox
     }
 
-    /// Whether the application has begun to answer on a link.
+    /// True once the application has begun to answer on a link.
     pub fn is_claimed(&self) -> bool {
         self.give_up.borrow().is_some()
     }

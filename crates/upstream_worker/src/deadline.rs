@@ -1,14 +1,17 @@
-//! The deadline of scripts (`--request-timeout`): a script that neither ends nor sends anything for that long is stuck.
+//! The deadline of scripts (`--request-timeout`): a script that neither ends nor sends anything for
+//! that long is stuck.
 //!
-//! Sending counts, not the time since the request began: a download or an event stream may take hours. Time in which the
-//! script waits for a slow client does not count; that is what `--send-timeout` is for. After the client has left nothing
-//! is sent any more, so a script that goes on has one deadline left. What a script does after `fastcgi_finish_request()`
-//! is not limited, as under php-fpm.
+//! The deadline runs from the last output, not from the beginning of the request: a download or an
+//! event stream may take hours. Time in which the script waits for a slow client does not count;
+//! `--send-timeout` limits that. After the client has left, the script can send nothing, so it has
+//! one more deadline to end. After `fastcgi_finish_request()` a script has no limit, as under
+//! php-fpm.
 //!
-//! A script that works on a request for `slow_after` is slow, whatever it sends: its backtrace goes to the pool's slow log.
+//! A script that works on a request for `slow_after` is slow, no matter what it sends: its
+//! backtrace goes to the pool's slow log.
 //!
-//! A task on each event loop looks at the loop's links, a few times per deadline. Requests themselves pay with one flag per
-//! record.
+//! A task on each event loop checks the loop's links a few times per deadline. The cost for a
+//! request is one flag per record.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,23 +24,25 @@ use super::master::Master;
 use super::pool::Pool;
 use super::watch::Late;
 
-/// How often links are looked at: this many times per deadline, within these bounds. A deadline passes unnoticed for one
-/// interval, or two if the worker has the client's socket.
+/// Checks per deadline, within the bounds below. A script is found one interval after its deadline
+/// at the latest, or two intervals if the worker has the client's socket.
 const LOOKS: u32 = 8;
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long scripts may take.
+/// Time limits of scripts.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadlines {
-    /// For a script that sends nothing; then it is stuck. A request may have a deadline of its own.
+    /// Longest time without output; a script beyond it is stuck. A request may have its own
+    /// deadline.
     pub stuck: Option<Duration>,
-    /// For the whole request; then it is slow.
+    /// Longest time for the whole request; a script beyond it is slow.
     pub slow: Option<Duration>,
 }
 
-/// Takes workers that are stuck out of the pool and has the master replace them. Their requests end with
-/// [`Event::Failed`](sendoff_upstream::inbox::Event::Failed). Has slow ones traced. Runs on each event loop, for ever.
+/// Takes stuck workers out of the pool and has the master replace them; their requests end with
+/// [`Event::Failed`](sendoff_upstream::inbox::Event::Failed). Has slow workers traced. Runs on each
+/// event loop and never returns.
 pub async fn enforce(deadlines: Deadlines, pool: Arc<Pool>, links: Rc<Links>, master: Master) {
     let Deadlines { stuck: limit, slow } = deadlines;
     let shortest = limit.into_iter().chain(slow).min().unwrap_or(Duration::MAX);
@@ -57,7 +62,7 @@ pub async fn enforce(deadlines: Deadlines, pool: Arc<Pool>, links: Rc<Links>, ma
                 let (worker, request) = (late.pid, &*late.request);
                 pool.note_slow();
                 tracing::warn!(worker, request, "the script has worked for {after:?} (slow_after)");
-                // A master that is behind has more to do than this.
+                // If the master is behind with its messages, the trace is skipped.
                 let _ = master.trace(late.pid);
             }
             let Some((stuck, limit)) = link.expire(now, limit) else { continue };
@@ -69,7 +74,7 @@ pub async fn enforce(deadlines: Deadlines, pool: Arc<Pool>, links: Rc<Links>, ma
             );
             unsaid.push(stuck);
         }
-        // A master that is behind with its messages is told at the next look.
+        // If the master is behind with its messages, the next check tells it.
         unsaid.retain(|stuck| master.replace(stuck.pid, &stuck.request).is_err());
     }
 }
@@ -92,7 +97,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_millis(200);
 
-    /// Expects that the master is told.
+    /// Expects that the master receives this message.
     async fn is_told(master: &OwnedFd, expected: &ToMaster<'_>) {
         let mut message = [0; 100];
         let (len, _) = loop {
@@ -104,7 +109,8 @@ mod tests {
         assert_eq!(ToMaster::decode(&message[..len]).as_ref(), Some(expected));
     }
 
-    /// Expects that the master is told and that the worker gets no more requests.
+    /// Expects that the master is asked to replace the worker and that the worker gets no more
+    /// requests.
     async fn is_replaced(pool: &Pool, links: &Links, master: &OwnedFd) {
         is_told(master, &ToMaster::Replace { pid: 1, request: "GET /".into() }).await;
         assert_eq!(pool.workers(), 0);

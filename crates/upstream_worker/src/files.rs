@@ -1,4 +1,5 @@
-//! Files a worker has handed over on one link, and their way back: `OPEN`, `RECALL`, `RELEASE` (`docs/handover.md` §2, §3).
+//! Files a worker has handed over on one link, and their way back: `OPEN`, `RECALL`, `RELEASE`
+//! (`docs/handover.md` §2, §3).
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,22 +19,24 @@ use sendoff_sys::memfd;
 
 use super::guard::Answers;
 
-/// Up to this size, in bytes, a file is copied on the event loop: it takes less than 0.2 ms, and another thread some 0.05 ms
-/// more. Larger ones would keep other connections waiting.
+/// Files of up to this size, in bytes, are copied on the event loop, in less than 0.2 ms; a copy on
+/// another thread adds some 0.05 ms. Larger ones would keep other connections waiting.
 const COPY_HERE_LIMIT: u64 = 256 * 1024;
 
-/// How long the copy of a recalled file may take: less than the 5 s that the worker waits (`docs/handover.md` §3), after
-/// which the lease ends and a copy would hold a mixture.
+/// Time limit for copying a recalled file. The worker gives up the lease after 4.9 s
+/// (`docs/handover.md` §3); a copy made later could mix old and new bytes.
 const COPY_LIMIT: Duration = Duration::from_secs(4);
 
-/// How often a released file is looked at while downloads of it are under way: no writer waits for that.
+/// Interval between two checks of a released file that clients are still downloading. No writer
+/// waits for it.
 const RELEASE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Files that a worker has released or that were recalled, and that clients are still to get: at most this many per link.
-/// Guarded files count among a worker's 256 until the front has answered, so only sealed ones can come near.
+/// Most files per link that a worker has released or that were recalled while clients are still to
+/// get them. Guarded files count among a worker's 256 until the front has answered, so only sealed
+/// files can reach this limit.
 const MAX_LEAVING: usize = 1024;
 
-/// What a worker's segment could not be.
+/// A rule that a worker's file or segment breaks.
 #[derive(Debug)]
 pub(super) struct BadFile(pub(super) &'static str);
 
@@ -48,9 +51,10 @@ struct Known {
 #[derive(Debug)]
 pub(super) struct HandedFiles {
     known: HashMap<FileId, Known>,
-    /// Files that are no longer known but still owe the worker an answer.
+    /// Files whose id is forgotten but whose `RELEASE` is not answered yet.
     releasing: Rc<RefCell<HashMap<FileId, Rc<OpenFile>>>>,
-    /// Files that the worker does not have open any more, and that hold a descriptor as long as clients are to get them.
+    /// Files that the worker no longer has open. Each holds a descriptor until all clients have got
+    /// it.
     leaving: Vec<Weak<OpenFile>>,
     answers: Rc<Answers>,
     snapshots: Arc<Snapshots>,
@@ -67,7 +71,7 @@ impl HandedFiles {
         }
     }
 
-    /// `OPEN`: takes a file on.
+    /// `OPEN`: registers a file.
     pub(super) fn open(&mut self, id: FileId, descriptor: OwnedFd) -> Result<(), BadFile> {
         let unusable = |_| BadFile("an open file that cannot be looked at");
         let stat = rustix::fs::fstat(&descriptor).map_err(unusable)?;
@@ -90,7 +94,7 @@ impl HandedFiles {
         }
     }
 
-    /// `SEGMENT`: a range of a known file.
+    /// `SEGMENT`: returns a range of a known file.
     pub(super) fn segment(
         &mut self,
         id: FileId,
@@ -101,7 +105,7 @@ impl HandedFiles {
             self.known.get(&id).ok_or(BadFile("a segment of an unknown file"))?;
         let end = offset.checked_add(len).filter(|&end| end <= identity.size());
         let end = end.ok_or(BadFile("a segment that reaches past the end of its file"))?;
-        // A sealed file needs a copy only to be sent from memory.
+        // A sealed file cannot change: it is copied only to send it from memory.
         if file.is_guarded() || identity.size() <= in_memory_limit() {
             share(file, *identity, &self.snapshots);
         }
@@ -113,8 +117,8 @@ impl HandedFiles {
         Ok(Segment::File(FileSegment { file: Rc::clone(file), offset, len }))
     }
 
-    /// `RECALL`: the writer waits until [`GuardAnswer::Recalled`] is sent, which is at once unless bytes that exist nowhere
-    /// else are still to be sent.
+    /// `RECALL`: a writer waits until [`GuardAnswer::Recalled`] is sent. That happens at once,
+    /// unless bytes that are still to be sent must be copied first.
     pub(super) fn recall(&mut self, id: FileId) -> Result<(), BadFile> {
         self.snapshots.count_recall();
         if let Some(known) = self.known.remove(&id) {
@@ -123,7 +127,8 @@ impl HandedFiles {
         } else if let Some(file) = self.releasing.borrow_mut().remove(&id) {
             self.give_back(id, file);
         }
-        // Otherwise it was answered already: RELEASED and this RECALL have passed each other.
+        // Otherwise RELEASED has been sent and has crossed this RECALL on the way: no further
+        // answer.
         Ok(())
     }
 
@@ -140,7 +145,7 @@ impl HandedFiles {
         }
     }
 
-    /// `RELEASE`: no writer waits, and for a file that cannot change there is nothing to answer.
+    /// `RELEASE`: no writer waits. The release of a file that cannot change is not answered.
     pub(super) fn release(&mut self, id: FileId) -> Result<(), BadFile> {
         let known = self.known.remove(&id).ok_or(BadFile("a release of an unknown file"))?;
         self.leave(&known.file)?;
@@ -158,7 +163,7 @@ impl HandedFiles {
             while releasing.borrow().get(&id).is_some_and(|file| !has_left(file)) {
                 tokio::time::sleep(RELEASE_INTERVAL).await;
             }
-            // Unless a recall took it over.
+            // A recall may have taken the file over.
             if releasing.borrow_mut().remove(&id).is_some() {
                 answers.send(GuardAnswer::Released, id);
             }
@@ -166,7 +171,7 @@ impl HandedFiles {
         Ok(())
     }
 
-    /// Counts a file that the worker has open no longer, if clients are still to get it.
+    /// Counts a file that the worker no longer has open, if clients are still to get it.
     fn leave(&mut self, file: &Rc<OpenFile>) -> Result<(), BadFile> {
         if Rc::strong_count(file) == 1 {
             return Ok(());
@@ -181,7 +186,8 @@ impl HandedFiles {
         Ok(())
     }
 
-    /// The worker has died and watches its leases no longer: they end as soon as what is still to be sent has been copied.
+    /// The worker has died and no longer watches its leases: each ends as soon as the bytes that
+    /// are still to be sent have been copied.
     pub(super) fn orphan(&mut self) {
         let known = std::mem::take(&mut self.known).into_values().map(|known| known.file);
         let releasing = std::mem::take(&mut *self.releasing.borrow_mut()).into_values();
@@ -191,7 +197,7 @@ impl HandedFiles {
     }
 }
 
-/// Lets a snapshot stand for the file, if there is one or if it is time to make one.
+/// Sends the file from a snapshot, if there is one or if it is time to make one.
 fn share(file: &Rc<OpenFile>, identity: Identity, snapshots: &Arc<Snapshots>) {
     let Some(descriptor) = file.own_descriptor() else { return };
     match snapshots.ask(identity, &descriptor) {
@@ -228,7 +234,7 @@ fn take_copy(
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             file.lose("it became shorter while it was copied");
         }
-        // It is read for each response.
+        // Without a copy the file is read for each response.
         Err(error) => tracing::debug!(%error, "a file could not be copied into memory"),
     }
 }
@@ -246,13 +252,13 @@ async fn copy_off_the_loop(from: &Arc<OwnedFd>, len: u64) -> io::Result<Contents
     copied.await.map_err(io::Error::other)?
 }
 
-/// Whether no range of a released file is still to be read from it.
+/// True if no range of a released file is still to be read from it.
 fn has_left(file: &Rc<OpenFile>) -> bool {
     file.leased().is_none() || Rc::strong_count(file) == 1
 }
 
-/// Ends our use of a file's own descriptor. Returns what must be waited for, if bytes that are still to be sent exist
-/// nowhere else.
+/// Gives up a file's own descriptor. If bytes that are still to be sent exist only in a large file,
+/// returns the copying of them, which the caller must await.
 fn give_back(file: Rc<OpenFile>) -> Option<impl Future<Output = ()>> {
     file.forget();
     let (from, identity, snapshots) = file.leased()?;
@@ -335,7 +341,7 @@ mod tests {
         leased(&file.into_temp_path())
     }
 
-    /// As a worker opens it.
+    /// Opens the file as a worker does. The thread that would be told of the lease break has ended.
     fn leased(path: &std::path::Path) -> OwnedFd {
         let file = OwnedFd::from(File::open(path).unwrap());
         sendoff_sys::lease::take(file.as_fd(), rustix::thread::gettid()).unwrap();
@@ -403,8 +409,8 @@ mod tests {
             .await;
     }
 
-    /// A writer comes while another thread copies the file to share it: the copy for the writer is ready first, and the
-    /// other then finds a file that has been truncated.
+    /// A writer comes while another thread copies the file to share it: the copy for the writer is
+    /// finished first, and the other copy then finds a truncated file.
     #[test]
     fn a_copy_that_comes_too_late_takes_nothing_from_a_file_that_has_one() {
         let snapshots = Snapshots::new(SnapshotLimits::default());
@@ -440,7 +446,8 @@ mod tests {
         all.filter_map(|fd| target(fd.ok()?).ok()).filter(|target| target == path).count()
     }
 
-    /// Eight workers hand the same files over: the front keeps one copy of each, and few descriptors.
+    /// Eight workers hand the same files over: the front keeps one copy of each, and few
+    /// descriptors.
     #[test]
     fn links_share_copies_and_close_what_they_do_not_need() {
         let snapshots = Snapshots::new(SnapshotLimits::default());
@@ -461,7 +468,7 @@ mod tests {
             assert_eq!(usage.bytes - before.bytes, len as u64);
             assert_eq!(usage.descriptors - before.descriptors, copies);
             assert_eq!(descriptors_of(&path), 3, "those that vouch for the copy");
-            // Neither a recall nor a worker's death waits for the segments, and both close the descriptors.
+            // A recall and a worker's death close the descriptors without waiting for the segments.
             for (number, (link, worker)) in links.iter_mut().enumerate() {
                 if number % 2 == 0 {
                     link.recall(FileId(1)).unwrap();
@@ -483,7 +490,7 @@ mod tests {
         }
     }
 
-    /// The worker gave it up, or the kernel took it away, before the front was done.
+    /// The worker gave the lease up, or the kernel took it away, before the front was done.
     #[tokio::test(flavor = "current_thread")]
     async fn a_file_whose_lease_has_ended_is_not_sent() {
         let (mut files, _worker) = files();
@@ -499,7 +506,7 @@ mod tests {
         }
     }
 
-    /// What `open(O_RDONLY|O_TRUNC)` does to a file, which breaks no lease.
+    /// `open(O_RDONLY|O_TRUNC)` cuts the file and breaks no lease.
     #[tokio::test(flavor = "current_thread")]
     async fn a_file_that_was_cut_without_a_word_is_lost() {
         let (mut files, _worker) = files();
@@ -583,7 +590,7 @@ mod tests {
         assert_eq!(answer.unwrap_err(), rustix::io::Errno::AGAIN);
     }
 
-    /// Only a file that can neither be written to nor cut is taken for one that stays.
+    /// A file needs both seals, against writing and against shrinking, to count as sealed.
     #[test]
     fn half_a_seal_is_none() {
         use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};

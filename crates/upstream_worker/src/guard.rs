@@ -13,14 +13,15 @@ use sendoff_fastcgi::handover::{FileId, GuardAnswer, GuardMessage};
 use sendoff_link::front::MAX_FILES;
 use tokio::time::Instant;
 
-/// When a full guard socket is tried again. The worker's guard thread empties it, whatever the application does.
+/// Pause before a full guard socket is tried again. The worker's guard thread empties it, no matter
+/// what the application does.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// Answers that may wait for room in the guard socket: one for each file that can be open and as many for released ones.
-/// The socket itself holds about 270.
+/// Most answers that wait for room in the guard socket: one for each file that can be open and as
+/// many for released ones. The socket itself holds about 270.
 const MAX_WAITING: usize = 2 * MAX_FILES;
 
-/// How long a guard socket may stay full. The worker itself waits as long for an answer.
+/// A worker whose guard socket stays full for this long is broken (`docs/handover.md` §3).
 const STUCK: Duration = Duration::from_secs(10);
 
 /// Sends answers, and keeps those for which the guard socket has no room.
@@ -28,11 +29,11 @@ pub(super) struct Answers {
     guard: OwnedFd,
     link: u8,
     waiting: RefCell<VecDeque<GuardMessage>>,
-    /// Told when the worker does not read its guard.
+    /// Called when the worker does not read its guard socket.
     broken: Box<dyn Fn(&'static str)>,
 }
 
-/// What became of one attempt.
+/// Result of one attempt to send.
 enum Attempt {
     Sent,
     Full,
@@ -47,7 +48,8 @@ impl fmt::Debug for Answers {
 }
 
 impl Answers {
-    /// Answers for the link with this number; `broken` is called when the worker does not read them.
+    /// Answers for the link with this number. `broken` is called when the worker does not read its
+    /// guard socket.
     pub(super) fn new(
         guard: OwnedFd,
         link: u8,
@@ -56,7 +58,7 @@ impl Answers {
         Rc::new(Self { guard, link, waiting: RefCell::default(), broken: Box::new(broken) })
     }
 
-    /// Sends an answer now or, in the order of the calls, as soon as there is room.
+    /// Sends an answer, now or as soon as there is room; answers keep the order of the calls.
     pub(super) fn send(self: &Rc<Self>, answer: GuardAnswer, file: FileId) {
         let message = GuardMessage { answer, link: self.link, file };
         let waiting = self.waiting.borrow().len();
@@ -102,7 +104,7 @@ impl Answers {
             match rustix::net::send(&self.guard, &message.encode(), flags) {
                 Ok(_) => return Attempt::Sent,
                 Err(Errno::INTR) => {}
-                // An answer that is not sent would hold a lease for ever.
+                // The answer must not get lost: the worker would keep the lease until its timeout.
                 Err(Errno::AGAIN) => return Attempt::Full,
                 Err(error) => {
                     tracing::debug!(%error, "a worker was gone before it heard about its file");
@@ -121,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers, the worker's end of the guard, and how often the worker was called broken.
+    /// Answers, the worker's end of the guard, and the number of calls of `broken`.
     fn answers() -> (Rc<Answers>, OwnedFd, Rc<Cell<usize>>) {
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) =

@@ -1,4 +1,5 @@
-//! Workers of the front's own: the pool that chooses one, and the links over which they get requests (`docs/handover.md`).
+//! Workers of the front's own: the pool that chooses one, and the links over which they get
+//! requests (`docs/handover.md`).
 #![forbid(unsafe_code)]
 
 pub mod claims;

@@ -1,6 +1,6 @@
 //! One event loop's link to one worker: requests go out here, `reader.rs` receives.
 //!
-//! What may come when is decided in [`sendoff_link::front`].
+//! [`sendoff_link::front`] decides which records may come when.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -30,24 +30,24 @@ use super::watch::{Late, Watch};
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Pause before a request is sent again whose descriptors the kernel has refused with `ETOOMANYREFS`: it does not say when it
-/// would take them.
+/// Pause before another attempt to send a request whose descriptors the kernel has refused with
+/// `ETOOMANYREFS`. The kernel does not report when it would accept them.
 const IN_FLIGHT_PAUSE: Duration = Duration::from_millis(1);
 
 /// The links of one event loop to the workers of a pool.
 pub type Links = RefCell<BTreeMap<WorkerId, Rc<Link>>>;
 
-/// A pool as one event loop has it.
+/// One event loop's view of a pool.
 #[derive(Debug, Clone)]
 pub struct LocalPool {
-    /// What the event loops share.
+    /// State that all event loops share.
     pub shared: Arc<Pool>,
-    /// The loop's links to its workers.
+    /// This loop's links to the pool's workers.
     pub links: Rc<Links>,
 }
 
 impl LocalPool {
-    /// Without links.
+    /// A view that has no links yet.
     #[must_use]
     pub fn new(shared: Arc<Pool>) -> Self {
         Self { shared, links: Rc::default() }
@@ -66,11 +66,11 @@ pub struct Link {
     pub(super) socket: UnixStream,
     pid: i32,
     pub(super) front: RefCell<Front<Server>>,
-    /// A task waits for the socket to take more.
+    /// A task is waiting until the socket takes more.
     is_flushing: Cell<bool>,
 }
 
-/// What the machine keeps for the server.
+/// The types that the server attaches to the link's state machine.
 #[derive(Debug)]
 pub(super) struct Server;
 
@@ -81,7 +81,7 @@ impl Caller for Server {
     type Recipient = Rc<Inbox>;
 }
 
-/// A descriptor that goes along with a request.
+/// A descriptor that is sent along with a request.
 #[derive(Debug)]
 pub(super) enum Attachment {
     /// The client's socket.
@@ -99,18 +99,18 @@ impl AsFd for Attachment {
     }
 }
 
-/// A request at which the worker works, perhaps behind the end of its response.
+/// A request that the worker is working on, perhaps after the end of its response.
 #[derive(Debug)]
 pub(super) struct Work {
-    /// Dropped when the worker is free. `None`: the front does not give this process its requests.
+    /// Dropped when the worker is free. `None` for a process that gets its requests over FastCGI.
     ticket: Option<Ticket>,
     /// The request, for the log.
     label: Rc<str>,
-    /// The request, for the status.
+    /// The request, for the status page.
     task: OnceCell<Rc<Task>>,
-    /// How long the script may send nothing, if the request has its own deadline; zero: for ever.
+    /// Longest time without output, if the request has its own deadline; zero: no limit.
     deadline: Option<Duration>,
-    /// When the script was last seen to do something.
+    /// Progress of the script.
     watch: RefCell<Watch>,
 }
 
@@ -126,7 +126,7 @@ impl Work {
     }
 }
 
-/// How a link ends.
+/// Reason for the end of a link.
 #[derive(Debug)]
 pub(super) enum Ending {
     Ended(Hangup),
@@ -146,16 +146,16 @@ impl Link {
         self.front.borrow().held().map(|work| Rc::clone(&work.label))
     }
 
-    /// More about that request, if it was told.
+    /// More about that request, if it was noted.
     #[must_use]
     pub fn task(&self) -> Option<Rc<Task>> {
         self.front.borrow().held().and_then(|work| work.task.get().cloned())
     }
 
-    /// Tells more about the request that the worker was just given.
+    /// Notes more about the request that the worker was just given.
     pub fn note_task(&self, task: &Rc<Task>) {
         if let Some(work) = self.front.borrow().held() {
-            // There is one only if it was told before.
+            // The cell is full only if the task was noted before.
             let _ = work.task.set(Rc::clone(task));
         }
         task.is_with(self.pid);
@@ -166,11 +166,13 @@ impl Link {
         Rc::new(Self { socket, pid, front, is_flushing: Cell::new(false) })
     }
 
-    /// Gives the worker a request, and the socket of its `client` if the request lends it. What the socket does not take
-    /// at once is sent by a task of the link's. `label` names the request in the log.
+    /// Gives the worker a request, and the socket of its `client` if the request lends it. A task
+    /// of the link sends the bytes for which the socket has no room. `label` names the request in
+    /// the log.
     ///
     /// # Errors
-    /// The worker is gone and has not read the request, or there is no descriptor left to lend the client's socket with.
+    /// The worker is gone and has not read the request, or there is no free descriptor to lend the
+    /// client's socket with.
     pub fn begin(
         self: &Rc<Self>,
         ticket: Ticket,
@@ -178,7 +180,7 @@ impl Link {
         client: Option<BorrowedFd<'_>>,
         label: Rc<str>,
     ) -> Result<WorkerExchange, UpstreamError> {
-        // In the order of their records.
+        // Descriptors go in the order of their records.
         let mut lent = None;
         if let Some(client) = client.filter(|_| request.lends) {
             lent = Some(Rc::new(LentSocket::of(client).map_err(no_descriptor)?));
@@ -197,15 +199,16 @@ impl Link {
         );
         begun.map_err(|front::NotIdle| UpstreamError::died(Retry::Safe))?;
         if self.flush().is_err() {
-            // The link's task finds the link closed and gives up what the machine holds, ticket and all.
+            // The link's task finds the link closed and drops the machine's state, including the
+            // ticket.
             self.close();
             return Err(UpstreamError::died(Retry::Safe));
         }
         Ok(WorkerExchange { link: Rc::clone(self), inbox })
     }
 
-    /// Sends what the socket takes; a task sends the rest. The socket is tried without asking the event loop, which learns
-    /// only in its next round that a new link takes something.
+    /// Sends as much as the socket takes; a task sends the rest. The first attempt does not ask the
+    /// event loop, which would report a new link as writable only in its next round.
     pub(super) fn flush(self: &Rc<Self>) -> io::Result<()> {
         let at_once = |bytes: &[u8], attached: &[Attachment]| send(&self.socket, bytes, attached);
         if self.is_flushing.get() || self.send_with(at_once)? {
@@ -215,7 +218,7 @@ impl Link {
         let link = Rc::clone(self);
         tokio::task::spawn_local(async move {
             if link.send_rest().await.is_err() {
-                // The link's task finds it closed.
+                // The link's task finds the link closed.
                 link.close();
             }
             link.is_flushing.set(false);
@@ -241,7 +244,7 @@ impl Link {
         }
     }
 
-    /// Sends until the socket takes no more. Returns whether everything is sent.
+    /// Sends until the socket takes no more. Returns true if everything is sent.
     fn send_with(
         &self,
         send: impl Fn(&[u8], &[Attachment]) -> io::Result<usize>,
@@ -259,7 +262,7 @@ impl Link {
         Ok(true)
     }
 
-    /// The last thing the link's task does.
+    /// Ends the link. The last call of the link's task.
     pub(super) fn lose(&self, ending: Ending) {
         let (ended, why) = match ending {
             Ending::Ended(how) => (self.front.borrow_mut().ended(how), None),
@@ -267,7 +270,7 @@ impl Link {
         };
         let Ended { recipient, held, broken } = ended;
         let why = why.or_else(|| broken.map(|broken| broken.to_string()));
-        // A worker that is killed at its deadline may leave half a record.
+        // A worker that is killed at its deadline may leave a half-written record.
         let is_late = held.as_ref().is_some_and(|work| work.watch.borrow().has_expired());
         if let Some(why) = why.as_ref().filter(|_| !is_late) {
             self.log_broken(why, held.as_ref());
@@ -284,13 +287,14 @@ impl Link {
         self.close();
     }
 
-    /// Ends the link, and with it the worker, once it has finished what it is at work on.
+    /// Closes the link. The worker finishes its current request and then ends.
     pub fn close(&self) {
-        // It fails only if the worker has closed it before.
+        // Fails only if the worker has closed the link before.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
-    /// Gives up the response that goes to `inbox`: the worker is told, and what it still sends is dropped.
+    /// Gives up the response that goes to `inbox`: the worker is told, and its further output is
+    /// dropped.
     pub(super) fn abandon(self: &Rc<Self>, inbox: &Rc<Inbox>) {
         inbox.clear();
         let given_up = self.front.borrow_mut().give_up(|recipient| Rc::ptr_eq(recipient, inbox));
@@ -306,12 +310,12 @@ impl Link {
     }
 
     fn log_broken(&self, why: &str, held: Option<&Work>) {
-        // Not the request's fault; but its response is what the worker broke.
+        // The request is not at fault, but the log names it because the worker broke its response.
         let request = held.map_or("no request", |work| &*work.label);
         tracing::error!(worker = self.pid, request, "broken worker, its link is closed: {why}");
     }
 
-    /// Passes a part of the response on, if it is wanted.
+    /// Passes a part of the response on, if the response is still wanted.
     pub(super) fn deliver(&self, event: Event) {
         let front = self.front.borrow();
         let Some(inbox) = front.recipient() else { return };
@@ -321,7 +325,8 @@ impl Link {
         inbox.push(event);
     }
 
-    /// Looks at the script that has a request of the front's: whether it has just become slow.
+    /// Checks the script that works on a request of the front's. Returns it when it has just become
+    /// slow.
     pub(super) fn becomes_slow(&self, now: Instant, limit: Duration) -> Option<Late> {
         let front = self.front.borrow();
         let work = front.held().filter(|work| work.ticket.is_some())?;
@@ -329,16 +334,17 @@ impl Link {
         is_slow.then(|| Late { pid: self.pid, request: Rc::clone(&work.label) })
     }
 
-    /// Looks after the script that has a request of the front's. If it has just become stuck, its request ends; the caller
-    /// takes the worker out of the pool and has it replaced. `limit` holds for requests without a deadline of their own.
+    /// Checks the script that works on a request of the front's. If it has just become stuck, its
+    /// request ends; the caller takes the worker out of the pool and has it replaced. `limit` holds
+    /// for requests without their own deadline.
     pub(super) fn expire(
         self: &Rc<Self>,
         now: Instant,
         limit: Option<Duration>,
     ) -> Option<(Late, Duration)> {
         let front = self.front.borrow();
-        // What follows `fastcgi_finish_request()` has no deadline. A process that has claimed a request has its deadline
-        // where the request went.
+        // After `fastcgi_finish_request()` a script has no deadline. A claimed request has its
+        // deadline on the FastCGI connection that carried it.
         let work = front.held().filter(|work| front.is_answering() && work.ticket.is_some())?;
         let limit = work.deadline.or(limit).filter(|limit| !limit.is_zero())?;
         let inbox = front.recipient().cloned();
@@ -349,8 +355,8 @@ impl Link {
         let stuck = Late { pid: self.pid, request: Rc::clone(&work.label) };
         let may_write_to_client = front.may_write_to_client();
         drop(front);
-        // A worker that may write to the client could do so beside an error page. The request then ends with the worker's
-        // death, which closes the link.
+        // A worker that may write to the client could write into an error page. Its request ends
+        // with the worker's death, which closes the link.
         if inbox.is_none() || !may_write_to_client {
             if let Some(inbox) = inbox {
                 self.front.borrow_mut().give_up(|_| true);
@@ -361,7 +367,7 @@ impl Link {
         Some((stuck, limit))
     }
 
-    /// Where what comes now goes, if the connection's task is behind with it.
+    /// The inbox of the current response, if the connection's task is behind with it.
     pub(super) fn full_inbox(&self) -> Option<Rc<Inbox>> {
         self.front.borrow().recipient().filter(|inbox| inbox.is_full()).cloned()
     }
@@ -376,7 +382,8 @@ impl Link {
     }
 }
 
-/// Whether the processes of this user have as many descriptors in flight as one process may have open.
+/// True if the user's processes have as many descriptors in flight as one process may have open
+/// (`ETOOMANYREFS`, unix(7)).
 fn has_too_many_in_flight(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::TOOMANYREFS.raw_os_error())
 }
@@ -393,12 +400,14 @@ fn send(socket: &UnixStream, bytes: &[u8], attached: &[Attachment]) -> io::Resul
     if !descriptors.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(&descriptors));
     }
-    // An application that has opened the link may have kept this end, too.
+    // The application that opened the link may hold this end, too, and clear its `O_NONBLOCK`:
+    // hence `DONTWAIT`.
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)?)
 }
 
-/// One request to a worker and its response. Dropped before the last event, it gives the rest up.
+/// One request to a worker and its response. Dropping it before the last event gives the rest of
+/// the response up.
 #[derive(Debug)]
 pub struct WorkerExchange {
     link: Rc<Link>,
@@ -406,7 +415,7 @@ pub struct WorkerExchange {
 }
 
 impl WorkerExchange {
-    /// What the worker has said.
+    /// The worker's response.
     pub fn inbox(&self) -> &Inbox {
         &self.inbox
     }
@@ -416,7 +425,7 @@ impl WorkerExchange {
         self.link.break_off(why);
     }
 
-    /// The process that answers, for the log.
+    /// Process id of the worker that answers, for the log.
     #[must_use]
     pub fn worker_pid(&self) -> i32 {
         self.link.pid

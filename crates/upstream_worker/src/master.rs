@@ -8,32 +8,32 @@ use rustix::net::SendFlags;
 use rustix::time::{ClockId, clock_gettime};
 use sendoff_pool::ToMaster;
 
-/// The master of a pool, as far as the front talks to it. One for all event loops. No call waits: a master that does not read
-/// its messages must not stop an event loop.
+/// The front's sender of messages to a pool's master; all event loops share it. No call waits: a
+/// master that does not read its messages must not stop an event loop.
 #[derive(Debug, Clone)]
 pub struct Master(Arc<OwnedFd>);
 
 impl Master {
-    /// The master at the other end of the pool socket.
+    /// A sender for the master at the other end of the pool socket.
     ///
     /// # Errors
-    /// No descriptor can be had.
+    /// No descriptor is free.
     pub fn new(pool_socket: &OwnedFd) -> io::Result<Self> {
         Ok(Self(Arc::new(pool_socket.try_clone()?)))
     }
 
-    /// Says that a front has started. To be called before the first worker is received: every worker that has had a
-    /// request by now served a front that is gone.
+    /// Tells the master that a front has started. Must be called before the first worker is
+    /// received: a worker that has already had a request by then served an earlier front.
     ///
     /// # Errors
-    /// `WouldBlock`: the master is behind with its messages. Those of `send(2)`.
+    /// `WouldBlock` if the master is behind with its messages; otherwise the errors of send(2).
     pub fn front_started(&self) -> io::Result<()> {
         let now = clock_gettime(ClockId::Monotonic);
         let nanoseconds = now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs();
         self.tell(&ToMaster::FrontStarted { at: nanoseconds })
     }
 
-    /// Says how many workers there should be.
+    /// Tells the master the wanted number of workers.
     ///
     /// # Errors
     /// As [`front_started`](Self::front_started).
@@ -41,8 +41,8 @@ impl Master {
         self.tell(&ToMaster::Workers(u32::try_from(count).unwrap_or(u32::MAX)))
     }
 
-    /// Asks for another worker in the place of process `pid`, which does not come back from `request`. The master has the
-    /// worker log its PHP backtrace and ends it.
+    /// Asks for another worker in the place of process `pid`, which is stuck in `request`. The
+    /// master has the worker log its PHP backtrace and ends it.
     ///
     /// # Errors
     /// As [`front_started`](Self::front_started).
@@ -50,7 +50,7 @@ impl Master {
         self.tell(&ToMaster::Replace { pid: pid.unsigned_abs(), request: request.into() })
     }
 
-    /// Asks for the backtrace of process `pid`, which goes on, in the pool's slow log.
+    /// Asks for the backtrace of process `pid` in the pool's slow log. The process goes on.
     ///
     /// # Errors
     /// As [`front_started`](Self::front_started).
@@ -58,7 +58,7 @@ impl Master {
         self.tell(&ToMaster::Trace { pid: pid.unsigned_abs() })
     }
 
-    /// Says that a process of a program has answered a request.
+    /// Tells the master that a process of a program has answered a request.
     ///
     /// # Errors
     /// As [`front_started`](Self::front_started).
@@ -66,7 +66,7 @@ impl Master {
         self.tell(&ToMaster::Served { pid })
     }
 
-    /// Says that a process of a program has ended at work on a request.
+    /// Tells the master that a process of a program has ended while it worked on a request.
     ///
     /// # Errors
     /// As [`front_started`](Self::front_started).

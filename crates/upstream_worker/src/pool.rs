@@ -1,4 +1,4 @@
-//! Which worker takes the next request. The event loops share the pool.
+//! Chooses the worker for the next request. The event loops share the pool.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,24 +11,25 @@ use sendoff_upstream::queue::{Number, QueueLimits, WaitQueue};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-/// Names a worker for the life of the front.
+/// Number of a worker, unique for the life of the front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(pub u32);
 
-/// The workers and the requests that wait for one.
+/// The workers, and the requests that wait for one.
 #[derive(Debug)]
 pub struct Pool {
     state: Mutex<State>,
     loops: usize,
     limits: QueueLimits,
     started: SystemTime,
-    /// Whether requests are described although there is no status page: a script has asked for the state of the pool.
+    /// Requests are described even without a status page: a script has asked for the state of the
+    /// pool.
     describes: AtomicBool,
-    /// Told when a link to a worker is made.
+    /// Notified when a link to a worker is made.
     link_made: Notify,
-    /// Told when a request begins to wait, and when a worker takes requests.
+    /// Notified when a request begins to wait, and when a worker becomes ready for requests.
     news: Notify,
-    /// Told when workers cannot start.
+    /// Notified when workers cannot start.
     failed: Notify,
 }
 
@@ -36,46 +37,46 @@ pub struct Pool {
 struct State {
     /// Last in, first out: the worker that ran last has the warmest caches.
     idle: Vec<WorkerId>,
-    /// By the number of the event loop.
+    /// Keyed by the number of the event loop.
     waiting: WaitQueue<usize, oneshot::Sender<Ticket>>,
-    /// Few, so a tree finds one sooner than a table that hashes.
+    /// A tree: with few workers its lookups are faster than hashing.
     workers: BTreeMap<WorkerId, Worker>,
-    /// Workers that take requests: those of which no link is missing.
+    /// Number of workers whose links are all made: these take requests.
     complete: usize,
-    /// The fewest that were idle at a time since the last [`Pool::take_load`].
+    /// Smallest number of idle workers since the last [`Pool::take_load`].
     least_idle: usize,
-    /// The worker script fails to boot, and no worker has since the last time that it did.
+    /// The worker script failed to boot, and no worker has booted since.
     cannot_start: bool,
-    /// The pool socket is closed: no worker comes any more.
+    /// The pool socket is closed: no more workers will come.
     is_abandoned: bool,
-    /// What a worker has said of PHP.
+    /// PHP's version and memory, as a worker reported them.
     php: Option<PhpReport>,
     counts: Counts,
 }
 
-/// What is known of a worker.
+/// State of a worker.
 #[derive(Debug)]
 struct Worker {
     pid: i32,
     started: SystemTime,
     /// Event loops that have not yet made their link to it.
     links_missing: usize,
-    /// Those that it was given.
+    /// Requests that the worker was given.
     requests: u64,
-    /// The last of them that was described.
+    /// The last request that was described.
     last: Option<Last>,
 }
 
-/// A request that a worker has or had.
+/// A worker's current or last request.
 #[derive(Debug)]
 struct Last {
     request: Arc<Described>,
     since: Instant,
-    /// `None`: the worker still has it.
+    /// Duration of the request; `None` while the worker works on it.
     took: Option<Duration>,
 }
 
-/// What has happened since the pool was made.
+/// Counters since the pool was made.
 #[derive(Debug, Default)]
 struct Counts {
     requests: u64,
@@ -86,21 +87,21 @@ struct Counts {
     out_of_memory: u64,
 }
 
-/// What the pool has had to do lately.
+/// Load of the pool since the last look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
     /// Workers that take requests.
     pub workers: usize,
-    /// Requests that wait for one.
+    /// Requests that wait for a worker.
     pub waiting: usize,
-    /// How long the first of them has waited.
+    /// Waiting time of the oldest of them.
     pub oldest: Duration,
-    /// The most workers that were busy at a time since this was asked last.
+    /// Largest number of busy workers since the last look.
     pub peak: usize,
 }
 
-/// The right to send one request to one worker. Dropping it makes the worker idle again, so it must not be dropped while
-/// the worker is at work.
+/// The right to send one request to one worker. Dropping it makes the worker idle again, so it must
+/// be kept until the worker has finished.
 #[derive(Debug)]
 pub struct Ticket {
     pool: Arc<Pool>,
@@ -108,7 +109,7 @@ pub struct Ticket {
     event_loop: usize,
 }
 
-/// A request's place in the queue. Dropping it leaves the queue.
+/// A request's place in the queue. Dropping it removes the request from the queue.
 struct Turn<'a> {
     pool: &'a Pool,
     number: Number<usize>,
@@ -123,13 +124,13 @@ impl Drop for Turn<'_> {
 }
 
 impl Pool {
-    /// An empty pool for that many event loops, with the usual limits.
+    /// An empty pool for `loops` event loops, with the default limits.
     #[must_use]
     pub fn new(loops: usize) -> Arc<Self> {
         Self::with_limits(loops, QueueLimits::default())
     }
 
-    /// An empty pool for that many event loops.
+    /// An empty pool for `loops` event loops.
     #[must_use]
     pub fn with_limits(loops: usize, limits: QueueLimits) -> Arc<Self> {
         let state = State {
@@ -150,11 +151,13 @@ impl Pool {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere cannot leave the lists half changed: nothing between lock and unlock panics.
+        // A panic elsewhere cannot leave the lists half changed: no code between lock and unlock
+        // panics.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that one event loop has made its link to `worker`, whose process is `pid`; with the last one the worker takes requests.
+    /// Records that one event loop has made its link to `worker`, whose process is `pid`. With the
+    /// last event loop's link the worker begins to take requests.
     pub fn link_made(self: &Arc<Self>, worker: WorkerId, pid: i32, event_loop: usize) {
         let mut state = self.state();
         let known = state.workers.entry(worker).or_insert_with(|| Worker {
@@ -174,7 +177,7 @@ impl Pool {
         self.link_made.notify_waiters();
     }
 
-    /// Gives a free worker to a request that waits, or makes it idle.
+    /// Gives a free worker to a waiting request, or makes it idle.
     fn give(
         self: &Arc<Self>,
         mut state: MutexGuard<'_, State>,
@@ -187,21 +190,25 @@ impl Pool {
         state.note_request(worker);
         drop(state);
         let ticket = Ticket { pool: Arc::clone(self), worker, event_loop };
-        // A request that went away just now returns the ticket, whose drop finds the next one.
+        // A request that has just gone away drops the ticket, which gives the worker to the next
+        // request.
         drop(grant.send(ticket));
     }
 
-    /// Ends when an event loop makes a link to a worker. What was made before the first poll does not count.
+    /// Completes when an event loop makes a link to a worker. Links made before the first poll do
+    /// not count.
     pub async fn next_link(&self) {
         self.link_made.notified().await;
     }
 
-    /// Ends when a request begins to wait or a worker comes to take requests, or has done so since the last call. For one caller.
+    /// Completes when a request begins to wait or a worker becomes ready for requests, also if that
+    /// has happened since the last call. For one caller.
     pub async fn news(&self) {
         self.news.notified().await;
     }
 
-    /// The worker script has failed to boot. Unless other workers run, requests are refused until one has booted.
+    /// Records that the worker script has failed to boot. Unless other workers run, requests are
+    /// refused until a worker has booted.
     pub fn set_cannot_start(&self) {
         let mut state = self.state();
         state.cannot_start = true;
@@ -212,7 +219,7 @@ impl Pool {
         self.failed.notify_one();
     }
 
-    /// There is no master any more that would start a worker. When no worker runs, requests are refused.
+    /// Records that no master is left to start workers. Once no worker runs, requests are refused.
     pub fn set_abandoned(&self) {
         let mut state = self.state();
         state.is_abandoned = true;
@@ -221,13 +228,14 @@ impl Pool {
         drop(refused);
     }
 
-    /// Whether no worker runs because the worker script fails to boot.
+    /// True if no worker runs because the worker script fails to boot.
     #[must_use]
     pub fn cannot_start(&self) -> bool {
         self.state().cannot_start()
     }
 
-    /// Ends when the worker script fails to boot, or has since the last call. For one caller.
+    /// Completes when the worker script fails to boot, also if it has failed since the last call.
+    /// For one caller.
     pub async fn fails_to_start(&self) {
         self.failed.notified().await;
     }
@@ -244,19 +252,19 @@ impl Pool {
         drop(refused);
     }
 
-    /// How many workers take requests.
+    /// Number of workers that take requests.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.state().complete
     }
 
-    /// How many requests wait for a worker.
+    /// Number of requests that wait for a worker.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.state().waiting.len()
     }
 
-    /// What it does and has done.
+    /// State and counters of the pool, for the status page.
     #[must_use]
     pub fn report(&self) -> PoolReport {
         let state = self.state();
@@ -278,12 +286,12 @@ impl Pool {
         }
     }
 
-    /// A worker says this of PHP.
+    /// Stores a worker's report about PHP.
     pub fn set_php(&self, said: PhpReport) {
         self.state().php = Some(said);
     }
 
-    /// What each worker does and has done, those first that came first.
+    /// State and counters of each worker, oldest first.
     #[must_use]
     pub fn worker_reports(&self) -> Vec<WorkerReport> {
         let state = self.state();
@@ -293,33 +301,33 @@ impl Pool {
         complete.into_iter().map(|(id, worker)| worker.report(state.idle.contains(id))).collect()
     }
 
-    /// Has requests described from now on.
+    /// Turns the description of requests on.
     pub fn describe_requests(&self) {
         self.describes.store(true, Ordering::Relaxed);
     }
 
-    /// Whether requests are described although there is no status page.
+    /// True if requests are described even without a status page.
     #[must_use]
     pub fn describes(&self) -> bool {
         self.describes.load(Ordering::Relaxed)
     }
 
-    /// Counts a process that the kernel has ended because there was no memory left.
+    /// Counts a process that the kernel has killed for want of memory.
     pub fn note_out_of_memory(&self) {
         self.state().counts.out_of_memory += 1;
     }
 
-    /// Counts a request that is slow.
+    /// Counts a slow request.
     pub fn note_slow(&self) {
         self.state().counts.slow += 1;
     }
 
-    /// Counts that requests call for more workers than there may be.
+    /// Counts the event that requests call for more workers than the limit allows.
     pub fn note_limit_reached(&self) {
         self.state().counts.limit_reached += 1;
     }
 
-    /// What there was to do since the last call.
+    /// Returns the load since the last call.
     pub fn take_load(&self) -> Load {
         let mut state = self.state();
         let (workers, waiting) = (state.complete, state.waiting.len());
@@ -329,7 +337,8 @@ impl Pool {
         Load { workers, waiting, oldest, peak: workers.saturating_sub(least_idle) }
     }
 
-    /// Takes up to `most` idle workers out of the pool, those first that have been idle longest.
+    /// Takes up to `most` idle workers out of the pool, beginning with those that have been idle
+    /// longest.
     pub fn retire(&self, most: usize) -> Vec<WorkerId> {
         let mut state = self.state();
         let most = most.min(state.idle.len());
@@ -341,10 +350,12 @@ impl Pool {
         retired
     }
 
-    /// Waits for a worker, oldest request first. A request that is dropped while it waits leaves the queue at once.
+    /// Waits for a worker; the oldest request is served first. A request that is dropped while it
+    /// waits leaves the queue at once.
     ///
     /// # Errors
-    /// The queue is full or the wait was too long. Both are for the client to try again later.
+    /// The queue is full or the wait was too long (in both cases the client may try again later),
+    /// or no worker can start.
     pub async fn acquire(self: &Arc<Self>, event_loop: usize) -> Result<Ticket, UpstreamError> {
         let (_turn, granted) = {
             let mut state = self.state();
@@ -384,7 +395,8 @@ impl Pool {
 }
 
 impl State {
-    /// The requests that wait, if no worker will come for them. To be dropped without the lock.
+    /// The waiting requests, if no worker runs. The caller drops them after it has released the
+    /// lock.
     fn refused(&mut self) -> Vec<oneshot::Sender<Ticket>> {
         if self.complete == 0 { self.waiting.take() } else { Vec::new() }
     }
@@ -413,7 +425,7 @@ impl State {
         self.least_idle = self.least_idle.min(self.idle.len());
     }
 
-    /// A worker gets a request.
+    /// Counts a request that a worker gets.
     fn note_request(&mut self, worker: WorkerId) {
         let busy = self.complete.saturating_sub(self.idle.len());
         self.counts.most_busy = self.counts.most_busy.max(busy);
@@ -439,13 +451,13 @@ impl Worker {
 }
 
 impl Ticket {
-    /// The worker it is for.
+    /// The worker that the ticket is for.
     #[must_use]
     pub fn worker(&self) -> WorkerId {
         self.worker
     }
 
-    /// Notes for the status page which request the worker gets.
+    /// Notes, for the status page, the request that the worker gets.
     pub fn describe(&self, request: Arc<Described>, since: Instant) {
         if let Some(worker) = self.pool.state().workers.get_mut(&self.worker) {
             worker.last = Some(Last { request, since, took: None });
@@ -544,7 +556,7 @@ mod tests {
             assert_eq!(ticket.worker(), WorkerId(2));
             assert_eq!(pool.retire(1), [WorkerId(0)]);
             assert_eq!(pool.workers(), 2);
-            // One is busy, and busy ones stay.
+            // The third worker is busy, and busy workers stay.
             assert_eq!(pool.retire(5), [WorkerId(1)]);
             drop(ticket);
             assert_eq!(pool.acquire(0).await.unwrap().worker(), WorkerId(2));
@@ -565,7 +577,7 @@ mod tests {
         });
     }
 
-    /// 60 s of requests whose clients left made the next one wait behind them, or be refused.
+    /// Requests whose clients have left must not delay the next request or have it refused.
     #[test]
     fn a_request_that_is_dropped_leaves_the_queue_at_once() {
         block_on(async {
@@ -587,7 +599,7 @@ mod tests {
         });
     }
 
-    /// The worker is on its way to a request that is dropped before it looks.
+    /// The worker is granted to a request that is dropped before it is polled.
     #[test]
     fn a_ticket_that_was_granted_to_a_dropped_request_goes_to_the_next() {
         block_on(async {
@@ -654,7 +666,7 @@ mod tests {
         });
     }
 
-    /// Polls once.
+    /// Polls a future once.
     async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
         tokio::select! {
             biased;

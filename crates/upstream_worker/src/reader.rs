@@ -1,4 +1,5 @@
-//! The task of a link: receives what the worker sends, and does what the link's machine says of it.
+//! The task of a link: receives the worker's records and obeys the output of the link's state
+//! machine.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -28,16 +29,16 @@ use super::link::{Ending, Link, LocalPool, Server, Work};
 use super::region::{BadRegion, LinkRegion};
 use super::register::{NewLink, Origin};
 
-/// What one `recvmsg` may bring, in bytes.
+/// Size of the buffer for one `recvmsg`, in bytes.
 pub(super) const RECEIVE: usize = 64 * 1024;
 /// A buffer with less room than this is replaced before the next `recvmsg`.
 const RECEIVE_MIN: usize = 16 * 1024;
 
-/// The time between two attempts to receive a file for which no descriptor is left.
+/// Pause between two attempts to receive a file when no descriptor is free.
 const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(5);
 
-/// Completes when the other end is closed or has shut its output down, not for bytes that wait to be read. (It would complete
-/// for urgent data too, but tokio registers no socket for them.)
+/// Completes when the other end is closed or has shut its output down, but not when bytes wait to
+/// be read. (`EPOLLPRI` would also report urgent data, but tokio does not register sockets for it.)
 const HANGUP: Interest = Interest::PRIORITY;
 
 impl From<front::Broken> for Ending {
@@ -63,7 +64,8 @@ fn unreadable(error: io::Error) -> Ending {
 }
 
 impl Link {
-    /// Makes the link, starts its task and tells the pool. `pools` are the event loop's, by their numbers.
+    /// Makes the link, starts its task and adds the link to its pool. `pools`: the event loop's
+    /// pools, by number.
     ///
     /// # Errors
     /// The socket could not be registered with the event loop, or there is no such pool.
@@ -113,7 +115,7 @@ impl Link {
     }
 }
 
-/// Receives on a link and does what its machine says.
+/// Receives on a link and obeys the output of its state machine.
 struct Reader {
     buffer: BytesMut,
     descriptors: VecDeque<OwnedFd>,
@@ -138,8 +140,9 @@ impl Reader {
     }
 
     async fn run(&mut self, link: &Rc<Link>) -> Result<std::convert::Infallible, Ending> {
-        // What a link without a worker still holds is as much as its buffer took, a few hundred kilobytes at most. It is
-        // read at once: the worker watches its leases no longer, so writers wait until the front has come to the end.
+        // After a hangup the link is read without waiting for the client. At most the socket buffer
+        // is left, a few hundred kilobytes. The worker no longer watches its leases, so writers
+        // wait until the front has read to the end.
         let mut has_hung_up = false;
         loop {
             while !has_hung_up && let Some(inbox) = link.full_inbox() {
@@ -166,14 +169,16 @@ impl Reader {
         }
         let mut waits = false;
         let received = loop {
-            // With the place that a socket has for one reader: `async_io` would join and leave a list of all that wait, each time.
+            // `poll_read_ready` uses the socket's slot for one reader; `async_io` would join and
+            // leave a list of waiters each time.
             poll_fn(|cx| link.socket.poll_read_ready(cx)).await.map_err(unreadable)?;
             let received = link.socket.try_io(Interest::READABLE, || {
                 descriptors::receive(link.socket.as_fd(), &mut self.buffer, &mut self.descriptors)
             });
             match received {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // What has come without descriptors has been read, so that other files can be released.
+                // Bytes that came without descriptors have been read, so files can still be
+                // released.
                 Err(error) if fdpass::is_short(&error) => {
                     if !std::mem::replace(&mut waits, true) {
                         lacks_descriptor(&error, "a file that a worker hands over waits");
@@ -184,8 +189,9 @@ impl Reader {
             }
         };
         if self.descriptors.is_empty() && self.buffer.len() < self.buffer.capacity() {
-            // A short read has emptied the socket (unless it stopped at descriptors): forget that it was readable
-            // instead of asking once more. Bytes that arrive meanwhile are a new event.
+            // A short read has emptied the socket (unless it stopped at descriptors): clear the
+            // readiness instead of reading once more. Bytes that arrive meanwhile raise a new
+            // event.
             let _ = link
                 .socket
                 .try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
@@ -193,7 +199,7 @@ impl Reader {
         match received {
             Ok(0) => Err(Ending::Ended(Hangup::Closed)),
             Ok(_) => Ok(()),
-            // The worker died with something in its receive queue.
+            // The worker died with unread data in its receive queue.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                 Err(Ending::Ended(Hangup::Reset))
             }
@@ -214,7 +220,7 @@ impl Reader {
                 if let Some(inbox) = recipient {
                     inbox.push(Event::End(ResponseEnd::of(app_status)));
                 }
-                // The worker may get its next request right here.
+                // Dropping the work may give the worker its next request at once.
                 drop(free);
             }
             Output::Ready(work) => drop(work),
@@ -278,7 +284,7 @@ mod tests {
     use crate::link::tests::{begin, link, run};
     use sendoff_upstream::inbox::INBOX_EVENTS;
 
-    /// As a worker opens it. The thread that would hear of the break has ended.
+    /// Opens the file as a worker does. The thread that would be told of the lease break has ended.
     fn leased(path: &Path) -> OwnedFd {
         let file = OwnedFd::from(File::open(path).unwrap());
         let take = || sendoff_sys::lease::take(file.as_fd(), rustix::thread::gettid());
@@ -308,8 +314,8 @@ mod tests {
         sendmsg(worker, &[IoSlice::new(&record)], &mut control, SendFlags::NOSIGNAL).unwrap();
     }
 
-    /// A client takes nothing, its response waits in the link, and the worker dies: a writer waits only until the files are
-    /// copied, and the response is whole.
+    /// A client reads nothing, its response waits in the link, and the worker dies: a writer waits
+    /// only until the files are copied, and the response is complete.
     #[test]
     fn a_worker_that_dies_while_its_link_is_not_read() {
         const SEGMENTS: usize = 4000;

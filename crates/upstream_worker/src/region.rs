@@ -1,5 +1,5 @@
-//! The shared region of one link (`docs/handover.md` §4). Bytes in it are sent from where they lie; when the last bytes of
-//! a chunk are sent or dropped, the chunk goes back to the worker.
+//! The shared region of one link (`docs/handover.md` §4). Bytes are sent directly from it; when the
+//! last bytes of a chunk are sent or dropped, the chunk goes back to the worker.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -9,7 +9,7 @@ use sendoff_fastcgi::region::{DATA_AT, HEADER_LEN, Layout, Piece, RETURNS_AT};
 use sendoff_sys::shared::{Reader, Shape, Slice, Unfit};
 use sendoff_upstream::error::UpstreamError;
 
-/// What a worker announced is no region, or it broke the rules of one.
+/// The rule of shared regions that a worker has broken.
 #[derive(Debug)]
 pub struct BadRegion(pub(crate) String);
 
@@ -57,18 +57,19 @@ struct Announced {
 /// ```
 #[derive(Debug, Default)]
 struct Chunk {
-    /// How often it was lent. What the worker is told comes from here, never from the shared memory.
+    /// Number of times the chunk was lent. The value for the worker comes from here, never from the
+    /// shared memory.
     lent: u32,
     filling: Option<Arc<LentChunk>>,
     leaving: Weak<LentChunk>,
 }
 
-/// A chunk that the front has. Dropping the last reference gives it back.
+/// A chunk that the front holds. Dropping the last reference returns it.
 #[derive(Debug)]
 struct LentChunk {
     memory: Arc<Reader>,
     chunk: u32,
-    /// The value that says so.
+    /// The counter value that tells the worker the chunk is returned.
     returns: u32,
 }
 
@@ -79,7 +80,7 @@ impl Drop for LentChunk {
 }
 
 impl LinkRegion {
-    /// `REGION`: takes the memory on.
+    /// `REGION`: maps the memory.
     pub fn announce(&mut self, descriptor: &OwnedFd) -> Result<(), BadRegion> {
         if self.0.is_some() {
             return Err(BadRegion::new("it announced a second region"));
@@ -98,7 +99,7 @@ impl LinkRegion {
         Ok(())
     }
 
-    /// `PIECE`: bytes of the body; `None` if there are none and it only ends a chunk.
+    /// `PIECE`: returns bytes of the body; `None` if the piece is empty and only ends a chunk.
     pub fn piece(&mut self, piece: Piece) -> Result<Option<Bytes>, BadRegion> {
         let missing = || BadRegion::new("a piece of a region that it has not announced");
         let Announced { memory, layout, chunks } = self.0.as_mut().ok_or_else(missing)?;
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!([0, 1, 2].map(|chunk| writer.counter(chunk)), [0, 2, 0]);
     }
 
-    /// The worker and its link are gone, a client is still owed bytes.
+    /// The worker and its link are gone while a client is still owed bytes.
     #[test]
     fn bytes_outlive_the_link() {
         let (mut writer, mut region) = region();
@@ -210,7 +211,7 @@ mod tests {
         assert!(region.announce(writer.fd()).is_err(), "a second one");
     }
 
-    /// A memfd of this size with these seals and this header.
+    /// A memfd with this size, these seals and this header.
     fn memfd(len: u64, seals: SealFlags, header: &[u8]) -> OwnedFd {
         let fd = memfd_create("lie", MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::io::pwrite(&fd, header, 0).unwrap();

@@ -14,45 +14,49 @@ use super::pool::WorkerId;
 /// One event loop's link to a new worker.
 #[derive(Debug)]
 pub struct NewLink {
-    /// Who opened it.
+    /// The process that opened it.
     pub origin: Origin,
-    /// Its process, for the log.
+    /// Process id of the worker, for the log.
     pub pid: i32,
     /// The worker's number for the link.
     pub number: u8,
     /// The link itself.
     pub socket: OwnedFd,
-    /// A descriptor for the worker's guard socket.
+    /// The front's end of the worker's guard socket, for this link.
     pub guard: OwnedFd,
 }
 
-/// Where the other end of a link came from.
+/// Origin of the other end of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// A worker of a pool: it takes requests on the link.
     Pool {
         /// The number of the pool.
         pool: usize,
-        /// Its number in the pool.
+        /// The worker's number.
         worker: WorkerId,
     },
-    /// A process of a FastCGI application has opened it: it answers there what it is asked over FastCGI.
+    /// A process of a FastCGI application has opened the link: it answers requests there that came
+    /// over FastCGI.
     Channel,
 }
 
-/// Bytes of a message on the pool socket: worker's process id and number of links, both u32 big-endian.
+/// Bytes of a message on the pool socket: worker's process id and number of links, both u32
+/// big-endian.
 const MESSAGE_LEN: usize = 8;
 
-/// The message that comes with the socket on which workers ask for the state of the pool: no process, no links.
+/// Message that comes with the socket on which workers ask for the state of the pool: process id 0,
+/// no links.
 const QUESTIONS: [u8; MESSAGE_LEN] = [0; MESSAGE_LEN];
 
-/// The message that the worker script has failed to boot.
+/// Message that the worker script has failed to boot.
 const CANNOT_START: [u8; MESSAGE_LEN] = [0, 0, 0, 0, 255, 255, 255, 255];
 
-/// Hands every worker that arrives on the socket of the pool with this number to the event loops, a link to each. `questions` gets
-/// the sockets on which workers ask for the state of the pool, one from each master; `cannot_start` is called when the worker script
-/// of the pool has failed to boot, `out_of_memory` when the kernel has ended a process of it for want of memory. Ends when the supervisor
-/// closes the other side.
+/// Hands each worker that arrives on the pool socket to the event loops, one link per event loop.
+/// `pool`: the number of the pool. `questions` gets the sockets on which workers ask for the state
+/// of the pool, one from each master. `cannot_start` is called when the worker script has failed to
+/// boot, `out_of_memory` when the kernel has killed a process of the pool for want of memory.
+/// Returns when the supervisor closes the other end.
 ///
 /// # Errors
 /// The pool socket cannot be read.
@@ -105,7 +109,7 @@ fn register(
     for (i, (event_loop, socket)) in loops.iter().zip(fds).enumerate() {
         let guard = guard.try_clone().ok()?;
         let new = NewLink { origin, pid, number: u8::try_from(i).ok()?, socket, guard };
-        // A loop that has ended needs no link.
+        // Sending fails only if the event loop has ended; then it needs no link.
         drop(event_loop.send(new));
     }
     Some(())

@@ -1,6 +1,6 @@
-//! The number of PHP workers with `--workers auto`: more while requests wait although the processors have time, fewer once
-//! workers have been idle for a while. With a lower bound of 0 the last worker goes too, and the first request asks for one at
-//! once.
+//! The number of PHP workers with `--workers auto`: it grows while requests wait although the
+//! processors have time, and shrinks once workers have been idle for a while. With a lower bound of
+//! 0 the last worker ends too, and the first request asks for one at once.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,32 +13,34 @@ use super::link::Links;
 use super::master::Master;
 use super::pool::{Load, Pool};
 
-/// How often the pool is looked at.
+/// Interval between two decisions.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A request that waits this long is a sign of too few workers. A script that only computes takes less.
+/// A request that waits this long shows that there are too few workers.
 const WAIT: Duration = Duration::from_millis(10);
 
-/// A request that waits this long gets a worker though the processors are busy: some scripts compute for minutes, and
-/// the kernel divides the processors fairly.
+/// A request that waits this long gets a worker even if the processors are busy: some scripts
+/// compute for minutes, and the kernel divides the processors fairly.
 const LONG_WAIT: Duration = Duration::from_secs(1);
 
-/// With less than this part of the processors' time idle, more workers would only take it from each other.
+/// With less than this fraction of the processors' time idle, further workers would only take time
+/// from the others.
 const SPARE: f64 = 0.1;
 
-/// When a master that has not started the wanted workers is told again: it may have been restarted.
+/// Time after which a master that has not started the wanted workers is told again: it may have
+/// been restarted.
 const REPEAT: Duration = Duration::from_secs(1);
 
-/// The decision. It knows no clock and no sockets.
+/// Decides the number of workers, without a clock or sockets.
 #[derive(Debug)]
 struct Tuner {
     bounds: Bounds,
-    /// How many there should be.
+    /// Wanted number of workers.
     target: usize,
-    /// The most that were busy at a time since `since`.
+    /// Largest number of busy workers since `since`.
     peak: usize,
     since: Instant,
-    /// Requests call for more workers than there may be.
+    /// Requests call for more workers than the limit allows.
     is_at_limit: bool,
 }
 
@@ -47,16 +49,16 @@ impl Tuner {
         Self { bounds, target: bounds.min, peak: 0, since: now, is_at_limit: false }
     }
 
-    /// The number of workers that there should be now. `idle_cpu` is the part of the processors' time since the last call
-    /// in which they were idle.
+    /// Returns the wanted number of workers. `idle_cpu`: fraction of the processors' time since the
+    /// last call in which they were idle.
     fn decide(&mut self, load: Load, idle_cpu: f64, now: Instant) -> usize {
-        // A front that was started again finds workers that are there already.
+        // A restarted front finds the workers of the previous one.
         self.target = self.target.max(load.workers).min(self.bounds.max);
         self.peak = self.peak.max(load.peak);
         let first = load.workers == 0 && load.waiting > 0;
         let needed =
             first || (load.oldest >= WAIT && idle_cpu >= SPARE) || load.oldest >= LONG_WAIT;
-        // Once short of workers, the pool stays so until no request waits.
+        // Once reached, the limit counts as reached until no request waits.
         self.is_at_limit =
             load.workers >= self.bounds.max && (needed || (self.is_at_limit && load.waiting > 0));
         if needed && load.workers >= self.target {
@@ -65,7 +67,8 @@ impl Tuner {
             self.target = (self.target + more).min(self.bounds.max);
             (self.peak, self.since) = (self.target, now);
         } else if now - self.since >= self.bounds.idle {
-            // One more than were needed, so that the next request need not wait for a fork; none if none was needed.
+            // One spare worker, so that the next request need not wait for a fork; none if all
+            // workers were idle.
             let kept = if self.peak == 0 { 0 } else { self.peak + 1 };
             self.target = self.target.min(kept).max(self.bounds.min);
             (self.peak, self.since) = (0, now);
@@ -74,8 +77,8 @@ impl Tuner {
     }
 }
 
-/// Keeps the number of workers right: tells the master over the pool socket, and closes the links of those that should end.
-/// Runs on one event loop, for ever.
+/// Keeps the number of workers right: tells the master over the pool socket, and closes the links
+/// of surplus workers. Runs on one event loop and never returns.
 pub async fn tune(bounds: Bounds, pool: Arc<Pool>, links: Rc<Links>, master: Master) {
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -97,13 +100,14 @@ pub async fn tune(bounds: Bounds, pool: Arc<Pool>, links: Rc<Links>, master: Mas
             pool.note_limit_reached();
         }
         let surplus = pool.retire(load.workers.saturating_sub(target));
-        // Those that are busy just now go another time.
+        // Workers that are busy just now retire at a later tick.
         target = target.max(load.workers - surplus.len());
         let is_late = load.workers < target && now - told.1 >= REPEAT;
         if (target != told.0 || is_late) && master.keep_workers(target).is_ok() {
             told = (target, now);
         }
-        // After the master knows, or it would replace them.
+        // The master must know the new number first: it would replace workers that end
+        // unexpectedly.
         for worker in surplus {
             if let Some(link) = links.borrow().get(&worker) {
                 link.close();
@@ -121,7 +125,7 @@ struct CpuTime {
 
 impl CpuTime {
     fn read() -> Self {
-        // Without the file the processors count as idle.
+        // If the file cannot be read, the processors count as idle.
         std::fs::read_to_string("/proc/stat").map_or_else(|_| Self::default(), |s| Self::parse(&s))
     }
 
@@ -133,10 +137,11 @@ impl CpuTime {
         Self { idle: ticks.iter().skip(3).take(2).sum(), all: ticks.iter().sum() }
     }
 
-    /// The part of the time that was idle.
+    /// Fraction of the time since `before` in which the processors were idle; 1 if no time has
+    /// passed.
     fn idle_since(self, before: Self) -> f64 {
         let part = |now: u64, then: u64| {
-            // Counts of ticks between two looks are small.
+            // The difference between two readings is small.
             f64::from(u32::try_from(now.saturating_sub(then)).unwrap_or(u32::MAX))
         };
         let all = part(self.all, before.all);
@@ -167,7 +172,7 @@ mod tests {
     fn waiting_requests_call_for_workers_up_to_the_bound() {
         let (mut tuner, now) = tuner();
         assert_eq!(tuner.decide(waiting(4, 3, WAIT), 0.9, now), 7);
-        // Those have not come yet.
+        // The workers asked for have not come yet.
         assert_eq!(tuner.decide(waiting(5, 9, WAIT), 0.9, now), 7);
         assert_eq!(tuner.decide(waiting(7, 100, WAIT), 0.9, now), 14);
         assert_eq!(tuner.decide(waiting(14, 100, WAIT), 0.9, now), 20);
@@ -203,7 +208,7 @@ mod tests {
         let (mut tuner, now) = tuner();
         assert_eq!(tuner.decide(waiting(4, 4, WAIT), 0.9, now), 8);
         assert_eq!(tuner.decide(busy(8, 5), 0.9, now + IDLE / 2), 8);
-        // The window that began when they were asked for knows of eight.
+        // The window that began with the request for workers had eight busy ones.
         assert_eq!(tuner.decide(busy(8, 3), 0.9, now + IDLE), 8);
         assert_eq!(tuner.decide(busy(8, 5), 0.9, now + IDLE * 3 / 2), 8);
         assert_eq!(tuner.decide(busy(8, 3), 0.9, now + IDLE * 2), 6);
@@ -216,7 +221,7 @@ mod tests {
         let mut tuner = Tuner::new(Bounds { min: 0, max: 20, idle: IDLE }, now);
         assert_eq!(tuner.decide(busy(0, 0), 0.9, now), 0);
         assert_eq!(tuner.decide(waiting(0, 3, Duration::ZERO), 0.0, now), 1, "busy processors");
-        // It has not come yet.
+        // The worker asked for has not come yet.
         assert_eq!(tuner.decide(waiting(0, 3, WAIT), 0.9, now), 1);
         assert_eq!(tuner.decide(waiting(1, 2, WAIT), 0.9, now), 2);
         assert_eq!(tuner.decide(busy(2, 1), 0.9, now + IDLE), 2);

@@ -1,4 +1,4 @@
-//! What the front sees of a script's progress. The rules stand in [`deadline`](super::deadline).
+//! The front's view of a script's progress. The rules are in [`deadline`](super::deadline).
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use sendoff_transport::lent::LentSocket;
 use tokio::time::Instant;
 
-/// A worker that takes long for a request.
+/// A worker whose request takes too long.
 #[derive(Debug)]
 pub(super) struct Late {
     pub(super) pid: i32,
@@ -15,23 +15,25 @@ pub(super) struct Late {
     pub(super) request: Rc<str>,
 }
 
-/// What is known of a script's progress.
+/// Progress of a script.
 #[derive(Debug)]
 pub(super) struct Watch {
     /// When the worker got the request.
     begun: Instant,
-    /// It has taken long. It does once.
+    /// The script has been reported as slow; that happens once per request.
     slow: bool,
-    /// When the script was last seen to do something.
+    /// Time of the last progress.
     alive: Instant,
-    /// It has sent something since the last look.
+    /// The script has sent something since the last check.
     spoke: bool,
-    /// The client's socket, as long as the worker may write to it: such output does not pass the front.
+    /// The client's socket, for as long as the worker may write to it: output written there does
+    /// not pass the front.
     client: Option<Rc<LentSocket>>,
-    /// Bytes that the kernel had accepted for the client at the last look. `None` before the first look, which always counts as
-    /// progress; a look is a system call, and most requests end before the first one.
+    /// Bytes that the kernel had accepted for the client at the last check. `None` before the first
+    /// check, which always counts as progress. A check is a system call, and most requests end
+    /// before the first one.
     written: Option<u64>,
-    /// The deadline has passed. It passes once.
+    /// The deadline has passed; that is reported once per request.
     expired: bool,
 }
 
@@ -43,7 +45,8 @@ impl Watch {
         Self { begun, slow, alive: begun, spoke, client, written, expired }
     }
 
-    /// The script has sent something, and may write to the client itself or not any more.
+    /// The script has sent something. `may_write_to_client`: the worker may still write to the
+    /// client's socket.
     pub(super) fn spoke(&mut self, may_write_to_client: bool) {
         self.spoke = true;
         if !may_write_to_client {
@@ -51,20 +54,20 @@ impl Watch {
         }
     }
 
-    /// Whether the deadline has passed.
+    /// True once the deadline has passed.
     pub(super) fn has_expired(&self) -> bool {
         self.expired
     }
 
-    /// Whether the script has worked for `limit` since the last look.
+    /// Returns true once per request: when the script has worked on it for `limit`.
     pub(super) fn becomes_slow(&mut self, now: Instant, limit: Duration) -> bool {
         let is_slow = !self.slow && now.saturating_duration_since(self.begun) >= limit;
         self.slow |= is_slow;
         is_slow
     }
 
-    /// Looks at the script. Returns whether its deadline has passed since the last look. `is_excused`: the script waits
-    /// for its client.
+    /// Checks the script. Returns true if its deadline has passed since the last check.
+    /// `is_excused`: the script waits for its client.
     pub(super) fn expires(&mut self, now: Instant, limit: Duration, is_excused: bool) -> bool {
         let before = self.written;
         self.written = self.client.as_deref().and_then(written).or(before);

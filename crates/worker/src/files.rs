@@ -18,7 +18,7 @@
 //!   hint; the lease itself is queried (`F_GETLEASE`).
 //! - A break between `file_use` and `write_file`: the file was in use, so a private copy lies at
 //!   the same address, and `write_file` sends its bytes.
-//! - A break while a batch is half sent: segments of which a byte has left are in the front's
+//! - A break while a batch is half sent: segments whose first byte has been sent are in the front's
 //!   custody, and the `RECALL` follows them; the other segments become bytes. An `OPEN` whose
 //!   descriptor has left stays, or the front would assign the descriptor to another file.
 //! - Ids are assigned in ascending order and never reused; when they run out, files are no longer

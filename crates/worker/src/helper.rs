@@ -64,7 +64,7 @@ impl Helper {
         Ok(Self { tid, shared, wake, thread: Some(thread) })
     }
 
-    /// Wakes the thread, so that it recomputes what it waits for.
+    /// Wakes the thread, so that it recomputes its deadline.
     pub(crate) fn wake(&self) {
         // This fails only if the counter is full, which wakes the thread too.
         let _full = rustix::io::write(&self.wake.event, &1_u64.to_ne_bytes());

@@ -4,11 +4,11 @@
 //! adds methods to [`Worker`] and calls only modules that precede it in this list:
 //!
 //! ```text
-//!  input    what arrives on the links, reading the body, noticing that the client has gone
+//!  input    arrivals on the links, reading the body, noticing that the client has gone
 //!  direct   writing to the client's own socket
 //!  output   head, body, log, flush, the end of a response
-//!  named, explain, files, blob    what else a response may contain
-//!  accept, connection, register   where requests come from
+//!  named, explain, files, blob    other contents of a response
+//!  accept, connection, register   sources of requests
 //! ```
 
 mod accept;

@@ -17,7 +17,8 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// Starts a server with an empty database and a user `app` with the password `secret`, who may do everything.
+    /// Starts a server with an empty database and a user `app` with the password `secret` and all
+    /// privileges.
     pub(crate) fn start(site: &Site) -> Self {
         assert!(
             Path::new(SERVER).exists(),

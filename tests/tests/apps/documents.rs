@@ -2,8 +2,8 @@
 
 use sendoff_tests::{Fpm, Request, Server, Site, Stock, repository};
 
-/// The keys and routes of `[[site]]`, without its root, in the example that `document` gives for the configuration that Debian ships at
-/// `path`; in both, `folders` are replaced by folders of the test.
+/// The keys and routes of `[[site]]`, without its root, in the example of `document` for Debian's
+/// configuration at `path`. In both texts `folders` are replaced by folders of the test.
 pub(crate) fn example(document: &str, path: &str, folders: &[(&str, String)]) -> String {
     let text = std::fs::read_to_string(repository::root().join("docs").join(document)).unwrap();
     let named = text.find(&format!("`{path}`")).unwrap_or_else(|| panic!("{document}: no {path}"));

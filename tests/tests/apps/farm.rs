@@ -1,5 +1,6 @@
-//! One application behind four servers at once: Sendoff with the preset of the application, Sendoff with its `.htaccess` files,
-//! nginx with php-fpm, and Apache with PHP as its module. All four read the same folders and the same database.
+//! One application behind four servers at once: Sendoff with the preset of the application, Sendoff
+//! with its `.htaccess` files, nginx with php-fpm, and Apache with PHP as its module. All four read
+//! the same folders and the same database.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -134,8 +135,8 @@ impl Farm {
     }
 }
 
-/// Writes a file in the root of a site, as old as the first of January 2026: Apache's validators of files that are younger than a
-/// second are weak.
+/// Writes a file in the root of a site and dates it 1 January 2026: Apache's validators of files
+/// younger than a second are weak.
 pub(crate) fn write_old(site: &Site, name: &str, contents: impl AsRef<[u8]>) {
     let path = site.write(name, contents);
     let written = SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600);

@@ -173,7 +173,8 @@ pub(crate) fn fields(response: &Response, peer: Peer, own_page: bool) -> Fields 
         }
     }
     all.sort();
-    // Apache's module also sends a session's cookies that PHP has replaced by newer ones of the same name.
+    // Apache's module also sends session cookies that PHP has replaced by newer cookies of the same
+    // name.
     all.dedup_by(|one, other| one.0 == "set-cookie" && one == other);
     all
 }
@@ -217,8 +218,8 @@ fn meaning(name: &str, value: &str) -> String {
     }
 }
 
-/// The name and the attributes of a cookie. Its age is rounded to minutes: applications subtract two times of the clock, between which
-/// a second may begin.
+/// The name and the attributes of a cookie. Its age is rounded to minutes: applications compute it
+/// from two readings of the clock, between which a second may begin.
 fn masked(cookie: &str) -> String {
     let attributes = cookie.split(';').enumerate().map(|(at, part)| {
         let (name, value) = part.trim().split_once('=').unwrap_or((part.trim(), ""));

@@ -252,7 +252,8 @@ fn wordpress_keeps_no_page_of_a_user_as_root() {
     let hits = pair.compare(&mut browsers, &targets, wordpress::VOLATILE);
     assert!(hits >= LEAST_HITS, "{hits} of {STEPS}");
 
-    // A comment that needs no approval is on the page that its author is sent to, for everybody and at once.
+    // A comment that needs no approval appears at once, for everybody, on the page that its author
+    // is sent to.
     let [anyone, _, admin, ..] = &mut browsers;
     anyone.get(at, post);
     assert!(wait::until(LIMIT, || is_hit(&anyone.get(at, post))));

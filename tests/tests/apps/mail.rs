@@ -1,4 +1,5 @@
-//! A Dovecot of the test's own, in a temporary folder: a mailbox for each name, all with the password `secret`.
+//! A Dovecot for the test, in a temporary folder: a mailbox for each name, all with the password
+//! `secret`.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -105,7 +105,8 @@ wfLoadSkin('Vector');
     }
 }
 
-/// The vendor's rules, https://www.mediawiki.org/wiki/Manual:Short_URL/Nginx, at /mediawiki instead of /w.
+/// The vendor's rules, https://www.mediawiki.org/wiki/Manual:Short_URL/Nginx, at /mediawiki instead
+/// of /w.
 pub(crate) const NGINX: &str = r"
 location ~ ^/mediawiki/(index|load|api|thumb|opensearch_desc|rest|img_auth)\.php$ {
     {php}

@@ -1,4 +1,4 @@
-//! Debian's phpMyAdmin at `/phpmyadmin`, where its package is: beside it `/javascript`, to which its links lead.
+//! Debian's phpMyAdmin at `/phpmyadmin`, and `/javascript`, to which its pages link.
 
 use sendoff_tests::Site;
 

@@ -142,7 +142,8 @@ location / { try_files $uri $uri/ /index.php?$args; }
 location ~ \.php$ { include /etc/nginx/snippets/fastcgi-php.conf; fastcgi_pass {php}; }
 ";
 
-/// A network of sites in folders, which is one installation, and a second installation in a folder of its own.
+/// A network of sites in folders, which is one installation, and a second installation in a
+/// separate folder.
 #[test]
 fn wordpress_with_sites_in_folders_as_behind_nginx() {
     let site = Site::new();

@@ -26,7 +26,8 @@ fn layout(files: &[&str]) -> Site {
     site
 }
 
-/// The vendor's rules for nginx and for Apache: lines of a server, and `.htaccess` files with their folders.
+/// The vendor's rules: lines of a `server` block for nginx, and `.htaccess` files with their
+/// folders for Apache.
 struct Vendor<'a> {
     nginx: &'a str,
     htaccess: &'a [(&'a str, &'a str)],

@@ -1,4 +1,5 @@
-//! A walk through an application: a file of requests, with the answers that may differ from server to server.
+//! A walk through an application: a file of requests, with the answers that may differ from server
+//! to server.
 //!
 //! Each line is a request: a method, a target, and parts behind ` | `:
 //!
@@ -7,10 +8,10 @@
 //! | `Name: value` | a field |
 //! | `= a=1&b=2` | a form |
 //! | `+ FIELD NAME TYPE TEXT` | a file that is sent with the form |
-//! | `< WORD BEFORE` | `{WORD}` stands from now on for the text behind BEFORE in this answer, up to a quotation mark |
-//! | `500` | all answers have this status; without this part Sendoff never answers with 500 or above |
-//! | `! SERVER THEIRS OURS why` | that server answers with the status THEIRS, Sendoff with OURS; nothing else is compared |
-//! | `~ SERVER FIELD why` | the answers of that server and of Sendoff differ in this field (or `body`), and in nothing else |
+//! | `< WORD BEFORE` | sets `{WORD}` to the answer's text after BEFORE, up to a quotation mark |
+//! | `500` | the status of all answers; without this part Sendoff's must be below 500 |
+//! | `! SERVER THEIRS OURS why` | the statuses of SERVER and of Sendoff; nothing else is compared |
+//! | `~ SERVER FIELD why` | the only difference between SERVER and Sendoff: a field, or `body` |
 //!
 //! A line `@ START` with such a difference allows it in all requests whose target begins with
 //! START; at least one of them must have it.

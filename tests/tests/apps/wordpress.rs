@@ -48,7 +48,8 @@ RewriteCond %{REQUEST_FILENAME} !-d
 RewriteRule . /index.php [L]
 ";
 
-/// Rules of https://developer.wordpress.org/advanced-administration/server/web-server/nginx/ for one site.
+/// Rules of https://developer.wordpress.org/advanced-administration/server/web-server/nginx/ for
+/// one site.
 pub(crate) const NGINX: &str = r"index index.php;
 location = /favicon.ico { log_not_found off; }
 location = /robots.txt { allow all; log_not_found off; }

@@ -157,7 +157,8 @@ fn keep_asking(addr: SocketAddr, name: usize, stop: &AtomicBool) -> Seen {
 
 const CLIENTS: usize = 8;
 
-/// Idempotent requests are sent to another host; others are lost only if a host had them, and no host runs one twice.
+/// Idempotent requests go to another host. Others are lost only if a host had received them, and
+/// run at most once.
 #[test]
 fn two_of_three_hosts_die_and_return() {
     let site = Site::new();

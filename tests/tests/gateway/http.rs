@@ -200,7 +200,8 @@ fn interim_responses_are_passed_on_but_for_100() {
     assert_eq!((before[..32].iter().all(|status| *status == 102), before[32]), (true, 502));
 }
 
-/// A client that waits for "100 Continue" gets it from the server, and the application gets the request with its body.
+/// A client that waits for "100 Continue" gets it from the server, and the application gets the
+/// whole request.
 #[test]
 fn expectations_end_at_the_server() {
     let (site, app) = (Site::new(), Responder::start(echo));

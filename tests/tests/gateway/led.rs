@@ -1,4 +1,5 @@
-//! Requests that an application leads to another one: `X-Accel-Redirect` to an internal route, `X-Reproxy-URL` (`docs/named-files.md`).
+//! Responses that redirect a request to another application: `X-Accel-Redirect` to an internal
+//! route, `X-Reproxy-URL` (`docs/named-files.md`).
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,8 @@ use crate::serve;
 /// The head that the application sends for `/N`.
 type Heads = &'static [&'static str];
 
-/// Answers as a store of objects does: `/store/gone` is not there, other paths are objects whose contents name the request.
+/// Answers like an object store: `/store/gone` is missing, other paths are objects whose contents
+/// name the request.
 fn store(peer: &mut Peer, request: &str) -> Option<()> {
     let (line, fields) = request.split_once("\r\n").unwrap();
     let (method, rest) = line.split_once(' ').unwrap();
@@ -47,7 +49,8 @@ fn store(peer: &mut Peer, request: &str) -> Option<()> {
     ))
 }
 
-/// An application and a store in one: paths beneath `/store` are objects, others the heads of `heads` by number.
+/// An application and an object store in one: paths beneath `/store` are objects, others are the
+/// heads in `heads`, by number.
 fn application(heads: Heads) -> Responder {
     Responder::start(move |peer| {
         loop {

@@ -136,7 +136,8 @@ fn an_application_that_reads_nothing_holds_the_client_back() {
     assert_eq!(client.response("PUT").text(), (3 * ALL).to_string());
 }
 
-/// The application sees the end of the connection, and the client an error that says why, if it is still there.
+/// The application sees the end of the connection. The client, if still connected, gets an error
+/// with the reason.
 #[test]
 fn a_body_that_never_comes_ends_at_both_sides() {
     let (app, told) = telling(|peer, tell| {
@@ -183,8 +184,8 @@ fn a_body_that_never_comes_ends_at_both_sides() {
     server.await_log("the request body took too long");
 }
 
-/// A client that sends too few bytes per second gets 408, however short its pauses are. A client whose application reads nothing for longer
-/// than `body_timeout` gets its answer.
+/// A client that sends too few bytes per second gets 408, even if its pauses are short. A client
+/// whose application reads nothing for longer than `body_timeout` gets its answer.
 #[test]
 fn a_client_must_send_at_the_least_rate_whenever_it_is_waited_for() {
     const ALL: usize = 20 << 20;
@@ -258,7 +259,8 @@ fn a_body_that_has_gone_is_not_sent_again() {
     assert_eq!(fine.seen().len(), 1);
 }
 
-/// An application may answer before it has read everything; the client gets the answer and the end of the connection.
+/// An application may answer before it has read the whole request: the client gets the answer and
+/// the end of the connection.
 #[test]
 fn an_early_answer_ends_the_connection() {
     let app = Responder::start(|peer| {
@@ -339,7 +341,8 @@ fn md5(site: &Site, bytes: &[u8]) -> String {
     String::from_utf8(sum.stdout).unwrap()[..32].to_owned()
 }
 
-/// The server does not wait for room that never comes: the application has closed its end, and many clients send everything first.
+/// The server does not wait for room in a connection that the application has closed; many clients
+/// send everything first.
 #[test]
 fn what_the_application_does_not_take_is_dropped() {
     let app = Responder::start(|peer| {

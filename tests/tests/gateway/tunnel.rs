@@ -93,7 +93,8 @@ fn large_flows_pass_in_both_directions_at_a_time() {
             }
             sender.shutdown(std::net::Shutdown::Write).unwrap();
         });
-        // Nothing is read until the sender is held back, so that the sockets and the pipes are full.
+        // Reading begins only when the sender is held back, so that the sockets and the pipes are
+        // full.
         let mut reader = client.stream().try_clone().unwrap();
         let mut back = vec![0; 1];
         reader.read_exact(&mut back).unwrap();

@@ -1,5 +1,5 @@
-//! `.htaccess` files mean the same to us as to Debian's Apache: status, `Location`, header fields, and which file or
-//! script is reached with which query, path info, variables and settings.
+//! `.htaccess` files have the same meaning as for Debian's Apache: status, `Location`, header
+//! fields, and the resulting file or script with its query, path info, variables and settings.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod cases;

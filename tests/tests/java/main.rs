@@ -1,5 +1,5 @@
-//! Tomcat 10 behind our front through our connector (`languages/java`), beside Tomcat's own HTTP connector: the same
-//! responses, and files handed over. Wants `tools/install java`.
+//! Tomcat 10 behind our front through our connector (`languages/java`), beside Tomcat's own HTTP
+//! connector: the same responses, and files handed over. Wants `tools/install java`.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 #![allow(unreachable_pub, reason = "modules of a test program")]
 
@@ -203,7 +203,8 @@ fn files_are_handed_over() {
     assert!(!relay.front_has("5m"));
 }
 
-/// The class, method, file and line of the statement in the conformance servlet that holds this text.
+/// The class, method, file and line of the statement in the conformance servlet that contains this
+/// text.
 fn place(method: &str, statement: &str) -> String {
     let source =
         include_str!("../../../languages/java/src/test/java/sendoff/tomcat/Conformance.java");

@@ -64,7 +64,8 @@ pub fn copy_tree(from: &Path, to: &Path) {
 }
 
 impl Tomcat {
-    /// Starts Tomcat on `fill`'s web application, with attributes of our connector and options of the virtual machine.
+    /// Starts Tomcat on `fill`'s web application, with attributes of our connector and options of
+    /// the virtual machine.
     pub fn start(attributes: &str, options: &[&str], fill: impl FnOnce(&Path)) -> Self {
         Self::start_with(Stdio::null(), attributes, options, fill)
     }

@@ -1,5 +1,5 @@
-//! Delivery as every language must do it. The test program of a language has this as a module, and says which of its
-//! application's pages to ask for.
+//! Delivery as every language must do it. A language's test program includes this module and passes
+//! the pages of its application.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -87,8 +87,8 @@ impl PlainServer {
     }
 }
 
-/// The file at `path`, which `page` sends, becomes half as long while it is being copied. The response is cut behind that half.
-/// `contents` are more than the connection holds.
+/// The file at `path`, which `page` sends, is halved while it is being copied. The response is cut
+/// after the first half. `contents` are longer than the connection's buffers.
 pub fn a_file_that_becomes_shorter(socket: &Path, page: &str, path: &Path, contents: &[u8]) {
     let mut server = PlainServer::ask(socket, page);
     let Progressed::Bytes(mut response) = server.next() else { panic!("no response") };

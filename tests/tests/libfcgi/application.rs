@@ -94,7 +94,8 @@ fn compiled(compiler: &str, name: &str, ending: &str, libraries: &[&str]) -> Pat
     program
 }
 
-/// `program` with `arguments`, ended when we end, in an environment of its own with one of the libraries.
+/// `program` with `arguments` and one of the libraries, in a clean environment; it ends with this
+/// process.
 pub fn command(program: &Path, arguments: &[&str], library: Library) -> Command {
     let mut command = dies_with_us(program, "KILL");
     command.args(arguments);

@@ -46,7 +46,8 @@ fn same_everywhere(sizes: &'static [usize], ways: &'static [&str]) {
     let _progress = Progress::new(0, "programs on libfcgi");
     let program = program("made");
     for start in [Application::start, Application::start_tcp] {
-        // Killed, because a front that ends regularly waits until its connections to applications are old.
+        // Killed, because a draining front would wait until its connections to applications are
+        // old.
         let threads = ["relay", "region", "direct", "auto"].map(|mode| {
             let application = start(&program, &[], Library::Ours);
             std::thread::spawn(move || answers(&application, mode, sizes, ways))
@@ -81,7 +82,7 @@ fn what_is_explained() {
         let attached = format!("/made={}", application.address.option());
         let site = Site::new();
         let server = Server::start(site.root(), &["--fastcgi", &attached]);
-        // The end of its first response announces what it knows.
+        // The end of its first response announces its abilities.
         server.get("/made?n=1");
         let table = server.explain("/made?n=100000", &[]).unwrap();
         assert!(table.contains("200 OK, 100000 bytes") && table.contains(expected), "{table}");

@@ -1,4 +1,5 @@
-//! Programs in the roles of an authorizer and of a filter (`docs/fastcgi.md`), with Debian's library and ours.
+//! Programs in the roles of an authorizer and of a filter (`docs/fastcgi.md`), with Debian's
+//! library and ours.
 
 use sendoff_tests::{Request, Server, Site};
 

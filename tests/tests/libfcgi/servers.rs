@@ -34,7 +34,8 @@ fn requests(path: &str) -> Vec<Request> {
     };
     let gets = ["conversions", "sizes", "large", "errors", "many", "nothing", "misuse", "closed"];
     let mut all: Vec<_> = gets.iter().map(|what| Request::get(&format!("{path}?{what}"))).collect();
-    // nginx sends no more of a request once the response has begun, so the program reads it whole first.
+    // nginx stops sending the request once the response has begun, so the program reads the whole
+    // request first.
     all.extend([0, 1, 65_536, 1 << 20].map(|len| post("keep", len)));
     all.push(post("errors", 300_000));
     all.push(Request::new("HEAD", &format!("{path}?many")));

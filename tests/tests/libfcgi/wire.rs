@@ -146,7 +146,7 @@ impl Connection {
         Self { socket: Box::new(socket), buf: BytesMut::new(), decoder: Decoder::default() }
     }
 
-    /// Sends and receives at the same time. If the request does not keep the connection, waits for its end.
+    /// Sends and receives at the same time. Without a kept connection, waits for its end.
     pub fn ask(&mut self, ask: &Ask) -> Answer {
         let (mut out, wire) = (self.socket.split(), ask.bytes());
         // It fails if the application answers without having read it.

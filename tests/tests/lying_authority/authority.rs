@@ -1,4 +1,5 @@
-//! An authority (RFC 8555) that believes everything and checks no signature, so that a test can have it lie.
+//! An authority (RFC 8555) that accepts everything and checks no signature, so that a test can have
+//! it lie.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

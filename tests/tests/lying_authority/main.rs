@@ -52,7 +52,8 @@ impl Scenario {
         server
     }
 
-    /// Has the server ask for a certificate with another name, for which the authority tells this lie.
+    /// Has the server ask for a certificate with another name, for which the authority tells this
+    /// lie.
     fn ask(&self, server: &Server, name: &str, lie: Lie) {
         self.authority.tell(lie);
         self.configure(&format!("'a.test', '{name}.test'"));

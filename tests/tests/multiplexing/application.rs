@@ -96,8 +96,8 @@ impl Attached {
         format!("n{}", self.names.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Sends requests of this number and returns the bodies, and the number of connections that they came over. All of them are with the
-    /// program before it answers one.
+    /// Sends `count` requests and returns the bodies, and the number of connections used. The
+    /// program has all requests before it answers one.
     pub fn gather(&self, count: usize) -> (Vec<String>, usize) {
         let name = self.name();
         assert_eq!(self.server.page("/app/round"), "round");
@@ -119,7 +119,8 @@ impl Attached {
         assert!(wait::until(LIMIT, || self.gather(10).1 < 10), "no connection is shared");
     }
 
-    /// Sends a request that is not answered before [`Self::release`], and waits until the program has it.
+    /// Sends a request that is not answered before [`Self::release`], and waits until the program
+    /// has received it.
     pub fn hold(&self, request: impl Fn(&str) -> Request) -> (sendoff_tests::Client, String) {
         let name = self.name();
         let mut client = self.server.connect();

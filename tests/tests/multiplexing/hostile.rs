@@ -1,5 +1,5 @@
-//! Applications that say that requests may share connections, and misbehave: the client gets the correct response, a clear 502 or 504, or a
-//! cut connection; never a hang, and never bytes of another request.
+//! Applications that announce multiplexing and misbehave: the client gets the correct response, a
+//! clear 502 or 504, or a cut connection. It never hangs, and never gets bytes of another request.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -44,7 +44,7 @@ fn refs(names: &[String]) -> Vec<&str> {
     names.iter().map(String::as_str).collect()
 }
 
-/// Ids are small, no two open requests have the same, and answers may come in any order and in pieces.
+/// Ids are small and unique among open requests, and answers may come in any order and in pieces.
 #[test]
 fn ids_are_small_and_belong_to_one_request() {
     let held = Held::default();
@@ -300,7 +300,7 @@ fn a_request_that_is_never_aborted_costs_a_connection() {
     assert_eq!(peer.wrong(), Vec::<String>::new());
 }
 
-/// A request on a connection that the application closes meanwhile, because it was idle, is asked again.
+/// A request on an idle connection that the application closes at the same time is repeated.
 #[test]
 fn idle_connections_may_close_at_any_time() {
     let peer = Scripted::sharing(&[], &[], |wire, heard| {

@@ -67,7 +67,8 @@ fn a_script_of_php_fpm_that_fails_is_not_kept() {
     assert!(kept.get_kept("/ends.php").text().ends_with("xend"));
 }
 
-/// An application that answers each connection with these bytes, and closes it. Counts its connections.
+/// An application that answers each connection with these bytes and closes it. Counts its
+/// connections.
 fn application(answer: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (addr, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
@@ -204,7 +205,8 @@ fn what_is_not_known_yet_is_not_said() {
     kept.server.await_log("a page could not be kept");
 }
 
-/// An application that answers its first connection with these fields and a page, and closes the others.
+/// An application that answers its first connection with these fields and a page, and closes all
+/// others.
 fn dying_application(fields: &str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -219,7 +221,8 @@ fn dying_application(fields: &str) -> SocketAddr {
     addr
 }
 
-/// A page that has just become old is better than no answer (RFC 9111 §4.2.4), unless the application or the operator says otherwise.
+/// A page that has just become stale is sent if no answer comes (RFC 9111 §4.2.4), unless the
+/// application or the operator forbids it.
 #[test]
 fn a_page_that_has_just_become_old_stands_in_for_no_answer() {
     for (fields, rule, stands_in) in [

@@ -16,7 +16,8 @@ use rustix::fs::OFlags;
 
 use sendoff_tests::{Client, LIMIT, Request, Response, Server, Site, wait};
 
-/// Counts its runs, and answers as its query says: `head` lists fields, `body` says which text, `size` how many bytes.
+/// Counts its runs and answers as its query demands: `head` lists fields, `body` selects the text,
+/// `size` sets the number of bytes.
 const PAGE: &str = r"<?php
 $waits = is_file(__DIR__ . '/../wait');
 file_put_contents(__DIR__ . '/../runs', '.', FILE_APPEND);
@@ -66,7 +67,8 @@ impl CachingServer {
         self.server.get(target)
     }
 
-    /// Asks until the page is sent without the script. It is kept a moment after its first client has it.
+    /// Requests the target until the page comes without the script: a page is kept shortly after
+    /// its first client has got it.
     fn get_kept(&self, target: &str) -> Response {
         wait::for_some("a kept page", || Some(self.get(target)).filter(is_hit))
     }
@@ -400,7 +402,8 @@ fn pages_survive_a_restart_but_not_damage() {
     assert_ne!(ask(&kept.server, targets[1]).text(), pages[1]);
 }
 
-/// PHP makes the names of cookies into names of variables, so WordPress knows its cookies in many forms.
+/// PHP makes the names of cookies into names of variables, so WordPress knows its cookies in many
+/// forms.
 #[test]
 fn cookies_of_users_are_known_as_php_reads_them() {
     let site = Site::with("page.php", PAGE);

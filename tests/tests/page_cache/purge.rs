@@ -1,4 +1,5 @@
-//! Kept pages that are forgotten: by `PURGE`, by `sendoff purge`, and because a request may have changed them.
+//! Kept pages that are forgotten: by `PURGE`, by `sendoff purge`, and because a request may have
+//! changed them.
 
 use std::fs;
 

@@ -229,7 +229,8 @@ fn an_old_page_is_not_sent_where_that_is_forbidden() {
 const NUMBERED: &str =
     "<?php $n = (int) $_GET['n']; echo str_repeat(md5($n), $n * 40), \"end of $n\";";
 
-/// A front that is killed while it writes leaves whole pages or none, and files that are torn are no pages.
+/// A front that is killed while it writes leaves whole pages or none, and torn files do not count
+/// as pages.
 #[test]
 fn a_killed_server_leaves_no_wrong_page() {
     let mut site = Site::with("numbered.php", NUMBERED);

@@ -1,7 +1,8 @@
 //! Makes small PHP programs out of a seed.
 
-/// Names of the files a program plays with; the last does not exist at first. `~` stands for a number that no program
-/// had before: a worker remembers for two seconds which names led to no lazy string.
+/// Names of the files that a program uses; the last file does not exist at first. `~` stands for a
+/// number that no earlier program had: for two seconds a worker remembers names that led to no lazy
+/// string.
 pub(crate) const FILES: [&str; 5] = ["a~", "b~", "c~", "d~", "e~"];
 
 /// Sizes around PHP's buffer, our threshold for segments, memory pages, and files that are sent
@@ -94,8 +95,8 @@ impl Program {
         source.replace('~', &number.to_string())
     }
 
-    /// The program for a process that runs on: without the statements that may end it, and those that print the numbers of resources,
-    /// which count up there.
+    /// The program for a process that goes on: without statements that may end the process, and
+    /// without those that print numbers of resources, which grow there.
     pub(crate) fn lasting(mut self) -> Self {
         const NOT: [&str; 4] = ["exit", "throw new", "undefined_function", "echo fopen("];
         self.statements.retain(|statement| !NOT.iter().any(|part| statement.contains(part)));
@@ -155,8 +156,9 @@ impl Random {
     }
 }
 
-/// Statements; none may run for long in any state. In them `@F` is a file, `@N` a number, `@Z` a file's size, `@L` a large one, `@C` a call that yields a string, `@T` a
-/// text that the program itself holds, `@S` a statement.
+/// Statements; none may run for long in any state. In them `@F` is a file, `@N` a number, `@Z` a
+/// file's size, `@L` a large one, `@C` a call that returns a string, `@T` a text in the program
+/// itself, `@S` a statement.
 const OUTPUT: &[&str] = &[
     "echo @C;",
     "echo @C;",

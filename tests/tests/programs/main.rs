@@ -1,4 +1,5 @@
-//! Random PHP programs must be answered as nginx and php-fpm answer them, with every file a lazy string.
+//! Random PHP programs must be answered as nginx and php-fpm answer them, with every file a lazy
+//! string.
 //!
 //! `SENDOFF_PROGRAMS=N` runs N programs, `SENDOFF_SEED=S` starts with the program of seed S.
 //! `SENDOFF_DELIVERY=MODE` selects one mode: a value of `--delivery`, php-fpm with our extension
@@ -36,8 +37,9 @@ fn settings(delivery: &str) -> Vec<String> {
     settings.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Includes the program that the path names: in worker mode in each request that a process takes, else once. A program holds its lock until
-/// its end, and each process that boots leaves a file, made by a function that takes no number of a resource.
+/// Includes the program that the path names: in worker mode in each request of a process, otherwise
+/// once. A program holds its lock until its end, and each process that boots leaves a file, made by
+/// a function that uses no resource number.
 const RUNNER: &str = "<?php\n$run = static function () { include __DIR__ . $_SERVER['PATH_INFO']; };\n\
     if (!function_exists('sendoff_handle_request')) { $run(); return; }\n\
     touch(__DIR__ . '/boot.' . getmypid());\n\
@@ -77,7 +79,7 @@ impl Arena {
         let site = Site::new();
         let logs = ["stock.log", "ours.log"].map(|name| site.write_at(site.outside(name), ""));
         let [stock, ours] = logs.clone().map(|log| format!("error_log={}", log.display()));
-        // Programs are new; opcache shall keep them all the same, so that their texts are constants.
+        // opcache must cache new programs, too, so that their texts are constants.
         let cached = "opcache.file_update_protection=0";
         let more = settings(delivery);
         let with = |log| {
@@ -87,7 +89,7 @@ impl Arena {
         let runner = site.write("run.php", RUNNER).display().to_string();
         let stock = Stock::start(site.root(), &with(&stock));
         let settings = with(&ours);
-        // A worker keeps at most 128 files, and those that are gone for a minute: a new one has room.
+        // A worker keeps at most 128 files, and deleted files for a minute: a new worker has room.
         let (ours, fpm) = if delivery == "fpm" {
             let pool = "pm.max_children = 1\npm.max_requests = 90";
             let fpm =

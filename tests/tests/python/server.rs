@@ -1,4 +1,5 @@
-//! `sendoff-python`, installed from this repository into a virtual environment, and servers to compare it with.
+//! `sendoff-python`, installed from this repository into a virtual environment, and servers to
+//! compare it with.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -18,7 +19,8 @@ use sendoff_tests::{
 /// Debian's, whose packages are the applications of the tests.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// The folder of programs of a virtual environment that has the package, made once for the current sources.
+/// The folder of programs in a virtual environment with the package, made once for the current
+/// sources.
 pub fn programs() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -82,7 +84,8 @@ pub struct Python {
 }
 
 impl Python {
-    /// Starts `APPLICATION` with options in a folder with the conformance application, and waits until it is ready.
+    /// Starts `APPLICATION` with options, in a folder with the conformance application, and waits
+    /// until it is ready.
     pub fn start(application: &str, options: &[&str]) -> Self {
         Self::start_in(Site::new(), application, options)
     }

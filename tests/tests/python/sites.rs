@@ -192,7 +192,8 @@ fn a_site_on_django_is_the_same_as_in_gunicorn() {
     }
     assert_eq!(from_files(&server, "/download"), 300_000);
     assert_explained(&server, "/download", include_str!("django_site.py"), "FileResponse(open");
-    // Root's: the process has kept the right to guard it. (The front sends small files from memory.)
+    // The file is root's: the process has kept the capability to guard it. (The front sends small
+    // files from memory.)
     let table = server.explain(css, &[]).unwrap();
     assert!(table.contains("it hands over files"), "{table}");
 }
@@ -229,7 +230,8 @@ fn a_site_on_fastapi_is_the_same_as_in_uvicorn() {
     {
         let get = Request::get(target).header("Host", "shop.example").header("Origin", origin);
         let head = Request::new("HEAD", target).header("Host", "shop.example");
-        // Middleware that changes bodies does not change those that Starlette hands to the server whole.
+        // Middleware that changes bodies does not change bodies that Starlette hands over as a
+        // whole.
         let is_changed = ["/gzip/a", "/changing/a", "/hidden/a"].contains(&target);
         for request in [&get, &head].into_iter().filter(|_| !is_changed) {
             assert_alike(target, server.ask(request), uvicorn.ask(request));

@@ -81,7 +81,7 @@ impl Application {
         let socket = site.outside("valgrind.sock");
         let bind = format!("bind=unix:{}", socket.display());
         let mut command = rack_in(valgrind::command(folder), site);
-        // Ruby's garbage collector looks at every word of the stack, whether something was written there or not.
+        // Ruby's garbage collector reads every word of the stack, including uninitialised ones.
         command.args(["--undef-value-errors=no", "ruby", "-S", "rackup", "-s", "sendoff"]);
         command.args(["-E", "production", "-O", &bind, "-O", "mode=0666", "-O", "workers=1"]);
         command.arg(config);

@@ -204,7 +204,7 @@ fn redmine_answers_as_on_puma() {
         }
         for request in pages() {
             let request = named(request);
-            // The first visit may leave something behind, such as the list of projects that were used last.
+            // The first visit may change the state, such as the list of recently used projects.
             let _first = there.ask(&mut connect_there(), &request);
             let theirs = there.ask(&mut connect_there(), &request);
             let ours = here.ask(&mut server.connect(), &request);

@@ -20,7 +20,8 @@ fn site() -> Site {
     site
 }
 
-/// The lines of a configuration with two workers, kept pages, and scripts that may call foreign functions; the folder of the pages.
+/// Lines of a configuration with two workers, a page cache, and scripts that may call foreign
+/// functions; and the folder of the pages.
 fn config(site: &Site, pool: &str) -> (PathBuf, PathBuf) {
     let pages = site.outside("pages");
     let text = format!(

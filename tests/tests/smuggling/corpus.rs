@@ -233,7 +233,8 @@ const CHUNKS: &[&str] = &[
     "1\r\nx\r\n0;a\r\n\r\n",
 ];
 
-/// Whole requests. Where the inner one follows a head without a body, it is cut at its end or behind a folded line.
+/// Whole requests. If the inner request follows a head without a body, it is cut at its end or
+/// after a folded line.
 const WHOLE: &[&str] = &[
     "GET {target} HTTP/1.1\r\nHost: a.test\r\nContent-Length: {len}\r\n\r\n{inner}",
     "HEAD {target} HTTP/1.1\r\nHost: a.test\r\nContent-Length: {len}\r\n\r\n{inner}",

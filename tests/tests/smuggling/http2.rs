@@ -1,4 +1,5 @@
-//! Fields of HTTP/2 requests that would end a field, a head or a request where they are passed on as HTTP/1.1.
+//! Fields of HTTP/2 requests that would end a field, a head or a request if they were passed on as
+//! HTTP/1.1.
 
 use sendoff_tests::frames::{self, END_HEADERS, END_STREAM, Frames, HEADERS};
 use sendoff_tests::{Request, Site};

@@ -55,7 +55,8 @@ fn what_leads_to_no_file_goes_to_the_worker_script() {
     assert!(pids.len() <= 4, "{pids:?}");
 }
 
-/// A worker script of another name, outside of the root; and a route whose requests run their script each.
+/// A worker script with another name, outside of the root; and a route whose requests each run
+/// their script.
 #[test]
 fn a_configuration_says_what_runs_where() {
     let site = site();

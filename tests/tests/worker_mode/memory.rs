@@ -1,4 +1,5 @@
-//! Memory of a worker that runs on: an application of Symfony's micro kernel, from Debian's packages.
+//! Memory of a long-running worker: an application with Symfony's micro kernel, from Debian's
+//! packages.
 
 use sendoff_tests::{Progress, Request, Server, Site, processes};
 

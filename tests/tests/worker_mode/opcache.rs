@@ -15,7 +15,8 @@ fn text(word: &str) -> String {
     (0..10_000).map(|n| format!("{word} {n}\n")).collect()
 }
 
-/// Asks until both workers have answered, at least this number of times. All of them must send the page.
+/// Requests the page at least `times` times, until both workers have answered. All answers must be
+/// the page.
 fn ask_both(server: &Server, times: usize, expected: &str) -> Vec<u32> {
     let mut pids = Vec::new();
     let enough = wait::until(LIMIT, || {

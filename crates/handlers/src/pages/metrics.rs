@@ -10,8 +10,8 @@ use sendoff_message::response::ResponseHead;
 
 use crate::context::Context;
 use crate::error::Outcome;
-use crate::observe::exposition::Exposition;
-use crate::observe::metrics::Metrics;
+use sendoff_observe::exposition::Exposition;
+use sendoff_observe::metrics::Metrics;
 
 /// Answers with the metrics of all event loops.
 pub(crate) async fn respond(context: &Context<'_>, sink: &mut dyn Sink) -> Result<Outcome, Cut> {

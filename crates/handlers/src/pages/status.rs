@@ -10,7 +10,7 @@ use sendoff_message::response::ResponseHead;
 
 use crate::context::Context;
 use crate::error::Outcome;
-use crate::observe::status_page::{PAGE, POLICY, json};
+use sendoff_observe::status_page::{PAGE, POLICY, json};
 
 /// The query of the request by which the page's script asks for the figures.
 const FIGURES: &[u8] = b"json";

@@ -68,7 +68,7 @@ pub const TLS_13: &str = "TLSv1.3";
 /// The results of a TLS handshake.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TlsFacts {
-    /// The kernel encrypts what is written to the socket; otherwise the server does.
+    /// True if the kernel encrypts bytes written to the socket; otherwise the server does.
     pub by_kernel: bool,
     /// The version as OpenSSL and nginx write it: [`TLS_13`].
     pub version: &'static str,

@@ -29,7 +29,7 @@ const OTHER_USERS: &str = "ask as the user that has started it, or name its sock
 /// Sends a command to the server that the options select, and prints its answer.
 ///
 /// # Errors
-/// No such server runs, or it did not do what it was asked to do.
+/// No such server runs, or it did not carry the command out.
 pub(crate) fn run(command: &Command, which: &Control, json: bool) -> Result<(), Failure> {
     let socket = match &which.socket {
         Some(path) => path.clone(),

@@ -1,4 +1,4 @@
-//! Accepts connections while there are descriptors for them.
+//! Accepts connections while descriptors are left for them.
 
 use std::io;
 use std::rc::Rc;
@@ -28,8 +28,9 @@ use super::proxy_header::take_header;
 /// Pause before the next attempt when descriptors have run out and no connection is idle.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Accepts connections until the front stops. When there are `most`, or descriptors are short, those that have been idle for longest are closed. If
-/// none is idle, new ones wait in the backlog when descriptors are short: connections at work have what they need, so it shows what is left.
+/// Accepts connections until the front stops. With `most` connections, at the operator's limit, or
+/// if descriptors are short, the connection that has been idle longest is closed for a new one. If
+/// no connection is idle, `most` may be exceeded; in the other cases new ones wait in the backlog.
 pub(super) async fn accept<S: Service + 'static>(
     listener: Rc<Listening>,
     services: Rc<Current<S>>,
@@ -86,7 +87,8 @@ pub(super) async fn accept<S: Service + 'static>(
     }
 }
 
-/// Closes the connection of this event loop that has been idle for longest. Returns whether there was one.
+/// Closes the connection of this event loop that has been idle longest. Returns false if none is
+/// idle.
 fn make_room(lifecycle: &Lifecycle) -> bool {
     let evicted = lifecycle.evict_idle();
     if evicted {
@@ -99,15 +101,16 @@ fn make_room(lifecycle: &Lifecycle) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Room {
     Enough,
-    /// Only if no connection is idle.
+    /// Room only if no connection is idle.
     NotForIdle,
-    /// It has to wait.
+    /// The connection has to wait.
     None,
 }
 
-/// Room beside `most` connections of the event loop, those that the front may have, and what else holds descriptors. Those whose first
-/// response has not begun count twice, because each may need another one: a file, a spool, a connection to an application. A few are
-/// always taken.
+/// Returns the room for another connection: within `most` of the event loop, the operator's limit,
+/// and the free descriptors. Connections whose first response has not begun count twice, because
+/// each may need another descriptor: for a file, a spool, or a connection to an application. A
+/// shortage of descriptors counts only from [`LEAST`] connections on.
 fn room(lifecycle: &Lifecycle, most: usize, limits: &Limits) -> Room {
     let connections = lifecycle.connections();
     if limits.connections.is_some_and(|most| lifecycle.all().count() >= most)
@@ -122,8 +125,8 @@ fn room(lifecycle: &Lifecycle, most: usize, limits: &Limits) -> Room {
     }
 }
 
-/// Connections that the client at the other end may have; `None`: any number. By default one client leaves half of them to others; what comes from this
-/// machine is often a proxy.
+/// Most connections of the client at the other end; `None`: any number. By default one client may
+/// have half of the places. Clients on this machine are often proxies and have no default limit.
 fn most_of_client(origin: &Origin, all: &Connections, limits: &Limits) -> Option<u64> {
     let (client, own) = (origin.peer.ip()?.to_canonical(), origin.local.ip());
     let is_here = client.is_loopback() || own.is_some_and(|own| own.to_canonical() == client);
@@ -131,21 +134,21 @@ fn most_of_client(origin: &Origin, all: &Connections, limits: &Limits) -> Option
     limits.connections_per_client.or((!is_here).then_some(most.div_ceil(2)))
 }
 
-/// What a connection that was just accepted is served with.
+/// Properties of a connection that was just accepted.
 struct Start<S> {
     origin: Origin,
     proxy_protocol: bool,
     services: Rc<Current<S>>,
-    /// Ends with the connection.
+    /// Counts the connection until it is dropped with it.
     counted: Counted,
 }
 
 fn start<S: Service + 'static>(accepted: Accepted, mut start: Start<S>) {
-    // Behind the PROXY protocol the client is not known yet.
+    // With the PROXY protocol the client is not known yet.
     if !start.proxy_protocol && !start.is_welcome() {
         return;
     }
-    // A task for each kind: one for both would be as large as the larger.
+    // One task type per kind: a common one would be as large as the largest.
     match accepted {
         Accepted::Tcp(tcp) if start.origin.scheme == Scheme::Https => {
             drop(tokio::task::spawn_local(serve_tls(tcp, start)));
@@ -168,7 +171,7 @@ async fn serve<T: Transport + 'static, S: Service + 'static>(
 
 async fn serve_tls<S: Service + 'static>(mut tcp: Tcp, mut start: Start<S>) {
     let Some(early) = start.begin(&mut tcp).await else { return };
-    // On the heap, because an open connection should not have room for its handshake.
+    // Boxed, because an open connection should not keep room for its handshake.
     match Box::pin(start.shake_hands(tcp, early)).await {
         None => {}
         Some(Secured::Server(tls)) => drop(start.speak_tls(tls.is_http2(), tls).await),
@@ -186,7 +189,7 @@ async fn serve_tls<S: Service + 'static>(mut tcp: Tcp, mut start: Start<S>) {
 }
 
 impl<S: Service + 'static> Start<S> {
-    /// Whether its client may have another connection. Trusted proxies may have any number.
+    /// True if its client may have another connection. Trusted proxies may have any number.
     fn is_welcome(&mut self) -> bool {
         let service = self.services.get();
         if self.origin.is_trusted(service.trusted_proxies()) {
@@ -205,7 +208,7 @@ impl<S: Service + 'static> Start<S> {
         is_welcome
     }
 
-    /// Serves the connection up to its end. `buffer`: what the client has sent already.
+    /// Serves the connection to its end. `buffer`: bytes that the client has sent already.
     fn speak<T: Transport + 'static>(
         self,
         transport: T,
@@ -219,7 +222,7 @@ impl<S: Service + 'static> Start<S> {
             if connection.serve(&*services).await == Served::Http2 {
                 let Http2 { transport, origin, buffer } = connection.into_http2();
                 let lifecycle = Rc::clone(&counted.lifecycle);
-                // On the heap, because other connections should not have room for it.
+                // Boxed, because other connections should not keep room for it.
                 Box::pin(http2::serve(transport, origin, buffer, services, lifecycle)).await;
             }
             counted
@@ -231,28 +234,30 @@ impl<S: Service + 'static> Start<S> {
             return self.speak(transport, BytesMut::new()).await;
         }
         let Self { origin, services, mut counted, .. } = self;
-        // Its responses are the streams'.
+        // From here on the streams count their own responses.
         counted.starting = None;
         let lifecycle = Rc::clone(&counted.lifecycle);
         Box::pin(http2::serve(transport, origin, BytesMut::new(), services, lifecycle)).await;
         counted
     }
 
-    /// Reads what a proxy says about the connection. Returns what the client has sent behind it; `None`: the connection has ended.
+    /// Reads a proxy's PROXY header. Returns the client's bytes after it; `None` if the connection
+    /// has ended.
     async fn begin(&mut self, transport: &mut impl Transport) -> Option<BytesMut> {
         if !self.proxy_protocol {
             return Some(BytesMut::new());
         }
         let service = self.services.get();
         let (proxies, limit) = (service.trusted_proxies(), service.limits().timeouts.head);
-        // On the heap, because connections without a header should not have room for it.
+        // Boxed, because connections without a header should not keep room for it.
         let lifecycle = &self.counted.lifecycle;
         let header = take_header(transport, &mut self.origin, proxies, limit, lifecycle);
         let early = Box::pin(header).await?;
         self.is_welcome().then_some(early)
     }
 
-    /// Makes a TLS connection of a TCP connection; `None`: the client has been refused, or has left.
+    /// Makes a TLS connection from a TCP connection; `None` if the client has been refused or has
+    /// left.
     async fn shake_hands(&mut self, tcp: Tcp, early: BytesMut) -> Option<Secured> {
         let service = self.services.get();
         let limit = service.limits().timeouts.head;
@@ -266,7 +271,7 @@ impl<S: Service + 'static> Start<S> {
         let accepted = handshake::accept(tcp, early, choose, &mut refused);
         let accepted = tokio::select! {
             accepted = timeout(limit, accepted) => accepted,
-            // It counts as idle: it has sent no request.
+            // The connection counts as idle: it has sent no request.
             () = self.counted.lifecycle.evicted(Past::Nothing, false) => return None,
         };
         let client = &self.origin.peer;

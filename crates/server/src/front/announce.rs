@@ -1,4 +1,4 @@
-//! The news that the front serves.
+//! Announces that the front serves.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,14 +6,14 @@ use std::sync::{Arc, Once};
 
 use sendoff_upstream_worker::pool::Pool;
 
-/// Calls `ready` when every event loop runs and the last of the first workers of each pool has arrived. A pool whose worker script
-/// fails to boot does not keep the others waiting.
+/// Calls `ready` once every event loop runs and the first workers of every pool have arrived. A
+/// pool whose worker script fails to boot does not delay it.
 pub(super) struct Announce {
-    /// Each pool, with the number of its first workers.
+    /// Each pool, with its number of first workers.
     pools: Vec<(Arc<Pool>, usize)>,
     ready: Box<dyn Fn() + Send + Sync>,
     said: Once,
-    /// Event loops that do not run yet.
+    /// Number of event loops that do not run yet.
     loops_missing: AtomicUsize,
 }
 
@@ -27,13 +27,13 @@ impl Announce {
         Arc::new(Self { pools, ready, said: Once::new(), loops_missing })
     }
 
-    /// One more event loop runs.
+    /// Notes that one more event loop runs.
     pub(super) fn loop_runs(&self) {
         self.loops_missing.fetch_sub(1, Ordering::SeqCst);
         self.when_complete();
     }
 
-    /// Something has come that may have been the last.
+    /// Calls `ready` if nothing is missing any more.
     pub(super) fn when_complete(&self) {
         let loops_run = self.loops_missing.load(Ordering::SeqCst) == 0;
         let is_there =

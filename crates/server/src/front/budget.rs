@@ -1,28 +1,31 @@
-//! How the descriptors that this process may have (`RLIMIT_NOFILE`) are divided at the start. What is open at any moment, and what is
-//! given up when it is much, is in `descriptors.rs`.
+//! Division of the process's descriptors (`RLIMIT_NOFILE`) at the start. `descriptors.rs` counts
+//! the open ones and tells what to give up when they become short.
 
 use std::fmt;
 
-/// Event loops, logs, standard streams, sockets to the supervisor, temporary files of request bodies; an eighth of a limit that is small.
+/// Descriptors for event loops, logs, standard streams, sockets to the supervisor and temporary
+/// files of request bodies; with a small limit, an eighth of it.
 const RESERVED: usize = 128;
 
-/// What is open for sure: standard streams, logs, sockets to the supervisor.
+/// Descriptors that are always open: standard streams, logs, sockets to the supervisor.
 const OPEN_AT_START: usize = 12;
 
-/// An event loop's own: epoll, wake-up, timers, the site's folders.
+/// Descriptors of an event loop: epoll, wake-up, timers, the site's folders.
 const OPEN_PER_LOOP: usize = 6;
 
-/// More copies of handed-over files than this are not kept, however many descriptors there are.
+/// Most copies of handed-over files, even with plenty of descriptors.
 const MOST_SNAPSHOTS: usize = 512;
 
-/// The least that each part gets, whatever the limit: a front must be able to answer something.
+/// Smallest share of each part, even with a small limit: a front must be able to answer some
+/// requests.
 pub(super) const LEAST: usize = 16;
 
 /// Descriptors for each purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Budget {
-    /// Clients' connections, per event loop: with as many again for what each of them needs, there is room for all. Idle ones make room
-    /// for more; if none is idle, they have what they need, and there may be more while descriptors last (`accept.rs`).
+    /// Clients' connections, per event loop. With one further descriptor per connection they all
+    /// fit. At this number idle connections are closed for new ones; if none is idle, more are
+    /// accepted while descriptors last (`accept.rs`).
     pub(super) connections: usize,
     /// Static files that are kept open, per event loop.
     pub(super) static_files: usize,
@@ -30,7 +33,7 @@ pub(super) struct Budget {
     pub(super) snapshots: usize,
 }
 
-/// The limit of open files is too small to answer anything.
+/// The limit of open files is too small to answer requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooFew {
     pub(super) limit: usize,
@@ -48,11 +51,11 @@ impl fmt::Display for TooFew {
 }
 
 impl Budget {
-    /// Divides `limit` descriptors among `loops` event loops with `listeners` listeners each, where up to `workers` workers have
-    /// a link to every loop and a guard socket.
+    /// Divides `limit` descriptors among `loops` event loops with `listeners` listeners each, where
+    /// up to `workers` workers have a link to every loop and a guard socket.
     ///
-    /// Half of the rest is for connections, a quarter for static files, an eighth for copies of handed-over files and an eighth for
-    /// their originals, spools and request bodies.
+    /// Half of the rest is for connections, a quarter for static files, an eighth for copies of
+    /// handed-over files and an eighth for their originals, spools and request bodies.
     pub(super) fn new(limit: usize, loops: usize, listeners: usize, workers: usize) -> Self {
         let fixed = RESERVED.min(limit / 8) + loops * listeners + workers * (loops + 1);
         let rest = limit.saturating_sub(fixed) / loops.max(1);
@@ -63,8 +66,9 @@ impl Budget {
         }
     }
 
-    /// Whether `limit` descriptors suffice to start: for what is open before the first client comes and for [`LEAST`]
-    /// connections, below the part that is kept free (`descriptors.rs`).
+    /// Checks that `limit` descriptors suffice to start: for the descriptors that are open before
+    /// the first client comes and for [`LEAST`] connections, below the part that is kept free
+    /// (`descriptors.rs`).
     pub(super) fn check(
         limit: usize,
         loops: usize,

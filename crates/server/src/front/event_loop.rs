@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sendoff_delivery::Snapshots;
 use sendoff_exchange::lifecycle::{Lifecycle, Stage};
-use sendoff_handlers::observe::gather::Reply;
+use sendoff_observe::gather::Reply;
 use sendoff_report::access_log::Sender;
 use sendoff_sys::process::give_back_freed_memory;
 use sendoff_upstream_worker::register::NewLink;
@@ -22,11 +22,11 @@ use super::budget::Budget;
 use super::generation::{Generation, NewPool};
 use super::running_loop::{LoopOrder, Place, RunningLoop, Shared};
 
-/// Freed memory that the front keeps for the next responses, in bytes. Without it a relayed body of 1 MB costs one `brk` and some
-/// 25 page faults.
+/// Freed memory that the front keeps for the next responses, in bytes. Without it a relayed body of
+/// 1 MB costs one `brk` and some 25 page faults.
 pub(super) const KEPT_MEMORY: usize = 16 << 20;
 
-/// How often freed memory beyond it is given back.
+/// Interval at which further freed memory is given back.
 const TRIM_INTERVAL: Duration = Duration::from_secs(2);
 
 /// An event loop that is about to run.
@@ -34,13 +34,13 @@ pub(super) struct EventLoop {
     pub(super) number: usize,
     pub(super) generation: Arc<Generation>,
     pub(super) shared: Shared,
-    /// By their places.
+    /// Indexed by place.
     pub(super) pools: Vec<NewPool>,
     pub(super) snapshots: Arc<Snapshots>,
     pub(super) listeners: Vec<OwnedFd>,
     pub(super) links: mpsc::UnboundedReceiver<NewLink>,
     pub(super) orders: mpsc::UnboundedReceiver<LoopOrder>,
-    /// Those who want to know what the loop has counted.
+    /// Requests for the loop's counters.
     pub(super) asked: mpsc::UnboundedReceiver<Reply>,
     pub(super) stop: watch::Receiver<Stage>,
     pub(super) announce: Arc<Announce>,
@@ -48,13 +48,13 @@ pub(super) struct EventLoop {
     pub(super) log_sender: Sender,
     /// Held while the loop has connections.
     pub(super) busy: watch::Receiver<()>,
-    /// Closed when no loop is busy any more.
+    /// Closed once no loop is busy any more.
     pub(super) draining: Arc<watch::Sender<()>>,
 }
 
 impl EventLoop {
-    /// Runs until the last connection has ended after the stop and, beside it, `also`.
-    /// A failure of `also` ends the loop.
+    /// Runs until the last connection has ended after the stop, and runs `also` beside it. A
+    /// failure of `also` ends the loop.
     pub(super) fn run(self, also: impl Future<Output = io::Result<Infallible>>) -> io::Result<()> {
         // Tasks stay on this thread.
         let options = LocalOptions::default();
@@ -65,7 +65,7 @@ impl EventLoop {
                 failed = also => failed.map(|never| match never {}),
             }
         });
-        // With it go the connections that are left: they cut their responses.
+        // Drops the remaining connections, which cut their responses.
         drop(runtime);
         result
     }
@@ -129,7 +129,8 @@ impl EventLoop {
     }
 }
 
-/// Gives memory back that a burst of slow clients has left behind. The memory is the whole process's, so one event loop does.
+/// Gives memory back that a burst of slow clients has left behind. Memory belongs to the process,
+/// so only one event loop runs this.
 async fn give_back_memory() {
     loop {
         tokio::time::sleep(TRIM_INTERVAL).await;

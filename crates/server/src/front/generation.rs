@@ -1,4 +1,5 @@
-//! A generation: what the event loops serve by from one reload to the next. A request is served by the generation in which it began.
+//! A generation: the configuration and the applications that the event loops use from one reload to
+//! the next. A request is served by the generation in which it began.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -27,39 +28,39 @@ use sendoff_upstream_worker::pool::Pool;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// The protocols that clients may choose from under TLS (ALPN, RFC 7301), the preferred one first.
+/// The protocols that TLS clients may choose from (ALPN, RFC 7301), the preferred one first.
 const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
 
-/// What the event loops serve by.
+/// State that the event loops serve by.
 #[derive(Debug, Clone)]
 pub(super) struct Generation {
     pub(super) config: Arc<Config>,
-    /// By the number of the site; `None`: it does not speak TLS.
+    /// Indexed by the number of the site; `None` for a site without TLS.
     pub(super) tls: Arc<[Option<Arc<ServerConfig>>]>,
-    /// What authorities are answered that check names; the same in all generations.
+    /// Answers to authorities that validate names; the same in all generations.
     pub(super) challenges: Arc<Challenges>,
-    /// What the attachments of each site lead to, by the numbers of both.
+    /// The targets of each site's attachments, indexed by the numbers of site and attachment.
     pub(super) attached: Arc<[Vec<Attached>]>,
-    /// Applications that speak HTTP, SCGI or AJP, of each site, by the numbers of both.
+    /// Applications of each site that speak HTTP, SCGI or AJP, indexed by the numbers of both.
     pub(super) gateways: Arc<[Vec<Arc<Gateway>>]>,
-    /// Where applications on this host may open links.
+    /// The channel on which applications on this host may open links.
     pub(super) channel: Option<Channel>,
-    /// Those of the configuration's log targets.
+    /// The files of the configuration's log targets.
     pub(super) logs: Vec<Arc<LogFile>>,
-    /// By the number of the pool in the configuration.
+    /// Indexed by the number of the pool in the configuration.
     pub(super) pools: Vec<PoolUse>,
-    /// What clients have shown: the same in all generations.
+    /// Credentials that clients have shown: the same in all generations.
     pub(super) auth: Arc<Auth>,
 }
 
 /// A generation's use of a pool.
 #[derive(Debug, Clone)]
 pub(super) struct PoolUse {
-    /// The pool's place among all that the front ever had: places are not used again.
+    /// The pool's place among all that the front has ever had; places are not reused.
     pub(super) place: usize,
-    /// Held as long as a request may ask for a worker of the pool.
+    /// Held while a request may ask for a worker of the pool.
     pub(super) in_use: watch::Receiver<()>,
-    /// Where its program takes requests, if it has one.
+    /// The program's application, if the pool has a program.
     pub(super) application: Option<Attached>,
 }
 
@@ -81,7 +82,7 @@ impl NewPool {
     }
 }
 
-/// How many requests may wait for a pool.
+/// Limits of the pool's queue of requests.
 fn queue(config: &PoolConfig) -> QueueLimits {
     let requests = usize::try_from(config.max_waiting).unwrap_or(usize::MAX);
     QueueLimits { requests, ..QueueLimits::default() }
@@ -92,7 +93,7 @@ fn queue(config: &PoolConfig) -> QueueLimits {
 pub(super) struct NewProgram {
     pub(super) program: Arc<Program>,
     pub(super) application: Arc<Application>,
-    /// The same as the only host of an upstream.
+    /// The program as the only host of an upstream.
     pub(super) attached: Attached,
 }
 
@@ -108,7 +109,7 @@ impl NewProgram {
         Self { program, application, attached }
     }
 
-    /// What its processes do.
+    /// State of the pool's processes.
     pub(super) fn status(&self) -> PoolStatus {
         let ProgramState { mut processes, down } = self.program.state();
         processes.sort_unstable();
@@ -126,7 +127,7 @@ impl NewProgram {
 }
 
 impl Generation {
-    /// What sites are attached to, each once, with the upstream that it is, if it is one.
+    /// The targets of all sites' attachments, each once, with its upstream if it is one.
     pub(super) fn unique_attached(&self) -> Vec<(Attached, Option<Upstream>)> {
         let mut all: Vec<(Attached, Option<Upstream>)> = Vec::new();
         for (site, attached) in self.config.sites.iter().zip(&*self.attached) {
@@ -151,8 +152,8 @@ impl Generation {
         all
     }
 
-    /// What the sites of another configuration, which has these pools, are attached to. What stays keeps its connections, and
-    /// what is known of its hosts.
+    /// The targets of the attachments of another configuration, which has these pools. Unchanged
+    /// targets keep their connections, and what is known about their hosts.
     pub(super) fn attached_for(&self, config: &Config, pools: &[PoolUse]) -> Arc<[Vec<Attached>]> {
         let known = self.config.sites.iter().zip(&*self.attached);
         let known = known.flat_map(|(site, attached)| {
@@ -166,7 +167,8 @@ impl Generation {
     }
 }
 
-/// What distinguishes two attachments: the address, how long it may be silent, and what the upstream is like, if it is one.
+/// The properties that distinguish two attachments: address, longest silence, and the upstream, if
+/// it is one.
 type Place<'c> = (&'c Address, Duration, Option<&'c Upstream>);
 
 fn upstream<'c>(config: &'c Config, address: &Address) -> Option<&'c Upstream> {
@@ -174,8 +176,9 @@ fn upstream<'c>(config: &'c Config, address: &Address) -> Option<&'c Upstream> {
     config.upstreams.iter().find(|upstream| upstream.name == *name)
 }
 
-/// What each attachment of each site leads to. Attachments to the same pool, or to the same address with the same time limit, share
-/// it, and with it the connections. `known`: what exists already.
+/// Returns the target of each attachment of each site. Attachments to the same pool, or to the same
+/// address with the same time limit, share a target, and with it the connections. `known`: targets
+/// that exist already.
 pub(super) fn attached_of<'c>(
     config: &'c Config,
     pools: &[PoolUse],
@@ -208,8 +211,9 @@ pub(super) fn attached_of<'c>(
     all.into()
 }
 
-/// The applications that speak HTTP, SCGI or AJP, of each site. Routes that ask in the same way share one, and with it the connections;
-/// so do generations, if `known` are those of the one before.
+/// Returns the applications of each site that speak HTTP, SCGI or AJP. Routes with equal settings
+/// share an application, and with it the connections. Applications in `known` (from the
+/// previous generation) are used again.
 pub(super) fn gateways(config: &Config, known: &[Vec<Arc<Gateway>>]) -> Arc<[Vec<Arc<Gateway>>]> {
     let mut all: Vec<_> = known.iter().flatten().cloned().collect();
     let mut gateway = |proxy: &Proxy| {
@@ -228,7 +232,7 @@ pub(super) fn gateways(config: &Config, known: &[Vec<Arc<Gateway>>]) -> Arc<[Vec
     config.sites.iter().map(|site| site.proxies.iter().map(&mut gateway).collect()).collect()
 }
 
-/// What rustls needs to meet the clients of each site.
+/// Returns the TLS configuration of each site.
 ///
 /// # Errors
 /// A sentence: the credentials of a site cannot be used.
@@ -250,10 +254,10 @@ pub(super) fn tls_of_sites(
     config.sites.iter().enumerate().map(of_site).collect()
 }
 
-/// The same with other certificates for sites that have one in `vault`.
+/// Returns the TLS configurations with other certificates for sites that have one in `vault`.
 ///
 /// # Errors
-/// A sentence: one of them cannot be used.
+/// A sentence: a certificate cannot be used.
 pub(super) fn tls_replaced(
     before: &Generation,
     vault: &Vault,

@@ -16,7 +16,7 @@ use sendoff_transport::{Tcp, Unix};
 /// A listener whose connections one event loop accepts.
 #[derive(Debug)]
 pub(super) struct Listening {
-    /// Its place among all that the front ever had.
+    /// Its place among all listeners that the front has ever had.
     place: usize,
     socket: Socket,
     /// Connections begin with a PROXY protocol header.
@@ -27,7 +27,8 @@ pub(super) struct Listening {
 #[derive(Debug)]
 enum Socket {
     Tcp(tokio::net::TcpListener),
-    /// Shared by all event loops: `SO_REUSEPORT` does not exist for UNIX sockets. Each connection wakes all loops that wait.
+    /// Shared by all event loops, because `SO_REUSEPORT` does not work for UNIX sockets. Each
+    /// connection wakes all waiting loops.
     Unix(tokio::net::UnixListener, Rc<Path>),
 }
 
@@ -39,7 +40,7 @@ pub(super) enum Accepted {
 }
 
 impl Listening {
-    /// Takes on a socket that listens as `config` says.
+    /// Takes on a listening socket with the settings in `config`.
     ///
     /// # Errors
     /// The event loop cannot watch the socket.
@@ -60,16 +61,16 @@ impl Listening {
         Ok(Self { place, socket, proxy_protocol, scheme: Cell::new(scheme(config)) })
     }
 
-    /// Meets clients as another configuration says from the next connection on.
+    /// Applies another configuration from the next connection on.
     pub(super) fn change(&self, config: &Listener) {
         self.proxy_protocol.set(config.proxy_protocol);
         self.scheme.set(scheme(config));
     }
 
-    /// Accepts a connection. `None`: the client has gone already.
+    /// Accepts a connection; `None` if the client has already gone.
     ///
     /// # Errors
-    /// As those of `accept(2)`.
+    /// The errors of accept(2).
     pub(super) async fn accept(&self) -> io::Result<Option<(Accepted, Origin)>> {
         let (listener, scheme) = (self.place, self.scheme.get());
         match &self.socket {

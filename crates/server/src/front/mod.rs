@@ -1,4 +1,5 @@
-//! The front: event loops, each in a thread of its own, that share the pool of workers and nothing else.
+//! The front: event loops, each on its own thread. They share the pools of workers and the state in
+//! `running_loop::Shared`.
 
 mod accept;
 mod announce;
@@ -28,7 +29,7 @@ use sendoff_config::{Address, Attachment, Config, PoolConfig, Site};
 use sendoff_delivery::{SnapshotLimits, Snapshots};
 use sendoff_exchange::clients::Connections;
 use sendoff_exchange::lifecycle::Stage;
-use sendoff_handlers::observe::gather::Gatherer;
+use sendoff_observe::gather::Gatherer;
 use sendoff_page_cache::PageCache;
 use sendoff_report::access_log;
 use sendoff_report::access_log::LogFile;
@@ -51,27 +52,30 @@ pub use orders::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
 pub use sendoff_page_cache::Purge;
 pub use sendoff_transport::kernel_has_tls;
 
-/// What a front is started with.
+/// Parts that a front is started with.
 #[derive(Debug)]
 pub struct Front {
-    /// What to do, the same for all event loops.
+    /// The configuration, the same for all event loops.
     pub config: Config,
     /// The credentials of the sites.
     pub vault: Vault,
     /// The files of access logs, opened for appending, in the order of `Config::log_targets`.
     pub access_logs: Vec<File>,
-    /// What `sendoff explain` knows; `None`: nothing is explained.
+    /// The secret for `sendoff explain`; `None`: requests cannot be explained.
     pub explain: Option<Secret>,
-    /// The listening sockets of each event loop, in the order of `Config::listen`: as many lists as threads.
+    /// The listening sockets of each event loop, in the order of `Config::listen`: as many lists as
+    /// threads.
     pub listeners: Vec<Vec<OwnedFd>>,
-    /// Where the master of each pool sends new workers, or says how its program is.
+    /// The pool socket of each pool: its master sends new workers on it, or the state of its
+    /// program.
     pub pool_sockets: Vec<OwnedFd>,
 }
 
 impl Front {
-    /// Follows `orders` until one of them ends the front and the last response has been sent, or the shutdown timeout is over:
-    /// responses that are then under way are cut. `orders` are made inside an event loop. `ready` is called from any thread,
-    /// once, when all workers have arrived.
+    /// Follows `orders` until one of them ends the front. Returns when the last response has been
+    /// sent, or when the shutdown timeout is over, which cuts the remaining responses. `orders` is
+    /// made inside an event loop. `ready` is called once, from any thread, when all workers have
+    /// arrived.
     ///
     /// # Errors
     /// An event loop could not be started.
@@ -162,7 +166,7 @@ impl Front {
                 draining: Arc::clone(&draining),
             });
         }
-        // The log's thread ends when the last of its senders is gone: only the loops keep theirs.
+        // The log's thread ends when its last sender is dropped: only the loops keep senders.
         drop(shared);
         drop(busy);
         let mut loops = loops.into_iter();
@@ -172,8 +176,9 @@ impl Front {
                 let (name, stopper) = (format!("loop-{}", event_loop.number), stopper.clone());
                 std::thread::Builder::new().name(name).spawn(move || {
                     let result = event_loop.run(pending());
-                    // If it could not start, no thread accepts what the kernel gives to its listeners: all of them end, and
-                    // the supervisor starts a new front.
+                    // If a loop could not start, the connections that the kernel gives to its
+                    // listeners would not be accepted: all loops end, and the supervisor starts a
+                    // new front.
                     drain(&stopper);
                     result
                 })
@@ -195,7 +200,7 @@ impl Front {
             let mut is_over = false;
             tokio::select! {
                 end = running.follow(&mut orders) => is_over = end == End::Cut,
-                // The supervisor is gone, or workers cannot be announced any more.
+                // The supervisor has gone, or workers can no longer be announced.
                 Some(result) = first_lost.recv() => {
                     tracing::info!(?result, "the pool socket is closed, the front stops");
                 }
@@ -224,7 +229,8 @@ impl Front {
 fn new_pools(config: &Config, loops: usize, sockets: &[OwnedFd]) -> io::Result<Vec<NewPool>> {
     let new = |(config, socket): (&PoolConfig, &OwnedFd)| {
         let master = Master::new(socket)?;
-        // If it cannot be told, workers that hang in requests of the previous front are not missed.
+        // Without this message the master does not replace workers that hang in requests of the
+        // previous front.
         if let Err(error) = master.front_started() {
             tracing::warn!(%error, pool = config.name, "the pool's master takes no messages");
         }
@@ -254,12 +260,13 @@ fn budget(config: &Config, listeners: &[Vec<OwnedFd>]) -> io::Result<Budget> {
     let checked = Budget::check(limit, loops, of_loop, first_workers);
     checked.map_err(|too_few| io::Error::other(too_few.to_string()))?;
     descriptors::set_limit(limit);
-    // The pools never have all their workers at a time: the links of those that are counted take up to half of the descriptors.
+    // Pools rarely have all their workers at the same time: the links that are counted take at most
+    // half of the descriptors.
     let workers = (limit / (4 * loops.max(1))).clamp(first_workers, most_workers);
     Ok(Budget::new(limit, loops, of_loop, workers))
 }
 
-/// The channel, if there is an application that could use it: one on this host.
+/// The channel, if an application on this host could use it.
 fn open_channel(sites: &[Site], event_loops: usize) -> Option<(Channel, OwnedFd)> {
     let is_here = |attachment: &Attachment| !matches!(attachment.address, Address::Tcp(_));
     if !sites.iter().any(|site| site.channel && site.fastcgi.iter().any(is_here)) {

@@ -1,4 +1,4 @@
-//! What a running front is told.
+//! Orders to a running front.
 
 use std::fs::File;
 use std::future::Future;
@@ -10,25 +10,27 @@ use sendoff_report::status::Status;
 use sendoff_tls::{Challenge, Vault};
 use tokio::sync::oneshot;
 
-/// What a running front is told.
+/// An order to a running front.
 #[derive(Debug)]
 pub enum Order {
     /// Take no more requests, finish open responses, end.
     Drain,
-    /// End at once: responses that are under way are cut.
+    /// End at once: open responses are cut.
     Cut,
-    /// Say from now on that the server is about to leave, and go on as before.
+    /// Announce from now on that the server is about to leave, and go on as before.
     Leave,
-    /// Write logs to these files from now on, opened for appending.
+    /// Write logs to these files from now on; they are opened for appending.
     ReopenLogs(Vec<(LogTarget, File)>),
-    /// Serve by another configuration from the next request on. The answer says why that is impossible; then nothing changes.
-    Reload(Box<Reload>, oneshot::Sender<Result<(), String>>),
-    /// Answer these challenges of authorities and no others. The answer says why that is impossible.
-    Challenges(Vec<Challenge>, oneshot::Sender<Result<(), String>>),
-    /// Meet clients with these certificates from now on, at the sites that have one here. Open connections go on. The answer says
+    /// Serve by another configuration from the next request on. The answer is empty, or the reason
     /// why that is impossible; then nothing changes.
+    Reload(Box<Reload>, oneshot::Sender<Result<(), String>>),
+    /// Answer these challenges of authorities and no others. The answer is empty, or the reason why
+    /// that is impossible.
+    Challenges(Vec<Challenge>, oneshot::Sender<Result<(), String>>),
+    /// Use these certificates from now on, at the sites that have one here. Open connections go on.
+    /// The answer is empty, or the reason why that is impossible; then nothing changes.
     Certificates(Vault, oneshot::Sender<Result<(), String>>),
-    /// Say what the front is doing.
+    /// Report the state of the front.
     Status(oneshot::Sender<Status>),
     /// Forget kept pages. The answer is their number.
     Purge(Purge, oneshot::Sender<usize>),
@@ -37,11 +39,11 @@ pub enum Order {
 /// Another configuration for a running front.
 #[derive(Debug)]
 pub struct Reload {
-    /// Its number of threads and its account are those of the current one.
+    /// Has the same number of threads and the same account as the current configuration.
     pub config: Config,
     /// The credentials of its sites.
     pub vault: Vault,
-    /// Where the workers of each pool come from.
+    /// The source of each pool's workers.
     pub pools: Vec<PoolSource>,
     /// The files of access logs, in the order of `Config::log_targets`.
     pub logs: Vec<LogSource>,
@@ -49,35 +51,35 @@ pub struct Reload {
     pub listeners: Vec<ListenerSource>,
 }
 
-/// Where the workers of a pool come from.
+/// The source of a pool's workers.
 #[derive(Debug)]
 pub enum PoolSource {
-    /// It stays: its number in the current configuration.
+    /// The pool stays: its number in the current configuration.
     Kept(usize),
-    /// Another PHP master sends them here.
+    /// The pool socket of a new PHP master.
     New(OwnedFd),
 }
 
 /// The file of an access log.
 #[derive(Debug)]
 pub enum LogSource {
-    /// It stays: the number of its target in the current configuration.
+    /// The file stays: the number of its target in the current configuration.
     Kept(usize),
-    /// This one, opened for appending.
+    /// A new file, opened for appending.
     New(File),
 }
 
 /// The sockets of a listener.
 #[derive(Debug)]
 pub enum ListenerSource {
-    /// They stay: its number in the current configuration.
+    /// The sockets stay: the listener's number in the current configuration.
     Kept(usize),
-    /// These, one for each event loop.
+    /// New sockets, one for each event loop.
     New(Vec<OwnedFd>),
 }
 
-/// Where orders come from.
+/// The source of orders.
 pub trait Orders {
-    /// Waits for the next order. A call that is dropped loses none.
+    /// Waits for the next order. Dropping the future loses no order.
     fn next(&mut self) -> impl Future<Output = Order>;
 }

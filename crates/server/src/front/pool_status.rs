@@ -1,5 +1,6 @@
-//! What workers and the front tell each other about a pool. For `fpm_get_status()` a worker asks when its script calls the function, so
-//! requests cost nothing. What PHP has at work, for `sendoff status`, each worker says once.
+//! Messages between workers and the front about a pool. A worker asks for the state of the pool
+//! when its script calls `fpm_get_status()`, so requests cost nothing. Each worker reports PHP's
+//! own state once, for `sendoff status`.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,17 +16,19 @@ use sendoff_upstream::packets::Packets;
 use sendoff_upstream_worker::pool::Pool;
 use tokio::time::{sleep, timeout};
 
-/// The first byte of a message that says what PHP has at work. Any other is a question, which comes with a pipe for the answer.
+/// First byte of a report about PHP. A message with another first byte is a question, which comes
+/// with a pipe for the answer.
 const OF_PHP: u8 = b'p';
 
-/// How long a worker may take to read an answer that is larger than a pipe. Other workers of the pool wait for it.
+/// Longest time for a worker to read an answer that is larger than a pipe. Other workers of the
+/// pool wait meanwhile.
 const READ_LIMIT: Duration = Duration::from_millis(100);
 
-/// When a pipe that is full is tried again.
+/// Pause before a full pipe is tried again.
 const RETRY: Duration = Duration::from_millis(1);
 
-/// Answers the workers of a pool until the last of them, and their master, has gone. The answer goes to the pipe that comes with
-/// the question.
+/// Answers the workers of a pool until the last of them, and their master, has gone. Each answer
+/// goes to the pipe that came with the question.
 pub(super) async fn answer(socket: OwnedFd, pool: Arc<Pool>, config: Arc<PoolConfig>) {
     if let Err(error) = try_answer(socket, &pool, &config).await {
         tracing::error!(%error, pool = config.name, "fpm_get_status() will return false");
@@ -39,7 +42,7 @@ async fn try_answer(socket: OwnedFd, pool: &Pool, config: &PoolConfig) -> io::Re
             PhpReport::parse(said).into_iter().for_each(|said| pool.set_php(said));
             continue;
         }
-        // What is no pipe gets no answer.
+        // A question without a pipe gets no answer.
         let Some(to) = pipes.pop_front().filter(is_pipe) else { continue };
         pool.describe_requests();
         let page = PoolPage {
@@ -49,7 +52,7 @@ async fn try_answer(socket: OwnedFd, pool: &Pool, config: &PoolConfig) -> io::Re
             workers: Some(pool.worker_reports()),
             now: SystemTime::now(),
         };
-        // The worker may have given up.
+        // Fails if the worker has given up.
         let _ = timeout(READ_LIMIT, say(to, page.as_array().as_bytes())).await;
     }
     Ok(())
@@ -60,8 +63,8 @@ fn is_pipe(descriptor: &OwnedFd) -> bool {
     stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
 }
 
-/// Writes to a pipe that the worker has, too: it may have cleared `O_NONBLOCK`, so that write(2) would wait when the pipe is full. splice(2) from
-/// another pipe does not.
+/// Writes to a pipe that the worker has, too. The worker may have cleared `O_NONBLOCK`, so write(2)
+/// would block on a full pipe; splice(2) from another pipe does not.
 async fn say(to: OwnedFd, mut text: &[u8]) -> io::Result<()> {
     let mut pipe = Pipe::take().ok_or(io::ErrorKind::QuotaExceeded)?;
     while !text.is_empty() {
@@ -87,7 +90,7 @@ mod tests {
     fn a_worker_that_does_not_read_stops_no_event_loop() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            // Without O_NONBLOCK. More than it holds.
+            // A pipe without `O_NONBLOCK`, and more bytes than it holds.
             let (_worker, to) = pipe_with(PipeFlags::CLOEXEC).unwrap();
             assert!(is_pipe(&to));
             let answer = vec![b'a'; 1 << 20];

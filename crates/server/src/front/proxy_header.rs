@@ -11,11 +11,11 @@ use sendoff_message::request::proxy_protocol::{Announced, announced};
 use sendoff_transport::Transport;
 use tokio::time::{Duration, timeout};
 
-/// The size of the buffer, in bytes. A request that follows the header at once fits, too.
+/// Size of the buffer, in bytes: enough for the header and a request that follows at once.
 const READ: usize = 16 * 1024;
 
-/// Reads the header, which sets the connection's ends. Returns the bytes that followed it; `None`: the connection is refused, or
-/// has ended.
+/// Reads the header, which sets the connection's addresses. Returns the bytes after it; `None` if
+/// the connection is refused or has ended.
 pub(super) async fn take_header(
     transport: &mut impl Transport,
     origin: &mut Origin,
@@ -49,7 +49,7 @@ pub(super) async fn take_header(
     };
     let (ends, len) = tokio::select! {
         header = timeout(head_timeout, header) => header.ok()??,
-        // It counts as idle: it has sent no request.
+        // The connection counts as idle: it has sent no request.
         () = lifecycle.evicted(Past::Nothing, false) => return None,
     };
     if let Some((peer, local)) = ends {

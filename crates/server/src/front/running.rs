@@ -1,4 +1,4 @@
-//! A front that runs: what it serves by, and how it follows orders.
+//! A running front: its generation, and its reactions to orders.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -30,49 +30,50 @@ use super::orders::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload
 use super::pool_status::answer;
 use super::running_loop::{Listeners, LoopOrder};
 
-/// How long the first workers of a new pool may take to arrive.
+/// Longest time for the first workers of a new pool to arrive.
 const WORKERS_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often it is checked whether they have.
+/// Interval between two checks whether they have arrived.
 const WORKERS_CHECK: Duration = Duration::from_millis(5);
 
-/// How the front is to end.
+/// The way in which the front ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Drain,
     Cut,
 }
 
-/// How to reach an event loop.
+/// The channels to an event loop.
 #[derive(Debug, Clone)]
 pub(super) struct LoopHandle {
     pub(super) orders: mpsc::UnboundedSender<LoopOrder>,
     pub(super) links: mpsc::UnboundedSender<NewLink>,
 }
 
-/// A front that runs.
+/// A running front.
 pub(super) struct Running {
     loops: Vec<LoopHandle>,
     generation: RefCell<Arc<Generation>>,
-    /// The pools of the current generation, by their numbers.
+    /// The pools of the current generation, by number.
     pools: RefCell<Vec<Rc<RunningPool>>>,
-    /// Places that pools have had.
+    /// Number of places that pools have had.
     places: Cell<usize>,
-    /// The places of listeners, by their numbers in the current configuration.
+    /// The places of listeners, indexed by their numbers in the current configuration.
     listeners: RefCell<Vec<usize>>,
-    /// Places that listeners have had. Sites name listeners by them, so that a connection's listener is the same after a reload.
+    /// Number of places that listeners have had. Sites refer to listeners by place, so a connection
+    /// keeps its listener across a reload.
     listener_places: Cell<usize>,
     means: Means,
 }
 
-/// What a front that runs uses and was made before it.
+/// Objects of a running front that are made before it.
 pub(super) struct Means {
-    /// Sessions outlive a reload.
+    /// Keys of sessions, which outlive a reload.
     pub(super) tickets: Tickets,
-    /// The front waits for its end at its own.
+    /// The front waits for the end of the log before it ends itself.
     pub(super) log: Rc<access_log::LogWriter>,
     pub(super) page_cache: Arc<PageCache>,
-    /// Told when the pool socket of a pool in use is closed.
+    /// Receives the result when the pool socket of a pool in use is closed.
     pub(super) lost: mpsc::UnboundedSender<io::Result<()>>,
     /// Set when the server is about to end.
     pub(super) is_leaving: Arc<AtomicBool>,
@@ -81,29 +82,29 @@ pub(super) struct Means {
 /// A pool whose workers the front receives.
 struct RunningPool {
     place: usize,
-    /// Its users are gone when this is closed.
+    /// Closed once no user of the pool is left.
     users: watch::Sender<()>,
     receives: JoinHandle<()>,
-    /// What the end of its socket means.
+    /// Tells the meaning of the socket's end.
     phase: Rc<Cell<Phase>>,
-    /// Where its program takes requests, if it has one.
+    /// The program's application, if the pool has a program.
     application: Option<Attached>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The reload that brings the pool fails.
+    /// The workers are awaited: a closed socket fails the reload that brings the pool.
     Arriving,
-    /// The front ends.
+    /// The pool is in use: a closed socket ends the front.
     Serving,
-    /// Nothing: its master may end.
+    /// The pool is being removed: its master may end.
     Leaving,
-    /// The socket is closed before the pool was of use.
+    /// The socket was closed before the pool was in use.
     Failed,
 }
 
 impl Running {
-    /// `users`: for each pool of the generation what tells whether it has users.
+    /// `users`: for each pool of the generation, the channel that tells whether it has users.
     pub(super) fn new(
         loops: Vec<LoopHandle>,
         generation: Arc<Generation>,
@@ -132,8 +133,9 @@ impl Running {
         Rc::new(running)
     }
 
-    /// Receives the workers of a pool, and answers them when they ask for its state; or what is said of its program. Goes on after the stop: requests that are still open may need the workers that take the
-    /// place of others.
+    /// Receives the workers of a pool and answers their questions about its state, or receives the
+    /// state of its program. Goes on after the stop: open requests may need replacements of
+    /// workers.
     fn receive(
         &self,
         place: usize,
@@ -157,7 +159,7 @@ impl Running {
                     let failing = Arc::clone(&pool);
                     let answers = |questions| {
                         let answer = answer(questions, Arc::clone(&pool), Arc::clone(&config));
-                        // That of a previous master ends.
+                        // Ends the task that answers workers of a previous master.
                         answers = Tasks(vec![spawn_local(answer)]);
                     };
                     let cannot_start = || failing.set_cannot_start();
@@ -180,7 +182,7 @@ impl Running {
         Rc::new(RunningPool { place, users, receives, phase, application })
     }
 
-    /// The configuration in use.
+    /// The current configuration.
     pub(super) fn config(&self) -> Arc<Config> {
         Arc::clone(&self.generation.borrow().config)
     }
@@ -195,7 +197,7 @@ impl Running {
                 Order::ReopenLogs(files) => self.reopen(files),
                 Order::Challenges(challenges, reply) => {
                     let challenging = Arc::clone(&self.generation.borrow().challenges);
-                    // It fails if the answer is not waited for any more.
+                    // Fails if the other side no longer waits for the answer.
                     let _ = reply.send(challenging.replace(challenges));
                 }
                 Order::Certificates(vault, reply) => {
@@ -204,13 +206,13 @@ impl Running {
                 Order::Status(reply) => drop(spawn_local(self.status(reply))),
                 Order::Purge(purge, reply) => {
                     let cache = Arc::clone(&self.means.page_cache);
-                    // It fails if the answer is not waited for any more.
+                    // Fails if the other side no longer waits for the answer.
                     drop(spawn_blocking(move || reply.send(cache.purge(&purge))));
                 }
                 Order::Reload(reload, reply) => {
                     let running = Rc::clone(self);
                     spawn_local(async move {
-                        // It fails if the answer is not waited for any more.
+                        // Fails if the other side no longer waits for the answer.
                         let _ = reply.send(running.reload(*reload).await);
                     });
                 }
@@ -218,7 +220,7 @@ impl Running {
         }
     }
 
-    /// Has logs written to other files. Those that are not in use are left out.
+    /// Has logs written to other files. Files of targets that are not in use are left out.
     fn reopen(&self, files: Vec<(LogTarget, File)>) {
         let generation = self.generation.borrow();
         let targets = generation.config.log_targets();
@@ -229,12 +231,12 @@ impl Running {
         self.means.log.reopen(in_use);
     }
 
-    /// Waits until a front that drains is told to end at once.
+    /// Waits until a draining front is ordered to end at once.
     pub(super) async fn told_to_cut(self: &Rc<Self>, orders: &mut impl Orders) {
         while self.follow(orders).await != End::Cut {}
     }
 
-    /// Asks every event loop what it does.
+    /// Asks every event loop for its state.
     fn status(&self, reply: oneshot::Sender<Status>) -> impl Future<Output = ()> + use<> {
         let (sender, mut said) = mpsc::unbounded_channel();
         self.tell(|| LoopOrder::Status(sender.clone()));
@@ -244,19 +246,19 @@ impl Running {
             while let Some(of_loop) = said.recv().await {
                 status.add(of_loop);
             }
-            // It fails if the answer is not waited for any more.
+            // Fails if the other side no longer waits for the answer.
             let _ = reply.send(status);
         }
     }
 
     fn tell(&self, order: impl Fn() -> LoopOrder) {
         for event_loop in &self.loops {
-            // A loop that has ended needs no order.
+            // Fails only if the loop has ended; then it needs no order.
             let _ = event_loop.orders.send(order());
         }
     }
 
-    /// Tells every loop, and waits until all have followed.
+    /// Sends an order to every loop, and waits until all have followed it.
     async fn tell_and_wait(&self, order: impl Fn(mpsc::Sender<Infallible>) -> LoopOrder) {
         let (done, mut followed) = mpsc::channel(1);
         self.tell(|| order(done.clone()));
@@ -264,8 +266,8 @@ impl Running {
         let None = followed.recv().await;
     }
 
-    /// Serves by another configuration from the next request on. First of all the workers of new pools must arrive; if they do not,
-    /// nothing changes.
+    /// Serves by another configuration from the next request on. The workers of new pools must
+    /// arrive first; if they do not, nothing changes.
     async fn reload(self: Rc<Self>, reload: Reload) -> Result<(), String> {
         let Reload { mut config, vault, pools: sources, logs, listeners } = reload;
         let tls = tls_of_sites(&config, &vault, &self.means.tickets)?;
@@ -326,7 +328,7 @@ impl Running {
             let (generation, listeners) =
                 (Arc::clone(&generation), Some(std::mem::take(listeners)));
             let order = LoopOrder::Serve { generation, listeners, done: done.clone() };
-            // A loop that has ended needs no order.
+            // Fails only if the loop has ended; then it needs no order.
             let _ = event_loop.orders.send(order);
         }
         drop(done);
@@ -349,7 +351,7 @@ impl Running {
         Ok(())
     }
 
-    /// The place of each listener of a configuration, and what each event loop has to change.
+    /// Returns the place of each listener of a configuration, and the changes for each event loop.
     fn listeners(
         &self,
         sources: Vec<ListenerSource>,
@@ -382,7 +384,7 @@ impl Running {
         Ok((places, of_loops))
     }
 
-    /// Meets clients with these certificates from now on.
+    /// Uses these certificates for new connections from now on.
     async fn replace_certificates(&self, vault: &Vault) -> Result<(), String> {
         let before = Arc::clone(&self.generation.borrow());
         let tls = tls_replaced(&before, vault, &self.means.tickets)?;
@@ -397,7 +399,7 @@ impl Running {
         Ok(())
     }
 
-    /// Takes on a pool on every event loop, and then receives its workers.
+    /// Adds a pool to every event loop, and then receives its workers.
     async fn add_pool(
         &self,
         config: &PoolConfig,
@@ -417,26 +419,27 @@ impl Running {
         Ok((self.receive(place, users, socket, &pool, Phase::Arriving), pool))
     }
 
-    /// Ends the workers of a pool that no request uses. Their master ends because its socket is closed.
+    /// Ends the workers of a pool that no request uses. Their master ends because its socket is
+    /// closed.
     fn end_pool(&self, pool: &RunningPool) {
         self.tell(|| LoopOrder::EndPool { place: pool.place });
         pool.receives.abort();
     }
 }
 
-/// A new pool, which is ended again unless the reload that brings it succeeds.
+/// A new pool, which is removed again unless the reload that brings it succeeds.
 struct Arriving<'r> {
     pool: Option<Rc<RunningPool>>,
     running: &'r Running,
 }
 
 impl Arriving<'_> {
-    /// The reload has succeeded.
+    /// Keeps the pool: the reload has succeeded.
     fn stay(mut self) {
         self.pool.take();
     }
 
-    /// Waits for the first workers, or for the socket of the program.
+    /// Waits for the first workers, or for the first message about the program.
     async fn arrive(
         &self,
         NewPool { shared, config, program, .. }: &NewPool,

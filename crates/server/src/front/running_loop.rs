@@ -1,4 +1,4 @@
-//! An event loop that runs: what it serves by, its pools, and what it does when it is told something.
+//! A running event loop: its generation, its pools, and its reactions to orders.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,10 +17,10 @@ use sendoff_exchange::clients::{Connections, RequestCounts};
 use sendoff_exchange::lifecycle::Lifecycle;
 use sendoff_exchange::rates::Rates;
 use sendoff_exchange::service::Current;
-use sendoff_handlers::observe::gather::{Figures, Gatherer, Reply};
-use sendoff_handlers::observe::upstreams::upstreams_status;
 use sendoff_handlers::services::Services;
 use sendoff_lua_host::Dictionaries;
+use sendoff_observe::gather::{Figures, Gatherer, Reply};
+use sendoff_observe::upstreams::upstreams_status;
 use sendoff_page_cache::PageCache;
 use sendoff_report::access_log::{Flusher, Logs, Sender};
 use sendoff_report::explain::Secret;
@@ -47,42 +47,43 @@ use super::budget::Budget;
 use super::generation::{Generation, NewPool, NewProgram, Tasks};
 use super::listener::Listening;
 
-/// What a running event loop is told. The loop answers by dropping `done`.
+/// An order to a running event loop. Dropping `done` reports that it has been followed.
 #[derive(Debug)]
 pub(super) enum LoopOrder {
-    /// Say what the loop is doing.
+    /// Report the state of the loop.
     Status(mpsc::UnboundedSender<Status>),
-    /// Take on a pool, in the next place.
+    /// Add a pool, in the next place.
     AddPool { pool: NewPool, done: mpsc::Sender<Infallible> },
-    /// Serve by this from the next request on. `listeners`: what changes in them; `None`: nothing.
+    /// Serve by this generation from the next request on. `listeners`: changes of listeners;
+    /// `None`: none.
     Serve {
         generation: Arc<Generation>,
         listeners: Option<Listeners>,
         done: mpsc::Sender<Infallible>,
     },
-    /// No request will ask for the pool in this place any more: end its workers.
+    /// End the workers of the pool in this place: no request will ask for it any more.
     EndPool { place: usize },
 }
 
-/// What changes in the listeners of an event loop, by their places.
+/// Changes in the listeners of an event loop, by place.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Listeners {
-    /// Those that are left, as they are now.
+    /// The remaining listeners, with their new settings.
     pub(super) kept: Vec<(usize, Listener)>,
     pub(super) new: Vec<(usize, Listener, Arc<OwnedFd>)>,
 }
 
-/// A listener, and the task that accepts its connections until this is dropped.
+/// A listener, and the task that accepts its connections until this value is dropped.
 struct Accepting {
     listener: Rc<Listening>,
     _task: Tasks,
 }
 
-/// A pool on one event loop, and the tasks that keep its workers neither stuck nor too many nor too few.
+/// A pool on one event loop, and the tasks that end stuck workers and keep their number right.
 pub(super) struct Place {
     pool: LocalPool,
     tasks: Tasks,
-    /// Then the pool has no workers with links.
+    /// The program, if the pool has one; then no workers have links.
     program: Option<NewProgram>,
 }
 
@@ -107,13 +108,13 @@ impl Place {
     }
 }
 
-/// What all event loops share, whatever the configuration says.
+/// Objects that all event loops share and that outlive a reload.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) explain: Option<Arc<Secret>>,
     pub(super) compressor: Arc<Compressor>,
     pub(super) page_cache: Arc<PageCache>,
-    /// What Lua scripts share.
+    /// Data shared by Lua scripts.
     pub(super) dictionaries: Arc<Dictionaries>,
     pub(super) gatherer: Gatherer,
     pub(super) rates: Arc<Rates>,
@@ -129,13 +130,13 @@ pub(super) struct RunningLoop {
     places: RefCell<Vec<Place>>,
     claims: Rc<Claims>,
     lifecycle: Rc<Lifecycle>,
-    /// By their places.
+    /// Indexed by place.
     listeners: RefCell<HashMap<usize, Accepting>>,
-    /// Connections that there may be.
+    /// Most connections of this loop.
     most: usize,
     log_sender: Sender,
     flusher: Rc<Flusher>,
-    /// Those of the current generation.
+    /// The tasks of the current generation.
     tasks: RefCell<Tasks>,
 }
 
@@ -206,7 +207,7 @@ impl RunningLoop {
         }
     }
 
-    /// Accepts connections from a socket from now on.
+    /// Accepts connections on a socket from now on.
     ///
     /// # Errors
     /// The event loop cannot watch the socket.
@@ -224,7 +225,7 @@ impl RunningLoop {
         Ok(())
     }
 
-    /// Closes every listener.
+    /// Closes all listeners.
     pub(super) fn close_listeners(&self) {
         self.listeners.borrow_mut().clear();
     }
@@ -242,7 +243,8 @@ impl RunningLoop {
             None => false,
         });
         if listeners.len() < before {
-            // No site listens there any more: their idle connections would get no answer.
+            // No site uses the closed listeners any more: their idle connections would get no
+            // answer.
             self.lifecycle.evict_all();
         }
         drop(listeners);
@@ -254,11 +256,11 @@ impl RunningLoop {
         }
     }
 
-    /// Does what the loop is told.
+    /// Follows orders.
     pub(super) async fn follow(self: Rc<Self>, mut orders: mpsc::UnboundedReceiver<LoopOrder>) {
         while let Some(order) = orders.recv().await {
             match order {
-                // It fails if the answer is not waited for any more.
+                // Fails if the other side no longer waits for the answer.
                 LoopOrder::Status(reply) => drop(reply.send(self.status())),
                 LoopOrder::AddPool { pool, done: _done } => {
                     self.places.borrow_mut().push(Place::new(pool, self.number));
@@ -274,7 +276,7 @@ impl RunningLoop {
         }
     }
 
-    /// Serves by another generation. What was learned stays, and so do sites that are the same.
+    /// Serves by another generation. Statistics stay, and so do unchanged sites.
     fn serve(&self, generation: &Generation) {
         let before = self.services.get();
         limit_memory(&generation.config.front);
@@ -310,14 +312,14 @@ impl RunningLoop {
         };
         services.start_page_cache();
         if services.sites.parties_differ(&before.sites) {
-            // The others find out when their request has been answered.
+            // Other connections are checked when their request has been answered.
             self.lifecycle.evict_lent();
         }
         self.services.replace(services);
         *self.tasks.borrow_mut() = tasks(self.number, generation, &self.lifecycle);
     }
 
-    /// Closes the links to the workers of a pool, which ends them.
+    /// Closes the links to the workers of a pool, which ends the workers.
     fn end_pool(&self, place: usize) {
         let mut places = self.places.borrow_mut();
         let Some(Place { pool, tasks, program }) = places.get_mut(place) else { return };
@@ -386,7 +388,7 @@ impl RunningLoop {
         }
     }
 
-    /// Says what the loop has counted whenever the metrics are asked for.
+    /// Reports the loop's counters each time that metrics are requested.
     pub(super) async fn report(self: Rc<Self>, mut asked: mpsc::UnboundedReceiver<Reply>) {
         while let Some(reply) = asked.recv().await {
             let services = self.services.get();
@@ -396,12 +398,12 @@ impl RunningLoop {
                 sites: services.meters.sites(),
                 pools: services.meters.pools(),
             };
-            // It fails if the client that asked for the metrics has left.
+            // Fails if the client that asked for the metrics has left.
             let _ = reply.send(figures);
         }
     }
 
-    /// Takes on workers as they come.
+    /// Takes links to new workers as they come.
     pub(super) async fn take_links(
         self: Rc<Self>,
         mut links: mpsc::UnboundedReceiver<NewLink>,
@@ -419,7 +421,8 @@ impl RunningLoop {
         }
     }
 
-    /// Says that the front serves although workers of the pool with this number cannot start.
+    /// Lets the front announce that it serves even if workers of the pool with this number cannot
+    /// start.
     pub(super) async fn note_failure(self: Rc<Self>, pool: usize, announce: Arc<Announce>) {
         let pool = self.places.borrow().get(pool).map(|place| Arc::clone(&place.pool.shared));
         if let Some(pool) = pool {
@@ -435,7 +438,7 @@ fn limit_memory(config: &FrontConfig) {
     set_most(usize::try_from(share).unwrap_or(usize::MAX));
 }
 
-/// The pools of a generation, by their numbers in its configuration.
+/// The pools of a generation, indexed by their numbers in its configuration.
 fn pools(generation: &Generation, places: &[Place]) -> Vec<LocalPool> {
     generation.pools.iter().map(|used| places[used.place].pool.clone()).collect()
 }
@@ -444,11 +447,11 @@ fn in_use(generation: &Generation) -> Vec<watch::Receiver<()>> {
     generation.pools.iter().map(|used| used.in_use.clone()).collect()
 }
 
-/// The tasks that belong to a generation.
+/// Starts the tasks that belong to a generation.
 fn tasks(event_loop: usize, generation: &Generation, lifecycle: &Rc<Lifecycle>) -> Tasks {
     let (lives, idle) = (Rc::clone(lifecycle), generation.config.front.timeouts.idle);
     let mut tasks = vec![spawn_local(async move { lives.end_idle(idle).await })];
-    // One event loop looks after all connections and hosts.
+    // One event loop does this for all connections and hosts.
     if event_loop == 0 {
         let attached = generation.unique_attached();
         for (hosts, upstream) in &attached {

@@ -108,7 +108,7 @@ impl Context<'_> {
             }
         }
         let levels = &top.log;
-        // Targets of single modules are for developers, who know what they write.
+        // Levels of single modules are for developers and are not checked.
         let is_plain = !levels.value.0.contains(['=', ',', '[']);
         if is_plain && !LEVELS.contains(&levels.value.0.to_ascii_lowercase().as_str()) {
             self.problems

@@ -17,7 +17,8 @@ use crate::place::{At, Place};
 use crate::value::{List, Map, Word};
 use crate::words::{FilePath, FrontController, HostName, Htaccess, Matching, Prefix, UrlPath};
 
-/// The path of a folder as it was written, if there are symbolic links on the way: `folder` is where they lead now.
+/// Returns the path of a folder as written, made absolute, if it leads through symbolic links.
+/// `folder`: the folder that it leads to now.
 fn absolute_link(written: &Path, folder: &Path) -> Option<PathBuf> {
     // Without the current folder there is no relative path that could be used anyway.
     std::path::absolute(written).ok().filter(|written| written != folder)

@@ -1,4 +1,4 @@
-//! The site's folders as rules see them. What was looked at is watched from then on.
+//! The site's folders as rules see them. Everything that was looked at is watched from then on.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::ffi::OsStr;
@@ -24,7 +24,7 @@ const NAME: &[u8] = b".htaccess";
 /// The largest file with groups, in bytes.
 const MAX_GROUP_FILE: usize = 1 << 20;
 
-/// The folders of a site, looked at on behalf of one request.
+/// The folders of a site, as looked at for one request.
 #[derive(Debug)]
 pub(super) struct SiteFiles<'a> {
     router: &'a Router,
@@ -34,9 +34,9 @@ pub(super) struct SiteFiles<'a> {
     unwatched: Cell<bool>,
 }
 
-/// A place in the file system: a folder that is open, and a path that begins there.
+/// A place in the file system: an open folder, and a path relative to it.
 struct PathInFolder<'a> {
-    /// `None`: the path is absolute, and leads to none of the site's folders.
+    /// `None`: the path is absolute and is in none of the site's folders.
     root: Option<Ref<'a, Root>>,
     path: &'a [u8],
 }
@@ -65,12 +65,13 @@ impl<'a> SiteFiles<'a> {
         Self { router, watcher, watches, unwatched }
     }
 
-    /// All that was looked at; `None`: not all of it is watched.
+    /// All watches of the places that were looked at; `None` if some of them are not watched.
     pub(super) fn watches(self) -> Option<Vec<Watch>> {
         (!self.unwatched.get()).then(|| self.watches.into_inner())
     }
 
-    /// Whether a `.htaccess` file lies in one of the folders that a path of the site leads through, as far as there are folders.
+    /// True if a `.htaccess` file is in one of the existing folders that a path of the site leads
+    /// through.
     pub(super) fn are_on_the_way(&self, path: &[u8]) -> bool {
         let (length, folder) = self.router.alias(path).unwrap_or((0, self.router.root_bytes()));
         let (outermost, inner) = folder.split_at(self.router.outermost(folder));
@@ -95,7 +96,7 @@ impl<'a> SiteFiles<'a> {
         self.find_rules(&self.place(path)).is_some()
     }
 
-    /// The file with rules, if it can be looked at; `None`: there is none.
+    /// The file with rules: its properties, if they can be read; `None` if there is no file.
     fn find_rules(&self, place: &PathInFolder<'_>) -> Option<Option<Statx>> {
         self.watch(place);
         match place.stat(AtFlags::SYMLINK_NOFOLLOW) {
@@ -111,7 +112,7 @@ impl<'a> SiteFiles<'a> {
         }
     }
 
-    /// Watches the folders that lead to a place, before it is looked at.
+    /// Watches the folders that lead to a place. Must be called before the place is looked at.
     fn watch(&self, place: &PathInFolder<'_>) {
         let watched = place.root.as_ref().is_some_and(|root| self.watch_beneath(root, place.path));
         if !watched {
@@ -143,7 +144,7 @@ impl<'a> SiteFiles<'a> {
             match found.map(|stat| (kind(&stat), stat)) {
                 Ok((FileType::Symlink, _)) => return false,
                 Ok((FileType::Directory, stat)) if end < path.len() => here = stat,
-                // The watch of the folder above tells of a change.
+                // The watch of the folder above reports a change.
                 Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return true,
                 Err(_) => return false,
             }
@@ -183,7 +184,7 @@ impl Look for SiteFiles<'_> {
     }
 
     fn groups(&self, path: &[u8]) -> Option<Vec<u8>> {
-        // What it says is not watched, but users are known only in requests whose outcome is not kept.
+        // The contents are not watched: users are known only in requests whose outcome is not kept.
         self.unwatched.set(true);
         let name = OsStr::from_bytes(path);
         let contents = read_regular(CWD, name, MAX_GROUP_FILE).inspect_err(|error| {

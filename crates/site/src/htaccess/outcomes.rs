@@ -1,4 +1,4 @@
-//! Outcomes of evaluations, kept while the same request would have the same.
+//! Outcomes of evaluations, kept while the same request would have the same outcome.
 
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
@@ -17,13 +17,15 @@ use super::fields::{Fields, socket_address};
 use super::watcher::{Watch, Watcher};
 use crate::decision::Decision;
 
-/// Outcomes of one event loop.
+/// Most outcomes of one event loop.
 const MAX_OUTCOMES: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
 
-/// Bytes of an outcome and its request. Larger ones are not kept: an application's have some hundred.
+/// Most bytes of an outcome and its request. Larger ones are not kept: applications' outcomes have
+/// some hundred bytes.
 const MAX_WEIGHT: usize = 8 << 10;
 
-/// How long an outcome counts. The watcher tells of changes at once, but for the three that its file names.
+/// Lifetime of an outcome. The watcher notices changes at once, apart from the three kinds listed
+/// in `watcher.rs`.
 pub(super) const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// The outcomes that an event loop keeps for all its sites.
@@ -33,7 +35,7 @@ pub(super) struct Outcomes {
     kept: RefCell<LruCache<u64, CachedOutcome, BuildHasherDefault<Hashed>>>,
 }
 
-/// What of a request every outcome depends on.
+/// The parts of a request that every outcome depends on.
 #[derive(Debug)]
 struct OutcomeKey {
     /// The number of the site's rules.
@@ -56,14 +58,14 @@ struct CachedOutcome {
     /// The client, if its address was looked at.
     client: Option<SocketAddr>,
     watches: Vec<Watch>,
-    /// The count of the watcher at which nothing had changed.
+    /// The watcher's count at the last check without changes.
     unchanged_at: Cell<u64>,
-    /// When it was made.
+    /// Time of the evaluation.
     made: Duration,
     decision: Rc<Decision>,
 }
 
-/// The hash of a key that is a hash itself.
+/// A hasher for keys that are hashes themselves.
 #[derive(Debug, Default)]
 struct Hashed(u64);
 
@@ -81,16 +83,17 @@ impl Hasher for Hashed {
     }
 }
 
-/// The time, to some milliseconds: reading the exact time costs more than it is worth here.
+/// The current time, with a resolution of some milliseconds: the exact time would cost more than it
+/// is worth here.
 pub(super) fn now() -> Duration {
     clock_gettime(ClockId::MonotonicCoarse).try_into().unwrap_or_default()
 }
 
-/// What an evaluation looked at.
+/// The inputs of an evaluation.
 #[derive(Debug)]
 pub(super) struct LookedAt {
     pub(super) watches: Vec<Watch>,
-    /// The count of the watcher before.
+    /// The watcher's count before the evaluation.
     pub(super) count: u64,
 }
 
@@ -100,7 +103,8 @@ impl Outcomes {
         Self { hasher: RandomState::new(), kept: RefCell::new(kept) }
     }
 
-    /// The outcome for a request, if it would be the same now. `count` is the watcher's.
+    /// The outcome for a request, if an evaluation now would have the same outcome. `count`: the
+    /// watcher's current count.
     pub(super) fn get(
         &self,
         site: u64,
@@ -120,7 +124,7 @@ impl Outcomes {
         is_same.then(|| Rc::clone(&known.decision))
     }
 
-    /// Keeps an outcome, unless it depends on more than can be compared.
+    /// Keeps an outcome, unless it depends on inputs that cannot be compared.
     pub(super) fn keep(
         &self,
         site: u64,

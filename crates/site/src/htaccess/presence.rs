@@ -1,5 +1,5 @@
-//! Folders on the way to which no `.htaccess` file lies. A site that obeys the files where it finds them answers there as if it obeyed none,
-//! for the price of one question whether anything has changed.
+//! Folders without a `.htaccess` file in them or above them. There a site that obeys the files only
+//! where they exist answers as if it did not obey them, at the price of one check for changes.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
@@ -12,26 +12,26 @@ use super::outcomes::{MAX_AGE, now};
 use super::watcher::{Watch, Watcher};
 use crate::router::Router;
 
-/// Folders that an event loop remembers for all its sites.
+/// Most folders that an event loop remembers for all its sites.
 const MAX_FOLDERS: NonZeroUsize = NonZeroUsize::new(2048).expect("not zero");
 
-/// Bytes of a path whose folder is remembered. Longer ones are looked at each time.
+/// Most bytes of a path whose folder is remembered. Longer paths are looked at each time.
 const MAX_PATH: usize = 512;
 
-/// What an event loop remembers.
+/// The folders that an event loop remembers.
 #[derive(Debug)]
 pub(super) struct Presence(RefCell<LruCache<Folder, Absent>>);
 
-/// A folder of a site, by the number of the site's rules, and the path of the site up to its last slash.
+/// A folder of a site: the number of the site's rules, and the site's path up to its last slash.
 type Folder = (u64, Box<[u8]>);
 
-/// No file lies on the way to a folder.
+/// No `.htaccess` file is in a folder or above it.
 #[derive(Debug)]
 struct Absent {
     watches: Vec<Watch>,
-    /// The count of the watcher at which nothing had changed.
+    /// The watcher's count at the last check without changes.
     unchanged_at: Cell<u64>,
-    /// When it was looked at.
+    /// Time of the last look.
     made: Duration,
 }
 
@@ -40,7 +40,7 @@ impl Presence {
         Self(RefCell::new(LruCache::new(MAX_FOLDERS)))
     }
 
-    /// Whether a file lies on the way to what a path leads to, now.
+    /// True if a `.htaccess` file is now in a folder on the way to the path.
     pub(super) fn is_any(
         &self,
         site: u64,

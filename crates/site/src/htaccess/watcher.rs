@@ -1,12 +1,16 @@
-//! Notices changes of folders and of `.htaccess` files, so that what the files say need not be worked out for each request.
+//! Notices changes of folders and of `.htaccess` files, so that the files need not be evaluated for
+//! each request.
 //!
-//! The kernel queues an event (inotify(7)) while the system call is under way that makes a change. So a question after the arrival
-//! of a request whether events wait, which is one system call, tells of every change that was finished before the request was
-//! sent. A rule that was just written therefore counts at once, as with Apache's look at each file.
+//! The kernel queues an event (inotify(7)) during the system call that makes a change. If the
+//! server checks after the arrival of a request whether events wait, which takes one system call,
+//! it learns of every change that was finished before the request was sent. So a new rule applies
+//! at once, as with Apache, which looks at each file.
 //!
-//! What has no events is not watched, and its outcomes are not kept: other file systems than those of [`TELLS_CHANGES`], folders that
-//! may not be read, symbolic links. Three changes have no events anywhere: writes through a mapping, another file system mounted
-//! over a folder, and renaming a folder above the root. So an outcome is worked out again after [`super::outcomes::MAX_AGE`].
+//! Places without events are not watched, and outcomes that depend on them are not kept: file
+//! systems other than those in [`TELLS_CHANGES`], unreadable folders, symbolic links. Three changes
+//! never have events: writes through a mapping, mounting another file system over a folder, and
+//! renaming a folder above the root. An outcome is therefore evaluated again after
+//! [`super::outcomes::MAX_AGE`].
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,14 +23,15 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 use sendoff_static_files::{Identity, Root};
 
-/// Folders and files that an event loop watches. Each costs the kernel about 1 KB. With more, watching begins anew.
+/// Most folders and files that an event loop watches; each costs the kernel about 1 KB. Beyond that
+/// all watches are dropped and watching begins anew.
 const MAX_WATCHED: usize = 4096;
 
-/// Events that are read at once: more than the kernel queues.
+/// Most events that are read at once: more than the kernel queues.
 const MAX_EVENTS: usize = 20_000;
 
-/// The file systems whose changes all have events: ext, xfs, btrfs, tmpfs, overlayfs, f2fs, zfs, bcachefs. Another machine may change
-/// those on a network.
+/// File systems all of whose changes have events: ext, xfs, btrfs, tmpfs, overlayfs, f2fs, zfs,
+/// bcachefs. A network file system may be changed by another machine.
 const TELLS_CHANGES: [i64; 8] = [
     0xEF53,
     0x5846_5342,
@@ -38,7 +43,7 @@ const TELLS_CHANGES: [i64; 8] = [
     0xCA45_1A4E,
 ];
 
-/// Events of a folder: what is in it, and who may see it.
+/// Events of a folder: changes of its entries and of its permissions.
 const OF_FOLDER: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVE)
@@ -48,7 +53,7 @@ const OF_FOLDER: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::ONLYDIR)
     .union(WatchFlags::DONT_FOLLOW);
 
-/// Events of a file: its contents, too.
+/// Events of a file: changes of its contents and its permissions.
 const OF_FILE: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::DELETE_SELF)
@@ -62,15 +67,15 @@ const FORGETTING: ReadFlags = ReadFlags::QUEUE_OVERFLOW
     .union(ReadFlags::DELETE_SELF)
     .union(ReadFlags::MOVE_SELF);
 
-/// What one event loop watches.
+/// The watches of one event loop.
 #[derive(Debug)]
 pub(super) struct Watcher(Option<RefCell<Watched>>);
 
 /// The number of a watched folder or file.
 pub(super) type Watch = i32;
 
-/// A folder or file at a path. One whose name leads to another one now has no event of that while it lives on: a file by another name
-/// of it, a folder by a process that works in it.
+/// The folder or file at a path. If the name now leads to another one, the old one has no event of
+/// that while it lives on: a file under another name, a folder as a process's working directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Inode {
     device: (u32, u32),
@@ -89,17 +94,17 @@ type Key = (Identity, Box<[u8]>);
 #[derive(Debug)]
 struct Watched {
     inotify: OwnedFd,
-    /// Watches, each with the folder or file that lay at the path.
+    /// Watches, each with the folder or file that was at the path.
     paths: HashMap<Key, (Inode, Watch)>,
-    /// When each changed for the last time, in the count of `changes`.
+    /// Last change of each watch, as a value of `changes`.
     changed: HashMap<Watch, u64>,
     changes: u64,
-    /// When paths were forgotten for the last time.
+    /// Last time that paths were forgotten, as a value of `changes`.
     forgotten: u64,
 }
 
 impl Watcher {
-    /// Watches nothing yet, and never will if the kernel gives no inotify descriptor.
+    /// A watcher without watches. If the kernel gives no inotify descriptor, it stays without.
     pub(super) fn new() -> Self {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC);
         Self(inotify.ok().map(|inotify| {
@@ -108,7 +113,8 @@ impl Watcher {
         }))
     }
 
-    /// Learns what has changed up to now. Returns the count of changes, which differs after each; `None`: nothing can be learned.
+    /// Reads all events up to now. Returns the count of changes, which grows with each; `None` if
+    /// changes cannot be noticed.
     pub(super) fn now(&self) -> Option<u64> {
         let watched = &mut *self.0.as_ref()?.borrow_mut();
         match rustix::io::ioctl_fionread(&watched.inotify) {
@@ -118,7 +124,7 @@ impl Watcher {
         Some(watched.changes)
     }
 
-    /// Whether none of these has changed since `count`, a result of [`now`](Self::now).
+    /// True if none of these has changed since `count`, a result of [`now`](Self::now).
     pub(super) fn are_unchanged(&self, watches: &[Watch], count: u64) -> bool {
         let Some(watched) = &self.0 else { return false };
         let watched = watched.borrow();
@@ -126,8 +132,8 @@ impl Watcher {
         watched.forgotten <= count && watches.iter().all(is_unchanged)
     }
 
-    /// Watches a folder beneath a root, which has just been found there. `None`: that is not possible, or the path leads to a link or to no
-    /// folder.
+    /// Watches a folder beneath a root, which has just been found there. `None` if that is not
+    /// possible, or if the path leads to a link or not to a folder.
     pub(super) fn folder(&self, root: &Root, path: &[u8], inode: Inode) -> Option<Watch> {
         self.0.as_ref()?.borrow_mut().watch(root, path, inode, OF_FOLDER)
     }
@@ -139,7 +145,8 @@ impl Watcher {
 }
 
 impl Watched {
-    /// Should another one take the place of what was found, the folder above tells of that.
+    /// Watches a folder or file. If its name later leads to another one, the folder above has an
+    /// event.
     fn watch(
         &mut self,
         root: &Root,
@@ -188,7 +195,7 @@ impl Watched {
             }
         }
         if events.len() >= MAX_EVENTS {
-            // The events that still wait tell nothing new: all is looked at again.
+            // The remaining events add nothing: everything is looked at again.
             self.forget();
         }
     }
@@ -206,7 +213,7 @@ impl Watched {
         pending
     }
 
-    /// Paths may lead elsewhere.
+    /// Forgets all paths, because they may lead elsewhere.
     fn forget(&mut self) {
         self.changes += 1;
         self.forgotten = self.changes;

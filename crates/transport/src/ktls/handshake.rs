@@ -1,5 +1,5 @@
-//! A handshake whose keys can be given away at its end: rustls' connections that do their own input and output cannot do that without
-//! losing what the client has sent ahead.
+//! A handshake whose keys can be handed over at its end. rustls' buffered connections cannot do
+//! that without losing bytes that the client has sent ahead.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice};
@@ -13,13 +13,13 @@ use rustls::{Error, ServerConfig};
 use super::super::failure::Failure;
 use super::super::{Tcp, Transport};
 
-/// Bytes of a handshake that wait for their rest. rustls takes messages of 64 KiB.
+/// Most bytes of an incomplete handshake message. rustls takes messages of 64 KiB.
 const MOST_INCOMPLETE: usize = 128 * 1024;
 
 /// The size of one read, in bytes.
 const READ: usize = 4096;
 
-/// What a step of the handshake has come to.
+/// Outcome of a step of the handshake.
 pub(super) enum Step {
     Again,
     Send,
@@ -31,7 +31,7 @@ pub(super) enum Step {
 /// A handshake without a socket.
 pub(super) struct Handshake {
     pub(super) connection: UnbufferedServerConnection,
-    /// Bytes of the client that rustls has not taken yet.
+    /// Bytes of the client that rustls has not consumed yet.
     pub(super) incoming: BytesMut,
     /// Records for the client.
     pub(super) outgoing: Vec<u8>,
@@ -39,7 +39,7 @@ pub(super) struct Handshake {
     pub(super) plain: BytesMut,
 }
 
-/// Completes a handshake. `incoming`: what the client has sent, from its first byte on.
+/// Completes a handshake. `incoming`: the client's bytes, from its first one.
 pub(super) async fn complete(
     tcp: &mut Tcp,
     incoming: BytesMut,
@@ -51,7 +51,7 @@ pub(super) async fn complete(
             Ok(Step::Again) => {}
             Ok(Step::Send) => handshake.send(tcp).await?,
             Ok(Step::Read) => handshake.read(tcp).await?,
-            // The server may send before the client has ended its part.
+            // The server may have records to send before the client has finished its part.
             Ok(Step::Quiet) if handshake.connection.is_handshaking() => {
                 handshake.read(tcp).await?;
             }
@@ -94,14 +94,14 @@ impl Handshake {
                 }
                 Step::Again
             }
-            // Also early data, which no ticket of this server allows.
+            // Includes early data, which no ticket of this server allows.
             _ => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
         };
         incoming.advance(discard);
         Ok(step)
     }
 
-    /// After an error rustls has at most an alert to say.
+    /// After an error rustls at most produces an alert.
     fn encode_alert(&mut self) {
         while let ConnectionState::EncodeTlsData(data) =
             match self.connection.process_tls_records(&mut []).state {

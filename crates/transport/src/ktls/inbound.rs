@@ -1,5 +1,6 @@
-//! The receiving direction of a connection whose sending direction is the kernel's: records are decrypted here, with the algorithms of rustls.
-//! The kernel could decrypt, too, but hands out one record per system call.
+//! The receiving direction of a connection whose sending direction the kernel encrypts. Records are
+//! decrypted here, with rustls' algorithms. The kernel could decrypt, too, but returns one record
+//! per system call.
 
 use bytes::{Buf, BytesMut};
 use rustls::crypto::cipher::{InboundOpaqueMessage, MessageDecrypter};
@@ -13,46 +14,49 @@ use rustls::{
 /// Bytes of a record's header: type, version, length.
 const HEADER: usize = 5;
 
-/// Bytes behind the header at most: 2^14, and what TLS 1.2 (RFC 5246 §6.2.3) and 1.3 (RFC 8446 §5.2) allow an algorithm to add.
+/// Most bytes after the header: 2^14, plus the expansion that TLS 1.2 (RFC 5246 §6.2.3) and 1.3
+/// (RFC 8446 §5.2) allow.
 const MOST_12: usize = (1 << 14) + 2048;
 const MOST_13: usize = (1 << 14) + 256;
 
-/// Room for a read while little comes, in bytes.
+/// Room for a read on a quiet connection, in bytes.
 const READ: usize = 4096;
 
-/// A `KeyUpdate` message (RFC 8446 §4.6.3) up to its last byte, which says whether the other side must change its keys, too.
+/// A `KeyUpdate` message (RFC 8446 §4.6.3) without its last byte, which requests new keys from the
+/// other side, too.
 const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
 
-/// What a client's record was.
+/// Meaning of a client's record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Received {
-    /// There is no whole record.
+    /// No complete record has come.
     Incomplete,
-    /// Bytes, which [`Inbound::plain`] has now, or nothing of interest.
+    /// The record is consumed; [`Inbound::plain`] has its bytes, if any.
     Taken,
     /// The client has ended its sending direction.
     End,
-    /// The client wants the server to use other keys.
+    /// The client wants the server to change its keys.
     WantsNewKeys,
 }
 
 /// Records of the client.
 pub(super) struct Inbound {
-    /// Makes the next keys.
+    /// Derives the next keys.
     secrets: KernelConnection<ServerConnectionData>,
     decrypter: Box<dyn MessageDecrypter>,
     /// The number of the next record.
     next: u64,
-    /// Bytes of the socket that were not decrypted yet.
+    /// Bytes of the socket that are not decrypted yet.
     sealed: BytesMut,
-    /// Bytes that were.
+    /// Decrypted bytes.
     pub(super) plain: BytesMut,
     /// The last read filled its room.
     is_busy: bool,
 }
 
 impl Inbound {
-    /// `sealed`: bytes that the handshake has left over, from the beginning of a record on; `plain`: those that it has decrypted.
+    /// `sealed`: bytes that the handshake left over, beginning with a record; `plain`: bytes that
+    /// it has decrypted.
     pub(super) fn new(
         secrets: KernelConnection<ServerConnectionData>,
         (next, keys): (u64, ConnectionTrafficSecrets),
@@ -63,17 +67,17 @@ impl Inbound {
         Ok(Self { secrets, decrypter, next, sealed, plain, is_busy: false })
     }
 
-    /// Whether a whole record waits.
+    /// True if a complete record waits.
     pub(super) fn has_record(&self) -> bool {
         self.record_len().is_some_and(|len| self.sealed.len() >= len)
     }
 
-    /// Whether bytes of the client wait, decrypted or not.
+    /// True if bytes of the client wait, decrypted or not.
     pub(super) fn has_bytes(&self) -> bool {
         !self.plain.is_empty() || !self.sealed.is_empty()
     }
 
-    /// A buffer for the next bytes of the socket, with room.
+    /// A buffer with room for the next bytes of the socket.
     pub(super) fn room(&mut self) -> &mut BytesMut {
         let missing = self.record_len().map_or(0, |len| len.saturating_sub(self.sealed.len()));
         let most = if self.is_busy { HEADER + MOST_12 } else { READ };
@@ -81,7 +85,7 @@ impl Inbound {
         &mut self.sealed
     }
 
-    /// Notes that a read has ended, so that an idle connection keeps no memory.
+    /// Notes that a read has ended, so that an idle connection frees its memory.
     pub(super) fn was_read(&mut self, is_busy: bool) {
         self.is_busy = is_busy;
         if self.sealed.is_empty() {
@@ -92,7 +96,7 @@ impl Inbound {
     /// Decrypts the next record. [`Self::plain`] must be empty.
     ///
     /// # Errors
-    /// The alert that the client must be sent.
+    /// The alert that must be sent to the client.
     pub(super) fn decrypt(&mut self) -> Result<Received, AlertDescription> {
         let Some(len) = self.record_len() else { return Ok(Received::Incomplete) };
         let is_13 = self.is_13();
@@ -104,7 +108,7 @@ impl Inbound {
         }
         let mut record = self.sealed.split_to(len);
         let content_type = ContentType::from(record[0]);
-        // All records of TLS 1.3 look like this from outside (RFC 8446 §5.2).
+        // All records of TLS 1.3 have this outer type (RFC 8446 §5.2).
         if is_13 && content_type != ContentType::ApplicationData {
             return Err(AlertDescription::UnexpectedMessage);
         }
@@ -133,7 +137,8 @@ impl Inbound {
         }
     }
 
-    /// Other keys of the client. Nothing else is said after the handshake: the server asks for no certificate then, and sends all tickets.
+    /// Changes the client's keys. No other message is valid after the handshake: the server
+    /// requests no certificate then, and it is the server that sends tickets.
     fn key_update(&mut self, message: &[u8]) -> Result<Received, AlertDescription> {
         let Some((&request, b"")) = message.strip_prefix(&KEY_UPDATE).and_then(<[u8]>::split_first)
         else {
@@ -154,7 +159,7 @@ impl Inbound {
         self.secrets.protocol_version() == ProtocolVersion::TLSv1_3
     }
 
-    /// Bytes of the next record with its header, once that has come.
+    /// Length of the next record including its header, once the header has come.
     fn record_len(&self) -> Option<usize> {
         let [_, _, _, high, low] = *self.sealed.first_chunk::<HEADER>()?;
         Some(HEADER + usize::from(u16::from_be_bytes([high, low])))
@@ -167,7 +172,7 @@ fn alert(message: &[u8]) -> Result<Received, AlertDescription> {
             AlertDescription::CloseNotify => Ok(Received::End),
             // A close_notify follows (RFC 8446 §6.1).
             AlertDescription::UserCanceled => Ok(Received::Taken),
-            // The connection is broken, and the answer is not one either.
+            // The client has reported an error: the answer is the end, not another error.
             _ => Err(AlertDescription::CloseNotify),
         },
         _ => Err(AlertDescription::DecodeError),
@@ -186,7 +191,7 @@ fn decrypter(
     Ok(match suite {
         SupportedCipherSuite::Tls13(suite) => suite.aead_alg.decrypter(key, iv),
         SupportedCipherSuite::Tls12(suite) => {
-            // With AES-GCM the rest comes with each record.
+            // With AES-GCM in TLS 1.2 each record carries the rest of the nonce.
             let fixed = suite.aead_alg.key_block_shape().fixed_iv_len;
             suite.aead_alg.decrypter(key, &iv.as_ref()[..fixed])
         }

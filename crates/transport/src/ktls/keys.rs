@@ -1,4 +1,4 @@
-//! The keys that rustls has agreed on, as the kernel takes them (`<linux/tls.h>`). No system calls.
+//! The keys that rustls has agreed on, in the kernel's format (`<linux/tls.h>`). No system calls.
 
 use rustls::{ConnectionTrafficSecrets, ProtocolVersion};
 
@@ -7,16 +7,17 @@ const AES_GCM_128: u16 = 51;
 const AES_GCM_256: u16 = 52;
 const CHACHA20_POLY1305: u16 = 54;
 
-/// Bytes of a record's header, and of its authentication tag with all three algorithms.
+/// Bytes of a record's header and of its authentication tag, which has the same length in all three
+/// algorithms.
 const HEADER_AND_TAG: u64 = 5 + 16;
 
-/// Bytes of the nonce that AES-GCM takes from the handshake; the kernel calls them salt.
+/// Bytes of AES-GCM's nonce that come from the handshake; the kernel calls them salt.
 const SALT: usize = 4;
 
-/// Bytes of `crypto_info` at most.
+/// Largest size of `crypto_info`, in bytes.
 const MOST: usize = 56;
 
-/// Records that one key of AES-GCM may encrypt (RFC 8446 §5.5).
+/// Most records that one AES-GCM key may encrypt (RFC 8446 §5.5).
 const AES_GCM_LIMIT: u64 = 1 << 24;
 
 /// The keys of the sending direction, as one of the structs `tls12_crypto_info_*`:
@@ -28,16 +29,16 @@ const AES_GCM_LIMIT: u64 = 1 << 24;
 pub(super) struct Keys {
     bytes: [u8; MOST],
     len: usize,
-    /// Bytes that a record is longer than what it carries.
+    /// Bytes that a record adds to its contents.
     pub(super) overhead: u64,
-    /// The number of the first record that the kernel makes.
+    /// Number of the first record that the kernel encrypts.
     pub(super) first: u64,
-    /// Records that these keys may encrypt.
+    /// Most records that these keys may encrypt.
     pub(super) limit: u64,
 }
 
 impl Keys {
-    /// `next`: the number of the next record. `None`: the kernel knows no such algorithm.
+    /// `next`: the number of the next record. `None` if the kernel does not know the algorithm.
     pub(super) fn new(
         version: ProtocolVersion,
         secrets: &ConnectionTrafficSecrets,
@@ -73,27 +74,28 @@ impl Keys {
         Some(Self { bytes, len: all.len(), overhead: HEADER_AND_TAG + inner, first: next, limit })
     }
 
-    /// The struct.
+    /// The struct's bytes.
     pub(super) fn info(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
-    /// Version and cipher, and room for the rest of the struct.
+    /// A struct with version and cipher, and room for the rest, and its length.
     pub(super) fn empty(&self) -> ([u8; MOST], usize) {
         let mut bytes = [0; MOST];
         bytes[..4].copy_from_slice(&self.bytes[..4]);
         (bytes, self.len)
     }
 
-    /// The number of the next record, in a struct that the kernel has filled.
+    /// The number of the next record, from a struct that the kernel has filled.
     pub(super) fn next(info: &[u8]) -> u64 {
         info.last_chunk().map_or(0, |next| u64::from_be_bytes(*next))
     }
 }
 
-/// TLS 1.2 sends a part of AES-GCM's nonce with each record; two records with the same one betray the key (RFC 5288 §3). rustls has
-/// used this value xor the numbers of the records it made, the kernel counts upwards from what it is given. Half of all values
-/// away from each other, the two never meet.
+/// TLS 1.2 sends a part of AES-GCM's nonce with each record, and two records with the same nonce
+/// reveal the key (RFC 5288 §3). rustls has used this value xor the numbers of its records; the
+/// kernel counts upwards from the given value. Starting half of the range apart, the two never
+/// meet.
 fn apart(iv: &mut [u8]) {
     iv[0] ^= 0x80;
 }
@@ -104,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes from `from` on.
+    /// `n` bytes that count upwards from `from`.
     fn count(from: u8, n: u8) -> Vec<u8> {
         (from..from + n).collect()
     }

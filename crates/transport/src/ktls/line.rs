@@ -1,24 +1,30 @@
-//! The sending direction: what the socket was given, what the kernel has made of it, and how it ends.
+//! The sending direction: bytes given to the socket, records made of them by the kernel, and the
+//! end.
 //!
 //! # The end of a connection
-//! When a socket is full, the kernel takes bytes of one more record, encrypts them, and keeps them outside of TCP until there is room.
-//! `close(2)` drops them, and `shutdown(2)` ends the stream before them. So neither may be called before TCP has everything:
+//! When a socket is full, the kernel takes bytes for one more record, encrypts them, and keeps them
+//! outside of TCP until there is room. `close(2)` drops them, and `shutdown(2)` ends the stream
+//! before them. So neither may be called before TCP has everything:
 //!
 //! ```text
 //!  bytes that TCP has been given since the handshake  =  bytes that were sent  +  records × what a record adds
 //! ```
 //!
-//! The kernel tells the first (`TCP_INFO`) and the number of records (`TLS_TX`); a record that is still open makes the sides differ, too.
+//! The kernel reports the first number (`TCP_INFO`) and the number of records (`TLS_TX`). A record
+//! that is still open also makes the two sides differ.
 //!
 //! # A borrower
-//! The socket is lent while the sides are equal, so no record is open and none waits. What a borrower has written since then follows from the
-//! same numbers: exactly, once TCP has everything; before that, it is at least what TCP has beyond what is known, and at most what as
-//! many records can carry. A record that the borrower has left open (`MSG_MORE`) is in neither number, and would take in what is written
-//! next; so it is closed first.
+//! The socket is lent while both sides are equal, so no record is open and none waits. The same
+//! numbers then give the bytes that a borrower has written: exactly, once TCP has everything;
+//! before that, a lower bound (the bytes that TCP has beyond the expected ones) and an upper bound
+//! (the capacity of the new records). A record that the borrower has left open (`MSG_MORE`) is in
+//! neither number, and the next bytes would be added to it; so it is closed first.
 //!
-//! Who sends holds a lock (`tx_lock`), also while waiting for room in the socket, and a process that has the socket may wait. The other senders wait
-//! for the lock then, `MSG_DONTWAIT` or not. So what is sent on a socket that was lent is interrupted, and the connection ends: an honest
-//! borrower does not wait, and does not write when the front does. (Linux lets it be interrupted since 6.3.)
+//! A sender holds a lock of the kernel (`tx_lock`), also while it waits for room in the socket. A
+//! process that has the socket may wait there, and then other senders wait for the lock, even with
+//! `MSG_DONTWAIT`. Sends on a socket that was lent are therefore interrupted after `MOST_LOCKED`,
+//! and the connection ends: an honest borrower does not wait, and does not write while the front
+//! does. (Linux allows the interruption since 6.3.)
 
 use std::io::{self, ErrorKind};
 use std::ops::RangeInclusive;
@@ -42,28 +48,29 @@ const FATAL: u8 = 2;
 /// Bytes of an alert.
 const ALERT_LEN: u64 = 2;
 
-/// Bytes that a record carries at most.
+/// Most bytes that a record carries.
 const RECORD: u64 = 1 << 14;
 
-/// The pause before TCP is asked again whether it has everything: the first one, and the longest.
+/// Pauses between two checks whether TCP has everything: the first one, and the longest.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const MOST_BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
-/// How long another process may hold the lock of the sending direction. An honest one never does.
+/// Longest time that another process may hold the lock of the sending direction. An honest one
+/// never holds it.
 const MOST_LOCKED: Duration = Duration::from_millis(1);
 
-/// How far the end of the sending direction has come.
+/// Progress of the end of the sending direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// It is open.
+    /// Sending goes on.
     Open,
-    /// The client must not take the end of the connection for one in good order.
+    /// The connection ends without close_notify, so that the client notices the cut.
     Cut,
-    /// The client is to be told, but the socket was full.
+    /// close_notify is to be sent, but the socket was full.
     Owed,
-    /// The client has been told; TCP may not have it yet.
+    /// close_notify was sent; TCP may not have it yet.
     Told,
-    /// TCP has everything and its own end.
+    /// TCP has everything, including the end of the stream.
     Over,
 }
 
@@ -71,13 +78,13 @@ enum End {
 pub struct Line {
     pub(super) tcp: Tcp,
     keys: Keys,
-    /// Bytes of the handshake.
+    /// Bytes sent in the handshake.
     before: u64,
     /// Bytes of alerts.
     alerts: u64,
-    /// A bound on the number of records that these keys have encrypted.
+    /// Upper bound of the records that these keys have encrypted.
     records: u64,
-    /// The last send was taken as a whole, and nothing had been announced to follow it.
+    /// The last send was accepted completely, and no further bytes were announced.
     is_whole: bool,
     end: End,
 }
@@ -86,7 +93,7 @@ impl Line {
     /// Gives the keys to the kernel.
     ///
     /// # Errors
-    /// The kernel does not take them; the connection is lost.
+    /// The kernel refuses the keys; the connection is lost.
     pub(super) fn new(tcp: Tcp, keys: Keys) -> io::Result<Self> {
         ktls::attach(tcp.socket())?;
         ktls::encrypt(tcp.socket(), CryptoInfo::new(keys.info()))?;
@@ -95,22 +102,22 @@ impl Line {
         Ok(Self { tcp, keys, before, alerts, records, is_whole, end })
     }
 
-    /// Bytes that were sent since the handshake.
+    /// Bytes sent since the handshake.
     pub(super) fn sent(&self) -> u64 {
         self.tcp.sent() - self.before
     }
 
-    /// Sends `len` bytes in pieces by `send`. `more`: further bytes follow at once.
+    /// Sends `len` bytes by `send`. `more`: further bytes follow at once.
     ///
     /// # Errors
-    /// Those of `send`; the keys have encrypted as much as they may.
+    /// The errors of `send`, or the keys have encrypted as many records as they may.
     pub(super) fn send(
         &mut self,
         len: usize,
         more: bool,
         send: impl FnOnce(&mut Tcp) -> io::Result<usize>,
     ) -> io::Result<usize> {
-        // Two more than whole records: the end of a record that was begun before, and the rest at the end.
+        // Two more than the full records: the end of an open record, and the rest at the end.
         let records = self.records.saturating_add(len as u64 / RECORD + 2);
         if records >= self.keys.limit {
             return Err(io::Error::other("the connection's keys are used up"));
@@ -123,8 +130,8 @@ impl Line {
         sent
     }
 
-    /// Gets ready to be lent. Returns the number of the borrower's first record; `None`: TCP does not have everything yet, or the keys should
-    /// not be used for much longer.
+    /// Prepares the socket for lending. Returns the number of the borrower's first record; `None`
+    /// if TCP does not have everything yet, or if the keys should not be used for much longer.
     pub(super) fn lend(&mut self) -> Option<u64> {
         let (next, expected) = self.expected().ok()?;
         if self.end != End::Open || tcp::written(self.tcp.socket()).ok()? != expected {
@@ -135,12 +142,13 @@ impl Line {
             return None;
         }
         self.tcp.note_lent().ok()?;
-        // What a borrower leaves behind when it dies is the beginning of a response.
+        // A borrower that dies may leave a truncated response behind.
         self.is_whole = false;
         Some(next)
     }
 
-    /// Bytes that a borrower has written whose first record was to have the number `first`: the least and the most.
+    /// Smallest and largest number of bytes that a borrower may have written. `first`: the number
+    /// of its first record.
     pub(super) fn written_since(&self, first: u64) -> io::Result<RangeInclusive<u64>> {
         let close = || ktls::send_record(self.tcp.socket(), APPLICATION_DATA, &[]);
         match unlocked(true, close) {
@@ -154,32 +162,32 @@ impl Line {
         Ok(least.max(records.min(1))..=records.saturating_mul(RECORD))
     }
 
-    /// A borrower has given the socket back, after a number of bytes.
+    /// Notes that a borrower has given the socket back after `written` bytes.
     pub(super) fn resume(&mut self, written: u64) {
         self.tcp.resume(written);
         self.records = self.expected().map_or(self.keys.limit, |(next, _)| next);
         self.is_whole = true;
     }
 
-    /// Whether the keys have encrypted half of what they may.
+    /// True if the keys have encrypted half of the records that they may.
     pub(super) fn is_worn(&self) -> bool {
         self.records >= self.keys.limit / 2
     }
 
-    /// As after more records than the keys may encrypt.
+    /// Marks the keys as used up.
     #[cfg(test)]
     pub(super) fn use_up(&mut self) {
         self.keys.limit = 0;
     }
 
-    /// Tells the client that the connection is broken.
+    /// Sends the client a fatal alert and cuts the connection.
     pub(super) fn fail(&mut self, why: AlertDescription) {
-        // It does not matter if it cannot be sent.
+        // A failure to send the alert changes nothing.
         let _ = self.alert(FATAL, why);
         self.cut();
     }
 
-    /// The client must not take the end of the connection for one in good order.
+    /// Has the connection end without close_notify, so that the client notices the cut.
     pub(super) fn cut(&mut self) {
         self.end = End::Cut;
     }
@@ -192,7 +200,7 @@ impl Line {
         self.proceed();
     }
 
-    /// Goes as far towards the end as possible without waiting.
+    /// Proceeds towards the end as far as possible without waiting.
     fn proceed(&mut self) {
         if self.end == End::Owed {
             match self.alert(WARNING, AlertDescription::CloseNotify) {
@@ -216,13 +224,14 @@ impl Line {
         Ok(())
     }
 
-    /// Whether TCP has everything that was sent.
+    /// True if TCP has all bytes that were sent.
     fn is_settled(&self) -> io::Result<bool> {
         let (_, expected) = self.expected()?;
         Ok(tcp::written(self.tcp.socket())? >= expected)
     }
 
-    /// The number of the next record, and how many bytes TCP has been given if it has everything that this process has sent.
+    /// The number of the next record, and the number of bytes that TCP has once it has everything
+    /// that this process has sent.
     fn expected(&self) -> io::Result<(u64, u64)> {
         let (mut info, len) = self.keys.empty();
         ktls::sending_state(self.tcp.socket(), &mut info[..len])?;
@@ -232,10 +241,11 @@ impl Line {
     }
 }
 
-/// Makes a call that sends on a socket, which another process may have if it was lent.
+/// Makes a call that sends on a socket. If the socket was lent, the call is interrupted after
+/// [`MOST_LOCKED`].
 ///
 /// # Errors
-/// Those of the call; `ConnectionAborted`: another process holds the lock.
+/// The errors of the call; `ConnectionAborted`: another process holds the lock.
 fn unlocked<T>(was_lent: bool, send: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     if !was_lent {
         return send();
@@ -249,7 +259,8 @@ fn unlocked<T>(was_lent: bool, send: impl FnOnce() -> io::Result<T>) -> io::Resu
     }
 }
 
-/// Waits until TCP has everything, and ends the connection. `limit`: how long the client may take nothing.
+/// Waits until TCP has everything, and ends the connection. `limit`: longest time without progress
+/// of the client.
 pub async fn settle(line: &std::cell::RefCell<Line>, limit: Duration) {
     let (mut pause, mut last, mut since) = (FIRST_LOOK, None, Instant::now());
     line.borrow_mut().finish();

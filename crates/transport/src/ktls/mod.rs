@@ -1,13 +1,18 @@
-//! TLS whose sending direction is the kernel's: `sendfile` works, and bytes are encrypted on their way to the network.
+//! TLS whose sending direction the kernel encrypts: `sendfile` works, and bytes are encrypted on
+//! their way to the network.
 //!
-//! rustls shakes hands, the kernel gets the keys for sending, and records of the client are decrypted here. So what a borrower of the socket
-//! writes is encrypted, too, and it can read nothing that the client sends. (It could ask the kernel for the keys of the sending direction.)
+//! rustls does the handshake, the kernel gets the keys for sending, and the client's records are
+//! decrypted here. So the bytes that a borrower of the socket writes are encrypted, too, and it
+//! cannot decrypt the client's bytes. (It could ask the kernel for the keys of the sending
+//! direction.)
 //!
-//! The kernel copies what is written to the socket before the call returns; ranges of files it reads when it closes a record. Files that
-//! may change are written, never sent by `sendfile` (`delivery/queue.rs`), so the snapshot guard's rule is that of TLS in user space.
+//! The kernel copies written bytes before the call returns; it reads ranges of files when it closes
+//! a record. Files that may change are written, never sent by `sendfile` (`delivery/queue.rs`), so
+//! the snapshot guard works as with TLS in user space.
 //!
-//! Keys for sending are never changed: kernels before 6.14 cannot. After a client has asked for other ones (RFC 8446 §4.6.3), or a key has encrypted
-//! half of what it may, the connection ends in good order: the next response over HTTP/1 is the last, HTTP/2 says GOAWAY.
+//! The keys for sending are never changed: kernels before 6.14 cannot. After a client has asked for
+//! new keys (RFC 8446 §4.6.3), or a key has encrypted half of the records that it may, the
+//! connection ends in good order: HTTP/1 sends one more response, HTTP/2 sends GOAWAY.
 
 mod handshake;
 mod inbound;
@@ -40,17 +45,18 @@ pub use line::settle;
 use line::Line;
 pub use support::kernel_has_tls;
 
-/// A client's connection over TLS by the kernel.
+/// A client's TLS connection that the kernel encrypts.
 pub struct KernelTls {
-    /// A borrower may write. Dropped before the line, which has the last descriptor of the socket.
+    /// A borrower may write. Dropped before the line, which holds the last descriptor of the
+    /// socket.
     lent: Option<Lent>,
     line: Rc<RefCell<Line>>,
-    /// On the heap, as rustls' own connections are.
+    /// Boxed, as rustls' own connections are.
     inbound: Box<Inbound>,
     is_http2: bool,
-    /// The client has asked for other keys.
+    /// The client has asked for new keys.
     wants_new_keys: bool,
-    /// Nothing more is read: the client has ended its sending direction, or its records are broken.
+    /// Reading is over: the client has ended its sending direction, or its records are broken.
     has_ended: bool,
 }
 
@@ -67,9 +73,10 @@ impl fmt::Debug for KernelTls {
     }
 }
 
-/// Makes a connection. `incoming`: what the client has sent, from its first byte on; `note` is shown the connection when the handshake has ended.
+/// Makes a connection. `incoming`: the client's bytes, from its first one. `note` is called with
+/// the connection when the handshake has ended.
 ///
-/// `refused` gets the connection of a client that has been told why there is none.
+/// `refused` gets the connection of a client that was refused and has been told the reason.
 ///
 /// # Errors
 /// There is no connection.
@@ -102,17 +109,17 @@ pub(super) async fn accept<N>(
 }
 
 impl KernelTls {
-    /// Whether the client and the server have agreed on HTTP/2 (RFC 9113 §3.2).
+    /// True if the client and the server have agreed on HTTP/2 (RFC 9113 §3.2).
     pub fn is_http2(&self) -> bool {
         self.is_http2
     }
 
-    /// The sending direction, which must be kept until [`settle`] has ended.
+    /// The sending direction. Must be kept until [`settle`] has ended.
     pub fn line(&self) -> Rc<RefCell<Line>> {
         Rc::clone(&self.line)
     }
 
-    /// Moves decrypted bytes into `buffer`. `None`: there are none yet.
+    /// Moves decrypted bytes into `buffer`; `None` if there are none yet.
     fn take_plaintext(&mut self, buffer: &mut BytesMut) -> io::Result<Option<usize>> {
         let room = buffer.capacity() - buffer.len();
         let mut taken = 0;
@@ -144,7 +151,7 @@ impl KernelTls {
     fn decrypt(&mut self) -> io::Result<Received> {
         let received = self.inbound.decrypt().map_err(|why| {
             let mut line = self.line.borrow_mut();
-            // Only the borrower writes to a lent socket.
+            // While a socket is lent, only the borrower writes to it.
             if self.lent.is_some() {
                 line.cut();
             } else {
@@ -158,7 +165,7 @@ impl KernelTls {
         Ok(received)
     }
 
-    /// Reads from the socket.
+    /// Reads records from the socket.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut line = self.line.borrow_mut();
         ready!(line.tcp.poll_readable(cx))?;
@@ -168,7 +175,8 @@ impl KernelTls {
         let n = *read.as_ref().unwrap_or(&0);
         self.inbound.was_read(n == before);
         match read {
-            // Without close_notify. What is missing of a request shows in its own framing.
+            // The connection ended without close_notify. A truncated request shows in its own
+            // framing.
             Ok(0) => self.has_ended = true,
             Err(error) if error.kind() != ErrorKind::WouldBlock => return Poll::Ready(Err(error)),
             _ => {}
@@ -247,8 +255,8 @@ impl Transport for KernelTls {
         self.line.borrow_mut().finish();
     }
 
-    /// While another process has the socket, too, nothing resets it (the kernel refuses `AF_UNSPEC` on such sockets, or fails at it). The
-    /// connection then ends without the end that TLS has.
+    /// While another process also has the socket, it cannot be reset (on such sockets the kernel
+    /// refuses `AF_UNSPEC`, or fails at it). The connection then ends without close_notify.
     fn reset(&mut self) {
         let mut line = self.line.borrow_mut();
         line.cut();

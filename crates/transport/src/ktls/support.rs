@@ -1,4 +1,4 @@
-//! Whether the kernel has TLS.
+//! Detection of the kernel's TLS.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use sendoff_sys::ktls::{self, CryptoInfo};
 
 use super::keys::Keys;
 
-/// A machine that drops packets of its own is not waited for.
+/// Time limit for the connection to itself, in case the machine drops its own packets.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(1);
 
 static IS_THERE: LazyLock<bool> = LazyLock::new(|| match look() {
@@ -23,8 +23,9 @@ static IS_THERE: LazyLock<bool> = LazyLock::new(|| match look() {
     }
 });
 
-/// Whether the kernel encrypts with all algorithms that rustls may agree on with a client. (Which one it is shows too late, when rustls cannot
-/// go on with the connection itself.) Looks once, with connections to itself. If the calling process is root's, the kernel loads its module.
+/// True if the kernel encrypts with all algorithms that rustls may agree on with a client. (After a
+/// handshake it would be too late: rustls could no longer go on with the connection itself.) Checks
+/// once, with connections to itself. For a process of root the kernel loads its module.
 pub fn kernel_has_tls() -> bool {
     *IS_THERE
 }
@@ -42,7 +43,7 @@ fn look() -> io::Result<()> {
             let secrets = secrets(AeadKey::from([0; 32]), Iv::from([0; 12]));
             let keys = Keys::new(version, &secrets, 0).ok_or(io::ErrorKind::Unsupported)?;
             ktls::encrypt(client.as_fd(), CryptoInfo::new(keys.info()))?;
-            // Sends no end, in case it is not this process that listens.
+            // Nothing is sent on the connection, in case another process is the listener.
             listener.accept()?;
         }
     }

@@ -1,4 +1,4 @@
-//! Records of rustls' client, in memory. `lent.rs`: sockets whose TLS is the kernel's.
+//! Records of rustls' client, in memory. `lent.rs` tests sockets that the kernel encrypts.
 
 mod lent;
 
@@ -45,7 +45,8 @@ fn configs(version: &'static SupportedProtocolVersion) -> (Arc<ServerConfig>, Cl
     (Arc::new(server), ClientConnection::new(Arc::new(client), name).unwrap())
 }
 
-/// A client, and the receiving direction of its server after the handshake. `ahead`: what the client sends behind the end of the handshake at once.
+/// A client, and the receiving direction of its server after the handshake. `ahead`: bytes that the
+/// client sends right after the end of the handshake.
 fn pair(version: &'static SupportedProtocolVersion, ahead: &[u8]) -> (ClientConnection, Inbound) {
     let (server, mut client) = configs(version);
     client.writer().write_all(ahead).unwrap();
@@ -70,7 +71,7 @@ fn pair(version: &'static SupportedProtocolVersion, ahead: &[u8]) -> (ClientConn
     (client, Inbound::new(kernel, secrets.rx, incoming, plain).unwrap())
 }
 
-/// Records that wait in the client.
+/// Takes the records that wait in the client.
 fn sent(client: &mut ClientConnection) -> Vec<u8> {
     let mut records = Vec::new();
     while client.wants_write() {
@@ -84,14 +85,14 @@ fn says(client: &mut ClientConnection, text: &[u8]) -> Vec<u8> {
     sent(client)
 }
 
-/// Gives bytes of the socket.
+/// Passes bytes of the socket to the receiver and decrypts a record.
 fn give(inbound: &mut Inbound, bytes: &[u8]) -> Result<Received, AlertDescription> {
     inbound.room().extend_from_slice(bytes);
     inbound.plain.clear();
     inbound.decrypt()
 }
 
-/// Makes records of any type.
+/// Encrypts records of any type.
 struct Crafting(Box<dyn MessageEncrypter>, u64);
 
 impl Crafting {
@@ -137,7 +138,7 @@ fn bytes_come_out_as_they_were_sent_whatever_the_pieces() {
     }
 }
 
-/// TLS 1.3: requests come in one packet with the end of the handshake.
+/// With TLS 1.3 requests come in one packet with the end of the handshake.
 #[test]
 fn what_was_sent_ahead_is_not_lost() {
     for version in VERSIONS {

@@ -563,8 +563,8 @@ impl Requests {
         *self = Self::default();
     }
 
-    /// The application reads no more: fails the requests of which no byte was sent, and sends no
-    /// further bytes of the others.
+    /// The application has stopped reading: fails requests without a sent byte, and sends no further
+    /// bytes of the others.
     pub(super) fn fail_unsent(&mut self, now: Instant) {
         let unsent = self.all_live().filter(|(_, open)| !self.is_sent(open)).map(|(id, _)| id);
         for id in unsent.collect::<Vec<_>>() {

@@ -123,7 +123,8 @@ const SENT: Sent = Sent {
     surplus: false,
 };
 
-/// The socket goes with the request, before the body's descriptor; and it is given back once, at the beginning.
+/// The socket goes with the request, before the body's descriptor, and the worker gives it back
+/// once, at the beginning of the response.
 #[test]
 fn a_lent_socket_is_given_back_once() {
     let mut sent = Vec::new();
@@ -185,7 +186,8 @@ fn descriptors_that_nobody_claims_break_the_link() {
     });
 }
 
-/// One file is named by a header block; a worker that goes on would fill the front with descriptors.
+/// A header block names at most one file; a worker that names more would fill the front with
+/// descriptors.
 #[test]
 fn a_second_named_file_breaks_the_link() {
     run(async {
@@ -206,7 +208,7 @@ fn a_second_named_file_breaks_the_link() {
     });
 }
 
-/// Segments hold no bytes, but a script could name files for ever.
+/// Segments hold no bytes, but without a limit a script could queue any number of them.
 #[test]
 fn a_worker_waits_when_many_segments_lie_around() {
     run(async {
@@ -223,7 +225,7 @@ fn a_worker_waits_when_many_segments_lie_around() {
         control.push(SendAncillaryMessage::ScmRights(&fds));
         sendmsg(&worker, &[IoSlice::new(&open)], &mut control, SendFlags::NOSIGNAL).unwrap();
         let mut written = 0;
-        // A link that is not read is full at some point: then nothing is taken for a while.
+        // A link that is not read fills up: then the front takes nothing for a while.
         let quiet = Duration::from_millis(200);
         while let Ok(ready) = tokio::time::timeout(quiet, worker.writable()).await {
             ready.unwrap();
@@ -231,14 +233,14 @@ fn a_worker_waits_when_many_segments_lie_around() {
             assert!(written < 10 << 20, "the front takes everything");
         }
         assert!(exchange.inbox.waiting() < 2 * INBOX_EVENTS + RECEIVE / 32);
-        // All of it comes through in the end, and it is the room in the inbox that lets it.
+        // All segments come through in the end, each time the inbox has room.
         for _ in 0..written / 32 {
             assert!(matches!(exchange.inbox.next().await, Event::Segment(Segment::File(_))));
         }
     });
 }
 
-/// A request that cannot be sent costs the link, not the place in the pool.
+/// A request that cannot be sent costs the link, and its place in the pool becomes free.
 #[test]
 fn a_link_that_takes_no_request_is_given_up() {
     run(async {
@@ -256,8 +258,8 @@ fn a_link_that_takes_no_request_is_given_up() {
     });
 }
 
-/// Its client leaves while the request is on its way: the worker gets the whole of it and then the abort, and serves the
-/// next one.
+/// The client leaves while the request is being sent: the worker gets the whole request and then
+/// the abort, and serves the next request.
 #[test]
 fn a_request_given_up_while_it_is_sent_leaves_the_link_in_order() {
     run(async {
@@ -280,7 +282,8 @@ fn a_request_given_up_while_it_is_sent_leaves_the_link_in_order() {
     });
 }
 
-/// A request of which the worker has not got everything, and the socket that went along, go to another worker.
+/// A request that the worker has received only in part goes to another worker, and so does the
+/// socket that went along.
 #[test]
 fn a_worker_that_dies_while_a_request_is_sent_has_not_read_it() {
     run(async {
@@ -297,7 +300,7 @@ fn a_worker_that_dies_while_a_request_is_sent_has_not_read_it() {
     });
 }
 
-/// What a script logs behind fastcgi_finish_request() is about its request.
+/// Log lines of a script after `fastcgi_finish_request()` name its request.
 #[test]
 fn a_detached_worker_keeps_the_name_of_its_request_and_its_ticket() {
     run(async {

@@ -1,5 +1,5 @@
-//! Sockets that are lent while the kernel encrypts: what a borrower has written, what it has left behind, and the end. `make ktls` runs
-//! these tests.
+//! Sockets that are lent while the kernel encrypts: bytes that a borrower has written or left in an
+//! open record, and the end. `make ktls` runs these tests.
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,12 +15,13 @@ use super::super::{KernelTls, accept, kernel_has_tls, settle};
 use super::{VERSIONS, configs};
 use crate::{Tcp, Transport};
 
-/// How long a client may take nothing.
+/// Longest time that a client may take nothing.
 const LIMIT: Duration = Duration::from_secs(20);
 
 type Client = StreamOwned<ClientConnection, TcpStream>;
 
-/// Calls `test` with a connection and its client, for each version of TLS. `narrow`: with small buffers in both sockets.
+/// Calls `test` with a connection and its client, for each version of TLS. `narrow`: both sockets
+/// have small buffers.
 fn with_pairs<Test: Future<Output = ()>>(narrow: bool, test: impl Fn(KernelTls, Client) -> Test) {
     assert!(
         kernel_has_tls(),
@@ -56,7 +57,7 @@ fn borrow(connection: &mut KernelTls) -> OwnedFd {
     connection.lend().unwrap().try_clone_to_owned().unwrap()
 }
 
-/// Writes as a worker does. Returns how much the socket has taken.
+/// Writes as a worker does. Returns the number of bytes that the socket has accepted.
 fn write(socket: &OwnedFd, bytes: &[u8], more: SendFlags) -> usize {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL | more;
     sendmsg(socket, &[IoSlice::new(bytes)], &mut SendAncillaryBuffer::default(), flags).unwrap_or(0)
@@ -67,7 +68,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..=250).cycle().take(len).collect()
 }
 
-/// Sends everything, whatever the socket takes at a time.
+/// Sends everything, in as many pieces as the socket requires.
 async fn send_all(connection: &mut KernelTls, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         match connection.try_send(&[IoSlice::new(bytes)], false) {
@@ -87,7 +88,7 @@ async fn end(connection: KernelTls) {
     settle(&line, LIMIT).await;
 }
 
-/// What the client gets up to the end, and whether that was the end in good order.
+/// All bytes up to the end, and true if the connection ended in good order.
 fn rest(mut client: Client) -> (Vec<u8>, bool) {
     let mut all = Vec::new();
     let is_whole = client.read_to_end(&mut all).is_ok();
@@ -118,7 +119,7 @@ fn what_a_borrower_writes_is_counted_and_the_front_goes_on_behind_it() {
     });
 }
 
-/// A record that is open takes in what is written next, and is in no number of the kernel's.
+/// An open record takes in the next bytes and is in no counter of the kernel.
 #[test]
 #[ignore = "needs TLS by the kernel: make ktls"]
 fn what_a_borrower_has_left_open_is_noticed() {
@@ -129,7 +130,7 @@ fn what_a_borrower_has_left_open_is_noticed() {
         assert!(*written.start() == 4 && *written.end() > 0, "{written:?}");
         connection.resume(4);
         send_all(&mut connection, b"closed").await;
-        // Nothing is open, so it may be lent again.
+        // No record is open, so the socket may be lent again.
         drop(borrow(&mut connection));
         connection.resume(0);
         end(connection).await;
@@ -153,7 +154,7 @@ fn a_full_socket_loses_nothing() {
         drop(socket);
         let written = connection.written_elsewhere().unwrap();
         assert!(written.contains(&(taken as u64)), "{taken}: {written:?}");
-        // What cannot be.
+        // Impossible numbers.
         assert!(!written.contains(&0) && !written.contains(&(all.len() as u64)), "{written:?}");
         connection.resume(taken as u64);
         // The kernel holds bytes that TCP does not have.
@@ -165,7 +166,7 @@ fn a_full_socket_loses_nothing() {
     });
 }
 
-/// Whatever the borrower has got done, the client does not see an end in good order.
+/// No matter how far the borrower has got, the client does not see an end in good order.
 #[test]
 #[ignore = "needs TLS by the kernel: make ktls"]
 fn the_end_of_a_borrower_is_not_that_of_the_connection() {
@@ -185,7 +186,8 @@ fn the_end_of_a_borrower_is_not_that_of_the_connection() {
     }
 }
 
-/// The snapshot guard relies on it: bytes that the kernel has taken stay what they were, also if it has no room for them in TCP.
+/// The snapshot guard relies on this: bytes that the kernel has accepted do not change, even if TCP
+/// has no room for them.
 #[test]
 #[ignore = "needs TLS by the kernel: make ktls"]
 fn what_was_written_does_not_change_any_more() {
@@ -214,7 +216,7 @@ fn what_was_written_does_not_change_any_more() {
     }
 }
 
-/// A client that breaks the protocol is told nothing by the front while another process writes.
+/// The front sends no alert to a client that breaks the protocol while another process writes.
 #[test]
 #[ignore = "needs TLS by the kernel: make ktls"]
 fn only_the_borrower_writes_to_a_lent_socket() {
@@ -259,7 +261,8 @@ fn nothing_is_lent_that_has_ended_or_whose_keys_are_nearly_used_up() {
     });
 }
 
-/// The front may be told of the end, by a read. To a borrower that writes the kernel may then say that it has taken everything.
+/// A read may report the end of the connection to the front. To a borrower that writes the kernel
+/// may then report complete success.
 #[test]
 #[ignore = "needs TLS by the kernel: make ktls"]
 fn a_connection_that_is_gone_has_no_peer() {

@@ -1,4 +1,5 @@
-//! Workers that a hostile script has taken over: what they can make the front hold is bounded.
+//! Workers that a hostile script has taken over: the resources that they can occupy in the front
+//! are bounded.
 
 use std::io::Write;
 
@@ -7,7 +8,7 @@ use sendoff_fastcgi::handover::FileId;
 
 use super::*;
 
-/// A file that is not kept in memory, and the end of the test's patience with the front.
+/// A file of this size is not kept in memory; the test gives up after `FILES` of them.
 const SIZE: usize = 70_000;
 const FILES: u32 = 5000;
 

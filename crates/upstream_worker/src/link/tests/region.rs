@@ -34,7 +34,7 @@ async fn end(worker: &mut UnixStream, exchange: WorkerExchange) {
     while !matches!(exchange.inbox().next().await, Event::End(_)) {}
 }
 
-/// Clients that leave in the middle: what their responses had lent comes back, for ever.
+/// Clients leave in the middle of their responses: lent chunks come back each time.
 #[test]
 fn abandoned_responses_give_their_chunks_back() {
     run(async {

@@ -6,15 +6,17 @@ use http::header::ACCEPT;
 
 /// A format of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exposition {
+pub enum Exposition {
+    /// Prometheus' text format 0.0.4.
     Text,
+    /// OpenMetrics 1.0.
     OpenMetrics,
 }
 
 impl Exposition {
     /// The format that a client prefers by its `Accept` (RFC 9110 §12.5.1); the text format if the
     /// client prefers neither.
-    pub(crate) fn preferred(headers: &HeaderMap) -> Self {
+    pub fn preferred(headers: &HeaderMap) -> Self {
         let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let mut open_metrics = 0.0_f32;
         // The most specific range that matches the format counts.
@@ -47,7 +49,7 @@ impl Exposition {
     }
 
     /// The value of `Content-Type`.
-    pub(crate) fn content_type(self) -> &'static str {
+    pub fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -55,7 +57,7 @@ impl Exposition {
     }
 
     /// Converts `text`, which is OpenMetrics, to this format.
-    pub(crate) fn written(self, text: String) -> String {
+    pub fn written(self, text: String) -> String {
         match self {
             Self::Text => as_text(&text),
             Self::OpenMetrics => text,

@@ -16,8 +16,8 @@ use sendoff_report::status::{PoolStatus, RequestStatus, UpstreamStatus, WorkerSt
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::observe::gather::{Figures, Gatherer};
-use crate::observe::metrics::busy;
+use crate::gather::{Figures, Gatherer};
+use crate::metrics::busy;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -26,14 +26,14 @@ const SCRIPT: &str = include_str!("page.js");
 const MOST_SHOWN: usize = 32;
 
 /// The page.
-pub(crate) static PAGE: LazyLock<String> = LazyLock::new(|| {
+pub static PAGE: LazyLock<String> = LazyLock::new(|| {
     let page = include_str!("page.html");
     page.replacen("STYLE", STYLE, 1).replacen("SCRIPT", SCRIPT, 1)
 });
 
 /// The page's `Content-Security-Policy`: the page may load its own style, run its own script and
 /// fetch the figures.
-pub(crate) static POLICY: LazyLock<String> = LazyLock::new(|| {
+pub static POLICY: LazyLock<String> = LazyLock::new(|| {
     let hash = |text: &str| STANDARD.encode(Sha256::digest(text));
     format!(
         "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -134,7 +134,7 @@ impl<'f> PoolShown<'f> {
 ///
 /// # Errors
 /// They cannot be written.
-pub(crate) fn json(figures: &Figures, gatherer: &Gatherer) -> serde_json::Result<String> {
+pub fn json(figures: &Figures, gatherer: &Gatherer) -> serde_json::Result<String> {
     let Figures { config, status, sites, pools: _ } = figures;
     let sites = config.sites.iter().zip(sites);
     let pools = config.pools.iter().zip(&status.pools);

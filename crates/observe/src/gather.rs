@@ -65,7 +65,7 @@ pub struct Gatherer {
 impl Gatherer {
     /// The sum of the figures of all event loops; `None`: an event loop does not answer in time,
     /// and a sum without it would be too small.
-    pub(crate) async fn gather(&self) -> Option<Figures> {
+    pub async fn gather(&self) -> Option<Figures> {
         timeout(PATIENCE, self.until_equal()).await.ok().flatten()
     }
 

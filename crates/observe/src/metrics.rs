@@ -13,14 +13,14 @@ use sendoff_report::meters::{BOUNDS, Histogram, OTHER_STATUS, SentResponses};
 use sendoff_report::mode::Mode;
 use sendoff_report::status::PoolStatus;
 
-use crate::observe::gather::{Figures, Gatherer};
+use crate::gather::{Figures, Gatherer};
 
 /// Labels of one value: names and texts.
 type Labels<'l> = Vec<(&'static str, &'l str)>;
 
 /// The values of all metrics at one time.
 #[derive(Debug)]
-pub(crate) struct Metrics {
+pub struct Metrics {
     figures: Figures,
     snapshot_cuts: u64,
     snapshot_recalls: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     /// Reads the shared state of `gatherer`, from which `figures` come.
-    pub(crate) fn new(figures: Figures, gatherer: &Gatherer) -> Self {
+    pub fn new(figures: Figures, gatherer: &Gatherer) -> Self {
         let usage = gatherer.snapshots.usage();
         let started = gatherer.started.duration_since(UNIX_EPOCH);
         Self {
@@ -49,7 +49,7 @@ impl Metrics {
     ///
     /// # Errors
     /// The text cannot be written, for example because a metric's name is invalid.
-    pub(crate) fn text(self) -> Result<String, fmt::Error> {
+    pub fn text(self) -> Result<String, fmt::Error> {
         let mut registry = Registry::with_prefix("sendoff");
         registry.register_collector(Box::new(self));
         let mut out = String::new();
@@ -228,7 +228,7 @@ impl Out<'_, '_> {
 }
 
 /// Workers that have a request.
-pub(crate) fn busy(pool: &PoolStatus) -> usize {
+pub fn busy(pool: &PoolStatus) -> usize {
     match &pool.program {
         Some(program) => program.busy,
         None => pool.workers.iter().filter(|worker| worker.request.is_some()).count(),
