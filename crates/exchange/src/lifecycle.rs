@@ -242,33 +242,33 @@ impl Drop for IdleGuard {
 
 /// Counts a connection until dropped.
 #[derive(Debug)]
-pub struct Counted {
+pub struct ConnectionGuard {
     /// The lifecycle of its event loop.
     pub lifecycle: Rc<Lifecycle>,
     /// The client for which it is counted, if any.
     who: Option<Who>,
     /// Taken when it begins to be served.
-    pub starting: Option<Starting>,
+    pub starting: Option<StartingGuard>,
 }
 
 /// A connection whose first response has not begun: it may need another descriptor. Counted until
 /// this value is dropped.
 #[derive(Debug)]
-pub struct Starting(Rc<Lifecycle>);
+pub struct StartingGuard(Rc<Lifecycle>);
 
-impl Drop for Starting {
+impl Drop for StartingGuard {
     fn drop(&mut self) {
         self.0.all.note_started();
         self.0.closed.notify_one();
     }
 }
 
-impl Counted {
+impl ConnectionGuard {
     /// Counts an accepted connection.
     pub fn new(lifecycle: &Rc<Lifecycle>) -> Self {
         lifecycle.connections.set(lifecycle.connections.get() + 1);
         lifecycle.all.begin();
-        let starting = Some(Starting(Rc::clone(lifecycle)));
+        let starting = Some(StartingGuard(Rc::clone(lifecycle)));
         Self { lifecycle: Rc::clone(lifecycle), who: None, starting }
     }
 
@@ -280,7 +280,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let Self { lifecycle, who, .. } = self;
         lifecycle.connections.set(lifecycle.connections.get() - 1);
@@ -291,9 +291,9 @@ impl Drop for Counted {
 
 /// Counts a connection that the kernel encrypts, until dropped.
 #[derive(Debug)]
-pub struct CountedByKernel(Rc<Lifecycle>);
+pub struct KernelTlsGuard(Rc<Lifecycle>);
 
-impl CountedByKernel {
+impl KernelTlsGuard {
     /// Counts a connection that the kernel encrypts.
     pub fn new(lifecycle: &Rc<Lifecycle>) -> Self {
         lifecycle.by_kernel.set(lifecycle.by_kernel.get() + 1);
@@ -301,7 +301,7 @@ impl CountedByKernel {
     }
 }
 
-impl Drop for CountedByKernel {
+impl Drop for KernelTlsGuard {
     fn drop(&mut self) {
         self.0.by_kernel.set(self.0.by_kernel.get() - 1);
     }
@@ -376,7 +376,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn stages_are_reached_in_order() {
         let (stop, lifecycle) = lifecycle();
-        let counted = Counted::new(&lifecycle);
+        let counted = ConnectionGuard::new(&lifecycle);
         assert_eq!((lifecycle.connections(), lifecycle.is_stopping()), (1, false));
         stop.send_replace(Stage::Cutting);
         lifecycle.reached(Stage::Draining).await;

@@ -15,7 +15,8 @@ use sendoff_message::Cut;
 use sendoff_message::request::{CONDITIONS, Request, host_name};
 use sendoff_message::response::ResponseHead;
 use sendoff_page_cache::{
-    Begun, Ended, Failure, Flight, Key, Order, Page, Purge, Recorder, Ticket, Validity,
+    ApplicationOutcome, Flight, Key, MakePermit, OriginFailure, Page, Purge, PurgeCount, Recorder,
+    RecordingContext, Validity,
 };
 use sendoff_report::explain::Remark;
 use sendoff_site::router::{Script, Upstream};
@@ -55,8 +56,8 @@ pub(crate) struct CacheLookup<'a> {
 struct Miss<'p> {
     old: Option<&'p Arc<Page>>,
     /// Noted before the page was looked up, to notice purges since then.
-    begun: Begun,
-    ticket: Option<Ticket>,
+    begun: PurgeCount,
+    permit: Option<MakePermit>,
 }
 
 impl OriginApplication<'_> {
@@ -198,7 +199,7 @@ impl<'a> CacheLookup<'a> {
     async fn respond(&self, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
         let cache = &self.context.services.page_cache;
         let until = tokio::time::Instant::now() + PATIENCE;
-        let (old, begun, ticket) = loop {
+        let (old, begun, permit) = loop {
             let begun = cache.begun();
             let page = cache.find(&self.key, &self.context.request.headers);
             let validity = page.as_ref().map(|page| page.validity(SystemTime::now()));
@@ -220,9 +221,9 @@ impl<'a> CacheLookup<'a> {
                 }
             }
             match flight {
-                Flight::First(ticket) => break (page, begun, Some(ticket)),
-                Flight::Alone => break (page, begun, None),
-                Flight::Second(mut done) => {
+                Flight::Make(permit) => break (page, begun, Some(permit)),
+                Flight::MakeUnshared => break (page, begun, None),
+                Flight::Wait(mut done) => {
                     let wait =
                         timeout(until.duration_since(tokio::time::Instant::now()), done.changed());
                     // Ends when the request that makes the page has ended, successfully or not, or
@@ -235,10 +236,10 @@ impl<'a> CacheLookup<'a> {
         };
         if old.is_none() && self.context.request.headers.contains_key(RANGE) {
             // A range makes no page that others could wait for.
-            drop(ticket);
+            drop(permit);
             return self.pass_on(sink).await;
         }
-        self.make(Miss { old: old.as_ref(), begun, ticket }, sink).await
+        self.make(Miss { old: old.as_ref(), begun, permit }, sink).await
     }
 
     /// Lets the application answer a request for a range: the page may be too large to be kept, and
@@ -261,14 +262,14 @@ impl<'a> CacheLookup<'a> {
     async fn send_stale(
         &self,
         page: &Arc<Page>,
-        begun: Begun,
+        begun: PurgeCount,
         flight: Flight,
         sink: &mut dyn Sink,
     ) -> Result<bool, Cut> {
         let send = self.send(page, "hit; detail=stale", sink);
         match flight {
-            Flight::First(ticket) => tokio::join!(send, self.renew(page, begun, ticket)).0,
-            Flight::Second(_) | Flight::Alone => send.await,
+            Flight::Make(permit) => tokio::join!(send, self.renew(page, begun, permit)).0,
+            Flight::Wait(_) | Flight::MakeUnshared => send.await,
         }
     }
 
@@ -307,19 +308,19 @@ impl<'a> CacheLookup<'a> {
     }
 
     /// Renews a page after the client has got the stale one.
-    async fn renew(&self, old: &Arc<Page>, begun: Begun, ticket: Ticket) {
-        let miss = Miss { old: Some(old), begun, ticket: Some(ticket) };
+    async fn renew(&self, old: &Arc<Page>, begun: PurgeCount, permit: MakePermit) {
+        let miss = Miss { old: Some(old), begun, permit: Some(permit) };
         match self.ask(miss, "fwd=stale", &mut Discard::default()).await {
-            Ok((Ended::StillValid(said, ticket), _)) => {
-                if let (_, false) = self.renewed(old, begun, &said, ticket) {
+            Ok((ApplicationOutcome::StillValid(said, permit), _)) => {
+                if let (_, false) = self.renewed(old, begun, &said, permit) {
                     self.context.services.page_cache.drop_page(old);
                 }
             }
-            Ok((Ended::OtherPage(ticket), _)) => {
-                let whole = Miss { old: None, begun, ticket };
+            Ok((ApplicationOutcome::OtherPage(permit), _)) => {
+                let whole = Miss { old: None, begun, permit };
                 let _only_kept = self.ask(whole, "fwd=stale", &mut Discard::default()).await;
             }
-            Ok((Ended::Passed | Ended::Failed, _)) | Err(_) => {}
+            Ok((ApplicationOutcome::Passed | ApplicationOutcome::Failed, _)) | Err(_) => {}
         }
     }
 
@@ -329,8 +330,12 @@ impl<'a> CacheLookup<'a> {
         let told = if old.is_some() { "fwd=stale" } else { "fwd=uri-miss" };
         let (ended, outcome) = self.ask(miss, told, sink).await?;
         let failure = match &outcome {
-            Outcome::Refused(refused) if refused.status.is_server_error() => Some(Failure::Silent),
-            Outcome::Sent if matches!(ended, Ended::Failed) => Some(Failure::Reported),
+            Outcome::Refused(refused) if refused.status.is_server_error() => {
+                Some(OriginFailure::Silent)
+            }
+            Outcome::Sent if matches!(ended, ApplicationOutcome::Failed) => {
+                Some(OriginFailure::Reported)
+            }
             Outcome::Refused(_) | Outcome::Sent => None,
         };
         if let (Some(page), Some(failure)) = (old, failure)
@@ -340,8 +345,8 @@ impl<'a> CacheLookup<'a> {
             return Ok(Outcome::Sent);
         }
         match (ended, old) {
-            (Ended::StillValid(said, ticket), Some(old)) => {
-                let (page, is_kept) = self.renewed(old, begun, &said, ticket);
+            (ApplicationOutcome::StillValid(said, permit), Some(old)) => {
+                let (page, is_kept) = self.renewed(old, begun, &said, permit);
                 let answer = self.answer(&page, "hit; fwd=stale; fwd-status=304");
                 if !is_kept {
                     // The answer already has the body open.
@@ -352,12 +357,12 @@ impl<'a> CacheLookup<'a> {
                     return Ok(Outcome::Sent);
                 }
             }
-            (Ended::OtherPage(ticket), _) => {
-                let whole = Miss { old: None, begun, ticket };
+            (ApplicationOutcome::OtherPage(permit), _) => {
+                let whole = Miss { old: None, begun, permit };
                 return Box::pin(self.make(whole, sink)).await;
             }
-            (Ended::StillValid(..) | Ended::Failed, _) => {}
-            (Ended::Passed, _) => return Ok(outcome),
+            (ApplicationOutcome::StillValid(..) | ApplicationOutcome::Failed, _) => {}
+            (ApplicationOutcome::Passed, _) => return Ok(outcome),
         }
         // The client has nothing yet, and the old page is gone.
         self.origin.respond(&self.context, sink).await
@@ -366,10 +371,10 @@ impl<'a> CacheLookup<'a> {
     /// Asks the application for the whole page, or to confirm that the old page is still valid.
     async fn ask(
         &self,
-        Miss { old, begun, ticket }: Miss<'_>,
+        Miss { old, begun, permit }: Miss<'_>,
         told: &'static str,
         sink: &mut dyn Sink,
-    ) -> Result<(Ended, Outcome), Cut> {
+    ) -> Result<(ApplicationOutcome, Outcome), Cut> {
         let mut request = self.context.request.clone();
         // The kept page is a whole one, whatever copy or range this client asks about.
         for name in CONDITIONS {
@@ -380,8 +385,9 @@ impl<'a> CacheLookup<'a> {
         let Self { key, keeping, .. } = self;
         let Services { page_cache: cache, config, .. } = context.services;
         let (limit, request) = (config.front.page_cache.size, self.context.request);
-        let order = Order { cache, limit, key, begun, keeping, request, old, asks, told };
-        let mut recorder = Recorder::new(sink, order, ticket);
+        let order =
+            RecordingContext { cache, limit, key, begun, keeping, request, old, asks, told };
+        let mut recorder = Recorder::new(sink, order, permit);
         // After a cut, other requests may still make a page that can be kept.
         let outcome = self.origin.respond(&context, &mut recorder).await?;
         Ok((recorder.into_ended(), outcome))
@@ -392,14 +398,14 @@ impl<'a> CacheLookup<'a> {
     fn renewed(
         &self,
         old: &Page,
-        begun: Begun,
+        begun: PurgeCount,
         said: &ResponseHead,
-        ticket: Option<Ticket>,
+        permit: Option<MakePermit>,
     ) -> (Arc<Page>, bool) {
         let cache = &self.context.services.page_cache;
         let (renewed, is_kept) = cache.renew(old, begun, &self.keeping, said);
-        if let Some(mut ticket) = ticket {
-            ticket.ends(is_kept);
+        if let Some(mut permit) = permit {
+            permit.ends(is_kept);
         }
         (renewed, is_kept)
     }

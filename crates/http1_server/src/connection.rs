@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use bytes::BytesMut;
 use http::{Method, StatusCode, Version};
 use sendoff_config::Party;
-use sendoff_exchange::lifecycle::{Lifecycle, Past, Starting};
+use sendoff_exchange::lifecycle::{Lifecycle, Past, StartingGuard};
 use sendoff_exchange::service::{Current, Plan, Service};
 use sendoff_http1::{BodyDecoder, BodyFraming, Decoded, Head, HeadDecoder, Limits, RequestError};
 use sendoff_message::request::{
@@ -124,7 +124,7 @@ pub struct Connection<T> {
     /// No request has been read.
     is_new: bool,
     /// No response has begun.
-    starting: Option<Starting>,
+    starting: Option<StartingGuard>,
     /// The client took the last response as fast as it was made.
     kept_up: bool,
     /// The party that it has been lent to, which may still have the socket and see all requests
@@ -141,7 +141,7 @@ impl<T: Transport> Connection<T> {
         origin: Origin,
         buffer: BytesMut,
         lifecycle: Rc<Lifecycle>,
-        starting: Option<Starting>,
+        starting: Option<StartingGuard>,
     ) -> Self {
         Self {
             transport,

@@ -12,7 +12,7 @@ use sendoff_config::Party;
 use sendoff_delivery::segment::Segment;
 use sendoff_delivery::{Progress, SendLimits, SendQueue, SendTimer};
 use sendoff_exchange::client::{Client, Lender, Terms, Tunnel};
-use sendoff_exchange::lifecycle::{Lifecycle, Starting};
+use sendoff_exchange::lifecycle::{Lifecycle, StartingGuard};
 use sendoff_exchange::service::Service;
 use sendoff_exchange::sink::{Fit, Room, Sink};
 use sendoff_fastcgi::direct::Sent;
@@ -124,7 +124,7 @@ pub(super) struct Exchange<'c, T: Transport, S: Service> {
     client: &'c Endpoint,
     service: &'c S,
     lifecycle: &'c Lifecycle,
-    starting: &'c mut Option<Starting>,
+    starting: &'c mut Option<StartingGuard>,
     /// Bytes that the client has sent behind this request.
     read_ahead: &'c mut BytesMut,
     /// True if the client took the previous response on this connection as fast as it was made.
@@ -160,7 +160,7 @@ pub(super) struct Parts<'c, T, S> {
     pub(super) client: &'c Endpoint,
     pub(super) service: &'c S,
     pub(super) lifecycle: &'c Lifecycle,
-    pub(super) starting: &'c mut Option<Starting>,
+    pub(super) starting: &'c mut Option<StartingGuard>,
     pub(super) read_ahead: &'c mut BytesMut,
     pub(super) kept_up_before: &'c mut bool,
     pub(super) lent_to: &'c mut Option<Rc<Party>>,

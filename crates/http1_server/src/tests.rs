@@ -15,7 +15,7 @@ use sendoff_config::{FrontConfig, Limits, PageStore, Party, Timeouts, TrustedPro
 use sendoff_delivery::segment::{FileSegment, OpenFile, Segment};
 use sendoff_exchange::client::{Client, Lender};
 use sendoff_exchange::clients::Connections;
-use sendoff_exchange::lifecycle::{Lifecycle, Stage, Starting};
+use sendoff_exchange::lifecycle::{Lifecycle, Stage, StartingGuard};
 use sendoff_exchange::service::{BodyTerms, Current, Intake, Plan, Service};
 use sendoff_exchange::sink::{Sink, flush, respond, unless_gone};
 use sendoff_fastcgi::direct::{Rest, Sent};
@@ -105,7 +105,7 @@ struct Pair {
     lifecycle: Lifecycle,
     stop: watch::Sender<Stage>,
     buffer: BytesMut,
-    starting: Option<Starting>,
+    starting: Option<StartingGuard>,
     kept_up: bool,
     lent_to: Option<Rc<Party>>,
     /// The worker's copy of the socket.

@@ -200,7 +200,7 @@ pub enum Hangup {
 
 /// The state of the link at its end.
 #[derive(Debug)]
-pub struct Ended<C: Caller> {
+pub struct LinkEnd<C: Caller> {
     /// The recipient of the response under way, and whether another worker may get the request.
     pub recipient: Option<(C::Recipient, Retry)>,
     /// The value that the caller held for the request.
@@ -401,18 +401,18 @@ impl<C: Caller> Front<C> {
     }
 
     /// Ends the link after the worker's end was closed.
-    pub fn ended(&mut self, how: Hangup) -> Ended<C> {
+    pub fn ended(&mut self, how: Hangup) -> LinkEnd<C> {
         let is_cut = how == Hangup::Closed && !self.decoder.at_boundary();
         let is_unread = how == Hangup::Reset || !self.outbox.is_empty();
         self.end(is_unread && !is_cut, is_cut.then_some(Broken::Cut))
     }
 
     /// Ends the link after an error; further records of the worker are ignored.
-    pub fn broken(&mut self) -> Ended<C> {
+    pub fn broken(&mut self) -> LinkEnd<C> {
         self.end(false, None)
     }
 
-    fn end(&mut self, is_unread: bool, broken: Option<Broken>) -> Ended<C> {
+    fn end(&mut self, is_unread: bool, broken: Option<Broken>) -> LinkEnd<C> {
         let (held, recipient) = match std::mem::replace(&mut self.state, State::Over) {
             State::Busy(Busy { held, recipient, progress, .. }) => {
                 let is_safe = is_unread && matches!(progress, ResponseProgress::Nothing(_));
@@ -422,7 +422,7 @@ impl<C: Caller> Front<C> {
             State::Detached(held) => (Some(held), None),
             State::Idle | State::Over => (None, None),
         };
-        Ended { recipient, held, broken }
+        LinkEnd { recipient, held, broken }
     }
 
     /// The worker's next message; `None` until more has been `received`. Descriptors are taken from

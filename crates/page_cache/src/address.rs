@@ -6,14 +6,14 @@ use sha1::{Digest, Sha1};
 
 /// The host, and the path and the query that the client asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Address {
+pub struct PageAddress {
     /// In lower case, without the port.
     pub(super) host: String,
     /// The path decoded and normalised, and the query as sent, with its question mark.
     pub(super) uri: Vec<u8>,
 }
 
-impl Address {
+impl PageAddress {
     /// `host`: in lower case, without the port.
     pub(crate) fn new(host: &str, uri: &[u8]) -> Self {
         let at = uri.iter().position(|&byte| byte == b'?').unwrap_or(uri.len());

@@ -21,42 +21,42 @@ const MOST_REMEMBERED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 #[derive(Debug)]
 pub enum Flight {
     /// The request makes the page. Others wait until this value is dropped.
-    First(Ticket),
+    Make(MakePermit),
     /// The request waits until this channel is closed.
-    Second(watch::Receiver<()>),
+    Wait(watch::Receiver<()>),
     /// The request makes the page, as others do at the same time: the last page was not kept.
-    Alone,
+    MakeUnshared,
 }
 
 #[derive(Debug)]
-pub(super) struct Flights(Mutex<Inner>);
+pub(super) struct Flights(Mutex<FlightTable>);
 
 #[derive(Debug)]
-struct Inner {
+struct FlightTable {
     under_way: HashMap<Hash, watch::Receiver<()>>,
     not_kept: LruCache<Hash, Instant>,
 }
 
 /// The right to make a page while others wait.
 #[derive(Debug)]
-pub struct Ticket {
+pub struct MakePermit {
     flights: Arc<Flights>,
     hash: Hash,
-    /// Dropped with the ticket, which wakes the waiting requests.
+    /// Dropped with the permit, which wakes the waiting requests.
     _done: watch::Sender<()>,
     /// True if the page was kept; `None` if there was none, for example because the client has
     /// gone.
     was_kept: Option<bool>,
 }
 
-impl Ticket {
+impl MakePermit {
     /// Notes that the page has been made, and kept or not.
     pub fn ends(&mut self, was_kept: bool) {
         self.was_kept = Some(was_kept);
     }
 }
 
-impl Drop for Ticket {
+impl Drop for MakePermit {
     fn drop(&mut self) {
         let mut inner = self.flights.lock();
         inner.under_way.remove(&self.hash);
@@ -71,7 +71,7 @@ impl Drop for Ticket {
 impl Flights {
     pub(super) fn new() -> Arc<Self> {
         let not_kept = LruCache::new(MOST_REMEMBERED);
-        Arc::new(Self(Mutex::new(Inner { under_way: HashMap::new(), not_kept })))
+        Arc::new(Self(Mutex::new(FlightTable { under_way: HashMap::new(), not_kept })))
     }
 
     /// `hash` stands for the page: for its key and, as far as they are known, the request fields
@@ -79,17 +79,17 @@ impl Flights {
     pub(super) fn of(self: &Arc<Self>, hash: Hash) -> Flight {
         let mut inner = self.lock();
         if let Some(receiver) = inner.under_way.get(&hash) {
-            return Flight::Second(receiver.clone());
+            return Flight::Wait(receiver.clone());
         }
         if inner.not_kept.get(&hash).is_some_and(|since| since.elapsed() < REMEMBERED) {
-            return Flight::Alone;
+            return Flight::MakeUnshared;
         }
         let (done, receiver) = watch::channel(());
         inner.under_way.insert(hash, receiver);
-        Flight::First(Ticket { flights: Arc::clone(self), hash, _done: done, was_kept: None })
+        Flight::Make(MakePermit { flights: Arc::clone(self), hash, _done: done, was_kept: None })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, FlightTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -102,14 +102,14 @@ mod tests {
     async fn one_makes_the_page_and_others_wait() {
         let flights = Flights::new();
         let key = [1; 20];
-        let Flight::First(mut ticket) = flights.of(key) else { panic!("the first one makes it") };
-        let Flight::Second(mut waits) = flights.of(key) else { panic!("the second one waits") };
+        let Flight::Make(mut permit) = flights.of(key) else { panic!("the first one makes it") };
+        let Flight::Wait(mut waits) = flights.of(key) else { panic!("the second one waits") };
         let other = [2; 20];
-        assert!(matches!(flights.of(other), Flight::First(_)));
-        ticket.ends(true);
-        drop(ticket);
+        assert!(matches!(flights.of(other), Flight::Make(_)));
+        permit.ends(true);
+        drop(permit);
         assert!(waits.changed().await.is_err(), "the maker is gone");
-        assert!(matches!(flights.of(key), Flight::First(_)));
+        assert!(matches!(flights.of(key), Flight::Make(_)));
     }
 
     #[test]
@@ -117,9 +117,9 @@ mod tests {
         let flights = Flights::new();
         let key = [1; 20];
         drop(flights.of(key));
-        let Flight::First(mut ticket) = flights.of(key) else { panic!("nothing was made") };
-        ticket.ends(false);
-        drop(ticket);
-        assert!(matches!(flights.of(key), Flight::Alone));
+        let Flight::Make(mut permit) = flights.of(key) else { panic!("nothing was made") };
+        permit.ends(false);
+        drop(permit);
+        assert!(matches!(flights.of(key), Flight::MakeUnshared));
     }
 }

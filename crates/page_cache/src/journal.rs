@@ -22,7 +22,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::address::Address;
+use super::address::PageAddress;
 use super::purge::Purge;
 
 const NAME: &str = "purges";
@@ -40,7 +40,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// A line of the file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Entry {
+struct JournalLine {
     /// Number of the line. A new file continues the numbers of the previous one.
     number: u64,
     at: SystemTime,
@@ -75,7 +75,7 @@ impl Journal {
         // A first number above 1 shows that earlier lines are gone.
         let since = entries.first().filter(|first| first.number > 1).map(|first| first.at);
         let mut past = Past { since, ..Past::default() };
-        for Entry { at, purge, .. } in entries {
+        for JournalLine { at, purge, .. } in entries {
             past.note(at, purge);
         }
         Ok((journal, past))
@@ -128,7 +128,8 @@ impl Journal {
             }
         };
         let number = self.last + 1;
-        let entry = Entry { number, at: SystemTime::now(), by: self.by, purge: purge.clone() };
+        let entry =
+            JournalLine { number, at: SystemTime::now(), by: self.by, purge: purge.clone() };
         let end = self.file.metadata()?.len();
         let mut line = Vec::new();
         if end > self.known {
@@ -147,14 +148,14 @@ impl Journal {
     }
 
     /// Reads the complete lines after the known ones whose numbers are higher.
-    fn read(&mut self) -> io::Result<Vec<Entry>> {
+    fn read(&mut self) -> io::Result<Vec<JournalLine>> {
         let len = self.file.metadata()?.len();
         let mut text = vec![0; usize::try_from(len.saturating_sub(self.known)).unwrap_or(0)];
         self.file.read_exact_at(&mut text, self.known)?;
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         self.known += whole as u64;
         let lines = text[..whole].split(|byte| *byte == b'\n');
-        let mut entries: Vec<Entry> =
+        let mut entries: Vec<JournalLine> =
             lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
         entries.retain(|entry| entry.number > self.last);
         self.last = entries.last().map_or(self.last, |entry| entry.number);
@@ -205,7 +206,7 @@ impl Past {
     }
 
     /// True if a page that was made at this time has been purged since.
-    pub(super) fn concerns(&self, address: &Address, made: SystemTime) -> bool {
+    pub(super) fn concerns(&self, address: &PageAddress, made: SystemTime) -> bool {
         self.since.is_some_and(|since| made <= since)
             || self.pages.get(&address.hash()).is_some_and(|at| *at >= made)
             || self.wider.iter().any(|(at, purge)| *at >= made && purge.concerns(address))
@@ -265,8 +266,8 @@ mod tests {
         Purge::page("a.test", uri.as_bytes())
     }
 
-    fn address(uri: &str) -> Address {
-        Address::new("a.test", uri.as_bytes())
+    fn address(uri: &str) -> PageAddress {
+        PageAddress::new("a.test", uri.as_bytes())
     }
 
     fn text(folder: &Path) -> String {

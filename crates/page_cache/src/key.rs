@@ -6,7 +6,7 @@ use sendoff_message::request::{Request, Scheme, host_name};
 use sendoff_site::effects::Effects;
 use sha1::{Digest, Sha1};
 
-use super::address::Address;
+use super::address::PageAddress;
 
 /// The common properties of requests for the same page, apart from the fields that the page names
 /// in `Vary`.
@@ -86,7 +86,7 @@ impl Key {
     }
 
     /// The address of its pages; empty if the text is not a key's.
-    pub(super) fn address(&self) -> Address {
+    pub(super) fn address(&self) -> PageAddress {
         let mut rest = &self.text[..];
         let mut part = || {
             let (len, behind) = rest.split_first_chunk()?;
@@ -96,7 +96,7 @@ impl Key {
             Some(part)
         };
         let [_site, _scheme, host, _port, uri] = [(); 5].map(|()| part().unwrap_or_default());
-        Address::new(&host_name(host), uri)
+        PageAddress::new(&host_name(host), uri)
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
         let mut request = request(Some("A.test:8080"));
         request.uri = "/x%79?q".into();
         let key = Key::new("site", &request, &[b"/a"], &Effects::default());
-        assert_eq!(key.address(), Address::new("a.test", b"/xy?q"));
-        assert_eq!(Key::of_text(vec![255; 20]).address(), Address::new("", b""));
+        assert_eq!(key.address(), PageAddress::new("a.test", b"/xy?q"));
+        assert_eq!(Key::of_text(vec![255; 20]).address(), PageAddress::new("", b""));
     }
 }

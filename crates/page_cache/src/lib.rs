@@ -31,12 +31,12 @@ mod recorder;
 mod recording;
 mod store;
 
-pub use flights::{Flight, Ticket};
+pub use flights::{Flight, MakePermit};
 pub use key::Key;
-pub use page::{Failure, Page, Validity};
-pub use purge::Begun;
+pub use page::{OriginFailure, Page, Validity};
 pub use purge::Purge;
-pub use recorder::{Ended, Order, Recorder};
+pub use purge::PurgeCount;
+pub use recorder::{ApplicationOutcome, Recorder, RecordingContext};
 pub use store::PageCache;
 
 /// Most bytes of one page. A larger response is more likely a download, which would push out many

@@ -91,7 +91,7 @@ pub enum Validity {
 
 /// A failure of the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure {
+pub enum OriginFailure {
     /// The application reports the failure: it answers with 500, 502, 503 or 504.
     Reported,
     /// The application gives no answer that can be passed on.
@@ -179,11 +179,11 @@ impl Page {
     }
 
     /// True if the page may be used although the application has failed.
-    pub fn may_stand_in(&self, failure: Failure, now: SystemTime) -> bool {
+    pub fn may_stand_in(&self, failure: OriginFailure, now: SystemTime) -> bool {
         let Times { fresh_until, stale_if_error, stale_if_silent, .. } = self.facts.times;
         let stale = match failure {
-            Failure::Reported => stale_if_error,
-            Failure::Silent => stale_if_silent,
+            OriginFailure::Reported => stale_if_error,
+            OriginFailure::Silent => stale_if_silent,
         };
         now.duration_since(fresh_until).unwrap_or_default() < stale
     }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use sendoff_message::request::host_name;
 use serde::{Deserialize, Serialize};
 
-use super::address::Address;
+use super::address::PageAddress;
 
 /// Most purges that are remembered. A response that began before all of them is not kept.
 const MOST_REMEMBERED: usize = 1024;
@@ -21,23 +21,23 @@ pub enum Purge {
     /// All pages.
     Everything,
     /// The pages with this address.
-    Page(Address),
+    Page(PageAddress),
     /// The pages whose addresses begin with this one.
-    Beneath(Address),
+    Beneath(PageAddress),
 }
 
 impl Purge {
     /// The purge of an address, or of a prefix of addresses followed by `*`.
     pub fn of(host: &str, uri: &[u8]) -> Self {
         match uri.strip_suffix(b"*") {
-            Some(beginning) => Self::Beneath(Address::new(host, beginning)),
-            None => Self::Page(Address::new(host, uri)),
+            Some(beginning) => Self::Beneath(PageAddress::new(host, beginning)),
+            None => Self::Page(PageAddress::new(host, uri)),
         }
     }
 
     /// The purge of the page at an address.
     pub fn page(host: &str, uri: &[u8]) -> Self {
-        Self::Page(Address::new(host, uri))
+        Self::Page(PageAddress::new(host, uri))
     }
 
     /// As [`of`](Self::of), for a URL such as `http://example.org/blog/*`.
@@ -68,17 +68,17 @@ impl Purge {
         let location = std::str::from_utf8(location).ok()?;
         if location.starts_with('/') && !location.starts_with("//") {
             let uri = location.split('#').next().unwrap_or_default();
-            return Some(Self::Page(Address::new(host, uri.as_bytes())));
+            return Some(Self::Page(PageAddress::new(host, uri.as_bytes())));
         }
         let purge = Self::of_url(location).ok()?;
         matches!(&purge, Self::Page(address) if address.host == host).then_some(purge)
     }
 
-    pub(super) fn concerns(&self, address: &Address) -> bool {
+    pub(super) fn concerns(&self, address: &PageAddress) -> bool {
         match self {
             Self::Everything => true,
             Self::Page(page) => page == address,
-            Self::Beneath(Address { host, uri }) => {
+            Self::Beneath(PageAddress { host, uri }) => {
                 *host == address.host && address.uri.starts_with(uri)
             }
         }
@@ -87,7 +87,7 @@ impl Purge {
 
 /// The number of purges when the application was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Begun(u64);
+pub struct PurgeCount(u64);
 
 /// The last purges.
 #[derive(Debug, Default)]
@@ -97,8 +97,8 @@ pub(super) struct Purges {
 }
 
 impl Purges {
-    pub(super) fn so_far(&self) -> Begun {
-        Begun(self.count)
+    pub(super) fn so_far(&self) -> PurgeCount {
+        PurgeCount(self.count)
     }
 
     pub(super) fn note(&mut self, purge: Purge) {
@@ -110,7 +110,7 @@ impl Purges {
     }
 
     /// True if a response that was begun then must not be kept.
-    pub(super) fn concern(&self, address: &Address, Begun(begun): Begun) -> bool {
+    pub(super) fn concern(&self, address: &PageAddress, PurgeCount(begun): PurgeCount) -> bool {
         let later = usize::try_from(self.count - begun).unwrap_or(usize::MAX);
         later > self.recent.len()
             || self.recent.iter().rev().take(later).any(|purge| purge.concerns(address))
@@ -121,8 +121,8 @@ impl Purges {
 mod tests {
     use super::*;
 
-    fn page(uri: &str) -> Address {
-        Address::new("a.test", uri.as_bytes())
+    fn page(uri: &str) -> PageAddress {
+        PageAddress::new("a.test", uri.as_bytes())
     }
 
     #[test]

@@ -15,11 +15,11 @@ use sendoff_message::request::Request;
 use sendoff_message::response::{ResponseEnd, ResponseHead};
 
 use super::LARGEST;
-use super::flights::Ticket;
+use super::flights::MakePermit;
 use super::freshness::judge;
 use super::key::Key;
-use super::page::{Failure, Page, facts, is_current};
-use super::purge::Begun;
+use super::page::{OriginFailure, Page, facts, is_current};
+use super::purge::PurgeCount;
 use super::recording::Recording;
 use super::store::PageCache;
 
@@ -28,21 +28,21 @@ const READ: usize = 256 * 1024;
 
 /// Outcome of a request to the application.
 #[derive(Debug)]
-pub enum Ended {
+pub enum ApplicationOutcome {
     /// The client has got the response, or no response has begun. Keeping has been decided.
     Passed,
     /// The application says that the old page is still valid. The client has got nothing yet, and
     /// other requests still wait.
-    StillValid(Box<ResponseHead>, Option<Ticket>),
+    StillValid(Box<ResponseHead>, Option<MakePermit>),
     /// The application says that some other page is still valid. The client has got nothing yet,
     /// and other requests still wait.
-    OtherPage(Option<Ticket>),
+    OtherPage(Option<MakePermit>),
     /// The application has failed, and the old page may stand in. The client has got nothing yet.
     Failed,
 }
 
 /// Settings of a recorder.
-pub struct Order<'r> {
+pub struct RecordingContext<'r> {
     /// The cache that gets the page.
     pub cache: &'r Arc<PageCache>,
     /// Most bytes of all kept pages.
@@ -50,7 +50,7 @@ pub struct Order<'r> {
     /// The key of the request.
     pub key: &'r Key,
     /// Noted before the old page was looked up.
-    pub begun: Begun,
+    pub begun: PurgeCount,
     /// Lifetimes of pages, set by the route.
     pub keeping: &'r Keeping,
     /// The request as the client sent it.
@@ -85,10 +85,10 @@ enum Instead {
 /// A filter that passes a response on and keeps it.
 pub struct Recorder<'r, 'o> {
     next: &'r mut dyn Sink,
-    order: Order<'o>,
+    order: RecordingContext<'o>,
     /// Other requests wait for it. It is dropped as soon as the page is kept, or known not to be
     /// kept, without waiting for a slow client.
-    ticket: Option<Ticket>,
+    permit: Option<MakePermit>,
     state: State,
     /// The client gets no body: its copy is current.
     is_current: bool,
@@ -97,20 +97,26 @@ pub struct Recorder<'r, 'o> {
 impl<'r, 'o> Recorder<'r, 'o> {
     /// Records a handler's response on its way to `next`. The client's socket is not lent: bytes
     /// that a worker wrote to it could not be kept.
-    pub fn new(next: &'r mut dyn Sink, order: Order<'o>, ticket: Option<Ticket>) -> Self {
+    pub fn new(
+        next: &'r mut dyn Sink,
+        order: RecordingContext<'o>,
+        permit: Option<MakePermit>,
+    ) -> Self {
         next.client().withhold_socket();
-        Self { next, order, ticket, state: State::Waiting, is_current: false }
+        Self { next, order, permit, state: State::Waiting, is_current: false }
     }
 
     /// Returns the outcome, after the handler has ended without an error.
-    pub fn into_ended(mut self) -> Ended {
+    pub fn into_ended(mut self) -> ApplicationOutcome {
         match std::mem::replace(&mut self.state, State::Waiting) {
-            State::Swallowing(Instead::StillValid(said)) => Ended::StillValid(said, self.ticket),
-            State::Swallowing(Instead::OtherPage) => Ended::OtherPage(self.ticket),
-            State::Swallowing(Instead::Failed) => Ended::Failed,
+            State::Swallowing(Instead::StillValid(said)) => {
+                ApplicationOutcome::StillValid(said, self.permit)
+            }
+            State::Swallowing(Instead::OtherPage) => ApplicationOutcome::OtherPage(self.permit),
+            State::Swallowing(Instead::Failed) => ApplicationOutcome::Failed,
             State::Passing { .. } | State::Waiting => {
                 self.give_up();
-                Ended::Passed
+                ApplicationOutcome::Passed
             }
         }
     }
@@ -120,8 +126,8 @@ impl<'r, 'o> Recorder<'r, 'o> {
         if let State::Passing { kept, .. } = &mut self.state {
             *kept = None;
         }
-        if let Some(mut ticket) = self.ticket.take() {
-            ticket.ends(false);
+        if let Some(mut permit) = self.permit.take() {
+            permit.ends(false);
         }
     }
 
@@ -135,7 +141,7 @@ impl<'r, 'o> Recorder<'r, 'o> {
             });
         }
         let has_failed = matches!(head.status.as_u16(), 500 | 502..=504);
-        let stands_in = has_failed && old.may_stand_in(Failure::Reported, SystemTime::now());
+        let stands_in = has_failed && old.may_stand_in(OriginFailure::Reported, SystemTime::now());
         stands_in.then_some(Instead::Failed)
     }
 
@@ -180,7 +186,7 @@ impl Sink for Recorder<'_, '_> {
             self.state = State::Swallowing(instead);
             return Ok(());
         }
-        let Order { cache, limit, key, keeping, request, told, .. } = self.order;
+        let RecordingContext { cache, limit, key, keeping, request, told, .. } = self.order;
         let now = SystemTime::now();
         // A response to HEAD has no body to keep.
         let may_keep = request.method == Method::GET
@@ -227,7 +233,7 @@ impl Sink for Recorder<'_, '_> {
                 ResponseEnd::Failed => false,
             };
             if missing == 0 && is_whole {
-                recording.finish(self.order.begun, self.ticket.take());
+                recording.finish(self.order.begun, self.permit.take());
             } else {
                 self.give_up();
             }

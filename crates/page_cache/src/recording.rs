@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tempfile::NamedTempFile;
 
 use super::LARGEST;
-use super::flights::Ticket;
+use super::flights::MakePermit;
 use super::page::Facts;
-use super::purge::Begun;
+use super::purge::PurgeCount;
 use super::store::PageCache;
 
 /// Bytes that a page collects in memory before they are written.
@@ -28,12 +28,12 @@ const PART: u64 = 4;
 
 /// Bytes that are counted while this value lives.
 #[derive(Debug)]
-struct Counted {
+struct UnfinishedBytesGuard {
     cache: Arc<PageCache>,
     bytes: u64,
 }
 
-impl Counted {
+impl UnfinishedBytesGuard {
     /// Counts more bytes. Returns false if the pages that are being made would have too many.
     fn add(&mut self, bytes: u64, limit: u64) -> bool {
         let most = (limit / PART).max(limit.min(LARGEST as u64));
@@ -42,7 +42,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for UnfinishedBytesGuard {
     fn drop(&mut self) {
         self.cache.unfinished.all.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -53,15 +53,15 @@ pub(super) struct Recording {
     facts: Facts,
     /// Most bytes of all pages.
     limit: u64,
-    counted: Counted,
+    counted: UnfinishedBytesGuard,
     /// Bytes that have not been handed to the writer.
     memory: Vec<u8>,
-    writer: Option<Arc<Writer>>,
+    writer: Option<Arc<BodyFileWriter>>,
 }
 
 impl Recording {
     pub(super) fn new(cache: &Arc<PageCache>, facts: Facts, limit: u64) -> Self {
-        let counted = Counted { cache: Arc::clone(cache), bytes: 0 };
+        let counted = UnfinishedBytesGuard { cache: Arc::clone(cache), bytes: 0 };
         Self { facts, limit, counted, memory: Vec::new(), writer: None }
     }
 
@@ -91,21 +91,21 @@ impl Recording {
         Ok(())
     }
 
-    /// Ends the body: the page is kept once all of it is written. Requests that wait for `ticket`
+    /// Ends the body: the page is kept once all of it is written. Requests that wait for `permit`
     /// wait until then.
-    pub(super) fn finish(mut self, begun: Begun, ticket: Option<Ticket>) {
+    pub(super) fn finish(mut self, begun: PurgeCount, permit: Option<MakePermit>) {
         let (piece, writer) = (std::mem::take(&mut self.memory), Arc::clone(self.writer()));
         let Self { facts, limit, counted, .. } = &mut self;
-        let counted = Counted {
+        let counted = UnfinishedBytesGuard {
             cache: Arc::clone(&counted.cache),
             bytes: std::mem::take(&mut counted.bytes),
         };
-        let end = End { facts: facts.clone(), limit: *limit, counted, begun, ticket };
+        let end = RecordingEnd { facts: facts.clone(), limit: *limit, counted, begun, permit };
         writer.finish(piece, Box::new(end));
     }
 
-    fn writer(&mut self) -> &Arc<Writer> {
-        self.writer.get_or_insert_with(|| Writer::new(&self.counted.cache))
+    fn writer(&mut self) -> &Arc<BodyFileWriter> {
+        self.writer.get_or_insert_with(|| BodyFileWriter::new(&self.counted.cache))
     }
 }
 
@@ -120,17 +120,17 @@ impl Drop for Recording {
 
 /// Actions when a body is completely written.
 #[derive(Debug)]
-struct End {
+struct RecordingEnd {
     facts: Facts,
     limit: u64,
-    counted: Counted,
-    begun: Begun,
-    ticket: Option<Ticket>,
+    counted: UnfinishedBytesGuard,
+    begun: PurgeCount,
+    permit: Option<MakePermit>,
 }
 
 /// Writes one body.
 #[derive(Debug)]
-struct Writer {
+struct BodyFileWriter {
     cache: Arc<PageCache>,
     queue: Mutex<Queue>,
     /// Used by one job at a time.
@@ -140,7 +140,7 @@ struct Writer {
 #[derive(Debug, Default)]
 struct Queue {
     pieces: VecDeque<Vec<u8>>,
-    end: Option<Box<End>>,
+    end: Option<Box<RecordingEnd>>,
     /// A job is writing.
     has_job: bool,
     /// The file cannot be written: further pieces are dropped.
@@ -156,7 +156,7 @@ struct BodyFile {
     error: Option<io::Error>,
 }
 
-impl Writer {
+impl BodyFileWriter {
     fn new(cache: &Arc<PageCache>) -> Arc<Self> {
         let (queue, file) = (Mutex::default(), Mutex::default());
         Arc::new(Self { cache: Arc::clone(cache), queue, file })
@@ -178,7 +178,7 @@ impl Writer {
         Ok(())
     }
 
-    fn finish(self: &Arc<Self>, piece: Vec<u8>, end: Box<End>) {
+    fn finish(self: &Arc<Self>, piece: Vec<u8>, end: Box<RecordingEnd>) {
         self.cache.unfinished.unwritten.fetch_add(piece.len() as u64, Ordering::Relaxed);
         let mut queue = lock(&self.queue);
         queue.pieces.push_back(piece);
@@ -228,13 +228,13 @@ impl Writer {
         self.cache.unfinished.unwritten.fetch_sub(piece.len() as u64, Ordering::Relaxed);
     }
 
-    fn end(&self, file: BodyFile, end: End) {
-        let End { facts, limit, counted, begun, ticket } = end;
+    fn end(&self, file: BodyFile, end: RecordingEnd) {
+        let RecordingEnd { facts, limit, counted, begun, permit } = end;
         let kept = file.into_parts(facts).and_then(|(facts, file)| {
             drop(counted);
             self.cache.keep(facts, file, begun, limit)
         });
-        self.cache.ends(kept, ticket);
+        self.cache.ends(kept, permit);
     }
 }
 

@@ -22,11 +22,11 @@ use sendoff_message::response::ResponseHead;
 use sendoff_report::seldom::Seldom;
 use tempfile::{Builder, NamedTempFile};
 
-use super::flights::{Flight, Flights, Ticket};
+use super::flights::{Flight, Flights, MakePermit};
 use super::journal::{Journal, Past};
 use super::key::{Hash, Key};
 use super::page::{Facts, Page, Renewed, open};
-use super::purge::{Begun, Purge, Purges};
+use super::purge::{Purge, PurgeCount, Purges};
 
 /// Most pages with the same key, which differ in the request fields that they vary with.
 const MOST_VARIANTS: usize = 32;
@@ -62,11 +62,11 @@ pub struct PageCache {
     flights: Arc<Flights>,
     /// Limits log lines about pages that could not be kept.
     said: Seldom,
-    inner: Mutex<Inner>,
+    inner: Mutex<StoreContents>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct StoreContents {
     /// Pages by the hash of their key. Each list has at least one page.
     pages: LruCache<Hash, Vec<Arc<Page>>>,
     bytes: u64,
@@ -77,7 +77,7 @@ struct Inner {
     journal: Option<Journal>,
 }
 
-impl Inner {
+impl StoreContents {
     /// Takes out the pages that other fronts have purged.
     fn hear(&mut self) -> Vec<Arc<Page>> {
         let news = self.journal.as_mut().map(Journal::news);
@@ -123,7 +123,7 @@ impl Inner {
     /// application was asked for the page; a page that a later purge concerns is not added. Returns
     /// the pages whose files are to be removed: purged pages, replaced pages with another body, and
     /// the page itself if it was not added.
-    fn insert(&mut self, page: Arc<Page>, begun: Begun) -> Vec<Arc<Page>> {
+    fn insert(&mut self, page: Arc<Page>, begun: PurgeCount) -> Vec<Arc<Page>> {
         let (hash, name, address) = (page.key().hash(), page.name(), page.key().address());
         let mut gone = self.hear();
         if self.purges.concern(&address, begun) {
@@ -185,7 +185,7 @@ impl Inner {
 impl PageCache {
     /// The pages in a folder. [`start`](Self::start) reads it.
     pub fn new(config: &PageStore) -> Arc<Self> {
-        let inner = Mutex::new(Inner {
+        let inner = Mutex::new(StoreContents {
             pages: LruCache::unbounded(),
             bytes: 0,
             addresses: BTreeSet::new(),
@@ -236,7 +236,7 @@ impl PageCache {
     }
 
     /// The point in time of a request to the application: its response reflects all purges so far.
-    pub fn begun(&self) -> Begun {
+    pub fn begun(&self) -> PurgeCount {
         let mut inner = self.lock();
         let gone = inner.hear();
         let begun = inner.purges.so_far();
@@ -305,7 +305,7 @@ impl PageCache {
         &self,
         mut facts: Facts,
         body: NamedTempFile,
-        begun: Begun,
+        begun: PurgeCount,
         limit: u64,
     ) -> io::Result<()> {
         // The file stays open, and so locked, until it belongs to a page.
@@ -319,7 +319,7 @@ impl PageCache {
     pub fn renew(
         &self,
         page: &Page,
-        begun: Begun,
+        begun: PurgeCount,
         keeping: &Keeping,
         said: &ResponseHead,
     ) -> (Arc<Page>, bool) {
@@ -353,12 +353,12 @@ impl PageCache {
         }
     }
 
-    pub(super) fn ends(&self, kept: io::Result<()>, ticket: Option<Ticket>) {
+    pub(super) fn ends(&self, kept: io::Result<()>, permit: Option<MakePermit>) {
         if let Err(error) = &kept {
             self.note_failure(error);
         }
-        if let Some(mut ticket) = ticket {
-            ticket.ends(kept.is_ok());
+        if let Some(mut permit) = permit {
+            permit.ends(kept.is_ok());
         }
     }
 
@@ -380,7 +380,7 @@ impl PageCache {
     }
 
     /// Writes the facts, with which the page exists, and makes room for it.
-    fn put(&self, page: Page, begun: Begun, limit: u64) -> io::Result<()> {
+    fn put(&self, page: Page, begun: PurgeCount, limit: u64) -> io::Result<()> {
         let written = self.write_facts(&page);
         if written.is_err() {
             let _ = fs::remove_file(self.folder.join(&page.facts().body));
@@ -400,7 +400,7 @@ impl PageCache {
     }
 
     /// Adds a page. Returns the pages whose files are to be removed.
-    fn insert(&self, page: Arc<Page>, begun: Begun) -> Vec<Arc<Page>> {
+    fn insert(&self, page: Arc<Page>, begun: PurgeCount) -> Vec<Arc<Page>> {
         self.lock().insert(page, begun)
     }
 
@@ -441,7 +441,7 @@ impl PageCache {
 
     /// Reads the pages that earlier processes have left in the folder. Returns the number of keys
     /// with pages. Reads every body, so it may take long.
-    fn load(&self, limit: u64, begun: Begun, past: &Past) -> io::Result<usize> {
+    fn load(&self, limit: u64, begun: PurgeCount, past: &Past) -> io::Result<usize> {
         let (mut bodies, mut pages) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(&self.folder)? {
             let name = entry?.file_name();
@@ -507,7 +507,7 @@ impl PageCache {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, StoreContents> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -630,9 +630,9 @@ mod tests {
     fn requests_wait_for_their_form_of_a_page_alone() {
         let store = Store::new();
         store.keep(&key("a"), &asked("1"), "X-A", u64::MAX);
-        let Flight::First(_two) = store.cache.fly(&key("a"), &asked("2")) else { panic!("first") };
-        assert!(matches!(store.cache.fly(&key("a"), &asked("2")), Flight::Second(_)));
-        assert!(matches!(store.cache.fly(&key("a"), &asked("3")), Flight::First(_)));
+        let Flight::Make(_two) = store.cache.fly(&key("a"), &asked("2")) else { panic!("first") };
+        assert!(matches!(store.cache.fly(&key("a"), &asked("2")), Flight::Wait(_)));
+        assert!(matches!(store.cache.fly(&key("a"), &asked("3")), Flight::Make(_)));
     }
 
     /// While the application is asked whether a page is still valid, another page may replace it,

@@ -160,11 +160,11 @@ impl MemoryWatch {
 mod tests {
     use super::*;
 
-    struct Counted {
+    struct CountedGroup {
         folder: tempfile::TempDir,
     }
 
-    impl Counted {
+    impl CountedGroup {
         fn new() -> Self {
             Self { folder: tempfile::tempdir().unwrap() }
         }
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn each_process_that_was_ended_is_explained_and_no_other() {
-        let counted = Counted::new();
+        let counted = CountedGroup::new();
         counted.count(3, 3);
         let mut watch = MemoryWatch::of(Counter::Pool(counted.group()));
         let start = watch.process_starts();
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn an_end_that_was_counted_before_a_process_started_does_not_explain_its_death() {
-        let counted = Counted::new();
+        let counted = CountedGroup::new();
         counted.count(0, 1);
         let mut watch = MemoryWatch::of(counted.machine());
         let old = watch.process_starts();
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn an_end_that_was_seen_at_an_earlier_death_explains_none_later() {
-        let counted = Counted::new();
+        let counted = CountedGroup::new();
         counted.count(0, 0);
         let mut watch = MemoryWatch::of(counted.machine());
         let start = watch.process_starts();

@@ -16,7 +16,9 @@ use rustix::net::{
 };
 use rustix::pipe::PipeFlags;
 use sendoff_config::{Config, LogTarget};
-use sendoff_server::front::{ListenerSource, LogSource, Order, Orders, PoolSource, Purge, Reload};
+use sendoff_server::front::{
+    FrontOrder, ListenerSource, LogSource, Orders, PoolSource, Purge, Reload,
+};
 use sendoff_tls::{Challenge, Vault};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
@@ -261,14 +263,14 @@ impl Inbox {
 }
 
 impl Orders for Inbox {
-    async fn next(&mut self) -> Order {
+    async fn next(&mut self) -> FrontOrder {
         let Self { socket, descriptors, signals } = self;
         loop {
             tokio::select! {
                 order = order_from(socket, descriptors) => return order,
                 asked = signals.next() => match asked {
-                    SignalRequest::Drain => return Order::Drain,
-                    SignalRequest::Cut => return Order::Cut,
+                    SignalRequest::Drain => return FrontOrder::Drain,
+                    SignalRequest::Cut => return FrontOrder::Cut,
                     SignalRequest::Reopen
                     | SignalRequest::Reload
                     | SignalRequest::Upgrade
@@ -281,7 +283,7 @@ impl Orders for Inbox {
 
 /// The next order of the supervisor. Waits forever once the socket is closed. `early`: descriptors
 /// that arrived before their message.
-async fn order_from(inbox: &mut Option<Socket>, early: &mut VecDeque<OwnedFd>) -> Order {
+async fn order_from(inbox: &mut Option<Socket>, early: &mut VecDeque<OwnedFd>) -> FrontOrder {
     while let Some(socket) = inbox {
         match socket.receive().await {
             Ok(Some((message, came))) => {
@@ -290,14 +292,14 @@ async fn order_from(inbox: &mut Option<Socket>, early: &mut VecDeque<OwnedFd>) -
                     continue;
                 }
                 if matches!(message, ToFront::Leave) {
-                    return Order::Leave;
+                    return FrontOrder::Leave;
                 }
                 let mut descriptors = std::mem::take(early);
                 let Some(descriptor) = descriptors.pop_front() else { continue };
                 return match message {
                     ToFront::Descriptors | ToFront::Leave => continue,
                     ToFront::Reload(kept) => match reload(kept, descriptors) {
-                        Ok(reload) => Order::Reload(Box::new(reload), reply_to(descriptor)),
+                        Ok(reload) => FrontOrder::Reload(Box::new(reload), reply_to(descriptor)),
                         Err(why) => {
                             let _ = answer(descriptor, Err::<(), _>(why)).await;
                             continue;
@@ -305,17 +307,17 @@ async fn order_from(inbox: &mut Option<Socket>, early: &mut VecDeque<OwnedFd>) -
                     },
                     ToFront::ReopenLogs(targets) => {
                         let files = [descriptor].into_iter().chain(descriptors).map(File::from);
-                        Order::ReopenLogs(targets.into_iter().zip(files).collect())
+                        FrontOrder::ReopenLogs(targets.into_iter().zip(files).collect())
                     }
                     ToFront::Challenges(challenges) => {
-                        Order::Challenges(challenges, reply_to(descriptor))
+                        FrontOrder::Challenges(challenges, reply_to(descriptor))
                     }
                     ToFront::Certificates => match descriptors.pop_front().map(Vault::read) {
-                        Some(Ok(vault)) => Order::Certificates(vault, reply_to(descriptor)),
+                        Some(Ok(vault)) => FrontOrder::Certificates(vault, reply_to(descriptor)),
                         _ => continue,
                     },
-                    ToFront::Status => Order::Status(reply_to(descriptor)),
-                    ToFront::Purge(purge) => Order::Purge(purge, reply_to(descriptor)),
+                    ToFront::Status => FrontOrder::Status(reply_to(descriptor)),
+                    ToFront::Purge(purge) => FrontOrder::Purge(purge, reply_to(descriptor)),
                 };
             }
             // The end of the supervisor is detected by the pool socket and by a signal, not here.

@@ -8,12 +8,12 @@ pub(crate) enum Response {
     /// The responder has refused to answer, for this reason.
     Refused(&'static str),
     /// The responder's statements about certificates.
-    Answers(Vec<Answer>),
+    Answers(Vec<CertificateStatus>),
 }
 
 /// A responder's statement about one certificate.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct CertificateStatus {
     /// The serial number of the certificate, as encoded in the response.
     pub(crate) serial: Vec<u8>,
     /// True if the certificate is good.
@@ -54,7 +54,7 @@ pub(crate) fn read(bytes: &[u8]) -> Option<Response> {
     Some(Response::Answers(answers))
 }
 
-fn answer(one: &[u8]) -> Option<Answer> {
+fn answer(one: &[u8]) -> Option<CertificateStatus> {
     let (rest, id) = element(one, Tag::Sequence)?;
     let (id, _algorithm) = element(id, Tag::Sequence)?;
     let (id, _name) = element(id, Tag::OctetString)?;
@@ -63,7 +63,7 @@ fn answer(one: &[u8]) -> Option<Answer> {
     let (rest, status) = any(rest)?;
     let (rest, _this_update) = element(rest, Tag::GeneralizedTime)?;
     let ends = tagged(rest, 0).and_then(|(_, time)| GeneralizedTime::from_der(time).ok());
-    Some(Answer {
+    Some(CertificateStatus {
         serial: serial.to_vec(),
         is_good: status.tag().0 == 0,
         ends: ends.and_then(|(_, time)| Some(time.utc_datetime().ok()?.unix_timestamp())),

@@ -7,7 +7,7 @@ use super::trouble;
 
 /// Reason why a handshake has made no connection.
 #[derive(Debug)]
-pub enum Failure {
+pub enum HandshakeFailure {
     /// The client has left, or its socket is broken.
     Io(io::Error),
     /// The client and the server do not agree, or the client's bytes are not TLS.
@@ -19,7 +19,7 @@ pub enum Failure {
     Authority,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for HandshakeFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
@@ -30,7 +30,7 @@ impl fmt::Display for Failure {
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for HandshakeFailure {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }

@@ -13,8 +13,8 @@ use sendoff_message::request::{TLS_13, TlsFacts};
 use sendoff_tls::{ACME_PROTOCOL, ClientCertificate};
 use tokio::time::timeout;
 
-use super::failure::Failure;
-use super::tls::{Input, Socket, Tls};
+use super::failure::HandshakeFailure;
+use super::tls::{BufferedInput, RustlsSocket, Tls};
 use super::{KernelTls, Tcp, Transport, kernel_has_tls, ktls};
 
 /// Limits for draining a refused client, so that it can read the reason: time, and bytes that it
@@ -57,7 +57,7 @@ pub async fn accept(
     mut early: BytesMut,
     choose: impl FnOnce(Hello<'_>) -> io::Result<Arc<ServerConfig>>,
     refused: &mut Option<Tcp>,
-) -> Result<(Secured, TlsFacts), Failure> {
+) -> Result<(Secured, TlsFacts), HandshakeFailure> {
     let (accepted, mut said) = match read_hello(&mut tcp, &mut early).await {
         Ok(read) => read,
         Err(failure) => {
@@ -82,9 +82,9 @@ pub async fn accept(
         Ok(connection) => Box::new(connection),
         Err((error, mut alert)) => {
             // A failure to send the alert changes nothing.
-            let _ = alert.write(&mut Socket(&mut tcp));
+            let _ = alert.write(&mut RustlsSocket(&mut tcp));
             *refused = Some(tcp);
-            return Err(Failure::Tls(error));
+            return Err(HandshakeFailure::Tls(error));
         }
     };
     loop {
@@ -93,17 +93,18 @@ pub async fn accept(
         if !connection.is_handshaking() {
             break;
         }
-        receive(&mut tcp, |tcp| connection.read_tls(&mut Input { early: &mut early, tcp })).await?;
+        receive(&mut tcp, |tcp| connection.read_tls(&mut BufferedInput { early: &mut early, tcp }))
+            .await?;
         if let Err(error) = connection.process_new_packets() {
             let _ = send(&mut connection, &mut tcp).await;
             *refused = Some(tcp);
-            return Err(Failure::Tls(error));
+            return Err(HandshakeFailure::Tls(error));
         }
     }
     if connection.alpn_protocol() == Some(ACME_PROTOCOL) {
         connection.send_close_notify();
         let _ = send(&mut connection, &mut tcp).await;
-        return Err(Failure::Authority);
+        return Err(HandshakeFailure::Authority);
     }
     let facts = facts(&connection, server_name, false)?;
     Ok((Secured::Server(Tls::new(tcp, connection)), facts))
@@ -131,12 +132,15 @@ pub async fn drain(mut tcp: Tcp) {
 }
 
 /// Returns the client's hello, and the bytes of it that were read.
-async fn read_hello(tcp: &mut Tcp, early: &mut BytesMut) -> Result<(Accepted, BytesMut), Failure> {
+async fn read_hello(
+    tcp: &mut Tcp,
+    early: &mut BytesMut,
+) -> Result<(Accepted, BytesMut), HandshakeFailure> {
     let mut acceptor = Acceptor::default();
     let mut read = BytesMut::new();
     loop {
         receive(tcp, |tcp| {
-            let mut input = Input { early, tcp };
+            let mut input = BufferedInput { early, tcp };
             acceptor.read_tls(&mut Noted { read: &mut read, input: &mut input })
         })
         .await?;
@@ -146,11 +150,11 @@ async fn read_hello(tcp: &mut Tcp, early: &mut BytesMut) -> Result<(Accepted, By
             // TLS records begin with a small number, HTTP methods with a letter.
             Err(_) if read.first().is_some_and(u8::is_ascii_uppercase) => {
                 let _ = tcp.try_send(&[IoSlice::new(PLAIN_HTTP)], false);
-                return Err(Failure::Plain);
+                return Err(HandshakeFailure::Plain);
             }
             Err((error, mut alert)) => {
-                let _ = alert.write(&mut Socket(tcp));
-                return Err(Failure::Tls(error));
+                let _ = alert.write(&mut RustlsSocket(tcp));
+                return Err(HandshakeFailure::Tls(error));
             }
         }
     }
@@ -176,7 +180,7 @@ async fn receive(
 /// Records the bytes that pass through a reader.
 struct Noted<'n, 's> {
     read: &'n mut BytesMut,
-    input: &'n mut Input<'s>,
+    input: &'n mut BufferedInput<'s>,
 }
 
 impl io::Read for Noted<'_, '_> {
@@ -190,7 +194,7 @@ impl io::Read for Noted<'_, '_> {
 /// Sends all waiting records.
 async fn send(connection: &mut ServerConnection, tcp: &mut Tcp) -> io::Result<()> {
     while connection.wants_write() {
-        match connection.write_tls(&mut Socket(tcp)) {
+        match connection.write_tls(&mut RustlsSocket(tcp)) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 poll_fn(|cx| tcp.poll_writable(cx)).await?;
             }
@@ -204,7 +208,7 @@ fn facts(
     connection: &CommonState,
     server_name: Option<Rc<str>>,
     by_kernel: bool,
-) -> Result<TlsFacts, Failure> {
+) -> Result<TlsFacts, HandshakeFailure> {
     let version = match connection.protocol_version() {
         Some(ProtocolVersion::TLSv1_3) => TLS_13,
         _ => "TLSv1.2",

@@ -32,7 +32,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use crate::pipe::Pipe;
 
-pub use failure::Failure;
+pub use failure::HandshakeFailure;
 pub use ktls::kernel_has_tls;
 pub use ktls::{KernelTls, settle};
 pub use tcp::Tcp;

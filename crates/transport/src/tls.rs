@@ -105,7 +105,7 @@ impl Tls {
 
     /// Reads records from the socket and decrypts them.
     fn receive(&mut self) -> io::Result<()> {
-        self.connection.read_tls(&mut Socket(&mut self.tcp))?;
+        self.connection.read_tls(&mut RustlsSocket(&mut self.tcp))?;
         let processed = self.connection.process_new_packets();
         if let Err(error) = processed {
             // Sends the alert with the reason. A failure to send it changes nothing.
@@ -121,7 +121,7 @@ impl Tls {
 
     fn send_records(&mut self) -> io::Result<()> {
         while self.connection.wants_write() {
-            self.connection.write_tls(&mut Socket(&mut self.tcp))?;
+            self.connection.write_tls(&mut RustlsSocket(&mut self.tcp))?;
         }
         self.waiting = 0;
         Ok(())
@@ -276,15 +276,15 @@ impl Drop for Tls {
 
 /// Adapts the socket to the I/O traits that rustls uses.
 #[derive(Debug)]
-pub(super) struct Socket<'s>(pub(super) &'s mut Tcp);
+pub(super) struct RustlsSocket<'s>(pub(super) &'s mut Tcp);
 
-impl Read for Socket<'_> {
+impl Read for RustlsSocket<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.try_read(buffer)
     }
 }
 
-impl Write for Socket<'_> {
+impl Write for RustlsSocket<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.try_send(&[IoSlice::new(bytes)], false)
     }
@@ -300,12 +300,12 @@ impl Write for Socket<'_> {
 
 /// A reader of bytes that have come already, then of the socket.
 #[derive(Debug)]
-pub(super) struct Input<'s> {
+pub(super) struct BufferedInput<'s> {
     pub(super) early: &'s mut BytesMut,
     pub(super) tcp: &'s mut Tcp,
 }
 
-impl Read for Input<'_> {
+impl Read for BufferedInput<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.early.is_empty() {
             return self.tcp.try_read(buffer);

@@ -22,7 +22,7 @@ const INDENT: &str = "\n    ";
 
 /// One message.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct LogMessage {
     /// Its severity.
     pub severity: Severity,
     /// The message, without control characters.
@@ -57,7 +57,7 @@ pub enum Records {
 
 /// The log budget of one upstream for the current second.
 #[derive(Debug, Default)]
-pub struct Budget {
+pub struct LogBudget {
     /// Start of the current second.
     since: Option<Instant>,
     entries: u64,
@@ -77,8 +77,8 @@ impl ScriptLog {
         text: &[u8],
         ends_record: bool,
         now: Instant,
-        budget: &mut Budget,
-        log: impl FnMut(Entry),
+        budget: &mut LogBudget,
+        log: impl FnMut(LogMessage),
     ) {
         if !ends_record {
             self.record.extend_from_slice(text);
@@ -98,15 +98,15 @@ impl ScriptLog {
     }
 }
 
-impl Budget {
+impl LogBudget {
     /// Logs the number of suppressed entries. To be called when a response or the upstream has
     /// ended.
-    pub fn flush(&mut self, mut log: impl FnMut(Entry)) {
+    pub fn flush(&mut self, mut log: impl FnMut(LogMessage)) {
         let suppressed = std::mem::take(&mut self.suppressed);
         if suppressed > 0 {
             Limit::ScriptLog.reached_times(suppressed);
             let text = format!("{suppressed} more messages within a second were not logged");
-            log(Entry { severity: Severity::Other, text });
+            log(LogMessage { severity: Severity::Other, text });
         }
     }
 
@@ -114,7 +114,7 @@ impl Budget {
         &mut self,
         messages: impl IntoIterator<Item = &'a [u8]>,
         now: Instant,
-        mut log: impl FnMut(Entry),
+        mut log: impl FnMut(LogMessage),
     ) {
         if self.since.is_none_or(|since| now.duration_since(since) >= SECOND) {
             self.flush(&mut log);
@@ -190,7 +190,7 @@ fn is_trace(line: &[u8]) -> bool {
         || (line.starts_with(b"#") && line.get(1).is_some_and(u8::is_ascii_digit))
 }
 
-fn entry(message: &[u8]) -> Entry {
+fn entry(message: &[u8]) -> LogMessage {
     let severity =
         if is_fatal(without_prefix(message)) { Severity::Fatal } else { Severity::Other };
     let kept = &message[..message.len().min(MAX_ENTRY)];
@@ -209,7 +209,7 @@ fn entry(message: &[u8]) -> Entry {
         // Writing to a String cannot fail.
         let _ok = write!(text, " ... ({} bytes more)", message.len() - kept.len());
     }
-    Entry { severity, text }
+    LogMessage { severity, text }
 }
 
 #[cfg(test)]
@@ -219,14 +219,14 @@ mod tests {
     const TRACE: &str = "PHP Fatal error:  Uncaught Exception: one\ntwo in /srv/x.php:3\nStack trace:\n\
                          #0 /srv/x.php(9): f()\n#1 {main}\n  thrown in /srv/x.php on line 3\n";
 
-    fn logged(log: &mut ScriptLog, text: &[u8], ends_record: bool) -> Vec<Entry> {
+    fn logged(log: &mut ScriptLog, text: &[u8], ends_record: bool) -> Vec<LogMessage> {
         let mut entries = Vec::new();
-        let (now, mut budget) = (Instant::now(), Budget::default());
+        let (now, mut budget) = (Instant::now(), LogBudget::default());
         log.push(text, ends_record, now, &mut budget, |entry| entries.push(entry));
         entries
     }
 
-    fn entries(text: &str) -> Vec<Entry> {
+    fn entries(text: &str) -> Vec<LogMessage> {
         logged(&mut ScriptLog::new(Records::Text), text.as_bytes(), true)
     }
 
@@ -239,7 +239,7 @@ mod tests {
             (Severity::Fatal, lines),
             (Severity::Other, "noted by a shutdown function".to_owned()),
         ];
-        let expected = expected.map(|(severity, text)| Entry { severity, text });
+        let expected = expected.map(|(severity, text)| LogMessage { severity, text });
         assert_eq!(all, expected);
         // With php-fpm's prefix.
         assert_eq!(entries(&format!("PHP message: {TRACE}"))[0].severity, Severity::Fatal);
@@ -281,8 +281,8 @@ mod tests {
 
     #[test]
     fn entries_are_bounded_in_number_and_length_and_the_rest_is_counted() {
-        let (mut budget, now) = (Budget::default(), Instant::now());
-        let logged = |budget: &mut Budget, text: &[u8], now| {
+        let (mut budget, now) = (LogBudget::default(), Instant::now());
+        let logged = |budget: &mut LogBudget, text: &[u8], now| {
             let mut entries = Vec::new();
             budget.take(messages(text), now, |entry| entries.push(entry));
             entries
@@ -299,7 +299,7 @@ mod tests {
         let long = entries(&"x".repeat(60_000));
         assert!(long[0].text.len() < MAX_ENTRY + 100 && long[0].text.contains("51808 bytes more"));
         let mut bytes = 0;
-        let mut budget = Budget::default();
+        let mut budget = LogBudget::default();
         for _ in 0..1000 {
             let all = logged(&mut budget, "x".repeat(60_000).as_bytes(), now);
             bytes += all.iter().map(|entry| entry.text.len()).sum::<usize>();

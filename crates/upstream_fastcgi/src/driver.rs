@@ -18,7 +18,7 @@ use sendoff_transport::lent::LentSocket;
 use sendoff_upstream::cgi::{REQUEST_ID, StreamedRequest};
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::inbox::{Event, Inbox};
-use sendoff_upstream::script_log::{Entry, Records, ScriptLog, Severity};
+use sendoff_upstream::script_log::{LogMessage, Records, ScriptLog, Severity};
 use sendoff_upstream_worker::region::LinkRegion;
 use tokio::io::Interest;
 
@@ -320,7 +320,7 @@ impl Driver {
             Output::Explanation(text) => self.inbox.push(Event::Explanation(text)),
             Output::Log { text, ends_record } => {
                 let (peer, label) = (&self.peer, &self.label);
-                let log = |entry: Entry| {
+                let log = |entry: LogMessage| {
                     // php-fpm does not report a fatal error in its `END_REQUEST`.
                     if entry.severity == Severity::Fatal {
                         self.ending = ResponseEnd::Failed;
@@ -339,7 +339,7 @@ impl Driver {
     }
 }
 
-pub(super) fn log(peer: &Peer, request: &str, Entry { severity, text }: Entry) {
+pub(super) fn log(peer: &Peer, request: &str, LogMessage { severity, text }: LogMessage) {
     let address = &peer.address;
     match severity {
         Severity::Fatal => tracing::error!(%address, request, "{text}"),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use sendoff_config::Address;
 use sendoff_fastcgi::handover::Hints;
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
-use sendoff_upstream::script_log::Budget;
+use sendoff_upstream::script_log::LogBudget;
 use sendoff_upstream_worker::region::LinkRegion;
 use tokio::time::timeout;
 
@@ -32,7 +32,7 @@ pub(super) struct Peer {
     /// A field of its last response head announced the channel.
     said_channel: AtomicBool,
     /// The log budget of all its connections together.
-    log: Mutex<Budget>,
+    log: Mutex<LogBudget>,
     /// Connections that it has closed while they were in use or kept.
     pub(super) lost: AtomicU64,
 }
@@ -138,7 +138,7 @@ impl Peer {
         *self.hints.lock().unwrap_or_else(PoisonError::into_inner) = hints;
     }
 
-    pub(super) fn log_budget(&self) -> MutexGuard<'_, Budget> {
+    pub(super) fn log_budget(&self) -> MutexGuard<'_, LogBudget> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -42,7 +42,7 @@ pub(super) struct BadFile(pub(super) &'static str);
 
 /// A file known by its id.
 #[derive(Debug)]
-struct Known {
+struct RegisteredFile {
     file: Rc<OpenFile>,
     identity: Identity,
 }
@@ -50,7 +50,7 @@ struct Known {
 /// The open files of one link.
 #[derive(Debug)]
 pub(super) struct HandedFiles {
-    known: HashMap<FileId, Known>,
+    known: HashMap<FileId, RegisteredFile>,
     /// Files whose id is forgotten but whose `RELEASE` is not answered yet.
     releasing: Rc<RefCell<HashMap<FileId, Rc<OpenFile>>>>,
     /// Files that the worker no longer has open. Each holds a descriptor until all clients have got
@@ -88,7 +88,7 @@ impl HandedFiles {
         } else {
             OpenFile::guarded(descriptor, identity, &self.snapshots)
         };
-        match self.known.insert(id, Known { file, identity }) {
+        match self.known.insert(id, RegisteredFile { file, identity }) {
             None => Ok(()),
             Some(_) => Err(BadFile("a file id that is in use already")),
         }
@@ -101,7 +101,7 @@ impl HandedFiles {
         offset: u64,
         len: u64,
     ) -> Result<Segment, BadFile> {
-        let Known { file, identity } =
+        let RegisteredFile { file, identity } =
             self.known.get(&id).ok_or(BadFile("a segment of an unknown file"))?;
         let end = offset.checked_add(len).filter(|&end| end <= identity.size());
         let end = end.ok_or(BadFile("a segment that reaches past the end of its file"))?;

@@ -13,18 +13,18 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use sendoff_link::front::{self, Caller, ClientSocket, Ended, Front, Hangup};
+use sendoff_link::front::{self, Caller, ClientSocket, Front, Hangup, LinkEnd};
 use sendoff_report::at_work::Task;
 use sendoff_transport::lent::LentSocket;
 use sendoff_upstream::cgi::RequestMessage;
 pub use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 pub use sendoff_upstream::inbox::{Event, Inbox};
-pub use sendoff_upstream::script_log::{Entry, Severity};
+pub use sendoff_upstream::script_log::{LogMessage, Severity};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
-use super::pool::{Pool, Ticket, WorkerId};
+use super::pool::{Pool, WorkerId, WorkerPermit};
 use super::watch::{Late, Watch};
 
 #[cfg(test)]
@@ -103,7 +103,7 @@ impl AsFd for Attachment {
 #[derive(Debug)]
 pub(super) struct Work {
     /// Dropped when the worker is free. `None` for a process that gets its requests over FastCGI.
-    ticket: Option<Ticket>,
+    permit: Option<WorkerPermit>,
     /// The request, for the log.
     label: Rc<str>,
     /// The request, for the status page.
@@ -117,12 +117,12 @@ pub(super) struct Work {
 impl Work {
     /// `client`: the socket that the worker may write to.
     pub(super) fn new(
-        ticket: Option<Ticket>,
+        permit: Option<WorkerPermit>,
         label: Rc<str>,
         client: Option<Rc<LentSocket>>,
     ) -> Self {
         let (deadline, task) = (None, OnceCell::new());
-        Self { ticket, label, task, deadline, watch: RefCell::new(Watch::new(client)) }
+        Self { permit, label, task, deadline, watch: RefCell::new(Watch::new(client)) }
     }
 }
 
@@ -175,7 +175,7 @@ impl Link {
     /// client's socket with.
     pub fn begin(
         self: &Rc<Self>,
-        ticket: Ticket,
+        permit: WorkerPermit,
         request: &RequestMessage,
         client: Option<BorrowedFd<'_>>,
         label: Rc<str>,
@@ -190,7 +190,7 @@ impl Link {
         let client = if request.lends { ClientSocket::Lent } else { ClientSocket::Kept };
         let records = request.records.clone();
         let deadline = request.deadline;
-        let work = Work { deadline, ..Work::new(Some(ticket), label, lent) };
+        let work = Work { deadline, ..Work::new(Some(permit), label, lent) };
         let inbox = Rc::new(Inbox::default());
         let begun = self.front.borrow_mut().begin(
             front::Request { records, attached, client },
@@ -200,7 +200,7 @@ impl Link {
         begun.map_err(|front::NotIdle| UpstreamError::died(Retry::Safe))?;
         if self.flush().is_err() {
             // The link's task finds the link closed and drops the machine's state, including the
-            // ticket.
+            // permit.
             self.close();
             return Err(UpstreamError::died(Retry::Safe));
         }
@@ -268,7 +268,7 @@ impl Link {
             Ending::Ended(how) => (self.front.borrow_mut().ended(how), None),
             Ending::Broken(why) => (self.front.borrow_mut().broken(), Some(why)),
         };
-        let Ended { recipient, held, broken } = ended;
+        let LinkEnd { recipient, held, broken } = ended;
         let why = why.or_else(|| broken.map(|broken| broken.to_string()));
         // A worker that is killed at its deadline may leave a half-written record.
         let is_late = held.as_ref().is_some_and(|work| work.watch.borrow().has_expired());
@@ -329,7 +329,7 @@ impl Link {
     /// slow.
     pub(super) fn becomes_slow(&self, now: Instant, limit: Duration) -> Option<Late> {
         let front = self.front.borrow();
-        let work = front.held().filter(|work| work.ticket.is_some())?;
+        let work = front.held().filter(|work| work.permit.is_some())?;
         let is_slow = work.watch.borrow_mut().becomes_slow(now, limit);
         is_slow.then(|| Late { pid: self.pid, request: Rc::clone(&work.label) })
     }
@@ -345,7 +345,7 @@ impl Link {
         let front = self.front.borrow();
         // After `fastcgi_finish_request()` a script has no deadline. A claimed request has its
         // deadline on the FastCGI connection that carried it.
-        let work = front.held().filter(|work| front.is_answering() && work.ticket.is_some())?;
+        let work = front.held().filter(|work| front.is_answering() && work.permit.is_some())?;
         let limit = work.deadline.or(limit).filter(|limit| !limit.is_zero())?;
         let inbox = front.recipient().cloned();
         let waits_for_client = inbox.as_ref().is_some_and(|inbox| inbox.is_full());
@@ -372,7 +372,7 @@ impl Link {
         self.front.borrow().recipient().filter(|inbox| inbox.is_full()).cloned()
     }
 
-    pub(super) fn log(&self, Entry { severity, text }: Entry) {
+    pub(super) fn log(&self, LogMessage { severity, text }: LogMessage) {
         let front = self.front.borrow();
         let request = front.held().map_or("no request", |work| &*work.label);
         match severity {

@@ -38,7 +38,7 @@ struct State {
     /// Last in, first out: the worker that ran last has the warmest caches.
     idle: Vec<WorkerId>,
     /// Keyed by the number of the event loop.
-    waiting: WaitQueue<usize, oneshot::Sender<Ticket>>,
+    waiting: WaitQueue<usize, oneshot::Sender<WorkerPermit>>,
     /// A tree: with few workers its lookups are faster than hashing.
     workers: BTreeMap<WorkerId, Worker>,
     /// Number of workers whose links are all made: these take requests.
@@ -103,19 +103,19 @@ pub struct Load {
 /// The right to send one request to one worker. Dropping it makes the worker idle again, so it must
 /// be kept until the worker has finished.
 #[derive(Debug)]
-pub struct Ticket {
+pub struct WorkerPermit {
     pool: Arc<Pool>,
     worker: WorkerId,
     event_loop: usize,
 }
 
 /// A request's place in the queue. Dropping it removes the request from the queue.
-struct Turn<'a> {
+struct QueueGuard<'a> {
     pool: &'a Pool,
     number: Number<usize>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
         // The lock is released before the sender is dropped.
         let left = self.pool.state().waiting.remove(self.number);
@@ -189,10 +189,10 @@ impl Pool {
         };
         state.note_request(worker);
         drop(state);
-        let ticket = Ticket { pool: Arc::clone(self), worker, event_loop };
-        // A request that has just gone away drops the ticket, which gives the worker to the next
+        let permit = WorkerPermit { pool: Arc::clone(self), worker, event_loop };
+        // A request that has just gone away drops the permit, which gives the worker to the next
         // request.
-        drop(grant.send(ticket));
+        drop(grant.send(permit));
     }
 
     /// Completes when an event loop makes a link to a worker. Links made before the first poll do
@@ -356,13 +356,16 @@ impl Pool {
     /// # Errors
     /// The queue is full or the wait was too long (in both cases the client may try again later),
     /// or no worker can start.
-    pub async fn acquire(self: &Arc<Self>, event_loop: usize) -> Result<Ticket, UpstreamError> {
+    pub async fn acquire(
+        self: &Arc<Self>,
+        event_loop: usize,
+    ) -> Result<WorkerPermit, UpstreamError> {
         let (_turn, granted) = {
             let mut state = self.state();
             if let Some(worker) = state.idle.pop() {
                 state.note_idle();
                 state.note_request(worker);
-                return Ok(Ticket { pool: Arc::clone(self), worker, event_loop });
+                return Ok(WorkerPermit { pool: Arc::clone(self), worker, event_loop });
             }
             if state.complete == 0 && (state.cannot_start || state.is_abandoned) {
                 return Err(state.not_started());
@@ -373,11 +376,11 @@ impl Pool {
             let (grant, granted) = oneshot::channel();
             let number = state.waiting.push(event_loop, Instant::now(), grant);
             state.counts.most_waiting = state.counts.most_waiting.max(state.waiting.len());
-            (Turn { pool: self, number }, granted)
+            (QueueGuard { pool: self, number }, granted)
         };
         self.news.notify_one();
         match tokio::time::timeout(self.limits.wait, granted).await {
-            Ok(Ok(ticket)) => Ok(ticket),
+            Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) => Err(self.state().not_started()),
             Err(_) => Err(self.timed_out()),
         }
@@ -397,7 +400,7 @@ impl Pool {
 impl State {
     /// The waiting requests, if no worker runs. The caller drops them after it has released the
     /// lock.
-    fn refused(&mut self) -> Vec<oneshot::Sender<Ticket>> {
+    fn refused(&mut self) -> Vec<oneshot::Sender<WorkerPermit>> {
         if self.complete == 0 { self.waiting.take() } else { Vec::new() }
     }
 
@@ -450,8 +453,8 @@ impl Worker {
     }
 }
 
-impl Ticket {
-    /// The worker that the ticket is for.
+impl WorkerPermit {
+    /// The worker that the permit is for.
     #[must_use]
     pub fn worker(&self) -> WorkerId {
         self.worker
@@ -465,7 +468,7 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for WorkerPermit {
     fn drop(&mut self) {
         let mut state = self.pool.state();
         let Some(worker) = state.workers.get_mut(&self.worker) else { return };
@@ -511,7 +514,7 @@ mod tests {
     fn the_oldest_waiter_is_served_and_one_that_left_is_passed_over() {
         block_on(async {
             let pool = pool_with(1, 1);
-            let ticket = pool.acquire(0).await.unwrap();
+            let permit = pool.acquire(0).await.unwrap();
             let mut gone = Box::pin(pool.acquire(0));
             let mut first = Box::pin(pool.acquire(0));
             let mut second = Box::pin(pool.acquire(0));
@@ -519,10 +522,10 @@ mod tests {
                 assert!(futures_poll(waiter).await.is_none());
             }
             drop(gone);
-            drop(ticket);
-            let ticket = first.await.unwrap();
+            drop(permit);
+            let permit = first.await.unwrap();
             assert!(futures_poll(&mut second).await.is_none());
-            drop(ticket);
+            drop(permit);
             assert_eq!(second.await.unwrap().worker(), WorkerId(0));
         });
     }
@@ -532,8 +535,8 @@ mod tests {
         block_on(async {
             let pool = pool_with(3, 1);
             pool.take_load();
-            let tickets = (pool.acquire(0).await.unwrap(), pool.acquire(0).await.unwrap());
-            drop(tickets);
+            let permits = (pool.acquire(0).await.unwrap(), pool.acquire(0).await.unwrap());
+            drop(permits);
             let idle = Load { workers: 3, waiting: 0, oldest: Duration::ZERO, peak: 0 };
             assert_eq!(pool.take_load(), Load { peak: 2, ..idle });
             assert_eq!(pool.take_load(), idle);
@@ -552,13 +555,13 @@ mod tests {
     fn the_worker_that_was_idle_longest_retires_and_is_not_given_out_again() {
         block_on(async {
             let pool = pool_with(3, 1);
-            let ticket = pool.acquire(0).await.unwrap();
-            assert_eq!(ticket.worker(), WorkerId(2));
+            let permit = pool.acquire(0).await.unwrap();
+            assert_eq!(permit.worker(), WorkerId(2));
             assert_eq!(pool.retire(1), [WorkerId(0)]);
             assert_eq!(pool.workers(), 2);
             // The third worker is busy, and busy workers stay.
             assert_eq!(pool.retire(5), [WorkerId(1)]);
-            drop(ticket);
+            drop(permit);
             assert_eq!(pool.acquire(0).await.unwrap().worker(), WorkerId(2));
         });
     }
@@ -567,10 +570,10 @@ mod tests {
     fn a_lost_worker_is_not_given_out_again() {
         block_on(async {
             let pool = pool_with(2, 1);
-            let ticket = pool.acquire(0).await.unwrap();
-            pool.remove(ticket.worker());
-            let lost = ticket.worker();
-            drop(ticket);
+            let permit = pool.acquire(0).await.unwrap();
+            pool.remove(permit.worker());
+            let lost = permit.worker();
+            drop(permit);
             let other = pool.acquire(0).await.unwrap();
             assert_ne!(other.worker(), lost);
             assert!(futures_poll(&mut Box::pin(pool.acquire(0))).await.is_none());
@@ -584,7 +587,7 @@ mod tests {
             let limits = QueueLimits { requests: 3, ..QueueLimits::default() };
             let pool = Pool::with_limits(1, limits);
             pool.link_made(WorkerId(0), 100, 0);
-            let ticket = pool.acquire(0).await.unwrap();
+            let permit = pool.acquire(0).await.unwrap();
             let mut gone: Vec<_> = (0..3).map(|_| Box::pin(pool.acquire(0))).collect();
             for waiter in &mut gone {
                 assert!(futures_poll(waiter).await.is_none());
@@ -594,7 +597,7 @@ mod tests {
             assert_eq!(pool.take_load().waiting, 0);
             let mut live = Box::pin(pool.acquire(0));
             assert!(futures_poll(&mut live).await.is_none(), "there is room");
-            drop(ticket);
+            drop(permit);
             assert_eq!(live.await.unwrap().worker(), WorkerId(0));
         });
     }
@@ -604,12 +607,12 @@ mod tests {
     fn a_ticket_that_was_granted_to_a_dropped_request_goes_to_the_next() {
         block_on(async {
             let pool = pool_with(1, 1);
-            let ticket = pool.acquire(0).await.unwrap();
+            let permit = pool.acquire(0).await.unwrap();
             let (mut first, mut second) = (Box::pin(pool.acquire(0)), Box::pin(pool.acquire(0)));
             for waiter in [&mut first, &mut second] {
                 assert!(futures_poll(waiter).await.is_none());
             }
-            drop(ticket);
+            drop(permit);
             drop(first);
             assert_eq!(second.await.unwrap().worker(), WorkerId(0));
             assert_eq!(pool.state().idle, [WorkerId(0)]);

@@ -18,7 +18,7 @@ use sendoff_report::limits::lacks_descriptor;
 use sendoff_sys::fdpass;
 use sendoff_transport::descriptors;
 use sendoff_upstream::inbox::Event;
-use sendoff_upstream::script_log::{Budget, Records, ScriptLog};
+use sendoff_upstream::script_log::{LogBudget, Records, ScriptLog};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
@@ -122,7 +122,7 @@ struct Reader {
     files: HandedFiles,
     region: LinkRegion,
     log: ScriptLog,
-    budget: Budget,
+    budget: LogBudget,
     claims: Rc<Claims>,
 }
 
@@ -134,7 +134,7 @@ impl Reader {
             files,
             region: LinkRegion::default(),
             log: ScriptLog::new(Records::Messages),
-            budget: Budget::default(),
+            budget: LogBudget::default(),
             claims,
         }
     }

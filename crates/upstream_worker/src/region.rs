@@ -42,10 +42,10 @@ impl From<Unfit> for BadRegion {
 
 /// The region of one link. The mapping outlives it while bytes are still owed to clients.
 #[derive(Debug, Default)]
-pub struct LinkRegion(Option<Announced>);
+pub struct LinkRegion(Option<AnnouncedRegion>);
 
 #[derive(Debug)]
-struct Announced {
+struct AnnouncedRegion {
     memory: Arc<Reader>,
     layout: Layout,
     chunks: Vec<Chunk>,
@@ -95,14 +95,14 @@ impl LinkRegion {
         };
         let memory = Arc::new(Reader::map(descriptor.as_fd(), shape)?);
         let chunks = (0..layout.chunks()).map(|_| Chunk::default()).collect();
-        self.0 = Some(Announced { memory, layout, chunks });
+        self.0 = Some(AnnouncedRegion { memory, layout, chunks });
         Ok(())
     }
 
     /// `PIECE`: returns bytes of the body; `None` if the piece is empty and only ends a chunk.
     pub fn piece(&mut self, piece: Piece) -> Result<Option<Bytes>, BadRegion> {
         let missing = || BadRegion::new("a piece of a region that it has not announced");
-        let Announced { memory, layout, chunks } = self.0.as_mut().ok_or_else(missing)?;
+        let AnnouncedRegion { memory, layout, chunks } = self.0.as_mut().ok_or_else(missing)?;
         let outside = || BadRegion::new("a piece outside its chunk");
         let range = layout.range(piece).ok_or_else(outside)?;
         if range.is_empty() && !piece.last {

@@ -74,19 +74,19 @@ impl Call<'_> {
         let name = name.map_or("", |pool| &*pool.name);
         for _ in 0..MAX_TRIES {
             sink.client().notes().is_at(Phase::Waiting);
-            let ticket = unless_gone(sink, pool.shared.acquire(number)).await?;
-            let ticket = ticket.map_err(ApplicationFailure::from)?;
-            let Some(link) = pool.link(ticket.worker()) else { continue };
+            let permit = unless_gone(sink, pool.shared.acquire(number)).await?;
+            let permit = permit.map_err(ApplicationFailure::from)?;
+            let Some(link) = pool.link(permit.worker()) else { continue };
             let waited = std::mem::replace(&mut self.since, Instant::now());
             let notes = sink.client().notes();
             (notes.queued, notes.given) = (Some(self.since - waited), Some(self.since));
             if let Some(request) = &described {
-                ticket.describe(Arc::clone(request), self.since);
+                permit.describe(Arc::clone(request), self.since);
             }
             let borrower = format_args!("worker {} of pool {name}", link.pid());
             let socket = sink.client().lender().and_then(|lender| lender.socket(&borrower));
             let log_name = Rc::clone(self.log_name());
-            let exchange = match link.begin(ticket, message, socket, log_name) {
+            let exchange = match link.begin(permit, message, socket, log_name) {
                 Ok(exchange) => {
                     if let Some(task) = &sink.client().notes().task {
                         link.note_task(task);

@@ -155,7 +155,7 @@ fn a_death_at_any_byte_gives_everything_back() {
         let said = said.concat();
         let has_ended = said.contains("Ended");
         let is_ready = said.contains("Ready");
-        let Ended { recipient, held, broken } = front.ended(how);
+        let LinkEnd { recipient, held, broken } = front.ended(how);
         assert_eq!(held, (!is_ready).then_some(70), "cut at {cut}");
         assert_eq!(recipient.is_some(), !has_ended);
         if let Some((recipient, retry)) = recipient {

@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use rustix::io::Errno;
 use sendoff_config::Limits;
 use sendoff_exchange::clients::Connections;
-use sendoff_exchange::lifecycle::{Counted, CountedByKernel, Lifecycle, Past, Stage};
+use sendoff_exchange::lifecycle::{ConnectionGuard, KernelTlsGuard, Lifecycle, Past, Stage};
 use sendoff_exchange::service::{Current, Service};
 use sendoff_http1_server::{Connection, Http2, Served};
 use sendoff_http2_server as http2;
@@ -18,7 +18,7 @@ use sendoff_transport::descriptors;
 use sendoff_transport::descriptors::Level;
 use sendoff_transport::handshake;
 use sendoff_transport::handshake::{Hello, Secured};
-use sendoff_transport::{Failure, Tcp, Transport, settle};
+use sendoff_transport::{HandshakeFailure, Tcp, Transport, settle};
 use tokio::time::timeout;
 
 use super::budget::LEAST;
@@ -66,7 +66,7 @@ pub(super) async fn accept<S: Service + 'static>(
         };
         match accepted {
             Ok(Some((accepted, origin))) => {
-                let (services, counted) = (Rc::clone(&services), Counted::new(&lifecycle));
+                let (services, counted) = (Rc::clone(&services), ConnectionGuard::new(&lifecycle));
                 let proxy_protocol = listener.proxy_protocol.get();
                 start(accepted, Start { origin, proxy_protocol, services, counted });
             }
@@ -140,7 +140,7 @@ struct Start<S> {
     proxy_protocol: bool,
     services: Rc<Current<S>>,
     /// Counts the connection until it is dropped with it.
-    counted: Counted,
+    counted: ConnectionGuard,
 }
 
 fn start<S: Service + 'static>(accepted: Accepted, mut start: Start<S>) {
@@ -176,12 +176,12 @@ async fn serve_tls<S: Service + 'static>(mut tcp: Tcp, mut start: Start<S>) {
         None => {}
         Some(Secured::Server(tls)) => drop(start.speak_tls(tls.is_http2(), tls).await),
         Some(Secured::Kernel(tls)) => {
-            let (line, lifecycle) = (tls.line(), Rc::clone(&start.counted.lifecycle));
-            let _by_kernel = CountedByKernel::new(&lifecycle);
+            let (ktls, lifecycle) = (tls.ktls(), Rc::clone(&start.counted.lifecycle));
+            let _by_kernel = KernelTlsGuard::new(&lifecycle);
             let limit = start.services.get().limits().timeouts.send;
             let _counted = start.speak_tls(tls.is_http2(), tls).await;
             tokio::select! {
-                () = settle(&line, limit) => {}
+                () = settle(&ktls, limit) => {}
                 () = lifecycle.reached(Stage::Cutting) => {}
             }
         }
@@ -213,7 +213,7 @@ impl<S: Service + 'static> Start<S> {
         self,
         transport: T,
         buffer: BytesMut,
-    ) -> impl Future<Output = Counted> + use<T, S> {
+    ) -> impl Future<Output = ConnectionGuard> + use<T, S> {
         let Self { origin, services, mut counted, .. } = self;
         let lifecycle = Rc::clone(&counted.lifecycle);
         let starting = counted.starting.take();
@@ -229,7 +229,11 @@ impl<S: Service + 'static> Start<S> {
         }
     }
 
-    async fn speak_tls<T: Transport + 'static>(self, is_http2: bool, transport: T) -> Counted {
+    async fn speak_tls<T: Transport + 'static>(
+        self,
+        is_http2: bool,
+        transport: T,
+    ) -> ConnectionGuard {
         if !is_http2 {
             return self.speak(transport, BytesMut::new()).await;
         }
@@ -280,8 +284,10 @@ impl<S: Service + 'static> Start<S> {
                 self.origin.tls = Some(Rc::new(facts));
                 return Some(transport);
             }
-            Ok(Err(Failure::Io(error))) => tracing::debug!(%client, %error, "no TLS handshake"),
-            Ok(Err(Failure::Authority)) => {
+            Ok(Err(HandshakeFailure::Io(error))) => {
+                tracing::debug!(%client, %error, "no TLS handshake")
+            }
+            Ok(Err(HandshakeFailure::Authority)) => {
                 tracing::info!(%client, "an authority has checked a name");
             }
             Ok(Err(failure)) => tracing::info!(%client, "no TLS handshake: {failure}"),

@@ -22,7 +22,7 @@ pub(super) const LEAST: usize = 16;
 
 /// Descriptors for each purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Budget {
+pub(super) struct DescriptorBudget {
     /// Clients' connections, per event loop. With one further descriptor per connection they all
     /// fit. At this number idle connections are closed for new ones; if none is idle, more are
     /// accepted while descriptors last (`accept.rs`).
@@ -50,7 +50,7 @@ impl fmt::Display for TooFew {
     }
 }
 
-impl Budget {
+impl DescriptorBudget {
     /// Divides `limit` descriptors among `loops` event loops with `listeners` listeners each, where
     /// up to `workers` workers have a link to every loop and a guard socket.
     ///
@@ -87,19 +87,22 @@ mod tests {
 
     #[test]
     fn what_is_not_needed_for_workers_is_shared() {
-        let budget = Budget::new(4096, 2, 1, 32);
-        assert_eq!(budget, Budget { connections: 967, static_files: 483, snapshots: 483 });
-        let budget = Budget::new(256, 2, 1, 4);
-        assert_eq!(budget, Budget { connections: 52, static_files: 26, snapshots: 26 });
-        assert_eq!(Budget::new(64, 2, 1, 32).connections, LEAST);
-        let budget = Budget::new(1 << 20, 64, 3, 256);
+        let budget = DescriptorBudget::new(4096, 2, 1, 32);
+        assert_eq!(
+            budget,
+            DescriptorBudget { connections: 967, static_files: 483, snapshots: 483 }
+        );
+        let budget = DescriptorBudget::new(256, 2, 1, 4);
+        assert_eq!(budget, DescriptorBudget { connections: 52, static_files: 26, snapshots: 26 });
+        assert_eq!(DescriptorBudget::new(64, 2, 1, 32).connections, LEAST);
+        let budget = DescriptorBudget::new(1 << 20, 64, 3, 256);
         assert!(64 * (budget.connections + budget.static_files) < 1 << 20);
     }
 
     #[test]
     fn a_limit_that_leaves_no_room_for_clients_is_refused() {
-        assert_eq!(Budget::check(256, 1, 1, 4), Ok(()));
-        assert_eq!(Budget::check(64, 1, 1, 4), Ok(()));
-        assert_eq!(Budget::check(100, 2, 1, 32), Err(TooFew { limit: 100, needed: 158 }));
+        assert_eq!(DescriptorBudget::check(256, 1, 1, 4), Ok(()));
+        assert_eq!(DescriptorBudget::check(64, 1, 1, 4), Ok(()));
+        assert_eq!(DescriptorBudget::check(100, 2, 1, 32), Err(TooFew { limit: 100, needed: 158 }));
     }
 }

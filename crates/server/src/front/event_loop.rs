@@ -18,9 +18,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_local;
 
 use super::announce::Announce;
-use super::budget::Budget;
+use super::budget::DescriptorBudget;
 use super::generation::{Generation, NewPool};
-use super::running_loop::{LoopOrder, Place, RunningLoop, Shared};
+use super::running_loop::{LoopOrder, PoolOnLoop, RunningLoop, SharedByLoops};
 
 /// Freed memory that the front keeps for the next responses, in bytes. Without it a relayed body of
 /// 1 MB costs one `brk` and some 25 page faults.
@@ -33,7 +33,7 @@ const TRIM_INTERVAL: Duration = Duration::from_secs(2);
 pub(super) struct EventLoop {
     pub(super) number: usize,
     pub(super) generation: Arc<Generation>,
-    pub(super) shared: Shared,
+    pub(super) shared: SharedByLoops,
     /// Indexed by place.
     pub(super) pools: Vec<NewPool>,
     pub(super) snapshots: Arc<Snapshots>,
@@ -44,7 +44,7 @@ pub(super) struct EventLoop {
     pub(super) asked: mpsc::UnboundedReceiver<Reply>,
     pub(super) stop: watch::Receiver<Stage>,
     pub(super) announce: Arc<Announce>,
-    pub(super) budget: Budget,
+    pub(super) budget: DescriptorBudget,
     pub(super) log_sender: Sender,
     /// Held while the loop has connections.
     pub(super) busy: watch::Receiver<()>,
@@ -77,7 +77,7 @@ impl EventLoop {
         let lifecycle = Rc::new(Lifecycle::new(stop, Arc::clone(&shared.connections)));
         let mut places = Vec::new();
         for pool in pools {
-            places.push(Place::new(pool, number));
+            places.push(PoolOnLoop::new(pool, number));
         }
         let running = Rc::new(RunningLoop::new(
             number,

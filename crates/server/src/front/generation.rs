@@ -169,7 +169,7 @@ impl Generation {
 
 /// The properties that distinguish two attachments: address, longest silence, and the upstream, if
 /// it is one.
-type Place<'c> = (&'c Address, Duration, Option<&'c Upstream>);
+type AttachmentKey<'c> = (&'c Address, Duration, Option<&'c Upstream>);
 
 fn upstream<'c>(config: &'c Config, address: &Address) -> Option<&'c Upstream> {
     let Address::Upstream(name) = address else { return None };
@@ -182,7 +182,7 @@ fn upstream<'c>(config: &'c Config, address: &Address) -> Option<&'c Upstream> {
 pub(super) fn attached_of<'c>(
     config: &'c Config,
     pools: &[PoolUse],
-    mut known: HashMap<Place<'c>, Attached>,
+    mut known: HashMap<AttachmentKey<'c>, Attached>,
 ) -> Arc<[Vec<Attached>]> {
     let of_pool = |name: &String| {
         let (_, used) = config.pools.iter().zip(pools).find(|(pool, _)| pool.name == *name)?;

@@ -1,5 +1,5 @@
 //! The front: event loops, each on its own thread. They share the pools of workers and the state in
-//! `running_loop::Shared`.
+//! `running_loop::SharedByLoops`.
 
 mod accept;
 mod announce;
@@ -42,13 +42,13 @@ use sendoff_upstream_worker::master::Master;
 use tokio::sync::{mpsc, watch};
 
 use announce::Announce;
-use budget::Budget;
+use budget::DescriptorBudget;
 use event_loop::{EventLoop, KEPT_MEMORY};
 use generation::{Generation, NewPool, PoolUse, attached_of, gateways, tls_of_sites};
-use running::{End, LoopHandle, Means, Running};
-use running_loop::Shared;
+use running::{LoopHandle, Means, RunningFront, ShutdownMode};
+use running_loop::SharedByLoops;
 
-pub use orders::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
+pub use orders::{FrontOrder, ListenerSource, LogSource, Orders, PoolSource, Reload};
 pub use sendoff_page_cache::Purge;
 pub use sendoff_transport::kernel_has_tls;
 
@@ -131,7 +131,7 @@ impl Front {
         };
         let places = (budget.connections * count) as u64;
         let is_leaving = Arc::<AtomicBool>::default();
-        let shared = Shared {
+        let shared = SharedByLoops {
             gatherer,
             rates: Arc::default(),
             requests: Arc::default(),
@@ -196,10 +196,10 @@ impl Front {
             let pools = users.into_iter().zip(pool_sockets).zip(pools);
             let pools = pools.map(|((users, socket), pool)| (users, socket, pool)).collect();
             let means = Means { tickets, log: writer, page_cache, lost, is_leaving };
-            let running = Running::new(handles, generation, pools, means);
+            let running = RunningFront::new(handles, generation, pools, means);
             let mut is_over = false;
             tokio::select! {
-                end = running.follow(&mut orders) => is_over = end == End::Cut,
+                end = running.follow(&mut orders) => is_over = end == ShutdownMode::Cut,
                 // The supervisor has gone, or workers can no longer be announced.
                 Some(result) = first_lost.recv() => {
                     tracing::info!(?result, "the pool socket is closed, the front stops");
@@ -250,20 +250,20 @@ fn drain(stopper: &watch::Sender<Stage>) {
     });
 }
 
-fn budget(config: &Config, listeners: &[Vec<OwnedFd>]) -> io::Result<Budget> {
+fn budget(config: &Config, listeners: &[Vec<OwnedFd>]) -> io::Result<DescriptorBudget> {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let first_workers: usize = config.pools.iter().map(PoolConfig::first_workers).sum();
     let most_workers = config.pools.iter().map(PoolConfig::most_workers).sum();
     let of_loop = listeners.first().map_or(0, Vec::len);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let loops = listeners.len();
-    let checked = Budget::check(limit, loops, of_loop, first_workers);
+    let checked = DescriptorBudget::check(limit, loops, of_loop, first_workers);
     checked.map_err(|too_few| io::Error::other(too_few.to_string()))?;
     descriptors::set_limit(limit);
     // Pools rarely have all their workers at the same time: the links that are counted take at most
     // half of the descriptors.
     let workers = (limit / (4 * loops.max(1))).clamp(first_workers, most_workers);
-    Ok(Budget::new(limit, loops, of_loop, workers))
+    Ok(DescriptorBudget::new(limit, loops, of_loop, workers))
 }
 
 /// The channel, if an application on this host could use it.

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 /// An order to a running front.
 #[derive(Debug)]
-pub enum Order {
+pub enum FrontOrder {
     /// Take no more requests, finish open responses, end.
     Drain,
     /// End at once: open responses are cut.
@@ -81,5 +81,5 @@ pub enum ListenerSource {
 /// The source of orders.
 pub trait Orders {
     /// Waits for the next order. Dropping the future loses no order.
-    fn next(&mut self) -> impl Future<Output = Order>;
+    fn next(&mut self) -> impl Future<Output = FrontOrder>;
 }

@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep};
 use super::generation::{
     Generation, NewPool, NewProgram, PoolUse, Tasks, gateways, tls_of_sites, tls_replaced,
 };
-use super::orders::{ListenerSource, LogSource, Order, Orders, PoolSource, Reload};
+use super::orders::{FrontOrder, ListenerSource, LogSource, Orders, PoolSource, Reload};
 use super::pool_status::answer;
 use super::running_loop::{Listeners, LoopOrder};
 
@@ -38,7 +38,7 @@ const WORKERS_CHECK: Duration = Duration::from_millis(5);
 
 /// The way in which the front ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ShutdownMode {
     Drain,
     Cut,
 }
@@ -51,7 +51,7 @@ pub(super) struct LoopHandle {
 }
 
 /// A running front.
-pub(super) struct Running {
+pub(super) struct RunningFront {
     loops: Vec<LoopHandle>,
     generation: RefCell<Arc<Generation>>,
     /// The pools of the current generation, by number.
@@ -103,7 +103,7 @@ enum Phase {
     Failed,
 }
 
-impl Running {
+impl RunningFront {
     /// `users`: for each pool of the generation, the channel that tells whether it has users.
     pub(super) fn new(
         loops: Vec<LoopHandle>,
@@ -188,28 +188,28 @@ impl Running {
     }
 
     /// Follows orders until one of them ends the front.
-    pub(super) async fn follow(self: &Rc<Self>, orders: &mut impl Orders) -> End {
+    pub(super) async fn follow(self: &Rc<Self>, orders: &mut impl Orders) -> ShutdownMode {
         loop {
             match orders.next().await {
-                Order::Drain => return End::Drain,
-                Order::Cut => return End::Cut,
-                Order::Leave => self.means.is_leaving.store(true, Ordering::Relaxed),
-                Order::ReopenLogs(files) => self.reopen(files),
-                Order::Challenges(challenges, reply) => {
+                FrontOrder::Drain => return ShutdownMode::Drain,
+                FrontOrder::Cut => return ShutdownMode::Cut,
+                FrontOrder::Leave => self.means.is_leaving.store(true, Ordering::Relaxed),
+                FrontOrder::ReopenLogs(files) => self.reopen(files),
+                FrontOrder::Challenges(challenges, reply) => {
                     let challenging = Arc::clone(&self.generation.borrow().challenges);
                     // Fails if the other side no longer waits for the answer.
                     let _ = reply.send(challenging.replace(challenges));
                 }
-                Order::Certificates(vault, reply) => {
+                FrontOrder::Certificates(vault, reply) => {
                     let _ = reply.send(self.replace_certificates(&vault).await);
                 }
-                Order::Status(reply) => drop(spawn_local(self.status(reply))),
-                Order::Purge(purge, reply) => {
+                FrontOrder::Status(reply) => drop(spawn_local(self.status(reply))),
+                FrontOrder::Purge(purge, reply) => {
                     let cache = Arc::clone(&self.means.page_cache);
                     // Fails if the other side no longer waits for the answer.
                     drop(spawn_blocking(move || reply.send(cache.purge(&purge))));
                 }
-                Order::Reload(reload, reply) => {
+                FrontOrder::Reload(reload, reply) => {
                     let running = Rc::clone(self);
                     spawn_local(async move {
                         // Fails if the other side no longer waits for the answer.
@@ -233,7 +233,7 @@ impl Running {
 
     /// Waits until a draining front is ordered to end at once.
     pub(super) async fn told_to_cut(self: &Rc<Self>, orders: &mut impl Orders) {
-        while self.follow(orders).await != End::Cut {}
+        while self.follow(orders).await != ShutdownMode::Cut {}
     }
 
     /// Asks every event loop for its state.
@@ -430,7 +430,7 @@ impl Running {
 /// A new pool, which is removed again unless the reload that brings it succeeds.
 struct Arriving<'r> {
     pool: Option<Rc<RunningPool>>,
-    running: &'r Running,
+    running: &'r RunningFront,
 }
 
 impl Arriving<'_> {

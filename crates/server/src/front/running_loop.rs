@@ -43,7 +43,7 @@ use tokio::time::Instant;
 
 use super::accept::accept;
 use super::announce::Announce;
-use super::budget::Budget;
+use super::budget::DescriptorBudget;
 use super::generation::{Generation, NewPool, NewProgram, Tasks};
 use super::listener::Listening;
 
@@ -80,14 +80,14 @@ struct Accepting {
 }
 
 /// A pool on one event loop, and the tasks that end stuck workers and keep their number right.
-pub(super) struct Place {
+pub(super) struct PoolOnLoop {
     pool: LocalPool,
     tasks: Tasks,
     /// The program, if the pool has one; then no workers have links.
     program: Option<NewProgram>,
 }
 
-impl Place {
+impl PoolOnLoop {
     pub(super) fn new(pool: NewPool, event_loop: usize) -> Self {
         let NewPool { shared, master, config, program } = pool;
         let pool = LocalPool::new(shared);
@@ -110,7 +110,7 @@ impl Place {
 
 /// Objects that all event loops share and that outlive a reload.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct SharedByLoops {
     pub(super) explain: Option<Arc<Secret>>,
     pub(super) compressor: Arc<Compressor>,
     pub(super) page_cache: Arc<PageCache>,
@@ -127,7 +127,7 @@ pub(super) struct Shared {
 pub(super) struct RunningLoop {
     number: usize,
     pub(super) services: Rc<Current<Services>>,
-    places: RefCell<Vec<Place>>,
+    places: RefCell<Vec<PoolOnLoop>>,
     claims: Rc<Claims>,
     lifecycle: Rc<Lifecycle>,
     /// Indexed by place.
@@ -144,10 +144,10 @@ impl RunningLoop {
     pub(super) fn new(
         number: usize,
         generation: &Generation,
-        shared: Shared,
-        places: Vec<Place>,
+        shared: SharedByLoops,
+        places: Vec<PoolOnLoop>,
         lifecycle: Rc<Lifecycle>,
-        budget: Budget,
+        budget: DescriptorBudget,
         log_sender: Sender,
     ) -> Self {
         let claims = Rc::<Claims>::default();
@@ -263,7 +263,7 @@ impl RunningLoop {
                 // Fails if the other side no longer waits for the answer.
                 LoopOrder::Status(reply) => drop(reply.send(self.status())),
                 LoopOrder::AddPool { pool, done: _done } => {
-                    self.places.borrow_mut().push(Place::new(pool, self.number));
+                    self.places.borrow_mut().push(PoolOnLoop::new(pool, self.number));
                 }
                 LoopOrder::Serve { generation, listeners, done: _done } => {
                     self.serve(&generation);
@@ -322,7 +322,7 @@ impl RunningLoop {
     /// Closes the links to the workers of a pool, which ends the workers.
     fn end_pool(&self, place: usize) {
         let mut places = self.places.borrow_mut();
-        let Some(Place { pool, tasks, program }) = places.get_mut(place) else { return };
+        let Some(PoolOnLoop { pool, tasks, program }) = places.get_mut(place) else { return };
         *tasks = Tasks::default();
         *program = None;
         for link in pool.links.borrow().values() {
@@ -439,7 +439,7 @@ fn limit_memory(config: &FrontConfig) {
 }
 
 /// The pools of a generation, indexed by their numbers in its configuration.
-fn pools(generation: &Generation, places: &[Place]) -> Vec<LocalPool> {
+fn pools(generation: &Generation, places: &[PoolOnLoop]) -> Vec<LocalPool> {
     generation.pools.iter().map(|used| places[used.place].pool.clone()).collect()
 }
 

@@ -10,7 +10,7 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
 use rustls::{Error, ServerConfig};
 
-use super::super::failure::Failure;
+use super::super::failure::HandshakeFailure;
 use super::super::{Tcp, Transport};
 
 /// Most bytes of an incomplete handshake message. rustls takes messages of 64 KiB.
@@ -20,7 +20,7 @@ const MOST_INCOMPLETE: usize = 128 * 1024;
 const READ: usize = 4096;
 
 /// Outcome of a step of the handshake.
-pub(super) enum Step {
+pub(super) enum HandshakeStep {
     Again,
     Send,
     Read,
@@ -44,22 +44,22 @@ pub(super) async fn complete(
     tcp: &mut Tcp,
     incoming: BytesMut,
     config: Arc<ServerConfig>,
-) -> Result<Handshake, Failure> {
+) -> Result<Handshake, HandshakeFailure> {
     let mut handshake = Handshake::new(config, incoming)?;
     loop {
         match handshake.step() {
-            Ok(Step::Again) => {}
-            Ok(Step::Send) => handshake.send(tcp).await?,
-            Ok(Step::Read) => handshake.read(tcp).await?,
+            Ok(HandshakeStep::Again) => {}
+            Ok(HandshakeStep::Send) => handshake.send(tcp).await?,
+            Ok(HandshakeStep::Read) => handshake.read(tcp).await?,
             // The server may have records to send before the client has finished its part.
-            Ok(Step::Quiet) if handshake.connection.is_handshaking() => {
+            Ok(HandshakeStep::Quiet) if handshake.connection.is_handshaking() => {
                 handshake.read(tcp).await?;
             }
-            Ok(Step::Quiet) => return Ok(handshake),
-            Err(Failure::Tls(error)) => {
+            Ok(HandshakeStep::Quiet) => return Ok(handshake),
+            Err(HandshakeFailure::Tls(error)) => {
                 handshake.encode_alert();
                 let _ = handshake.send(tcp).await;
-                return Err(Failure::Tls(error));
+                return Err(HandshakeFailure::Tls(error));
             }
             Err(failure) => return Err(failure),
         }
@@ -67,32 +67,35 @@ pub(super) async fn complete(
 }
 
 impl Handshake {
-    pub(super) fn new(config: Arc<ServerConfig>, incoming: BytesMut) -> Result<Self, Failure> {
-        let connection = UnbufferedServerConnection::new(config).map_err(Failure::Tls)?;
+    pub(super) fn new(
+        config: Arc<ServerConfig>,
+        incoming: BytesMut,
+    ) -> Result<Self, HandshakeFailure> {
+        let connection = UnbufferedServerConnection::new(config).map_err(HandshakeFailure::Tls)?;
         Ok(Self { connection, incoming, outgoing: Vec::new(), plain: BytesMut::new() })
     }
 
-    pub(super) fn step(&mut self) -> Result<Step, Failure> {
+    pub(super) fn step(&mut self) -> Result<HandshakeStep, HandshakeFailure> {
         let Self { connection, incoming, outgoing, plain } = self;
         let UnbufferedStatus { mut discard, state } = connection.process_tls_records(incoming);
-        let step = match state.map_err(Failure::Tls)? {
+        let step = match state.map_err(HandshakeFailure::Tls)? {
             ConnectionState::EncodeTlsData(data) => {
                 encode(data, outgoing)?;
-                Step::Again
+                HandshakeStep::Again
             }
             ConnectionState::TransmitTlsData(data) => {
                 data.done();
-                Step::Send
+                HandshakeStep::Send
             }
-            ConnectionState::BlockedHandshake => Step::Read,
-            ConnectionState::WriteTraffic(_) => Step::Quiet,
+            ConnectionState::BlockedHandshake => HandshakeStep::Read,
+            ConnectionState::WriteTraffic(_) => HandshakeStep::Quiet,
             ConnectionState::ReadTraffic(mut records) => {
                 while let Some(record) = records.next_record() {
-                    let record = record.map_err(Failure::Tls)?;
+                    let record = record.map_err(HandshakeFailure::Tls)?;
                     plain.extend_from_slice(record.payload);
                     discard += record.discard;
                 }
-                Step::Again
+                HandshakeStep::Again
             }
             // Includes early data, which no ticket of this server allows.
             _ => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
@@ -142,7 +145,10 @@ impl Handshake {
     }
 }
 
-fn encode<Data>(mut data: EncodeTlsData<'_, Data>, outgoing: &mut Vec<u8>) -> Result<(), Failure> {
+fn encode<Data>(
+    mut data: EncodeTlsData<'_, Data>,
+    outgoing: &mut Vec<u8>,
+) -> Result<(), HandshakeFailure> {
     let at = outgoing.len();
     loop {
         match data.encode(&mut outgoing[at..]) {
@@ -155,7 +161,7 @@ fn encode<Data>(mut data: EncodeTlsData<'_, Data>, outgoing: &mut Vec<u8>) -> Re
             {
                 outgoing.resize(at + size.required_size, 0);
             }
-            Err(error) => return Err(Failure::Tls(Error::General(error.to_string()))),
+            Err(error) => return Err(HandshakeFailure::Tls(Error::General(error.to_string()))),
         }
     }
 }

@@ -17,7 +17,7 @@
 mod handshake;
 mod inbound;
 mod keys;
-mod line;
+mod socket;
 mod support;
 #[cfg(test)]
 mod tests;
@@ -34,15 +34,15 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, BufMut, BytesMut};
 use rustls::{CommonState, Error, ServerConfig};
 
-use super::failure::Failure;
+use super::failure::HandshakeFailure;
 use super::{Tcp, Transport};
 use crate::lent::LentSocket;
 use inbound::{Inbound, Received};
 use keys::Keys;
 
-pub use line::settle;
+pub use socket::settle;
 
-use line::Line;
+use socket::KtlsSocket;
 pub use support::kernel_has_tls;
 
 /// A client's TLS connection that the kernel encrypts.
@@ -50,7 +50,7 @@ pub struct KernelTls {
     /// A borrower may write. Dropped before the line, which holds the last descriptor of the
     /// socket.
     lent: Option<Lent>,
-    line: Rc<RefCell<Line>>,
+    ktls: Rc<RefCell<KtlsSocket>>,
     /// Boxed, as rustls' own connections are.
     inbound: Box<Inbound>,
     is_http2: bool,
@@ -84,9 +84,9 @@ pub(super) async fn accept<N>(
     mut tcp: Tcp,
     incoming: BytesMut,
     config: Arc<ServerConfig>,
-    note: impl FnOnce(&CommonState) -> Result<N, Failure>,
+    note: impl FnOnce(&CommonState) -> Result<N, HandshakeFailure>,
     refused: &mut Option<Tcp>,
-) -> Result<(KernelTls, N), Failure> {
+) -> Result<(KernelTls, N), HandshakeFailure> {
     let completed = handshake::complete(&mut tcp, incoming, config).await;
     let handshake::Handshake { connection, incoming, plain, .. } = match completed {
         Ok(handshake) => handshake,
@@ -97,15 +97,16 @@ pub(super) async fn accept<N>(
     };
     let noted = note(&connection)?;
     let is_http2 = connection.alpn_protocol() == Some(b"h2");
-    let (secrets, kernel) = connection.dangerous_into_kernel_connection().map_err(Failure::Tls)?;
+    let (secrets, kernel) =
+        connection.dangerous_into_kernel_connection().map_err(HandshakeFailure::Tls)?;
     let (next, sending) = secrets.tx;
     let keys = Keys::new(kernel.protocol_version(), &sending, next)
-        .ok_or_else(|| Failure::Tls(Error::General("an unknown algorithm".to_owned())))?;
+        .ok_or_else(|| HandshakeFailure::Tls(Error::General("an unknown algorithm".to_owned())))?;
     let inbound =
-        Box::new(Inbound::new(kernel, secrets.rx, incoming, plain).map_err(Failure::Tls)?);
-    let line = Rc::new(RefCell::new(Line::new(tcp, keys)?));
+        Box::new(Inbound::new(kernel, secrets.rx, incoming, plain).map_err(HandshakeFailure::Tls)?);
+    let ktls = Rc::new(RefCell::new(KtlsSocket::new(tcp, keys)?));
     let (wants_new_keys, has_ended, lent) = (false, false, None);
-    Ok((KernelTls { line, inbound, is_http2, wants_new_keys, has_ended, lent }, noted))
+    Ok((KernelTls { ktls, inbound, is_http2, wants_new_keys, has_ended, lent }, noted))
 }
 
 impl KernelTls {
@@ -115,8 +116,8 @@ impl KernelTls {
     }
 
     /// The sending direction. Must be kept until [`settle`] has ended.
-    pub fn line(&self) -> Rc<RefCell<Line>> {
-        Rc::clone(&self.line)
+    pub fn ktls(&self) -> Rc<RefCell<KtlsSocket>> {
+        Rc::clone(&self.ktls)
     }
 
     /// Moves decrypted bytes into `buffer`; `None` if there are none yet.
@@ -150,12 +151,12 @@ impl KernelTls {
 
     fn decrypt(&mut self) -> io::Result<Received> {
         let received = self.inbound.decrypt().map_err(|why| {
-            let mut line = self.line.borrow_mut();
+            let mut ktls = self.ktls.borrow_mut();
             // While a socket is lent, only the borrower writes to it.
             if self.lent.is_some() {
-                line.cut();
+                ktls.cut();
             } else {
-                line.fail(why);
+                ktls.fail(why);
             }
             self.has_ended = true;
             io::Error::new(ErrorKind::InvalidData, format!("the client's records: {why:?}"))
@@ -167,11 +168,11 @@ impl KernelTls {
 
     /// Reads records from the socket.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut line = self.line.borrow_mut();
-        ready!(line.tcp.poll_readable(cx))?;
+        let mut ktls = self.ktls.borrow_mut();
+        ready!(ktls.tcp.poll_readable(cx))?;
         let room = self.inbound.room();
         let before = room.capacity() - room.len();
-        let read = line.tcp.try_read_buf(room);
+        let read = ktls.tcp.try_read_buf(room);
         let n = *read.as_ref().unwrap_or(&0);
         self.inbound.was_read(n == before);
         match read {
@@ -207,25 +208,25 @@ impl Transport for KernelTls {
         if self.has_ended || !inbound.plain.is_empty() || inbound.has_record() {
             return Poll::Ready(Ok(()));
         }
-        self.line.borrow_mut().tcp.poll_readable(cx)
+        self.ktls.borrow_mut().tcp.poll_readable(cx)
     }
 
     fn has_unread(&self) -> bool {
-        self.inbound.has_bytes() || self.line.borrow().tcp.has_unread()
+        self.inbound.has_bytes() || self.ktls.borrow().tcp.has_unread()
     }
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.line.borrow_mut().tcp.poll_writable(cx)
+        self.ktls.borrow_mut().tcp.poll_writable(cx)
     }
 
     fn may_take(&self) -> bool {
-        self.line.borrow().tcp.may_take()
+        self.ktls.borrow().tcp.may_take()
     }
 
     fn try_send(&mut self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
         let len = pieces.iter().map(|piece| piece.len()).sum();
         self.lent = None;
-        self.line.borrow_mut().send(len, more, |tcp| tcp.try_send(pieces, more))
+        self.ktls.borrow_mut().send(len, more, |tcp| tcp.try_send(pieces, more))
     }
 
     fn try_send_file(
@@ -236,53 +237,53 @@ impl Transport for KernelTls {
     ) -> io::Result<usize> {
         let send = |tcp: &mut Tcp| tcp.try_send_file(file, offset, len);
         self.lent = None;
-        self.line.borrow_mut().send(len, false, send)
+        self.ktls.borrow_mut().send(len, false, send)
     }
 
     fn sent(&self) -> u64 {
-        self.line.borrow().sent()
+        self.ktls.borrow().sent()
     }
 
     fn delivered(&self) -> u64 {
-        self.line.borrow().tcp.delivered()
+        self.ktls.borrow().tcp.delivered()
     }
 
     fn is_worn(&self) -> bool {
-        self.wants_new_keys || self.line.borrow().is_worn()
+        self.wants_new_keys || self.ktls.borrow().is_worn()
     }
 
     fn finish(&mut self) {
-        self.line.borrow_mut().finish();
+        self.ktls.borrow_mut().finish();
     }
 
     /// While another process also has the socket, it cannot be reset (on such sockets the kernel
     /// refuses `AF_UNSPEC`, or fails at it). The connection then ends without close_notify.
     fn reset(&mut self) {
-        let mut line = self.line.borrow_mut();
-        line.cut();
-        line.tcp.reset_at_end();
+        let mut ktls = self.ktls.borrow_mut();
+        ktls.cut();
+        ktls.tcp.reset_at_end();
     }
 
     fn cut(&mut self) {
-        self.line.borrow_mut().cut();
+        self.ktls.borrow_mut().cut();
     }
 
     fn lend(&mut self) -> Option<BorrowedFd<'_>> {
         if self.lent.is_none() && !self.is_worn() {
-            let mut line = self.line.borrow_mut();
-            let first = line.lend()?;
-            self.lent = Some(Lent { socket: LentSocket::of(line.tcp.socket()).ok()?, first });
+            let mut ktls = self.ktls.borrow_mut();
+            let first = ktls.lend()?;
+            self.lent = Some(Lent { socket: LentSocket::of(ktls.tcp.socket()).ok()?, first });
         }
         self.lent.as_ref().map(|lent| lent.socket.as_fd())
     }
 
     fn written_elsewhere(&self) -> io::Result<RangeInclusive<u64>> {
-        let line = self.line.borrow();
-        self.lent.as_ref().map_or(Ok(0..=0), |lent| line.written_since(lent.first))
+        let ktls = self.ktls.borrow();
+        self.lent.as_ref().map_or(Ok(0..=0), |lent| ktls.written_since(lent.first))
     }
 
     fn resume(&mut self, written: u64) {
         self.lent = None;
-        self.line.borrow_mut().resume(written);
+        self.ktls.borrow_mut().resume(written);
     }
 }

@@ -15,7 +15,7 @@ use rustls::{
     ProtocolVersion, RootCertStore, ServerConfig, SupportedCipherSuite, SupportedProtocolVersion,
 };
 
-use super::handshake::{Handshake, Step};
+use super::handshake::{Handshake, HandshakeStep};
 use super::inbound::{Inbound, Received};
 
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
@@ -55,9 +55,9 @@ fn pair(version: &'static SupportedProtocolVersion, ahead: &[u8]) -> (ClientConn
         server.incoming.extend_from_slice(&sent(&mut client));
         let quiet = loop {
             match server.step().unwrap() {
-                Step::Again | Step::Send => {}
-                Step::Read => break false,
-                Step::Quiet => break true,
+                HandshakeStep::Again | HandshakeStep::Send => {}
+                HandshakeStep::Read => break false,
+                HandshakeStep::Quiet => break true,
             }
         };
         client.read_tls(&mut &*std::mem::take(&mut server.outgoing)).unwrap();

@@ -26,7 +26,7 @@ use sendoff_message::response::ResponseEnd;
 use sendoff_upstream::cgi::{StreamedRequest, renumber};
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::inbox::{Event, Inbox, NotStored};
-use sendoff_upstream::script_log::{Entry, Records, ScriptLog, Severity};
+use sendoff_upstream::script_log::{LogMessage, Records, ScriptLog, Severity};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
@@ -583,7 +583,7 @@ impl Requests {
 
 impl Open {
     fn log(&mut self, text: &[u8], ends_record: bool, peer: &Peer) {
-        let log = |entry: Entry| {
+        let log = |entry: LogMessage| {
             if entry.severity == Severity::Fatal {
                 self.ending = ResponseEnd::Failed;
             }

@@ -55,9 +55,9 @@ async fn begin_with(
     request: &RequestMessage,
     client: Option<BorrowedFd<'_>>,
 ) -> WorkerExchange {
-    let ticket = pool.acquire(0).await.unwrap();
-    let link = Rc::clone(&links.borrow()[&ticket.worker()]);
-    link.begin(ticket, request, client, "GET /".into()).unwrap()
+    let permit = pool.acquire(0).await.unwrap();
+    let link = Rc::clone(&links.borrow()[&permit.worker()]);
+    link.begin(permit, request, client, "GET /".into()).unwrap()
 }
 
 pub(crate) fn run(test: impl Future<Output = ()>) {
@@ -245,11 +245,11 @@ fn a_worker_waits_when_many_segments_lie_around() {
 fn a_link_that_takes_no_request_is_given_up() {
     run(async {
         let (pool, links, worker) = link();
-        let ticket = pool.acquire(0).await.unwrap();
-        let link = Rc::clone(&links.borrow()[&ticket.worker()]);
+        let permit = pool.acquire(0).await.unwrap();
+        let link = Rc::clone(&links.borrow()[&permit.worker()]);
         rustix::net::shutdown(&link.socket, rustix::net::Shutdown::Write).unwrap();
         let request = RequestMessageBuilder::new().with_bytes(b"");
-        assert!(link.begin(ticket, &request, None, "GET /".into()).is_err());
+        assert!(link.begin(permit, &request, None, "GET /".into()).is_err());
         while pool.workers() > 0 {
             tokio::task::yield_now().await;
         }
@@ -320,7 +320,7 @@ fn a_detached_worker_keeps_the_name_of_its_request_and_its_ticket() {
         let mut next = Box::pin(pool.acquire(0));
         tokio::select! {
             biased;
-            ticket = &mut next => panic!("{ticket:?} while the script works on"),
+            permit = &mut next => panic!("{permit:?} while the script works on"),
             () = std::future::ready(()) => {}
         }
         worker.write_all(&ready).await.unwrap();

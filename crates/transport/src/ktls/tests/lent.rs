@@ -83,9 +83,9 @@ async fn send_all(connection: &mut KernelTls, mut bytes: &[u8]) {
 
 /// Ends the connection as the front does.
 async fn end(connection: KernelTls) {
-    let line = connection.line();
+    let ktls = connection.ktls();
     drop(connection);
-    settle(&line, LIMIT).await;
+    settle(&ktls, LIMIT).await;
 }
 
 /// All bytes up to the end, and true if the connection ended in good order.
@@ -252,7 +252,7 @@ fn nothing_is_lent_that_has_ended_or_whose_keys_are_nearly_used_up() {
         connection.wants_new_keys = false;
         assert!(connection.lend().is_some());
         connection.resume(0);
-        connection.line.borrow_mut().use_up();
+        connection.ktls.borrow_mut().use_up();
         assert!(connection.lend().is_none());
     });
     with_pairs(false, async |mut connection, _client| {

@@ -56,9 +56,9 @@ fn abandoned_responses_give_their_chunks_back() {
             send(&worker, Record::Piece(piece(1, 0, 0, true)), &[]);
             let end = EndRequest { app_status: 0, protocol_status: 0 }.encode(1);
             worker.write_all(&end).await.unwrap();
-            let ticket = pool.acquire(0).await.unwrap();
+            let permit = pool.acquire(0).await.unwrap();
             assert_eq!([0, 1, 2].map(|chunk| writer.counter(chunk)), [round, round, 0]);
-            drop(ticket);
+            drop(permit);
             // Requests and aborts, which would fill the link.
             while worker.try_read(&mut [0; 4096]).is_ok() {}
         }

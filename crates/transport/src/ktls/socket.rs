@@ -61,7 +61,7 @@ const MOST_LOCKED: Duration = Duration::from_millis(1);
 
 /// Progress of the end of the sending direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum CloseProgress {
     /// Sending goes on.
     Open,
     /// The connection ends without close_notify, so that the client notices the cut.
@@ -75,7 +75,7 @@ enum End {
 }
 
 /// A socket whose sending direction the kernel encrypts.
-pub struct Line {
+pub struct KtlsSocket {
     pub(super) tcp: Tcp,
     keys: Keys,
     /// Bytes sent in the handshake.
@@ -86,10 +86,10 @@ pub struct Line {
     records: u64,
     /// The last send was accepted completely, and no further bytes were announced.
     is_whole: bool,
-    end: End,
+    end: CloseProgress,
 }
 
-impl Line {
+impl KtlsSocket {
     /// Gives the keys to the kernel.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl Line {
         ktls::attach(tcp.socket())?;
         ktls::encrypt(tcp.socket(), CryptoInfo::new(keys.info()))?;
         let before = tcp.sent();
-        let (records, alerts, is_whole, end) = (keys.first, 0, true, End::Open);
+        let (records, alerts, is_whole, end) = (keys.first, 0, true, CloseProgress::Open);
         Ok(Self { tcp, keys, before, alerts, records, is_whole, end })
     }
 
@@ -134,7 +134,7 @@ impl Line {
     /// if TCP does not have everything yet, or if the keys should not be used for much longer.
     pub(super) fn lend(&mut self) -> Option<u64> {
         let (next, expected) = self.expected().ok()?;
-        if self.end != End::Open || tcp::written(self.tcp.socket()).ok()? != expected {
+        if self.end != CloseProgress::Open || tcp::written(self.tcp.socket()).ok()? != expected {
             return None;
         }
         self.records = next;
@@ -189,30 +189,30 @@ impl Line {
 
     /// Has the connection end without close_notify, so that the client notices the cut.
     pub(super) fn cut(&mut self) {
-        self.end = End::Cut;
+        self.end = CloseProgress::Cut;
     }
 
     /// Ends the sending direction: at once if TCP has everything, otherwise in [`settle`].
     pub(super) fn finish(&mut self) {
-        if self.end == End::Open {
-            self.end = if self.is_whole { End::Owed } else { End::Cut };
+        if self.end == CloseProgress::Open {
+            self.end = if self.is_whole { CloseProgress::Owed } else { CloseProgress::Cut };
         }
         self.proceed();
     }
 
     /// Proceeds towards the end as far as possible without waiting.
     fn proceed(&mut self) {
-        if self.end == End::Owed {
+        if self.end == CloseProgress::Owed {
             match self.alert(WARNING, AlertDescription::CloseNotify) {
-                Ok(()) => self.end = End::Told,
+                Ok(()) => self.end = CloseProgress::Told,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 // The client has gone.
-                Err(_) => self.end = End::Cut,
+                Err(_) => self.end = CloseProgress::Cut,
             }
         }
-        if self.end == End::Told && self.is_settled().unwrap_or(true) {
+        if self.end == CloseProgress::Told && self.is_settled().unwrap_or(true) {
             self.tcp.finish();
-            self.end = End::Over;
+            self.end = CloseProgress::Over;
         }
     }
 
@@ -261,18 +261,18 @@ fn unlocked<T>(was_lent: bool, send: impl FnOnce() -> io::Result<T>) -> io::Resu
 
 /// Waits until TCP has everything, and ends the connection. `limit`: longest time without progress
 /// of the client.
-pub async fn settle(line: &std::cell::RefCell<Line>, limit: Duration) {
+pub async fn settle(ktls: &std::cell::RefCell<KtlsSocket>, limit: Duration) {
     let (mut pause, mut last, mut since) = (FIRST_LOOK, None, Instant::now());
-    line.borrow_mut().finish();
-    while matches!(line.borrow().end, End::Owed | End::Told) {
-        let written = tcp::written(line.borrow().tcp.socket()).ok();
+    ktls.borrow_mut().finish();
+    while matches!(ktls.borrow().end, CloseProgress::Owed | CloseProgress::Told) {
+        let written = tcp::written(ktls.borrow().tcp.socket()).ok();
         if last.replace(written) != Some(written) {
             since = Instant::now();
-        } else if since.elapsed() > limit || line.borrow().tcp.is_gone() {
+        } else if since.elapsed() > limit || ktls.borrow().tcp.is_gone() {
             return;
         }
         sleep(pause).await;
         pause = (2 * pause).min(MOST_BETWEEN_LOOKS);
-        line.borrow_mut().proceed();
+        ktls.borrow_mut().proceed();
     }
 }
