@@ -106,9 +106,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Count(AtomicUsize);
+    struct BlockedCount(AtomicUsize);
 
-    impl Wake for Count {
+    impl Wake for BlockedCount {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -118,7 +118,7 @@ mod tests {
     fn the_client_that_holds_most_goes_first_and_no_more_than_needed() {
         let clients: Vec<_> = [30, 50, 10, 40]
             .map(|bytes| {
-                let (mut memory, count) = (InMemory::default(), Arc::new(Count::default()));
+                let (mut memory, count) = (InMemory::default(), Arc::new(BlockedCount::default()));
                 memory.add(bytes);
                 (memory, Blocked::new(), Waker::from(Arc::clone(&count)), count)
             })

@@ -49,7 +49,7 @@ enum State {
 
 /// The source of a range of a file.
 #[derive(Debug)]
-pub(crate) enum Source {
+pub(crate) enum RangeSource {
     /// `sendfile` from this file.
     Final(Arc<OwnedFd>),
     /// A read, then [`OpenFile::verify`], then a send of the bytes read.
@@ -128,13 +128,13 @@ impl OpenFile {
     ///
     /// # Errors
     /// The contents are lost: the response must be cut. The cut is counted.
-    pub(crate) fn source(&self) -> io::Result<Source> {
+    pub(crate) fn source(&self) -> io::Result<RangeSource> {
         match &*self.state.borrow() {
-            State::Final(descriptor) => Ok(Source::Final(Arc::clone(descriptor))),
-            State::Leased(descriptor) => Ok(Source::Leased(Arc::clone(descriptor))),
+            State::Final(descriptor) => Ok(RangeSource::Final(Arc::clone(descriptor))),
+            State::Leased(descriptor) => Ok(RangeSource::Leased(Arc::clone(descriptor))),
             State::Shared { snapshot, .. } => Ok(match &snapshot.contents {
-                Contents::File(descriptor) => Source::Final(Arc::clone(descriptor)),
-                Contents::Memory(contents) => Source::Memory(contents.clone()),
+                Contents::File(descriptor) => RangeSource::Final(Arc::clone(descriptor)),
+                Contents::Memory(contents) => RangeSource::Memory(contents.clone()),
             }),
             State::Lost(why) => Err(self.cut(why)),
         }

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use bytes::{Buf, Bytes};
 
 use super::in_memory::InMemory;
-use super::open_file::Source;
+use super::open_file::RangeSource;
 use super::segment::FileSegment;
 
 /// The size of a buffer that a part of a file is read into: a few frames.
@@ -83,7 +83,7 @@ pub(super) fn read(segment: &FileSegment, most: usize) -> io::Result<Bytes> {
     let FileSegment { file, offset, len } = segment;
     let want = usize::try_from(*len).map_or(most, |len| len.min(most));
     let (descriptor, is_leased) = match file.source()? {
-        Source::Memory(contents) => {
+        RangeSource::Memory(contents) => {
             let from = usize::try_from(*offset).unwrap_or(usize::MAX);
             let range = from..from.saturating_add(want);
             return match contents.get(range.clone()) {
@@ -91,8 +91,8 @@ pub(super) fn read(segment: &FileSegment, most: usize) -> io::Result<Bytes> {
                 None => Err(file.became_shorter()),
             };
         }
-        Source::Final(descriptor) => (descriptor, false),
-        Source::Leased(descriptor) => (descriptor, true),
+        RangeSource::Final(descriptor) => (descriptor, false),
+        RangeSource::Leased(descriptor) => (descriptor, true),
     };
     let bytes = read_at(&descriptor, *offset, want)?;
     if is_leased {

@@ -11,7 +11,7 @@ use sendoff_transport::Transport;
 
 use super::blocked;
 use super::in_memory::{self, InMemory};
-use super::open_file::Source;
+use super::open_file::RangeSource;
 use super::piece::{self, Piece};
 use super::segment::{FileSegment, SMALL, Segment};
 use super::spool::{GATHER, Spool, Spooled};
@@ -406,8 +406,8 @@ fn small(segment: &FileSegment) -> io::Result<Option<Arc<OwnedFd>>> {
         return Ok(None);
     }
     Ok(match segment.file.source()? {
-        Source::Final(descriptor) => Some(descriptor),
-        Source::Leased(_) | Source::Memory(_) => None,
+        RangeSource::Final(descriptor) => Some(descriptor),
+        RangeSource::Leased(_) | RangeSource::Memory(_) => None,
     })
 }
 
@@ -448,19 +448,21 @@ fn send_file(
 ) -> io::Result<usize> {
     let FileSegment { file, offset, len } = segment;
     let sent = file.source().and_then(|source| match source {
-        Source::Final(descriptor) => {
+        RangeSource::Final(descriptor) => {
             match transport.try_send_file(descriptor.as_fd(), *offset, at_once(*len)) {
                 Ok(0) => Err(file.became_shorter()),
                 sent => sent,
             }
         }
-        Source::Memory(contents) => {
+        RangeSource::Memory(contents) => {
             let range = usize::try_from(*offset).ok().zip(usize::try_from(offset + len).ok());
             let bytes = range.and_then(|(from, to)| contents.get(from..to));
             let pieces = [IoSlice::new(bytes.ok_or_else(|| file.became_shorter())?)];
             transport.try_send(&pieces, more)
         }
-        Source::Leased(descriptor) => send_read(transport, segment, &descriptor, more, next_read),
+        RangeSource::Leased(descriptor) => {
+            send_read(transport, segment, &descriptor, more, next_read)
+        }
     });
     if let Err(error) = &sent
         && error.kind() == io::ErrorKind::UnexpectedEof

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use sendoff_report::Medium;
 
-use super::open_file::Source;
+use super::open_file::RangeSource;
 
 pub use super::open_file::OpenFile;
 pub use super::snapshots::Identity as FileState;
@@ -109,13 +109,13 @@ impl FileSegment {
             Ok(buffer.into())
         };
         let bytes = match self.file.source()? {
-            Source::Final(descriptor) => read(descriptor)?,
-            Source::Leased(descriptor) => {
+            RangeSource::Final(descriptor) => read(descriptor)?,
+            RangeSource::Leased(descriptor) => {
                 let bytes = read(descriptor)?;
                 self.file.verify()?;
                 bytes
             }
-            Source::Memory(contents) => {
+            RangeSource::Memory(contents) => {
                 let from = usize::try_from(self.offset).unwrap_or(usize::MAX);
                 let end = from.saturating_add(want).min(contents.len());
                 contents.slice(from.min(end)..end)
@@ -133,10 +133,10 @@ impl FileSegment {
     /// other files, and for contents in memory.
     pub fn state(&self) -> io::Result<Option<FileState>> {
         match self.file.source()? {
-            Source::Final(descriptor) if !self.file.is_guarded() => {
+            RangeSource::Final(descriptor) if !self.file.is_guarded() => {
                 Ok(Some(FileState::new(&rustix::fs::fstat(descriptor.as_fd())?)))
             }
-            Source::Final(_) | Source::Leased(_) | Source::Memory(_) => Ok(None),
+            RangeSource::Final(_) | RangeSource::Leased(_) | RangeSource::Memory(_) => Ok(None),
         }
     }
 }

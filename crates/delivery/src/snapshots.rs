@@ -433,9 +433,9 @@ mod tests {
 
     use super::*;
 
-    struct Folder(tempfile::TempDir);
+    struct CopyFolder(tempfile::TempDir);
 
-    impl Folder {
+    impl CopyFolder {
         fn new() -> Self {
             Self(tempfile::tempdir().unwrap())
         }
@@ -473,7 +473,7 @@ mod tests {
 
     #[test]
     fn small_files_are_copied_at_once_and_larger_ones_the_second_time() {
-        let (folder, snapshots) = (Folder::new(), snapshots(1 << 20));
+        let (folder, snapshots) = (CopyFolder::new(), snapshots(1 << 20));
         let (small, small_file) = leased(&folder.file("small", 64 * 1024));
         let (large, large_file) = leased(&folder.file("large", 64 * 1024 + 1));
         assert!(matches!(snapshots.ask(small, &small_file), Advice::Copy(_)));
@@ -489,7 +489,7 @@ mod tests {
 
     #[test]
     fn one_copy_serves_every_descriptor_of_the_same_file() {
-        let folder = Folder::new();
+        let folder = CopyFolder::new();
         let path = folder.file("f", 100);
         let (snapshots, snapshot, first) = with_copy(&path);
         let mut kept = Vec::new();
@@ -516,7 +516,7 @@ mod tests {
     /// The time stamps are equal in all these cases.
     #[test]
     fn without_leases_on_both_sides_no_file_joins() {
-        let folder = Folder::new();
+        let folder = CopyFolder::new();
         let path = folder.file("f", 100);
         let (snapshots, _snapshot, witness) = with_copy(&path);
         let (identity, file) = leased(&path);
@@ -535,7 +535,7 @@ mod tests {
 
     #[test]
     fn a_changed_file_is_another_one() {
-        let folder = Folder::new();
+        let folder = CopyFolder::new();
         let path = folder.file("f", 100);
         let (snapshots, _snapshot, witness) = with_copy(&path);
         lease::give_up(witness.as_fd()).unwrap();
@@ -546,7 +546,7 @@ mod tests {
 
     #[test]
     fn what_was_read_under_a_lease_that_has_ended_is_not_stored() {
-        let (folder, snapshots) = (Folder::new(), snapshots(1 << 20));
+        let (folder, snapshots) = (CopyFolder::new(), snapshots(1 << 20));
         let (identity, file) = leased(&folder.file("f", 100));
         let advice = snapshots.ask(identity, &file);
         lease::give_up(file.as_fd()).unwrap();
@@ -556,7 +556,7 @@ mod tests {
 
     #[test]
     fn a_copy_whose_last_witness_is_given_up_is_dropped() {
-        let folder = Folder::new();
+        let folder = CopyFolder::new();
         let path = folder.file("f", 100);
         let (snapshots, snapshot, witness) = with_copy(&path);
         let (identity, _) = leased(&path);
@@ -570,7 +570,7 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_copy_makes_room_unless_it_is_in_use() {
-        let (folder, snapshots) = (Folder::new(), snapshots(300));
+        let (folder, snapshots) = (CopyFolder::new(), snapshots(300));
         let files: Vec<_> =
             ["a", "b", "c", "d"].iter().map(|name| leased(&folder.file(name, 100))).collect();
         let ask = |number: usize| snapshots.ask(files[number].0, &files[number].1);
@@ -593,7 +593,7 @@ mod tests {
 
     #[test]
     fn descriptors_are_bounded() {
-        let (folder, snapshots) = (Folder::new(), snapshots(1 << 20));
+        let (folder, snapshots) = (CopyFolder::new(), snapshots(1 << 20));
         let mut copies = Vec::new();
         for name in ["a", "b", "c"] {
             let (identity, file) = leased(&folder.file(name, 100_000));

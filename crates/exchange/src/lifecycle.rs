@@ -41,7 +41,7 @@ pub struct Lifecycle {
     by_kernel: Cell<usize>,
     /// Notified when a connection ends or its first response begins.
     closed: Notify,
-    idle: RefCell<Idle>,
+    idle: RefCell<IdleConnections>,
 }
 
 /// The stages of stopping the front.
@@ -60,7 +60,7 @@ pub enum Stage {
 /// for too long: a timer for each of them would cost a system call per request, because the event
 /// loop is woken for a timer that is earlier than all others.
 #[derive(Debug, Default)]
-struct Idle {
+struct IdleConnections {
     next: u64,
     waiting: BTreeMap<(Past, u64), IdleConnection>,
 }

@@ -36,7 +36,7 @@ impl Methods {
 /// `Order`, `Allow`, `Deny` and `Satisfy` of a section. They replace the directives of the folders
 /// above.
 #[derive(Debug, Default)]
-pub(crate) struct Hosts {
+pub(crate) struct HostAccess {
     /// The line of the last directive.
     pub(crate) line: usize,
     order: Vec<(Methods, Order)>,
@@ -86,7 +86,7 @@ impl ListedHost {
     }
 }
 
-impl Hosts {
+impl HostAccess {
     /// `Order ORDER`
     pub(crate) fn set_order(&mut self, methods: &Methods, text: &[u8]) -> Result<(), Problem> {
         let order = match text.to_ascii_lowercase().as_slice() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::access::{Check, Group, Hosts, Methods, Requirement};
+use crate::access::{Check, Group, HostAccess, Methods, Requirement};
 use crate::environment::{Conditional, Fixed};
 use crate::expires::Lifetime;
 use crate::expression::Template;
@@ -426,7 +426,7 @@ fn rewriting<'a>(place: &'a mut DirectiveContext<'_>) -> &'a mut rewrite::Config
     place.scope.rewrite.get_or_insert_default()
 }
 
-fn hosts<'a>(place: &'a mut DirectiveContext<'_>) -> &'a mut Hosts {
+fn hosts<'a>(place: &'a mut DirectiveContext<'_>) -> &'a mut HostAccess {
     let hosts = place.scope.hosts.get_or_insert_default();
     hosts.line = place.line;
     hosts

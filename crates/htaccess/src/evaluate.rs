@@ -41,7 +41,7 @@ pub fn evaluate(site: &Site<'_>, request: &Request<'_>, files: &dyn Files) -> Ou
 
 /// Runs passes until there is an answer.
 fn follow(context: &Context<'_>, files: &dyn Files) -> Outcome {
-    let mut start = Start::first(context);
+    let mut start = PassStart::first(context);
     let mut reasons = Vec::new();
     let mut effects = Effects::none(Pass::default());
     for _ in 0..=limits::REDIRECTS {
@@ -91,7 +91,7 @@ fn is_control(byte: u8) -> bool {
 }
 
 /// The start of a pass.
-struct Start {
+struct PassStart {
     path: Vec<u8>,
     query: Option<Vec<u8>>,
     variables: Variables,
@@ -102,7 +102,7 @@ struct Start {
     status: u16,
 }
 
-impl Start {
+impl PassStart {
     fn first(context: &Context<'_>) -> Self {
         let request = context.request;
         let mut variables = Variables::default();
@@ -135,7 +135,7 @@ fn redirected_from(variables: &mut Variables, status: u16, path: &[u8], query: O
 }
 
 /// The start of the pass after an internal redirect.
-fn again(pass: &Pass, path: &[u8]) -> Result<Start, u16> {
+fn again(pass: &Pass, path: &[u8]) -> Result<PassStart, u16> {
     let mark = path.iter().position(|byte| *byte == b'?');
     let (path, query) = match mark {
         Some(mark) => (&path[..mark], Some(path[mark + 1..].to_vec())),
@@ -152,7 +152,7 @@ fn again(pass: &Pass, path: &[u8]) -> Result<Start, u16> {
     let mut variables = pass.variables.redirected();
     let status = if pass.status == 0 { 200 } else { pass.status };
     redirected_from(&mut variables, status, &pass.path, pass.query.as_deref());
-    Ok(Start {
+    Ok(PassStart {
         path,
         query,
         variables,
@@ -294,7 +294,7 @@ fn process_within(
         text::concat(&[&pass.path[..folder], path])
     };
     let Ok(path) = text::decode_path(&path) else { return Some(None) };
-    let start = Start {
+    let start = PassStart {
         path,
         query,
         variables: pass.variables.clone(),
@@ -308,7 +308,7 @@ fn process_within(
 }
 
 /// One pass.
-fn process(context: &Context<'_>, files: &dyn Files, start: Start) -> Processed {
+fn process(context: &Context<'_>, files: &dyn Files, start: PassStart) -> Processed {
     let mut pass = Pass {
         path: start.path,
         query: start.query,

@@ -38,7 +38,7 @@ impl File {
         let mut parser = Parser::default();
         let mut scope = Scope::default();
         let parsed = parser.file(bytes, &mut scope);
-        let broken = parsed.err().map(|Broken { line, text }| {
+        let broken = parsed.err().map(|BrokenFile { line, text }| {
             let index = parser.remarks.len();
             parser.remarks.push(Remark { line, severity: Severity::Broken, text });
             index
@@ -97,7 +97,7 @@ impl File {
 }
 
 /// The whole file is refused.
-struct Broken {
+struct BrokenFile {
     line: usize,
     text: String,
 }
@@ -122,24 +122,24 @@ struct SectionTarget<'a> {
 }
 
 impl Parser {
-    fn file(&mut self, bytes: &[u8], scope: &mut Scope) -> Result<(), Broken> {
+    fn file(&mut self, bytes: &[u8], scope: &mut Scope) -> Result<(), BrokenFile> {
         if bytes.len() > limits::FILE {
             let text = format!("the file is larger than {} bytes", limits::FILE);
-            return Err(Broken { line: 1, text });
+            return Err(BrokenFile { line: 1, text });
         }
-        self.lines = syntax::lines(bytes).map_err(|error| Broken {
+        self.lines = syntax::lines(bytes).map_err(|error| BrokenFile {
             line: error.number,
             text: format!("the line is longer than {} bytes", limits::LINE),
         })?;
         if let Some(line) = self.lines.get(limits::DIRECTIVES) {
             let text = format!("the file has more than {} directives", limits::DIRECTIVES);
-            return Err(Broken { line: line.number, text });
+            return Err(BrokenFile { line: line.number, text });
         }
         for line in &self.lines {
             self.weight += pattern::weight(&line.rest);
             if self.weight > limits::WEIGHT {
                 let text = "the expressions up to this line would take too much memory".to_owned();
-                return Err(Broken { line: line.number, text });
+                return Err(BrokenFile { line: line.number, text });
             }
         }
         let mut target = SectionTarget { scope, methods: Methods::All, groups: Vec::new() };
@@ -151,11 +151,11 @@ impl Parser {
         &mut self,
         target: &mut SectionTarget<'_>,
         section: Option<&Line>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenFile> {
         self.depth += 1;
         if self.depth > limits::NESTING {
             let line = section.map_or(0, |line| line.number);
-            return Err(Broken { line, text: "sections are nested too deeply".to_owned() });
+            return Err(BrokenFile { line, text: "sections are nested too deeply".to_owned() });
         }
         while let Some(line) = self.lines.get(self.at).cloned() {
             self.at += 1;
@@ -175,19 +175,19 @@ impl Parser {
             None => Ok(()),
             Some(line) => {
                 let text = format!("{} is not closed", lossy(&line.name));
-                Err(Broken { line: line.number, text })
+                Err(BrokenFile { line: line.number, text })
             }
         }
     }
 
-    fn directive(&mut self, target: &mut SectionTarget<'_>, line: &Line) -> Result<(), Broken> {
+    fn directive(&mut self, target: &mut SectionTarget<'_>, line: &Line) -> Result<(), BrokenFile> {
         let Some(directive) = directives::find(&line.name) else {
             return Err(unknown(line));
         };
         let in_group = !target.groups.is_empty();
         if in_group && !line.name.eq_ignore_ascii_case(b"Require") {
             let text = format!("{} is not allowed among requirements", lossy(&line.name));
-            return Err(Broken { line: line.number, text });
+            return Err(BrokenFile { line: line.number, text });
         }
         let mut place = DirectiveContext {
             scope: target.scope,
@@ -205,11 +205,13 @@ impl Parser {
         scope: &mut Scope,
         line: &Line,
         parsed: Result<(), Problem>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenFile> {
         let Err(problem) = parsed else { return Ok(()) };
         let named = |text: String| format!("{}: {text}", lossy(&line.name));
         let (severity, text) = match problem {
-            Problem::Broken(text) => return Err(Broken { line: line.number, text: named(text) }),
+            Problem::Broken(text) => {
+                return Err(BrokenFile { line: line.number, text: named(text) });
+            }
             Problem::Refused(text) => {
                 let text = named(text);
                 scope.refusals.push((line.number, text.clone()));
@@ -221,8 +223,8 @@ impl Parser {
         Ok(())
     }
 
-    fn section(&mut self, target: &mut SectionTarget<'_>, line: &Line) -> Result<(), Broken> {
-        let broken = |text: &str| Broken { line: line.number, text: text.to_owned() };
+    fn section(&mut self, target: &mut SectionTarget<'_>, line: &Line) -> Result<(), BrokenFile> {
+        let broken = |text: &str| BrokenFile { line: line.number, text: text.to_owned() };
         let (name, rest) =
             section_head(line).ok_or_else(|| broken("the section's > is missing"))?;
         let words = syntax::words(rest);
@@ -296,7 +298,7 @@ impl Parser {
     }
 
     /// Skips a section that does not apply.
-    fn skip(&mut self, section: &Line) -> Result<(), Broken> {
+    fn skip(&mut self, section: &Line) -> Result<(), BrokenFile> {
         let mut open = vec![section.clone()];
         while let Some(line) = self.lines.get(self.at).cloned() {
             self.at += 1;
@@ -311,7 +313,7 @@ impl Parser {
             }
         }
         let text = format!("{} is not closed", lossy(&section.name));
-        Err(Broken { line: section.number, text })
+        Err(BrokenFile { line: section.number, text })
     }
 
     fn covered(
@@ -319,7 +321,7 @@ impl Parser {
         target: &mut SectionTarget<'_>,
         line: &Line,
         covers: Covers,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenFile> {
         let mut scope = Scope::default();
         let methods = target.methods.clone();
         let mut inner = SectionTarget { scope: &mut scope, methods, groups: Vec::new() };
@@ -334,7 +336,7 @@ impl Parser {
         line: &Line,
         expression: &[u8],
         covers: fn(Option<Expression>) -> Covers,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenFile> {
         match Expression::parse(expression) {
             Ok(expression) => self.covered(target, line, covers(Some(expression))),
             Err(text) => {
@@ -347,13 +349,13 @@ impl Parser {
         }
     }
 
-    fn follows_if(&self, target: &SectionTarget<'_>, line: &Line) -> Result<(), Broken> {
+    fn follows_if(&self, target: &SectionTarget<'_>, line: &Line) -> Result<(), BrokenFile> {
         let before = target.scope.sections.last();
         match before.map(|section| &section.covers) {
             Some(Covers::If(_) | Covers::ElseIf(_)) => Ok(()),
             _ => {
                 let text = format!("{} does not follow an <If>", lossy(&line.name));
-                Err(Broken { line: line.number, text })
+                Err(BrokenFile { line: line.number, text })
             }
         }
     }
@@ -363,18 +365,18 @@ impl Parser {
         target: &mut SectionTarget<'_>,
         line: &Line,
         counting: Counting,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenFile> {
         target.groups.push(Group { line: line.number, counting, parts: Vec::new() });
         self.block(target, Some(line))?;
         let Some(group) = target.groups.pop() else { return Ok(()) };
         if group.parts.is_empty() {
             let text = "the group has no requirement".to_owned();
-            return Err(Broken { line: line.number, text });
+            return Err(BrokenFile { line: line.number, text });
         }
         let negative = group.parts.iter().all(Requirement::is_negative);
         if counting != Counting::None && negative {
             let text = "requirements that only refuse never grant anything".to_owned();
-            return Err(Broken { line: line.number, text });
+            return Err(BrokenFile { line: line.number, text });
         }
         let outer = match target.groups.last_mut() {
             Some(group) => group,
@@ -415,7 +417,7 @@ fn section_head(line: &Line) -> Option<(Vec<u8>, &[u8])> {
     Some((name.to_ascii_lowercase(), &line.rest[..end]))
 }
 
-fn check_end(section: Option<&Line>, end: &Line) -> Result<(), Broken> {
+fn check_end(section: Option<&Line>, end: &Line) -> Result<(), BrokenFile> {
     let closed = end.name.strip_prefix(b"</").unwrap_or_default();
     let closed = closed.strip_suffix(b">").unwrap_or(closed);
     let open = section.map(|line| {
@@ -426,18 +428,18 @@ fn check_end(section: Option<&Line>, end: &Line) -> Result<(), Broken> {
         Some(open) if open.eq_ignore_ascii_case(closed) => Ok(()),
         Some(open) => {
             let text = format!("<{}> is expected to end, not <{}>", lossy(open), lossy(closed));
-            Err(Broken { line: end.number, text })
+            Err(BrokenFile { line: end.number, text })
         }
         None => {
             let text = format!("</{}> ends nothing", lossy(closed));
-            Err(Broken { line: end.number, text })
+            Err(BrokenFile { line: end.number, text })
         }
     }
 }
 
-fn unknown(line: &Line) -> Broken {
+fn unknown(line: &Line) -> BrokenFile {
     let name = lossy(&line.name);
     let text =
         format!("{name} is unknown, or not allowed in .htaccess files; put it into <IfModule>");
-    Broken { line: line.number, text }
+    BrokenFile { line: line.number, text }
 }

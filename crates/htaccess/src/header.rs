@@ -27,17 +27,17 @@ pub(crate) struct HeaderRule {
 
 #[derive(Debug)]
 enum Action {
-    Set(Text),
-    SetIfEmpty(Text),
-    Append(Text),
-    Merge(Text),
-    Add(Text),
+    Set(HeaderText),
+    SetIfEmpty(HeaderText),
+    Append(HeaderText),
+    Merge(HeaderText),
+    Add(HeaderText),
     Unset,
     /// The request's fields whose names match.
     Echo(Pattern),
     Edit {
         pattern: Pattern,
-        by: Text,
+        by: HeaderText,
         all: bool,
     },
 }
@@ -50,7 +50,7 @@ enum Condition {
 }
 
 #[derive(Debug)]
-enum Text {
+enum HeaderText {
     Format(Vec<FormatPart>),
     Expression(Template),
 }
@@ -72,7 +72,7 @@ impl FormatPart {
     }
 }
 
-impl Text {
+impl HeaderText {
     fn parse(text: &[u8]) -> Result<Self, Problem> {
         if let Some(expression) = text.strip_prefix(b"expr=") {
             let template = Template::parse(expression).map_err(Problem::Refused)?;
@@ -202,11 +202,11 @@ impl HeaderRule {
                 let pattern = words.next().ok_or("the expression to look for is missing")?;
                 let by = words.next().ok_or("the text to put in is missing")?;
                 let pattern = Pattern::new(&pattern, false)?;
-                Action::Edit { pattern, by: Text::parse(&by)?, all: action == b"edit*" }
+                Action::Edit { pattern, by: HeaderText::parse(&by)?, all: action == b"edit*" }
             }
             other => {
                 let value = words.next().ok_or("the value of the field is missing")?;
-                let value = Text::parse(&value)?;
+                let value = HeaderText::parse(&value)?;
                 match other {
                     b"set" => Action::Set(value),
                     b"setifempty" => Action::SetIfEmpty(value),
@@ -253,10 +253,10 @@ impl HeaderRule {
 
     /// The approximate size of the rule in memory, in bytes.
     pub(crate) fn weight(&self) -> usize {
-        let text = |text: &Text| match text {
-            Text::Format(parts) => parts.iter().map(FormatPart::weight).sum(),
+        let text = |text: &HeaderText| match text {
+            HeaderText::Format(parts) => parts.iter().map(FormatPart::weight).sum(),
             // The source of the expression is not kept; it was part of a line.
-            Text::Expression(_) => limits::LINE,
+            HeaderText::Expression(_) => limits::LINE,
         };
         let action = match &self.action {
             Action::Set(value)
@@ -288,7 +288,7 @@ impl HeaderRule {
             Action::Unset | Action::Echo(_) => None,
         };
         matches!(self.condition, Condition::Expression(_))
-            || matches!(text, Some(Text::Expression(_)))
+            || matches!(text, Some(HeaderText::Expression(_)))
     }
 
     /// True if the rule applies. `response` has the fields that expressions see.
@@ -317,7 +317,7 @@ impl HeaderRule {
         fields: &mut Fields,
     ) -> Result<(), TooCostly> {
         let mut evaluation = Evaluation::new(context, pass).of_response(response);
-        let mut make = |text: &Text| text.make(&mut evaluation, context, pass);
+        let mut make = |text: &HeaderText| text.make(&mut evaluation, context, pass);
         let is = |(name, _): &&mut (Vec<u8>, Vec<u8>)| name.eq_ignore_ascii_case(&self.name);
         match &self.action {
             Action::Set(text) => set(fields, &self.name, make(text)),

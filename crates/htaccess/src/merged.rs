@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::access::{self, AccessResult, Authentication, Group, Hosts};
+use crate::access::{self, AccessResult, Authentication, Group, HostAccess};
 use crate::budget::{Budget, TooCostly};
 use crate::environment::{Conditional, Fixed};
 use crate::expires;
@@ -35,7 +35,7 @@ pub(crate) struct Merged<'a> {
     pub(crate) request_headers: Vec<&'a HeaderRule>,
     pub(crate) fixed: Vec<&'a Fixed>,
     pub(crate) conditional: Vec<&'a Conditional>,
-    pub(crate) hosts: Option<(&'a File, &'a Hosts)>,
+    pub(crate) hosts: Option<(&'a File, &'a HostAccess)>,
     pub(crate) require: Vec<(AuthMerging, &'a File, &'a Group)>,
     pub(crate) authentication: Authentication,
     pub(crate) media: Vec<&'a media::Config>,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::access::{Authentication, Group, Hosts};
+use crate::access::{Authentication, Group, HostAccess};
 use crate::environment::{Conditional, Fixed};
 use crate::expires;
 use crate::expression::{Expression, Template};
@@ -22,7 +22,7 @@ pub(crate) struct Scope {
     pub(crate) request_headers: Vec<HeaderRule>,
     pub(crate) fixed: Vec<Fixed>,
     pub(crate) conditional: Vec<Conditional>,
-    pub(crate) hosts: Option<Hosts>,
+    pub(crate) hosts: Option<HostAccess>,
     pub(crate) require: Option<Group>,
     pub(crate) auth_merging: Option<AuthMerging>,
     pub(crate) authentication: Authentication,

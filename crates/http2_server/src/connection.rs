@@ -18,8 +18,8 @@ use sendoff_transport::Transport;
 use tokio::time::{sleep, timeout};
 
 use super::in_flight::Given;
-use super::link::Link;
 use super::settings;
+use super::shared_transport::SharedTransport;
 use super::stream;
 use super::streams::{Burden, StreamGuard, Streams};
 
@@ -64,7 +64,7 @@ pub async fn serve<T: Transport + 'static, S: Service + 'static>(
     let service = services.get();
     let (timeouts, limits) = (service.limits().timeouts.clone(), SendLimits::of(service.limits()));
     drop(service);
-    let link = Link::new(transport, buffer, limits);
+    let link = SharedTransport::new(transport, buffer, limits);
     let client = origin.peer.clone();
     let handshake = settings::builder().handshake(link.handle());
     let mut connection = match timeout(timeouts.head, handshake).await {
@@ -88,8 +88,8 @@ pub async fn serve<T: Transport + 'static, S: Service + 'static>(
 }
 
 async fn run<T: Transport + 'static, S: Service + 'static>(
-    connection: &mut Connection<Link<T>, Given>,
-    link: &Link<T>,
+    connection: &mut Connection<SharedTransport<T>, Given>,
+    link: &SharedTransport<T>,
     streams: &Rc<Streams<S>>,
 ) -> Result<(), Ending> {
     link.gather(true);
@@ -138,8 +138,8 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
 
 /// Starts a task for each new stream, while h2 reads and writes the connection's frames.
 async fn next<T: Transport, S: Service + 'static>(
-    connection: &mut Connection<Link<T>, Given>,
-    link: &Link<T>,
+    connection: &mut Connection<SharedTransport<T>, Given>,
+    link: &SharedTransport<T>,
     streams: &Rc<Streams<S>>,
     stay: Stay,
 ) -> TaskEvent {
@@ -179,7 +179,7 @@ async fn next<T: Transport, S: Service + 'static>(
 /// Sends the gathered bytes when h2 has nothing to do, and checks for the end of the connection and
 /// for abuse.
 fn rest<T: Transport, S: Service>(
-    link: &Link<T>,
+    link: &SharedTransport<T>,
     streams: &Streams<S>,
     stay: Stay,
     cx: &mut Context<'_>,

@@ -22,8 +22,8 @@ mod connection;
 mod exchange;
 mod fields;
 mod in_flight;
-mod link;
 mod settings;
+mod shared_transport;
 mod stream;
 mod streams;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use sendoff_config::Config;
 use sendoff_delivery::Snapshots;
-use sendoff_report::access_log::Sender;
+use sendoff_report::access_log::LogSender;
 use sendoff_report::meters::{PoolMeter, SiteMeter};
 use sendoff_report::status::Status;
 use tokio::sync::mpsc;
@@ -57,7 +57,7 @@ pub struct Gatherer {
     /// Copies of files, which all event loops share.
     pub snapshots: Arc<Snapshots>,
     /// The access log's writer, which counts lost lines.
-    pub log: Sender,
+    pub log: LogSender,
     /// When the front started.
     pub started: SystemTime,
 }

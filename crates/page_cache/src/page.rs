@@ -33,10 +33,10 @@ pub(super) struct Facts {
     #[serde(with = "latin1")]
     key: Vec<u8>,
     status: u16,
-    reason: Option<Text>,
-    fields: Vec<(Text, Text)>,
+    reason: Option<Latin1Text>,
+    fields: Vec<(Latin1Text, Latin1Text)>,
     /// The request fields that the page varies with, and their values in its request.
-    vary: Vec<(String, Option<Text>)>,
+    vary: Vec<(String, Option<Latin1Text>)>,
     /// Time when the page was made or last confirmed as valid.
     made: SystemTime,
     times: Times,
@@ -47,9 +47,9 @@ pub(super) struct Facts {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Text(#[serde(with = "latin1")] Vec<u8>);
+struct Latin1Text(#[serde(with = "latin1")] Vec<u8>);
 
-impl From<&[u8]> for Text {
+impl From<&[u8]> for Latin1Text {
     fn from(bytes: &[u8]) -> Self {
         Self(bytes.to_vec())
     }
@@ -135,7 +135,7 @@ impl Page {
         self.hash_with(vary.map(|(name, _)| (&**name, value_of(fields, name))))
     }
 
-    fn hash_with<'a>(&self, vary: impl Iterator<Item = (&'a str, Option<Text>)>) -> Hash {
+    fn hash_with<'a>(&self, vary: impl Iterator<Item = (&'a str, Option<Latin1Text>)>) -> Hash {
         let mut text = self.facts.key.clone();
         for (name, value) in vary {
             text.extend_from_slice(name.as_bytes());
@@ -163,7 +163,8 @@ impl Page {
     }
 
     pub(super) fn is_for(&self, key: &Key, fields: &HeaderMap) -> bool {
-        let matches = |(name, value): &(String, Option<Text>)| value_of(fields, name) == *value;
+        let matches =
+            |(name, value): &(String, Option<Latin1Text>)| value_of(fields, name) == *value;
         self.facts.key == key.text() && self.facts.vary.iter().all(matches)
     }
 
@@ -350,7 +351,7 @@ pub(super) fn facts(
     Facts {
         key: key.text().to_vec(),
         status: head.status.as_u16(),
-        reason: head.reason.as_deref().map(Text::from),
+        reason: head.reason.as_deref().map(Latin1Text::from),
         fields: texts(head),
         vary: vary.collect(),
         made: now,
@@ -361,14 +362,14 @@ pub(super) fn facts(
     }
 }
 
-fn texts(head: &ResponseHead) -> Vec<(Text, Text)> {
+fn texts(head: &ResponseHead) -> Vec<(Latin1Text, Latin1Text)> {
     head.fields.iter().map(|field| (field.name().into(), field.value().into())).collect()
 }
 
 /// The values of a request field, joined into one line; `None` if the field is missing.
-fn value_of(fields: &HeaderMap, name: &str) -> Option<Text> {
+fn value_of(fields: &HeaderMap, name: &str) -> Option<Latin1Text> {
     let values: Vec<_> = fields.get_all(name).iter().map(HeaderValue::as_bytes).collect();
-    (!values.is_empty()).then(|| Text(values.join(&b", "[..])))
+    (!values.is_empty()).then(|| Latin1Text(values.join(&b", "[..])))
 }
 
 /// True if the client's copy of a response with this head is current, so that 304 answers the

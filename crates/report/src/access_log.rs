@@ -106,16 +106,16 @@ fn lost(rest: &[u8], error: io::Error) -> Lost {
 /// Lines and their files. An empty text only makes the thread switch to the file's `next`.
 type Batch = Vec<(Arc<LogFile>, String)>;
 
-/// The thread that writes. It ends when the last [`Sender`] has been dropped.
+/// The thread that writes. It ends when the last [`LogSender`] has been dropped.
 #[derive(Debug)]
 pub struct LogWriter {
-    sender: Sender,
+    sender: LogSender,
     thread: JoinHandle<()>,
 }
 
 /// The event loops' end of the queue to the writer thread.
 #[derive(Debug, Clone)]
-pub struct Sender {
+pub struct LogSender {
     batches: SyncSender<Batch>,
     dropped: Arc<Dropped>,
 }
@@ -148,7 +148,7 @@ impl LogWriter {
         let thread = std::thread::Builder::new()
             .name("access-log".to_owned())
             .spawn(move || write(&waiting, &counted))?;
-        Ok(Self { sender: Sender { batches, dropped }, thread })
+        Ok(Self { sender: LogSender { batches, dropped }, thread })
     }
 
     /// Has lines of these logs written to other files from the next batch on. Does not wait for a
@@ -164,7 +164,7 @@ impl LogWriter {
     }
 
     /// A sender for one event loop.
-    pub fn sender(&self) -> Sender {
+    pub fn sender(&self) -> LogSender {
         self.sender.clone()
     }
 
@@ -204,7 +204,7 @@ fn write(batches: &Receiver<Batch>, dropped: &Dropped) {
     }
 }
 
-impl Sender {
+impl LogSender {
     /// Passes lines on. If the queue is full, the lines are dropped and counted: the request does
     /// not wait.
     fn send(&self, batch: Batch) {
@@ -226,12 +226,12 @@ impl Sender {
 #[derive(Debug)]
 pub struct AccessLog {
     file: Arc<LogFile>,
-    sender: Sender,
+    sender: LogSender,
     lines: RefCell<String>,
 }
 
 impl AccessLog {
-    pub(crate) fn new(file: Arc<LogFile>, sender: Sender) -> Self {
+    pub(crate) fn new(file: Arc<LogFile>, sender: LogSender) -> Self {
         Self { file, sender, lines: RefCell::default() }
     }
 
@@ -283,7 +283,7 @@ pub struct Logs {
 impl Logs {
     /// Logs for `config`. `files` are the files of the configuration's log targets, in their order;
     /// a log of `before` that has the same file is kept.
-    pub fn new(config: &Config, files: &[Arc<LogFile>], before: &Self, sender: &Sender) -> Self {
+    pub fn new(config: &Config, files: &[Arc<LogFile>], before: &Self, sender: &LogSender) -> Self {
         let known: HashMap<_, _> =
             before.files.iter().map(|log| (Arc::as_ptr(&log.file), log)).collect();
         let log = |file: &Arc<LogFile>| match known.get(&Arc::as_ptr(file)) {
@@ -332,7 +332,7 @@ impl Flusher {
     }
 
     /// Runs forever. Logs with few lines share a batch.
-    pub async fn run(&self, sender: &Sender) {
+    pub async fn run(&self, sender: &LogSender) {
         loop {
             tokio::time::sleep(FLUSH_INTERVAL).await;
             let (mut batch, mut size) = (Batch::new(), 0);

@@ -7,7 +7,7 @@ use sendoff_settings::{At, Place, Short};
 use sendoff_tls::{Complaint, Vault, Whose};
 
 use crate::failure::Failure;
-use crate::htaccess::Report;
+use crate::htaccess::HtaccessReport;
 use crate::options::{Check, Serve};
 use crate::source::{Resolved, refusal};
 
@@ -44,7 +44,7 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
     let (sites, pools) = (resolved.config.sites.len(), resolved.config.pools.len());
     let routes: usize = resolved.config.sites.iter().map(|site| site.routes.len()).sum();
     let file = file.display();
-    let htaccess = Report::of(&resolved.config);
+    let htaccess = HtaccessReport::of(&resolved.config);
     let files = match htaccess.files() {
         0 => String::new(),
         files => format!(", {}", count(files, ".htaccess file")),

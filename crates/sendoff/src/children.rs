@@ -33,12 +33,12 @@ const SAID: &str = "--said-fd";
 /// Descriptors that a child inherits: the option that names them, and a list for each event loop.
 /// The child has them under the same numbers. The supervisor keeps them for the next child.
 #[derive(Debug)]
-struct Inherited {
+struct InheritedDescriptors {
     option: &'static str,
     descriptors: Vec<Vec<OwnedFd>>,
 }
 
-impl Inherited {
+impl InheritedDescriptors {
     fn one(option: &'static str, descriptor: OwnedFd) -> Self {
         Self { option, descriptors: vec![vec![descriptor]] }
     }
@@ -60,7 +60,7 @@ pub(crate) struct Recipe {
     pub(crate) name: String,
     program: PathBuf,
     arguments: Vec<OsString>,
-    inherited: Vec<Inherited>,
+    inherited: Vec<InheritedDescriptors>,
     /// For a child that runs on demand: the socket on which the supervisor learns, while the child
     /// does not run, that it is needed.
     pub(crate) calls: Option<OwnedFd>,
@@ -98,13 +98,13 @@ impl Recipe {
         explain: Option<OwnedFd>,
     ) -> Result<Self, Failure> {
         let mut inherited = vec![
-            Inherited::one(CONFIG, sealed),
-            Inherited::one(KEYS, keys),
-            Inherited { option: LISTENERS, descriptors: listeners },
-            Inherited { option: POOLS, descriptors: vec![pools] },
-            Inherited::one("--ready-fd", ready),
+            InheritedDescriptors::one(CONFIG, sealed),
+            InheritedDescriptors::one(KEYS, keys),
+            InheritedDescriptors { option: LISTENERS, descriptors: listeners },
+            InheritedDescriptors { option: POOLS, descriptors: vec![pools] },
+            InheritedDescriptors::one("--ready-fd", ready),
         ];
-        inherited.extend(explain.map(|fd| Inherited::one("--explain-fd", fd)));
+        inherited.extend(explain.map(|fd| InheritedDescriptors::one("--explain-fd", fd)));
         Ok(Self {
             name: "front".to_owned(),
             program: this_program()?,
@@ -133,7 +133,10 @@ impl Recipe {
         }
         let clone = || pool.try_clone().map_err(Failure::system("cannot copy a socket"));
         let calls = (config.pools[number].first_workers() == 0).then(clone).transpose()?;
-        let inherited = vec![Inherited::one(CONFIG, sealed), Inherited::one("--pool-fd", pool)];
+        let inherited = vec![
+            InheritedDescriptors::one(CONFIG, sealed),
+            InheritedDescriptors::one("--pool-fd", pool),
+        ];
         let name = match &*config.pools {
             [_] => "PHP master".to_owned(),
             pools => format!("PHP master of pool {}", pools[number].name),
@@ -172,10 +175,10 @@ impl Recipe {
         let failed = Failure::system(format!("cannot listen for pool {name}"));
         let PoolListener { socket, inode } = PoolListener::open().map_err(failed)?;
         let inherited = vec![
-            Inherited::one(CONFIG, sealed),
-            Inherited::one("--pool-fd", pool),
-            Inherited::one("--listener-fd", socket),
-            Inherited::one("--inode-fd", inode),
+            InheritedDescriptors::one(CONFIG, sealed),
+            InheritedDescriptors::one("--pool-fd", pool),
+            InheritedDescriptors::one("--listener-fd", socket),
+            InheritedDescriptors::one("--inode-fd", inode),
         ];
         Ok(Self {
             name: format!("master of pool {name}"),
@@ -194,8 +197,10 @@ impl Recipe {
     /// # Errors
     /// The path of this program is unknown.
     pub(crate) fn acme(sealed: OwnedFd, supervisor: OwnedFd) -> Result<Self, Failure> {
-        let inherited =
-            vec![Inherited::one(CONFIG, sealed), Inherited::one("--supervisor-fd", supervisor)];
+        let inherited = vec![
+            InheritedDescriptors::one(CONFIG, sealed),
+            InheritedDescriptors::one("--supervisor-fd", supervisor),
+        ];
         Ok(Self {
             name: "process for certificates".to_owned(),
             program: this_program()?,
@@ -211,7 +216,7 @@ impl Recipe {
     /// A PHP master also writes the messages that PHP prints at its start into this file, until
     /// [`forget_said`](Self::forget_said).
     pub(crate) fn telling(mut self, said: OwnedFd) -> Self {
-        self.inherited.push(Inherited::one(SAID, said));
+        self.inherited.push(InheritedDescriptors::one(SAID, said));
         self
     }
 
@@ -233,7 +238,7 @@ impl Recipe {
     /// Sets the credentials of the next front.
     pub(crate) fn replace_keys(&mut self, keys: OwnedFd) {
         self.inherited.retain(|inherited| inherited.option != KEYS);
-        self.inherited.push(Inherited::one(KEYS, keys));
+        self.inherited.push(InheritedDescriptors::one(KEYS, keys));
     }
 
     /// Takes the front's ends of the pool sockets out, in the order of the pools.
@@ -265,10 +270,10 @@ impl Recipe {
     ) {
         let replaced = [CONFIG, KEYS, LISTENERS, POOLS];
         self.inherited.retain(|inherited| !replaced.contains(&inherited.option));
-        self.inherited.push(Inherited::one(CONFIG, sealed));
-        self.inherited.push(Inherited::one(KEYS, keys));
-        self.inherited.push(Inherited { option: LISTENERS, descriptors: listeners });
-        self.inherited.push(Inherited { option: POOLS, descriptors: vec![pools] });
+        self.inherited.push(InheritedDescriptors::one(CONFIG, sealed));
+        self.inherited.push(InheritedDescriptors::one(KEYS, keys));
+        self.inherited.push(InheritedDescriptors { option: LISTENERS, descriptors: listeners });
+        self.inherited.push(InheritedDescriptors { option: POOLS, descriptors: vec![pools] });
         self.keeps_stdout = config.log_targets().contains(&&LogTarget::Stdout);
     }
 
@@ -288,13 +293,13 @@ impl Recipe {
         let failed = || format!("cannot start the {} ({})", self.name, self.program.display());
         let orders = self.takes_orders.then(orders::sockets).transpose();
         let (orders, theirs) = orders.map_err(Failure::system(failed()))?.unzip();
-        let theirs = theirs.map(|fd| Inherited::one("--orders-fd", fd));
+        let theirs = theirs.map(|fd| InheritedDescriptors::one("--orders-fd", fd));
         let group = self.group.as_ref().map(PoolGroup::open).transpose();
         let group = group.map_err(Failure::system(format!("{}: its control group", failed())))?;
         let watched = group.as_ref().map(OwnedFd::try_clone).transpose();
         let watched = watched.map_err(Failure::system(failed()))?;
         let memory = MemoryWatch::new(watched.map(sendoff_sandbox::PoolGroup::of_child));
-        let group = group.map(|fd| Inherited::one("--group-fd", fd));
+        let group = group.map(|fd| InheritedDescriptors::one("--group-fd", fd));
         let inherited = || self.inherited.iter().chain(&theirs).chain(&group);
         let inherit = |flags| -> io::Result<()> {
             let mut descriptors = inherited().flat_map(|of| of.descriptors.iter().flatten());
@@ -315,7 +320,7 @@ impl Recipe {
         command
             .arg0(format!("sendoff: {}", self.name))
             .args(&self.arguments)
-            .args(inherited().map(Inherited::argument))
+            .args(inherited().map(InheritedDescriptors::argument))
             .stdin(Stdio::null())
             .stdout(stdout)
             .kill_on_drop(true);

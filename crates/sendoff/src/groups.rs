@@ -46,7 +46,7 @@ const REMEDY: &str = "start the server by systemd with Delegate=yes in its unit 
 
 /// Makes the control groups of pools.
 #[derive(Debug, Default)]
-pub(crate) struct Groups {
+pub(crate) struct ControlGroups {
     /// The group in which the pools' groups are made; `None` if none was needed, or none could be
     /// made.
     base: RefCell<Option<Rc<Base>>>,
@@ -95,7 +95,7 @@ pub(crate) struct GroupUse {
     pub(crate) out_of_memory: u64,
 }
 
-impl Groups {
+impl ControlGroups {
     /// `has_predecessor`: see the field of this name.
     pub(crate) fn new(has_predecessor: bool) -> Self {
         Self { base: RefCell::default(), has_predecessor }

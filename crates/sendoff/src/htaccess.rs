@@ -27,7 +27,7 @@ const MAX_TIME: Duration = Duration::from_secs(10);
 
 /// Findings in the files of all sites.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct HtaccessReport {
     lines: Vec<String>,
     left_out: usize,
     files: usize,
@@ -40,7 +40,7 @@ pub(crate) struct Report {
     ignored: Option<(PathBuf, usize)>,
 }
 
-impl Report {
+impl HtaccessReport {
     /// Reads the files of the sites that obey them.
     pub(crate) fn of(config: &Config) -> Self {
         let started = Instant::now();
@@ -137,7 +137,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for HtaccessReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for line in &self.lines {
             writeln!(f, "{line}")?;

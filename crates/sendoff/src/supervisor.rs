@@ -22,7 +22,7 @@ use crate::children::Recipe;
 use crate::control::{Command, Commands, ControlAnswer};
 use crate::explain::Door;
 use crate::failure::Failure;
-use crate::groups::Groups;
+use crate::groups::ControlGroups;
 use crate::listen::{Listeners, listen, tcp};
 use crate::orders::ToFront;
 use crate::page_folder;
@@ -93,7 +93,7 @@ fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(
     let sealed = || sealed.try_clone().map_err(Failure::system("cannot copy a descriptor"));
     make_room_for(config.pools.len());
     let (mut masters, mut pools) = (Vec::new(), Vec::new());
-    let groups = Groups::new(predecessor.is_some());
+    let groups = ControlGroups::new(predecessor.is_some());
     for (number, group) in groups.of(config.pools.iter()).into_iter().enumerate() {
         let (front, php) = pool_sockets().map_err(Failure::system("cannot make sockets"))?;
         masters.push(Recipe::master(&config, number, sealed()?, php, group)?);

@@ -16,20 +16,20 @@ use super::never_served::is_source;
 /// The files that applications may name.
 #[derive(Debug)]
 pub struct Sendable {
-    pub(super) root: Folder,
+    pub(super) root: SendableFolder,
     /// The folders of `sendfile_from`.
-    pub(super) folders: Vec<Folder>,
+    pub(super) folders: Vec<SendableFolder>,
     /// The URI prefixes of `accel`, longest first, with their folders.
-    pub(super) prefixes: Vec<(Vec<u8>, Folder)>,
+    pub(super) prefixes: Vec<(Vec<u8>, SendableFolder)>,
 }
 
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct SendableFolder {
     pub(super) path: PathBuf,
     pub(super) root: Root,
 }
 
-impl Folder {
+impl SendableFolder {
     fn open(path: &Path, symlinks: Symlinks, follow: &[PathBuf]) -> io::Result<Self> {
         let path = canonical(path)?;
         Ok(Self { root: Root::open(&path, symlinks, follow)?, path })
@@ -84,7 +84,7 @@ impl Sendable {
             Symlinks::Owner | Symlinks::Inside => Symlinks::Inside,
         };
         let follow = [&follow[..], sendfile_from].concat();
-        let in_folder = |folder: &Path| Folder::open(folder, symlinks, &follow);
+        let in_folder = |folder: &Path| SendableFolder::open(folder, symlinks, &follow);
         let mut prefixes = Vec::new();
         for Accel { prefix, folder } in accel {
             prefixes.push((prefix.as_bytes().to_vec(), in_folder(folder)?));
@@ -116,7 +116,7 @@ impl Sendable {
 
     /// The folder of an `accel` prefix that contains a decoded path of a URI, and the rest of the
     /// path.
-    pub(super) fn folder_of<'p>(&self, path: &'p [u8]) -> Option<(&Folder, &'p [u8])> {
+    pub(super) fn folder_of<'p>(&self, path: &'p [u8]) -> Option<(&SendableFolder, &'p [u8])> {
         self.prefixes.iter().find_map(|(prefix, folder)| {
             let rest = path.strip_prefix(&prefix[..])?;
             let is_beneath = prefix.ends_with(b"/") || rest.starts_with(b"/");

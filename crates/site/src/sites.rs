@@ -20,7 +20,7 @@ use super::htaccess::HtaccessShare;
 pub struct Sites {
     config: Arc<Config>,
     /// One entry for each listener.
-    listeners: Vec<Hosts>,
+    listeners: Vec<ListenerSites>,
     open: RefCell<Vec<Option<Rc<Site>>>>,
     share: Rc<CacheShare>,
     htaccess: Rc<HtaccessShare>,
@@ -29,7 +29,7 @@ pub struct Sites {
 
 /// The sites of one listener, by their numbers.
 #[derive(Debug, Default)]
-struct Hosts {
+struct ListenerSites {
     exact: HashMap<Box<str>, usize>,
     /// Endings of host names, longest first.
     beneath: Vec<(Box<str>, usize)>,
@@ -40,7 +40,7 @@ struct Hosts {
     party: Option<Rc<Party>>,
 }
 
-impl Hosts {
+impl ListenerSites {
     fn add(&mut self, site: &sendoff_config::Site, number: usize) {
         for host in &site.hosts {
             match host {
@@ -145,13 +145,13 @@ impl Sites {
     }
 }
 
-fn by_listener(config: &Config) -> Vec<Hosts> {
+fn by_listener(config: &Config) -> Vec<ListenerSites> {
     // After a reload, the listeners of a front have other numbers.
     let count =
         config.sites.iter().flat_map(|site| &site.listeners).max().map_or(0, |last| last + 1);
     let party = |listener| config.sole_party(listener).map(Rc::new);
-    let hosts = |listener| Hosts { party: party(listener), ..Hosts::default() };
-    let mut listeners: Vec<Hosts> = (0..count).map(hosts).collect();
+    let hosts = |listener| ListenerSites { party: party(listener), ..ListenerSites::default() };
+    let mut listeners: Vec<ListenerSites> = (0..count).map(hosts).collect();
     for (number, site) in config.sites.iter().enumerate() {
         for &listener in &site.listeners {
             if let Some(hosts) = listeners.get_mut(listener) {
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn exact_names_come_before_endings_and_long_endings_before_short_ones() {
-        let mut hosts = Hosts::default();
+        let mut hosts = ListenerSites::default();
         let sites = [
             site(&["a.example"]),
             site(&["*.example"]),
@@ -198,7 +198,7 @@ mod tests {
         ] {
             assert_eq!(hosts.find(host), Some(number), "{host}");
         }
-        let mut named_only = Hosts::default();
+        let mut named_only = ListenerSites::default();
         named_only.add(&sites[0], 7);
         named_only.add(&sites[1], 8);
         assert_eq!(named_only.find("other"), Some(7), "the first is the default");

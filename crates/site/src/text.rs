@@ -49,11 +49,11 @@ pub(crate) struct Text(Vec<TextPart>);
 enum TextPart {
     Literal(Bytes),
     Group(usize),
-    Variable(Variable),
+    Variable(TextVariable),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Variable {
+enum TextVariable {
     Path,
     Query,
     Host,
@@ -62,13 +62,13 @@ enum Variable {
     RemoteAddr,
 }
 
-const VARIABLES: [(&str, Variable); 6] = [
-    ("path", Variable::Path),
-    ("query", Variable::Query),
-    ("host", Variable::Host),
-    ("scheme", Variable::Scheme),
-    ("uri", Variable::Uri),
-    ("remote_addr", Variable::RemoteAddr),
+const VARIABLES: [(&str, TextVariable); 6] = [
+    ("path", TextVariable::Path),
+    ("query", TextVariable::Query),
+    ("host", TextVariable::Host),
+    ("scheme", TextVariable::Scheme),
+    ("uri", TextVariable::Uri),
+    ("remote_addr", TextVariable::RemoteAddr),
 ];
 
 /// The match of a route's expression: the path at that time, and the ranges of its groups.
@@ -165,18 +165,18 @@ impl Text {
             match part {
                 TextPart::Literal(bytes) => out.extend_from_slice(bytes),
                 TextPart::Group(number) => decoded(groups.get(*number), &mut out),
-                TextPart::Variable(Variable::Path) => decoded(&request.path, &mut out),
-                TextPart::Variable(Variable::Query) => {
+                TextPart::Variable(TextVariable::Path) => decoded(&request.path, &mut out),
+                TextPart::Variable(TextVariable::Query) => {
                     out.extend_from_slice(request.query.as_deref().unwrap_or_default());
                 }
-                TextPart::Variable(Variable::Host) => {
+                TextPart::Variable(TextVariable::Host) => {
                     out.extend_from_slice(request.host_name().as_bytes());
                 }
-                TextPart::Variable(Variable::Scheme) => {
+                TextPart::Variable(TextVariable::Scheme) => {
                     out.extend_from_slice(request.scheme.as_str().as_bytes());
                 }
-                TextPart::Variable(Variable::Uri) => out.extend_from_slice(&request.uri),
-                TextPart::Variable(Variable::RemoteAddr) => {
+                TextPart::Variable(TextVariable::Uri) => out.extend_from_slice(&request.uri),
+                TextPart::Variable(TextVariable::RemoteAddr) => {
                     out.extend_from_slice(&request.peer.address());
                 }
             }

@@ -1,5 +1,5 @@
 //! The answer to one request over a connection, without the I/O: records come in, and their meaning
-//! goes out as [`Output`].
+//! goes out as [`AnswerEvent`].
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ pub(super) const OVERLOADED: u8 = 2;
 
 /// One event of an application's answer; `D` is a descriptor.
 #[derive(Debug)]
-pub(super) enum Output<D> {
+pub(super) enum AnswerEvent<D> {
     /// Bytes of the CGI header block and the body.
     Bytes(Bytes),
     /// The application has written the beginning of the response to the client.
@@ -120,7 +120,7 @@ impl ResponseReader {
         &mut self,
         received: &mut BytesMut,
         descriptors: &mut VecDeque<D>,
-    ) -> Result<Option<Output<D>>, UpstreamError> {
+    ) -> Result<Option<AnswerEvent<D>>, UpstreamError> {
         if descriptors.len() > MAX_WAITING_DESCRIPTORS {
             return Err(UpstreamError::broken("it sent descriptors that no record claims"));
         }
@@ -139,7 +139,7 @@ impl ResponseReader {
         &mut self,
         part: RecordPart,
         descriptors: &mut VecDeque<D>,
-    ) -> Result<Option<Output<D>>, UpstreamError> {
+    ) -> Result<Option<AnswerEvent<D>>, UpstreamError> {
         let (RecordPart::Stream { kind, request_id, .. }
         | RecordPart::EndOfStream { kind, request_id }
         | RecordPart::Record { kind, request_id, .. }) = part;
@@ -154,11 +154,11 @@ impl ResponseReader {
         match part {
             RecordPart::Stream { kind: Kind::STDOUT, data, .. } => {
                 self.holder = SocketHolder::Front;
-                Ok(Some(Output::Bytes(data)))
+                Ok(Some(AnswerEvent::Bytes(data)))
             }
             RecordPart::Stream { kind: Kind::STDERR, data, .. } => {
                 let ends_record = !self.decoder.is_inside_content();
-                Ok(Some(Output::Log { text: data, ends_record }))
+                Ok(Some(AnswerEvent::Log { text: data, ends_record }))
             }
             RecordPart::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => Ok(None),
             RecordPart::Record { kind: Kind::END_REQUEST, content, padding, .. } => {
@@ -167,12 +167,12 @@ impl ResponseReader {
                     Medium::Tcp => Hints::default(),
                 };
                 let ending = end(&content)?;
-                Ok(Some(Output::End(hints, ending)))
+                Ok(Some(AnswerEvent::End(hints, ending)))
             }
             RecordPart::Record { kind: Kind::EXPLAIN, content, .. }
                 if self.medium == Medium::Unix && content.len() <= MAX_EXPLANATION =>
             {
-                Ok(Some(Output::Explanation(content)))
+                Ok(Some(AnswerEvent::Explanation(content)))
             }
             RecordPart::Record { kind, content, .. } => {
                 match Record::decode(kind, &content).map_err(malformed)? {
@@ -189,20 +189,20 @@ impl ResponseReader {
         kind: Kind,
         record: Record,
         descriptors: &mut VecDeque<D>,
-    ) -> Result<Output<D>, UpstreamError> {
+    ) -> Result<AnswerEvent<D>, UpstreamError> {
         match record {
             Record::Region => {
                 let missing = || UpstreamError::broken("it announced a region and sent none");
-                descriptors.pop_front().map(Output::Region).ok_or_else(missing)
+                descriptors.pop_front().map(AnswerEvent::Region).ok_or_else(missing)
             }
             Record::Sent(sent) if self.holder == SocketHolder::Lent => {
                 self.holder = SocketHolder::Front;
-                Ok(Output::Sent(sent))
+                Ok(AnswerEvent::Sent(sent))
             }
             Record::Sent(_) => Err(UpstreamError::broken("a SENT record out of place")),
             Record::Piece(piece) => {
                 self.holder = SocketHolder::Front;
-                Ok(Output::Piece(piece))
+                Ok(AnswerEvent::Piece(piece))
             }
             _ => Err(out_of_place(kind)),
         }
@@ -279,7 +279,7 @@ mod tests {
             buffer.extend_from_slice(piece);
             while let Some(output) = answer.next(&mut buffer, &mut fds)? {
                 match output {
-                    Output::Bytes(bytes) => body.extend_from_slice(&bytes),
+                    AnswerEvent::Bytes(bytes) => body.extend_from_slice(&bytes),
                     other => {
                         said.push(format!("{:?} {other:?}", String::from_utf8_lossy(&body)));
                         body.clear();

@@ -195,7 +195,7 @@ impl Application {
                     may_be_silent: begun.may_be_silent,
                     framed: RefCell::default(),
                     knows_direct: false,
-                    carrier: Carrier::Shared(seat),
+                    carrier: RequestCarrier::Shared(seat),
                     turn: None,
                 };
             }
@@ -217,7 +217,7 @@ impl Application {
         let driver = Driver::new(Arc::clone(&self.peer), connection, request, client, label);
         let (inbox, may_be_silent) = (Rc::clone(&driver.inbox), Rc::clone(&driver.may_be_silent));
         let knows_direct = driver.knows_direct;
-        let carrier = Carrier::Own(tokio::task::spawn_local(driver.run()).abort_handle());
+        let carrier = RequestCarrier::Own(tokio::task::spawn_local(driver.run()).abort_handle());
         let application = Arc::clone(self);
         let (framed, turn) = (RefCell::default(), None);
         FastcgiExchange { application, inbox, may_be_silent, framed, knows_direct, carrier, turn }
@@ -270,14 +270,14 @@ pub struct FastcgiExchange {
     may_be_silent: Rc<Cell<bool>>,
     framed: RefCell<Option<Framed>>,
     knows_direct: bool,
-    carrier: Carrier,
+    carrier: RequestCarrier,
     /// Counts the exchange as work of its host until it ends.
     turn: Option<AttemptGuard<Application>>,
 }
 
 /// The carrier of a request and its answer.
 #[derive(Debug)]
-enum Carrier {
+enum RequestCarrier {
     /// The task of an exclusive connection.
     Own(AbortHandle),
     Shared(SharedRequest),
@@ -287,7 +287,7 @@ impl FastcgiExchange {
     /// True if other requests share its connection, so that an exclusive one may be better for it.
     #[must_use]
     pub fn is_shared(&self) -> bool {
-        matches!(self.carrier, Carrier::Shared(_))
+        matches!(self.carrier, RequestCarrier::Shared(_))
     }
 
     /// The body is framed and may move to a link. `rest` is the part of it that came with the
@@ -366,9 +366,9 @@ impl Drop for FastcgiExchange {
     fn drop(&mut self) {
         match &self.carrier {
             // The inbox may have ended because the disk failed.
-            Carrier::Shared(seat) => seat.give_up(),
-            Carrier::Own(task) if !self.inbox.has_ended() => task.abort(),
-            Carrier::Own(_) => {}
+            RequestCarrier::Shared(seat) => seat.give_up(),
+            RequestCarrier::Own(task) if !self.inbox.has_ended() => task.abort(),
+            RequestCarrier::Own(_) => {}
         }
     }
 }

@@ -17,7 +17,7 @@ use rustix::net::{
 use rustix::process::Pid;
 use sendoff_fastcgi::channel::{Announcement, REGISTERED, REGISTRATION_LEN, Registration, Secret};
 use sendoff_upstream_worker::claims::{Claim, Claims, random_secret};
-pub use sendoff_upstream_worker::register::{NewLink, Origin};
+pub use sendoff_upstream_worker::register::{LinkOrigin, NewLink};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
@@ -155,7 +155,7 @@ impl Channel {
             loops.iter().enumerate().zip(fds.into_iter().zip(guards))
         {
             let number = u8::try_from(number).map_err(io::Error::other)?;
-            let new = NewLink { origin: Origin::Channel, pid, number, socket, guard };
+            let new = NewLink { origin: LinkOrigin::Channel, pid, number, socket, guard };
             // An event loop that has ended needs no link.
             drop(event_loop.send(new));
         }

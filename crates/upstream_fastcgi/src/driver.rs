@@ -22,7 +22,7 @@ use sendoff_upstream::script_log::{LogMessage, Records, ScriptLog, Severity};
 use sendoff_upstream_worker::region::LinkRegion;
 use tokio::io::Interest;
 
-use super::answer::{Medium, Output, ResponseReader, SocketHolder};
+use super::answer::{AnswerEvent, Medium, ResponseReader, SocketHolder};
 use super::connections::ConnectionPermit;
 use super::outgoing::Outgoing;
 use super::peer::{Connection, KeptConnection, Last, Peer};
@@ -306,19 +306,19 @@ impl Driver {
     /// kind of end.
     fn handle(
         &mut self,
-        output: Output<OwnedFd>,
+        output: AnswerEvent<OwnedFd>,
     ) -> Result<Option<(Hints, ResponseEnd)>, UpstreamError> {
         match output {
-            Output::Bytes(bytes) => self.inbox.push(Event::Segment(Segment::Bytes(bytes))),
-            Output::Sent(sent) => self.inbox.push(Event::Sent(sent)),
-            Output::Region(memory) => self.region.announce(&memory)?,
-            Output::Piece(piece) => {
+            AnswerEvent::Bytes(bytes) => self.inbox.push(Event::Segment(Segment::Bytes(bytes))),
+            AnswerEvent::Sent(sent) => self.inbox.push(Event::Sent(sent)),
+            AnswerEvent::Region(memory) => self.region.announce(&memory)?,
+            AnswerEvent::Piece(piece) => {
                 if let Some(bytes) = self.region.piece(piece)? {
                     self.inbox.push(Event::Piece(bytes));
                 }
             }
-            Output::Explanation(text) => self.inbox.push(Event::Explanation(text)),
-            Output::Log { text, ends_record } => {
+            AnswerEvent::Explanation(text) => self.inbox.push(Event::Explanation(text)),
+            AnswerEvent::Log { text, ends_record } => {
                 let (peer, label) = (&self.peer, &self.label);
                 let log = |entry: LogMessage| {
                     // php-fpm does not report a fatal error in its `END_REQUEST`.
@@ -330,7 +330,7 @@ impl Driver {
                 let mut budget = peer.log_budget();
                 self.log.push(&text, ends_record, Instant::now(), &mut budget, log);
             }
-            Output::End(hints, ending) => {
+            AnswerEvent::End(hints, ending) => {
                 self.peer.note_hints(hints);
                 return Ok(Some((hints, self.ending.and(ending))));
             }

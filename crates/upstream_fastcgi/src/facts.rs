@@ -13,7 +13,7 @@ use super::values::{Asking, Values};
 /// The ways in which an application refuses a request on a shared connection (`protocolStatus`,
 /// FastCGI 1.0 §5.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum SharingRefusal {
     /// Its connections cannot be shared, despite its values (`FCGI_CANT_MPX_CONN`).
     CannotShare,
     /// It refuses further requests for now (`FCGI_OVERLOADED`).
@@ -102,11 +102,11 @@ impl ApplicationFacts {
     }
 
     /// Notes that it has refused a request on a shared connection.
-    pub(super) fn has_refused(&self, refusal: Refusal) {
+    pub(super) fn has_refused(&self, refusal: SharingRefusal) {
         self.multiplexes.store(false, Ordering::Relaxed);
         *self.asking() = match refusal {
-            Refusal::CannotShare => Asking::Asked,
-            Refusal::Overloaded => Asking::Answered(Instant::now()),
+            SharingRefusal::CannotShare => Asking::Asked,
+            SharingRefusal::Overloaded => Asking::Answered(Instant::now()),
         };
     }
 

@@ -104,7 +104,7 @@ impl SharedRequest {
 }
 
 /// The connection for a request.
-enum Choice {
+enum ConnectionChoice {
     Shared(Rc<SharedConnection>),
     /// A new connection, with permission to make it or without: then it waits for permission.
     New(Option<ConnectionPermit<KeptConnection>>),
@@ -212,15 +212,15 @@ impl Sharing {
             }
             let choice = self.choose(&here, request.has_body(), reuse, failure.is_none());
             match (choice, failure.take()) {
-                (Choice::Shared(line), _) => break line,
+                (ConnectionChoice::Shared(line), _) => break line,
                 (_, Some(failure)) => return Err(failure),
-                (Choice::New(place), None) => match self.make(&here, place).await {
+                (ConnectionChoice::New(place), None) => match self.make(&here, place).await {
                     Ok(Some(line)) => break line,
                     Ok(None) => {}
                     // The request may still share an existing connection.
                     Err(error) => failure = Some(error),
                 },
-                (Choice::Wait, None) => {
+                (ConnectionChoice::Wait, None) => {
                     // A request with a permit has already waited in this queue.
                     let _waits = if permit.is_none() { Some(self.waits()?) } else { None };
                     let end = *deadline.get_or_insert_with(|| Instant::now() + self.limits.wait);
@@ -268,7 +268,13 @@ impl Sharing {
         if before < self.limits.requests { Ok(waits) } else { Err(self.connections.queue_full()) }
     }
 
-    fn choose(&self, here: &Rc<Here>, has_body: bool, reuse: Reuse, may_make: bool) -> Choice {
+    fn choose(
+        &self,
+        here: &Rc<Here>,
+        has_body: bool,
+        reuse: Reuse,
+        may_make: bool,
+    ) -> ConnectionChoice {
         if self.connections.are_wanted() {
             here.lines.borrow().iter().for_each(|line| line.make_way());
         }
@@ -276,7 +282,7 @@ impl Sharing {
         lines.retain(|line| line.takes_requests());
         if let Some(idle) = lines.iter().rposition(|line| line.is_idle()) {
             if reuse == Reuse::Any {
-                return Choice::Shared(Rc::clone(&lines[idle]));
+                return ConnectionChoice::Shared(Rc::clone(&lines[idle]));
             }
             if may_make {
                 lines.remove(idle).retire();
@@ -292,7 +298,7 @@ impl Sharing {
             && may_have_more
             && let Some(place) = self.connections.another()
         {
-            return Choice::New(Some(place));
+            return ConnectionChoice::New(Some(place));
         }
         let blocked = || busy().filter(|line| line.is_blocked()).min_by_key(|line| line.live());
         // A request without a body prefers a connection that is being made to a blocked one.
@@ -300,9 +306,9 @@ impl Sharing {
         let may_wait = may_make && connecting > 0;
         let shared = shared.or_else(|| if may_wait { None } else { blocked() });
         match shared {
-            Some(line) => Choice::Shared(Rc::clone(line)),
-            None if connecting > 0 => Choice::Wait,
-            None => Choice::New(None),
+            Some(line) => ConnectionChoice::Shared(Rc::clone(line)),
+            None if connecting > 0 => ConnectionChoice::Wait,
+            None => ConnectionChoice::New(None),
         }
     }
 
@@ -432,7 +438,7 @@ mod tests {
 
     use sendoff_config::Address;
 
-    use super::super::facts::Refusal;
+    use super::super::facts::SharingRefusal;
     use super::super::values::Values;
     use super::*;
     use sendoff_message::request::Body;
@@ -489,7 +495,7 @@ mod tests {
         assert_eq!(sharing.load().2, 1);
         let second = begin().await.err().expect("the queue is full");
         assert_eq!(second.kind(), UpstreamErrorKind::QueueFull);
-        sharing.known.has_refused(Refusal::CannotShare);
+        sharing.known.has_refused(SharingRefusal::CannotShare);
         drop(connecting);
         assert!(matches!(first.await, Ok(None)));
         assert_eq!(sharing.load().2, 0);

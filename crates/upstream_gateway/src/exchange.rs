@@ -18,9 +18,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::application::Gateway;
 use super::host::{Host, Reuse};
+use super::host_limit::HostPermit;
 use super::reader::{ResponseEvent, ResponseParser};
 use super::request::{GatewayRequest, Outgoing};
-use super::room::HostPermit;
 use super::stream::{self, Stream};
 
 /// Timeouts for an application; `None`: unlimited.
@@ -43,7 +43,7 @@ pub struct GatewayExchange {
     busy: BusyGuard,
     patience: Patience,
     began: Instant,
-    driver: RefCell<Driver>,
+    driver: RefCell<ExchangeIo>,
 }
 
 /// Counts the host as busy with the request until dropped.
@@ -54,7 +54,7 @@ pub struct BusyGuard {
 }
 
 #[derive(Debug)]
-struct Driver {
+struct ExchangeIo {
     /// `None` once the exchange has ended.
     stream: Option<Stream>,
     outgoing: Outgoing,
@@ -102,7 +102,7 @@ impl GatewayExchange {
             None => Box::pin(host.connect(client)).await?,
         };
         let reader = ResponseParser::new(&request);
-        let driver = Driver {
+        let driver = ExchangeIo {
             stream: Some(stream),
             outgoing: Outgoing::new(request)?,
             written: 0,
@@ -179,7 +179,7 @@ impl GatewayExchange {
     /// value that counts the host as busy.
     #[must_use]
     pub fn into_tunnel(self) -> Option<(Stream, BytesMut, BusyGuard)> {
-        let Driver { stream, received, .. } = self.driver.into_inner();
+        let ExchangeIo { stream, received, .. } = self.driver.into_inner();
         stream.map(|stream| (stream, received, self.busy))
     }
 
@@ -220,7 +220,7 @@ impl GatewayExchange {
                 self.driver.borrow_mut().stream = None;
                 Event::End(ResponseEnd::Closed)
             }
-            // `Driver::said` never returns these.
+            // `ExchangeIo::said` never returns these.
             ResponseEvent::Wants(_) | ResponseEvent::Nothing => Event::Failed(out_of_place()),
         }
     }
@@ -231,7 +231,7 @@ impl GatewayExchange {
     }
 }
 
-impl Driver {
+impl ExchangeIo {
     /// The next part of the response that can be derived from received bytes; `None`: more bytes
     /// are needed.
     fn said(&mut self) -> Result<Option<ResponseEvent>, UpstreamError> {

@@ -20,9 +20,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
+use super::host_limit::{HostLimit, HostPermit};
 use super::protocol::Protocol;
 use super::proxy_header;
-use super::room::{HostPermit, Room};
 use super::stream::{Plain, Stream};
 
 /// The idle timeout of a connection. It is shorter than the 5 s of Node.js, so that few requests
@@ -41,7 +41,7 @@ pub struct Host {
     address: Address,
     /// Idle connections; the last one was used most recently.
     idle: Mutex<VecDeque<Idle>>,
-    room: Room,
+    room: HostLimit,
     /// Requests that it was given.
     requests: AtomicU64,
 }
@@ -63,16 +63,16 @@ pub enum Reuse {
 #[derive(Debug)]
 pub(super) struct Manner {
     pub(super) proxy: Proxy,
-    pub(super) tls: Option<Result<Tls, String>>,
+    pub(super) tls: Option<Result<TlsClient, String>>,
 }
 
 /// The prerequisites of TLS connections.
-pub(super) struct Tls {
+pub(super) struct TlsClient {
     connector: TlsConnector,
     server_name: ServerName<'static>,
 }
 
-impl std::fmt::Debug for Tls {
+impl std::fmt::Debug for TlsClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.server_name.fmt(f)
     }
@@ -90,7 +90,7 @@ impl Manner {
     /// An error in the root certificates is kept, and reported when a host is connected to.
     pub(super) fn new(proxy: Proxy) -> Self {
         let tls = match &proxy.protocol {
-            GatewayProtocol::Http { tls: Some(tls), .. } => Some(Tls::new(tls)),
+            GatewayProtocol::Http { tls: Some(tls), .. } => Some(TlsClient::new(tls)),
             _ => None,
         };
         Self { proxy, tls }
@@ -100,7 +100,7 @@ impl Manner {
 impl Host {
     /// A host that gets at most `limit` requests at a time.
     pub(super) fn new(manner: Arc<Manner>, address: Address, limit: Option<NonZeroUsize>) -> Self {
-        let room = Room::new(limit, QueueLimits::default());
+        let room = HostLimit::new(limit, QueueLimits::default());
         Self { manner, address, idle: Mutex::default(), room, requests: AtomicU64::new(0) }
     }
 
@@ -210,7 +210,7 @@ impl Host {
             plain.write_all(&proxy_header::header(client)).await.map_err(said)?;
         }
         let Some(tls) = &self.manner.tls else { return Ok(Stream::Plain(plain)) };
-        let Tls { connector, server_name } = tls.as_ref().map_err(Clone::clone)?;
+        let TlsClient { connector, server_name } = tls.as_ref().map_err(Clone::clone)?;
         let shaken = connector.connect(server_name.clone(), plain).await;
         shaken.map(|tls| Stream::Tls(Box::new(tls))).map_err(|error| format!("TLS: {error}"))
     }
@@ -229,7 +229,7 @@ impl Host {
     }
 }
 
-impl Tls {
+impl TlsClient {
     fn new(tls: &ProxyTls) -> Result<Self, String> {
         let verify = if tls.verify { Verify::Certificate } else { Verify::Nothing };
         let mut config = client_config(tls.roots.as_deref(), verify)?;

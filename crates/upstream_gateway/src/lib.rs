@@ -12,11 +12,11 @@
 mod application;
 mod exchange;
 mod host;
+mod host_limit;
 mod protocol;
 mod proxy_header;
 mod reader;
 mod request;
-mod room;
 mod stream;
 
 pub use application::Gateway;

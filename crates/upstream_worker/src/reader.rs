@@ -27,7 +27,7 @@ use super::files::{BadFile, HandedFiles};
 use super::guard::Answers;
 use super::link::{Ending, Link, LocalPool, Server, Work};
 use super::region::{BadRegion, LinkRegion};
-use super::register::{NewLink, Origin};
+use super::register::{LinkOrigin, NewLink};
 
 /// Size of the buffer for one `recvmsg`, in bytes.
 pub(super) const RECEIVE: usize = 64 * 1024;
@@ -80,11 +80,11 @@ impl Link {
         let socket = std::os::unix::net::UnixStream::from(socket);
         socket.set_nonblocking(true)?;
         let (rules, home) = match origin {
-            Origin::Pool { pool, worker } => {
+            LinkOrigin::Pool { pool, worker } => {
                 let pool = pools.get(pool).ok_or_else(|| io::Error::other("no such pool"))?;
                 (front::Origin::Pool, Some((pool.clone(), worker)))
             }
-            Origin::Channel => (front::Origin::Channel, None),
+            LinkOrigin::Channel => (front::Origin::Channel, None),
         };
         let link = Self::new(UnixStream::from_std(socket)?, pid, rules);
         if let Some((pool, worker)) = &home {

@@ -15,7 +15,7 @@ use super::pool::WorkerId;
 #[derive(Debug)]
 pub struct NewLink {
     /// The process that opened it.
-    pub origin: Origin,
+    pub origin: LinkOrigin,
     /// Process id of the worker, for the log.
     pub pid: i32,
     /// The worker's number for the link.
@@ -28,7 +28,7 @@ pub struct NewLink {
 
 /// Origin of the other end of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub enum LinkOrigin {
     /// A worker of a pool: it takes requests on the link.
     Pool {
         /// The number of the pool.
@@ -84,7 +84,7 @@ pub async fn receive_workers(
             out_of_memory();
             continue;
         }
-        let origin = Origin::Pool { pool, worker: WorkerId(next) };
+        let origin = LinkOrigin::Pool { pool, worker: WorkerId(next) };
         if register(&message, fds, origin, loops).is_none() {
             tracing::error!("a worker that does not fit this front was refused");
         }
@@ -95,7 +95,7 @@ pub async fn receive_workers(
 fn register(
     message: &[u8],
     mut fds: VecDeque<OwnedFd>,
-    origin: Origin,
+    origin: LinkOrigin,
     loops: &[UnboundedSender<NewLink>],
 ) -> Option<()> {
     let (pid, links) = message.split_first_chunk::<4>()?;

@@ -112,7 +112,7 @@ impl LinkSet {
 
 #[derive(Debug)]
 pub(crate) struct Held {
-    lease: Lease,
+    lease: LeaseState,
     /// `None` after the application has dropped the mapping.
     region: Option<MappedFile>,
     /// The value of `Files::current_use` when the file was used last.
@@ -124,7 +124,7 @@ pub(crate) struct Held {
 }
 
 #[derive(Debug)]
-enum Lease {
+enum LeaseState {
     Stands(OwnedFd),
     Releasing(OwnedFd),
     Broken {
@@ -140,13 +140,13 @@ enum Lease {
 impl Held {
     pub(crate) fn sealed(contents: Sealed) -> Self {
         let size = contents.bytes().len() as u64;
-        let lease = Lease::Sealed(contents);
+        let lease = LeaseState::Sealed(contents);
         Self { lease, region: None, used_in: 0, size, links: LinkSet::default() }
     }
 
     pub(crate) fn as_sealed(&self) -> Option<&Sealed> {
         match &self.lease {
-            Lease::Sealed(contents) => Some(contents),
+            LeaseState::Sealed(contents) => Some(contents),
             _ => None,
         }
     }
@@ -156,21 +156,23 @@ impl Held {
     }
 
     pub(crate) fn stands(&self) -> bool {
-        matches!(self.lease, Lease::Stands(_) | Lease::Sealed(_))
+        matches!(self.lease, LeaseState::Stands(_) | LeaseState::Sealed(_))
     }
 
     pub(crate) fn fd(&self) -> Option<&OwnedFd> {
         match &self.lease {
-            Lease::Stands(fd) | Lease::Releasing(fd) | Lease::Broken { fd, .. } => Some(fd),
-            Lease::Sealed(contents) => Some(contents.fd()),
-            Lease::Ended => None,
+            LeaseState::Stands(fd) | LeaseState::Releasing(fd) | LeaseState::Broken { fd, .. } => {
+                Some(fd)
+            }
+            LeaseState::Sealed(contents) => Some(contents.fd()),
+            LeaseState::Ended => None,
         }
     }
 
     /// The contents, if they are mapped readable.
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
         match &self.lease {
-            Lease::Sealed(contents) => Some(contents.bytes()),
+            LeaseState::Sealed(contents) => Some(contents.bytes()),
             _ => self.region.as_ref()?.bytes(),
         }
     }
@@ -221,7 +223,7 @@ impl Files {
         }
         region.map(fd.as_fd())?;
         let held = Held {
-            lease: Lease::Stands(fd),
+            lease: LeaseState::Stands(fd),
             region: Some(region),
             used_in: self.current_use,
             size: identity.size,
@@ -270,13 +272,13 @@ impl Files {
         epoch::advance();
         held.region = None;
         let mut tell = LinkSet::default();
-        if matches!(held.lease, Lease::Sealed(_)) {
+        if matches!(held.lease, LeaseState::Sealed(_)) {
             return self.held.remove(&file).map(|held| held.links).unwrap_or_default();
         }
-        held.lease = match std::mem::replace(&mut held.lease, Lease::Ended) {
-            Lease::Stands(fd) => {
+        held.lease = match std::mem::replace(&mut held.lease, LeaseState::Ended) {
+            LeaseState::Stands(fd) => {
                 tell = held.links;
-                Lease::Releasing(fd)
+                LeaseState::Releasing(fd)
             }
             other => other,
         };
@@ -287,14 +289,14 @@ impl Files {
     /// The held files that have been deleted, are not in use, and are not being released.
     pub(crate) fn deleted(&self) -> Vec<FileId> {
         let idle = self.held.iter().filter(|(_, held)| held.used_in != self.current_use);
-        let deleted =
-            idle.filter(|(_, held)| matches!(&held.lease, Lease::Stands(fd) if is_deleted(fd)));
+        let deleted = idle
+            .filter(|(_, held)| matches!(&held.lease, LeaseState::Stands(fd) if is_deleted(fd)));
         deleted.map(|(file, _)| *file).collect()
     }
 
     /// True if any held file has a name that may be deleted.
     pub(crate) fn any_deletable(&self) -> bool {
-        self.held.values().any(|held| matches!(held.lease, Lease::Stands(_)))
+        self.held.values().any(|held| matches!(held.lease, LeaseState::Stands(_)))
     }
 
     /// Releases a file while the application still has its mapping, which becomes inaccessible.
@@ -306,8 +308,8 @@ impl Files {
             return LinkSet::default();
         }
         epoch::advance();
-        held.lease = match std::mem::replace(&mut held.lease, Lease::Ended) {
-            Lease::Stands(fd) => Lease::Releasing(fd),
+        held.lease = match std::mem::replace(&mut held.lease, LeaseState::Ended) {
+            LeaseState::Stands(fd) => LeaseState::Releasing(fd),
             other => other,
         };
         let tell = held.links;
@@ -329,7 +331,7 @@ impl Files {
             if answered {
                 end(&mut held.lease);
             }
-            if matches!(held.lease, Lease::Ended) && held.region.is_none() {
+            if matches!(held.lease, LeaseState::Ended) && held.region.is_none() {
                 self.held.remove(&file);
             }
         }
@@ -338,7 +340,7 @@ impl Files {
     /// The front has answered `RELEASE` or `RECALL` on a link; `false` if the link owed no answer.
     pub(crate) fn answered(&mut self, file: FileId, link: usize) -> bool {
         match self.held.get_mut(&file) {
-            Some(Held { lease: Lease::Ended, .. }) => true,
+            Some(Held { lease: LeaseState::Ended, .. }) => true,
             // The lease was given up before the front read `RECALL`.
             None => file.0 <= self.last_id,
             Some(held) if held.stands() || link >= 256 || !held.links.contains(link) => false,
@@ -357,10 +359,10 @@ impl Files {
             lease::LeaseBreak::Anything => true,
         };
         let broken = self.held.iter().filter(|(_, held)| match &held.lease {
-            Lease::Stands(fd) | Lease::Releasing(fd) => {
+            LeaseState::Stands(fd) | LeaseState::Releasing(fd) => {
                 concerned(fd) && lease::look(fd.as_fd()) != lease::Lease::Stands
             }
-            Lease::Broken { .. } | Lease::Ended | Lease::Sealed(_) => false,
+            LeaseState::Broken { .. } | LeaseState::Ended | LeaseState::Sealed(_) => false,
         });
         broken.map(|(file, _)| *file).collect()
     }
@@ -372,7 +374,7 @@ impl Files {
 
     fn broken(&self) -> impl Iterator<Item = (FileId, Instant)> {
         self.held.iter().filter_map(|(file, held)| match held.lease {
-            Lease::Broken { deadline, .. } => Some((*file, deadline)),
+            LeaseState::Broken { deadline, .. } => Some((*file, deadline)),
             _ => None,
         })
     }
@@ -403,9 +405,9 @@ impl Files {
 }
 
 /// Ends a lease even if the front still has the file open, and closes the descriptor.
-fn end(lease: &mut Lease) {
-    if let Lease::Stands(fd) | Lease::Releasing(fd) | Lease::Broken { fd, .. } =
-        std::mem::replace(lease, Lease::Ended)
+fn end(lease: &mut LeaseState) {
+    if let LeaseState::Stands(fd) | LeaseState::Releasing(fd) | LeaseState::Broken { fd, .. } =
+        std::mem::replace(lease, LeaseState::Ended)
     {
         // This fails only if the kernel's time limit has already ended the lease.
         let _ended = lease::give_up(fd.as_fd());
@@ -430,7 +432,7 @@ impl Files {
         let Held { lease, region, used_in, links, .. } = held;
         // The descriptor stays open until everything is saved: closing it would let the writer
         // proceed.
-        let (Lease::Stands(fd) | Lease::Releasing(fd)) = &*lease else {
+        let (LeaseState::Stands(fd) | LeaseState::Releasing(fd)) = &*lease else {
             return Ok(LinkSet::default());
         };
         epoch::advance();
@@ -462,8 +464,10 @@ impl Files {
                 "the kernel took a lease away before this process noticed",
             ));
         }
-        if let Lease::Stands(fd) | Lease::Releasing(fd) = std::mem::replace(lease, Lease::Ended) {
-            *lease = Lease::Broken { fd, deadline: noticed + RECALL_TIMEOUT };
+        if let LeaseState::Stands(fd) | LeaseState::Releasing(fd) =
+            std::mem::replace(lease, LeaseState::Ended)
+        {
+            *lease = LeaseState::Broken { fd, deadline: noticed + RECALL_TIMEOUT };
         }
         let tell = held.links;
         self.remove_if_done(file);

@@ -30,12 +30,12 @@ const STACK: usize = 128 * 1024;
 pub(crate) struct Helper {
     pub(crate) tid: Pid,
     shared: Arc<SharedOutput>,
-    wake: Arc<Wake>,
+    wake: Arc<HelperWake>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Wake {
+struct HelperWake {
     event: OwnedFd,
     end: AtomicBool,
 }
@@ -43,7 +43,7 @@ struct Wake {
 impl Helper {
     pub(crate) fn start(shared: Arc<SharedOutput>, guard: OwnedFd) -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let wake = Arc::new(Wake { event, end: AtomicBool::new(false) });
+        let wake = Arc::new(HelperWake { event, end: AtomicBool::new(false) });
         let (started, starting) = mpsc::channel();
         let run = {
             let (shared, wake) = (shared.clone(), wake.clone());
@@ -88,7 +88,7 @@ impl Drop for Helper {
 
 struct Loop {
     shared: Arc<SharedOutput>,
-    wake: Arc<Wake>,
+    wake: Arc<HelperWake>,
     breaks: Breaks,
     /// `None` once the front has closed it.
     guard: Option<OwnedFd>,

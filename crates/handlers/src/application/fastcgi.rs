@@ -46,13 +46,13 @@ const MAX_PAUSE: Duration = Duration::from_millis(160);
 type Response = (UpstreamExchange, ResponseStart);
 
 /// The reason why an attempt has brought no response.
-enum Failed {
+enum FailedAttempt {
     /// No byte of an answer has come.
     Silent(UpstreamError),
     Other(Unanswered),
 }
 
-impl<T: Into<Unanswered>> From<T> for Failed {
+impl<T: Into<Unanswered>> From<T> for FailedAttempt {
     fn from(why: T) -> Self {
         Self::Other(why.into())
     }
@@ -94,14 +94,14 @@ impl Call<'_> {
                     return (Ok((UpstreamExchange::Application(exchange), answer)), offer);
                 }
                 Ok(other) => return (Ok(other), offer),
-                Err(Failed::Other(why)) => {
+                Err(FailedAttempt::Other(why)) => {
                     if let Unanswered::Failed(ApplicationFailure { why, .. }) = &why {
                         let kind = UpstreamErrorKind::Broken;
                         turn.failed(&UpstreamError::new(kind, Retry::Unsafe, why.clone()));
                     }
                     return (Err(why), offer);
                 }
-                Err(Failed::Silent(why)) => why,
+                Err(FailedAttempt::Silent(why)) => why,
             };
             turn.failed(&why);
             let may_go_on = tried.may_go_on(&why, is_repeatable, hosts);
@@ -129,7 +129,7 @@ impl Call<'_> {
         mut parameters: RequestMessageBuilder,
         is_only_host: bool,
         sink: &mut dyn Sink,
-    ) -> (Result<Response, Failed>, Offer) {
+    ) -> (Result<Response, FailedAttempt>, Offer) {
         let (message, claim, offer) = match role {
             Role::Responder(script) => {
                 let takes = application.knows_direct();
@@ -167,7 +167,7 @@ impl Call<'_> {
         claim: Option<Rc<Claim>>,
         is_only_host: bool,
         sink: &mut dyn Sink,
-    ) -> Result<Response, Failed> {
+    ) -> Result<Response, FailedAttempt> {
         let is_repeatable = is_repeatable(self.context.request);
         let mut reuse = if is_repeatable { Reuse::Any } else { Reuse::Busy };
         let (mut deaths, mut pause) = (0_u32, PAUSE);
@@ -182,7 +182,7 @@ impl Call<'_> {
             let socket = socket.and_then(|socket| LentSocket::of(socket).ok());
             let client = socket.as_ref().map(AsFd::as_fd);
             let begun = application.begin(message, reuse, client, log_name);
-            let exchange = unless_gone(sink, begun).await?.map_err(Failed::Silent)?;
+            let exchange = unless_gone(sink, begun).await?.map_err(FailedAttempt::Silent)?;
             sink.client().notes().is_at(Phase::Running);
             let mut exchange = UpstreamExchange::Application(Box::new(exchange));
             let why = match beginning::read(&exchange, self.context.request, sink).await? {
@@ -201,17 +201,17 @@ impl Call<'_> {
             let needs_own =
                 is_shared && why.retry() == Retry::Safe && !self.context.request.body.is_spent();
             if why.kind() != UpstreamErrorKind::Died && !needs_own {
-                return Err(Failed::Silent(why));
+                return Err(FailedAttempt::Silent(why));
             }
             let is_unread = needs_own || (reuse == Reuse::Any && why.retry() == Retry::Safe);
             reuse = Reuse::Own;
             let may_repeat = is_repeatable || needs_own;
             if !may_repeat || !is_untouched(sink) || (!is_unread && !is_only_host) {
-                return Err(Failed::Silent(why));
+                return Err(FailedAttempt::Silent(why));
             }
             // A request that has ended one process of a pool would end the next one, too.
             if application.is_program() && why.retry() == Retry::Unsafe {
-                return Err(Failed::Silent(why));
+                return Err(FailedAttempt::Silent(why));
             }
             if is_unread {
                 continue;
@@ -221,7 +221,7 @@ impl Call<'_> {
             let is_alone = application.connections_lost() <= gone_before + 1;
             deaths += u32::from(is_alone);
             if deaths == MAX_DEATHS || Instant::now() > storm_ends {
-                return Err(Failed::Silent(why));
+                return Err(FailedAttempt::Silent(why));
             }
         }
     }

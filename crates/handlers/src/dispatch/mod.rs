@@ -32,7 +32,7 @@ use sendoff_site::Site;
 use sendoff_site::effects::Answer;
 use sendoff_site::router::Route;
 
-use self::plan::{Answerer, Count, Plan, SitePlan};
+use self::plan::{Answerer, LimitEffect, Plan, SitePlan};
 use crate::application::proxy;
 use crate::cached;
 use crate::context::Context;
@@ -143,7 +143,7 @@ impl Services {
         let planned = match request.restart() {
             Ok(()) => {
                 let site = Rc::clone(site);
-                self.plan_for(site, &mut request, 0, explained, Count::WasCounted).await
+                self.plan_for(site, &mut request, 0, explained, LimitEffect::WasCounted).await
             }
             Err(bad) => {
                 let answer = Answer::refused(StatusCode::BAD_REQUEST, bad.0.to_owned());
@@ -163,7 +163,7 @@ impl Services {
         sink: &mut dyn Sink,
     ) -> Result<(), Cut> {
         let planned =
-            self.plan_for(Rc::clone(site), request, depth, false, Count::WasCounted).await;
+            self.plan_for(Rc::clone(site), request, depth, false, LimitEffect::WasCounted).await;
         self.answer_for(&planned, false, request, sink).await
     }
 

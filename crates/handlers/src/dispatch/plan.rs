@@ -59,7 +59,7 @@ pub(super) enum Answerer {
 
 /// A request's effect on the limits `rate` and `concurrency` of routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Count {
+pub(super) enum LimitEffect {
     Counts,
     WasCounted,
 }
@@ -157,7 +157,7 @@ impl Services {
             match self.sites.of(request) {
                 Ok(site) => Answerer::Site(match self.before_rules(&site, request) {
                     Some(answer) => SitePlan::new(site, answer, Box::default(), Vec::new()),
-                    None => self.plan_for(site, request, 0, explained, Count::Counts).await,
+                    None => self.plan_for(site, request, 0, explained, LimitEffect::Counts).await,
                 }),
                 Err(error) => Answerer::Broken(error.to_string()),
             }
@@ -184,20 +184,20 @@ impl Services {
         request: &mut Request,
         depth: u8,
         is_explained: bool,
-        count: Count,
+        count: LimitEffect,
     ) -> SitePlan {
         let asker = Asker { services: self, site: &site, depth };
         let decision_context =
             DecisionContext { pools: &self.config.pools, asks: Some(&asker), is_explained };
         let (mut answer, effects) = site.decide(decision_context, request).await;
-        if count == Count::Counts
+        if count == LimitEffect::Counts
             && let Some((route, wait)) = self.rates.take(&effects.rates, &request.peer)
         {
             let (limit, retry_after) = (Limit::Rate, wait.as_secs() + 1);
             answer = Answer::TooOften { limit, route, retry_after };
         }
         let mut under_way = Vec::new();
-        if count == Count::Counts {
+        if count == LimitEffect::Counts {
             let who = Client::of(&request.peer);
             for &(route, most) in &effects.concurrency {
                 match self.requests.begin(route, who, most) {

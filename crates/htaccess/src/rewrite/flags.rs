@@ -31,7 +31,7 @@ pub(crate) struct Flags {
     pub(super) allow_3f: bool,
     pub(super) media_type: Option<Substitution>,
     pub(super) handler: Option<Substitution>,
-    pub(super) variables: Vec<Variable>,
+    pub(super) variables: Vec<EnvVariable>,
     pub(super) cookies: Vec<Substitution>,
     /// `[P]`: refused, because `.htaccess` files cannot use the proxy.
     pub(super) proxy: bool,
@@ -39,7 +39,7 @@ pub(crate) struct Flags {
 
 /// `[E=NAME:TEXT]`, `[E=!NAME]`
 #[derive(Debug)]
-pub(super) struct Variable(pub(super) Substitution);
+pub(super) struct EnvVariable(pub(super) Substitution);
 
 /// A flag's name and value.
 type Flag = (Vec<u8>, Vec<u8>);
@@ -85,7 +85,7 @@ impl Flags {
             b"C" | b"CHAIN" => self.chained = true,
             b"CO" | b"COOKIE" => self.cookies.push(Substitution::parse(value)?),
             b"DPI" | b"DISCARDPATH" => self.discard_path_info = true,
-            b"E" | b"ENV" => self.variables.push(Variable(Substitution::parse(value)?)),
+            b"E" | b"ENV" => self.variables.push(EnvVariable(Substitution::parse(value)?)),
             b"END" => self.end = true,
             b"F" | b"FORBIDDEN" => self.status = Some(403),
             b"G" | b"GONE" => self.status = Some(410),

@@ -36,7 +36,7 @@ pub(crate) enum Rewritten {
 }
 
 /// The change that the list of rules made to `pass.file` and `pass.query`.
-struct Change {
+struct RuleChange {
     why: Reason,
     no_escape: bool,
     redirect: Option<u16>,
@@ -58,7 +58,7 @@ pub(crate) fn rewrite(
         return Ok(Rewritten::Unchanged);
     }
     let (file, query) = (pass.file.clone(), pass.query.clone());
-    let mut run = Run { context, rules, prefix: &prefix, of_rule: Groups::default() };
+    let mut run = RuleRun { context, rules, prefix: &prefix, of_rule: Groups::default() };
     let Some(change) = run.list(pass)? else {
         pass.file = file;
         return Ok(Rewritten::Unchanged);
@@ -116,7 +116,7 @@ fn location(
     prefix: &[u8],
     mut uri: Vec<u8>,
     scheme: usize,
-    change: &Change,
+    change: &RuleChange,
     pass: &Pass,
     old_query: Option<&[u8]>,
 ) -> Vec<u8> {
@@ -167,7 +167,7 @@ fn scheme_length(uri: &[u8]) -> Option<usize> {
     scheme.map(|scheme| scheme.len())
 }
 
-struct Run<'a> {
+struct RuleRun<'a> {
     context: &'a Context<'a>,
     rules: &'a Rules,
     /// The folder with a slash at its end.
@@ -175,9 +175,9 @@ struct Run<'a> {
     of_rule: Groups,
 }
 
-impl Run<'_> {
+impl RuleRun<'_> {
     /// Applies all rules. `None`: the path has not changed.
-    fn list(&mut self, pass: &mut Pass) -> Result<Option<Change>, Refusal> {
+    fn list(&mut self, pass: &mut Pass) -> Result<Option<RuleChange>, Refusal> {
         let (mut change, mut at, mut round) = (None, 0, 1);
         let list = &self.rules.rules;
         while let Some((file, rule)) = list.get(at) {
@@ -202,7 +202,7 @@ impl Run<'_> {
             }
             if let Applied::Path { redirect } = applied {
                 let why = reason(file, rule, format!("rewritten to {}", text::lossy(&pass.file)));
-                change = Some(Change { why, no_escape: flags.no_escape, redirect });
+                change = Some(RuleChange { why, no_escape: flags.no_escape, redirect });
             }
             if flags.end {
                 pass.rewriting_ended = true;

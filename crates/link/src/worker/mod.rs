@@ -29,4 +29,4 @@ pub use params::{MAX_PARAMS, MAX_PARAMS_LEN, Params};
 pub use peer::{Peer, Role, Roles};
 pub use queue::Queue;
 pub use request::{AfterSend, Event, Request, Requests};
-pub use response::{COPY_LIMIT, End, FLUSH_LIMIT, JOIN_LIMIT, Open, Response};
+pub use response::{COPY_LIMIT, End, FLUSH_LIMIT, JOIN_LIMIT, OpenResponse, Response};

@@ -42,14 +42,14 @@ pub const JOIN_LIMIT: u64 = 2 * 1024 * 1024;
 ///  Elsewhere ────────────▶ Open ───────────────────▶ Detached ────────▶ Finished
 ///                           └──── finish() ────────────────────────────▶
 /// ```
-/// Output is accepted only while it is `Open`.
+/// Output is accepted only while it is `OpenResponse`.
 #[derive(Debug)]
 pub enum Response {
     /// The head was sent over the connection of the request, and so is the body unless it is
     /// claimed for a link.
     Elsewhere,
     /// Output is accepted.
-    Open(Open),
+    Open(OpenResponse),
     /// `END_REQUEST` has been queued, `READY` must follow.
     Detached,
     /// `END_REQUEST` has been queued.
@@ -71,7 +71,7 @@ pub struct End {
 
 /// A response that accepts output.
 #[derive(Debug)]
-pub struct Open {
+pub struct OpenResponse {
     head: HeadState,
     extent: Extent,
     /// Bytes in shared memory that have been announced to the front.
@@ -112,13 +112,13 @@ impl Response {
     /// Nothing has been written.
     #[must_use]
     pub fn new() -> Self {
-        Self::Open(Open::new(HeadState::Awaited, Extent::Short))
+        Self::Open(OpenResponse::new(HeadState::Awaited, Extent::Short))
     }
 
     /// The response, while it accepts output.
     #[must_use]
     #[inline]
-    pub fn open(&self) -> Option<&Open> {
+    pub fn open(&self) -> Option<&OpenResponse> {
         match self {
             Self::Open(open) => Some(open),
             Self::Elsewhere | Self::Detached | Self::Finished => None,
@@ -127,7 +127,7 @@ impl Response {
 
     /// The response, while it accepts output.
     #[inline]
-    pub fn open_mut(&mut self) -> Option<&mut Open> {
+    pub fn open_mut(&mut self) -> Option<&mut OpenResponse> {
         match self {
             Self::Open(open) => Some(open),
             Self::Elsewhere | Self::Detached | Self::Finished => None,
@@ -137,7 +137,7 @@ impl Response {
     /// Moves the rest of the body to this link. The head was sent over another connection, so no
     /// length can be announced.
     pub fn claim(&mut self) {
-        *self = Self::Open(Open::new(HeadState::Awaited, Extent::Begun));
+        *self = Self::Open(OpenResponse::new(HeadState::Awaited, Extent::Begun));
     }
 
     /// Queues the end of the response. Has no effect unless the response is open.
@@ -187,7 +187,7 @@ impl Default for Response {
     }
 }
 
-impl Open {
+impl OpenResponse {
     fn new(head: HeadState, extent: Extent) -> Self {
         Self { head, extent, announced: 0, wrote_stdout: false, wrote_stderr: false }
     }

@@ -226,7 +226,7 @@ impl fmt::Display for Report {
         Self::write_others(f, others, "upstreams")?;
         self.write_requests(f)?;
         for certificate in &self.certificates {
-            writeln!(f, "certificate  {}", Certificate(certificate, self.time))?;
+            writeln!(f, "certificate  {}", CertificateText(certificate, self.time))?;
         }
         if let Some(since) = self.reloading {
             writeln!(f, "reload       running for {}", Ago(since))?;
@@ -489,9 +489,9 @@ impl fmt::Display for SentVolume {
 }
 
 /// A certificate and the current time, as text for people.
-struct Certificate<'r>(&'r CertificateReport, u64);
+struct CertificateText<'r>(&'r CertificateReport, u64);
 
-impl fmt::Display for Certificate<'_> {
+impl fmt::Display for CertificateText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(CertificateReport { names, ends, asks, error }, now) = self;
         let left = |time: u64| Ago(time.saturating_sub(*now));

@@ -20,7 +20,7 @@ use sendoff_sandbox::MemoryWatch;
 use sendoff_sys::master::{SIGNALS, Supervisor, poll_until};
 use sendoff_sys::process::{Forked, SignalFd, fork};
 
-use super::output::{Log, Output, OutputStream, Reading};
+use super::output::{Log, OutputStream, ProcessOutput, Reading};
 use super::process::{Standard, become_program, environment};
 use super::slot::{ProcessEnd, Slot};
 use super::socket::PoolListener;
@@ -40,12 +40,12 @@ pub(super) enum Role<'a> {
     /// The master, after all processes have ended.
     Master,
     /// A new process, which must become the program.
-    Process(Start<'a>),
+    Process(ProcessStart<'a>),
 }
 
 /// The arguments of a new process.
 #[derive(Debug)]
-pub(super) struct Start<'a> {
+pub(super) struct ProcessStart<'a> {
     pool: &'a PoolConfig,
     program: &'a Program,
     environment: Vec<(OsString, OsString)>,
@@ -53,7 +53,7 @@ pub(super) struct Start<'a> {
     master: Pid,
 }
 
-impl Start<'_> {
+impl ProcessStart<'_> {
     /// Executes the program in this process.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ pub(super) struct Master<'a> {
     signals: SignalFd,
     supervisor: Supervisor,
     slots: Vec<Slot>,
-    outputs: Vec<Output>,
+    outputs: Vec<ProcessOutput>,
     log: Log<'a>,
     /// Detects that the kernel has killed a process for lack of memory.
     memory: MemoryWatch,
@@ -162,7 +162,7 @@ impl<'a> Master<'a> {
 
     /// Starts a process in each empty slot whose start is due. In a new process, returns what it
     /// has to execute.
-    fn fill(&mut self) -> Option<Start<'a>> {
+    fn fill(&mut self) -> Option<ProcessStart<'a>> {
         for number in 0..self.slots.len() {
             if self.slots[number].start_at().is_none_or(|at| at > Instant::now()) {
                 continue;
@@ -181,7 +181,7 @@ impl<'a> Master<'a> {
         None
     }
 
-    fn start(&mut self, number: usize) -> io::Result<Option<Start<'a>>> {
+    fn start(&mut self, number: usize) -> io::Result<Option<ProcessStart<'a>>> {
         let (out, output) = pipe_with(PipeFlags::CLOEXEC)?;
         let (err, error) = pipe_with(PipeFlags::CLOEXEC)?;
         for ours in [&out, &err] {
@@ -190,7 +190,7 @@ impl<'a> Master<'a> {
         let listener = self.listener.socket.try_clone()?;
         let (master, counted) = (getpid(), self.memory.process_starts());
         match fork()? {
-            Forked::Child => Ok(Some(Start {
+            Forked::Child => Ok(Some(ProcessStart {
                 pool: self.pool,
                 program: self.program,
                 environment: environment(self.pool),
@@ -202,8 +202,8 @@ impl<'a> Master<'a> {
                 // once the child has executed the program.
                 let _ = setpgid(Some(pid), Some(pid));
                 self.slots[number].run(pid, counted);
-                self.outputs.push(Output::new(pid, OutputStream::Output, out));
-                self.outputs.push(Output::new(pid, OutputStream::Error, err));
+                self.outputs.push(ProcessOutput::new(pid, OutputStream::Output, out));
+                self.outputs.push(ProcessOutput::new(pid, OutputStream::Error, err));
                 let (pool, process) = (&*self.pool.name, pid.as_raw_nonzero());
                 tracing::debug!(pool, process, "a process of its program was started");
                 Ok(None)

@@ -22,7 +22,7 @@ pub(super) enum OutputStream {
 
 /// One output stream of one process.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(super) struct ProcessOutput {
     pid: Pid,
     stream: OutputStream,
     /// The read end of a non-blocking pipe.
@@ -31,7 +31,7 @@ pub(super) struct Output {
     line: Vec<u8>,
 }
 
-impl Output {
+impl ProcessOutput {
     pub(super) fn new(pid: Pid, stream: OutputStream, pipe: OwnedFd) -> Self {
         Self { pid, stream, pipe, line: Vec::new() }
     }
@@ -81,7 +81,7 @@ impl Output {
     }
 }
 
-impl AsFd for Output {
+impl AsFd for ProcessOutput {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pipe.as_fd()
     }

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use crate::control::{Confinement, ControlAnswer, PoolReport, Reloaded, Report, SiteReport};
 use crate::explain::Door;
 use crate::failure::Failure;
-use crate::groups::Groups;
+use crate::groups::ControlGroups;
 use crate::listen::SocketFile;
 use crate::log::open_target;
 use crate::orders::{Reply, ToFront};
@@ -57,7 +57,7 @@ pub(super) struct Supervisor {
     /// One for each pool.
     pub(super) masters: Vec<SupervisedChild>,
     /// Makes the control groups of pools.
-    pub(super) groups: Groups,
+    pub(super) groups: ControlGroups,
     /// Masters of pools that a reload has replaced. They end when no request needs them any more.
     pub(super) leaving: Vec<SupervisedChild>,
     /// The source of the configuration.

@@ -39,17 +39,17 @@ pub(super) async fn accept<S: Service + 'static>(
 ) {
     loop {
         let room = || room(&lifecycle, most, &services.get().limits().limits);
-        if room() == Room::None {
+        if room() == ConnectionRoom::None {
             Limit::Connections.reached();
         }
         loop {
             let room = room();
-            if room == Room::Enough {
+            if room == ConnectionRoom::Enough {
                 break;
             }
             if !make_room(&lifecycle) {
                 lifecycle.all().want_room();
-                if room == Room::NotForIdle {
+                if room == ConnectionRoom::NotForIdle {
                     break;
                 }
             }
@@ -68,7 +68,7 @@ pub(super) async fn accept<S: Service + 'static>(
             Ok(Some((accepted, origin))) => {
                 let (services, counted) = (Rc::clone(&services), ConnectionGuard::new(&lifecycle));
                 let proxy_protocol = listener.proxy_protocol.get();
-                start(accepted, Start { origin, proxy_protocol, services, counted });
+                start(accepted, AcceptedConnection { origin, proxy_protocol, services, counted });
             }
             Ok(None) => {}
             // The client closed the connection before it was accepted.
@@ -99,7 +99,7 @@ fn make_room(lifecycle: &Lifecycle) -> bool {
 
 /// Room for another connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Room {
+enum ConnectionRoom {
     Enough,
     /// Room only if no connection is idle.
     NotForIdle,
@@ -111,17 +111,17 @@ enum Room {
 /// and the free descriptors. Connections whose first response has not begun count twice, because
 /// each may need another descriptor: for a file, a spool, or a connection to an application. A
 /// shortage of descriptors counts only from [`LEAST`] connections on.
-fn room(lifecycle: &Lifecycle, most: usize, limits: &Limits) -> Room {
+fn room(lifecycle: &Lifecycle, most: usize, limits: &Limits) -> ConnectionRoom {
     let connections = lifecycle.connections();
     if limits.connections.is_some_and(|most| lifecycle.all().count() >= most)
         || connections >= LEAST
             && descriptors::level_with(lifecycle.all().starting()) >= Level::Tight
     {
-        Room::None
+        ConnectionRoom::None
     } else if connections >= most {
-        Room::NotForIdle
+        ConnectionRoom::NotForIdle
     } else {
-        Room::Enough
+        ConnectionRoom::Enough
     }
 }
 
@@ -135,7 +135,7 @@ fn most_of_client(origin: &Origin, all: &Connections, limits: &Limits) -> Option
 }
 
 /// Properties of a connection that was just accepted.
-struct Start<S> {
+struct AcceptedConnection<S> {
     origin: Origin,
     proxy_protocol: bool,
     services: Rc<Current<S>>,
@@ -143,7 +143,7 @@ struct Start<S> {
     counted: ConnectionGuard,
 }
 
-fn start<S: Service + 'static>(accepted: Accepted, mut start: Start<S>) {
+fn start<S: Service + 'static>(accepted: Accepted, mut start: AcceptedConnection<S>) {
     // With the PROXY protocol the client is not known yet.
     if !start.proxy_protocol && !start.is_welcome() {
         return;
@@ -163,13 +163,13 @@ fn start<S: Service + 'static>(accepted: Accepted, mut start: Start<S>) {
 
 async fn serve<T: Transport + 'static, S: Service + 'static>(
     mut transport: T,
-    mut start: Start<S>,
+    mut start: AcceptedConnection<S>,
 ) {
     let Some(buffer) = start.begin(&mut transport).await else { return };
     start.speak(transport, buffer).await;
 }
 
-async fn serve_tls<S: Service + 'static>(mut tcp: Tcp, mut start: Start<S>) {
+async fn serve_tls<S: Service + 'static>(mut tcp: Tcp, mut start: AcceptedConnection<S>) {
     let Some(early) = start.begin(&mut tcp).await else { return };
     // Boxed, because an open connection should not keep room for its handshake.
     match Box::pin(start.shake_hands(tcp, early)).await {
@@ -188,7 +188,7 @@ async fn serve_tls<S: Service + 'static>(mut tcp: Tcp, mut start: Start<S>) {
     }
 }
 
-impl<S: Service + 'static> Start<S> {
+impl<S: Service + 'static> AcceptedConnection<S> {
     /// True if its client may have another connection. Trusted proxies may have any number.
     fn is_welcome(&mut self) -> bool {
         let service = self.services.get();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use sendoff_delivery::Snapshots;
 use sendoff_exchange::lifecycle::{Lifecycle, Stage};
 use sendoff_observe::gather::Reply;
-use sendoff_report::access_log::Sender;
+use sendoff_report::access_log::LogSender;
 use sendoff_sys::process::give_back_freed_memory;
 use sendoff_upstream_worker::register::NewLink;
 use tokio::runtime::{Builder, LocalOptions};
@@ -45,7 +45,7 @@ pub(super) struct EventLoop {
     pub(super) stop: watch::Receiver<Stage>,
     pub(super) announce: Arc<Announce>,
     pub(super) budget: DescriptorBudget,
-    pub(super) log_sender: Sender,
+    pub(super) log_sender: LogSender,
     /// Held while the loop has connections.
     pub(super) busy: watch::Receiver<()>,
     /// Closed once no loop is busy any more.

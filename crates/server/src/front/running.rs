@@ -28,7 +28,7 @@ use super::generation::{
 };
 use super::orders::{FrontOrder, ListenerSource, LogSource, Orders, PoolSource, Reload};
 use super::pool_status::answer;
-use super::running_loop::{Listeners, LoopOrder};
+use super::running_loop::{ListenerChanges, LoopOrder};
 
 /// Longest time for the first workers of a new pool to arrive.
 const WORKERS_TIMEOUT: Duration = Duration::from_secs(60);
@@ -356,9 +356,9 @@ impl RunningFront {
         &self,
         sources: Vec<ListenerSource>,
         config: &Config,
-    ) -> Result<(Vec<usize>, Vec<Listeners>), String> {
+    ) -> Result<(Vec<usize>, Vec<ListenerChanges>), String> {
         let before = self.listeners.borrow();
-        let mut of_loops = vec![Listeners::default(); self.loops.len()];
+        let mut of_loops = vec![ListenerChanges::default(); self.loops.len()];
         let mut places = Vec::new();
         for (source, listener) in sources.into_iter().zip(&config.listen) {
             let place = match source {

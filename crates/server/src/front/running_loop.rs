@@ -22,7 +22,7 @@ use sendoff_lua_host::Dictionaries;
 use sendoff_observe::gather::{Figures, Gatherer, Reply};
 use sendoff_observe::upstreams::upstreams_status;
 use sendoff_page_cache::PageCache;
-use sendoff_report::access_log::{Flusher, Logs, Sender};
+use sendoff_report::access_log::{Flusher, LogSender, Logs};
 use sendoff_report::explain::Secret;
 use sendoff_report::limits::Limit;
 use sendoff_report::meters::Meters;
@@ -58,7 +58,7 @@ pub(super) enum LoopOrder {
     /// `None`: none.
     Serve {
         generation: Arc<Generation>,
-        listeners: Option<Listeners>,
+        listeners: Option<ListenerChanges>,
         done: mpsc::Sender<Infallible>,
     },
     /// End the workers of the pool in this place: no request will ask for it any more.
@@ -67,7 +67,7 @@ pub(super) enum LoopOrder {
 
 /// Changes in the listeners of an event loop, by place.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Listeners {
+pub(super) struct ListenerChanges {
     /// The remaining listeners, with their new settings.
     pub(super) kept: Vec<(usize, Listener)>,
     pub(super) new: Vec<(usize, Listener, Arc<OwnedFd>)>,
@@ -134,7 +134,7 @@ pub(super) struct RunningLoop {
     listeners: RefCell<HashMap<usize, Accepting>>,
     /// Most connections of this loop.
     most: usize,
-    log_sender: Sender,
+    log_sender: LogSender,
     flusher: Rc<Flusher>,
     /// The tasks of the current generation.
     tasks: RefCell<Tasks>,
@@ -148,7 +148,7 @@ impl RunningLoop {
         places: Vec<PoolOnLoop>,
         lifecycle: Rc<Lifecycle>,
         budget: DescriptorBudget,
-        log_sender: Sender,
+        log_sender: LogSender,
     ) -> Self {
         let claims = Rc::<Claims>::default();
         limit_memory(&generation.config.front);
@@ -231,7 +231,7 @@ impl RunningLoop {
     }
 
     /// Opens and closes listeners.
-    fn change_listeners(&self, Listeners { kept, new }: Listeners) {
+    fn change_listeners(&self, ListenerChanges { kept, new }: ListenerChanges) {
         let kept: HashMap<_, _> = kept.into_iter().collect();
         let mut listeners = self.listeners.borrow_mut();
         let before = listeners.len();

@@ -15,9 +15,9 @@ const HTTPS_PORT: u16 = 443;
 
 /// The listeners so far, each with the place at which it was first written.
 #[derive(Debug, Default)]
-pub(crate) struct Listeners(Vec<(Listener, Place)>);
+pub(crate) struct ListenersSoFar(Vec<(Listener, Place)>);
 
-impl Listeners {
+impl ListenersSoFar {
     /// Adds addresses that are new. Returns the numbers of all.
     pub(crate) fn add(&mut self, list: &List<Listen>, context: &mut Context<'_>) -> Vec<usize> {
         let mut numbers = Vec::new();
@@ -126,7 +126,7 @@ impl Context<'_> {
         &mut self,
         top: &keys::Top,
         shared: &[usize],
-        all: &Listeners,
+        all: &ListenersSoFar,
         sites: &[Site],
     ) {
         let is_broken = top.broken || top.site.value.0.iter().any(|section| section.broken);

@@ -60,7 +60,7 @@ impl Context<'_> {
                 .help("a site begins with [[site]] and needs a root");
         }
         self.bodies_are_possible(Some(&top.max_body));
-        let mut all_listeners = listen::Listeners::default();
+        let mut all_listeners = listen::ListenersSoFar::default();
         let shared = all_listeners.add(&top.listen.value, self);
         let mut pools = pool::Pools::resolve(top, self);
         let mut hosts = hosts::Taken::default();

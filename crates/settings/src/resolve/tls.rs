@@ -3,7 +3,7 @@
 use sendoff_config::{Acme, Certificate, ClientCertificates, ListenAddress, Site, Tls};
 
 use super::context::{Context, unusable};
-use super::listen::Listeners;
+use super::listen::ListenersSoFar;
 use crate::keys;
 use crate::machine::FileKind;
 use crate::place::{At, Place};
@@ -28,10 +28,10 @@ impl Context<'_> {
         &mut self,
         section: &keys::Site,
         mut numbers: Vec<usize>,
-        all: &mut Listeners,
+        all: &mut ListenersSoFar,
     ) -> Vec<usize> {
         let speaks_tls =
-            |all: &Listeners, number: &usize| all.get(*number).is_some_and(|one| one.tls);
+            |all: &ListenersSoFar, number: &usize| all.get(*number).is_some_and(|one| one.tls);
         if let Some(tls) = &section.tls {
             if !numbers.iter().any(|number| speaks_tls(all, number)) {
                 let everywhere = Listen {
@@ -67,7 +67,7 @@ impl Context<'_> {
         &mut self,
         section: &keys::Site,
         listeners: &[usize],
-        all: &Listeners,
+        all: &ListenersSoFar,
     ) -> SiteTls {
         let tls = section.tls.as_ref().and_then(|at| self.credentials(&at.value.0, section));
         let is_wanted = match &section.https_redirect {

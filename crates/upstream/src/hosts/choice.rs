@@ -218,7 +218,7 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
         id: HostId,
         verdict: HealthEvidence,
         now: Instant,
-    ) -> Option<Change> {
+    ) -> Option<HealthChange> {
         let rules = self.rules;
         let host = self.hosts.iter_mut().find(|host| host.id == id)?;
         match (verdict, host.health) {
@@ -233,14 +233,14 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
                 host.health = Health::Up(is_new.then_some(now));
                 // The host does not catch up on requests that it missed.
                 host.credit = 0.0;
-                Some(Change::CameBack)
+                Some(HealthChange::CameBack)
             }
             (HealthEvidence::Bad, Health::Up(_)) => {
                 host.failures += 1;
                 let is_down = host.failures >= rules.fails;
                 is_down.then(|| {
                     host.health = Health::Down { until: now + rules.pause, pause: rules.pause };
-                    Change::WentDown
+                    HealthChange::WentDown
                 })
             }
             (HealthEvidence::Bad, Health::OnTrial { pause }) => {
@@ -304,7 +304,7 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
 
 /// A host's change between up and down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum HealthChange {
     WentDown,
     CameBack,
 }

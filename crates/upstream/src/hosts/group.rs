@@ -9,7 +9,7 @@ use sendoff_config::Address;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::choice::{Change, Choice, HealthEvidence, HealthRules, HostId, HostState, Member};
+use super::choice::{Choice, HealthChange, HealthEvidence, HealthRules, HostId, HostState, Member};
 use crate::error::{Retry, UpstreamError, UpstreamErrorKind};
 
 #[cfg(test)]
@@ -181,10 +181,12 @@ impl<T> Hosts<T> {
         };
         let Some(host) = key else { return };
         match change {
-            Change::WentDown => {
+            HealthChange::WentDown => {
                 tracing::warn!(upstream = self.name(), %host, "the host is down: {why}");
             }
-            Change::CameBack => tracing::info!(upstream = self.name(), %host, "the host is back"),
+            HealthChange::CameBack => {
+                tracing::info!(upstream = self.name(), %host, "the host is back")
+            }
         }
     }
 

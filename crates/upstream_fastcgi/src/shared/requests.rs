@@ -32,7 +32,7 @@ use tokio::time::Instant;
 
 use crate::answer;
 use crate::driver::log;
-use crate::facts::Refusal;
+use crate::facts::SharingRefusal;
 use crate::outgoing::Outgoing;
 use crate::peer::Peer;
 
@@ -94,11 +94,11 @@ pub(super) struct Requests {
 enum RequestSlot {
     Free,
     Spent,
-    Open(Box<Open>),
+    Open(Box<OpenRequest>),
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenRequest {
     serial: u64,
     stage: RequestStage,
     outgoing: Outgoing,
@@ -210,7 +210,7 @@ impl Requests {
         self.live += 1;
         let has_body = request.has_body();
         self.with_body += usize::from(has_body);
-        let open = Open {
+        let open = OpenRequest {
             serial: self.serial,
             stage: RequestStage::Live,
             outgoing: Outgoing::new(request, id),
@@ -247,14 +247,14 @@ impl Requests {
         self.slots.get_mut(usize::from(id).checked_sub(1)?)
     }
 
-    fn live_one(&mut self, id: u16) -> Option<&mut Open> {
+    fn live_one(&mut self, id: u16) -> Option<&mut OpenRequest> {
         match self.slot(id) {
             Some(RequestSlot::Open(open)) if matches!(open.stage, RequestStage::Live) => Some(open),
             _ => None,
         }
     }
 
-    fn all_live(&self) -> impl Iterator<Item = (u16, &Open)> {
+    fn all_live(&self) -> impl Iterator<Item = (u16, &OpenRequest)> {
         (1..).zip(&self.slots).filter_map(|(id, slot)| match slot {
             RequestSlot::Open(open) if matches!(open.stage, RequestStage::Live) => {
                 Some((id, &**open))
@@ -308,7 +308,7 @@ impl Requests {
         self.written += n as u64;
     }
 
-    fn is_sent(&self, open: &Open) -> bool {
+    fn is_sent(&self, open: &OpenRequest) -> bool {
         open.begins_at.is_some_and(|at| at < self.written)
     }
 
@@ -323,7 +323,7 @@ impl Requests {
         ends_record: bool,
         peer: &Peer,
         now: Instant,
-    ) -> Result<Option<Refusal>, UpstreamError> {
+    ) -> Result<Option<SharingRefusal>, UpstreamError> {
         let (RecordPart::Stream { kind, request_id: id, .. }
         | RecordPart::EndOfStream { kind, request_id: id }
         | RecordPart::Record { kind, request_id: id, .. }) = part;
@@ -390,7 +390,7 @@ impl Requests {
         self.abandon(id, now);
     }
 
-    fn end(&mut self, id: u16, content: &[u8]) -> Result<Option<Refusal>, UpstreamError> {
+    fn end(&mut self, id: u16, content: &[u8]) -> Result<Option<SharingRefusal>, UpstreamError> {
         let status = EndRequest::decode(content).map_err(answer::malformed)?.protocol_status;
         let ended = answer::end(content);
         let Some(slot) = self.slot(id) else { return Ok(None) };
@@ -409,8 +409,8 @@ impl Requests {
             self.urgent.extend_from_slice(&Header::new(Kind::STDIN, id, 0).encode());
         }
         let refusal = match status {
-            answer::CANT_MPX_CONN => Some(Refusal::CannotShare),
-            answer::OVERLOADED => Some(Refusal::Overloaded),
+            answer::CANT_MPX_CONN => Some(SharingRefusal::CannotShare),
+            answer::OVERLOADED => Some(SharingRefusal::Overloaded),
             _ => None,
         };
         open.inbox.finish(match ended {
@@ -421,7 +421,7 @@ impl Requests {
     }
 
     /// Removes a request from the counts of its stage.
-    fn left(&mut self, open: &Open) {
+    fn left(&mut self, open: &OpenRequest) {
         match open.stage {
             RequestStage::Live => {
                 self.live -= 1;
@@ -581,7 +581,7 @@ impl Requests {
     }
 }
 
-impl Open {
+impl OpenRequest {
     fn log(&mut self, text: &[u8], ends_record: bool, peer: &Peer) {
         let log = |entry: LogMessage| {
             if entry.severity == Severity::Fatal {

@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::super::pool::Pool;
 use super::super::reader::RECEIVE;
-use super::super::register::{NewLink, Origin};
+use super::super::register::{LinkOrigin, NewLink};
 use super::*;
 
 mod hostile;
@@ -32,7 +32,7 @@ pub(crate) fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {
     let (guard, _) = std::os::unix::net::UnixStream::pair().unwrap();
     let pool = LocalPool::new(Pool::new(1));
     let new = NewLink {
-        origin: Origin::Pool { pool: 0, worker: WorkerId(0) },
+        origin: LinkOrigin::Pool { pool: 0, worker: WorkerId(0) },
         pid: 1,
         number: 0,
         socket: ours.into(),

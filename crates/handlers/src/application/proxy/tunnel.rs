@@ -36,11 +36,11 @@ pub(crate) async fn carry(
         let moved = poll_fn(|cx| {
             let up = up.poll(
                 cx,
-                &mut Ends { client: &mut *client, application: &mut application, up: true },
+                &mut TunnelEnds { client: &mut *client, application: &mut application, up: true },
             );
             let down = down.poll(
                 cx,
-                &mut Ends { client: &mut *client, application: &mut application, up: false },
+                &mut TunnelEnds { client: &mut *client, application: &mut application, up: false },
             );
             match (up, down) {
                 (Poll::Ready(Err(error)), _) | (_, Poll::Ready(Err(error))) => {
@@ -90,7 +90,7 @@ struct Direction {
 
 impl Direction {
     /// Moves bytes until an end must be waited for. Ready if something was moved.
-    fn poll(&mut self, cx: &mut Context<'_>, ends: &mut Ends<'_>) -> Poll<io::Result<()>> {
+    fn poll(&mut self, cx: &mut Context<'_>, ends: &mut TunnelEnds<'_>) -> Poll<io::Result<()>> {
         let mut moved = false;
         loop {
             match self.step(cx, ends) {
@@ -103,7 +103,7 @@ impl Direction {
     }
 
     /// Does one step; false: there is nothing left to do.
-    fn step(&mut self, cx: &mut Context<'_>, ends: &mut Ends<'_>) -> Poll<io::Result<bool>> {
+    fn step(&mut self, cx: &mut Context<'_>, ends: &mut TunnelEnds<'_>) -> Poll<io::Result<bool>> {
         if !self.held.is_empty() {
             let n = std::task::ready!(ends.poll_write(cx, &self.held))?;
             self.held.advance(n);
@@ -143,7 +143,11 @@ impl Direction {
     }
 
     /// Reads bytes from the source; 0 at its end.
-    fn poll_more(&mut self, cx: &mut Context<'_>, ends: &mut Ends<'_>) -> Poll<io::Result<usize>> {
+    fn poll_more(
+        &mut self,
+        cx: &mut Context<'_>,
+        ends: &mut TunnelEnds<'_>,
+    ) -> Poll<io::Result<usize>> {
         if self.flows
             && ends.are_clear()
             && let Some(mut pipe) = Pipe::take()
@@ -164,14 +168,14 @@ impl Direction {
 }
 
 /// Both ends, for one direction.
-struct Ends<'e> {
+struct TunnelEnds<'e> {
     client: &'e mut dyn Tunnel,
     application: &'e mut GatewayStream,
     /// True: from the client to the application.
     up: bool,
 }
 
-impl Ends<'_> {
+impl TunnelEnds<'_> {
     fn are_clear(&self) -> bool {
         self.client.is_clear() && self.application.is_clear()
     }

@@ -130,7 +130,7 @@ fn a_host_that_comes_back_gets_its_share_slowly_and_nothing_for_the_time_it_was_
         }
         hosts.end(id, now);
     };
-    assert_eq!(hosts.judge(trial, HealthEvidence::Good, now), Some(Change::CameBack));
+    assert_eq!(hosts.judge(trial, HealthEvidence::Good, now), Some(HealthChange::CameBack));
     hosts.end(trial, now);
     let mut shares = Vec::new();
     for part in [0, 5, 10] {

@@ -60,7 +60,7 @@ impl Table {
         all
     }
 
-    fn hear(&mut self, wire: &[u8]) -> Result<Option<Refusal>, UpstreamError> {
+    fn hear(&mut self, wire: &[u8]) -> Result<Option<SharingRefusal>, UpstreamError> {
         let (mut wire, mut refusal) = (BytesMut::from(wire), None);
         while let Some(part) = self.decoder.next(&mut wire).unwrap() {
             let ends_record = !self.decoder.is_inside_content();
@@ -70,7 +70,7 @@ impl Table {
         Ok(refusal)
     }
 
-    fn end(&mut self, id: u16) -> Result<Option<Refusal>, UpstreamError> {
+    fn end(&mut self, id: u16) -> Result<Option<SharingRefusal>, UpstreamError> {
         self.hear(&EndRequest { app_status: 0, protocol_status: 0 }.encode(id))
     }
 

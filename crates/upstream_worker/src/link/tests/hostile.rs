@@ -24,7 +24,7 @@ async fn taken_over() -> (Rc<Links>, WorkerExchange, UnixStream, OwnedFd) {
     )
     .unwrap();
     let pool = LocalPool::new(Pool::new(1));
-    let origin = Origin::Pool { pool: 0, worker: WorkerId(0) };
+    let origin = LinkOrigin::Pool { pool: 0, worker: WorkerId(0) };
     let new = NewLink { origin, pid: 1, number: 0, socket: ours.into(), guard };
     let snapshots = Snapshots::new(SnapshotLimits::default());
     Link::start(new, 0, slice::from_ref(&pool), &Rc::default(), &snapshots).unwrap();

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 /// Permission for the requests to a host.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct HostLimit {
     /// One permit for each request; `None`: unlimited.
     places: Option<Arc<Semaphore>>,
     waiting: AtomicUsize,
@@ -24,7 +24,7 @@ pub(super) struct HostPermit {
     _permit: OwnedSemaphorePermit,
 }
 
-impl Room {
+impl HostLimit {
     /// Room for `limit` requests at a time; `waiting` limits the queue.
     pub(super) fn new(limit: Option<NonZeroUsize>, waiting: QueueLimits) -> Self {
         let places = limit.map(|limit| Arc::new(Semaphore::new(limit.get())));
@@ -81,14 +81,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_beyond_the_limit_wait_and_few_of_them() {
         let waiting = QueueLimits { requests: 1, wait: Duration::from_secs(9) };
-        let room = Room::new(NonZeroUsize::new(1), waiting);
+        let room = HostLimit::new(NonZeroUsize::new(1), waiting);
         let first = room.enter().await.unwrap();
         let (second, third) = tokio::join!(room.enter(), room.enter());
         assert_eq!(second.unwrap_err().kind(), UpstreamErrorKind::WaitTimedOut);
         assert_eq!(third.unwrap_err().kind(), UpstreamErrorKind::QueueFull);
         let next = tokio::join!(room.enter(), async { drop(first) }).0;
         assert!(next.unwrap().is_some());
-        let any = Room::new(None, waiting);
+        let any = HostLimit::new(None, waiting);
         assert!(any.enter().await.unwrap().is_none());
     }
 }

@@ -31,9 +31,9 @@ thread_local! {
 }
 
 /// A connection's transport. h2 owns one handle; the connection's task keeps another.
-pub(super) struct Link<T>(Rc<RefCell<Ends<T>>>);
+pub(super) struct SharedTransport<T>(Rc<RefCell<TransportEnds<T>>>);
 
-struct Ends<T> {
+struct TransportEnds<T> {
     transport: T,
     /// Bytes of the client that h2 has not taken yet. No memory is allocated while the client is
     /// silent.
@@ -65,11 +65,11 @@ enum ClientInput {
     HeldEnd,
 }
 
-impl<T: Transport> Link<T> {
+impl<T: Transport> SharedTransport<T> {
     /// `received` has the bytes that were already read from the client.
     pub(super) fn new(transport: T, received: BytesMut, limits: SendLimits) -> Self {
         let (total, timer) = (received.len() as u64, SendTimer::default());
-        Self(Rc::new(RefCell::new(Ends {
+        Self(Rc::new(RefCell::new(TransportEnds {
             transport,
             received,
             total,
@@ -140,7 +140,7 @@ impl<T: Transport> Link<T> {
     }
 }
 
-impl<T: Transport> Ends<T> {
+impl<T: Transport> TransportEnds<T> {
     /// Reads more bytes if none are left.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.received.is_empty() {
@@ -233,7 +233,7 @@ impl<T: Transport> Ends<T> {
     }
 }
 
-impl<T: Transport> AsyncRead for Link<T> {
+impl<T: Transport> AsyncRead for SharedTransport<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -256,7 +256,7 @@ impl<T: Transport> AsyncRead for Link<T> {
     }
 }
 
-impl<T: Transport> AsyncWrite for Link<T> {
+impl<T: Transport> AsyncWrite for SharedTransport<T> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
