@@ -127,7 +127,8 @@ pub enum Access {
 }
 
 impl Auth {
-    /// Checks the value of `Authorization` against a password file. `queues`: the queues of the site.
+    /// Checks the value of `Authorization` against a password file. `queues`: the queues of the
+    /// site.
     ///
     /// # Errors
     /// The file cannot be read.

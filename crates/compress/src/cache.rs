@@ -10,8 +10,9 @@
 //!
 //! Device, inode, size and times identify a file, so a changed file counts as another file. Blobs
 //! are files, too. A store through a shared mapping need not change the times, so before the
-//! compressed form is sent, the file is read and its digest compared ([`ContentsCheck`]): this takes a
-//! hundredth of the time of compressing the file. Files that are guarded by a lease are not cached.
+//! compressed form is sent, the file is read and its digest compared ([`ContentsCheck`]): this
+//! takes a hundredth of the time of compressing the file. Files that are guarded by a lease are not
+//! cached.
 
 use std::collections::hash_map::{DefaultHasher, RandomState};
 use std::fs::File;

@@ -13,7 +13,7 @@
 //! [`in_flight::LIMIT`] in flight; further bytes wait in each stream's send queue, as in HTTP/1.
 //!
 //! A client may end its sending direction when it has sent its requests completely. h2 would drop
-//! all streams at this, so [`link`] hides the end from h2 until the requests are answered. Requests
+//! all streams at this, so [`shared_transport`] hides the end from h2 until the requests are answered. Requests
 //! that can no longer complete are given up: a request with an incomplete body, a response that
 //! waits for a window, and, as in HTTP/1, a request that waits for an application.
 #![forbid(unsafe_code)]

@@ -277,7 +277,8 @@ impl<T: Transport> AsyncWrite for SharedTransport<T> {
         true
     }
 
-    /// h2 flushes after each frame with contents. [`poll_send_gathered`](Link::poll_send_gathered)
+    /// h2 flushes after each frame with contents.
+    /// [`poll_send_gathered`](SharedTransport::poll_send_gathered)
     /// sends the records of all frames of one turn together.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut ends = self.0.borrow_mut();

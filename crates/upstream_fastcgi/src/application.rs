@@ -196,7 +196,7 @@ impl Application {
                     framed: RefCell::default(),
                     knows_direct: false,
                     carrier: RequestCarrier::Shared(seat),
-                    turn: None,
+                    attempt: None,
                 };
             }
             let Some(connection) = self.connection(reuse).await? else { continue };
@@ -219,8 +219,16 @@ impl Application {
         let knows_direct = driver.knows_direct;
         let carrier = RequestCarrier::Own(tokio::task::spawn_local(driver.run()).abort_handle());
         let application = Arc::clone(self);
-        let (framed, turn) = (RefCell::default(), None);
-        FastcgiExchange { application, inbox, may_be_silent, framed, knows_direct, carrier, turn }
+        let (framed, attempt) = (RefCell::default(), None);
+        FastcgiExchange {
+            application,
+            inbox,
+            may_be_silent,
+            framed,
+            knows_direct,
+            carrier,
+            attempt,
+        }
     }
 
     /// A connection for one request; `None`: the request is to share a connection.
@@ -231,22 +239,22 @@ impl Application {
         loop {
             self.sharing.make_room();
             match self.connections.acquire(reuse == Reuse::Any).await? {
-                Grant::Kept(place, KeptConnection { parked, region, last }) => {
+                Grant::Kept(permit, KeptConnection { parked, region, last }) => {
                     if parked.is_quiet()
                         && let Ok(stream) = parked.resume()
                     {
-                        return Ok(Some(Connection { place, stream, region, last: Some(last) }));
+                        return Ok(Some(Connection { permit, stream, region, last: Some(last) }));
                     }
                     self.peer.lost.fetch_add(1, Ordering::Relaxed);
                 }
-                Grant::New(place) => {
+                Grant::New(permit) => {
                     self.sharing.ask();
                     let connected = self.peer.reach().await;
                     if connected.as_ref().is_err_and(is_full) {
-                        place.back_off();
+                        permit.back_off();
                     }
                     let (stream, region) = (connected?, LinkRegion::default());
-                    return Ok(Some(Connection { place, stream, region, last: None }));
+                    return Ok(Some(Connection { permit, stream, region, last: None }));
                 }
                 Grant::Shared if reuse != Reuse::Own => return Ok(None),
                 Grant::Shared => {}
@@ -272,7 +280,7 @@ pub struct FastcgiExchange {
     knows_direct: bool,
     carrier: RequestCarrier,
     /// Counts the exchange as work of its host until it ends.
-    turn: Option<AttemptGuard<Application>>,
+    attempt: Option<AttemptGuard<Application>>,
 }
 
 /// The carrier of a request and its answer.
@@ -299,13 +307,13 @@ impl FastcgiExchange {
     /// The application as named in logs; for an upstream, with the host.
     pub fn who(&self) -> String {
         let address = self.application.address();
-        let upstream = self.turn.as_ref().and_then(AttemptGuard::upstream);
+        let upstream = self.attempt.as_ref().and_then(AttemptGuard::upstream);
         upstream.map_or_else(|| address.to_string(), |name| format!("upstream:{name}, {address}"))
     }
 
     /// Counts the exchange as work of its host until it ends.
-    pub fn hold(&mut self, turn: AttemptGuard<Application>) {
-        self.turn = Some(turn);
+    pub fn hold(&mut self, attempt: AttemptGuard<Application>) {
+        self.attempt = Some(attempt);
     }
 
     /// The next event, if it is available.

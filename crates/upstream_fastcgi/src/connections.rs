@@ -111,7 +111,7 @@ pub(super) enum Grant<C> {
     Shared,
 }
 
-/// The place of a connection in the counts. Dropping it reports the connection as closed.
+/// The permit for one connection, which is counted. Dropping it reports the connection as closed.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit<C> {
     of: Arc<Connections<C>>,
@@ -126,7 +126,7 @@ pub(super) struct ConnectionPermit<C> {
 enum PermitStage {
     Untaken,
     Taken,
-    /// The place is no longer counted here: the connection is idle or closed.
+    /// The connection is no longer counted here: it is idle or closed.
     Left,
 }
 
@@ -186,16 +186,16 @@ impl<C: Send + 'static> Connections<C> {
             let now = Instant::now();
             if let Some(Idle { connection, made, .. }) = state.take_idle(repeatable) {
                 if repeatable {
-                    return Ok(Grant::Kept(self.place(made, PermitStage::Taken), connection));
+                    return Ok(Grant::Kept(self.permit(made, PermitStage::Taken), connection));
                 }
                 state.make_instead(now);
                 drop(state);
                 drop(connection);
-                return Ok(Grant::New(self.place(now, PermitStage::Untaken)));
+                return Ok(Grant::New(self.permit(now, PermitStage::Untaken)));
             }
             if state.may_try(self.patience, now) {
                 state.make_another(now);
-                return Ok(Grant::New(self.place(now, PermitStage::Untaken)));
+                return Ok(Grant::New(self.permit(now, PermitStage::Untaken)));
             }
             if state.waiting.len() >= self.limits.requests {
                 return Err(self.queue_full());
@@ -235,7 +235,7 @@ impl<C: Send + 'static> Connections<C> {
         }
         state.make_another(now);
         drop(state);
-        Some(self.place(now, PermitStage::Untaken))
+        Some(self.permit(now, PermitStage::Untaken))
     }
 
     /// True if requests wait because the limit of connections is reached.
@@ -295,7 +295,7 @@ impl<C> Connections<C> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn place(self: &Arc<Self>, made: Instant, stage: PermitStage) -> ConnectionPermit<C> {
+    fn permit(self: &Arc<Self>, made: Instant, stage: PermitStage) -> ConnectionPermit<C> {
         ConnectionPermit { of: Arc::clone(self), made, stage }
     }
 
@@ -311,7 +311,7 @@ impl<C> Connections<C> {
             state.make_another(now);
             drop(state);
             // If the waiter is gone, dropping the grant counts the connection as closed.
-            drop(waiter.grant.send(Grant::New(self.place(now, PermitStage::Untaken))));
+            drop(waiter.grant.send(Grant::New(self.permit(now, PermitStage::Untaken))));
         }
     }
 
@@ -325,7 +325,7 @@ impl<C> Connections<C> {
         let now = Instant::now();
         state.make_instead(now);
         drop(state);
-        drop(waiter.grant.send(Grant::New(self.place(now, PermitStage::Untaken))));
+        drop(waiter.grant.send(Grant::New(self.permit(now, PermitStage::Untaken))));
     }
 }
 
@@ -449,12 +449,12 @@ impl<C: Send + 'static> ConnectionPermit<C> {
             return;
         };
         let grant = if waiter.repeatable {
-            Grant::Kept(self.of.place(self.made, PermitStage::Taken), connection)
+            Grant::Kept(self.of.permit(self.made, PermitStage::Taken), connection)
         } else {
             state.make_instead(now);
             // The old connection must be closed before the new one is made.
             drop(connection);
-            Grant::New(self.of.place(now, PermitStage::Untaken))
+            Grant::New(self.of.permit(now, PermitStage::Untaken))
         };
         drop(state);
         drop(waiter.grant.send(grant));

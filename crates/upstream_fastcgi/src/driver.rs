@@ -37,7 +37,7 @@ const RECEIVE_MIN: usize = 16 * 1024;
 /// has read the whole request, and block until its answer is read.
 pub(super) struct Driver {
     peer: Arc<Peer>,
-    place: ConnectionPermit<KeptConnection>,
+    permit: ConnectionPermit<KeptConnection>,
     stream: Stream,
     /// Bytes on a new connection that the peer had not read at the last check, as the kernel counts
     /// them.
@@ -74,7 +74,7 @@ impl Driver {
         client: Option<BorrowedFd<'_>>,
         label: Rc<str>,
     ) -> Self {
-        let Connection { place, stream, region, last } = connection;
+        let Connection { permit, stream, region, last } = connection;
         let takes = last.map_or(Sockets::None, |last| last.hints.direct);
         let knows_direct = takes.include(request.encrypted);
         let client = client.filter(|_| knows_direct && !request.client.is_empty());
@@ -92,7 +92,7 @@ impl Driver {
         let holder = if lent.is_some() { SocketHolder::Lent } else { SocketHolder::Front };
         Self {
             peer,
-            place,
+            permit,
             stream,
             unread: 0,
             forgot_writable: false,
@@ -116,7 +116,7 @@ impl Driver {
         let result = self.exchange(is_kept).await;
         let (peer, label) = (Arc::clone(&self.peer), Rc::clone(&self.label));
         peer.log_budget().flush(|entry| log(&peer, &label, entry));
-        let Self { place, stream, region, outgoing, answer, buffer, .. } = self;
+        let Self { permit, stream, region, outgoing, answer, buffer, .. } = self;
         let Self { inbox, descriptors, lent, .. } = self;
         drop(lent);
         inbox.push(match result {
@@ -129,7 +129,7 @@ impl Driver {
                     && answer.is_at_boundary()
                 {
                     let last = Last { id: outgoing.id, hints };
-                    place.keep(KeptConnection { parked: stream.park(), region, last });
+                    permit.keep(KeptConnection { parked: stream.park(), region, last });
                 }
                 Event::End(ending)
             }
@@ -159,7 +159,7 @@ impl Driver {
             let may_read = !self.inbox.is_full();
             let received = may_read && self.receive(&mut is_unanswered)?;
             if received {
-                self.place.is_taken();
+                self.permit.is_taken();
                 while let Some(output) =
                     self.answer.next(&mut self.buffer, &mut self.descriptors)?
                 {
@@ -231,7 +231,7 @@ impl Driver {
     }
 
     fn looks_for_reader(&self) -> bool {
-        !self.place.was_taken() && matches!(self.stream, Stream::Unix(_))
+        !self.permit.was_taken() && matches!(self.stream, Stream::Unix(_))
     }
 
     /// Checks if a process has begun to read from a new connection. `wrote`: a part of the request
@@ -248,7 +248,7 @@ impl Driver {
         }
         let Some(unread) = self.stream.unread() else { return };
         if unread < self.unread || (wrote && unread == self.unread) {
-            self.place.is_taken();
+            self.permit.is_taken();
         }
         self.unread = unread;
     }

@@ -171,7 +171,7 @@ pub(super) struct Last {
 /// A connection that an exchange uses.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) place: ConnectionPermit<KeptConnection>,
+    pub(super) permit: ConnectionPermit<KeptConnection>,
     pub(super) stream: Stream,
     pub(super) region: LinkRegion,
     /// `None` on a new connection.

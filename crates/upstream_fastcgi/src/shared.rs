@@ -214,12 +214,14 @@ impl Sharing {
             match (choice, failure.take()) {
                 (ConnectionChoice::Shared(line), _) => break line,
                 (_, Some(failure)) => return Err(failure),
-                (ConnectionChoice::New(place), None) => match self.make(&here, place).await {
-                    Ok(Some(line)) => break line,
-                    Ok(None) => {}
-                    // The request may still share an existing connection.
-                    Err(error) => failure = Some(error),
-                },
+                (ConnectionChoice::New(connection_permit), None) => {
+                    match self.make(&here, connection_permit).await {
+                        Ok(Some(line)) => break line,
+                        Ok(None) => {}
+                        // The request may still share an existing connection.
+                        Err(error) => failure = Some(error),
+                    }
+                }
                 (ConnectionChoice::Wait, None) => {
                     // A request with a permit has already waited in this queue.
                     let _waits = if permit.is_none() { Some(self.waits()?) } else { None };
@@ -296,9 +298,9 @@ impl Sharing {
         let may_have_more = lines.len() + connecting < FEW + MANY && (has_body || clean_ones < FEW);
         if may_make
             && may_have_more
-            && let Some(place) = self.connections.another()
+            && let Some(connection_permit) = self.connections.another()
         {
-            return ConnectionChoice::New(Some(place));
+            return ConnectionChoice::New(Some(connection_permit));
         }
         let blocked = || busy().filter(|line| line.is_blocked()).min_by_key(|line| line.live());
         // A request without a body prefers a connection that is being made to a blocked one.
@@ -316,11 +318,12 @@ impl Sharing {
     async fn make(
         self: &Arc<Self>,
         here: &Rc<Here>,
-        place: Option<ConnectionPermit<KeptConnection>>,
+        connection_permit: Option<ConnectionPermit<KeptConnection>>,
     ) -> Result<Option<Rc<SharedConnection>>, UpstreamError> {
         let connecting = Connecting::new(here);
         let is_extra = !here.lines.borrow().is_empty();
-        let (mut place, stream) = match self.connect(place, is_extra).await {
+        let (mut connection_permit, stream) = match self.connect(connection_permit, is_extra).await
+        {
             Ok(Some(made)) => made,
             Ok(None) => return Ok(None),
             Err(error) => {
@@ -330,7 +333,7 @@ impl Sharing {
             }
         };
         // A shared connection occupies no process that could be busy.
-        place.is_taken();
+        connection_permit.is_taken();
         self.ask();
         let line = SharedConnection::new();
         here.lines.borrow_mut().push(Rc::clone(&line));
@@ -342,7 +345,7 @@ impl Sharing {
             known: Arc::clone(&self.known),
             connections: Arc::clone(&self.connections),
             stream,
-            _place: place,
+            _permit: connection_permit,
         };
         tokio::task::spawn_local(Arc::clone(self).carry(carrier, Rc::clone(here)));
         Ok(Some(line))
@@ -352,21 +355,23 @@ impl Sharing {
     /// open connections.
     async fn connect(
         &self,
-        place: Option<ConnectionPermit<KeptConnection>>,
+        connection_permit: Option<ConnectionPermit<KeptConnection>>,
         is_extra: bool,
     ) -> Result<Option<(ConnectionPermit<KeptConnection>, Stream)>, UpstreamError> {
-        let place = match place {
-            Some(place) => place,
+        let connection_permit = match connection_permit {
+            Some(connection_permit) => connection_permit,
             None => match self.turn().await? {
-                Grant::New(place) | Grant::Kept(place, _) => place,
+                Grant::New(connection_permit) | Grant::Kept(connection_permit, _) => {
+                    connection_permit
+                }
                 Grant::Shared => return Ok(None),
             },
         };
         match self.peer.reach().await {
-            Ok(stream) => Ok(Some((place, stream))),
+            Ok(stream) => Ok(Some((connection_permit, stream))),
             Err(error) => {
                 if is_extra || error.kind() == UpstreamErrorKind::Overloaded {
-                    place.back_off();
+                    connection_permit.back_off();
                 }
                 if is_extra {
                     let address = &self.peer.address;
@@ -475,7 +480,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_wait_for_a_connection_up_to_the_limit() {
         let (sharing, here) = sharing(1, 1);
-        let _place = sharing.connections.another().unwrap();
+        let _permit = sharing.connections.another().unwrap();
         let _connecting = Connecting::new(&here);
         let request = Rc::new(RequestMessageBuilder::new().streamed(&Body::default()));
         let failed = sharing.begin(&request, Reuse::Any, &Rc::from("GET /")).await.err();
@@ -485,7 +490,7 @@ mod tests {
     #[tokio::test]
     async fn requests_beyond_the_queue_do_not_wait_for_a_connection() {
         let (sharing, here) = sharing(1, 1);
-        let _place = sharing.connections.another().unwrap();
+        let _permit = sharing.connections.another().unwrap();
         let connecting = Connecting::new(&here);
         let request = Rc::new(RequestMessageBuilder::new().streamed(&Body::default()));
         let label = Rc::from("GET /");

@@ -50,7 +50,7 @@ pub struct GatewayExchange {
 #[derive(Debug, Default)]
 pub struct BusyGuard {
     _permit: Option<HostPermit>,
-    _turn: Option<AttemptGuard<Host>>,
+    _attempt: Option<AttemptGuard<Host>>,
 }
 
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl GatewayExchange {
         Ok(Box::new(Self {
             gateway: Arc::clone(gateway),
             host: Arc::clone(host),
-            busy: BusyGuard { _permit: place, _turn: None },
+            busy: BusyGuard { _permit: place, _attempt: None },
             patience,
             began: Instant::now(),
             driver: RefCell::new(driver),
@@ -141,8 +141,8 @@ impl GatewayExchange {
     }
 
     /// Counts the exchange as work of its host until it ends.
-    pub fn hold(&mut self, turn: AttemptGuard<Host>) {
-        self.busy._turn = Some(turn);
+    pub fn hold(&mut self, attempt: AttemptGuard<Host>) {
+        self.busy._attempt = Some(attempt);
     }
 
     /// The next event that can be derived from received bytes; `None`: more bytes are needed.

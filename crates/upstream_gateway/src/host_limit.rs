@@ -18,7 +18,7 @@ pub(super) struct HostLimit {
     limits: QueueLimits,
 }
 
-/// A request's place at a host. Dropping it makes room for the next request.
+/// Permission for one request to a host. Dropping it admits the next request.
 #[derive(Debug)]
 pub(super) struct HostPermit {
     _permit: OwnedSemaphorePermit,

@@ -71,8 +71,8 @@ impl Call<'_> {
         let mut tried = Tried::default();
         loop {
             sink.client().notes().is_at(Phase::Waiting);
-            let turn = match unless_gone(sink, hosts.choose(&mut tried)).await {
-                Ok(Ok(turn)) => turn,
+            let attempt = match unless_gone(sink, hosts.choose(&mut tried)).await {
+                Ok(Ok(attempt)) => attempt,
                 Ok(Err(why)) => {
                     let failure = ApplicationFailure::from(why).of(&hosts.name());
                     return (Err(failure.into()), Offer::Impossible);
@@ -86,31 +86,31 @@ impl Call<'_> {
                 false => parameters.clone(),
             };
             let (answered, offer) =
-                self.send_to_application(role, turn.host(), own, is_only_host, sink).await;
+                self.send_to_application(role, attempt.host(), own, is_only_host, sink).await;
             let why = match answered {
                 Ok((UpstreamExchange::Application(mut exchange), answer)) => {
-                    turn.answered();
-                    exchange.hold(turn);
+                    attempt.answered();
+                    exchange.hold(attempt);
                     return (Ok((UpstreamExchange::Application(exchange), answer)), offer);
                 }
                 Ok(other) => return (Ok(other), offer),
                 Err(FailedAttempt::Other(why)) => {
                     if let Unanswered::Failed(ApplicationFailure { why, .. }) = &why {
                         let kind = UpstreamErrorKind::Broken;
-                        turn.failed(&UpstreamError::new(kind, Retry::Unsafe, why.clone()));
+                        attempt.failed(&UpstreamError::new(kind, Retry::Unsafe, why.clone()));
                     }
                     return (Err(why), offer);
                 }
                 Err(FailedAttempt::Silent(why)) => why,
             };
-            turn.failed(&why);
+            attempt.failed(&why);
             let may_go_on = tried.may_go_on(&why, is_repeatable, hosts);
             let is_spent = self.context.request.body.is_spent();
             if !may_go_on || is_spent || !is_untouched(sink) {
-                let failure = ApplicationFailure::from(why).of(turn.host().address());
+                let failure = ApplicationFailure::from(why).of(attempt.host().address());
                 return (Err(failure.into()), offer);
             }
-            let (host, request) = (turn.host().address(), &**self.log_name());
+            let (host, request) = (attempt.host().address(), &**self.log_name());
             if !why.is_outage()
                 || repeated::is_first(
                     Weight::Info,

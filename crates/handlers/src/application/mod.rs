@@ -1,10 +1,10 @@
 //! One request to an application, from its parameters to the last byte of the response body.
 //!
 //! [`script`] answers with a script's response: [`worker`] asks workers of a pool, [`fastcgi`] asks
-//! FastCGI applications. [`proxy`] asks hosts that speak HTTP, SCGI or AJP. [`retry`] has the rule of
-//! repeating a request after a failure. [`beginning`] reads the response head, [`relay`] passes the
-//! body on, [`direct`] lets a worker write to the client's socket itself ([`choice`] and [`sizes`]
-//! tell when that pays).
+//! FastCGI applications. [`proxy`] asks hosts that speak HTTP, SCGI or AJP. [`retry`] has the rule
+//! of repeating a request after a failure. [`beginning`] reads the response head, [`relay`] passes
+//! the body on, [`direct`] lets a worker write to the client's socket itself ([`choice`] and
+//! [`sizes`] tell when that pays).
 
 mod accept;
 mod announce;

@@ -1,7 +1,7 @@
 //! Instructions to the server in an application's response: [`pass_on`] reads and follows them.
 //!
-//! A response may name a file ([`named`]), parts of files ([`ranges`]), other URLs ([`reproxy`]) or
-//! files within its body ([`zero_copy`]), redirect the request to a location of the server
+//! A response may name a file ([`named`]), parts of files ([`sendfile2`]), other URLs ([`reproxy`])
+//! or files within its body ([`zero_copy`]), redirect the request to a location of the server
 //! ([`internal_redirect`]), and limit the rate of its body ([`companions`], [`rate_limit`]).
 
 mod companions;

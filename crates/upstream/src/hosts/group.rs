@@ -119,8 +119,8 @@ impl<T> Hosts<T> {
         self: &Arc<Self>,
         tried: &mut Tried,
     ) -> Result<AttemptGuard<T>, UpstreamError> {
-        if let Some(turn) = self.choose_known(tried) {
-            return Ok(turn);
+        if let Some(attempt) = self.choose_known(tried) {
+            return Ok(attempt);
         }
         let mut known = self.known.subscribe();
         let wait = timeout(FIRST_LOOK_UP, known.wait_for(|known| *known != Resolution::NotYet));

@@ -2,22 +2,22 @@
 //! resolution of their names.
 //!
 //! This module knows no protocol. A driver gives [`Hosts`] a value for each address (such as its
-//! connections) and asks for a [`AttemptGuard`] per attempt:
+//! connections) and asks for an [`AttemptGuard`] per attempt:
 //!
 //! ```text
 //!   let mut tried = Tried::default();
 //!   loop {
-//!       let mut turn = hosts.choose(&mut tried).await?;  // waits for the first look-up only
-//!       match attempt(turn.host()).await {
-//!           Ok(head) => { turn.answered(); … }           // at the head of the response
+//!       let mut attempt = hosts.choose(&mut tried).await?;  // waits for the first look-up only
+//!       match ask(attempt.host()).await {
+//!           Ok(head) => { attempt.answered(); … }           // at the head of the response
 //!           Err(why) => {
-//!               turn.failed(&why);
+//!               attempt.failed(&why);
 //!               if !tried.may_go_on(&why, is_idempotent, &hosts) { return Err(why) }
 //!           }
 //!       }
 //!   }
 //! ```
-//! The turn is dropped when the response has ended: until then the host counts as busy with the
+//! The guard is dropped when the response has ended: until then the host counts as busy with the
 //! request. `choice.rs` chooses, `names.rs` resolves names again and again, `probe.rs` checks the
 //! hosts, and `tend.rs` runs these tasks.
 

@@ -51,36 +51,36 @@ impl Connections<Connection> {
         (state.open, state.untaken, state.idle.len())
     }
 
-    async fn new_place(self: &Arc<Self>, repeatable: bool) -> ConnectionPermit<Connection> {
+    async fn new_permit(self: &Arc<Self>, repeatable: bool) -> ConnectionPermit<Connection> {
         match self.acquire(repeatable).await.unwrap() {
-            Grant::New(place) => place,
+            Grant::New(permit) => permit,
             Grant::Shared => panic!("it takes one request at a time"),
             Grant::Kept(..) => panic!("a kept connection"),
         }
     }
 
     async fn taken_place(self: &Arc<Self>) -> ConnectionPermit<Connection> {
-        let mut place = self.new_place(true).await;
-        place.is_taken();
-        place
+        let mut permit = self.new_permit(true).await;
+        permit.is_taken();
+        permit
     }
 
     async fn kept(self: &Arc<Self>) -> (ConnectionPermit<Connection>, Connection) {
         match self.acquire(true).await.unwrap() {
-            Grant::Kept(place, connection) => (place, connection),
+            Grant::Kept(permit, connection) => (permit, connection),
             Grant::New(_) => panic!("a new connection"),
             Grant::Shared => panic!("it takes one request at a time"),
         }
     }
 
     /// A connection in use, of an application that turned out to have only one process.
-    async fn only_place(self: &Arc<Self>) -> ConnectionPermit<Connection> {
+    async fn only_permit(self: &Arc<Self>) -> ConnectionPermit<Connection> {
         let before = self.taken_place().await;
-        let mut place = self.new_place(true).await;
+        let mut permit = self.new_permit(true).await;
         advance(LATE).await;
         before.keep(Connection::default());
-        place.is_taken();
-        place
+        permit.is_taken();
+        permit
     }
 
     /// A request that finds no connection and waits.
@@ -94,14 +94,14 @@ impl Connections<Connection> {
 
 async fn gets_new(waiting: &mut Waiting) -> ConnectionPermit<Connection> {
     match poll_once(waiting).await {
-        Some(Ok(Grant::New(place))) => place,
+        Some(Ok(Grant::New(permit))) => permit,
         other => panic!("{other:?}"),
     }
 }
 
 async fn gets_kept(waiting: &mut Waiting) -> (ConnectionPermit<Connection>, Connection) {
     match poll_once(waiting).await {
-        Some(Ok(Grant::Kept(place, connection))) => (place, connection),
+        Some(Ok(Grant::Kept(permit, connection))) => (permit, connection),
         other => panic!("{other:?}"),
     }
 }
@@ -109,27 +109,27 @@ async fn gets_kept(waiting: &mut Waiting) -> (ConnectionPermit<Connection>, Conn
 /// Waits until a new connection may be tried, which is after `expected`.
 async fn gets_new_after(expected: Duration, waiting: Waiting) -> ConnectionPermit<Connection> {
     let begun = Instant::now();
-    let Ok(Grant::New(place)) = waiting.await else { panic!("no new connection") };
+    let Ok(Grant::New(permit)) = waiting.await else { panic!("no new connection") };
     let waited = begun.elapsed();
     assert!(waited >= expected && waited <= expected + MOMENT, "{waited:?}, not {expected:?}");
-    place
+    permit
 }
 
 #[test]
 fn new_then_untaken_then_in_use_then_idle_then_in_use_again() {
     run(async {
         let connections = connections();
-        let mut place = connections.new_place(true).await;
-        assert!(!place.was_taken());
+        let mut permit = connections.new_permit(true).await;
+        assert!(!permit.was_taken());
         assert_eq!(connections.counts(), (1, 1, 0));
-        place.is_taken();
+        permit.is_taken();
         assert_eq!(connections.counts(), (1, 0, 0));
-        place.keep(Connection::default());
+        permit.keep(Connection::default());
         assert_eq!(connections.counts(), (1, 0, 1));
-        let (place, _connection) = connections.kept().await;
-        assert!(place.was_taken());
+        let (permit, _connection) = connections.kept().await;
+        assert!(permit.was_taken());
         assert_eq!(connections.counts(), (1, 0, 0));
-        drop(place);
+        drop(permit);
         assert_eq!(connections.counts(), (0, 0, 0));
     });
 }
@@ -139,12 +139,12 @@ fn a_repeatable_request_gets_the_newest_idle_connection_for_another_the_oldest_i
     run(async {
         let connections = connections();
         let both = [Connection::default(), Connection::default()];
-        let places = [connections.taken_place().await, connections.taken_place().await];
-        places.into_iter().zip(&both).for_each(|(place, one)| place.keep(Arc::clone(one)));
-        let new = connections.new_place(false).await;
+        let permits = [connections.taken_place().await, connections.taken_place().await];
+        permits.into_iter().zip(&both).for_each(|(permit, one)| permit.keep(Arc::clone(one)));
+        let new = connections.new_permit(false).await;
         assert_eq!(both.each_ref().map(is_closed), [true, false]);
         assert_eq!(connections.counts(), (2, 1, 1));
-        let (_place, connection) = connections.kept().await;
+        let (_permit, connection) = connections.kept().await;
         assert!(Arc::ptr_eq(&connection, &both[1]));
         drop(new);
         assert_eq!(connections.counts(), (1, 0, 0));
@@ -155,7 +155,7 @@ fn a_repeatable_request_gets_the_newest_idle_connection_for_another_the_oldest_i
 fn one_new_connection_is_tried_at_a_time_the_next_when_it_is_taken_or_has_had_its_time() {
     run(async {
         let connections = connections();
-        let mut first = connections.new_place(true).await;
+        let mut first = connections.new_permit(true).await;
         let mut second = connections.waiting(true).await;
         let third = connections.waiting(true).await;
         first.is_taken();
@@ -172,7 +172,7 @@ fn when_all_are_busy_the_next_free_one_is_closed_and_none_is_tried_for_twice_as_
         let mut busy = connections.taken_place().await;
         let mut hold = HOLD_MIN;
         for _ in 0..8 {
-            let mut new = connections.new_place(true).await;
+            let mut new = connections.new_permit(true).await;
             let connection = Connection::default();
             advance(LATE).await;
             busy.keep(Arc::clone(&connection));
@@ -187,7 +187,7 @@ fn when_all_are_busy_the_next_free_one_is_closed_and_none_is_tried_for_twice_as_
         }
         // A connection is taken while all known processes are busy, so there are more processes.
         let _other = connections.taken_place().await;
-        let mut new = connections.new_place(true).await;
+        let mut new = connections.new_permit(true).await;
         advance(LATE).await;
         busy.keep(Connection::default());
         new.is_taken();
@@ -200,16 +200,16 @@ fn when_all_are_busy_the_next_free_one_is_closed_and_none_is_tried_for_twice_as_
 fn another_process_is_set_free_if_the_first_did_not_take_the_new_connection() {
     run(async {
         let connections = connections();
-        let mut places = Vec::new();
+        let mut permits = Vec::new();
         for _ in 0..3 {
-            places.push(connections.taken_place().await);
+            permits.push(connections.taken_place().await);
         }
-        let _untaken = connections.new_place(true).await;
+        let _untaken = connections.new_permit(true).await;
         advance(WAKE_UP * 2).await;
         let closed = [WAKE_UP, WAKE_UP, MOMENT].map(|pause| (pause, Connection::default()));
         let mut seen = Vec::new();
-        for (place, (pause, connection)) in places.into_iter().zip(closed) {
-            place.keep(Arc::clone(&connection));
+        for (permit, (pause, connection)) in permits.into_iter().zip(closed) {
+            permit.keep(Arc::clone(&connection));
             seen.push(is_closed(&connection));
             advance(pause).await;
         }
@@ -223,15 +223,15 @@ fn another_process_is_set_free_if_the_first_did_not_take_the_new_connection() {
 fn the_oldest_waiter_is_served_and_one_that_left_is_passed_over() {
     run(async {
         let connections = connections();
-        let place = connections.only_place().await;
+        let permit = connections.only_permit().await;
         let gone = connections.waiting(true).await;
         let mut first = connections.waiting(true).await;
         let mut second = connections.waiting(true).await;
         drop(gone);
-        place.keep(Connection::default());
-        let (place, connection) = gets_kept(&mut first).await;
+        permit.keep(Connection::default());
+        let (permit, connection) = gets_kept(&mut first).await;
         assert!(poll_once(&mut second).await.is_none());
-        place.keep(connection);
+        permit.keep(connection);
         gets_kept(&mut second).await;
         assert_eq!(connections.counts(), (0, 0, 0));
     });
@@ -242,7 +242,7 @@ fn a_waiter_of_the_same_event_loop_goes_before_one_that_has_waited_little_longer
     run(async {
         for (longer, is_before) in [(LOCALITY / 2, true), (LOCALITY * 2, false)] {
             let connections = connections();
-            let place = connections.only_place().await;
+            let permit = connections.only_permit().await;
             let mut other = connections.waiting(true).await;
             let elsewhere = thread::spawn(|| thread::current().id()).join().unwrap();
             {
@@ -252,10 +252,10 @@ fn a_waiter_of_the_same_event_loop_goes_before_one_that_has_waited_little_longer
             }
             advance(longer).await;
             let mut near = connections.waiting(true).await;
-            place.keep(Connection::default());
+            permit.keep(Connection::default());
             let (served, passed) =
                 if is_before { (&mut near, &mut other) } else { (&mut other, &mut near) };
-            let _place = gets_kept(served).await;
+            let _permit = gets_kept(served).await;
             assert!(poll_once(passed).await.is_none());
         }
     });
@@ -265,11 +265,11 @@ fn a_waiter_of_the_same_event_loop_goes_before_one_that_has_waited_little_longer
 fn a_waiter_that_may_not_be_repeated_gets_a_new_connection_for_one_that_is_free() {
     run(async {
         let connections = connections();
-        let place = connections.only_place().await;
+        let permit = connections.only_permit().await;
         let mut waiting = connections.waiting(false).await;
         let connection = Connection::default();
-        place.keep(Arc::clone(&connection));
-        let _place = gets_new(&mut waiting).await;
+        permit.keep(Arc::clone(&connection));
+        let _permit = gets_new(&mut waiting).await;
         assert!(is_closed(&connection));
         assert_eq!(connections.counts(), (1, 1, 0));
     });
@@ -280,25 +280,25 @@ fn a_waiter_that_gives_up_leaves_nothing_behind_whenever_it_does() {
     run(async {
         let connections = connections();
         // Before a connection is assigned.
-        let place = connections.only_place().await;
+        let permit = connections.only_permit().await;
         drop(connections.waiting(true).await);
-        place.keep(Connection::default());
+        permit.keep(Connection::default());
         assert_eq!(connections.counts(), (1, 0, 1));
         // While a kept connection is on its way to the waiter: the process becomes free for the
         // next.
-        let (place, connection) = connections.kept().await;
+        let (permit, connection) = connections.kept().await;
         let (first, mut second) =
             (connections.waiting(true).await, connections.waiting(true).await);
-        place.keep(Arc::clone(&connection));
+        permit.keep(Arc::clone(&connection));
         drop(first);
         assert!(is_closed(&connection));
-        let place = gets_new(&mut second).await;
+        let permit = gets_new(&mut second).await;
         assert_eq!(connections.counts(), (1, 1, 0));
         // While permission to make a connection is on its way to the waiter.
         let (first, mut second) =
             (connections.waiting(true).await, connections.waiting(true).await);
         advance(HOLD_MIN).await;
-        drop(place);
+        drop(permit);
         drop(first);
         drop(gets_new(&mut second).await);
         assert_eq!(connections.counts(), (0, 0, 0));
@@ -311,7 +311,7 @@ fn a_request_that_is_dropped_leaves_room_for_the_next() {
     run(async {
         let limits = QueueLimits { requests: 2, ..QueueLimits::default() };
         let connections = Connections::new(PATIENCE, limits);
-        let _untaken = connections.new_place(true).await;
+        let _untaken = connections.new_permit(true).await;
         let gone = [connections.waiting(true).await, connections.waiting(true).await];
         assert!(connections.acquire(true).await.is_err());
         drop(gone);
@@ -324,11 +324,11 @@ fn a_request_that_is_dropped_leaves_room_for_the_next() {
 fn a_connection_that_died_while_idle_makes_room_for_the_next_request() {
     run(async {
         let connections = connections();
-        connections.only_place().await.keep(Connection::default());
-        // A request that gets a dead connection drops its place.
-        let (place, _dead) = connections.kept().await;
+        connections.only_permit().await.keep(Connection::default());
+        // A request that gets a dead connection drops its permit.
+        let (permit, _dead) = connections.kept().await;
         let mut next = connections.waiting(true).await;
-        drop(place);
+        drop(permit);
         drop(gets_new(&mut next).await);
         assert_eq!(connections.counts(), (0, 0, 0));
     });
@@ -339,15 +339,15 @@ fn after_a_connection_that_failed_the_next_is_tried_at_once_or_later_if_the_list
     run(async {
         let connections = connections();
         let _busy = connections.taken_place().await;
-        let place = connections.new_place(true).await;
+        let permit = connections.new_permit(true).await;
         let (mut first, second) =
             (connections.waiting(true).await, connections.waiting(true).await);
-        drop(place);
-        let place = gets_new(&mut first).await;
-        place.back_off();
-        drop(place);
-        let place = gets_new_after(HOLD_MIN, second).await;
-        drop(place);
+        drop(permit);
+        let permit = gets_new(&mut first).await;
+        permit.back_off();
+        drop(permit);
+        let permit = gets_new_after(HOLD_MIN, second).await;
+        drop(permit);
         assert_eq!(connections.counts(), (1, 0, 0));
     });
 }
@@ -356,10 +356,10 @@ fn after_a_connection_that_failed_the_next_is_tried_at_once_or_later_if_the_list
 fn where_there_is_no_connection_at_all_nobody_waits() {
     run(async {
         let connections = connections();
-        let place = connections.new_place(true).await;
-        place.back_off();
+        let permit = connections.new_permit(true).await;
+        permit.back_off();
         let mut next = connections.waiting(true).await;
-        drop(place);
+        drop(permit);
         gets_new(&mut next).await;
     });
 }
@@ -368,12 +368,12 @@ fn where_there_is_no_connection_at_all_nobody_waits() {
 fn idle_connections_are_few_and_closed_when_they_are_old_or_say_something() {
     run(async {
         let connections = connections();
-        let mut places = Vec::new();
+        let mut permits = Vec::new();
         for _ in 0..=MAX_IDLE {
-            places.push(connections.taken_place().await);
+            permits.push(connections.taken_place().await);
         }
-        let kept: Vec<Connection> = places.iter().map(|_| Connection::default()).collect();
-        places.into_iter().zip(&kept).for_each(|(place, one)| place.keep(Arc::clone(one)));
+        let kept: Vec<Connection> = permits.iter().map(|_| Connection::default()).collect();
+        permits.into_iter().zip(&kept).for_each(|(permit, one)| permit.keep(Arc::clone(one)));
         assert_eq!(connections.counts(), (MAX_IDLE, 0, MAX_IDLE));
         assert!(is_closed(&kept[MAX_IDLE]));
         connections.close_old(|one| !Arc::ptr_eq(one, &kept[0]));
@@ -381,8 +381,8 @@ fn idle_connections_are_few_and_closed_when_they_are_old_or_say_something() {
         assert_eq!(connections.counts(), (MAX_IDLE - 1, 0, MAX_IDLE - 1));
         // One connection is used again in the meantime.
         advance(IDLE_TIME / 2).await;
-        let (place, connection) = connections.kept().await;
-        place.keep(connection);
+        let (permit, connection) = connections.kept().await;
+        permit.keep(connection);
         advance(IDLE_TIME / 2).await;
         connections.close_old(|_| true);
         assert_eq!(connections.counts(), (1, 0, 1));
@@ -400,10 +400,10 @@ fn a_connection_that_was_used_for_long_is_closed_and_its_process_looks_at_a_new_
         first.keep(Arc::clone(&connection));
         assert!(is_closed(&connection));
         assert_eq!(connections.counts(), (1, 0, 0));
-        let _busy = connections.only_place().await;
+        let _busy = connections.only_permit().await;
         let mut waiting = connections.waiting(true).await;
         second.keep(connection);
-        let _place = gets_new(&mut waiting).await;
+        let _permit = gets_new(&mut waiting).await;
         assert_eq!(connections.counts(), (2, 1, 0));
     });
 }
@@ -413,7 +413,7 @@ fn requests_wait_in_a_bounded_queue_and_for_a_bounded_time() {
     run(async {
         let limits = QueueLimits::default();
         let connections = Connections::new(limits.wait * 2, limits);
-        let _untaken = connections.new_place(true).await;
+        let _untaken = connections.new_permit(true).await;
         let mut waiting = Vec::new();
         for _ in 0..limits.requests {
             waiting.push(connections.waiting(true).await);
@@ -434,7 +434,7 @@ fn an_event_loop_that_ends_takes_nobodys_turn_with_it() {
     let connections = connections();
     let busy = Cell::new(None);
     run(async {
-        busy.set(Some(connections.only_place().await));
+        busy.set(Some(connections.only_permit().await));
         let waiting = connections.waiting(true).await;
         // Starts the task that tries new connections.
         tokio::task::yield_now().await;
@@ -455,7 +455,7 @@ fn a_process_has_time_to_wake_up_while_others_go_on() {
         let connections = connections();
         let mut busy = vec![connections.taken_place().await];
         for open in 2..=6 {
-            let mut new = connections.new_place(true).await;
+            let mut new = connections.new_permit(true).await;
             for _ in 0..3 {
                 let connection = Connection::default();
                 busy.pop().unwrap().keep(Arc::clone(&connection));
@@ -477,21 +477,21 @@ fn up_to_a_limit_connections_are_made_at_once_and_beyond_it_none() {
         connections.limit(NonZeroUsize::new(3));
         let mut untaken = Vec::new();
         for _ in 0..3 {
-            untaken.push(connections.new_place(true).await);
+            untaken.push(connections.new_permit(true).await);
         }
         let mut waiting = connections.waiting(true).await;
         advance(HOLD_MAX * 2).await;
         assert!(poll_once(&mut waiting).await.is_none());
-        let mut place = untaken.pop().unwrap();
-        place.is_taken();
-        // A failed connection leaves its place to the next.
+        let mut permit = untaken.pop().unwrap();
+        permit.is_taken();
+        // A failed connection leaves its permit to the next.
         drop(untaken.pop());
         let another = gets_new(&mut waiting).await;
         assert_eq!(connections.counts(), (3, 2, 0));
         // The limit may shrink later.
         connections.limit(NonZeroUsize::new(2));
         let connection = Connection::default();
-        place.keep(Arc::clone(&connection));
+        permit.keep(Arc::clone(&connection));
         assert!(is_closed(&connection));
         assert_eq!(connections.counts(), (2, 2, 0));
         let mut waiting = connections.waiting(true).await;

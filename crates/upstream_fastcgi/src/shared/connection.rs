@@ -149,7 +149,7 @@ pub(super) struct Carrier {
     pub(super) connections: Arc<Connections<KeptConnection>>,
     pub(super) stream: Stream,
     /// Reports the connection as closed when dropped.
-    pub(super) _place: ConnectionPermit<KeptConnection>,
+    pub(super) _permit: ConnectionPermit<KeptConnection>,
 }
 
 /// State of both directions of a connection.

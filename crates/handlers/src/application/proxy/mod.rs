@@ -111,33 +111,33 @@ pub(crate) async fn ask(
     let mut tried = Tried::default();
     loop {
         sink.client().notes().is_at(Phase::Waiting);
-        let turn = match unless_gone(sink, gateway.hosts().choose(&mut tried)).await? {
-            Ok(turn) => turn,
+        let attempt = match unless_gone(sink, gateway.hosts().choose(&mut tried)).await? {
+            Ok(attempt) => attempt,
             Err(why) => return Ok(Err(ApplicationFailure::from(why).of(&gateway.name()))),
         };
-        let who = || gateway.name_of(turn.host());
-        let why = match ask_host(&call.context, gateway, turn.host(), message, sink).await? {
+        let who = || gateway.name_of(attempt.host());
+        let why = match ask_host(&call.context, gateway, attempt.host(), message, sink).await? {
             Ok((mut exchange, answer)) => {
-                turn.answered();
+                attempt.answered();
                 if let UpstreamExchange::Gateway(exchange) = &mut exchange {
-                    exchange.hold(turn);
+                    exchange.hold(attempt);
                 }
                 return Ok(Ok((exchange, answer)));
             }
             Err(NoAnswer::Failed(failure)) => {
                 let (kind, why) = (UpstreamErrorKind::Broken, failure.why.clone());
                 let failure = failure.of(&who());
-                turn.failed(&UpstreamError::new(kind, Retry::Unsafe, why));
+                attempt.failed(&UpstreamError::new(kind, Retry::Unsafe, why));
                 return Ok(Err(failure));
             }
             Err(NoAnswer::Silent(why)) => why,
         };
-        turn.failed(&why);
+        attempt.failed(&why);
         let may_go_on = tried.may_go_on(&why, is_repeatable, gateway.hosts());
         if !may_go_on || call.context.request.body.is_spent() {
             return Ok(Err(ApplicationFailure::from(why).of(&who())));
         }
-        let (host, request) = (turn.host().address(), &**call.log_name());
+        let (host, request) = (attempt.host().address(), &**call.log_name());
         if !why.is_outage()
             || repeated::is_first(Weight::Info, &format!("sent to another host than {host}: {why}"))
         {

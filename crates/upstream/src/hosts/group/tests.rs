@@ -39,7 +39,7 @@ fn each_host_is_tried_once_and_is_busy_until_the_turn_ends() {
 fn what_is_the_hosts_fault_takes_it_down_and_an_answer_brings_it_back() {
     run(async {
         let hosts = hosts(&["a:1", "b:1"]);
-        let turn = hosts.choose(&mut Tried::default()).await.unwrap();
+        let attempt = hosts.choose(&mut Tried::default()).await.unwrap();
         let down = || hosts.states().iter().filter(|(state, _)| state.down_for.is_some()).count();
         for kind in [
             UpstreamErrorKind::QueueFull,
@@ -47,7 +47,7 @@ fn what_is_the_hosts_fault_takes_it_down_and_an_answer_brings_it_back() {
             UpstreamErrorKind::Overloaded,
             UpstreamErrorKind::Server,
         ] {
-            turn.failed(&error(kind, Retry::Safe));
+            attempt.failed(&error(kind, Retry::Safe));
             assert_eq!(down(), 0, "{kind:?}");
         }
         for kind in [
@@ -57,9 +57,9 @@ fn what_is_the_hosts_fault_takes_it_down_and_an_answer_brings_it_back() {
             UpstreamErrorKind::Broken,
             UpstreamErrorKind::Silent,
         ] {
-            turn.failed(&error(kind, Retry::Unsafe));
+            attempt.failed(&error(kind, Retry::Unsafe));
             assert_eq!(down(), 1, "{kind:?}");
-            turn.answered();
+            attempt.answered();
             assert_eq!(down(), 0);
         }
     });

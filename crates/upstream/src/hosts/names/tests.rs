@@ -72,9 +72,9 @@ fn names_are_looked_up_again_when_the_answer_is_old_and_hosts_stay_while_that_fa
         };
         let begun = tokio::time::Instant::now();
         // The first request waits for the first look-up.
-        let turn = hosts.choose(&mut Tried::default()).await.unwrap();
+        let attempt = hosts.choose(&mut Tried::default()).await.unwrap();
         assert_eq!(known(&hosts), ["10.0.0.1:9000", "10.0.0.2:9000"]);
-        drop(turn);
+        drop(attempt);
         let mut seen = Vec::new();
         for seconds in [29, 34, 36, 37, 96, 98] {
             tokio::time::sleep_until(begun + Duration::from_millis(seconds * 1000 + 500)).await;
