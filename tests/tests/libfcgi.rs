@@ -109,7 +109,7 @@ fn what_is_closed_leaves_at_once() {
         while !page.ends_with(b"early") {
             match connection.next() {
                 Some(sendoff_fastcgi::RecordPart::Stream { data, .. }) => {
-                    page.extend_from_slice(&data)
+                    page.extend_from_slice(&data);
                 }
                 other => panic!("{library:?}: {other:?}"),
             }

@@ -98,7 +98,7 @@ fn response(socket: &mut UnixStream, buf: &mut BytesMut, decoder: &mut Decoder) 
     loop {
         match decoder.next(buf).unwrap() {
             Some(RecordPart::Stream { kind: Kind::STDOUT, data, .. }) => {
-                body.extend_from_slice(&data)
+                body.extend_from_slice(&data);
             }
             Some(
                 RecordPart::Stream { kind: Kind::STDERR, .. } | RecordPart::EndOfStream { .. },

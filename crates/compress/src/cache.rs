@@ -113,7 +113,7 @@ pub(super) enum Lookup {
     Kept(ContentsCheck),
     /// The file is sent as it is.
     Useless,
-    /// The caller compresses the file, and calls [`Cache::make`] with the reservation.
+    /// The caller compresses the file, and calls [`Reservation::make`].
     Make(Reservation),
     /// The file is compressed while it is sent.
     Nothing,

@@ -508,7 +508,7 @@ impl Phases<'_> {
                     other = Some(Refusal { status: *status, why });
                 }
                 PassResult::Answer(Answer::Authenticate { .. }) => {
-                    other = Some(Refusal::status(401))
+                    other = Some(Refusal::status(401));
                 }
                 _ => {}
             }

@@ -176,10 +176,10 @@ impl Link {
         loop {
             match self.part()? {
                 RecordPart::Stream { kind: Kind::STDOUT, data, .. } => {
-                    response.stdout.extend(&data)
+                    response.stdout.extend(&data);
                 }
                 RecordPart::Stream { kind: Kind::STDERR, data, .. } => {
-                    response.stderr.extend(&data)
+                    response.stderr.extend(&data);
                 }
                 RecordPart::Record { kind: Kind::END_REQUEST, content, request_id, .. } => {
                     assert_eq!(request_id, self.id);

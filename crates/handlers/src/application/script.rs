@@ -97,10 +97,10 @@ pub(crate) async fn respond(
     notes.is_at(Phase::Sending);
     match &exchange {
         UpstreamExchange::Worker(exchange) => {
-            notes.worker = u32::try_from(exchange.worker_pid()).ok()
+            notes.worker = u32::try_from(exchange.worker_pid()).ok();
         }
         UpstreamExchange::Application(_) | UpstreamExchange::Gateway(_) => {
-            notes.upstream = Some(exchange.who())
+            notes.upstream = Some(exchange.who());
         }
     }
     // The socket is not lent on a new connection to an application, so the response's time says

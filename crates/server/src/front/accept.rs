@@ -285,7 +285,7 @@ impl<S: Service + 'static> AcceptedConnection<S> {
                 return Some(transport);
             }
             Ok(Err(HandshakeFailure::Io(error))) => {
-                tracing::debug!(%client, %error, "no TLS handshake")
+                tracing::debug!(%client, %error, "no TLS handshake");
             }
             Ok(Err(HandshakeFailure::Authority)) => {
                 tracing::info!(%client, "an authority has checked a name");

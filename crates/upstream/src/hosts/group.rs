@@ -185,7 +185,7 @@ impl<T> Hosts<T> {
                 tracing::warn!(upstream = self.name(), %host, "the host is down: {why}");
             }
             HealthChange::CameBack => {
-                tracing::info!(upstream = self.name(), %host, "the host is back")
+                tracing::info!(upstream = self.name(), %host, "the host is back");
             }
         }
     }

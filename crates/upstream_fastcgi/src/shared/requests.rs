@@ -344,10 +344,10 @@ impl Requests {
         open.is_heard = true;
         match part {
             RecordPart::Stream { kind: Kind::STDOUT, data, .. } => {
-                self.deliver(id, data, shares, now)
+                self.deliver(id, data, shares, now);
             }
             RecordPart::Stream { kind: Kind::STDERR, data, .. } => {
-                open.log(&data, ends_record, peer)
+                open.log(&data, ends_record, peer);
             }
             RecordPart::EndOfStream { kind: Kind::STDOUT | Kind::STDERR, .. } => {}
             RecordPart::Record { kind: Kind::END_REQUEST, content, .. } => {
