@@ -168,6 +168,21 @@ impl Fifo {
         pipe.write_all(b"go").unwrap();
     }
 
+    /// Waits until a script reads from the pipe. The script waits on until the file is closed.
+    ///
+    /// # Panics
+    /// If none does within [`crate::LIMIT`].
+    pub fn hold(&self) -> fs::File {
+        wait::for_some("a script to read from a pipe", || {
+            self.open(OpenOptions::new().write(true)).ok()
+        })
+    }
+
+    /// True if a script reads from the pipe.
+    pub fn has_reader(&self) -> bool {
+        self.open(OpenOptions::new().write(true)).is_ok()
+    }
+
     /// Waits until a script has written to the pipe (`file_put_contents`).
     ///
     /// # Panics

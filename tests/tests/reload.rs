@@ -323,12 +323,15 @@ fn commands_are_answered_while_a_reload_runs_and_further_reloads_follow_it_toget
 #[test]
 fn a_server_that_reloads_ends_when_it_is_told_to() {
     for how in [&["stop"][..], &["stop", "--now"]] {
-        let (_site, server, _never_released) = stalling_reload();
+        let (_site, server, pipe) = stalling_reload();
         std::thread::scope(|scope| {
             let reloading = scope.spawn(|| server.command(&["reload"]));
             let status = || server.command(&["status"]).unwrap();
             assert!(wait::until(LIMIT, || status().contains("reload       running for ")));
+            // PHP preloads in a process of its own, which the master waits for.
+            let _held = pipe.hold();
             assert_eq!(server.command(how).unwrap(), "the server has ended\n");
+            assert!(wait::until(LIMIT, || !pipe.has_reader()), "the process that preloads is left");
             let said = reloading.join().unwrap().unwrap_err();
             assert!(said.contains("the server has ended instead"), "{said}");
         });

@@ -2,12 +2,14 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::OnceLock;
 
 use rustix::io::FdFlags;
+use rustix::process::{Pid, Signal, kill_process_group};
 use sendoff_config::{Config, LogTarget};
 use sendoff_sandbox::MemoryWatch;
 use sendoff_sys::process::in_new_session;
@@ -76,11 +78,53 @@ pub(crate) struct Recipe {
 /// A child that has just started.
 #[derive(Debug)]
 pub(crate) struct Started {
-    pub(crate) child: Child,
+    pub(crate) child: GroupLeader,
     /// The supervisor's end of the socket for orders; `None` if the child takes none.
     pub(crate) orders: Option<Socket>,
     /// Tells whether the child was ended for want of memory.
     pub(crate) memory: MemoryWatch,
+}
+
+/// A child with the process group that it leads, which is killed when the child is killed or
+/// dropped: the process in which PHP preloads scripts would outlive a killed master.
+#[derive(Debug)]
+pub(crate) struct GroupLeader(Child);
+
+impl GroupLeader {
+    /// Kills the child and its group, and waits for the end of the child.
+    pub(crate) async fn kill(&mut self) {
+        self.kill_group();
+        // An error means that the process no longer exists.
+        let _ = self.0.kill().await;
+    }
+
+    /// Until the child has been waited for, no other process group can have its number.
+    fn kill_group(&self) {
+        let pid = self.0.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+    }
+}
+
+impl Deref for GroupLeader {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for GroupLeader {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for GroupLeader {
+    fn drop(&mut self) {
+        self.kill_group();
+    }
 }
 
 impl Recipe {
@@ -327,7 +371,7 @@ impl Recipe {
         in_new_session(command.as_std_mut());
         let child = command.spawn().map_err(Failure::system(failed()));
         inherit(FdFlags::CLOEXEC).map_err(Failure::system(failed()))?;
-        Ok(Started { child: child?, orders, memory })
+        Ok(Started { child: GroupLeader(child?), orders, memory })
     }
 }
 

@@ -14,10 +14,9 @@ use sendoff_pool::{MAX_MESSAGE, ToMaster};
 use sendoff_sandbox::{AtStart, MemoryWatch};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
-use tokio::process::Child;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::children::{Recipe, Started};
+use crate::children::{GroupLeader, Recipe, Started};
 use crate::failure::Failure;
 use crate::orders::Socket;
 
@@ -39,7 +38,7 @@ pub(crate) struct SupervisedChild {
 #[derive(Debug)]
 enum State {
     Running {
-        child: Box<Child>,
+        child: Box<GroupLeader>,
         orders: Option<Socket>,
         since: Instant,
         /// Tells whether the child was ended for want of memory.
@@ -215,8 +214,7 @@ impl SupervisedChild {
     /// Kills the child if it runs.
     pub(crate) async fn kill(&mut self) {
         if let State::Running { child, .. } = &mut self.state {
-            // An error means that the process no longer exists.
-            let _ = child.kill().await;
+            child.kill().await;
         }
     }
 }
