@@ -7,7 +7,7 @@
 //!   administrator may end busy processes, for example by a reload of php-fpm. In a pool of this
 //!   server, a request that has ended one process would end the next one, too.
 //!
-//! Where it is sent:
+//! The places that send requests:
 //! - [`worker`](super::worker): to another worker of the pool, at most `MAX_TRIES` times in all.
 //! - [`fastcgi`](super::fastcgi): first over a new connection, because a process may have closed
 //!   the kept one at that moment. Then other hosts are asked; if there is no other host, a few
