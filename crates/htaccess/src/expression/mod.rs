@@ -78,6 +78,19 @@ pub(crate) enum Comparison {
 }
 
 impl Comparison {
+    /// The comparison with this name, such as `eq`, in lower case.
+    pub(crate) fn named(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            b"eq" => Self::Equal,
+            b"ne" => Self::NotEqual,
+            b"lt" => Self::Less,
+            b"le" => Self::LessOrEqual,
+            b"gt" => Self::Greater,
+            b"ge" => Self::GreaterOrEqual,
+            _ => return None,
+        })
+    }
+
     /// True if two values compare like this.
     pub(crate) fn holds<T: Ord + ?Sized>(self, left: &T, right: &T) -> bool {
         match self {

@@ -172,7 +172,7 @@ impl Parser<'_> {
         match self.name().as_deref() {
             Some(b"in") => Ok(Expression::In(left, self.list()?)),
             Some(order) => {
-                let Some(order) = order_named(order) else {
+                let Some(order) = Comparison::named(order) else {
                     return Err(format!("the operator {} is unknown", lossy(order)));
                 };
                 Ok(Expression::Number(left, order, self.word()?))
@@ -182,7 +182,7 @@ impl Parser<'_> {
     }
 
     fn named_comparison(&mut self, left: Word, name: &[u8]) -> Parsed<Expression> {
-        if let Some(order) = order_named(name) {
+        if let Some(order) = Comparison::named(name) {
             return Ok(Expression::Number(left, order, self.word()?));
         }
         if name == b"in" {
@@ -374,16 +374,4 @@ fn push_literal(parts: &mut Vec<Word>, literal: &mut Vec<u8>) {
     if !literal.is_empty() {
         parts.push(Word::Literal(std::mem::take(literal)));
     }
-}
-
-fn order_named(name: &[u8]) -> Option<Comparison> {
-    Some(match name {
-        b"eq" => Comparison::Equal,
-        b"ne" => Comparison::NotEqual,
-        b"lt" => Comparison::Less,
-        b"le" => Comparison::LessOrEqual,
-        b"gt" => Comparison::Greater,
-        b"ge" => Comparison::GreaterOrEqual,
-        _ => return None,
-    })
 }

@@ -155,15 +155,7 @@ impl ConditionTest {
 }
 
 fn number_test(text: &[u8]) -> Option<(Comparison, &[u8])> {
-    let order = match text.get(..2)?.to_ascii_lowercase().as_slice() {
-        b"eq" => Comparison::Equal,
-        b"ne" => Comparison::NotEqual,
-        b"lt" => Comparison::Less,
-        b"le" => Comparison::LessOrEqual,
-        b"gt" => Comparison::Greater,
-        b"ge" => Comparison::GreaterOrEqual,
-        _ => return None,
-    };
+    let order = Comparison::named(&text.get(..2)?.to_ascii_lowercase())?;
     Some((order, &text[2..]))
 }
 
