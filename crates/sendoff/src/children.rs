@@ -98,11 +98,15 @@ impl GroupLeader {
         let _ = self.0.kill().await;
     }
 
-    /// Until the child has been waited for, no other process group can have its number.
+    /// The process, for signals; `None` once it has been waited for. Until then no other process or
+    /// process group can have its number.
+    pub(crate) fn process(&self) -> Option<Pid> {
+        i32::try_from(self.0.id()?).ok().and_then(Pid::from_raw)
+    }
+
     fn kill_group(&self) {
-        let pid = self.0.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
-        if let Some(pid) = pid {
-            let _ = kill_process_group(pid, Signal::KILL);
+        if let Some(process) = self.process() {
+            let _ = kill_process_group(process, Signal::KILL);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use rustix::net::RecvFlags;
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use sendoff_pool::{MAX_MESSAGE, ToMaster};
 use sendoff_sandbox::{AtStart, MemoryWatch};
 use tokio::io::Interest;
@@ -188,10 +188,11 @@ impl SupervisedChild {
 
     /// Sends a signal to the child if it runs.
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = self.pid().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
-        if let Some(pid) = pid {
+        if let State::Running { child, .. } = &self.state
+            && let Some(process) = child.process()
+        {
             // It may have died already; `keep` will see that.
-            let _ = rustix::process::kill_process(pid, signal);
+            let _ = rustix::process::kill_process(process, signal);
         }
     }
 
