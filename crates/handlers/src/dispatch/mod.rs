@@ -189,11 +189,12 @@ impl Services {
         let compression = if explained { None } else { policy() };
         let compression = compression.as_ref();
         let context = Context { services: self, site, request, effects, compression, user };
-        sink.client().notes().site = Some(site.number);
-        sink.client().notes().is_unlogged = effects.settings.access_log == Some(false);
+        let notes = sink.client().notes();
+        notes.site = Some(site.number);
+        notes.is_unlogged = effects.settings.access_log == Some(false);
         let named = if user.is_empty() { &effects.authorized.user } else { user };
         if !named.is_empty() {
-            sink.client().notes().user = Some(String::from_utf8_lossy(named).into_owned());
+            notes.user = Some(String::from_utf8_lossy(named).into_owned());
         }
         let mut compressed;
         let sink = match compression {
