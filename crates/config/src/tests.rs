@@ -188,7 +188,7 @@ fn a_listener_has_one_party_where_every_application_has_the_same_user() {
     assert_eq!(sole(&[site(0, 0)]), user);
     assert_eq!(sole(&[site(0, 0), site(0, 1), site(1, 2)]), user);
     assert_eq!(sole(&[site(0, 0), site(0, 2)]), None);
-    assert_eq!(sole(&[site(1, 0)]), None, "nobody answers there");
+    assert_eq!(sole(&[site(1, 0)]), None, "the listener has no application");
 
     let mut routed = site(0, 0);
     let to_pool = |pool| Route {

@@ -15,8 +15,8 @@
 //! rest looks like other requests. It can also connect the socket to another peer (`connect(2)`
 //! with `AF_UNSPEC`, then with an address), which then speaks in the client's name. After each read
 //! of plain text, [`Lent::check`] therefore asks the kernel whether the peer is still the same and
-//! whether the front has made all reads. It asks after the read: a process that has disconnected
-//! the socket gets the old peer back only if that peer accepts a connection. Under TLS the client's
+//! whether the front has made all reads. The check follows the read, because a process that has
+//! disconnected the socket gets the old peer back only if that peer accepts a connection. Under TLS the client's
 //! records show any change.
 
 use std::fmt::{self, Write};

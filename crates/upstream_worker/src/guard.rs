@@ -13,8 +13,8 @@ use sendoff_fastcgi::handover::{FileId, GuardAnswer, GuardMessage};
 use sendoff_link::front::MAX_FILES;
 use tokio::time::Instant;
 
-/// Pause before a full guard socket is tried again. The worker's guard thread empties it, no matter
-/// what the application does.
+/// Pause before a full guard socket is tried again. The worker's guard thread empties the socket
+/// even while the script is busy.
 const RETRY: Duration = Duration::from_millis(5);
 
 /// Most answers that wait for room in the guard socket: one for each file that can be open and as

@@ -1,5 +1,5 @@
-//! Folders without a `.htaccess` file in them or above them. There a site that obeys the files only
-//! where they exist answers as if it did not obey them, at the price of one check for changes.
+//! Folders without a `.htaccess` file in them or above them. For paths in such a folder the site
+//! skips the evaluation of `.htaccess` files and only checks for changes.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
