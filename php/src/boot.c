@@ -43,7 +43,7 @@ static struct {
 	int folder;
 	/* The script has asked for a request. */
 	bool has_booted;
-	/* The callable runs. */
+	/* The callable runs, or callbacks at the end of its request. */
 	bool is_inside;
 	/* The script gets no further request. */
 	bool is_over;
@@ -207,6 +207,7 @@ static bool leave_folder(void)
 /* Ends the request. False: a callback has thrown an exception. */
 static bool end_request(void)
 {
+	script.is_inside = true;
 	bool has_left = leave_folder();
 	zend_execute_data *caller = hide_caller();
 	bool goes_on = sendoff_renew_after();
@@ -215,6 +216,7 @@ static bool end_request(void)
 	if (!goes_on) {
 		return false;
 	}
+	script.is_inside = false;
 	if (has_left) {
 		enter_folder();
 	}
@@ -292,6 +294,7 @@ static void finish(const char *path)
 	bool had_request = sendoff_boot.has_request;
 
 	sendoff_boot.is_long_after = false;
+	script.is_inside = had_request;
 	if (had_request) {
 		sendoff_apply_error_header();
 		sendoff_kept_join();

@@ -186,6 +186,14 @@ fn functions_of_worker_mode() {
     let mut worker = master.worker();
     let response = worker.link().ask(&ask("do=nested"));
     assert_eq!(response.body(), "a request is being handled already\n");
+    for (query, next) in [("do=asks", 3), ("do=asks&buffer=1", 5)] {
+        assert_eq!(body(&mut worker, query), "asks: a request is being handled already");
+        assert_eq!(body(&mut worker, "do=count"), format!("request {next}\n"));
+    }
+    assert_eq!(
+        body(&mut worker, "do=asks&exit=1"),
+        "asks: [boot's shutdown function]a request is being handled already"
+    );
     let ordinary = Master::start(&[]);
     let exists = ordinary.worker().link().ask(&get("functions.php")).body();
     assert!(!exists.contains("handle_request"), "{exists}");
