@@ -9,8 +9,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use h2::server::SendResponse;
-use h2::{Reason, SendStream};
-use http::{Method, Response, StatusCode, Version};
+use http::{Method, Response, Version};
 use sendoff_delivery::segment::Segment;
 use sendoff_delivery::{Progress, SendLimits, SendQueue, SendTimer};
 use sendoff_exchange::client::Client;
@@ -24,6 +23,7 @@ use tokio::time::Instant;
 
 use super::fields;
 use super::in_flight::Given;
+use super::response_stream::ResponseStream;
 use super::settings::STREAM_BUFFER;
 use super::streams::{StreamGuard, Streams};
 
@@ -48,26 +48,7 @@ impl fmt::Display for RequestFacts {
     }
 }
 
-/// ```text
-///            begin()          send_now()           the last byte is given
-///  Waiting ─────────▶ Begun ────────────▶ Sending ────────────────────────▶ Ended
-///                       └── there is no body, or all of it is empty ──────────▲
-/// ```
-enum StreamState {
-    /// No head has been queued.
-    Waiting(SendResponse<Given>),
-    /// The head waits for the first [`Sink::send_now`], because it may turn out to end the
-    /// stream as well.
-    Begun(SendResponse<Given>, Response<()>),
-    /// The body is being sent.
-    Sending(SendStream<Given>),
-    /// h2 has all bytes of the response.
-    Ended,
-}
-
-/// One response. Dropping it writes its line to the access log, however it ended, and resets a
-/// stream that has not ended, so that the client does not take the beginning of the response for
-/// all of it.
+/// One response. Dropping it writes its line to the access log, however it ended.
 pub(super) struct Exchange<'c, S: Service> {
     open: &'c StreamGuard<S>,
     streams: &'c Streams<S>,
@@ -75,13 +56,8 @@ pub(super) struct Exchange<'c, S: Service> {
     asked: &'c RequestFacts,
     /// `None` if the request was refused before it could be understood.
     request: Option<&'c Request>,
-    stream: StreamState,
+    stream: ResponseStream,
     queue: SendQueue,
-    status: Option<StatusCode>,
-    /// [`Framing::Chunked`] stands for a body of unknown length.
-    framing: Framing,
-    /// All of the body is queued.
-    is_complete: bool,
     kept_up: bool,
     /// Bytes of the body that were passed to h2.
     sent: u64,
@@ -106,11 +82,8 @@ impl<'c, S: Service> Exchange<'c, S> {
             service,
             asked,
             request,
-            stream: StreamState::Waiting(response),
+            stream: ResponseStream::new(response),
             queue: SendQueue::default(),
-            status: None,
-            framing: Framing::Chunked,
-            is_complete: false,
             kept_up: true,
             sent: 0,
             in_flight: Rc::default(),
@@ -131,29 +104,13 @@ impl<'c, S: Service> Exchange<'c, S> {
         })
     }
 
-    /// Passes the head to h2, unless h2 already has it.
-    fn send_head(&mut self) -> Result<(), Cut> {
-        match std::mem::replace(&mut self.stream, StreamState::Ended) {
-            StreamState::Begun(mut stream, head) => {
-                let is_all = self.is_complete && self.queue.is_empty();
-                let ends = is_all || self.framing == Framing::NoBody;
-                let body = stream.send_response(head, ends).map_err(|error| gone(&error))?;
-                if !ends {
-                    self.stream = StreamState::Sending(body);
-                }
-            }
-            other => self.stream = other,
-        }
-        Ok(())
-    }
-
     /// Waits until the socket has taken the bytes that h2 has, or the client has gone. A reset
     /// would drop these bytes, and the client should see the beginning of a response that is cut,
     /// as in HTTP/1.
     pub(super) async fn settle(&mut self) {
         poll_fn(|cx| {
             let is_late = self.check(cx).is_err();
-            if self.in_flight.get() == 0 || is_late || self.poll_reset(cx).is_ready() {
+            if self.in_flight.get() == 0 || is_late || self.stream.poll_reset(cx).is_ready() {
                 return Poll::Ready(());
             }
             self.streams.in_flight.wait(cx);
@@ -169,46 +126,26 @@ impl<'c, S: Service> Exchange<'c, S> {
         let taken = || self.sent - self.in_flight.get() as u64;
         self.timer.check(cx, limits, self.queue.memory(), taken)
     }
-
-    /// Ready when the client, or h2, has reset the stream.
-    fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<Result<Reason, h2::Error>> {
-        match &mut self.stream {
-            StreamState::Waiting(stream) | StreamState::Begun(stream, _) => stream.poll_reset(cx),
-            StreamState::Sending(stream) => stream.poll_reset(cx),
-            StreamState::Ended => Poll::Pending,
-        }
-    }
-}
-
-/// The cut after an error of h2: the stream was reset, or the connection has ended.
-fn gone(error: &h2::Error) -> Cut {
-    let why = error.to_string();
-    Cut { why, ..Cut::client_gone() }
 }
 
 impl<S: Service> Sink for Exchange<'_, S> {
     fn interim(&mut self, head: ResponseHead) -> Result<(), Cut> {
         let head = self.encode(head);
-        let StreamState::Waiting(stream) = &mut self.stream else { return Ok(()) };
-        stream.send_informational(head).map_err(|error| gone(&error))
+        self.stream.interim(head)
     }
 
     fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
         // The version does not matter for the framing here: in HTTP/2 the end of the connection
         // never ends a body.
         let version = Version::HTTP_11;
-        self.framing = Framing::choose(&self.asked.method, version, head.status, head.length);
-        self.status = Some(head.status);
-        let response = self.encode(head);
-        match std::mem::replace(&mut self.stream, StreamState::Ended) {
-            StreamState::Waiting(stream) => self.stream = StreamState::Begun(stream, response),
-            other => self.stream = other,
-        }
+        let framing = Framing::choose(&self.asked.method, version, head.status, head.length);
+        let head = self.encode(head);
+        self.stream.begin(head, framing);
         Ok(())
     }
 
     fn push(&mut self, mut segment: Segment) -> Result<Fit, Cut> {
-        let fit = Fit::of(&mut segment, &mut self.framing);
+        let fit = self.stream.fit(&mut segment);
         if !segment.is_empty() {
             self.body.note(segment.medium(), segment.len());
             self.queue.push(segment)?;
@@ -217,9 +154,7 @@ impl<S: Service> Sink for Exchange<'_, S> {
     }
 
     fn end(&mut self, _ending: ResponseEnd) -> Result<u64, Cut> {
-        let missing = self.framing.missing();
-        self.is_complete = missing == 0;
-        Ok(missing)
+        Ok(self.stream.end())
     }
 
     fn room(&self) -> Room {
@@ -227,10 +162,10 @@ impl<S: Service> Sink for Exchange<'_, S> {
     }
 
     fn send_now(&mut self) -> Result<Progress, Cut> {
-        self.send_head()?;
+        self.stream.send_head(self.queue.is_empty())?;
         let Self { stream, queue, streams, .. } = self;
-        let StreamState::Sending(client) = stream else { return Ok(Progress::Done) };
         loop {
+            let Some(client) = stream.sending() else { return Ok(Progress::Done) };
             let owed = queue.at_most(STREAM_BUFFER);
             // Also if no byte is owed: reserved capacity that is not needed goes to other streams.
             client.reserve_capacity(owed);
@@ -239,18 +174,12 @@ impl<S: Service> Sink for Exchange<'_, S> {
                 return Ok(Progress::Blocked);
             }
             let piece = queue.take(room.min(streams.frame))?;
-            let (ends, len) = (self.is_complete && queue.is_empty(), bytes::Buf::remaining(&piece));
-            if len > 0 || ends {
-                let given = streams.in_flight.give(piece, &self.in_flight);
-                client.send_data(given, ends).map_err(|error| gone(&error))?;
-                self.sent += len as u64;
-                streams.note_useful(len);
-            }
-            if queue.is_empty() {
+            let (len, is_last) = (bytes::Buf::remaining(&piece), queue.is_empty());
+            stream.give(streams.in_flight.give(piece, &self.in_flight), is_last)?;
+            self.sent += len as u64;
+            streams.note_useful(len);
+            if is_last {
                 self.timer.stop();
-                if ends {
-                    *stream = StreamState::Ended;
-                }
                 return Ok(Progress::Done);
             }
         }
@@ -258,10 +187,10 @@ impl<S: Service> Sink for Exchange<'_, S> {
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
         self.check(cx)?;
-        if self.poll_reset(cx).is_ready() {
+        if self.stream.poll_reset(cx).is_ready() {
             return Poll::Ready(Err(Cut::client_gone()));
         }
-        let StreamState::Sending(client) = &mut self.stream else { return Poll::Ready(Ok(())) };
+        let Some(client) = self.stream.sending() else { return Poll::Ready(Ok(())) };
         if !self.streams.in_flight.has_room() {
             self.streams.in_flight.wait(cx);
             return Poll::Pending;
@@ -293,7 +222,10 @@ impl<S: Service> Sink for Exchange<'_, S> {
 /// and no stream changes its protocol. So nothing is closed, lent or tunnelled.
 impl<S: Service> Client for Exchange<'_, S> {
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.poll_reset(cx).is_ready() { Poll::Ready(()) } else { self.open.poll_input_end(cx) }
+        match self.stream.poll_reset(cx) {
+            Poll::Ready(_) => Poll::Ready(()),
+            Poll::Pending => self.open.poll_input_end(cx),
+        }
     }
 
     fn note_slow(&mut self) {
@@ -317,17 +249,10 @@ impl<S: Service> Drop for Exchange<'_, S> {
             request: self.request,
             request_line: self.asked,
             began: self.asked.began,
-            status: self.status.map_or(CLIENT_LEFT, |status| status.as_u16()),
+            status: self.stream.status().map_or(CLIENT_LEFT, |status| status.as_u16()),
             sent: self.sent,
             body: self.body,
             notes: &self.notes,
         });
-        match &mut self.stream {
-            StreamState::Waiting(stream) | StreamState::Begun(stream, _) => {
-                stream.send_reset(Reason::INTERNAL_ERROR);
-            }
-            StreamState::Sending(stream) => stream.send_reset(Reason::INTERNAL_ERROR),
-            StreamState::Ended => {}
-        }
     }
 }

@@ -22,6 +22,7 @@ mod connection;
 mod exchange;
 mod fields;
 mod in_flight;
+mod response_stream;
 mod settings;
 mod shared_transport;
 mod stream;
