@@ -1,4 +1,4 @@
-//! One request to an application and its response: the I/O for `request.rs` and `reader.rs`.
+//! One request to an application and its response: the I/O for `sender.rs` and `reader.rs`.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -20,7 +20,8 @@ use super::application::Gateway;
 use super::host::{Host, Reuse};
 use super::host_limit::HostPermit;
 use super::reader::{ResponseEvent, ResponseParser};
-use super::request::{GatewayRequest, Outgoing};
+use super::request::GatewayRequest;
+use super::sender::RequestSender;
 use super::stream::{self, Stream};
 
 /// Timeouts for an application; `None`: unlimited.
@@ -57,15 +58,9 @@ pub struct BusyGuard {
 struct ExchangeIo {
     /// `None` once the exchange has ended.
     stream: Option<Stream>,
-    outgoing: Outgoing,
     /// The connection has served other requests.
     is_kept: bool,
-    /// Bytes of the request that were written.
-    written: u64,
-    /// The application reads no more of the request. It may still have answered.
-    is_deaf: bool,
-    /// Written bytes wait in the TLS session.
-    must_flush: bool,
+    sender: RequestSender,
     reader: ResponseParser,
     received: BytesMut,
     /// A byte of the response has arrived.
@@ -104,11 +99,8 @@ impl GatewayExchange {
         let reader = ResponseParser::new(&request);
         let driver = ExchangeIo {
             stream: Some(stream),
-            outgoing: Outgoing::new(request)?,
-            written: 0,
             is_kept,
-            is_deaf: false,
-            must_flush: false,
+            sender: RequestSender::new(request)?,
             reader,
             received: BytesMut::new(),
             was_heard: false,
@@ -186,7 +178,7 @@ impl GatewayExchange {
     fn deadline(&self) -> Option<Instant> {
         let (was_heard, is_starved) = {
             let driver = self.driver.borrow();
-            (driver.was_heard, driver.outgoing.is_starved())
+            (driver.was_heard, driver.sender.is_starved())
         };
         let patience = &self.patience;
         let silence = match was_heard {
@@ -207,11 +199,10 @@ impl GatewayExchange {
             ResponseEvent::Bytes(bytes) => Event::Segment(Segment::Bytes(bytes)),
             ResponseEvent::End { may_stay } => {
                 let mut driver = self.driver.borrow_mut();
-                let is_clean = driver.received.is_empty() && driver.outgoing.is_done();
+                let is_clean = driver.received.is_empty() && driver.sender.is_done();
                 let stream = driver.stream.take();
                 stream::give_back(std::mem::take(&mut driver.received));
-                if let Some(stream) = stream.filter(|_| may_stay && is_clean && !driver.must_flush)
-                {
+                if let Some(stream) = stream.filter(|_| may_stay && is_clean) {
                     self.host.keep(stream);
                 }
                 Event::End(ResponseEnd::Complete)
@@ -239,7 +230,7 @@ impl ExchangeIo {
             match self.reader.next(&mut self.received)? {
                 ResponseEvent::Nothing => return Ok(None),
                 ResponseEvent::Wants(bytes) => {
-                    self.outgoing.wants(bytes)?;
+                    self.sender.wants(bytes)?;
                 }
                 said => return Ok(Some(said)),
             }
@@ -247,15 +238,15 @@ impl ExchangeIo {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<IoProgress, UpstreamError>> {
-        let was_starved = self.outgoing.is_starved();
+        let was_starved = self.sender.is_starved();
         loop {
             if let Some(said) = self.said()? {
                 return Poll::Ready(Ok(IoProgress::Said(said)));
             }
-            let has_sent = self.poll_send(cx)?;
             let Some(stream) = &mut self.stream else {
                 return Poll::Ready(Err(out_of_place()));
             };
+            let has_sent = self.sender.poll(stream, cx)?;
             match stream.poll_read(cx, &mut self.received) {
                 Poll::Ready(Ok(1..)) => self.was_heard = true,
                 Poll::Ready(Ok(0)) => {
@@ -268,7 +259,7 @@ impl ExchangeIo {
                 }
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(self.died(false))),
                 // Another timeout applies while the client delays the exchange.
-                Poll::Pending if has_sent || self.outgoing.is_starved() != was_starved => {
+                Poll::Pending if has_sent || self.sender.is_starved() != was_starved => {
                     return Poll::Ready(Ok(IoProgress::Moved));
                 }
                 Poll::Pending => return Poll::Pending,
@@ -276,48 +267,19 @@ impl ExchangeIo {
         }
     }
 
-    /// Sends as much as the connection takes. Returns true if any byte was sent.
-    fn poll_send(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
-        let mut has_sent = false;
-        let Some(stream) = &mut self.stream else { return Ok(false) };
-        if self.is_deaf {
-            self.outgoing.give_up();
-        } else {
-            self.outgoing.poll_more(cx)?;
-        }
-        while !self.is_deaf && !self.outgoing.bytes().is_empty() {
-            match stream.poll_write(cx, self.outgoing.bytes()) {
-                Poll::Ready(Ok(n)) => {
-                    self.outgoing.advance(n)?;
-                    (has_sent, self.must_flush) = (true, true);
-                    self.written += n as u64;
-                    self.outgoing.poll_more(cx)?;
-                }
-                Poll::Ready(Err(_)) => self.is_deaf = true,
-                Poll::Pending => break,
-            }
-        }
-        if self.must_flush && !self.is_deaf {
-            match stream.poll_flush(cx) {
-                Poll::Ready(Ok(())) => self.must_flush = false,
-                Poll::Ready(Err(_)) => self.is_deaf = true,
-                Poll::Pending => {}
-            }
-        }
-        Ok(has_sent)
-    }
-
     /// True if the application closed its sending direction of a kept connection before the request
     /// arrived.
     fn was_closed_before(&self) -> bool {
         let is_silent = !self.was_heard && self.is_kept;
-        is_silent && self.stream.as_ref().is_some_and(|stream| stream.is_unreceived(self.written))
+        let written = self.sender.written();
+        is_silent && self.stream.as_ref().is_some_and(|stream| stream.is_unreceived(written))
     }
 
     /// The error for a connection that was closed too early. `is_unread`: the application cannot
     /// have read any byte of the request.
     fn died(&self, is_unread: bool) -> UpstreamError {
-        let retry = if self.written == 0 || is_unread { Retry::Safe } else { Retry::Unsafe };
+        let retry =
+            if self.sender.written() == 0 || is_unread { Retry::Safe } else { Retry::Unsafe };
         let why = match self.was_heard {
             true => "it closed the connection before the end of its response",
             false => "it closed the connection without a response",

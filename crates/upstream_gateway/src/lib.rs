@@ -1,9 +1,9 @@
 //! Applications that speak HTTP, SCGI or AJP (`docs/gateway.md`).
 //!
 //! ```text
-//!  GatewayRequest ──▶ Outgoing ──▶ Stream ──▶ ResponseParser ──▶ Event
-//!                        ▲                          │
-//!                        └── Wants (AJP) ───────────┘
+//!  GatewayRequest ──▶ RequestSender ──▶ Stream ──▶ ResponseParser ──▶ Event
+//!                           ▲                            │
+//!                           └── Wants (AJP) ─────────────┘
 //! ```
 //! An exchange has no task of its own: it does its I/O when it is asked for the next event. While
 //! the client is slow, nothing is read from the application (back-pressure).
@@ -17,6 +17,7 @@ mod protocol;
 mod proxy_header;
 mod reader;
 mod request;
+mod sender;
 mod stream;
 
 pub use application::Gateway;
