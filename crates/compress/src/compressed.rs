@@ -35,9 +35,10 @@ const AT_ONCE: u64 = TURN as u64;
 
 /// ```text
 ///            begin()              send_now(), or the end of a long body
-///  Waiting ──────────▶ Held ───────────────────────────────────────▶ Streaming ──▶ Passing
-///     │                  ├── a compressed form is cached ──▶ Checking ──▶ Passing, or as Held
-///     └──────────────────┴── not compressed, or complete at once ──▶ Passing
+///  Waiting ──────────▶ Held ───────────────────────────────────────▶ Streaming ──▶ Ended
+///     │                  ├── a compressed form is cached ──▶ Checking ──▶ Ended, or as Held
+///     │                  ├── complete ──▶ Ended
+///     └──────────────────┴── not compressed ──▶ Passing
 /// ```
 enum State {
     Waiting,
@@ -48,6 +49,8 @@ enum State {
     Streaming(StreamEncoder),
     /// Everything is passed on unchanged.
     Passing,
+    /// The next sink has got the end, or the response has failed.
+    Ended,
 }
 
 /// A body that is compressed while it is sent.
@@ -64,14 +67,8 @@ pub struct Compressed<'r> {
     policy: &'r Policy<'r>,
     compressor: Arc<Compressor>,
     state: State,
+    /// The body, once it is held or compressed.
     input: Input,
-    /// The missing bytes of the announced length of a body that is held or compressed.
-    left: Option<u64>,
-    /// The body is complete: the handler ended it, or its announced length was reached.
-    has_ended: bool,
-    /// No bytes have come since other tasks had their turn, such as the task that reads the
-    /// application's output.
-    has_paused: bool,
 }
 
 impl<'r> Compressed<'r> {
@@ -87,26 +84,23 @@ impl<'r> Compressed<'r> {
             policy,
             compressor: Arc::clone(compressor),
             state: State::Waiting,
-            input: Input::default(),
-            left: None,
-            has_ended: false,
-            has_paused: false,
+            input: Input::new(None),
         }
     }
 
     /// Sends a held head and the collected body unchanged.
     fn pass(&mut self, mut head: ResponseHead, varies: bool) -> Result<(), Cut> {
-        self.state = State::Passing;
         if varies {
             policy::vary(&mut head);
         }
         self.next.begin(head)?;
-        for segment in std::mem::take(&mut self.input).into_segments() {
+        for segment in self.input.drain() {
             self.next.push(segment)?;
         }
-        if self.has_ended {
-            self.next.end(ResponseEnd::Complete)?;
+        if self.input.is_complete() {
+            return self.end_next();
         }
+        self.state = State::Passing;
         Ok(())
     }
 
@@ -117,13 +111,17 @@ impl<'r> Compressed<'r> {
         coding: Coding,
         body: Segment,
     ) -> Result<(), Cut> {
-        self.state = State::Passing;
-        self.input = Input::default();
+        drop(self.input.drain());
         policy::vary(&mut head);
         policy::compressed(&mut head, coding);
         head.length = Some(body.len());
         self.next.begin(head)?;
         self.next.push(body)?;
+        self.end_next()
+    }
+
+    fn end_next(&mut self) -> Result<(), Cut> {
+        self.state = State::Ended;
         self.next.end(ResponseEnd::Complete)?;
         Ok(())
     }
@@ -142,8 +140,8 @@ impl<'r> Compressed<'r> {
 
     /// Sends a held head.
     fn leave_hold(&mut self) -> Result<(), Cut> {
-        match std::mem::replace(&mut self.state, State::Waiting) {
-            State::Held(head, coding) if self.has_ended => self.send_held(head, coding),
+        match std::mem::replace(&mut self.state, State::Ended) {
+            State::Held(head, coding) if self.input.is_complete() => self.send_held(head, coding),
             State::Held(head, coding) => self.stream(*head, coding),
             other => {
                 self.state = other;
@@ -183,7 +181,7 @@ impl<'r> Compressed<'r> {
     /// Continues the comparison of a file with the file whose compressed form is cached.
     fn check(&mut self) -> Result<(), Cut> {
         let State::Checking(head, coding, mut check) =
-            std::mem::replace(&mut self.state, State::Waiting)
+            std::mem::replace(&mut self.state, State::Ended)
         else {
             return Ok(());
         };
@@ -215,7 +213,7 @@ impl<'r> Compressed<'r> {
             return self.send_whole(head, coding, Segment::Bytes(compressed.into()));
         }
         for piece in pieces {
-            self.input.push(Segment::Bytes(piece))?;
+            self.input.queue(Segment::Bytes(piece))?;
         }
         self.pass(head, true)
     }
@@ -233,12 +231,12 @@ impl<'r> Compressed<'r> {
         while turn > 0 && self.next.room() == Room::Memory {
             let State::Streaming(stream) = &mut self.state else { return Ok(false) };
             let StreamEncoder::Here(encoder) = stream else { return Ok(false) };
-            if self.input.is_empty() && self.has_ended {
+            if self.input.is_empty() && self.input.is_complete() {
                 self.finish()?;
                 return Ok(false);
             }
             if self.input.is_empty() {
-                if !std::mem::replace(&mut self.has_paused, true) {
+                if self.input.pause() {
                     return Ok(true);
                 }
                 // The application has paused: the bytes so far should reach the client.
@@ -263,11 +261,11 @@ impl<'r> Compressed<'r> {
     /// Sends the end of the compressed body.
     fn finish(&mut self) -> Result<(), Cut> {
         if let State::Streaming(StreamEncoder::Here(encoder)) =
-            std::mem::replace(&mut self.state, State::Passing)
+            std::mem::replace(&mut self.state, State::Ended)
         {
             let out = encoder.finish()?;
             self.put(out)?;
-            self.next.end(ResponseEnd::Complete)?;
+            self.end_next()?;
         }
         Ok(())
     }
@@ -284,7 +282,7 @@ impl<'r> Compressed<'r> {
             pieces.push(piece);
         }
         let State::Streaming(StreamEncoder::Here(mut encoder)) =
-            std::mem::replace(&mut self.state, State::Passing)
+            std::mem::replace(&mut self.state, State::Ended)
         else {
             return Ok(false);
         };
@@ -328,47 +326,28 @@ impl Sink for Compressed<'_> {
                 self.next.begin(head)
             }
             CompressionDecision::Compressed(coding) => {
-                self.left = head.length;
+                self.input = Input::new(head.length);
                 self.state = State::Held(Box::new(head), coding);
                 Ok(())
             }
         }
     }
 
-    fn push(&mut self, mut segment: Segment) -> Result<Fit, Cut> {
-        if self.has_ended {
-            return Ok(if segment.is_empty() { Fit::Whole } else { Fit::Cut });
+    fn push(&mut self, segment: Segment) -> Result<Fit, Cut> {
+        match self.state {
+            State::Waiting | State::Passing => self.next.push(segment),
+            _ => Ok(self.input.push(segment)?),
         }
-        if let State::Waiting | State::Passing = self.state {
-            return self.next.push(segment);
-        }
-        let mut fit = Fit::Whole;
-        if let Some(left) = &mut self.left {
-            if segment.len() > *left {
-                fit = Fit::Cut;
-                segment.truncate(*left);
-            }
-            *left -= segment.len();
-            self.has_ended = *left == 0;
-        }
-        self.has_paused = false;
-        self.input.push(segment)?;
-        Ok(fit)
     }
 
     fn end(&mut self, ending: ResponseEnd) -> Result<u64, Cut> {
-        match &self.state {
-            // The next sink got the end with the last byte of the announced length.
-            State::Passing if self.has_ended => return Ok(0),
-            State::Waiting | State::Passing => return self.next.end(ending),
-            State::Held(..) | State::Checking(..) | State::Streaming(_) => {}
+        match self.state {
+            State::Waiting | State::Passing => self.next.end(ending),
+            _ => match self.input.end() {
+                0 => self.leave_hold().map(|()| 0),
+                missing => Ok(missing),
+            },
         }
-        if let Some(left @ 1..) = self.left {
-            return Ok(left);
-        }
-        self.has_ended = true;
-        self.leave_hold()?;
-        Ok(0)
     }
 
     fn room(&self) -> Room {
@@ -377,8 +356,7 @@ impl Sink for Compressed<'_> {
 
     fn send_now(&mut self) -> Result<Progress, Cut> {
         if let State::Held(..) = self.state
-            && !self.has_ended
-            && !std::mem::replace(&mut self.has_paused, true)
+            && self.input.pause()
         {
             return Ok(Progress::Yield);
         }
