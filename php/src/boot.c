@@ -1,12 +1,12 @@
 /*
  * Worker mode: the life of a worker script, and of each request inside it.
  *
- *   starts ──▶ boots ── sendoff_handle_request() ──▶ waits ──▶ request ──┐
- *                │                                     ▲  │              │ the callable returns
- *                │ ends                                │  │ told to end  │
- *                ▼                                     └──┼──────────────┤
- *              failed                                     ▼              │ exit(), fatal error,
- * exception false, the script ends ◀┘
+ *   NONE ── sendoff_boot_serve() ──▶ STARTS ── end_boot() ──▶ SETTLES ──▶ WAITS
+ *
+ *                             the callable returns or throws
+ *   WAITS ── take_request() ──▶ HANDLES ──▶ RETURNED ── end_request() ──▶ ENDS
+ *    ▲ └── told to end ──▶ OVER ◀── a limit of the process ───────────────┤
+ *    └── forget_request() ────────────────────────────────────────────────┘
  *
  * A process runs the script once. When the script ends, for whatever reason, the process ends, too;
  * php_request_shutdown() answers a request that is open then, as in ordinary mode. The master
@@ -41,17 +41,20 @@ static struct {
 	int64_t started;
 	/* The folder of the script. */
 	int folder;
-	/* The script has asked for a request. */
-	bool has_booted;
-	/* The callable runs, or callbacks at the end of its request. */
-	bool is_inside;
-	/* The script gets no further request. */
-	bool is_over;
 	/* End of the last response, and the time for which the script then went on: a moving average,
 	 * weight 1/4. */
 	int64_t ended;
 	int64_t aftermath;
 } script;
+
+/* A transition. In another state than `from` it is an error here, which ends the process. */
+static void change(sendoff_boot_state from, sendoff_boot_state to)
+{
+	if (sendoff_boot.state != from) {
+		abort();
+	}
+	sendoff_boot.state = to;
+}
 
 static int64_t now_ns(void)
 {
@@ -100,16 +103,14 @@ static void clear_request_info(void)
 	info->cookie_data = NULL;
 }
 
-static void note_boot(void)
+static void end_boot(void)
 {
-	if (!script.has_booted) {
-		script.has_booted = true;
-		sendoff_report();
-		sendoff_renew_after_boot();
-		sendoff_boot.is_starting = false;
-		clear_request_info();
-		eventfd_write(script.busy, SENDOFF_BOOTED);
-	}
+	change(SENDOFF_BOOT_STARTS, SENDOFF_BOOT_SETTLES);
+	sendoff_report();
+	sendoff_renew_after_boot();
+	change(SENDOFF_BOOT_SETTLES, SENDOFF_BOOT_WAITS);
+	clear_request_info();
+	eventfd_write(script.busy, SENDOFF_BOOTED);
 }
 
 /* Records the time from the end of the last response until now, in which the script has gone on. */
@@ -152,17 +153,19 @@ static void enter_folder(void)
 /* Begins the next request. False: there will be no further request. */
 static bool take_request(void)
 {
-	note_boot();
 	note_aftermath();
-	if (script.is_over || sendoff_accept(sendoff_php_worker) != 1) {
-		script.is_over = true;
+	if (sendoff_boot.state == SENDOFF_BOOT_OVER) {
+		return false;
+	}
+	if (sendoff_accept(sendoff_php_worker) != 1) {
+		change(SENDOFF_BOOT_WAITS, SENDOFF_BOOT_OVER);
 		return false;
 	}
 	if (script.served == 0) {
 		eventfd_write(script.busy, (eventfd_t)now_ns());
 	}
 	sendoff_kept_before();
-	sendoff_boot.has_request = true;
+	change(SENDOFF_BOOT_WAITS, SENDOFF_BOOT_HANDLES);
 	SG(server_context) = sendoff_php_worker;
 	sendoff_params_load(sendoff_php_worker);
 	mark_params();
@@ -178,7 +181,6 @@ static bool take_request(void)
 static void forget_request(void)
 {
 	sendoff_lazy_end_request();
-	sendoff_boot.has_request = false;
 	SG(server_context) = NULL;
 	sendoff_named_forget();
 	clear_request_info();
@@ -186,8 +188,8 @@ static void forget_request(void)
 	if (script.served++ == 0) {
 		eventfd_write(script.busy, SENDOFF_SERVED);
 	}
-	/* A request that arrives now is left unread, so the front gives it to another worker. */
-	script.is_over |= is_used_up();
+	/* When it is over, a request that arrives is left unread: the front gives it to another. */
+	change(SENDOFF_BOOT_ENDS, is_used_up() ? SENDOFF_BOOT_OVER : SENDOFF_BOOT_WAITS);
 	script.ended = now_ns();
 }
 
@@ -207,7 +209,7 @@ static bool leave_folder(void)
 /* Ends the request. False: a callback has thrown an exception. */
 static bool end_request(void)
 {
-	script.is_inside = true;
+	change(SENDOFF_BOOT_RETURNED, SENDOFF_BOOT_ENDS);
 	bool has_left = leave_folder();
 	zend_execute_data *caller = hide_caller();
 	bool goes_on = sendoff_renew_after();
@@ -216,7 +218,6 @@ static bool end_request(void)
 	if (!goes_on) {
 		return false;
 	}
-	script.is_inside = false;
 	if (has_left) {
 		enter_folder();
 	}
@@ -235,27 +236,36 @@ PHP_FUNCTION(sendoff_handle_request)
 	Z_PARAM_FUNC(call, cache)
 	ZEND_PARSE_PARAMETERS_END();
 
-	if (!script.busy) {
+	switch (sendoff_boot.state) {
+	case SENDOFF_BOOT_NONE:
 		zend_throw_exception(spl_ce_RuntimeException,
 							 "it takes requests only in a worker script (php_worker)", 0);
 		RETURN_THROWS();
-	}
-	if (script.is_inside) {
+	case SENDOFF_BOOT_SETTLES:
+	case SENDOFF_BOOT_HANDLES:
+	case SENDOFF_BOOT_ENDS:
 		zend_throw_exception(spl_ce_RuntimeException, "a request is being handled already", 0);
 		RETURN_THROWS();
-	}
-	/* The callable threw, and the script has caught it. */
-	if (sendoff_boot.has_request && !end_request()) {
-		RETURN_THROWS();
+	case SENDOFF_BOOT_STARTS:
+		end_boot();
+		break;
+	case SENDOFF_BOOT_RETURNED:
+		/* The callable threw, and the script has caught it. */
+		if (!end_request()) {
+			RETURN_THROWS();
+		}
+		break;
+	case SENDOFF_BOOT_WAITS:
+	case SENDOFF_BOOT_OVER:
+		break;
 	}
 	if (!take_request()) {
 		RETURN_FALSE;
 	}
 	ZVAL_UNDEF(&result);
 	call.retval = &result;
-	script.is_inside = true;
 	zend_call_function(&call, &cache);
-	script.is_inside = false;
+	change(SENDOFF_BOOT_HANDLES, SENDOFF_BOOT_RETURNED);
 	zval_ptr_dtor(&result);
 	if (EG(exception) || !end_request()) {
 		RETURN_THROWS();
@@ -291,11 +301,12 @@ static bool run(const char *path)
 /* Cleans up after the end of the script. An open request is finished as in ordinary mode. */
 static void finish(const char *path)
 {
-	bool had_request = sendoff_boot.has_request;
+	bool had_request =
+		sendoff_boot.state >= SENDOFF_BOOT_HANDLES && sendoff_boot.state <= SENDOFF_BOOT_ENDS;
 
 	sendoff_boot.is_long_after = false;
-	script.is_inside = had_request;
 	if (had_request) {
+		sendoff_boot.state = SENDOFF_BOOT_ENDS;
 		sendoff_apply_error_header();
 		sendoff_kept_join();
 	}
@@ -307,7 +318,7 @@ static void finish(const char *path)
 	sendoff_end_response(false);
 	if (had_request) {
 		eventfd_write(script.busy, SENDOFF_SERVED);
-	} else if (!script.has_booted) {
+	} else if (sendoff_boot.state == SENDOFF_BOOT_STARTS) {
 		log_failure(path, "has ended before it called sendoff_handle_request()");
 	}
 }
@@ -335,8 +346,8 @@ int sendoff_boot_serve(int busy, uint64_t max_requests)
 {
 	const char *path = sendoff_boot.script;
 
+	change(SENDOFF_BOOT_NONE, SENDOFF_BOOT_STARTS);
 	script.busy = busy;
-	sendoff_boot.is_starting = true;
 	script.max_requests = staggered(max_requests);
 	script.started = now_ns();
 	sendoff_boot.max_age = staggered(sendoff_boot.max_age);
@@ -354,5 +365,5 @@ int sendoff_boot_serve(int busy, uint64_t max_requests)
 	open_folder(path);
 	run(path);
 	finish(path);
-	return script.has_booted ? 0 : 1;
+	return sendoff_boot.state == SENDOFF_BOOT_STARTS ? 1 : 0;
 }

@@ -13,7 +13,8 @@
 
 size_t sendoff_ub_write(const char *str, size_t len)
 {
-	if (!sendoff_php_worker || sendoff_boot.is_starting) {
+	if (!sendoff_php_worker || sendoff_boot.state == SENDOFF_BOOT_STARTS ||
+		sendoff_boot.state == SENDOFF_BOOT_SETTLES) {
 		return fwrite(str, 1, len, stderr);
 	}
 	if (!sendoff_php_finished && sendoff_write(sendoff_php_worker, str, len) < 0) {

@@ -104,6 +104,27 @@ extern const char *sendoff_php_folder;
 
 /* request.c */
 int sendoff_serve_requests(int busy, uint64_t max_requests);
+
+/* The states of a worker script, in the order of its life; boot.c has the diagram. */
+typedef enum {
+	/* No worker script runs. */
+	SENDOFF_BOOT_NONE,
+	/* The script has not asked for a request yet: its output goes to the log. */
+	SENDOFF_BOOT_STARTS,
+	/* Callbacks of the start run, such as output buffers. Their output goes to the log, too. */
+	SENDOFF_BOOT_SETTLES,
+	/* It has no request. */
+	SENDOFF_BOOT_WAITS,
+	/* A request has begun, and the callable runs. */
+	SENDOFF_BOOT_HANDLES,
+	/* The callable has returned or thrown; the script may catch what it has thrown. */
+	SENDOFF_BOOT_RETURNED,
+	/* Callbacks of the request run, and its response is ended. */
+	SENDOFF_BOOT_ENDS,
+	/* The script gets no further request. */
+	SENDOFF_BOOT_OVER,
+} sendoff_boot_state;
+
 /* Worker mode. */
 typedef struct {
 	/* The worker script; NULL in ordinary mode. */
@@ -111,10 +132,7 @@ typedef struct {
 	/* Bytes of PHP's memory and seconds after which a worker ends; 0: any. */
 	uint64_t max_memory;
 	uint64_t max_age;
-	/* The script has not asked for a request yet: its output goes to the log. */
-	bool is_starting;
-	/* A request has begun, and its response has not been ended by the callable's return. */
-	bool has_request;
+	sendoff_boot_state state;
 	/* The script works for long after a response, and the front must be told so. */
 	bool is_long_after;
 } sendoff_php_boot;

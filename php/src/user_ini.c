@@ -106,7 +106,7 @@ int sendoff_activate(void)
 	if (!script) {
 		return FAILURE;
 	}
-	if (sendoff_boot.has_request) {
+	if (sendoff_boot.state == SENDOFF_BOOT_HANDLES) {
 		activate_sent_values();
 		return SUCCESS;
 	}
