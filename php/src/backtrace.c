@@ -20,7 +20,7 @@
 /* Endless recursion fills the stack with frames; the innermost ones show the cause. */
 #define MAX_FRAMES 64
 
-/* Written by one write(2), so that no other process writes between its lines. */
+/* Written by one write(2), so that no other thread or child of the worker writes between its lines. */
 static char text[16384];
 static size_t text_len;
 
@@ -202,9 +202,7 @@ static void on_stuck(int signo, siginfo_t *info, void *context)
 	text_len = 0;
 	/* Between requests no script is running. */
 	if (EG(current_execute_data)) {
-		APPEND("sendoff-php: worker ");
-		append_number((unsigned long)getpid());
-		APPEND(" is ended");
+		APPEND("it is ended");
 		append_request();
 		append_frames(current_instruction(context));
 		write_text(0);
@@ -271,9 +269,7 @@ static void on_crash(int signo, siginfo_t *info, void *context)
 	}
 	text_len = 0;
 	if (sendoff_php_worker) {
-		APPEND("sendoff-php: worker ");
-		append_number((unsigned long)getpid());
-		APPEND(" crashes (signal ");
+		APPEND("it crashes (signal ");
 	} else {
 		APPEND("sendoff-php: PHP crashes while it starts (signal ");
 	}

@@ -275,7 +275,7 @@ PHP_FUNCTION(sendoff_handle_request)
 
 static void log_failure(const char *path, const char *why)
 {
-	fprintf(stderr, "sendoff-php: the worker script %s %s\n", path, why);
+	fprintf(stderr, "the worker script %s %s\n", path, why);
 }
 
 /* Runs the script. False: it cannot be opened. */

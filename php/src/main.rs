@@ -108,16 +108,17 @@ fn take(option: &str, number: RawFd) -> Result<OwnedFd, Failure> {
 /// Sets up a worker and serves requests until its end.
 fn serve(pool: &PoolConfig, engine: &Engine, start: WorkerStart) -> ! {
     title::set_for_worker(&format!("sendoff: php worker, pool {}", pool.name));
-    if let Err(error) = start::prepare(pool, start.master) {
-        log(format_args!("cannot prepare a worker: {error}"));
+    let WorkerStart { ends, busy, slow, status, output, master } = start;
+    let prepared = start::print_to(output).and_then(|()| start::prepare(pool, master));
+    if let Err(error) = prepared {
+        eprintln!("it cannot be prepared: {error}");
         exit_now(1);
     }
-    let Ends { links, guard } = start.ends;
+    let Ends { links, guard } = ends;
     // Without leases the guard is unused, but the front expects the worker to keep its end open.
     let (guard, _kept) = match pool.snapshot {
         Snapshot::Lease => (Some(guard), None),
         Snapshot::Copy => (None, Some(guard)),
     };
-    let WorkerStart { slow, status, busy, .. } = start;
     exit_now(engine.serve(links, guard, slow, status, busy.as_fd(), pool.max_requests))
 }

@@ -14,10 +14,11 @@ use sendoff_config::{Config, PoolConfig, SlowLog};
 use sendoff_pool::{MAX_MESSAGE, ToMaster};
 use sendoff_sandbox::MemoryWatch;
 use sendoff_sys::master::{SIGNALS, Supervisor, poll_until};
+use sendoff_sys::output::{OutputStream, Outputs, output_pipe};
 use sendoff_sys::process::{Forked, SignalFd, fork};
 
 use crate::engine::stuck_signal;
-use crate::log::log;
+use crate::log::{WorkerLog, log};
 use crate::pool;
 use crate::slot::{Slot, Worker, WorkerStart};
 use crate::watch::Watch;
@@ -69,6 +70,8 @@ pub(crate) struct Master<'a> {
     /// Workers of a previous front that still process its requests. They have no slot: other
     /// workers serve the new front.
     leaving: Vec<Worker>,
+    /// Lines that workers print.
+    outputs: Outputs<WorkerLog<'a>>,
     /// True after a worker has finished a request since the master started, so PHP works.
     has_served: bool,
     target: usize,
@@ -109,6 +112,7 @@ impl<'a> Master<'a> {
             slots,
             has_served: false,
             leaving,
+            outputs: Outputs::new(WorkerLog { pool: &pool.name }),
             target,
             memory,
             watch,
@@ -166,7 +170,7 @@ impl<'a> Master<'a> {
             if self.replace_at.take_if(|at| *at <= now).is_some() {
                 self.replace_all();
             }
-            let deadline = self.next_deadline();
+            let deadline = self.next_deadline(now);
             match self.wait_until(deadline)? {
                 Wake::Reap => self.reap(),
                 Wake::FrontGone => return self.drain(false).map(|()| Role::Master),
@@ -179,12 +183,14 @@ impl<'a> Master<'a> {
         }
     }
 
-    /// True if the pool has no worker and needs none. The supervisor then starts another master
-    /// when the front wants workers again. Every message of the front has been read by now; a later
-    /// one stays in the socket for the supervisor.
+    /// True if the pool has no worker and needs none, and no process that a script has started can
+    /// print. The supervisor then starts another master when the front wants workers again. Every
+    /// message of the front has been read by now; a later one stays in the socket for the
+    /// supervisor.
     fn is_idle(&mut self) -> bool {
+        let is_empty = self.workers().next().is_none() && self.outputs.is_empty();
         // After the supervisor's death there would be no next master.
-        self.target == 0 && self.workers().next().is_none() && !self.supervisor.is_gone()
+        self.target == 0 && is_empty && !self.supervisor.is_gone()
     }
 
     /// Every worker that has not been reaped.
@@ -193,10 +199,12 @@ impl<'a> Master<'a> {
     }
 
     /// The next time at which something is due that no event announces.
-    fn next_deadline(&mut self) -> Option<Instant> {
+    fn next_deadline(&mut self, now: Instant) -> Option<Instant> {
+        let flush_at = self.outputs.flush(now);
         let fork_at = self.slots.iter().filter_map(Slot::fork_at).min();
         let replace_at = self.replace_at;
-        self.workers().filter_map(|worker| worker.kill_at()).chain(fork_at).chain(replace_at).min()
+        let due = fork_at.into_iter().chain(replace_at).chain(flush_at);
+        self.workers().filter_map(|worker| worker.kill_at()).chain(due).min()
     }
 
     /// Forks a worker for each empty slot whose start is due. In a new worker, returns its
@@ -227,11 +235,13 @@ impl<'a> Master<'a> {
         let slow = self.pool.slow_log.as_ref().map(|_| pool::file_sockets()).transpose()?;
         let (ours, slow) = slow.unzip();
         let status = self.status.1.try_clone()?;
+        let (printed, output) = output_pipe()?;
         let (master, since) = (getpid(), Instant::now());
         let counted = self.memory.process_starts();
         match fork()? {
-            Forked::Child => Ok(Some(WorkerStart { ends, busy, slow, status, master })),
+            Forked::Child => Ok(Some(WorkerStart { ends, busy, slow, status, output, master })),
             Forked::Parent(pid) => {
+                self.outputs.add(pid, OutputStream::Error, printed);
                 let mut worker = Worker::new(pid, since, counted, busy, ours);
                 if self.pool.worker.is_some() {
                     worker = worker.booting(front);
@@ -281,7 +291,7 @@ impl<'a> Master<'a> {
         }
     }
 
-    /// Waits for a signal, a message, the end of the front, or the deadline.
+    /// Waits for a signal, a message, a line of output, the end of the front, or the deadline.
     fn wait_until(&mut self, deadline: Option<Instant>) -> io::Result<Wake> {
         let mut fds = vec![
             PollFd::new(&self.signals, PollFlags::IN),
@@ -291,9 +301,13 @@ impl<'a> Master<'a> {
         let watch = self.watch.as_ref().map(Watch::events);
         let booting = booting.chain(watch);
         fds.extend(booting.map(|signal| PollFd::from_borrowed_fd(signal, PollFlags::IN)));
+        let others = fds.len();
+        fds.extend(self.outputs.to_poll());
         poll_until(&mut fds, deadline)?;
         let is_gone = fds[1].revents().intersects(PollFlags::HUP | PollFlags::ERR);
+        let readable: Vec<_> = fds[others..].iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
+        self.outputs.read(&readable);
         self.announce_booted();
         self.look_for_changes();
         // This comes first: a worker that ended because fewer are wanted must not count as lost,
@@ -388,6 +402,7 @@ impl<'a> Master<'a> {
     fn reap(&mut self) {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             let number = pid.as_raw_nonzero();
+            self.outputs.process_ended(pid);
             self.memory.process_ended();
             if let Some(signal) = status.terminating_signal() {
                 let why = self.why_killed(pid, signal);
@@ -468,12 +483,19 @@ impl<'a> Master<'a> {
             }
         }
         self.workers().for_each(|worker| worker.kill());
-        while wait(WaitOptions::empty()).is_ok() {}
+        while let Ok(Some((pid, _))) = wait(WaitOptions::empty()) {
+            self.outputs.process_ended(pid);
+        }
         Ok(())
     }
 
     fn wait_for_end(&mut self, deadline: Instant) -> io::Result<Wake> {
-        poll_until(&mut [PollFd::new(&self.signals, PollFlags::IN)], Some(deadline))?;
+        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        fds.extend(self.outputs.to_poll());
+        poll_until(&mut fds, Some(deadline))?;
+        let readable: Vec<_> = fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+        self.outputs.read(&readable);
         Ok(self.take_signals())
     }
 }

@@ -272,7 +272,7 @@ static sendoff_worker *new_worker(const int *links, size_t link_count, int guard
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	sendoff_worker *worker = sendoff_worker_new(links, link_count, guard);
 	if (slow >= 0 && !sendoff_slow_start(slow)) {
-		fprintf(stderr, "sendoff-php: no thread for the slow log: %s\n", strerror(errno));
+		fprintf(stderr, "no thread for the slow log: %s\n", strerror(errno));
 	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return worker;
@@ -283,14 +283,13 @@ int sendoff_php_serve(const int *links, size_t link_count, int guard, int slow, 
 {
 	set_environment();
 	if (chdir(sendoff_php_folder) != 0) {
-		fprintf(stderr, "sendoff-php: cannot start a worker: %s: %s\n", sendoff_php_folder,
-				strerror(errno));
+		fprintf(stderr, "it cannot start: %s: %s\n", sendoff_php_folder, strerror(errno));
 		return 1;
 	}
 	sendoff_backtrace_on(stuck_signal);
 	sendoff_php_worker = new_worker(links, link_count, guard, slow);
 	if (!sendoff_php_worker) {
-		fprintf(stderr, "sendoff-php: cannot start a worker: %s\n", strerror(errno));
+		fprintf(stderr, "it cannot start: %s\n", strerror(errno));
 		return 1;
 	}
 	lazy_outlives_requests = sendoff_boot.script != NULL;

@@ -30,6 +30,8 @@ pub(crate) struct WorkerStart {
     pub(crate) slow: Option<OwnedFd>,
     /// The socket on which the worker asks the front for the state of the pool.
     pub(crate) status: OwnedFd,
+    /// The pipe whose lines the master logs: the worker's standard output and standard error.
+    pub(crate) output: OwnedFd,
     pub(crate) master: Pid,
 }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::io;
+use std::os::fd::OwnedFd;
 
 use rustix::process::{Pid, Signal, geteuid, getppid, set_parent_process_death_signal};
 use sendoff_config::PoolConfig;
@@ -39,6 +40,17 @@ pub(crate) fn environment(pool: &PoolConfig) -> Result<Vec<CString>, Failure> {
     all.extend(pool.environment.iter().map(|(name, value)| format!("{name}={value}").into_bytes()));
     let texts = all.into_iter().map(CString::new).collect::<Result<_, _>>();
     texts.map_err(|_| Failure::Internal(format!("the environment of pool {} has a NUL", pool.name)))
+}
+
+/// Makes a pipe the standard output and standard error of this process, in place of the server's
+/// log: a script could truncate a file, or end the stream to the journal for all processes.
+///
+/// # Errors
+/// Errors of `dup2(2)`.
+pub(crate) fn print_to(pipe: OwnedFd) -> io::Result<()> {
+    rustix::stdio::dup2_stdout(&pipe)?;
+    rustix::stdio::dup2_stderr(&pipe)?;
+    Ok(())
 }
 
 /// Makes a new process a worker of the pool, and ties its life to its master's. The order matters:

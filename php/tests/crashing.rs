@@ -88,8 +88,9 @@ fn an_extension_that_crashes_in_every_request_is_named_and_backed_off() {
         worker.link().send(&Request::new(&dir.file("a.php")));
         assert!(worker.link().response().is_none());
         let pid = worker.pid.as_raw_nonzero();
-        let expected =
-            format!("sendoff-php: worker {pid} crashes (signal 11) in {library} in GET /a.php");
+        let expected = format!(
+            "sendoff-php: worker {pid} of pool default: it crashes (signal 11) in {library} in GET /a.php"
+        );
         assert_eq!(log.next().unwrap(), expected);
         assert_eq!(
             log.next().unwrap(),
@@ -118,7 +119,8 @@ fn a_worker_that_crashes_after_a_good_request_is_replaced_at_once() {
     }
     master.worker();
     let said = master.end();
-    assert!(said.contains("posix.so in GET /bad.php\n  #0 posix_kill()"), "{said}");
+    assert!(said.contains("posix.so in GET /bad.php\n"), "{said}");
+    assert!(said.contains(" of pool default:   #0 posix_kill()"), "{said}");
     assert!(!said.contains("first request"), "{said}");
 }
 

@@ -318,10 +318,11 @@ fn stuck_workers_say_where_they_are_and_are_replaced() {
     let request = "GET /x\nforged".into();
     master.tell(&ToMaster::Replace { pid: pid.get().unsigned_abs(), request });
     assert_eq!(line(), format!("sendoff-php: worker {pid} is stuck in GET /x?forged"));
+    let said = format!("sendoff-php: worker {pid} of pool default: ");
     let ended = line();
-    assert!(ended.starts_with(&format!("sendoff-php: worker {pid} is ended in GET ")), "{ended}");
-    assert_eq!(line(), "  #0 file_get_contents()");
-    assert_eq!(line(), format!("  #1 {{main}} at {}:6", script("stream.php")));
+    assert!(ended.starts_with(&format!("{said}it is ended in GET ")), "{ended}");
+    assert_eq!(line(), format!("{said}  #0 file_get_contents()"));
+    assert_eq!(line(), format!("{said}  #1 {{main}} at {}:6", script("stream.php")));
     assert_gone(&mut worker);
     // The next worker takes requests, and stops before it can answer.
     let mut worker = master.worker();
@@ -484,12 +485,85 @@ fn what_a_script_writes_to_stderr_goes_to_the_log() {
     let mut master = Master::start_with(&[], Stdio::piped());
     let mut log = BufReader::new(master.stderr()).lines();
     let mut worker = master.worker();
+    let pid = worker.pid.as_raw_nonzero();
     body(&mut worker, "process.php", "stderr");
-    assert_eq!(log.next().unwrap().unwrap(), "to descriptor 2");
+    let expected = format!("sendoff-php: worker {pid} of pool default: to descriptor 2");
+    assert_eq!(log.next().unwrap().unwrap(), expected);
     worker.link().send(&get("process.php", "kill"));
     let line = log.next().unwrap().unwrap();
-    let pid = worker.pid.as_raw_nonzero();
     assert_eq!(line, format!("sendoff-php: worker {pid} was killed by signal 9"));
+}
+
+#[test]
+fn a_script_cannot_change_the_servers_log() {
+    let dir = TempDir::new();
+    let log = dir.file("error.log");
+    fs::write(&log, "before\n").unwrap();
+    let file = fs::OpenOptions::new().append(true).open(&log).unwrap();
+    let code = "<?php foreach (['stdout', 'stderr'] as $n) {
+            $log = \"/dev/$n\";
+            echo stat($log)['mode'] >> 12, ' ';
+            file_put_contents(\"php://$n\", \"sendoff-php: worker 1 was killed\\nline\\x1b $n\");
+            exec(\"truncate -s 0 $log 2> /dev/null\");
+        }";
+    fs::write(dir.file("a.php"), code).unwrap();
+    let master = Master::start_with(&[], file.into());
+    let mut worker = master.worker();
+    assert_eq!(worker.link().ask(&Request::new(&dir.file("a.php"))).body(), "1 1 ");
+    worker.link().send(&get("process.php", "kill"));
+    assert!(worker.link().response().is_none());
+    // The next worker starts after the master has logged the end of this one.
+    master.worker();
+    let pid = worker.pid.as_raw_nonzero();
+    let said = format!("sendoff-php: worker {pid} of pool default: ");
+    let expected = format!(
+        "before\n{said}sendoff-php: worker 1 was killed\n{said}line\\u{{1b}} stdoutsendoff-php: worker 1 was killed\n\
+         {said}line\\u{{1b}} stderr\nsendoff-php: worker {pid} was killed by signal 9\n"
+    );
+    assert_eq!(fs::read_to_string(&log).unwrap(), expected);
+}
+
+/// A program in the background goes on printing after the end of the worker that has started it,
+/// and neither keeps the worker nor blocks the master.
+#[test]
+fn what_outlives_a_worker_still_prints() {
+    let (dir, mut master) = (TempDir::new(), Master::start_with(&[], Stdio::piped()));
+    let fifo = fifo(&dir);
+    let code = format!("<?php exec('(cat {fifo}; echo later >&2) > /dev/null &'); echo 'started';");
+    fs::write(dir.file("a.php"), code).unwrap();
+    let mut log = BufReader::new(master.stderr()).lines();
+    let mut worker = master.worker();
+    assert_eq!(worker.link().ask(&Request::new(&dir.file("a.php"))).body(), "started");
+    let pid = worker.pid.as_raw_nonzero();
+    kill_process(worker.pid, Signal::KILL).unwrap();
+    let line = log.next().unwrap().unwrap();
+    assert_eq!(line, format!("sendoff-php: worker {pid} was killed by signal 9"));
+    master.worker();
+    open_fifo(&fifo);
+    let line = log.next().unwrap().unwrap();
+    assert_eq!(line, format!("sendoff-php: worker {pid} of pool default: later"));
+}
+
+#[test]
+fn a_flood_hides_no_last_words() {
+    let dir = TempDir::new();
+    let code =
+        "<?php for ($i = 0; $i < 20000; $i++) file_put_contents('php://stderr', \"flood\\n\");
+        posix_kill(getmypid(), 11);";
+    fs::write(dir.file("a.php"), code).unwrap();
+    let log = dir.file("error.log");
+    let file = fs::File::create(&log).unwrap();
+    let master = Master::start_with(&[], file.into());
+    let mut worker = master.worker();
+    worker.link().send(&Request::new(&dir.file("a.php")));
+    assert!(worker.link().response().is_none());
+    let pid = worker.pid.as_raw_nonzero();
+    master.worker();
+    let logged = fs::read_to_string(&log).unwrap();
+    let said = format!("sendoff-php: worker {pid} of pool default: ");
+    let report = &logged[logged.find("it crashes (signal 11)").unwrap()..];
+    assert!(report.contains(&format!("\n{said}  #0 posix_kill()\n{said}  #1 {{main}} at ")));
+    assert!(report.contains(&format!("worker {pid} was killed by signal 11\n")), "{report}");
 }
 
 #[test]

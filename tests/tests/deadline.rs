@@ -55,10 +55,11 @@ fn a_stuck_script_is_a_504_and_its_worker_is_replaced() {
     }
     server.await_replacement(&before);
     for name in names.iter().filter(|name| **name != "stopped.php") {
-        server.await_log(&format!("in GET /{name}?q=1\n  #0 "));
+        server.await_log(&format!("it is ended in GET /{name}?q=1\n"));
         server.await_log(&format!(" at {}:5\n", site.path(name).display()));
     }
-    server.await_log("#0 file_get_contents()\n  #1 wait_for() at ");
+    server.await_log(" of pool default:   #0 file_get_contents()\n");
+    server.await_log(" of pool default:   #1 wait_for() at ");
     server.await_log("does not end: killed");
 }
 

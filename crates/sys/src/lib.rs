@@ -15,6 +15,7 @@ pub mod lua_table;
 pub mod mapping;
 pub mod master;
 pub mod memfd;
+pub mod output;
 mod outq;
 pub mod process;
 pub mod shared;

@@ -10,17 +10,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, getpgid, getpid, setpgid};
 use sendoff_config::{Config, PoolConfig, Program};
 use sendoff_pool::{MAX_MESSAGE, OUT_OF_MEMORY, ProgramState, ToMaster};
 use sendoff_sandbox::MemoryWatch;
 use sendoff_sys::master::{SIGNALS, Supervisor, poll_until};
+use sendoff_sys::output::{OutputStream, Outputs, output_pipe};
 use sendoff_sys::process::{Forked, SignalFd, fork};
 
-use super::output::{Log, OutputStream, ProcessOutput, Reading};
+use super::output::PoolLog;
 use super::process::{Standard, become_program, environment};
 use super::slot::{ProcessEnd, Slot};
 use super::socket::PoolListener;
@@ -81,8 +80,7 @@ pub(super) struct Master<'a> {
     signals: SignalFd,
     supervisor: Supervisor,
     slots: Vec<Slot>,
-    outputs: Vec<ProcessOutput>,
-    log: Log<'a>,
+    outputs: Outputs<PoolLog<'a>>,
     /// Detects that the kernel has killed a process for lack of memory.
     memory: MemoryWatch,
     /// True after a process has answered a request since the master started, so the program works.
@@ -119,8 +117,7 @@ impl<'a> Master<'a> {
             signals: SignalFd::new(&SIGNALS)?,
             supervisor: Supervisor::of_this_process(),
             slots: (0..pool.processes()).map(|_| Slot::new()).collect(),
-            outputs: Vec::new(),
-            log: Log::new(&pool.name),
+            outputs: Outputs::new(PoolLog { pool: &pool.name }),
             memory,
             has_served: false,
             ended_by_request: VecDeque::new(),
@@ -144,7 +141,7 @@ impl<'a> Master<'a> {
             }
             self.tell();
             let start_at = self.slots.iter().filter_map(Slot::start_at).min();
-            let flush_at = self.log.flush(Instant::now());
+            let flush_at = self.outputs.flush(Instant::now());
             let wake =
                 self.wait_until([start_at, self.tell_at, flush_at].into_iter().flatten().min())?;
             self.reap();
@@ -182,11 +179,8 @@ impl<'a> Master<'a> {
     }
 
     fn start(&mut self, number: usize) -> io::Result<Option<ProcessStart<'a>>> {
-        let (out, output) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (err, error) = pipe_with(PipeFlags::CLOEXEC)?;
-        for ours in [&out, &err] {
-            fcntl_setfl(ours, OFlags::NONBLOCK)?;
-        }
+        let (out, output) = output_pipe()?;
+        let (err, error) = output_pipe()?;
         let listener = self.listener.socket.try_clone()?;
         let (master, counted) = (getpid(), self.memory.process_starts());
         match fork()? {
@@ -202,8 +196,8 @@ impl<'a> Master<'a> {
                 // once the child has executed the program.
                 let _ = setpgid(Some(pid), Some(pid));
                 self.slots[number].run(pid, counted);
-                self.outputs.push(ProcessOutput::new(pid, OutputStream::Output, out));
-                self.outputs.push(ProcessOutput::new(pid, OutputStream::Error, err));
+                self.outputs.add(pid, OutputStream::Output, out);
+                self.outputs.add(pid, OutputStream::Error, err);
                 let (pool, process) = (&*self.pool.name, pid.as_raw_nonzero());
                 tracing::debug!(pool, process, "a process of its program was started");
                 Ok(None)
@@ -247,13 +241,13 @@ impl<'a> Master<'a> {
             PollFd::new(&self.signals, PollFlags::IN),
             PollFd::new(&self.socket, PollFlags::IN),
         ];
-        fds.extend(self.outputs.iter().map(|output| PollFd::new(output, PollFlags::IN)));
+        fds.extend(self.outputs.to_poll());
         poll_until(&mut fds, deadline)?;
         let is_gone = fds[1].revents().intersects(PollFlags::HUP | PollFlags::ERR);
         let readable: Vec<_> = fds[2..].iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
         self.take_messages();
-        self.read_outputs(&readable);
+        self.outputs.read(&readable);
         if is_gone {
             return Ok(Wake::FrontGone);
         }
@@ -311,14 +305,6 @@ impl<'a> Master<'a> {
         }
     }
 
-    fn read_outputs(&mut self, readable: &[bool]) {
-        let log = &mut self.log;
-        let mut readable = readable.iter();
-        self.outputs.retain_mut(|output| {
-            !readable.next().is_some_and(|is| *is) || output.read(log) != Reading::Ended
-        });
-    }
-
     /// Collects the processes that have ended.
     fn reap(&mut self) {
         for number in 0..self.slots.len() {
@@ -328,16 +314,9 @@ impl<'a> Master<'a> {
                 self.slots[number].cancel_pause();
                 pause = Duration::ZERO;
             }
-            self.end_outputs(pid);
+            self.outputs.process_ended(pid);
             self.memory.process_ended();
             self.report(pid, ended, pause);
-        }
-    }
-
-    /// Logs the remaining output of a process.
-    fn end_outputs(&mut self, pid: Pid) {
-        for output in self.outputs.extract_if(.., |output| output.is_of(pid)) {
-            output.end(&mut self.log);
         }
     }
 
@@ -372,18 +351,20 @@ impl<'a> Master<'a> {
         self.slots.iter().for_each(Slot::terminate);
         while self.slots.iter().any(|slot| slot.pid().is_some()) {
             let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
-            fds.extend(self.outputs.iter().map(|output| PollFd::new(output, PollFlags::IN)));
+            fds.extend(self.outputs.to_poll());
             poll_until(&mut fds, deadline)?;
             let readable: Vec<_> = fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect();
             drop(fds);
-            self.read_outputs(&readable);
+            self.outputs.read(&readable);
             while let Some(signal) = self.signals.take() {
                 // The supervisor's death closes the pool and sends a signal, which together count
                 // once.
                 told += u32::from(signal == Signal::TERM);
             }
             for number in 0..self.slots.len() {
-                self.slots[number].reap().inspect(|(pid, ..)| self.end_outputs(*pid));
+                if let Some((pid, ..)) = self.slots[number].reap() {
+                    self.outputs.process_ended(pid);
+                }
             }
             if deadline.take_if(|at| *at <= Instant::now() || told > 1).is_some() {
                 self.kill();
