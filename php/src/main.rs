@@ -10,7 +10,7 @@ mod slot;
 mod start;
 mod watch;
 
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::process::ExitCode;
 
@@ -111,7 +111,8 @@ fn serve(pool: &PoolConfig, engine: &Engine, start: WorkerStart) -> ! {
     let WorkerStart { ends, busy, slow, status, output, master } = start;
     let prepared = start::print_to(output).and_then(|()| start::prepare(pool, master));
     if let Err(error) = prepared {
-        eprintln!("it cannot be prepared: {error}");
+        // The master names the worker. A failed write cannot be reported anywhere.
+        let _ = writeln!(io::stderr(), "it cannot be prepared: {error}");
         exit_now(1);
     }
     let Ends { links, guard } = ends;

@@ -181,12 +181,13 @@ impl ProcessOutput {
     }
 
     fn finish(&mut self, log: &mut LimitedLog<impl LineLog>) {
-        if self.line.trim_ascii().is_empty() {
-            // An empty line is no sign that lines are logged again.
-        } else if log.line(self.process, self.stream, &self.line) {
-            self.withheld.clear();
-        } else {
-            self.withhold();
+        // An empty line is no sign that lines are logged again.
+        if !self.line.trim_ascii().is_empty() {
+            if log.line(self.process, self.stream, &self.line) {
+                self.withheld.clear();
+            } else {
+                self.withhold();
+            }
         }
         self.line.clear();
     }
