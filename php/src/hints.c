@@ -39,7 +39,8 @@ PHP_FUNCTION(headers_send)
 	if (status >= 200) {
 		RETURN_LONG(send_final((int)status));
 	}
-	bool may = hints_send && !SG(headers_sent) && !SG(request_info).no_headers;
+	/* The server itself sends 100. */
+	bool may = hints_send && status != 100 && !SG(headers_sent) && !SG(request_info).no_headers;
 	bool sent = may && hints_send((int)status);
 	RETURN_LONG(sent ? SAPI_HEADER_SENT_SUCCESSFULLY : SAPI_HEADER_SEND_FAILED);
 }

@@ -268,9 +268,14 @@ fn parse_status(block: &Bytes, value: &[u8]) -> Result<(StatusCode, Option<Bytes
     if !(rest.is_empty() || rest[0] == b' ') {
         return Err(BadHead("an invalid Status"));
     }
-    if status == StatusCode::SWITCHING_PROTOCOLS {
-        return Err(BadHead("a Status of 101: no application can change the client's protocol"));
-    }
+    match status {
+        // The server itself asks the client for the body; no head follows this one.
+        StatusCode::CONTINUE => Err(BadHead("a Status of 100, which is no response")),
+        StatusCode::SWITCHING_PROTOCOLS => {
+            Err(BadHead("a Status of 101: no application can change the client's protocol"))
+        }
+        _ => Ok(()),
+    }?;
     let reason = rest.trim_ascii();
     Ok((status, (!reason.is_empty()).then(|| block.slice_ref(reason))))
 }
@@ -319,6 +324,7 @@ mod tests {
             "Status: 42\r\n\r\n",
             "Status: 2000\r\n\r\n",
             "Status: abc\r\n\r\n",
+            "Status: 100\r\n\r\n",
             "Status: 101 x\r\n\r\n",
         ] {
             assert!(parse(bad).is_err(), "{bad:?}");

@@ -18,7 +18,14 @@ impl Worker {
         if self.response.open().is_some_and(|open| open.has_head()) {
             return self.write(block);
         }
-        self.put(block)?;
+        match interim_status(block) {
+            // The front would take the body for the next head. It answers 502 to this one.
+            Some(status) => {
+                self.log(format!("a response has no status {status}: it is interim").as_bytes());
+                self.put(b"Status: 000\r\n\r\n")?;
+            }
+            None => self.put(block)?,
+        }
         if let Some(open) = self.response.open_mut() {
             open.wrote_head();
         }
@@ -27,15 +34,15 @@ impl Worker {
 
     /// Sends the head of an interim response: a CGI header block whose `Status` is 1xx, with the
     /// empty line that ends it. The front then also writes the rest of the response to the client.
-    /// `false`: it was not sent, because the server does not support interim heads or the final
-    /// head has been written.
+    /// `false`: it was not sent, because the server does not support interim heads, the final head
+    /// has been written, or the status is 100, which the server itself sends.
     ///
     /// # Errors
     /// The client has gone.
     pub fn write_interim(&mut self, block: &[u8]) -> Result<bool, Gone> {
         let Some(request) = self.requests.running_mut() else { return Ok(false) };
         let is_early = self.response.open().is_some_and(|open| open.takes_named());
-        if !is_early || !request.accepts_interim() {
+        if !is_early || !request.accepts_interim() || interim_status(block) == Some("100") {
             return Ok(false);
         }
         if request.client.is_lent() {
@@ -239,4 +246,13 @@ impl Worker {
             let _lost_is_noted = self.shared.flush(state);
         }
     }
+}
+
+/// The status of a CGI header block, if it is interim (1xx).
+fn interim_status(block: &[u8]) -> Option<&str> {
+    let lines = block.split(|byte| *byte == b'\n');
+    let mut fields = lines.filter_map(|line| line.split_at_checked("status:".len()));
+    let (_, value) = fields.find(|(name, _)| name.eq_ignore_ascii_case(b"status:"))?;
+    let status = value.trim_ascii().get(..3).filter(|status| status[0] == b'1')?;
+    std::str::from_utf8(status).ok()
 }
