@@ -418,6 +418,8 @@ fn cookies_of_users_are_known_as_php_reads_them() {
         "a=b;\twp-postpass_x=1",
         "a=b; wordpress.logged.in_x=1",
         "woocommerce.cart.hash[]=1",
+        "woocommerce_recently_viewed=7|9",
+        "store_notice0c8a=hidden",
     ] {
         assert_eq!(ask(cookie).header("Cache-Status"), None, "{cookie}");
     }
