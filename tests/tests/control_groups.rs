@@ -155,7 +155,7 @@ fn limits_outlive_reloads_and_upgrades_in_control_groups() {
 
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: mounts")]
-fn without_control_groups_the_server_says_so_and_serves() {
+fn without_control_groups_the_server_says_so_and_serves_as_root() {
     let site = site();
     let mut command = dies_with_us(Path::new("unshare"), "KILL");
     command.args(["--mount", "--propagation", "private", "sh", "-c"]);

@@ -308,6 +308,25 @@ fn types_that_documents_name_exist() {
     assert!(wrong.is_empty(), "no such type:\n{}", wrong.join("\n"));
 }
 
+/// `tools/test-heavy` skips tests by these endings if root does not run it.
+#[test]
+fn tests_that_need_root_say_so_in_their_names() {
+    let mut wrong = Vec::new();
+    for file in files() {
+        if !file.path.starts_with("tests/tests/") || file.path == THIS {
+            continue;
+        }
+        for after in file.text.split("needs root: ").skip(1) {
+            let name = after.split("fn ").nth(1).and_then(|text| text.split('(').next());
+            let name = name.unwrap_or_default();
+            if !["_as_root", "_in_control_groups"].iter().any(|ending| name.ends_with(ending)) {
+                wrong.push(format!("{}: {name}", file.path));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "does not end in `_as_root`:\n{}", wrong.join("\n"));
+}
+
 #[test]
 fn references_are_found() {
     let found = |text, bare| {

@@ -36,7 +36,7 @@ fn on_a_small_disk(site: &Site) -> (Server, PathBuf) {
 
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: mounts")]
-fn a_full_disk_costs_large_bodies_and_lines_of_logs() {
+fn a_full_disk_costs_large_bodies_and_lines_of_logs_as_root() {
     let site = Site::with("count.php", COUNT);
     let (server, disk) = on_a_small_disk(&site);
     let post = |megabytes: usize| {
@@ -175,7 +175,7 @@ impl Drop for MemoryGroup {
 
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: control groups")]
-fn a_worker_without_memory_is_named_and_replaced() {
+fn a_worker_without_memory_is_named_and_replaced_as_root() {
     let site = Site::with("much.php", "<?php echo strlen(str_repeat('x', 400 << 20));");
     site.write("ok.php", "<?php echo 'ok';");
     let server = Server::start(site.root(), &["--workers", "2", "--php-ini", "memory_limit=-1"]);
@@ -194,7 +194,7 @@ fn a_worker_without_memory_is_named_and_replaced() {
 
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: control groups")]
-fn a_front_without_memory_is_named_and_replaced() {
+fn a_front_without_memory_is_named_and_replaced_as_root() {
     let site = Site::with("ok.php", "<?php echo 'ok';");
     let server = Server::start(site.root(), &["--workers", "2"]);
     let front = server.front();

@@ -75,7 +75,7 @@ fn status(pid: u32, name: &str) -> String {
 
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: processes of different users")]
-fn a_script_reaches_no_process_of_a_server_that_root_started() {
+fn a_script_reaches_no_process_of_a_server_that_root_started_as_root() {
     let site = site();
     let key = site.write_at(site.outside("key.pem"), "secret");
     let log = site.outside("access.log");
@@ -102,7 +102,7 @@ fn a_script_reaches_no_process_of_a_server_that_root_started() {
 /// Processes of one user may signal each other; all else is refused.
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: processes of different users")]
-fn a_script_reads_no_process_of_a_server_of_its_own_user() {
+fn a_script_reads_no_process_of_a_server_of_its_own_user_as_root() {
     let site = site();
     let (server, _) = as_web_user(&site, "");
     let report = attack(&server, "");
@@ -116,7 +116,7 @@ fn a_script_reads_no_process_of_a_server_of_its_own_user() {
 
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: processes of different users")]
-fn a_pool_without_new_privileges_signals_nothing_of_the_server() {
+fn a_pool_without_new_privileges_signals_nothing_of_the_server_as_root() {
     for start in [as_root, as_web_user] {
         let site = site();
         let (server, _) = start(&site, "no_new_privileges = true");
@@ -133,7 +133,7 @@ fn a_pool_without_new_privileges_signals_nothing_of_the_server() {
 
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: processes of different users")]
-fn the_front_has_no_privileges_and_a_user_of_its_own() {
+fn the_front_has_no_privileges_and_a_user_of_its_own_as_root() {
     let site = site();
     let (server, _) = as_root(&site, "");
     let front = server.front();
@@ -160,7 +160,7 @@ fn the_front_has_no_privileges_and_a_user_of_its_own() {
 
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: processes of different users")]
-fn a_file_that_only_the_user_of_scripts_may_read_is_served() {
+fn a_file_that_only_the_user_of_scripts_may_read_is_served_as_root() {
     let site = site();
     let file = site.write("private/a.txt", "private");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
@@ -173,7 +173,7 @@ fn a_file_that_only_the_user_of_scripts_may_read_is_served() {
 /// or key.
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: processes of different users")]
-fn a_worker_inherits_nothing_of_the_server() {
+fn a_worker_inherits_nothing_of_the_server_as_root() {
     let site = site();
     let (server, _) = as_root(&site, "");
     let listening: Vec<String> = listening_sockets();
@@ -202,7 +202,7 @@ fn listening_sockets() -> Vec<String> {
 
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: processes of different users")]
-fn a_pool_has_limits_of_its_own() {
+fn a_pool_has_limits_of_its_own_as_root() {
     let site = Site::with("limits.php", "<?php echo file_get_contents('/proc/self/limits');");
     let pool = "max_open_files = 300\nmax_processes = 4000\nmax_core = '1M'";
     let (server, _) = as_root(&site, pool);
@@ -218,7 +218,7 @@ fn a_pool_has_limits_of_its_own() {
 
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: processes of different users")]
-fn a_worker_is_to_end_before_the_front_where_there_is_no_memory_left() {
+fn a_worker_is_to_end_before_the_front_where_there_is_no_memory_left_as_root() {
     let site = site();
     let (server, _) = as_root(&site, "");
     let score = |pid: u32| {
