@@ -69,6 +69,18 @@ enum Wake {
     Other,
 }
 
+/// The end of a process that is not logged yet, because the front may still report that a request
+/// was the cause: then the pause is cancelled.
+#[derive(Debug)]
+struct UnloggedEnd {
+    slot: usize,
+    process: Pid,
+    ended: ProcessEnd,
+    why: String,
+    pause: Duration,
+    log_at: Instant,
+}
+
 #[derive(Debug)]
 pub(super) struct Master<'a> {
     config: &'a Config,
@@ -87,6 +99,8 @@ pub(super) struct Master<'a> {
     has_served: bool,
     /// Times of the front's messages that a request has ended a process. Each excuses one end.
     ended_by_request: VecDeque<Instant>,
+    /// Ends that are logged once their cause is known or the pause is over.
+    unlogged: Vec<UnloggedEnd>,
     /// Description of the latest end of a process.
     last_end: Option<String>,
     /// The state last sent to the front; `None` if it must be sent.
@@ -121,6 +135,7 @@ impl<'a> Master<'a> {
             memory,
             has_served: false,
             ended_by_request: VecDeque::new(),
+            unlogged: Vec::new(),
             last_end: None,
             told: None,
             tell_at: None,
@@ -134,6 +149,7 @@ impl<'a> Master<'a> {
     /// The system refuses to wait.
     pub(super) fn run(mut self) -> io::Result<Role<'a>> {
         loop {
+            self.log_due_ends();
             if let Some(start) = self.fill() {
                 // A program expects all signals to be unblocked.
                 self.signals.unblock();
@@ -142,8 +158,9 @@ impl<'a> Master<'a> {
             self.tell();
             let start_at = self.slots.iter().filter_map(Slot::start_at).min();
             let flush_at = self.outputs.flush(Instant::now());
-            let wake =
-                self.wait_until([start_at, self.tell_at, flush_at].into_iter().flatten().min())?;
+            let log_at = self.unlogged.iter().map(|end| end.log_at).min();
+            let due = [start_at, self.tell_at, flush_at, log_at];
+            let wake = self.wait_until(due.into_iter().flatten().min())?;
             self.reap();
             let told = match wake {
                 Wake::Other => continue,
@@ -295,9 +312,17 @@ impl<'a> Master<'a> {
         if !self.has_served {
             return;
         }
-        if self.slots.iter_mut().any(Slot::cancel_pause) {
-            let pool = &*self.pool.name;
-            tracing::info!(pool, "a request has ended it, another one is started at once");
+        if let Some(slot) = self.slots.iter_mut().position(Slot::cancel_pause) {
+            match self.unlogged.iter().position(|end| end.slot == slot) {
+                Some(at) => {
+                    let end = self.unlogged.remove(at);
+                    self.log_end(&UnloggedEnd { pause: Duration::ZERO, ..end });
+                }
+                None => {
+                    let pool = &*self.pool.name;
+                    tracing::info!(pool, "a request has ended it, another one is started at once");
+                }
+            }
         } else {
             self.ended_by_request.push_back(Instant::now());
             let surplus = self.ended_by_request.len().saturating_sub(self.slots.len());
@@ -316,13 +341,12 @@ impl<'a> Master<'a> {
             }
             self.outputs.process_ended(pid);
             self.memory.process_ended();
-            self.report(pid, ended, pause);
+            self.report(number, pid, ended, pause);
         }
     }
 
-    fn report(&mut self, pid: Pid, ended: ProcessEnd, pause: Duration) {
-        let (pool, process) = (&*self.pool.name, pid.as_raw_nonzero());
-        let file = self.program.file.display();
+    /// Tells the front and the log about an end.
+    fn report(&mut self, slot: usize, process: Pid, ended: ProcessEnd, pause: Duration) {
         let mut why = String::new();
         if ended.is_kill()
             && let Some(cause) = self.memory.why_killed(ended.counted_at_start)
@@ -332,21 +356,46 @@ impl<'a> Master<'a> {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let _ = rustix::net::send(&self.socket, &OUT_OF_MEMORY, flags);
         }
-        let next = match pause {
+        self.last_end = Some(format!("{ended}{why}"));
+        let log_at = Instant::now() + pause.min(SAME_MOMENT);
+        let end = UnloggedEnd { slot, process, ended, why, pause, log_at };
+        // Before the first answer no request counts as a cause.
+        if self.has_served && !pause.is_zero() {
+            self.unlogged.push(end);
+        } else {
+            self.log_end(&end);
+        }
+    }
+
+    /// Logs the ends whose pause is over, or whose cause the front does not know.
+    fn log_due_ends(&mut self) {
+        let now = Instant::now();
+        let due: Vec<_> = self.unlogged.extract_if(.., |end| end.log_at <= now).collect();
+        due.iter().for_each(|end| self.log_end(end));
+    }
+
+    fn log_end(&self, end: &UnloggedEnd) {
+        let UnloggedEnd { process, ended, why, pause, .. } = end;
+        let (pool, process) = (&*self.pool.name, process.as_raw_nonzero());
+        let file = self.program.file.display();
+        let next = match *pause {
             Duration::ZERO => "another one is started".to_owned(),
-            pause => format!("another one is started in {pause:?}"),
+            pause => format!("another one is started after {pause:?}"),
         };
         if ended.is_success() && pause.is_zero() {
             tracing::info!(pool, process, "{file} {ended}, {next}");
         } else {
             tracing::error!(pool, process, "{file} {ended}{why}, {next}");
         }
-        self.last_end = Some(format!("{ended}{why}"));
     }
 
     /// Asks the processes to end and waits for them; kills them after the time limit, or at a
     /// further SIGTERM. `told`: number of SIGTERMs so far.
     fn drain(mut self, mut told: u32) -> io::Result<()> {
+        for UnloggedEnd { process, ended, why, .. } in std::mem::take(&mut self.unlogged) {
+            let (pool, process) = (&*self.pool.name, process.as_raw_nonzero());
+            tracing::error!(pool, process, "{} {ended}{why}", self.program.file.display());
+        }
         let mut deadline = Some(Instant::now() + self.config.shutdown_timeout);
         self.slots.iter().for_each(Slot::terminate);
         while self.slots.iter().any(|slot| slot.pid().is_some()) {
