@@ -71,6 +71,30 @@ fn a_full_disk_costs_large_bodies_and_lines_of_logs_as_root() {
     assert!(log().lines().all(|line| begins(line) == 1), "{}", log());
 }
 
+/// PHP keeps a body of more than 16 KiB in a temporary file of its own (docs/operate.md).
+#[test]
+#[cfg_attr(not(root), ignore = "needs root: mounts")]
+fn a_body_for_which_php_has_no_room_is_empty_as_with_php_fpm_as_root() {
+    let site = Site::with("count.php", COUNT);
+    let folder = site.outside("full");
+    fs::create_dir(&folder).unwrap();
+    let text = format!(
+        "listen = '127.0.0.1:0'\n[[pool]]\nworkers = 1\nphp_ini = {{ upload_tmp_dir = '{0}', sys_temp_dir = '{0}' }}\n\
+         [[site]]\nroot = 'root'\n",
+        folder.display()
+    );
+    let config = site.write_at(site.outside("sendoff.toml"), text);
+    let mut command = dies_with_us(Path::new("unshare"), "KILL");
+    command.args(["--mount", "--propagation", "private", "sh", "-c"]);
+    // The folder takes one page.
+    command.arg("mount -t tmpfs -o size=4k,mode=1777 tmpfs \"$0\" && exec \"$@\"").arg(&folder);
+    let server = Server::try_run_by(command, &config, site.root(), 1).unwrap();
+    let post =
+        |length| server.ask(&Request::post("/count.php", "text/plain", vec![b'x'; length])).text();
+    assert_eq!([post(16_000), post(40_000)], ["16000", "0"]);
+    server.await_log("POST data can't be buffered; all data discarded");
+}
+
 const KIBIBYTES: usize = 16 * 1024;
 
 /// A generated page of 16 MiB, more than any of the small disks has room for.
