@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::fs::{XattrFlags, setxattr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
-use sendoff_tests::{Request, Response, Server, Site, dies_with_us};
+use sendoff_tests::{Fpm, Request, Response, Server, Site, dies_with_us};
 
 const TOP: &str = "listen = '127.0.0.1:0'\nthreads = 1\n[[pool]]\nworkers = 2\n";
 
@@ -121,6 +121,144 @@ deny = true
         assert_eq!(server.page(target), "front /index.php");
     }
     assert_eq!(ask_as(&server, AS_ANN, "/p/open/x.txt").text(), "open");
+}
+
+/// A path that rules have made is protected whatever answers for it: an application, a script with
+/// path info, a text or a redirect, in the route that rewrites or in a later one.
+#[test]
+fn no_rewrite_leads_to_what_is_denied_whatever_answers() {
+    let backend = Site::with("index.php", "<?php echo 'proxy ', $_SERVER['REQUEST_URI'];");
+    let backend = Server::start(backend.root(), &["--front-controller", "/index.php"]);
+    let site = Site::with("app", "<?php echo 'app ', $_SERVER['PATH_INFO'];");
+    site.write("x.php", "<?php echo 'script ', $_SERVER['PATH_INFO'];");
+    site.write_at(site.outside("text.lua"), "lighty.content = { 'lua' } return 200");
+    site.write_at(site.outside("users"), ANN);
+    let fpm = Fpm::start(site.root(), "security.limit_extensions =\n");
+    let (proxy, fastcgi) = (format!("http://{}", backend.addr()), fpm.address());
+    let server = run(
+        &site,
+        &format!(
+            r#"
+[[site]]
+root = 'root'
+fastcgi = {{ '/folder' = '{fastcgi}' }}
+[[site.route]]
+match = '^/[a-z.]+/private'
+deny = true
+[[site.route]]
+match = '^/[a-z.]+/staff'
+auth = {{ users = 'users' }}
+[[site.route]]
+match = '^/rewrite/(.*)$'
+rewrite = '/$1'
+[[site.route]]
+match = '^/try/(.*)$'
+try_files = ['/none', '/$1']
+[[site.route]]
+prefix = '/proxy'
+proxy = '{proxy}'
+[[site.route]]
+match = '^/own/proxy/(.*)$'
+rewrite = '/proxy/$1'
+proxy = '{proxy}'
+[[site.route]]
+prefix = '/app'
+fastcgi = '{fastcgi}'
+[[site.route]]
+match = '^/own/app/(.*)$'
+rewrite = '/app/$1'
+fastcgi = '{fastcgi}'
+params = {{ SCRIPT_FILENAME = '{root}/app', PATH_INFO = '/$1' }}
+[[site.route]]
+prefix = '/folder'
+params = {{ SCRIPT_FILENAME = '{root}/app' }}
+[[site.route]]
+match = '^/own/x.php/(.*)$'
+rewrite = '/x.php/$1'
+php = true
+[[site.route]]
+prefix = '/text'
+respond = 'text'
+[[site.route]]
+match = '^/own/text/(.*)$'
+rewrite = '/text/$1'
+respond = 'text'
+[[site.route]]
+prefix = '/away'
+redirect = 'http://away.test$path'
+[[site.route]]
+match = '^/own/lua/(.*)$'
+rewrite = '/lua/$1'
+lua = 'text.lua'
+[[site.route]]
+prefix = '/lua'
+lua = 'text.lua'
+[[site.route]]
+match = '^/late/(.*)$'
+rewrite = '/closed/$1'
+proxy = '{proxy}'
+[[site.route]]
+prefix = '/closed/later'
+deny = true
+"#,
+            root = site.root().display(),
+        ),
+    );
+    for (way, to, text) in [
+        ("/rewrite", "/proxy/", "proxy /proxy/"),
+        ("/try", "/proxy/", "proxy /proxy/"),
+        ("/own", "/proxy/", "proxy /proxy/"),
+        ("/rewrite", "/app/", "app /"),
+        ("/own", "/app/", "app /"),
+        ("/rewrite", "/folder/", "app /"),
+        ("/try", "/folder/", "app /"),
+        ("/rewrite", "/x.php/", "script /"),
+        ("/own", "/x.php/", "script /"),
+        ("/rewrite", "/text/", "text"),
+        ("/own", "/text/", "text"),
+        ("/rewrite", "/lua/", "lua"),
+        ("/own", "/lua/", "lua"),
+    ] {
+        let target = |name: &str| format!("{way}{to}{name}");
+        let answer = server.get(&target("open"));
+        let expected = if text.ends_with('/') { format!("{text}open") } else { text.to_owned() };
+        assert_eq!((answer.status(), answer.text()), (200, expected), "{}", target("open"));
+        for (name, status) in [("private", 403), ("private/x", 403), ("staff", 401)] {
+            let answer = server.get(&target(name));
+            assert_eq!(answer.status(), status, "{}: {}", target(name), answer.text());
+        }
+        ask_as(&server, AS_ANN, &target("staff")).expect(200);
+    }
+    // Neither the target of a redirect nor a missing file is told.
+    server.get("/rewrite/away/open").expect(302);
+    server.get("/rewrite/away/private").expect(403);
+    server.get("/rewrite/none/open").expect(404);
+    server.get("/rewrite/none/private").expect(403);
+    // The route that denies stands after the route that rewrites.
+    assert_eq!(server.page("/late/open"), "proxy /closed/open");
+    server.get("/late/later").expect(403);
+}
+
+/// The server's own pages are protected at every path that leads to them.
+#[test]
+fn no_rewrite_leads_to_a_page_of_a_pool() {
+    let site = Site::with("a.txt", "text");
+    let server = run(
+        &site,
+        r#"
+status_path = '/status'
+[[site]]
+root = 'root'
+[[site.route]]
+path = '/status'
+deny = true
+[[site.route]]
+match = '^/rewrite/(.*)$'
+rewrite = '/$1'
+"#,
+    );
+    server.get("/status").expect(403);
+    server.get("/rewrite/status").expect(403);
 }
 
 /// The script or file to which a path leads does not weaken the rules of the path: a client must

@@ -257,8 +257,9 @@ impl Site {
     }
 
     /// Returns the answer, unless the request has been led to a path that the routes have not seen
-    /// yet and that they protect. `seen`: the path that the routes have seen; `None`: the request's
-    /// path.
+    /// yet and that they protect. The path that rules have made is checked for every handler, and
+    /// so is the script or index file behind it. `seen`: the path that the routes have seen; `None`:
+    /// the request's path.
     async fn protected(
         &self,
         asks: Option<&dyn Asks>,
@@ -267,7 +268,10 @@ impl Site {
         answer: Answer,
         effects: &mut Effects,
     ) -> Answer {
-        if self.rules.is_empty() {
+        // The target of a redirect may tell what a path hides. Other refusals tell nothing, except
+        // that a file does not exist.
+        let tells_nothing = answer.turns_away() && !matches!(answer, Answer::Redirect { .. });
+        if self.rules.is_empty() || tells_nothing {
             return answer;
         }
         if self.reads_parameters(&answer)
@@ -276,22 +280,46 @@ impl Site {
             return refused;
         }
         let asked = &request.path[..];
-        let last: Cow<'_, [u8]> = match &answer {
-            Answer::Route(Route::Script(script)) => Cow::Borrowed(&script.name),
-            Answer::Route(Route::File(_)) if asked.ends_with(b"/") => {
-                self.router.index_of(asked).map_or(Cow::Borrowed(asked), Cow::Owned)
-            }
-            Answer::Route(Route::File(_) | Route::Folder) => Cow::Borrowed(asked),
-            _ => return answer,
-        };
-        if *last == *seen.unwrap_or(asked) && !effects.is_rewritten {
-            return answer;
+        let is_new = |path: &[u8]| effects.is_rewritten || *path != *seen.unwrap_or(asked);
+        let behind = self.behind(asked, &answer).filter(|behind| **behind != *asked);
+        let made = Some(Cow::Borrowed(asked)).filter(|made| is_new(made));
+        let behind = behind.filter(|behind| is_new(behind));
+        let unseen: Vec<_> = made.into_iter().chain(behind).map(Cow::into_owned).collect();
+        match self.protected_at(asks, request, unseen, effects).await {
+            Some(refused) => refused,
+            None => answer,
         }
-        let last = last.into_owned();
-        let path = std::mem::replace(&mut request.path, last);
-        let refused = self.rules.protect(self.folders(asks), request, effects).await;
-        request.path = path;
-        refused.unwrap_or(answer)
+    }
+
+    /// The path of the script or index file that answers for a path.
+    fn behind<'p>(&self, path: &'p [u8], answer: &'p Answer) -> Option<Cow<'p, [u8]>> {
+        match answer {
+            Answer::Route(Route::Script(script)) => Some(Cow::Borrowed(&script.name)),
+            Answer::Route(Route::File(_)) if path.ends_with(b"/") => {
+                self.router.index_of(path).map(Cow::Owned)
+            }
+            _ => None,
+        }
+    }
+
+    /// The answer of routes that protect one of these paths.
+    async fn protected_at(
+        &self,
+        asks: Option<&dyn Asks>,
+        request: &mut Request,
+        paths: Vec<Vec<u8>>,
+        effects: &mut Effects,
+    ) -> Option<Answer> {
+        for path in paths {
+            let asked = std::mem::replace(&mut request.path, path);
+            // On the heap, because few requests are led to another path.
+            let refused = Box::pin(self.rules.protect(self.folders(asks), request, effects)).await;
+            request.path = asked;
+            if refused.is_some() {
+                return refused;
+            }
+        }
+        None
     }
 
     /// True if the answering application may be a servlet container, which drops the parameters of
@@ -322,16 +350,7 @@ impl Site {
                 return Some(Answer::refused(StatusCode::BAD_REQUEST, why));
             }
         };
-        for path in read {
-            let asked = std::mem::replace(&mut request.path, path);
-            // On the heap, because few paths have parameters.
-            let refused = Box::pin(self.rules.protect(self.folders(asks), request, effects)).await;
-            request.path = asked;
-            if refused.is_some() {
-                return refused;
-            }
-        }
-        None
+        self.protected_at(asks, request, read, effects).await
     }
 
     /// The answer to a request that no route answers. `user`: the user whose password the client
@@ -352,7 +371,10 @@ impl Site {
                 let answer = files.apply(&self.router, request, effects, user, failure);
                 self.protected(context.asks, request, seen.as_deref(), answer, effects).await
             }
-            (Err(_), Some(page)) => return Answer::PoolPage(page),
+            (Err(_), Some(page)) => {
+                let page = Answer::PoolPage(page);
+                return self.protected(context.asks, request, None, page, effects).await;
+            }
             (Err(route), None) => {
                 let answer =
                     Answer::Route(route.unwrap_or_else(|| self.router.route(&request.path)));

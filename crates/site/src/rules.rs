@@ -220,7 +220,11 @@ impl CompiledRoutes {
                 effects.scripts_ran.push(number);
                 match route.run_scripts(folders, request, effects).await {
                     Applied::Open => {}
-                    Applied::Answer(answer) => return Some(answer),
+                    Applied::Answer(answer) => {
+                        // The script's answer is for clients that have the password.
+                        effects.authenticate_also(auth);
+                        return Some(answer);
+                    }
                     Applied::Restart => {
                         let why = "a script begins the request again on a path that it was led to";
                         let why = format!("{}: {why}", route.origin);
