@@ -29,6 +29,10 @@ impl Look for Memory {
         path.ends_with(b"a.txt")
     }
 
+    fn is_foreign_link(&self, path: &[u8]) -> bool {
+        self.is_link(path)
+    }
+
     fn groups(&self, _: &[u8]) -> Option<Vec<u8>> {
         None
     }

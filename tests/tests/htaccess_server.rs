@@ -2,6 +2,8 @@
 //! `tests/htaccess` compares the meaning of each directive with Apache.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
+use std::os::unix::fs::{MetadataExt, lchown, symlink};
+
 use sendoff_tests::{Request, Server, Site};
 
 const SHOW: &str = "<?php echo json_encode(array_map(fn($n) => $_SERVER[$n] ?? null, ['SCRIPT_NAME', 'PATH_INFO', 'QUERY_STRING', 'REQUEST_URI', 'REDIRECT_URL', 'APP', 'REMOTE_USER']), JSON_UNESCAPED_SLASHES);";
@@ -364,7 +366,7 @@ fn what_rules_looked_at_counts_as_it_is_now() {
     site.write("d/a.txt", "text");
     site.write("other/a.txt", "other");
     site.write("other/.htaccess", "Require all denied\n");
-    std::os::unix::fs::symlink(site.path("d"), site.path("link")).unwrap();
+    symlink(site.path("d"), site.path("link")).unwrap();
     let server = Server::start(site.root(), &["--threads", "1"]);
     let rename = |from: &str, to: &str| std::fs::rename(site.path(from), site.path(to)).unwrap();
     let status = |target: &str| server.get(target).status();
@@ -527,7 +529,7 @@ fn hostile_files_refuse_their_folders() {
         [("device", "/dev/zero"), ("nowhere", "/nonexistent"), ("itself", ".htaccess")]
     {
         let link = site.path(&format!("{folder}/.htaccess"));
-        std::os::unix::fs::symlink(target, link).unwrap();
+        symlink(target, link).unwrap();
     }
     site.write(".htaccess", "");
     let server = Server::start(site.root(), &["--threads", "1"]);
@@ -729,5 +731,42 @@ fn a_password_leads_back_to_the_answer_of_the_route() {
             let response = server.ask(&Request::get(path).header("Authorization", ANN));
             assert_eq!(response.status(), status, "{path}: {rule}");
         }
+    }
+}
+
+/// `SymLinksIfOwnerMatch` of a file holds for links within the root, too, also once a response was
+/// sent and the link changed its owner.
+#[test]
+#[cfg_attr(not(root), ignore = "needs root: chown")]
+fn links_to_what_others_own_are_refused_as_root() {
+    let site = Site::with("other/o.txt", "linked");
+    site.write("index.php", "<?php echo 'front';");
+    site.write("mine/.htaccess", "Options +SymLinksIfOwnerMatch\n");
+    let file = site.path("other/o.txt");
+    let owner = file.metadata().unwrap().uid();
+    let link = |name: &str, target: &str| {
+        symlink(target, site.path(name)).unwrap();
+        lchown(site.path(name), Some(owner), None).unwrap();
+        site.path(name)
+    };
+    let text = link("mine/link", "../other/o.txt");
+    let folder = link("mine/folder", "../other");
+    link("mine/nowhere", "none");
+    let static_route = "[[site.route]]\nprefix = '/mine'\nstatic = true\n";
+    for (keys, of_nowhere) in [("", 403), ("htaccess = true\n", 403), (static_route, 404)] {
+        let server = run(&site, keys);
+        for _ in 0..3 {
+            for owned_by in [owner, 0] {
+                lchown(&text, Some(owned_by), None).unwrap();
+                lchown(&folder, Some(owned_by), None).unwrap();
+                let status = if owned_by == owner { 200 } else { 403 };
+                for target in ["/mine/link", "/mine/folder/o.txt"] {
+                    assert_eq!(server.get(target).status(), status, "{target} of {owned_by}");
+                }
+                server.get("/mine/nowhere").expect(of_nowhere);
+                assert_eq!(server.page("/other/o.txt"), "linked");
+            }
+        }
+        server.await_log("SymLinksIfOwnerMatch");
     }
 }

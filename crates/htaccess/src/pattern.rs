@@ -261,6 +261,10 @@ mod tests {
             false
         }
 
+        fn is_foreign_link(&self, _: &[u8]) -> bool {
+            false
+        }
+
         fn groups(&self, _: &[u8]) -> Option<Vec<u8>> {
             None
         }

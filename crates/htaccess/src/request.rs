@@ -133,6 +133,9 @@ pub trait Look {
     fn look(&self, path: &[u8]) -> Option<FileInfo>;
     /// True if a path is itself a symbolic link.
     fn is_link(&self, path: &[u8]) -> bool;
+    /// True if a path is itself a symbolic link that leads nowhere, or to a file or folder of
+    /// another owner than the link's.
+    fn is_foreign_link(&self, path: &[u8]) -> bool;
     /// The contents of a file with the members of groups; `None` if it is unreadable.
     fn groups(&self, path: &[u8]) -> Option<Vec<u8>>;
     /// The processor time of the calling thread so far. An evaluation that uses too much of it

@@ -54,8 +54,13 @@ pub(crate) fn walk(
         }
         let end = segments.iter().position(|byte| *byte == b'/').unwrap_or(segments.len());
         let next = text::concat(&[&here, b"/", &segments[..end]]);
-        if !options.follow_links && !options.follow_own_links && files.is_link(&next) {
-            return Err(link_refused(&chain, &next));
+        let is_refused = match (options.follow_own_links, options.follow_links) {
+            // The owner counts even if the other option lets every link be followed.
+            (true, _) => files.is_foreign_link(&next),
+            (false, follow_all) => !follow_all && files.is_link(&next),
+        };
+        if is_refused {
+            return Err(link_refused(&chain, &next, options.follow_own_links));
         }
         pass.found = files.look(&next);
         rest = segments[end..].to_vec();
@@ -80,8 +85,13 @@ fn too_costly(file: &File, is_light: bool) -> Refusal {
     Refusal { status: 500, why: Some(Reason { file, line: 0, text }) }
 }
 
-fn link_refused(chain: &Chain, path: &[u8]) -> Refusal {
+/// `own`: links to what belongs to their owner may be followed.
+fn link_refused(chain: &Chain, path: &[u8], own: bool) -> Refusal {
     let file = chain.last().map_or_else(String::new, |(_, file)| file.name().to_string());
-    let text = format!("{} is a symbolic link, and Options forbid to follow it", lossy(path));
+    let why = match own {
+        true => "its target has another owner or is missing (Options SymLinksIfOwnerMatch)",
+        false => "Options forbid to follow it",
+    };
+    let text = format!("{} is a symbolic link, and {why}", lossy(path));
     Refusal { status: 403, why: Some(Reason { file, line: 0, text }) }
 }

@@ -33,6 +33,10 @@ impl Look for OneFolder {
         false
     }
 
+    fn is_foreign_link(&self, _: &[u8]) -> bool {
+        false
+    }
+
     fn groups(&self, _: &[u8]) -> Option<Vec<u8>> {
         None
     }
@@ -208,6 +212,10 @@ impl Look for Everywhere {
     }
 
     fn is_link(&self, _: &[u8]) -> bool {
+        false
+    }
+
+    fn is_foreign_link(&self, _: &[u8]) -> bool {
         false
     }
 

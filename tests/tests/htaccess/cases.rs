@@ -1,9 +1,10 @@
 //! The format of the corpus: `## NAME` begins a site, `@ PATH` a file of it, `> METHOD TARGET |
 //! FIELD: VALUE` is a request that both servers answer alike, and `! STATUS METHOD TARGET` a
-//! request that Sendoff answers with this status and Apache differently.
+//! request that Sendoff answers with this status and Apache differently. `@ PATH -> TARGET` is a
+//! symbolic link of the user who runs the tests, `@ PATH => TARGET` one of the files' owner.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 
 use sendoff_tests::{Request, Site};
@@ -65,6 +66,12 @@ pub(crate) fn parse(corpus: &str, site: &Site) -> Vec<Case> {
                 let host = format!("case{}.test", cases.len());
                 let root = site.folder(&host);
                 cases.push(Case { name: rest.to_owned(), host, root, requests: Vec::new() });
+            }
+            ("@ ", Some(case)) if rest.contains(" => ") => {
+                let (link, to) = rest.split_once(" => ").unwrap();
+                let (link, owner) = (case.root.join(link), case.root.metadata().unwrap().uid());
+                symlink(to, &link).unwrap();
+                lchown(&link, Some(owner), None).unwrap();
             }
             ("@ ", Some(case)) => match rest.split_once(" -> ") {
                 Some((link, to)) => symlink(to, case.root.join(link)).unwrap(),

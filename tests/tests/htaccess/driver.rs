@@ -9,6 +9,7 @@ use std::fmt::Write;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -62,6 +63,12 @@ impl Look for Disk {
 
     fn is_link(&self, name: &[u8]) -> bool {
         path(name).is_symlink()
+    }
+
+    fn is_foreign_link(&self, name: &[u8]) -> bool {
+        let owner = |data: std::io::Result<fs::Metadata>| data.ok().map(|data| data.uid());
+        let link = fs::symlink_metadata(path(name));
+        self.is_link(name) && owner(link) != owner(fs::metadata(path(name)))
     }
 
     fn groups(&self, file: &[u8]) -> Option<Vec<u8>> {

@@ -183,6 +183,15 @@ impl Look for SiteFiles<'_> {
         place.stat(AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| kind(&stat) == FileType::Symlink)
     }
 
+    fn is_foreign_link(&self, path: &[u8]) -> bool {
+        let place = self.place(path);
+        self.watch(&place);
+        let link = place.stat(AtFlags::SYMLINK_NOFOLLOW);
+        let Ok(link) = link else { return false };
+        let leads_to = || place.stat(AtFlags::empty()).map(|target| target.stx_uid);
+        kind(&link) == FileType::Symlink && leads_to() != Ok(link.stx_uid)
+    }
+
     fn groups(&self, path: &[u8]) -> Option<Vec<u8>> {
         // The contents are not watched: users are known only in requests whose outcome is not kept.
         self.unwatched.set(true);
