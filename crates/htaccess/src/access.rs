@@ -200,8 +200,25 @@ pub(crate) enum AccessResult {
     Denied,
     /// A user is required, and the request has none yet.
     UserWanted,
-    /// No requirement applies.
+    /// No requirement applies, or those that apply can only refuse and do not.
     Neutral,
+}
+
+impl AccessResult {
+    /// The result if both have to let the client in (`<RequireAll>`, `AuthMerging And`).
+    pub(crate) fn and(self, other: Self) -> Self {
+        self.first_of(other, [Self::Denied, Self::UserWanted, Self::Granted])
+    }
+
+    /// The result if one of them suffices (`<RequireAny>`, `AuthMerging Or`).
+    pub(crate) fn or(self, other: Self) -> Self {
+        self.first_of(other, [Self::Granted, Self::UserWanted, Self::Denied])
+    }
+
+    fn first_of(self, other: Self, order: [Self; 3]) -> Self {
+        let found = order.into_iter().find(|result| [self, other].contains(result));
+        found.unwrap_or(Self::Neutral)
+    }
 }
 
 impl Check {
@@ -357,24 +374,31 @@ impl Group {
         let mut found = AccessResult::Neutral;
         for part in &self.parts {
             let verdict = part.verdict(context, pass, groups, vary)?;
-            match (verdict, self.counting) {
-                (AccessResult::Neutral, _) => {}
-                (AccessResult::Granted, Counting::All) => found = AccessResult::Granted,
-                (verdict, Counting::All) => return Ok(verdict),
-                (AccessResult::Granted, _) => {
-                    found = AccessResult::Granted;
-                    break;
-                }
-                (verdict, _) => found = weaker(found, verdict),
+            let (next, last) = match self.counting {
+                Counting::All => (found.and(verdict), AccessResult::Denied),
+                Counting::Any | Counting::None => (found.or(verdict), AccessResult::Granted),
+            };
+            found = next;
+            if found == last {
+                break;
             }
         }
         Ok(if self.counting == Counting::None { negate(found) } else { found })
     }
-}
 
-/// Chooses between two refusals: a refusal that a password would lift wins.
-fn weaker(one: AccessResult, other: AccessResult) -> AccessResult {
-    if one == AccessResult::UserWanted { one } else { other }
+    /// True if a requirement is for this method.
+    pub(crate) fn concerns(&self, method: &[u8]) -> bool {
+        self.parts.iter().any(|part| match part {
+            Requirement::Group(group) => group.concerns(method),
+            Requirement::Check { methods, .. } => methods.contain(method),
+        })
+    }
+
+    /// True if requirements that only refuse may be in the group. In other groups Apache rejects
+    /// them, because they never grant access.
+    pub(crate) fn takes_negative(&self) -> bool {
+        self.counting == Counting::All
+    }
 }
 
 /// Negates a verdict. A negated requirement can deny but not grant: without a refusal it is
@@ -403,14 +427,6 @@ impl Requirement {
                 let verdict = check.verdict(context, pass, groups, vary)?;
                 Ok(if *negated { negate(verdict) } else { verdict })
             }
-        }
-    }
-
-    /// True if the requirement can only refuse.
-    pub(crate) fn is_negative(&self) -> bool {
-        match self {
-            Self::Group(group) => group.counting == Counting::None,
-            Self::Check { negated, .. } => *negated,
         }
     }
 }

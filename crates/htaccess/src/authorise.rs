@@ -27,10 +27,10 @@ pub(crate) fn authorise(
     }
     let verdict = merged.verdict(context, pass);
     match verdict.map_err(|_| Refusal::status(500))? {
-        // Neutral: all requirements are for other methods.
-        (AccessResult::Granted | AccessResult::Neutral, _) => Ok(None),
+        (AccessResult::Granted, _) => Ok(None),
         (AccessResult::UserWanted, rule) => authenticate(context, pass, merged, rule),
-        (AccessResult::Denied, rule) => Err(denied(context, rule)),
+        // Not to refuse is not enough.
+        (AccessResult::Denied | AccessResult::Neutral, rule) => Err(denied(context, rule)),
     }
 }
 
@@ -53,7 +53,7 @@ fn authenticate(
     pass.user = Some(identity.name.to_vec());
     let verdict = merged.verdict(context, pass);
     match verdict.map_err(|_| Refusal::status(500))? {
-        (AccessResult::Granted | AccessResult::Neutral, _) => Ok(None),
+        (AccessResult::Granted, _) => Ok(None),
         // The client may authenticate as another user.
         _ => Ok(Some(ask)),
     }

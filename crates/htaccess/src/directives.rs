@@ -489,11 +489,11 @@ fn require(place: &mut DirectiveContext<'_>, mut rest: &[u8]) -> Parsed {
     }
     let check = Check::parse(&kind, rest)?;
     let requirement = Requirement::Check { check, negated, methods: place.methods.clone() };
+    if negated && !place.group.as_ref().is_some_and(|group| group.takes_negative()) {
+        return Err("\"not\" never grants anything; put it into <RequireAll>".into());
+    }
     match &mut place.group {
         Some(group) => group.parts.push(requirement),
-        None if negated => {
-            return Err("\"not\" alone never grants anything; put it into <RequireAll>".into());
-        }
         None => {
             let group = place.scope.require.get_or_insert_with(|| Group::any(place.line));
             group.parts.push(requirement);

@@ -373,9 +373,9 @@ impl Parser {
             let text = "the group has no requirement".to_owned();
             return Err(BrokenFile { line: line.number, text });
         }
-        let negative = group.parts.iter().all(Requirement::is_negative);
-        if counting != Counting::None && negative {
-            let text = "requirements that only refuse never grant anything".to_owned();
+        let takes_negative = target.groups.last().is_some_and(Group::takes_negative);
+        if counting == Counting::None && !takes_negative {
+            let text = "<RequireNone> never grants anything; put it into <RequireAll>".to_owned();
             return Err(BrokenFile { line: line.number, text });
         }
         let outer = match target.groups.last_mut() {

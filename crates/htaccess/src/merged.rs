@@ -285,16 +285,22 @@ impl<'a> Merged<'a> {
         let mut verdict = (AccessResult::Granted, None);
         for (merging, file, group) in &self.require {
             let next = group.verdict(context, pass, groups, &mut fields)?;
-            verdict = match (merging, verdict.0, next) {
-                (AuthMerging::Replace, _, next) => (next, Some((*file, group.line))),
-                (AuthMerging::And, AccessResult::Granted, next) => {
-                    (next, Some((*file, group.line)))
-                }
-                (AuthMerging::Or, AccessResult::Granted, _) | (AuthMerging::And, ..) => verdict,
-                (AuthMerging::Or, _, next) => (next, Some((*file, group.line))),
+            let result = match merging {
+                AuthMerging::Replace => next,
+                AuthMerging::And => verdict.0.and(next),
+                AuthMerging::Or => verdict.0.or(next),
             };
+            if *merging == AuthMerging::Replace || result != verdict.0 {
+                verdict = (result, Some((*file, group.line)));
+            }
         }
         pass.depend_on(fields);
+        let method = context.request.method;
+        let is_concerned = self.require.iter().any(|(_, _, group)| group.concerns(method));
+        // Requirements for other methods let the client in.
+        if verdict.0 == AccessResult::Neutral && !is_concerned {
+            verdict.0 = AccessResult::Granted;
+        }
         Ok(verdict)
     }
 
