@@ -176,35 +176,19 @@ async fn pass_body<S: Service>(
     most: u64,
 ) {
     let mut left = most;
-    let (limit, rate) = (service.limits().timeouts.body, service.limits().limits.body_rate);
-    let mut pace = Pace::new(limit);
+    let mut pace = Pace::new(service.limits().timeouts.body);
     loop {
         let left_to_client = pace.left();
         poll_fn(|cx| writer.poll_room(cx)).await;
         // Time that the application takes does not count for the client.
         pace = Pace::new(left_to_client);
-        let data = match timeout_at(pace.deadline(), poll_fn(|cx| poll_data(open, body, cx))).await
-        {
-            Ok(Ok(Some(data))) => data,
-            Ok(Ok(None)) => return writer.end(),
-            Ok(Err(_)) => return writer.fail(StatusCode::BAD_REQUEST),
-            Err(_) => {
-                Limit::BodyTimeout.reached();
-                return writer.fail(StatusCode::REQUEST_TIMEOUT);
-            }
-        };
-        let len = data.len();
-        pace.note(len as u64, rate, limit);
-        open.streams().note_useful(len);
-        let Some(rest) = left.checked_sub(len as u64) else {
-            return writer.fail(StatusCode::PAYLOAD_TOO_LARGE);
-        };
-        left = rest;
-        if len > 0 {
-            writer.push(data);
+        match next_piece(open, service, body, &mut pace, &mut left).await {
+            Ok(Some(data)) if data.is_empty() => {}
+            Ok(Some(data)) => writer.push(data),
+            Ok(None) => return writer.end(),
+            Err(StreamEnd::Gone) => return writer.fail(StatusCode::BAD_REQUEST),
+            Err(StreamEnd::Refused { status, .. }) => return writer.fail(status),
         }
-        // It fails if the stream has ended meanwhile.
-        let _ended = body.flow_control().release_capacity(len);
     }
 }
 
@@ -218,32 +202,37 @@ async fn read_body<S: Service>(
     most: u64,
     request: impl Fn() -> String,
 ) -> Result<Body, StreamEnd> {
+    let not_stored = |error| refused(not_stored(&error, &request()), NOT_STORED);
     let mut left = most;
-    let (limit, rate) = (service.limits().timeouts.body, service.limits().limits.body_rate);
-    let mut pace = Pace::new(limit);
-    loop {
-        let data = match timeout_at(pace.deadline(), poll_fn(|cx| poll_data(open, body, cx))).await
-        {
-            Ok(Ok(Some(data))) => data,
-            Ok(Ok(None)) => {
-                return store
-                    .finish()
-                    .map_err(|error| refused(not_stored(&error, &request()), NOT_STORED));
-            }
-            Ok(Err(end)) => return Err(end),
-            Err(_) => {
-                Limit::BodyTimeout.reached();
-                let why = "the request body took too long";
-                return Err(refused(StatusCode::REQUEST_TIMEOUT, why));
-            }
-        };
-        pace.note(data.len() as u64, rate, limit);
-        open.streams().note_useful(data.len());
-        left = left.checked_sub(data.len() as u64).ok_or(RequestError::BodyTooLarge)?;
-        store.push(&data).map_err(|error| refused(not_stored(&error, &request()), NOT_STORED))?;
-        // It fails if the stream has ended meanwhile.
-        let _ended = body.flow_control().release_capacity(data.len());
+    let mut pace = Pace::new(service.limits().timeouts.body);
+    while let Some(data) = next_piece(open, service, body, &mut pace, &mut left).await? {
+        store.push(&data).map_err(not_stored)?;
     }
+    store.finish().map_err(not_stored)
+}
+
+/// The next bytes of the body; `None` at its end. The client may send as many more. `left`: bytes
+/// that the body may still have.
+async fn next_piece<S: Service>(
+    open: &StreamGuard<S>,
+    service: &S,
+    body: &mut RecvStream,
+    pace: &mut Pace,
+    left: &mut u64,
+) -> Result<Option<Bytes>, StreamEnd> {
+    let next = timeout_at(pace.deadline(), poll_fn(|cx| poll_data(open, body, cx))).await;
+    let Ok(next) = next else {
+        Limit::BodyTimeout.reached();
+        return Err(refused(StatusCode::REQUEST_TIMEOUT, "the request body took too long"));
+    };
+    let Some(data) = next? else { return Ok(None) };
+    let limits = service.limits();
+    pace.note(data.len() as u64, limits.limits.body_rate, limits.timeouts.body);
+    open.streams().note_useful(data.len());
+    *left = left.checked_sub(data.len() as u64).ok_or(RequestError::BodyTooLarge)?;
+    // It fails if the stream has ended meanwhile.
+    let _ended = body.flow_control().release_capacity(data.len());
+    Ok(Some(data))
 }
 
 /// The next bytes of the body; `None` at its end.
