@@ -3,10 +3,9 @@
 
 use std::cell::OnceCell;
 use std::ffi::c_int;
-use std::mem::MaybeUninit;
-use std::ptr;
-use std::sync::LazyLock;
 use std::time::Duration;
+
+use crate::thread_timer::Timer;
 
 /// The signal is ignored by default, so a late one does no harm.
 const SIGNAL: c_int = libc::SIGURG;
@@ -20,77 +19,21 @@ thread_local! {
 /// long it takes. Costs two additional system calls.
 pub fn within<T>(limit: Duration, call: impl FnOnce() -> T) -> T {
     TIMER.with(|timer| {
-        let timer = timer.get_or_init(Timer::new).as_ref();
-        // The timer repeats, because the first signal may come before the system call.
-        timer.into_iter().for_each(|timer| timer.set(limit));
+        // SAFETY: the handler makes no calls. Without SA_RESTART interrupted calls fail.
+        let new = || unsafe { Timer::new(libc::CLOCK_MONOTONIC, SIGNAL, interrupt, 0) };
+        let timer = timer.get_or_init(new).as_ref();
+        // Setting a timer cannot fail. It repeats, because the first signal may come before the
+        // system call.
+        let set = |every| timer.is_some_and(|timer| timer.set(every));
+        let _is_set = set(limit);
         let result = call();
-        timer.into_iter().for_each(|timer| timer.set(Duration::ZERO));
+        let _is_set = set(Duration::ZERO);
         result
     })
 }
 
 /// Does nothing: the existence of a handler makes the signal interrupt a sleeping system call.
 extern "C" fn interrupt(_: c_int) {}
-
-/// A timer that sends the signal to its thread.
-struct Timer(libc::timer_t);
-
-impl Timer {
-    /// A stopped timer; `None` if the system has no timer left or refuses the signal.
-    fn new() -> Option<Self> {
-        static IS_HANDLED: LazyLock<bool> = LazyLock::new(|| {
-            // SAFETY: zeroes are a valid `sigaction`, and `interrupt` is a handler for as long as
-            // the program runs.
-            unsafe {
-                let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
-                action.sa_sigaction = interrupt as extern "C" fn(c_int) as libc::sighandler_t;
-                // Without SA_RESTART, so that interrupted calls fail.
-                action.sa_flags = libc::SA_ONSTACK;
-                libc::sigaction(SIGNAL, &raw const action, ptr::null_mut()) == 0
-            }
-        });
-        if !*IS_HANDLED {
-            return None;
-        }
-        let mut timer = MaybeUninit::uninit();
-        // SAFETY: zeroes are a valid `sigevent`, and a set of signals is filled in before its use;
-        // `timer_create` fills in `timer` if it returns 0.
-        unsafe {
-            let mut signals = MaybeUninit::uninit();
-            libc::sigemptyset(signals.as_mut_ptr());
-            libc::sigaddset(signals.as_mut_ptr(), SIGNAL);
-            if libc::pthread_sigmask(libc::SIG_UNBLOCK, signals.as_ptr(), ptr::null_mut()) != 0 {
-                return None;
-            }
-            let mut event: libc::sigevent = MaybeUninit::zeroed().assume_init();
-            event.sigev_notify = libc::SIGEV_THREAD_ID;
-            event.sigev_signo = SIGNAL;
-            event.sigev_notify_thread_id = libc::gettid();
-            let made =
-                libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, timer.as_mut_ptr());
-            (made == 0).then(|| Self(timer.assume_init()))
-        }
-    }
-
-    /// Makes the signal come at each interval `every`; zero: never.
-    fn set(&self, every: Duration) {
-        let nanoseconds = every.subsec_nanos().into();
-        let seconds = libc::time_t::try_from(every.as_secs()).unwrap_or(libc::time_t::MAX);
-        let time = libc::timespec { tv_sec: seconds, tv_nsec: nanoseconds };
-        let times = libc::itimerspec { it_interval: time, it_value: time };
-        // SAFETY: the timer is this thread's, and the kernel copies the structure. It cannot fail
-        // with a valid time.
-        let _cannot_fail =
-            unsafe { libc::timer_settime(self.0, 0, &raw const times, ptr::null_mut()) };
-    }
-}
-
-impl Drop for Timer {
-    fn drop(&mut self) {
-        // SAFETY: the timer is this thread's, which ends.
-        unsafe { libc::timer_delete(self.0) };
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -14,11 +14,12 @@ use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering, compiler_fence};
 use std::time::Duration;
 
 use mlua::{Function, Lua, ffi};
+
+use crate::thread_timer::Timer;
 
 /// Returns true if the running code may continue. The arguments are the file and the line being
 /// executed.
@@ -95,8 +96,12 @@ impl Watched {
     fn arm(&self) {
         IS_ARMED.with(|armed| armed.store(true, Ordering::Relaxed));
         compiler_fence(Ordering::SeqCst);
-        let is_armed =
-            TIMER.with(|timer| timer.get_or_init(Timer::new).as_ref().is_some_and(Timer::arm));
+        let clock = libc::CLOCK_THREAD_CPUTIME_ID;
+        // SAFETY: the handler makes only async-signal-safe calls.
+        let new = || unsafe { Timer::new(clock, SIGNAL, alarmed, libc::SA_RESTART) };
+        let is_armed = TIMER.with(|timer| {
+            timer.get_or_init(new).as_ref().is_some_and(|timer| timer.set(UNCOUNTED))
+        });
         if !is_armed {
             IS_ARMED.with(|armed| armed.store(false, Ordering::Relaxed));
             count(self.state.as_ptr());
@@ -132,64 +137,6 @@ extern "C" fn alarmed(_: c_int) {
     let state = RUNNING.with(|running| running.load(Ordering::Relaxed));
     if !state.is_null() {
         count(state);
-    }
-}
-
-/// A timer of this thread's processor time.
-#[derive(Debug)]
-struct Timer(libc::timer_t);
-
-impl Timer {
-    /// A stopped timer; `None` if the system has no timer left or refuses the signal.
-    fn new() -> Option<Self> {
-        static IS_HANDLED: LazyLock<bool> = LazyLock::new(|| {
-            // SAFETY: zeroes are a valid `sigaction`, and `alarmed` is a handler for as long as the
-            // program runs.
-            unsafe {
-                let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
-                action.sa_sigaction = alarmed as extern "C" fn(c_int) as libc::sighandler_t;
-                action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
-                libc::sigaction(SIGNAL, &raw const action, ptr::null_mut()) == 0
-            }
-        });
-        if !*IS_HANDLED {
-            return None;
-        }
-        let mut timer = MaybeUninit::uninit();
-        // SAFETY: zeroes are a valid `sigevent`, and a set of signals is filled in before its use;
-        // `timer_create` fills in `timer` if it returns 0.
-        unsafe {
-            // The parent process may have blocked the signal.
-            let mut signals = MaybeUninit::uninit();
-            libc::sigemptyset(signals.as_mut_ptr());
-            libc::sigaddset(signals.as_mut_ptr(), SIGNAL);
-            if libc::pthread_sigmask(libc::SIG_UNBLOCK, signals.as_ptr(), ptr::null_mut()) != 0 {
-                return None;
-            }
-            let mut event: libc::sigevent = MaybeUninit::zeroed().assume_init();
-            event.sigev_notify = libc::SIGEV_THREAD_ID;
-            event.sigev_signo = SIGNAL;
-            event.sigev_notify_thread_id = libc::gettid();
-            let clock = libc::CLOCK_THREAD_CPUTIME_ID;
-            let made = libc::timer_create(clock, &raw mut event, timer.as_mut_ptr());
-            (made == 0).then(|| Self(timer.assume_init()))
-        }
-    }
-
-    /// Makes the signal come each time the thread has used [`UNCOUNTED`]. Returns true on success.
-    fn arm(&self) -> bool {
-        let time = libc::timespec { tv_sec: 0, tv_nsec: UNCOUNTED.subsec_nanos().into() };
-        let times = libc::itimerspec { it_interval: time, it_value: time };
-        // SAFETY: the timer is this thread's, and the kernel copies the structure.
-        unsafe { libc::timer_settime(self.0, 0, &raw const times, ptr::null_mut()) == 0 }
-    }
-}
-
-impl Drop for Timer {
-    fn drop(&mut self) {
-        // SAFETY: the timer is this thread's, which ends. A pending signal will find no running
-        // state.
-        unsafe { libc::timer_delete(self.0) };
     }
 }
 
