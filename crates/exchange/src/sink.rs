@@ -100,28 +100,38 @@ pub trait Sink {
     fn client(&mut self) -> &mut dyn Client;
 }
 
-/// Discards a response that only a filter in front of it needs, such as a page that is fetched for
-/// the cache.
-#[derive(Debug, Default)]
-pub struct Discard {
-    client: NoClient,
+/// A [`Sink`] that keeps or drops its response within this process: it takes everything at once, and
+/// drops interim responses.
+pub trait Collector {
+    /// As [`Sink::begin`].
+    fn begin(&mut self, head: ResponseHead);
+
+    /// As [`Sink::push`].
+    fn push(&mut self, segment: Segment) -> Result<Fit, Cut>;
+
+    /// As [`Sink::end`].
+    fn end(&mut self) -> u64;
+
+    /// As [`Sink::client`].
+    fn client(&mut self) -> &mut dyn Client;
 }
 
-impl Sink for Discard {
+impl<C: Collector> Sink for C {
     fn interim(&mut self, _head: ResponseHead) -> Result<(), Cut> {
         Ok(())
     }
 
-    fn begin(&mut self, _head: ResponseHead) -> Result<(), Cut> {
+    fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
+        Collector::begin(self, head);
         Ok(())
     }
 
-    fn push(&mut self, _segment: Segment) -> Result<Fit, Cut> {
-        Ok(Fit::Whole)
+    fn push(&mut self, segment: Segment) -> Result<Fit, Cut> {
+        Collector::push(self, segment)
     }
 
     fn end(&mut self, _ending: ResponseEnd) -> Result<u64, Cut> {
-        Ok(0)
+        Ok(Collector::end(self))
     }
 
     fn room(&self) -> Room {
@@ -134,6 +144,29 @@ impl Sink for Discard {
 
     fn poll_writable(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
         Poll::Ready(Ok(()))
+    }
+
+    fn client(&mut self) -> &mut dyn Client {
+        Collector::client(self)
+    }
+}
+
+/// Discards a response that only a filter in front of it needs, such as a page that is fetched for
+/// the cache.
+#[derive(Debug, Default)]
+pub struct Discard {
+    client: NoClient,
+}
+
+impl Collector for Discard {
+    fn begin(&mut self, _head: ResponseHead) {}
+
+    fn push(&mut self, _segment: Segment) -> Result<Fit, Cut> {
+        Ok(Fit::Whole)
+    }
+
+    fn end(&mut self) -> u64 {
+        0
     }
 
     fn client(&mut self) -> &mut dyn Client {

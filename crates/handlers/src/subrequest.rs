@@ -2,19 +2,17 @@
 //! collected for the script.
 
 use std::rc::Rc;
-use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, Version};
-use sendoff_delivery::Progress;
 use sendoff_delivery::segment::Segment;
 use sendoff_exchange::client::{Client, NoClient};
-use sendoff_exchange::sink::{Fit, Room, Sink};
+use sendoff_exchange::sink::{Collector, Fit};
 use sendoff_lua::Reply;
 use sendoff_lua_host::{Asked, Asks};
 use sendoff_message::Cut;
 use sendoff_message::request::Request;
-use sendoff_message::response::{Field, Framing, ResponseEnd, ResponseHead};
+use sendoff_message::response::{Field, Framing, ResponseHead};
 use sendoff_site::Site;
 
 use crate::services::Services;
@@ -89,16 +87,10 @@ impl ResponseBuffer {
     }
 }
 
-impl Sink for ResponseBuffer {
-    /// Dropped: a script gets the final response only.
-    fn interim(&mut self, _head: ResponseHead) -> Result<(), Cut> {
-        Ok(())
-    }
-
-    fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
+impl Collector for ResponseBuffer {
+    fn begin(&mut self, head: ResponseHead) {
         self.framing = Framing::choose(&self.method, Version::HTTP_11, head.status, head.length);
         self.head = Some(head);
-        Ok(())
     }
 
     fn push(&mut self, mut segment: Segment) -> Result<Fit, Cut> {
@@ -115,20 +107,8 @@ impl Sink for ResponseBuffer {
         Ok(fit)
     }
 
-    fn end(&mut self, _ending: ResponseEnd) -> Result<u64, Cut> {
-        Ok(self.framing.missing())
-    }
-
-    fn room(&self) -> Room {
-        Room::Memory
-    }
-
-    fn send_now(&mut self) -> Result<Progress, Cut> {
-        Ok(Progress::Done)
-    }
-
-    fn poll_writable(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
-        Poll::Ready(Ok(()))
+    fn end(&mut self) -> u64 {
+        self.framing.missing()
     }
 
     fn client(&mut self) -> &mut dyn Client {

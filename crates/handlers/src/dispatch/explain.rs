@@ -5,13 +5,12 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Method, StatusCode, Version, header};
 use sendoff_compress::Policy;
-use sendoff_delivery::Progress;
 use sendoff_delivery::segment::Segment;
 use sendoff_exchange::client::Client;
-use sendoff_exchange::sink::{self, Fit, Room, Sink};
+use sendoff_exchange::sink::{self, Collector, Fit, Sink};
 use sendoff_message::Cut;
 use sendoff_message::request::Request;
-use sendoff_message::response::{Framing, ResponseEnd, ResponseHead};
+use sendoff_message::response::{Framing, ResponseHead};
 use sendoff_report::explain::{FIELD, FileWay, Remark, Report};
 use sendoff_report::log_line::Notes;
 use sendoff_site::effects::Answer;
@@ -64,18 +63,12 @@ impl<'c> Table<'c> {
     }
 }
 
-impl Sink for Table<'_> {
-    /// Dropped: the table describes the final response.
-    fn interim(&mut self, _head: ResponseHead) -> Result<(), Cut> {
-        Ok(())
-    }
-
-    fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
+impl Collector for Table<'_> {
+    fn begin(&mut self, head: ResponseHead) {
         // The table describes the response to GET: an explained request is one for the whole page.
         self.framing = Framing::choose(&Method::GET, Version::HTTP_11, head.status, head.length);
         self.report.begin(head.status, head.length);
         self.head = Some(head);
-        Ok(())
     }
 
     fn push(&mut self, mut segment: Segment) -> Result<Fit, Cut> {
@@ -86,20 +79,8 @@ impl Sink for Table<'_> {
         Ok(fit)
     }
 
-    fn end(&mut self, _ending: ResponseEnd) -> Result<u64, Cut> {
-        Ok(self.framing.missing())
-    }
-
-    fn room(&self) -> Room {
-        Room::Memory
-    }
-
-    fn send_now(&mut self) -> Result<Progress, Cut> {
-        Ok(Progress::Done)
-    }
-
-    fn poll_writable(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
-        Poll::Ready(Ok(()))
+    fn end(&mut self) -> u64 {
+        self.framing.missing()
     }
 
     fn client(&mut self) -> &mut dyn Client {
