@@ -243,7 +243,7 @@ impl Driver {
         if !wrote {
             // Cleared before the check, so that a read after the check makes the connection
             // writable again.
-            self.stream.forget_writable();
+            self.stream.forget(Interest::WRITABLE);
             self.forgot_writable = true;
         }
         let Some(unread) = self.stream.unread() else { return };

@@ -111,23 +111,14 @@ impl Stream {
         })
     }
 
-    /// Clears the writable state: the connection becomes writable again when the peer has read.
-    pub(super) fn forget_writable(&self) {
+    /// Clears a readiness: the connection becomes writable again when the peer has read, and
+    /// readable when bytes arrive.
+    pub(super) fn forget(&self, interest: Interest) {
         let not_now = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
         // The call only passes on the closure's result.
         let _not_now = match self {
-            Self::Unix(stream) => stream.try_io(Interest::WRITABLE, not_now),
-            Self::Tcp(stream) => stream.try_io(Interest::WRITABLE, not_now),
-        };
-    }
-
-    /// Clears the readable state: the connection becomes readable again when bytes arrive.
-    pub(super) fn forget_readable(&self) {
-        let not_now = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
-        // The call only passes on the closure's result.
-        let _not_now = match self {
-            Self::Unix(stream) => stream.try_io(Interest::READABLE, not_now),
-            Self::Tcp(stream) => stream.try_io(Interest::READABLE, not_now),
+            Self::Unix(stream) => stream.try_io(interest, not_now),
+            Self::Tcp(stream) => stream.try_io(interest, not_now),
         };
     }
 
@@ -152,12 +143,8 @@ impl Stream {
         if !descriptors.is_empty() {
             control.push(SendAncillaryMessage::ScmRights(&descriptors));
         }
-        let socket = match self {
-            Self::Unix(stream) => stream.as_fd(),
-            Self::Tcp(stream) => stream.as_fd(),
-        };
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)?)
+        Ok(sendmsg(self.as_fd(), &[IoSlice::new(bytes)], &mut control, flags)?)
     }
 
     pub(super) fn park(self) -> Parked {
@@ -181,16 +168,16 @@ impl Parked {
     /// reason to do between requests.
     pub(super) fn is_quiet(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let peeked = rustix::net::recv(self.as_fd(), &mut [0; 1][..], flags);
+        let peeked = rustix::net::recv(self.stream.as_fd(), &mut [0; 1][..], flags);
         matches!(peeked, Err(rustix::io::Errno::AGAIN))
     }
 }
 
-impl AsFd for Parked {
+impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.stream {
-            Stream::Unix(stream) => stream.as_fd(),
-            Stream::Tcp(stream) => stream.as_fd(),
+        match self {
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tcp(stream) => stream.as_fd(),
         }
     }
 }

@@ -280,7 +280,7 @@ impl Carrier {
         match self.stream.try_read(&mut wire.buffer, &mut descriptors) {
             Ok(0) => return Err(UpstreamError::died(Retry::Unsafe)),
             // The socket is drained: the event loop reports when more bytes arrive.
-            Ok(n) if n < room && descriptors.is_empty() => self.stream.forget_readable(),
+            Ok(n) if n < room && descriptors.is_empty() => self.stream.forget(Interest::READABLE),
             Ok(_) => {}
             Err(error) if is_for_later(&error) => return Ok(false),
             Err(_) => return Err(UpstreamError::died(Retry::Unsafe)),
