@@ -1,12 +1,11 @@
 //! Copies a file that is guarded by a lease. The caller checks the lease afterwards.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 use bytes::Bytes;
+use sendoff_sys::file::read_exact_at;
 use sendoff_sys::memfd;
 
 /// Bytes copied between two checks of the deadline.
@@ -18,7 +17,7 @@ const STEP: u64 = 4 << 20;
 /// An error of `pread(2)`; `UnexpectedEof` if the file has become shorter.
 pub fn into_memory(from: &OwnedFd, len: u64) -> io::Result<Bytes> {
     let mut contents = vec![0; usize::try_from(len).map_err(io::Error::other)?];
-    File::from(from.try_clone()?).read_exact_at(&mut contents, 0)?;
+    read_exact_at(from, &mut contents, 0)?;
     Ok(contents.into())
 }
 

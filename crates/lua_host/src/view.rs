@@ -9,6 +9,7 @@ use http::HeaderValue;
 use http::header::HOST;
 use sendoff_lua::{self as lua, Dictionary, Exchange, Phase, Physical};
 use sendoff_message::request::{BadPath, Body, Endpoint, Request, normalise, protocol};
+use sendoff_sys::file::read_exact_at;
 
 /// Maximum size in bytes of a request body that scripts can read.
 const MAX_BODY: u64 = 1 << 20;
@@ -78,16 +79,8 @@ fn announced(request: &Request) -> Option<u64> {
 }
 
 fn read(file: impl AsFd, len: u64) -> std::io::Result<Bytes> {
-    // A duplicate shares the file position, so this reads at explicit positions.
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
-    let mut at = 0;
-    while at < bytes.len() {
-        let offset = at as u64;
-        match rustix::io::retry_on_intr(|| rustix::io::pread(&file, &mut bytes[at..], offset))? {
-            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-            read => at += read,
-        }
-    }
+    read_exact_at(file, &mut bytes, 0)?;
     Ok(bytes.into())
 }
 

@@ -5,6 +5,7 @@
 pub mod bounded;
 pub mod epoch;
 pub mod fdpass;
+pub mod file;
 pub mod fork;
 pub mod ktls;
 pub mod lease;

@@ -9,6 +9,8 @@ use std::time::Instant;
 
 use libc::{MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, c_void};
 
+use crate::file::read_exact_at;
+
 /// A range of address space, and the file or copy that is mapped there. Dropping it leaves the
 /// caller's range without access, or unmaps a range of its own.
 #[derive(Debug)]
@@ -158,22 +160,14 @@ impl Drop for MappedFile {
 /// Number of bytes copied between two checks of the deadline.
 const STEP: usize = 16 << 20;
 
-fn read_exactly(file: BorrowedFd<'_>, mut buf: &mut [u8], deadline: Instant) -> io::Result<()> {
+fn read_exactly(file: BorrowedFd<'_>, buf: &mut [u8], deadline: Instant) -> io::Result<()> {
     let mut offset = 0;
-    while !buf.is_empty() {
+    for step in buf.chunks_mut(STEP) {
         if offset > 0 && Instant::now() >= deadline {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "copying a file took too long"));
         }
-        let step = buf.len().min(STEP);
-        match rustix::io::pread(file, &mut buf[..step], offset) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(n) => {
-                offset += n as u64;
-                buf = &mut buf[n..];
-            }
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+        read_exact_at(file, step, offset)?;
+        offset += step.len() as u64;
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use sendoff_delivery::segment::FileSegment;
 use sendoff_fastcgi::record::{HEADER_LEN, Header, Kind};
 use sendoff_message::request::{Arrived, BodyReader};
+use sendoff_sys::file::read_exact_at;
 use sendoff_upstream::cgi::{Rest, StreamedRequest};
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 
@@ -168,16 +169,7 @@ fn read(file: &OwnedFd, at: u64, size: u16, id: u16) -> io::Result<Vec<u8>> {
     let mut record = Header::new(Kind::STDIN, id, size).encode().to_vec();
     let start = record.len();
     record.resize(start + usize::from(size), 0);
-    let mut filled = start;
-    while filled < record.len() {
-        let offset = at + (filled - start) as u64;
-        match rustix::io::pread(file, &mut record[filled..], offset) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(n) => filled += n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
+    read_exact_at(file, &mut record[start..], at)?;
     Ok(record)
 }
 

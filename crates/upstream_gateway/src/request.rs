@@ -1,12 +1,12 @@
 //! A request on its way to an application.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use sendoff_message::request::{Arrived, Body, BodyReader};
+use sendoff_sys::file::read_exact_at;
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 
 use super::protocol::Protocol;
@@ -202,25 +202,17 @@ fn spent() -> UpstreamError {
 fn piece(body: &Body, at: u64, most: usize) -> io::Result<Bytes> {
     let left = body.len().saturating_sub(at);
     let len = usize::try_from(left).map_or(most, |left| left.min(most));
-    let (file, len) = match body {
+    let file = match body {
         Body::Memory(bytes) => {
             let start = usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
             return Ok(bytes.slice(start..start + len));
         }
-        Body::File { descriptor, .. } => (descriptor.as_fd(), len),
+        Body::File { descriptor, .. } => descriptor,
         // It is read by its own reader.
         Body::Stream(_) => return Ok(Bytes::new()),
     };
     let mut buffer = BytesMut::zeroed(len);
-    let mut filled = 0;
-    while filled < len {
-        match rustix::io::pread(file, &mut buffer[filled..], at + filled as u64) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(n) => filled += n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
+    read_exact_at(file, &mut buffer, at)?;
     Ok(buffer.freeze())
 }
 

@@ -43,6 +43,7 @@ use rustix::thread::Pid;
 use sendoff_fastcgi::handover::FileId;
 use sendoff_link::worker::Queue;
 use sendoff_sys::epoch;
+use sendoff_sys::file::read_exact_at;
 use sendoff_sys::lease;
 use sendoff_sys::mapping::MappedFile;
 use sendoff_sys::memfd::Sealed;
@@ -480,23 +481,11 @@ fn is_deleted(fd: &OwnedFd) -> bool {
     fstat(fd.as_fd()).is_ok_and(|stat| stat.st_nlink == 0)
 }
 
-fn read_range(fd: &OwnedFd, mut offset: u64, len: u64, out: &mut Vec<u8>) -> io::Result<()> {
+fn read_range(fd: &OwnedFd, offset: u64, len: u64, out: &mut Vec<u8>) -> io::Result<()> {
     let len = usize::try_from(len).map_err(|_| Errno::NOMEM)?;
     out.try_reserve_exact(len).map_err(|_| Errno::NOMEM)?;
     out.resize(len, 0);
-    let mut rest = &mut out[..];
-    while !rest.is_empty() {
-        match rustix::io::pread(fd, &mut *rest, offset) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(n) => {
-                offset += n as u64;
-                rest = &mut rest[n..];
-            }
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
+    read_exact_at(fd, out, offset)
 }
 
 /// Ends the process rather than sending wrong bytes: the front then copies what it holds, and the
