@@ -1,85 +1,13 @@
 //! The promise: a configuration file of any bytes is read, resolved and reported on, and its
 //! printed form has the same meaning.
 
-use std::io;
-use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+#[path = "../../crates/settings/tests/machine/complete.rs"]
+mod complete;
 
-use sendoff_settings::{Chosen, FileKind, Machine, load, print, read_text, resolve};
+use std::path::Path;
 
-/// Maximum number of path components of a file that exists.
-const DEPTH: usize = 6;
-
-/// A machine on which every folder exists, and every file has the tried contents.
-struct Any<'a>(&'a str);
-
-impl Machine for Any<'_> {
-    fn read(&self, _: &Path) -> io::Result<String> {
-        Ok(self.0.to_owned())
-    }
-
-    fn matching(&self, pattern: &Path) -> Result<Vec<PathBuf>, String> {
-        // The file includes itself under other names, up to a depth.
-        let is_deep = pattern.components().count() > DEPTH;
-        Ok(if is_deep { Vec::new() } else { vec![pattern.to_owned()] })
-    }
-
-    fn kind(&self, _: &Path) -> io::Result<FileKind> {
-        Ok(FileKind::Folder)
-    }
-
-    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
-        Ok(path.to_owned())
-    }
-
-    fn account(&self, _: Option<&str>, _: &Path) -> Result<Chosen, String> {
-        Ok(Chosen { account: None, warning: None })
-    }
-
-    fn user(&self, _: &str) -> Option<u32> {
-        Some(33)
-    }
-
-    fn group(&self, _: &str) -> Option<u32> {
-        Some(33)
-    }
-
-    fn may_append(&self, _: &Path) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn may_run(&self, _: &Path) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn worker_group(&self, _: &str) -> Result<u32, String> {
-        Ok(33)
-    }
-
-    fn addresses(&self, _: &str) -> io::Result<Vec<IpAddr>> {
-        Ok(vec![[192, 0, 2, 1].into()])
-    }
-
-    fn has_ipv6(&self) -> bool {
-        true
-    }
-
-    fn state_folder(&self) -> PathBuf {
-        "/".into()
-    }
-
-    fn cache_folder(&self) -> PathBuf {
-        "/".into()
-    }
-
-    fn cores(&self) -> usize {
-        2
-    }
-
-    fn memory(&self) -> u64 {
-        1 << 30
-    }
-}
+use complete::Complete;
+use sendoff_settings::{load, print, read_text, resolve};
 
 /// Checks the promise for a file, as far as it is text.
 ///
@@ -87,7 +15,8 @@ impl Machine for Any<'_> {
 /// The promise is broken.
 pub fn check(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
-    let machine = Any(&text);
+    // Every file has the tried contents.
+    let machine = Complete(|_: &Path| text.to_string());
     let mut loaded = load(Path::new("/etc/sendoff/sendoff.toml"), &machine);
     let config = resolve(&loaded.top, &loaded.sources, &machine, &mut loaded.problems);
     assert_eq!(config.is_some(), loaded.problems.errors() == 0);

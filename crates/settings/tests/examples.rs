@@ -2,92 +2,15 @@
 //! that has all its folders.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
-use std::io;
-use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+#[path = "machine/complete.rs"]
+mod complete;
 
-use sendoff_config::Account;
-use sendoff_settings::{Chosen, FileKind, Machine, expand, load, resolve};
+use std::path::Path;
+
+use complete::Complete;
+use sendoff_settings::{expand, load, resolve};
 
 const CONFIG: &str = "/etc/sendoff/sendoff.toml";
-
-/// A machine on which every file and folder exists.
-struct Complete {
-    config: String,
-}
-
-impl Machine for Complete {
-    fn read(&self, path: &Path) -> io::Result<String> {
-        Ok(match path {
-            path if path == Path::new(CONFIG) => self.config.clone(),
-            path if path.extension().is_some_and(|ending| ending == "toml") => String::new(),
-            _ => "ada:$2y$05$zG6GKXi4lRaCysT0o/VgZOkfK.r.fpi96s..rGbo2uC.jAuaVdt3u\n".to_owned(),
-        })
-    }
-
-    fn matching(&self, pattern: &Path) -> Result<Vec<PathBuf>, String> {
-        Ok(vec![pattern.to_str().unwrap().replace('*', "a").into()])
-    }
-
-    fn kind(&self, path: &Path) -> io::Result<FileKind> {
-        match path.extension() {
-            Some(ending) if ending == "php" || ending == "pem" => Ok(FileKind::File),
-            _ => Ok(FileKind::Folder),
-        }
-    }
-
-    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
-        Ok(path.to_owned())
-    }
-
-    fn account(&self, _: Option<&str>, _: &Path) -> Result<Chosen, String> {
-        Ok(Chosen { account: Some(Account { uid: 33, gid: 33 }), warning: None })
-    }
-
-    fn user(&self, _: &str) -> Option<u32> {
-        Some(33)
-    }
-
-    fn group(&self, _: &str) -> Option<u32> {
-        Some(33)
-    }
-
-    fn may_run(&self, _: &Path) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn worker_group(&self, _: &str) -> Result<u32, String> {
-        Ok(33)
-    }
-
-    fn may_append(&self, _: &Path) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn addresses(&self, _: &str) -> io::Result<Vec<IpAddr>> {
-        Ok(vec![[192, 0, 2, 1].into()])
-    }
-
-    fn has_ipv6(&self) -> bool {
-        true
-    }
-
-    fn state_folder(&self) -> PathBuf {
-        "/var/lib/sendoff".into()
-    }
-
-    fn cache_folder(&self) -> PathBuf {
-        "/var/cache/sendoff".into()
-    }
-
-    fn cores(&self) -> usize {
-        2
-    }
-
-    fn memory(&self) -> u64 {
-        8 << 30
-    }
-}
 
 /// The blocks of a page, with its lines.
 fn configurations(page: &str) -> Vec<String> {
@@ -105,7 +28,13 @@ fn configurations_in_the_documents_are_fine() {
         let text = std::fs::read_to_string(&page).unwrap();
         for config in configurations(&text) {
             count += 1;
-            let machine = Complete { config };
+            let machine = Complete(|path: &Path| match path.extension() {
+                _ if path == Path::new(CONFIG) => config.clone(),
+                Some(ending) if ending == "toml" => String::new(),
+                _ => {
+                    "ada:$2y$05$zG6GKXi4lRaCysT0o/VgZOkfK.r.fpi96s..rGbo2uC.jAuaVdt3u\n".to_owned()
+                }
+            });
             let mut loaded = load(Path::new(CONFIG), &machine);
             expand(&mut loaded.top, &mut loaded.sources, &mut loaded.problems);
             let resolved = resolve(&loaded.top, &loaded.sources, &machine, &mut loaded.problems);
