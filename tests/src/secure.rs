@@ -4,10 +4,9 @@
 //! clients use that.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use sendoff_tls::{Verify, client_config};
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -156,9 +155,6 @@ impl Write for Wire {
     }
 }
 
-static PROVIDER: LazyLock<Arc<CryptoProvider>> =
-    LazyLock::new(|| Arc::new(aws_lc_rs::default_provider()));
-
 /// Trusts every server, and remembers no session.
 static TRUSTING: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| trusting(&[]));
 
@@ -166,59 +162,8 @@ static TRUSTING: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| trusting(&[]));
 static TRUSTING_HTTP2: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| trusting(&[b"h2"]));
 
 fn trusting(protocols: &[&[u8]]) -> Arc<ClientConfig> {
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&PROVIDER));
-    let builder = builder.with_safe_default_protocol_versions().unwrap().dangerous();
-    let mut config =
-        builder.with_custom_certificate_verifier(Arc::new(Trusting)).with_no_client_auth();
+    let mut config = client_config(None, Verify::Nothing).unwrap();
     config.resumption = rustls::client::Resumption::disabled();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Arc::new(config)
-}
-
-#[derive(Debug)]
-struct Trusting;
-
-impl ServerCertVerifier for Trusting {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(
-            message,
-            certificate,
-            signed,
-            &PROVIDER.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(
-            message,
-            certificate,
-            signed,
-            &PROVIDER.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        PROVIDER.signature_verification_algorithms.supported_schemes()
-    }
 }
