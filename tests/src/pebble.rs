@@ -2,7 +2,7 @@
 //! address of 127.0.0.0/8 that no other test uses, so that their ports are free.
 
 use crate::child::collect_into;
-use crate::{Authority, LIMIT, Site, dies_with_us, repository, wait};
+use crate::{Authority, LIMIT, Site, curl, dies_with_us, repository, wait};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -140,8 +140,8 @@ impl Pebble {
     }
 
     fn management(&self, path: &str) -> Option<String> {
-        let done = Command::new("curl")
-            .args(["-q", "--noproxy", "*", "-sSf", "--max-time", "10", "--cacert"])
+        let done = curl()
+            .args(["--fail", "--cacert"])
             .arg(self.folder.join("roots.pem"))
             .arg(format!("https://{}{path}", self.management))
             .stderr(Stdio::null())

@@ -9,7 +9,9 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sendoff_tests::{Authorities, LIMIT, Pebble, Request, Server, Site, pattern, processes, wait};
+use sendoff_tests::{
+    Authorities, LIMIT, Pebble, Request, Server, Site, curl, pattern, processes, wait,
+};
 
 /// Time limit for a certificate that is obtained at the second or third attempt.
 const ATTEMPTS: Duration = Duration::from_secs(150);
@@ -63,8 +65,8 @@ impl Scenario {
 
     fn curl(&self, server: &Server, host: &str, path: &str) -> Output {
         let addr = server.tls_addr().unwrap();
-        Command::new("curl")
-            .args(["-q", "--noproxy", "*", "-sS", "--max-time", "20", "--cacert"])
+        curl()
+            .arg("--cacert")
             .arg(self.pebble.signer())
             .args(["--resolve", &format!("{host}:{}:{}", addr.port(), addr.ip())])
             .arg(format!("https://{host}:{}{path}", addr.port()))

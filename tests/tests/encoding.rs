@@ -3,12 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use std::io::{self, Read};
-use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use sendoff_tests::mapper::Mapper;
 use sendoff_tests::{
-    Broken, Client, Request, Response, Server, Site, Stock, pattern, processes, wait,
+    Broken, Client, Request, Response, Server, Site, Stock, curl, pattern, processes, wait,
 };
 
 const CODINGS: [&str; 3] = ["zstd", "br", "gzip"];
@@ -135,12 +134,10 @@ fn curl_decodes_what_it_gets() {
         for coding in CODINGS {
             let url = format!("http://{}{target}", server.addr());
             let field = format!("Accept-Encoding: {coding}");
-            let curl = Command::new("curl")
-                .args(["-q", "--noproxy", "*", "-sS", "--fail", "--compressed", "-H", &field, &url])
-                .output()
-                .unwrap();
-            assert!(curl.status.success(), "{}", String::from_utf8_lossy(&curl.stderr));
-            assert!(curl.stdout == whole, "{target}, {coding}");
+            let done =
+                curl().args(["--fail", "--compressed", "-H", &field, &url]).output().unwrap();
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            assert!(done.stdout == whole, "{target}, {coding}");
         }
     }
 }

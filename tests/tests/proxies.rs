@@ -6,9 +6,11 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
-use sendoff_tests::{Broken, LIMIT, Request, Server, Site, Stock, dies_with_us, pattern, wait};
+use sendoff_tests::{
+    Broken, LIMIT, Request, Server, Site, Stock, curl, dies_with_us, pattern, wait,
+};
 
 /// A script that shows the variables about the client and about the request.
 const SEEN: &str = "<?php foreach (['REMOTE_ADDR', 'REMOTE_PORT', 'SERVER_PORT', 'REQUEST_SCHEME', 'HTTPS',
@@ -67,18 +69,8 @@ impl HaProxy {
 
     /// Asks from 127.0.0.5.
     fn get(&self, target: &str) -> Vec<u8> {
-        let done = Command::new("curl")
-            .args([
-                "-q",
-                "--noproxy",
-                "*",
-                "--silent",
-                "--show-error",
-                "--fail",
-                "--max-time",
-                "30",
-            ])
-            .args(["--interface", "127.0.0.5"])
+        let done = curl()
+            .args(["--fail", "--interface", "127.0.0.5"])
             .arg(format!("http://{}{target}", self.addr))
             .output()
             .expect("curl");
@@ -277,18 +269,8 @@ fn nginx_in_front_passes_the_client_on() {
         server.addr()
     );
     let nginx = Stock::nginx(site.root(), "", &pass);
-    let done = Command::new("curl")
-        .args([
-            "-q",
-            "--noproxy",
-            "*",
-            "--silent",
-            "--fail",
-            "--max-time",
-            "30",
-            "--interface",
-            "127.0.0.5",
-        ])
+    let done = curl()
+        .args(["--fail", "--interface", "127.0.0.5"])
         .args(["-H", "X-Forwarded-For: 127.0.0.1", "-H", "X-Forwarded-Host: evil.example"])
         .args([
             "-H",

@@ -13,8 +13,8 @@ use std::thread::{self, JoinHandle};
 use rustix::process::Signal;
 use rustls::AlertDescription;
 use sendoff_tests::{
-    Authority, Broken, Certificate, Client, Framing, LIMIT, Request, Server, Site, dies_with_us,
-    overwrite, pattern, processes, trusting_client, wait,
+    Authority, Broken, Certificate, Client, Framing, LIMIT, Request, Server, Site, curl,
+    dies_with_us, overwrite, pattern, processes, trusting_client, wait,
 };
 
 /// A script that shows the variables about the connection.
@@ -69,8 +69,8 @@ impl Secured {
     /// Asks by curl, which trusts the authority, for a page of a host.
     fn curl(&self, server: &Server, host: &str, page: &str, options: &[&str]) -> Output {
         let addr = server.tls_addr().unwrap();
-        Command::new("curl")
-            .args(["-q", "--noproxy", "*", "-sS", "--max-time", "20", "--cacert"])
+        curl()
+            .arg("--cacert")
             .arg(self.trusted())
             .args(["--resolve", &format!("{host}:{}:127.0.0.1", addr.port())])
             .args(options)

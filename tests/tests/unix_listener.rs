@@ -3,9 +3,8 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use sendoff_tests::{LIMIT, Request, Server, Site, Stock, pattern, wait};
+use sendoff_tests::{LIMIT, Request, Server, Site, Stock, curl, pattern, wait};
 
 /// The addresses that a script sees.
 const ADDRESSES: &str =
@@ -23,19 +22,9 @@ fn socket(site: &Site) -> PathBuf {
     site.outside("sendoff.sock")
 }
 
-fn curl(socket: &Path, target: &str, options: &[&str]) -> Vec<u8> {
-    let done = Command::new("curl")
-        .args([
-            "-q",
-            "--noproxy",
-            "*",
-            "--silent",
-            "--show-error",
-            "--fail",
-            "--max-time",
-            "30",
-            "--unix-socket",
-        ])
+fn get(socket: &Path, target: &str, options: &[&str]) -> Vec<u8> {
+    let done = curl()
+        .args(["--fail", "--unix-socket"])
         .arg(socket)
         .arg(format!("http://example.test{target}"))
         .args(options)
@@ -55,12 +44,12 @@ fn pages_files_and_uploads_are_those_of_tcp() {
     let socket = socket(&site);
     let server = start(&site, &socket, &["--threads", "2"]);
     for round in 0..4 {
-        assert!(curl(&socket, "/page.php", &[]) == [b"a", &big[..], b"b"].concat(), "{round}");
-        assert!(curl(&socket, "/big", &[]) == big, "{round}");
-        assert!(curl(&socket, "/generated.php", &[]) == b"0123456789".repeat(200_000), "{round}");
+        assert!(get(&socket, "/page.php", &[]) == [b"a", &big[..], b"b"].concat(), "{round}");
+        assert!(get(&socket, "/big", &[]) == big, "{round}");
+        assert!(get(&socket, "/generated.php", &[]) == b"0123456789".repeat(200_000), "{round}");
     }
     let upload = format!("@{}", site.root().join("big").display());
-    let sum = curl(&socket, "/in.php", &["--data-binary", &upload]);
+    let sum = get(&socket, "/in.php", &["--data-binary", &upload]);
     let of_tcp = server.ask(&Request::post("/in.php", "application/x-www-form-urlencoded", big));
     assert_eq!(String::from_utf8(sum).unwrap(), of_tcp.text());
 }
@@ -78,10 +67,10 @@ fn scripts_see_the_addresses_that_nginx_shows() {
         theirs.display()
     );
     let _nginx = Stock::nginx(site.root(), "", &show);
-    let expected = curl(&theirs, "/addresses.php", &[]);
+    let expected = get(&theirs, "/addresses.php", &[]);
     let expected = String::from_utf8(expected).unwrap().replace("nginx.sock", "sendoff.sock");
     assert_eq!(expected, format!("unix:||unix:{}||", ours.display()));
-    assert_eq!(String::from_utf8(curl(&ours, "/addresses.php", &[])).unwrap(), expected);
+    assert_eq!(String::from_utf8(get(&ours, "/addresses.php", &[])).unwrap(), expected);
 }
 
 #[test]
@@ -133,12 +122,12 @@ fn the_socket_goes_with_the_server_and_may_be_left_over_from_a_killed_one() {
     killed.await_end();
     assert!(socket.exists());
     let _second = start(&site, &socket, &[]);
-    assert_eq!(curl(&socket, "/ok.txt", &[]), b"ok");
+    assert_eq!(get(&socket, "/ok.txt", &[]), b"ok");
     // While a server answers there, another does not start.
     let address = format!("unix:{}", socket.display());
     let refused = Server::try_start(site.root(), &["--listen", &address]).err().unwrap();
     assert!(refused.stderr.contains("another server listens on this socket"), "{refused:?}");
-    assert_eq!(curl(&socket, "/ok.txt", &[]), b"ok");
+    assert_eq!(get(&socket, "/ok.txt", &[]), b"ok");
 }
 
 #[test]

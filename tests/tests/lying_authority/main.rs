@@ -5,10 +5,9 @@
 mod authority;
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
-use sendoff_tests::{LIMIT, Server, Site, processes, wait};
+use sendoff_tests::{LIMIT, Server, Site, curl, processes, wait};
 
 use authority::{Liar, Lie};
 
@@ -66,8 +65,8 @@ impl Scenario {
         let addr = server.tls_addr().unwrap();
         let mut said = String::new();
         let trusted = wait::until(LIMIT, || {
-            let output = Command::new("curl")
-                .args(["-q", "--noproxy", "*", "-sS", "--max-time", "20", "--cacert"])
+            let output = curl()
+                .arg("--cacert")
                 .arg(self.authority.signer())
                 .args(["--resolve", &format!("a.test:{}:127.0.0.1", addr.port())])
                 .arg(format!("https://a.test:{}/a.txt", addr.port()))
