@@ -2,8 +2,9 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use sendoff_setting_values::{At, Place};
+use sendoff_settings::Short;
 use sendoff_settings::keys::Tls;
-use sendoff_settings::{At, Place, Short};
 use sendoff_tls::{Complaint, Vault, Whose};
 
 use crate::failure::Failure;

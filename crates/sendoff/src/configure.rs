@@ -4,12 +4,13 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use sendoff_config::{Accel, Attachment};
-use sendoff_settings::keys::{Auth, Pool, Route, Site, Tls, Top};
-use sendoff_settings::words::{
-    AppAddress, CertificateFrom, Compress, Count, FilePath, Free, FrontController, Htaccess,
-    IniSettings, Listen, LogPath, Matching, PositiveTime, Prefix, Size, Time, UrlPath,
+use sendoff_setting_values::{
+    AppAddress, At, CertificateFrom, Compress, Count, FilePath, Free, FrontController, Htaccess,
+    IniSettings, List, Listen, LogPath, Map, Matching, Number, Place, PositiveTime, Prefix, Scope,
+    Size, Time, UrlPath, Word, Yes,
 };
-use sendoff_settings::{At, Inline, List, Map, Number, Place, Scope, Sections, Short, Word, Yes};
+use sendoff_settings::keys::{Auth, Pool, Route, Site, Tls, Top};
+use sendoff_settings::{Inline, Sections, Short};
 
 use crate::failure::Failure;
 use crate::options::{Serve, WorkerCount};
@@ -467,8 +468,8 @@ mod tests {
             let of_line = config(line).unwrap_or_else(|why| panic!("{line:?}: {why}"));
             let text = printed(line);
             let top = sendoff_settings::read_text(&text).unwrap_or_else(|| panic!("{text}"));
-            let mut problems = sendoff_settings::Problems::default();
-            let sources = sendoff_settings::Sources::default();
+            let mut problems = sendoff_setting_values::Problems::default();
+            let sources = sendoff_setting_values::Sources::default();
             let of_file = sendoff_settings::resolve(&top, &sources, &ThisMachine, &mut problems);
             let same = |config: Config| {
                 let mut config = config;

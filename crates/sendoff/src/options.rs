@@ -8,11 +8,10 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sendoff_config::units::{positive_time, size, time};
 use sendoff_config::{Accel, Attachment, MAX_THREADS};
-use sendoff_settings::words::{
-    App, Client, Ending, FileName, Free, LineFormat, Listen, MimeType, ParamName, Prefix, Status,
-    Symlinks, Template, UrlPath,
+use sendoff_setting_values::{
+    App, Client, Ending, FileName, Free, LineFormat, Listen, MimeType, ParamName, Prefix, Scope,
+    Status, Symlinks, Template, UrlPath, Word,
 };
-use sendoff_settings::{Scope, Word};
 
 /// Sends pages from PHP without the copies.
 #[derive(Debug, Parser)]
@@ -512,7 +511,7 @@ pub(crate) enum ProxyField {
     Forwarded,
 }
 
-impl From<ProxyField> for sendoff_settings::words::ProxyField {
+impl From<ProxyField> for sendoff_setting_values::ProxyField {
     fn from(field: ProxyField) -> Self {
         match field {
             ProxyField::XForwardedFor => Self::XForwardedFor,
@@ -521,7 +520,7 @@ impl From<ProxyField> for sendoff_settings::words::ProxyField {
     }
 }
 
-impl From<Delivery> for sendoff_settings::words::Delivery {
+impl From<Delivery> for sendoff_setting_values::Delivery {
     fn from(delivery: Delivery) -> Self {
         match delivery {
             Delivery::Auto => Self::Auto,
@@ -533,7 +532,7 @@ impl From<Delivery> for sendoff_settings::words::Delivery {
     }
 }
 
-impl From<Snapshot> for sendoff_settings::words::Snapshot {
+impl From<Snapshot> for sendoff_setting_values::Snapshot {
     fn from(snapshot: Snapshot) -> Self {
         match snapshot {
             Snapshot::Lease => Self::Lease,

@@ -4,8 +4,9 @@ use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 
 use sendoff_config::Config;
+use sendoff_setting_values::{Problems, Sources};
 use sendoff_settings::keys::Top;
-use sendoff_settings::{Loaded, Problems, Sources, expand, load, resolve};
+use sendoff_settings::{Loaded, expand, load, resolve};
 
 use crate::configure::{log_filter, sections};
 use crate::failure::Failure;

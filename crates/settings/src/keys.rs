@@ -3,18 +3,18 @@
 
 use std::time::Duration;
 
-use crate::nested::{Inline, Sections, Short};
-use crate::section::{Key, Section, section};
-use crate::value::{List, Map, Number, Yes};
-use crate::words::{
+use sendoff_setting_values::{
     AcmeDirectory, App, AppAddress, Backend, Caching, Candidate, CertificateFrom, Client,
     ClientCertificates, Coding, Command, Compress, Count, Delivery, Destination, Email, Ending,
     Expression, FieldName, FieldTest, FileName, FilePath, ForwardedFields, Free, Frequency,
     FrontController, HeaderOp, HeaderText, HostName, HostText, Hsts, Htaccess, IniSettings, Keep,
-    LineFormat, Listen, LogPath, Matching, Method, MimeType, ParamName, Php, PositiveTime, Prefix,
-    Processors, ProxyField, ProxyHost, ProxyUrl, QueryName, Raw, Replacement, Size, Snapshot,
-    Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath,
+    LineFormat, List, Listen, LogPath, Map, Matching, Method, MimeType, Number, ParamName, Php,
+    PositiveTime, Prefix, Processors, ProxyField, ProxyHost, ProxyUrl, QueryName, Raw, Replacement,
+    Size, Snapshot, Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath, Yes,
 };
+
+use crate::nested::{Inline, Sections, Short};
+use crate::section::{Key, Section, section};
 
 const fn seconds(number: u64) -> Duration {
     Duration::from_secs(number)

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use sendoff_setting_values::{At, FilePath, Place, Problems, Sources};
+
 use crate::keys::Top;
 use crate::machine::Machine;
 use crate::nested::read;
-use crate::place::{At, Place, Sources};
-use crate::problem::Problems;
 use crate::resolve::unusable;
 use crate::section::Section;
 
@@ -51,7 +51,7 @@ pub fn load(path: &Path, machine: &dyn Machine) -> Loaded {
                 problems.error(pattern.place, says);
                 continue;
             }
-            if sources.len() >= Sources::MAX_FILES {
+            if sources.is_full() {
                 problems.error(pattern.place, "these are too many files");
                 break;
             }
@@ -80,7 +80,7 @@ pub fn read_text(text: &str) -> Option<Top> {
 }
 
 fn matching(
-    pattern: &At<crate::words::FilePath>,
+    pattern: &At<FilePath>,
     machine: &dyn Machine,
     problems: &mut Problems,
 ) -> Vec<PathBuf> {
@@ -107,7 +107,7 @@ fn matching(
 }
 
 /// Adds the sections of an included file. Returns its own `include` patterns.
-fn add(top: &mut Top, mut part: Top, problems: &mut Problems) -> Vec<At<crate::words::FilePath>> {
+fn add(top: &mut Top, mut part: Top, problems: &mut Problems) -> Vec<At<FilePath>> {
     let include = part.include.take().map(|list| list.value.0).unwrap_or_default();
     for (key, _, place) in part.entries() {
         problems

@@ -2,15 +2,12 @@
 
 use std::path::Path;
 
+use sendoff_setting_values::{FileReader, Item, Place, Problems, Sources, Value};
 use serde_json::{Value as Json, json};
 use toml::de::{DeString, DeTable, DeValue};
 use toml::{Spanned, Value as Toml};
 
-use crate::place::{Place, Sources};
-use crate::problem::Problems;
-use crate::read::{FileReader, Item};
 use crate::section::{self, Section};
-use crate::value::Value;
 
 /// The number of syntax errors of one file that are shown: a file in another format is one mistake.
 const MAX_SYNTAX_ERRORS: usize = 5;

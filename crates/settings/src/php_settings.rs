@@ -1,6 +1,6 @@
 //! The settings that PHP 8.2 to 8.5 know, with the extensions that Debian packages.
 
-use crate::read::similar;
+use sendoff_setting_values::similar;
 
 /// One name per line: `php -r 'echo implode("\n", array_keys(ini_get_all()));'`, and the settings
 /// that PHP reads before it has such entries.

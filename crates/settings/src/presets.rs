@@ -1,10 +1,9 @@
 //! Rules of applications, from their vendors' documentation.
 
+use sendoff_setting_values::{App, Problems, Sources, Word};
+
 use crate::keys::{Site, Top};
 use crate::nested::read;
-use crate::place::Sources;
-use crate::problem::Problems;
-use crate::words::App;
 
 /// The file with the rules of an application.
 fn text(app: App) -> &'static str {
@@ -28,7 +27,7 @@ fn text(app: App) -> &'static str {
 pub fn expand(top: &mut Top, sources: &mut Sources, problems: &mut Problems) {
     for site in &mut top.site.value.0 {
         let Some(app) = site.app.take().map(|app| app.value) else { continue };
-        let name = format!("preset {}", crate::value::Word::text(&app));
+        let name = format!("preset {}", app.text());
         let file = sources.add(name.into(), text(app).to_owned());
         let mut preset: Site = read(sources, file, problems);
         site.route.value.0.append(&mut preset.route.value.0);

@@ -4,13 +4,12 @@
 //! description and example. The declaration generates the struct with the values of a file, its
 //! reader and printer, the lists for messages, the documentation and the schema.
 
+use sendoff_setting_values::{At, FileReader, Place, similar};
 use serde_json::{Map, Value as Json, json};
 use toml::de::{DeString, DeTable, DeValue};
 use toml::{Spanned, Value as Toml};
 
 use crate::foreign::advice;
-use crate::place::{At, Place};
-use crate::read::{FileReader, similar};
 
 /// A key of a section.
 pub(crate) struct Key {
@@ -100,7 +99,7 @@ macro_rules! section {
         #[derive(Debug, Clone)]
         pub struct $section {
             /// The place at which the section begins.
-            pub place: $crate::place::Place,
+            pub place: sendoff_setting_values::Place,
             /// True if a value could not be read.
             pub broken: bool,
             $($(#[doc = $key_doc])+ pub $key: $crate::section::held!($type $(, $default)?),)+
@@ -116,7 +115,7 @@ macro_rules! section {
         impl $section {
             /// The section without any key.
             #[must_use]
-            pub fn empty(place: $crate::place::Place) -> Self {
+            pub fn empty(place: sendoff_setting_values::Place) -> Self {
                 Self {
                     place,
                     broken: false,
@@ -136,25 +135,25 @@ macro_rules! section {
             const KEYS: &'static [$crate::section::Key] = &[$($crate::section::Key {
                 name: $crate::section::name!($key $($name)?),
                 doc: &[$($key_doc),+],
-                kind: <$type as $crate::value::Value>::kind,
+                kind: <$type as sendoff_setting_values::Value>::kind,
                 default: || $crate::section::default!($type $(, = $default)? $(, $absent)?),
                 example: $example,
                 also: &[$($($also),+)?],
-                schema: <$type as $crate::value::Value>::schema,
+                schema: <$type as sendoff_setting_values::Value>::schema,
             }),+];
 
             fn all() -> &'static [(&'static str, &'static [$crate::section::Key])] {
                 SECTIONS
             }
 
-            fn empty(place: $crate::place::Place) -> Self {
+            fn empty(place: sendoff_setting_values::Place) -> Self {
                 Self::empty(place)
             }
 
             fn read(
                 table: &toml::de::DeTable<'_>,
-                place: $crate::place::Place,
-                reader: &mut $crate::read::FileReader<'_>,
+                place: sendoff_setting_values::Place,
+                reader: &mut sendoff_setting_values::FileReader<'_>,
             ) -> Self {
                 let mut this = Self::empty(place);
                 for (key, value) in table {
@@ -162,9 +161,9 @@ macro_rules! section {
                     let name: &str = key.get_ref();
                     $(if name == $crate::section::name!($key $($name)?) {
                         let before = reader.problems.0.len();
-                        match <$type as $crate::value::Value>::read(item, reader) {
+                        match <$type as sendoff_setting_values::Value>::read(item, reader) {
                             Some(value) => {
-                                let at = $crate::place::At { value, place: item.place };
+                                let at = sendoff_setting_values::At { value, place: item.place };
                                 $crate::section::store!(this.$key, at $(, $default)?);
                             }
                             None => {
@@ -182,10 +181,10 @@ macro_rules! section {
 
             fn entries(
                 &self,
-            ) -> Vec<(&'static $crate::section::Key, toml::Value, $crate::place::Place)> {
+            ) -> Vec<(&'static $crate::section::Key, toml::Value, sendoff_setting_values::Place)> {
                 let values = [$(
                     $crate::section::given!(self.$key $(, $default)?)
-                        .and_then(|at| Some(($crate::value::Value::toml(&at.value)?, at.place))),
+                        .and_then(|at| Some((sendoff_setting_values::Value::toml(&at.value)?, at.place))),
                 )+];
                 let both = Self::KEYS.iter().zip(values);
                 both.filter_map(|(key, value)| value.map(|(value, place)| (key, value, place)))
@@ -196,8 +195,8 @@ macro_rules! section {
 }
 
 macro_rules! held {
-    ($type:ty) => { Option<$crate::place::At<$type>> };
-    ($type:ty, $default:expr) => { $crate::place::At<$type> };
+    ($type:ty) => { Option<sendoff_setting_values::At<$type>> };
+    ($type:ty, $default:expr) => { sendoff_setting_values::At<$type> };
 }
 
 macro_rules! name {
@@ -218,7 +217,7 @@ macro_rules! default {
     };
     ($type:ty, = $default:expr) => {{
         let value: $type = $default;
-        match $crate::value::Value::toml(&value) {
+        match sendoff_setting_values::Value::toml(&value) {
             Some(value) => $crate::section::Default::Value(value),
             None => $crate::section::Default::Nothing,
         }
@@ -230,7 +229,7 @@ macro_rules! absent {
         None
     };
     ($default:expr) => {
-        $crate::place::At::default($default)
+        sendoff_setting_values::At::default($default)
     };
 }
 

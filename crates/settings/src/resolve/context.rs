@@ -2,11 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use sendoff_setting_values::{At, FilePath, Free, List, Place, Problems, Size, Sources};
+
 use crate::machine::{FileKind, Machine};
-use crate::place::{At, Place, Sources};
-use crate::problem::Problems;
-use crate::value::List;
-use crate::words::{FilePath, Free, Size};
 
 /// Context of resolving.
 pub(crate) struct Context<'a> {

@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 
+use sendoff_setting_values::{HostName, Place, Word};
+
 use super::context::Context;
 use crate::keys::Site;
-use crate::place::Place;
-use crate::value::Word;
-use crate::words::HostName;
 
 /// The hosts that sites have, by listener; "" is every other host.
 #[derive(Debug, Default)]

@@ -3,12 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use sendoff_config::{ListenAddress, Listener, Site, SocketAccess};
+use sendoff_setting_values::{At, List, Listen, ListenPlace, Place};
 
 use super::context::Context;
 use crate::keys;
-use crate::place::{At, Place};
-use crate::value::List;
-use crate::words::{self, Listen, ListenPlace};
 
 /// The port of `https://` without a port.
 const HTTPS_PORT: u16 = 443;
@@ -160,7 +158,7 @@ impl Context<'_> {
 
 /// The permissions, owner and group of a UNIX socket.
 fn access(at: &At<Listen>, context: &mut Context<'_>) -> SocketAccess {
-    let words::SocketAccess { mode, owner, group } = &at.value.access;
+    let sendoff_setting_values::SocketAccess { mode, owner, group } = &at.value.access;
     let usual = SocketAccess::default();
     let mut number = |name: &Option<String>, kind: &str, number: Option<u32>| {
         if let (Some(name), None) = (name, number) {

@@ -21,14 +21,12 @@ use sendoff_config::{
     AccessLog, Account, Config, FrontConfig, Limits, LogFormat, LogTarget, MAX_THREADS, PageStore,
     ProxyFields, Site, SiteLog, Timeouts, TrustedProxies, Variable,
 };
+use sendoff_setting_values::{At, FilePath, LogPath, Place, Problems, ProxyField, Sources};
 
 pub(crate) use context::{Context, unusable};
 
 use crate::keys::Top;
 use crate::machine::{Chosen, Machine};
-use crate::place::{At, Place, Sources};
-use crate::problem::Problems;
-use crate::words::{FilePath, LogPath, ProxyField};
 
 /// The values of `log` that are no filter for single modules.
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];

@@ -1,8 +1,9 @@
 //! Checks of a route's paths.
 
+use sendoff_setting_values::{At, Place};
+
 use super::context::Context;
 use crate::keys::Route;
-use crate::place::{At, Place};
 
 /// Checks that in `try_files` only the last element is a status, and that it is not the only
 /// element.

@@ -7,6 +7,7 @@ use sendoff_config::{
     Account, Address, Bounds, Delivery, GroupLimits, Handler, PoolConfig, Site, SlowLog,
     WorkerScript, Workers,
 };
+use sendoff_setting_values::{At, Count, FilePath, Free, IniSettings, Place, similar};
 
 use super::context::{Context, unusable};
 use super::program;
@@ -14,9 +15,6 @@ use super::upstream::Upstreams;
 use crate::keys::{Pool, Top};
 use crate::machine::FileKind;
 use crate::php_settings;
-use crate::place::{At, Place};
-use crate::read::similar;
-use crate::words::{Count, FilePath, Free, IniSettings};
 
 /// With `workers = "auto"`, the workers per core that stay while no request comes.
 const FEWEST_PER_CORE: usize = 2;

@@ -4,11 +4,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use sendoff_config::{Program, Workers};
+use sendoff_setting_values::{At, Command, Count, Place};
 
 use super::context::{Context, unusable};
 use crate::keys::Pool;
-use crate::place::{At, Place};
-use crate::words::{Command, Count};
 
 /// The program of a pool whose section has a command. Reports a command that cannot be run.
 pub(super) fn program(section: &Pool, command: &At<Command>, context: &mut Context<'_>) -> Program {

@@ -1,11 +1,10 @@
 //! Applications that routes pass requests on to over HTTP, SCGI or AJP.
 
 use sendoff_config::{GatewayProtocol, Handler, Proxy, ProxyAddress, ProxyTimeouts, ProxyTls};
+use sendoff_setting_values::{At, Place, ProxyHost, ProxyScheme, ProxyUrl};
 
 use super::context::{Context, unusable};
 use crate::keys;
-use crate::place::{At, Place};
-use crate::words::{ProxyHost, ProxyScheme, ProxyUrl};
 
 impl Context<'_> {
     /// The handler of a route that passes requests on. The application is added to `proxies` if it

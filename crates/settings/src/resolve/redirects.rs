@@ -2,10 +2,10 @@
 
 use pcre2::bytes::Regex;
 use sendoff_config::{Conditions, Handler, Route};
+use sendoff_setting_values::HostName;
 
 use super::context::Context;
 use crate::keys;
-use crate::words::HostName;
 
 /// Relation of a route to a request of which only the path is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

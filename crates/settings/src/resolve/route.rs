@@ -5,14 +5,15 @@ use sendoff_config::{
     Handler, HeaderRule, Matching, Network, PasswordLine, Proxy, ProxyAddress, Route,
     RouteSettings, Rules, password_lines, unusable_hashes,
 };
+use sendoff_setting_values::{
+    AppAddress, At, Candidate, Change, Client, FieldTest, HeaderOp, HeaderText, List, Map, Php,
+    Place, Word,
+};
 
 use super::context::{Context, unusable};
 use super::paths;
 use super::pool::Pools;
 use crate::keys;
-use crate::place::{At, Place};
-use crate::value::{List, Map, Word};
-use crate::words::{AppAddress, Candidate, Change, Client, FieldTest, HeaderOp, HeaderText, Php};
 
 /// Resolves the routes of one site.
 pub(crate) struct Routes<'a, 'c> {

@@ -7,15 +7,16 @@ use sendoff_config::{
     Accel, AccessLog, Alias, Attachment, Compression, Controller, ErrorPage, FolderLink,
     FrontController as Resolved, Host, LinkedFolder, Site, SiteLog, SiteWorker,
 };
+use sendoff_setting_values::{
+    AppAddress, At, FilePath, FrontController, HostName, Htaccess, List, Map, Matching, Place,
+    Prefix, UrlPath, Word,
+};
 
 use super::context::Context;
 use super::pool::Pools;
 use super::route::Routes;
 use crate::keys;
 use crate::machine::FileKind;
-use crate::place::{At, Place};
-use crate::value::{List, Map, Word};
-use crate::words::{FilePath, FrontController, HostName, Htaccess, Matching, Prefix, UrlPath};
 
 /// Returns the path of a folder as written, made absolute, if it leads through symbolic links.
 /// `folder`: the folder that it leads to now.
@@ -176,10 +177,7 @@ impl Context<'_> {
         folders
     }
 
-    fn attached(
-        &mut self,
-        map: Option<&At<Map<Matching, crate::words::AppAddress>>>,
-    ) -> Vec<Attachment> {
+    fn attached(&mut self, map: Option<&At<Map<Matching, AppAddress>>>) -> Vec<Attachment> {
         pairs(map, |matching, address| Attachment {
             matching: match matching {
                 Matching::Ending(ending) => sendoff_config::Matching::Ending(ending.clone()),

@@ -1,14 +1,14 @@
 //! TLS of sites: their listeners, certificates and client certificates.
 
 use sendoff_config::{Acme, Certificate, ClientCertificates, ListenAddress, Site, Tls};
+use sendoff_setting_values::{
+    At, CertificateFrom, FilePath, HostName, List, Listen, ListenPlace, Place,
+};
 
 use super::context::{Context, unusable};
 use super::listen::ListenersSoFar;
 use crate::keys;
 use crate::machine::FileKind;
-use crate::place::{At, Place};
-use crate::value::List;
-use crate::words::{self, CertificateFrom, FilePath, HostName, Listen, ListenPlace};
 
 /// The resolved TLS settings of a site.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl Context<'_> {
                     place: ListenPlace::Everywhere(HTTPS),
                     proxy_protocol: false,
                     tls: true,
-                    access: words::SocketAccess::default(),
+                    access: sendoff_setting_values::SocketAccess::default(),
                 };
                 let list = List(vec![At { value: everywhere, place: tls.place }]);
                 numbers.extend(all.add(&list, self));
@@ -128,7 +128,8 @@ impl Context<'_> {
         };
         let clients = section.client_issuers.as_ref().map(|issuers| ClientCertificates {
             issuers: self.file(issuers),
-            required: section.client_certificates.value == words::ClientCertificates::Required,
+            required: section.client_certificates.value
+                == sendoff_setting_values::ClientCertificates::Required,
         });
         if clients.is_none() && section.client_certificates.place != Place::Default {
             self.problems

@@ -3,11 +3,10 @@
 use std::collections::HashSet;
 
 use sendoff_config::Upstream;
+use sendoff_setting_values::{Place, similar};
 
 use super::context::Context;
 use crate::keys::{self, Top};
-use crate::place::Place;
-use crate::read::similar;
 
 /// The upstreams that the configuration describes.
 #[derive(Debug, Default)]

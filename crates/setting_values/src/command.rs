@@ -21,7 +21,7 @@ const FOR_A_SHELL: &[char] =
 
 impl Command {
     /// The program, by its name or with its path.
-    pub(crate) fn program(&self) -> &str {
+    pub fn program(&self) -> &str {
         self.0.first().map_or("", String::as_str)
     }
 

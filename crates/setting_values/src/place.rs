@@ -68,10 +68,10 @@ pub struct Source {
 impl Sources {
     /// Files beyond this number are refused: a pattern in `include` that names them all is a
     /// mistake.
-    pub(crate) const MAX_FILES: usize = 10_000;
+    const MAX_FILES: usize = 10_000;
 
     /// Adds a file. Returns its number.
-    pub(crate) fn add(&mut self, path: PathBuf, text: String) -> u16 {
+    pub fn add(&mut self, path: PathBuf, text: String) -> u16 {
         let after = text.match_indices('\n').map(|(at, _)| at + 1);
         let lines = std::iter::once(0).chain(after).collect();
         self.files.push(Source { path, text: text.into(), lines });
@@ -84,9 +84,10 @@ impl Sources {
         self.files.get(usize::from(number))
     }
 
-    /// The number of files.
-    pub(crate) fn len(&self) -> usize {
-        self.files.len()
+    /// True if no further file is read.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.files.len() >= Self::MAX_FILES
     }
 
     /// A place for people: `sendoff.toml:14`, with the path relative to the folder of the first

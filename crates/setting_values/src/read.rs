@@ -18,9 +18,11 @@ pub struct Scope<'a> {
 
 /// A value in a file, and its place.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Item<'a> {
-    pub(crate) value: &'a DeValue<'a>,
-    pub(crate) place: Place,
+pub struct Item<'a> {
+    /// The value.
+    pub value: &'a DeValue<'a>,
+    /// The place of the value.
+    pub place: Place,
 }
 
 /// A mistake in a text.
@@ -54,21 +56,17 @@ impl Wrong {
 }
 
 /// Reads one file.
-pub(crate) struct FileReader<'a> {
+pub struct FileReader<'a> {
     file: u16,
     text: &'a str,
     folder: &'a Path,
-    pub(crate) problems: &'a mut Problems,
+    /// The problems found so far.
+    pub problems: &'a mut Problems,
 }
 
 impl<'a> FileReader<'a> {
     /// Reads the file with this number and text.
-    pub(crate) fn new(
-        file: u16,
-        text: &'a str,
-        folder: &'a Path,
-        problems: &'a mut Problems,
-    ) -> Self {
+    pub fn new(file: u16, text: &'a str, folder: &'a Path, problems: &'a mut Problems) -> Self {
         Self { file, text, folder, problems }
     }
 
@@ -78,23 +76,23 @@ impl<'a> FileReader<'a> {
     }
 
     /// The place of some bytes of the file.
-    pub(crate) fn place(&self, span: Range<usize>) -> Place {
+    pub fn place(&self, span: Range<usize>) -> Place {
         let number = |at: usize| u32::try_from(at.min(self.text.len())).unwrap_or(u32::MAX);
         Place::File { file: self.file, start: number(span.start), end: number(span.end) }
     }
 
     /// A value and its place.
-    pub(crate) fn item<'v>(&self, value: &'v Spanned<DeValue<'v>>) -> Item<'v> {
+    pub fn item<'v>(&self, value: &'v Spanned<DeValue<'v>>) -> Item<'v> {
         Item { value: value.get_ref(), place: self.place(value.span()) }
     }
 
     /// The place of a key.
-    pub(crate) fn key(&self, key: &Spanned<DeString<'_>>) -> Place {
+    pub fn key(&self, key: &Spanned<DeString<'_>>) -> Place {
         self.place(key.span())
     }
 
     /// Reports a syntax error.
-    pub(crate) fn syntax(&mut self, place: Place, message: &str) {
+    pub fn syntax(&mut self, place: Place, message: &str) {
         let place = self.visible(place);
         let marked = match place {
             Place::File { start, end, .. } => self.text.get(start as usize..end as usize),
@@ -194,7 +192,7 @@ impl<'a> FileReader<'a> {
     }
 
     /// Adds an example of the key to the problems with its value that have no advice yet.
-    pub(crate) fn give_example(&mut self, before: usize, name: &str, example: &str) {
+    pub fn give_example(&mut self, before: usize, name: &str, example: &str) {
         let sections = example.starts_with("see ");
         for problem in self.problems.0.iter_mut().skip(before).filter(|_| !sections) {
             if problem.help.is_none() {
@@ -215,7 +213,7 @@ impl<'a> FileReader<'a> {
     }
 
     /// Reports a value of the wrong type.
-    pub(crate) fn expected(&mut self, item: Item<'_>, kind: &str) {
+    pub fn expected(&mut self, item: Item<'_>, kind: &str) {
         let found = match item.value {
             DeValue::String(_) => "a text",
             DeValue::Integer(_) | DeValue::Float(_) => "a number",
@@ -263,7 +261,7 @@ impl<'a> FileReader<'a> {
     }
 
     /// Reports `[site]` in place of `[[site]]`, or a value in place of sections.
-    pub(crate) fn not_sections(&mut self, item: Item<'_>, title: &str) {
+    pub fn not_sections(&mut self, item: Item<'_>, title: &str) {
         let name = title.trim_matches(['[', ']']);
         if let Place::File { start, .. } = item.place
             && let Some(rest) = self.text.get(start as usize..)
@@ -296,7 +294,7 @@ fn without_quotes(marked: &str) -> (&'static str, String) {
 }
 
 /// The known word that is most like an unknown one, if it is similar enough.
-pub(crate) fn similar<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn similar<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     const ALIKE: f64 = 0.8;
     let word = word.to_ascii_lowercase();
     let scored = known.map(|known| (strsim::jaro_winkler(&word, known), known));

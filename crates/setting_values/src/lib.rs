@@ -1,17 +1,27 @@
-//! The types of values.
+//! The values of the operator's configuration: their types, their places in files, and the mistakes
+//! in them.
+//!
+//! A type of values implements [`Value`], or [`Word`] if its values are written as one text. It
+//! reads a value from TOML, prints it, and says in messages and in a JSON schema what it accepts.
+//! The keys that have these types stand in the crate `settings`.
+#![forbid(unsafe_code)]
 
 mod address;
 mod choice;
 mod command;
 mod keep;
+mod place;
 mod plain;
+mod problem;
 mod processors;
 mod proxy;
 mod rate;
+mod read;
 mod rules;
 mod target;
 mod text;
 mod tls;
+mod value;
 
 pub use address::{AppAddress, Backend, Client, HostName, Listen, ListenPlace, SocketAccess};
 pub use choice::{
@@ -20,13 +30,16 @@ pub use choice::{
 };
 pub use command::Command;
 pub use keep::Keep;
+pub use place::{At, Place, Source, Sources};
 pub use plain::{
     Count, FilePath, Free, IniSettings, LineFormat, LogPath, PositiveTime, Raw, Size, Status, Time,
     Umask,
 };
+pub use problem::{Problem, Problems};
 pub use processors::Processors;
 pub use proxy::{ForwardedFields, HostText, ProxyHost, ProxyScheme, ProxyUrl};
 pub use rate::Frequency;
+pub use read::{FileReader, Item, Scope, Wrong, similar};
 pub use rules::{
     Caching, Change, FieldName, FieldTest, HeaderOp, HeaderText, MimeType, ParamName, QueryName,
 };
@@ -35,3 +48,4 @@ pub use text::{
     Ending, Expression, FileName, FrontController, Matching, Method, Php, Prefix, Template, UrlPath,
 };
 pub use tls::{AcmeDirectory, CertificateFrom, Email, Hsts};
+pub use value::{List, Map, Number, Value, Word, Yes};

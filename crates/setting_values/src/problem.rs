@@ -34,19 +34,19 @@ pub struct Problem {
 
 impl Problem {
     /// Sets the text beneath the place.
-    pub(crate) fn label(&mut self, text: impl Into<String>) -> &mut Self {
+    pub fn label(&mut self, text: impl Into<String>) -> &mut Self {
         self.label = Some(text.into());
         self
     }
 
     /// Sets the advice.
-    pub(crate) fn help(&mut self, text: impl Into<String>) -> &mut Self {
+    pub fn help(&mut self, text: impl Into<String>) -> &mut Self {
         self.help = Some(text.into());
         self
     }
 
     /// Adds a related place.
-    pub(crate) fn other(&mut self, place: Place, text: impl Into<String>) -> &mut Self {
+    pub fn other(&mut self, place: Place, text: impl Into<String>) -> &mut Self {
         self.other = Some((place, text.into()));
         self
     }
@@ -118,8 +118,7 @@ impl Problem {
     }
 
     /// The problem with the line that it is about, if it is in a file.
-    #[must_use]
-    pub fn report(&self, sources: &Sources, colours: bool) -> String {
+    fn report(&self, sources: &Sources, colours: bool) -> String {
         let theme =
             if colours { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
         let handler = GraphicalReportHandler::new_themed(theme)

@@ -8,7 +8,7 @@ use crate::place::At;
 use crate::read::{FileReader, Item, Scope, Wrong};
 
 /// The type of a key.
-pub(crate) trait Value: Sized {
+pub trait Value: Sized {
     /// The words for its values in messages: "a size such as 64K".
     fn kind() -> String;
 
@@ -189,12 +189,12 @@ pub struct List<T>(pub Vec<At<T>>);
 
 impl<T> List<T> {
     /// Values that are the default.
-    pub(crate) fn of(values: impl IntoIterator<Item = T>) -> Self {
+    pub fn of(values: impl IntoIterator<Item = T>) -> Self {
         Self(values.into_iter().map(At::default).collect())
     }
 
     /// The values without their places.
-    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+    pub fn values(&self) -> impl Iterator<Item = &T> {
         self.0.iter().map(|at| &at.value)
     }
 }
