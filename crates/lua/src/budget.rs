@@ -1,6 +1,6 @@
 //! The budget of one run of a script: instructions, processor time, memory.
 //!
-//! Lua counts instructions, in the main coroutine only once a run is long (`sys/lua_hook.rs`). But
+//! Lua counts instructions, in the main coroutine only once a run is long (`lua_sys/hook.rs`). But
 //! a single instruction may copy megabytes, and a library function may work for long within one
 //! instruction. So each check of the count also checks the processor time, and library functions
 //! that could work for long are replaced by functions that charge the same budget (`strings.rs`,
@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use mlua::Error;
-use sendoff_sys::lua_hook::CHECK_EVERY;
+use sendoff_lua_sys::CHECK_EVERY;
 
 /// The limits of one run.
 #[derive(Debug, Clone, Copy)]

@@ -8,9 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mlua::chunk::ChunkMode;
 use mlua::{Error, Function, Lua, LuaOptions, LuaString, MultiValue, Result, StdLib, Table, Value};
-
-use sendoff_sys::lua_hook::{self, Check, Watched};
-use sendoff_sys::lua_table;
+use sendoff_lua_sys::{Check, Watched, coroutine_create, each_text};
 
 use crate::budget::{Budget, Limits};
 use crate::current::{Current, Functions, RunningScript};
@@ -322,7 +320,7 @@ impl Runtime {
         let exchange = &mut running.exchange;
         if let Value::Table(header) = header {
             let mut handed_out = Ok(());
-            lua_table::each_text(&self.lua, &header, |name, value| {
+            each_text(&self.lua, &header, |name, value| {
                 handed_out = self.budget.hand_out(value.len());
                 if handed_out.is_ok() {
                     exchange.set_field(name, Bytes::copy_from_slice(value));
@@ -458,7 +456,7 @@ fn inner(lua: &Lua, current: &Rc<Current>, machine: &Rc<dyn Machine>) -> Result<
     rust.add("charge", |_, current, steps: i64| {
         current.budget.charge(u64::try_from(steps).unwrap_or(0))
     })?;
-    rust.table.raw_set("create_coroutine", lua_hook::coroutine_create(lua)?)?;
+    rust.table.raw_set("create_coroutine", coroutine_create(lua)?)?;
     rust.add("used_memory", |lua, _, ()| Ok(lua.used_memory()))?;
     rust.add("log", |_, current, text: LuaString| {
         let text = current.hand_out(&text)?;

@@ -1,6 +1,6 @@
 //! System calls that `rustix` lacks, as safe functions on owned and borrowed descriptors, and the
 //! code that the masters of pools share.
-#![allow(unsafe_code, reason = "the one crate where system calls are made by hand")]
+#![allow(unsafe_code, reason = "system calls are made by hand")]
 
 pub mod bounded;
 pub mod epoch;
@@ -9,10 +9,6 @@ pub mod file;
 pub mod fork;
 pub mod ktls;
 pub mod lease;
-#[cfg(feature = "lua")]
-pub mod lua_hook;
-#[cfg(feature = "lua")]
-pub mod lua_table;
 pub mod mapping;
 pub mod master;
 pub mod memfd;
