@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal, kill_process_group};
 use sendoff_config::{Config, LogTarget};
+use sendoff_program_master::PoolListener;
 use sendoff_sandbox::MemoryWatch;
 use sendoff_sys::process::in_new_session;
 use tokio::process::{Child, Command};
@@ -18,7 +19,7 @@ use tokio::process::{Child, Command};
 use crate::failure::Failure;
 use crate::groups::PoolGroup;
 use crate::orders::{self, Socket};
-use crate::program::PoolListener;
+use crate::program;
 use crate::systemd;
 
 /// The program that keeps the PHP workers, in the same folder as this one.
@@ -221,7 +222,7 @@ impl Recipe {
     ) -> Result<Self, Failure> {
         let name = &config.pools[number].name;
         let failed = Failure::system(format!("cannot listen for pool {name}"));
-        let PoolListener { socket, inode } = PoolListener::open().map_err(failed)?;
+        let PoolListener { socket, inode } = program::listen().map_err(failed)?;
         let inherited = vec![
             InheritedDescriptors::one(CONFIG, sealed),
             InheritedDescriptors::one("--pool-fd", pool),

@@ -10,8 +10,6 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::runtime_folder;
-
 /// Maximum number of connections in the backlog. Few are ever there: the front tries one connection
 /// at a time.
 const BACKLOG: i32 = 511;
@@ -22,29 +20,19 @@ const ALL_MAY_CONNECT: u32 = 0o666;
 
 /// The socket of a pool's program.
 #[derive(Debug)]
-pub(crate) struct PoolListener {
+pub struct PoolListener {
     /// The socket on which processes accept connections.
-    pub(crate) socket: OwnedFd,
+    pub socket: OwnedFd,
     /// The inode of the socket (`O_PATH`), to which the front connects.
-    pub(crate) inode: OwnedFd,
+    pub inode: OwnedFd,
 }
 
 impl PoolListener {
-    /// Opens the socket.
+    /// Opens the socket. Its file exists in `folder` for a moment.
     ///
     /// # Errors
-    /// The runtime folder is unusable, or the system has no descriptor left.
-    pub(crate) fn open() -> io::Result<Self> {
-        let folder = runtime_folder::candidates().into_iter().next();
-        let folder = folder.ok_or_else(|| io::Error::other("there is no folder for sockets"))?;
-        let in_folder = |error: io::Error| {
-            io::Error::new(error.kind(), format!("{}: {error}", folder.display()))
-        };
-        runtime_folder::make(&folder).map_err(in_folder)?;
-        Self::open_in(&folder).map_err(in_folder)
-    }
-
-    fn open_in(folder: &std::path::Path) -> io::Result<Self> {
+    /// The folder is unusable, or the system has no descriptor left.
+    pub fn open_in(folder: &std::path::Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::open(folder, flags, Mode::empty())?;
         // Short path: the folder's real name may be longer than a socket address permits.

@@ -16,8 +16,6 @@ use rustix::thread::CapabilitySet;
 use sendoff_config::{PoolConfig, Program};
 use sendoff_sys::process::{find_user, leave_only_standard, pass_on_capabilities};
 
-use crate::failure::Failure;
-
 /// `LANG` for all processes, since they inherit no environment: programs print UTF-8.
 const LANG: &str = "C.UTF-8";
 
@@ -30,17 +28,16 @@ pub(super) struct Standard {
 }
 
 /// Refuses a configuration with which no process could start.
-pub(super) fn check(pool: &PoolConfig) -> Result<(), Failure> {
+///
+/// # Errors
+/// A sentence for the operator.
+pub fn check(pool: &PoolConfig) -> Result<(), String> {
     let (name, is_root) = (&pool.name, geteuid().is_root());
     if is_root && pool.account.is_none() {
-        return Err(Failure::System(format!(
-            "pool {name} names no user, and its program does not run as root"
-        )));
+        return Err(format!("pool {name} names no user, and its program does not run as root"));
     }
     if !is_root && pool.chroot.is_some() {
-        return Err(Failure::System(format!(
-            "pool {name} has a chroot, which only root can enter"
-        )));
+        return Err(format!("pool {name} has a chroot, which only root can enter"));
     }
     Ok(())
 }

@@ -1,26 +1,29 @@
-//! The process that keeps the processes of a pool's program (`docs/pools.md`).
+//! The process that is the master of a pool's program (`docs/pools.md`), and the socket of the pool.
 
-mod master;
-mod output;
-mod process;
-mod slot;
-mod socket;
+use std::io;
 
 use sendoff_config::Config;
-use sendoff_sandbox::{MemoryWatch, PoolGroup};
-use sendoff_sys::process::exit_now;
+use sendoff_program_master::PoolListener;
+use sendoff_sandbox::PoolGroup;
 use sendoff_sys::title;
 
 use crate::failure::Failure;
 use crate::front::{die_with, take};
 use crate::options::OfProgram;
-use crate::rights;
-use master::{Master, Role};
+use crate::{rights, runtime_folder};
 
-pub(crate) use socket::PoolListener;
-
-/// Exit status of a process that could not execute the program, as in a shell.
-const NOT_RUN: i32 = 127;
+/// Opens the listening socket of a pool with a program.
+///
+/// # Errors
+/// The runtime folder is unusable, or the system has no descriptor left.
+pub(crate) fn listen() -> io::Result<PoolListener> {
+    let folder = runtime_folder::candidates().into_iter().next();
+    let folder = folder.ok_or_else(|| io::Error::other("there is no folder for sockets"))?;
+    let in_folder =
+        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.display()));
+    runtime_folder::make(&folder).map_err(in_folder)?;
+    PoolListener::open_in(&folder).map_err(in_folder)
+}
 
 /// Keeps the processes until the supervisor or the front no longer needs them.
 ///
@@ -45,15 +48,8 @@ pub(crate) fn run(inherited: &OfProgram) -> Result<(), Failure> {
         Failure::Internal(format!("the configuration has no program {}", inherited.pool))
     })?;
     title::set(&format!("sendoff: program master, pool {}", pool.name));
-    process::check(pool)?;
-    let role = Master::new(&config, pool, program, listener, socket, MemoryWatch::new(group))
-        .and_then(Master::run);
-    match role.map_err(Failure::system("cannot keep the processes of a program"))? {
-        Role::Master => Ok(()),
-        Role::Process(start) => {
-            let Err(error) = start.run();
-            crate::log::say(&error);
-            exit_now(NOT_RUN)
-        }
-    }
+    sendoff_program_master::check(pool).map_err(Failure::System)?;
+    let say = |error: &io::Error| crate::log::say(error);
+    sendoff_program_master::run(&config, pool, program, listener, socket, group, say)
+        .map_err(Failure::system("cannot keep the processes of a program"))
 }
