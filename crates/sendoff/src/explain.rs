@@ -15,13 +15,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use sendoff_control::runtime_folder::{self, candidates, is_ours};
 use sendoff_report::explain::{FIELD, SECRET_LEN};
 
 use self::secure::Secure;
 
 use crate::failure::Failure;
 use crate::options::Explain;
-use crate::runtime_folder::{self, candidates, is_ours};
 
 /// The files with the secret that `explain` looks for; they exist while the supervisor runs.
 #[derive(Debug)]

@@ -4,6 +4,8 @@ use std::fmt::{self, Display};
 use std::io;
 use std::process::ExitCode;
 
+use sendoff_control::CommandError;
+
 /// The reason why a process of the server cannot start or continue: one sentence for the operator.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -48,6 +50,15 @@ impl Failure {
             Self::Input(_) => ExitCode::from(2),
             Self::Internal(_) => ExitCode::from(70),
             Self::Said(status) => ExitCode::from(*status),
+        }
+    }
+}
+
+impl From<CommandError> for Failure {
+    fn from(error: CommandError) -> Self {
+        match error {
+            CommandError::Ambiguous(why) => Self::Input(why),
+            CommandError::Failed(why) => Self::System(why),
         }
     }
 }

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use sendoff_config::{GroupLimits, PoolConfig};
+use sendoff_control::GroupUse;
 use sendoff_sandbox::MemoryEvents;
-use serde::{Deserialize, Serialize};
 
 /// The group of the server's own processes.
 const SERVER: &str = "sendoff-server";
@@ -71,28 +71,6 @@ pub(crate) struct PoolGroup {
     limits: GroupLimits,
     /// Controllers that are not available, so their limits have no effect.
     missing: Vec<&'static str>,
-}
-
-/// The limits that a pool's processes share, and their current use.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct GroupReport {
-    /// In bytes.
-    pub(crate) memory_limit: Option<u64>,
-    /// Number of processors.
-    pub(crate) cpu_limit: Option<f64>,
-    pub(crate) processes_limit: Option<u64>,
-    /// `None`: the limits have no effect, because the server may not make control groups.
-    pub(crate) used: Option<GroupUse>,
-}
-
-/// Resources that a pool's processes use.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub(crate) struct GroupUse {
-    /// Bytes, including the page cache; `None` if there is no limit, or if the number is unknown.
-    pub(crate) memory: Option<u64>,
-    pub(crate) processes: Option<u64>,
-    /// Number of processes that the kernel has killed for lack of memory since the group was made.
-    pub(crate) out_of_memory: u64,
 }
 
 impl ControlGroups {
@@ -381,18 +359,6 @@ impl Drop for PoolGroup {
     fn drop(&mut self) {
         self.base.left.borrow_mut().push(std::mem::take(&mut self.folder));
         self.base.remove_left();
-    }
-}
-
-impl GroupReport {
-    /// The limits of a pool and the use that its group reports; `None` if the pool has no limits.
-    pub(crate) fn new(limits: GroupLimits, group: Option<&PoolGroup>) -> Option<Self> {
-        (!limits.is_none()).then(|| Self {
-            memory_limit: limits.memory,
-            cpu_limit: limits.cpu.map(|parts| f64::from(parts) / 1000.0),
-            processes_limit: limits.processes,
-            used: group.map(PoolGroup::used),
-        })
     }
 }
 

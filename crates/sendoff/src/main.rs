@@ -5,7 +5,6 @@ mod acme;
 mod check;
 mod children;
 mod configure;
-mod control;
 mod explain;
 mod failure;
 mod front;
@@ -21,7 +20,6 @@ mod page_folder;
 mod program;
 mod refusal;
 mod rights;
-mod runtime_folder;
 mod signals;
 mod source;
 mod supervised;
@@ -50,21 +48,23 @@ fn main() -> ExitCode {
         }
         Command::Check(check) => check::run(&check),
         Command::Explain(explain) => explain::run(&explain),
-        Command::Status(status) if status.watch => control::watch(&status.control),
+        Command::Status(status) if status.watch => {
+            sendoff_control::watch(&status.control.selection()).map_err(Failure::from)
+        }
         Command::Status(status) => {
-            control::run(&control::Command::Status, &status.control, status.json)
+            ask(&sendoff_control::Command::Status, &status.control, status.json)
         }
         Command::Purge(options::Purge { control, url, all: _, json }) => {
-            control::run(&control::Command::Purge(url), &control, json)
+            ask(&sendoff_control::Command::Purge(url), &control, json)
         }
-        Command::Reload(which) => control::run(&control::Command::Reload, &which, false),
-        Command::Reopen(which) => control::run(&control::Command::Reopen, &which, false),
-        Command::Upgrade(which) => control::run(&control::Command::Upgrade, &which, false),
+        Command::Reload(which) => ask(&sendoff_control::Command::Reload, &which, false),
+        Command::Reopen(which) => ask(&sendoff_control::Command::Reopen, &which, false),
+        Command::Upgrade(which) => ask(&sendoff_control::Command::Upgrade, &which, false),
         Command::Stop(Stop { control, now: false }) => {
-            control::run(&control::Command::Stop, &control, false)
+            ask(&sendoff_control::Command::Stop, &control, false)
         }
         Command::Stop(Stop { control, now: true }) => {
-            control::run(&control::Command::StopNow, &control, false)
+            ask(&sendoff_control::Command::StopNow, &control, false)
         }
         Command::Generate(generate) => generate::run(&generate),
         Command::Front(inherited) => front::run(&inherited),
@@ -80,4 +80,13 @@ fn main() -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// Sends a command to a running server, and prints its answer.
+fn ask(
+    command: &sendoff_control::Command,
+    which: &options::Control,
+    json: bool,
+) -> Result<(), Failure> {
+    Ok(sendoff_control::run(command, &which.selection(), json)?)
 }

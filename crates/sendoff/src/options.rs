@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sendoff_config::units::{positive_time, size, time};
 use sendoff_config::{Accel, Attachment, MAX_THREADS};
+use sendoff_control::ServerSelection;
 use sendoff_setting_values::{
     App, Client, Ending, FileName, Free, LineFormat, Listen, MimeType, ParamName, Prefix, Scope,
     Status, Symlinks, Template, UrlPath, Word,
@@ -129,6 +130,17 @@ pub(crate) struct Control {
     /// Control socket of the server.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["listen", "config"])]
     pub(crate) socket: Option<PathBuf>,
+}
+
+impl Control {
+    /// The selection that the options express.
+    pub(crate) fn selection(&self) -> ServerSelection<'_> {
+        ServerSelection {
+            listen: self.listen.as_deref(),
+            config: self.config.as_deref(),
+            socket: self.socket.as_deref(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Args)]

@@ -3,6 +3,7 @@
 use std::io;
 
 use sendoff_config::Config;
+use sendoff_control::runtime_folder;
 use sendoff_program_master::PoolListener;
 use sendoff_sandbox::PoolGroup;
 use sendoff_sys::title;
@@ -10,7 +11,7 @@ use sendoff_sys::title;
 use crate::failure::Failure;
 use crate::front::{die_with, take};
 use crate::options::OfProgram;
-use crate::{rights, runtime_folder};
+use crate::rights;
 
 /// Opens the listening socket of a pool with a program.
 ///

@@ -13,6 +13,7 @@
 
 use std::io;
 
+use sendoff_control::Command;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 /// Requests that signals express.
@@ -31,6 +32,21 @@ pub(crate) enum SignalRequest {
     /// [`Upgrade`](Self::Upgrade) if a different program is now at this program's path; else read
     /// the configuration again, and replace the workers of every pool.
     Renew,
+}
+
+impl SignalRequest {
+    /// The request of the signal that is equivalent to a command; `None` for commands that no
+    /// signal can give.
+    pub(crate) fn of(command: &Command) -> Option<Self> {
+        match command {
+            Command::Status | Command::Purge(_) => None,
+            Command::Reload => Some(Self::Reload),
+            Command::Reopen => Some(Self::Reopen),
+            Command::Upgrade => Some(Self::Upgrade),
+            Command::Stop => Some(Self::Drain),
+            Command::StopNow => Some(Self::Cut),
+        }
+    }
 }
 
 /// The signals that the server handles. While the value exists, none of them ends the process by

@@ -13,13 +13,13 @@ use std::rc::Rc;
 
 use rustix::process::{Resource, Rlimit};
 use sendoff_config::php_ini::{self, Contents};
+use sendoff_control::{Command, Commands, ControlAnswer};
 use sendoff_server::front::kernel_has_tls;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::children::Recipe;
-use crate::control::{Command, Commands, ControlAnswer};
 use crate::explain::Door;
 use crate::failure::Failure;
 use crate::groups::ControlGroups;
@@ -181,7 +181,7 @@ impl Supervisor {
             let (asked, reply) = tokio::select! {
                 failed = self.keep_running() => match failed? {},
                 asked = signals.next() => (asked, None),
-                (command, reply) = commands.next() => match command.asks_for() {
+                (command, reply) = commands.next() => match SignalRequest::of(&command) {
                     Some(asked) => (asked, Some(reply)),
                     None => {
                         if let Command::Purge(url) = command {
@@ -290,7 +290,7 @@ async fn end_at_once(signals: &mut Signals, commands: &mut Commands) {
         let asked = tokio::select! {
             asked = signals.next() => Some(asked),
             (command, reply) = commands.next() => {
-                let asked = command.asks_for();
+                let asked = SignalRequest::of(&command);
                 if !matches!(asked, Some(SignalRequest::Drain | SignalRequest::Cut)) {
                     let _ = reply.send(ControlAnswer::Failed("the server is ending".to_owned()));
                 }

@@ -16,12 +16,12 @@ use std::time::Duration;
 use rustix::fs::MemfdFlags;
 use sendoff_config::php_ini::{self, Contents};
 use sendoff_config::{Accel, Config, Listener, LogTarget};
+use sendoff_control::ControlAnswer;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::state::{Supervisor, answer, credentials, first_of, pool_sockets};
 use crate::children::Recipe;
-use crate::control::ControlAnswer;
 use crate::listen::{Given, Listeners, listen, tcp};
 use crate::log::open_target;
 use crate::orders::{KeptItems, Reply, ToFront};

@@ -14,6 +14,7 @@ use rustix::process::Signal;
 use sendoff_acme::CertificateReport;
 use sendoff_config::php_ini::Contents;
 use sendoff_config::{Config, ListenAddress, LogTarget, Site};
+use sendoff_control::{Confinement, ControlAnswer, PoolReport, Reloaded, Report, SiteReport};
 use sendoff_report::status::{Encryption, SiteStatus};
 use sendoff_server::front::Purge;
 use sendoff_tls::Vault;
@@ -22,10 +23,9 @@ use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::control::{Confinement, ControlAnswer, PoolReport, Reloaded, Report, SiteReport};
 use crate::explain::Door;
 use crate::failure::Failure;
-use crate::groups::ControlGroups;
+use crate::groups::{ControlGroups, PoolGroup};
 use crate::listen::SocketFile;
 use crate::log::open_target;
 use crate::orders::{Reply, ToFront};
@@ -194,7 +194,9 @@ impl Supervisor {
             limits: BTreeMap::new(),
             tls: Encryption::None,
             pools: pools
-                .map(|(pool, master)| PoolReport::new(pool, master.recipe.group.as_ref()))
+                .map(|(pool, master)| {
+                    PoolReport::new(pool, master.recipe.group.as_ref().map(PoolGroup::used))
+                })
                 .collect(),
             upstreams: Vec::new(),
             requests: Vec::new(),

@@ -4,10 +4,10 @@ use std::future::pending;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 
+use sendoff_control::ControlAnswer;
 use tokio::sync::oneshot;
 
 use super::state::{Supervisor, answer};
-use crate::control::ControlAnswer;
 use crate::listen::Given;
 use crate::systemd;
 use crate::upgrade::Successor;

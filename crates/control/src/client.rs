@@ -11,10 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde::Serialize;
 
-use super::{Command, ControlAnswer, Report};
-use crate::failure::Failure;
-use crate::options::Control;
-use crate::runtime_folder;
+use crate::{Command, ControlAnswer, Report, runtime_folder};
 
 /// Time limit for a server to report its status; the server gives its front less.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -26,25 +23,52 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 /// Advice for a server that another user has started.
 const OTHER_USERS: &str = "ask as the user that has started it, or name its socket by --socket";
 
-/// Sends a command to the server that the options select, and prints its answer.
+/// The selection of a server. A server that the same user has started is found without a socket.
+#[derive(Debug, Clone, Copy)]
+pub struct ServerSelection<'a> {
+    /// An address or a port on which the server listens.
+    pub listen: Option<&'a str>,
+    /// The configuration file with which the server was started.
+    pub config: Option<&'a Path>,
+    /// The control socket of the server.
+    pub socket: Option<&'a Path>,
+}
+
+/// The reason why no server has carried out a command: a sentence for the operator.
+#[derive(Debug)]
+pub enum CommandError {
+    /// Several servers meet the selection.
+    Ambiguous(String),
+    /// No server meets the selection, or the server has not carried out the command.
+    Failed(String),
+}
+
+impl CommandError {
+    /// Wraps an error of the system: "what: error".
+    fn system(what: &str) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::Failed(format!("{what}: {error}"))
+    }
+}
+
+/// Sends a command to the selected server, and prints its answer.
 ///
 /// # Errors
 /// No such server runs, or it did not carry the command out.
-pub(crate) fn run(command: &Command, which: &Control, json: bool) -> Result<(), Failure> {
-    let socket = match &which.socket {
-        Some(path) => path.clone(),
+pub fn run(command: &Command, which: &ServerSelection<'_>, json: bool) -> Result<(), CommandError> {
+    let socket = match which.socket {
+        Some(path) => path.to_owned(),
         None => find(&ServerCriteria::by(which, command))?,
     };
     let answer = ask(&socket, command).map_err(|error| {
-        Failure::System(format!("no sendoff server answers at {}: {error}", socket.display()))
+        CommandError::Failed(format!("no sendoff server answers at {}: {error}", socket.display()))
     })?;
     let text = match answer {
         None if matches!(command, Command::Stop | Command::StopNow) => {
             "the server has ended\n".to_owned()
         }
-        None => return Err(Failure::System("the server has ended instead".to_owned())),
+        None => return Err(CommandError::Failed("the server has ended instead".to_owned())),
         Some(answer) => match answer {
-            ControlAnswer::Failed(why) => return Err(Failure::System(why)),
+            ControlAnswer::Failed(why) => return Err(CommandError::Failed(why)),
             ControlAnswer::Done(what) => format!("{what}\n"),
             ControlAnswer::Status(report) if json => in_json(&report)?,
             ControlAnswer::Purged(purged) if json => in_json(&purged)?,
@@ -52,12 +76,12 @@ pub(crate) fn run(command: &Command, which: &Control, json: bool) -> Result<(), 
             ControlAnswer::Status(report) => report.to_string(),
         },
     };
-    io::stdout().lock().write_all(text.as_bytes()).map_err(Failure::system("standard output"))
+    io::stdout().lock().write_all(text.as_bytes()).map_err(CommandError::system("standard output"))
 }
 
-fn in_json(answer: &impl Serialize) -> Result<String, Failure> {
+fn in_json(answer: &impl Serialize) -> Result<String, CommandError> {
     let text = serde_json::to_string_pretty(answer).map_err(io::Error::from);
-    Ok(text.map_err(Failure::system("the answer cannot be written"))? + "\n")
+    Ok(text.map_err(CommandError::system("the answer cannot be written"))? + "\n")
 }
 
 /// Interval between the queries of [`watch`].
@@ -70,7 +94,7 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 ///
 /// # Errors
 /// No such server runs, or it has ended.
-pub(crate) fn watch(which: &Control) -> Result<(), Failure> {
+pub fn watch(which: &ServerSelection<'_>) -> Result<(), CommandError> {
     let is_terminal = io::stdout().is_terminal();
     loop {
         if is_terminal {
@@ -141,14 +165,14 @@ struct ServerCriteria<'a> {
 }
 
 impl<'a> ServerCriteria<'a> {
-    fn by(which: &'a Control, command: &Command) -> Self {
-        let config = which.config.as_ref();
-        let config = config.map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+    fn by(which: &ServerSelection<'a>, command: &Command) -> Self {
+        let config = which.config;
+        let config = config.map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
         let port = match command {
             Command::Purge(Some(url)) => port_of(url),
             _ => None,
         };
-        Self { listen: which.listen.as_deref(), config, port }
+        Self { listen: which.listen, config, port }
     }
 
     fn is_met_by(&self, report: &Report) -> bool {
@@ -176,7 +200,7 @@ fn port_of(url: &str) -> Option<u16> {
 
 /// The control socket of the selected server, or of the only running server if there are no
 /// criteria.
-fn find(wanted: &ServerCriteria<'_>) -> Result<PathBuf, Failure> {
+fn find(wanted: &ServerCriteria<'_>) -> Result<PathBuf, CommandError> {
     let mut asked = Vec::new();
     for folder in runtime_folder::candidates() {
         if !runtime_folder::is_ours(&folder) {
@@ -231,10 +255,10 @@ fn find(wanted: &ServerCriteria<'_>) -> Result<PathBuf, Failure> {
         _ => {
             let says =
                 format!("several servers run, choose one by --listen or --config: {}", all());
-            return Err(Failure::Input(says));
+            return Err(CommandError::Ambiguous(says));
         }
     };
-    Err(Failure::System(says))
+    Err(CommandError::Failed(says))
 }
 
 /// True if the server listens on this address, or on this port if only a port is given.

@@ -6,24 +6,25 @@ use serde::{Deserialize, Serialize};
 
 /// The rights of the front, as far as `/proc` shows them.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Confinement {
+pub struct Confinement {
     /// The user it runs as, who may signal it.
-    pub(crate) user: u32,
+    user: u32,
     /// The user whose files it opens.
-    pub(crate) files_of: u32,
+    files_of: u32,
     /// True if executing a program cannot give it privileges.
-    pub(crate) no_new_privileges: bool,
+    no_new_privileges: bool,
     /// True if it has no capability.
-    pub(crate) no_capabilities: bool,
+    no_capabilities: bool,
     /// True if its system calls are filtered.
-    pub(crate) system_calls: bool,
+    system_calls: bool,
     /// True if Landlock lets it change files only in its own folders, and execute none.
-    pub(crate) files: bool,
+    files: bool,
 }
 
 impl Confinement {
     /// The rights of a process; `None` if it has ended, or if there is no /proc.
-    pub(crate) fn of(pid: u32) -> Option<Self> {
+    #[must_use]
+    pub fn of(pid: u32) -> Option<Self> {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         Self::parse(&status, sendoff_sandbox::kernel_knows_landlock())
     }

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 /// Folders that may contain files of servers; a server puts its own into the first one. Only
 /// folders of our own user count: any user may create one in /tmp.
-pub(crate) fn candidates() -> Vec<PathBuf> {
+#[must_use]
+pub fn candidates() -> Vec<PathBuf> {
     let user = rustix::process::geteuid();
     let of_user = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
     // Under sudo the variable may still name the other user's folder.
@@ -27,13 +28,14 @@ pub(crate) fn candidates() -> Vec<PathBuf> {
 ///
 /// # Errors
 /// The system refuses it, or another user owns the folder.
-pub(crate) fn make(folder: &Path) -> io::Result<()> {
+pub fn make(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     if is_ours(folder) { Ok(()) } else { Err(io::Error::other("it belongs to another user")) }
 }
 
 /// True for a folder that our user owns, and false for a symbolic link.
-pub(crate) fn is_ours(folder: &Path) -> bool {
+#[must_use]
+pub fn is_ours(folder: &Path) -> bool {
     let user = rustix::process::geteuid().as_raw();
     folder.symlink_metadata().is_ok_and(|data| data.is_dir() && data.uid() == user)
 }

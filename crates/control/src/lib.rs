@@ -6,22 +6,23 @@
 //! the connection. A server that ends at a client's command sends no answer: it closes the
 //! connection when it has ended.
 
+#![forbid(unsafe_code)]
+
 mod client;
 mod confinement;
 mod listener;
 mod report;
+pub mod runtime_folder;
 
-pub(crate) use client::{run, watch};
-pub(crate) use confinement::Confinement;
-pub(crate) use listener::Commands;
-pub(crate) use report::{PoolReport, Reloaded, Report, SiteReport};
+pub use client::{CommandError, ServerSelection, run, watch};
+pub use confinement::Confinement;
+pub use listener::Commands;
+pub use report::{GroupUse, PoolReport, Reloaded, Report, SiteReport};
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-
-use crate::signals::SignalRequest;
 
 /// Maximum length of a command in bytes, including the end of the line.
 const MAX_COMMAND: usize = 8 * 1024;
@@ -31,11 +32,14 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Commands of clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Command {
+pub enum Command {
+    /// Report the state of the server.
     Status,
     /// Remove the kept pages of this address from the cache, or all pages if `None`.
     Purge(Option<String>),
+    /// Read the configuration again.
     Reload,
+    /// Open the logs again.
     Reopen,
     /// Let another program take the server's place.
     Upgrade,
@@ -56,18 +60,6 @@ impl Command {
         Self::Stop,
         Self::StopNow,
     ];
-
-    /// The equivalent signal's request; `None` for commands that no signal can give.
-    pub(crate) fn asks_for(&self) -> Option<SignalRequest> {
-        match self {
-            Self::Status | Self::Purge(_) => None,
-            Self::Reload => Some(SignalRequest::Reload),
-            Self::Reopen => Some(SignalRequest::Reopen),
-            Self::Upgrade => Some(SignalRequest::Upgrade),
-            Self::Stop => Some(SignalRequest::Drain),
-            Self::StopNow => Some(SignalRequest::Cut),
-        }
-    }
 
     fn parse(line: &str) -> Option<Self> {
         match line.strip_prefix("purge ") {
@@ -94,18 +86,20 @@ impl fmt::Display for Command {
 
 /// Answers of the server.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum ControlAnswer {
+pub enum ControlAnswer {
     /// The command was carried out; a sentence for the operator.
     Done(String),
     /// The command was not carried out; the reason.
     Failed(String),
+    /// The state of the server.
     Status(Box<Report>),
+    /// The pages were removed.
     Purged(Purged),
 }
 
 /// The result of a purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Purged {
+pub struct Purged {
     /// Kept pages that were removed; each variant of a page counts.
     pages: usize,
 }

@@ -13,8 +13,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::{Command, ControlAnswer, MAX_COMMAND, PATIENCE};
 use crate::runtime_folder;
+use crate::{Command, ControlAnswer, MAX_COMMAND, PATIENCE};
 
 /// Clients served at a time; further ones wait in the backlog.
 const MOST_CLIENTS: usize = 16;
@@ -24,11 +24,11 @@ const MOST_CLIENTS: usize = 16;
 const MOST_WAITING: usize = 100;
 
 /// A client's command, and the channel for its answer.
-pub(crate) type CommandRequest = (Command, oneshot::Sender<ControlAnswer>);
+type CommandRequest = (Command, oneshot::Sender<ControlAnswer>);
 
 /// The commands that clients send to the control socket. Dropping this removes the socket's file.
 #[derive(Debug)]
-pub(crate) struct Commands {
+pub struct Commands {
     asked: mpsc::Receiver<CommandRequest>,
     path: Option<PathBuf>,
     /// Tells when to open the socket.
@@ -38,20 +38,22 @@ pub(crate) struct Commands {
 impl Commands {
     /// Opens the socket, named after this process, as soon as `told` says so. If that fails, a
     /// warning is logged, and no command arrives.
-    pub(crate) fn open_when(told: oneshot::Receiver<()>) -> Self {
+    #[must_use]
+    pub fn open_when(told: oneshot::Receiver<()>) -> Self {
         let mut unopened = Self::closed();
         unopened.opens = Some(told);
         unopened
     }
 
     /// A source without commands.
-    pub(crate) fn closed() -> Self {
+    #[must_use]
+    pub fn closed() -> Self {
         let (_, asked) = mpsc::channel(1);
         Self { asked, path: None, opens: None }
     }
 
     /// The next command. Waits forever if there is no socket. Cancel safe: no command is lost.
-    pub(crate) async fn next(&mut self) -> CommandRequest {
+    pub async fn next(&mut self) -> CommandRequest {
         if let Some(told) = &mut self.opens {
             let told = told.await;
             self.opens = None;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sendoff_acme::CertificateReport;
-use sendoff_config::PoolConfig;
+use sendoff_config::{GroupLimits, PoolConfig};
 use sendoff_report::status::{
     Encryption, HostStatus, Phase, ProgramStatus, RequestStatus, SiteStatus, Status,
     UpstreamStatus, WorkerStatus,
@@ -15,8 +15,7 @@ use sendoff_report::status::{
 use sendoff_report::workers::{OpcacheReport, PhpReport};
 use serde::{Deserialize, Serialize};
 
-use super::confinement::Confinement;
-use crate::groups::{GroupReport, PoolGroup};
+use crate::confinement::Confinement;
 
 /// Sites, pools, and workers of a pool in the text for people: those with the most requests. JSON
 /// contains all.
@@ -24,106 +23,150 @@ const MOST_SHOWN: usize = 32;
 
 /// The state of a server.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Report {
-    pub(crate) version: String,
+pub struct Report {
+    /// Version of the server.
+    pub version: String,
     /// Process id of the supervisor.
-    pub(crate) pid: u32,
+    pub pid: u32,
     /// Process id of the front; `None` while the front is being restarted.
-    pub(crate) front_pid: Option<u32>,
+    pub front_pid: Option<u32>,
     /// The rights of the front; `None` if unknown.
-    pub(crate) confinement: Option<Confinement>,
+    pub confinement: Option<Confinement>,
     /// In seconds.
-    pub(crate) uptime: u64,
-    pub(crate) listeners: Vec<String>,
+    pub uptime: u64,
+    /// Addresses on which the server listens.
+    pub listeners: Vec<String>,
     /// The configuration file; `None` for a server started by `sendoff serve`.
     #[serde(default)]
-    pub(crate) config: Option<PathBuf>,
+    pub config: Option<PathBuf>,
     /// Requests that belong to no site, because they were malformed.
-    pub(crate) refused: u64,
-    pub(crate) sites: Vec<SiteReport>,
+    pub refused: u64,
+    /// The sites, in the order of the configuration.
+    pub sites: Vec<SiteReport>,
     /// Connections of clients; `None` if the front did not answer.
-    pub(crate) connections: Option<usize>,
+    pub connections: Option<usize>,
     /// Connections without a request.
-    pub(crate) idle_connections: Option<usize>,
+    pub idle_connections: Option<usize>,
     /// Counts of limits that were met since the front started, by the limits' names. Limits that
     /// were never met are absent.
-    pub(crate) limits: BTreeMap<String, u64>,
+    pub limits: BTreeMap<String, u64>,
     /// The side that encrypts TLS connections: the kernel or the server; or no TLS at all.
-    pub(crate) tls: Encryption,
-    pub(crate) pools: Vec<PoolReport>,
-    pub(crate) upstreams: Vec<UpstreamStatus>,
+    pub tls: Encryption,
+    /// The pools, in the order of the configuration.
+    pub pools: Vec<PoolReport>,
+    /// The upstreams with their hosts.
+    pub upstreams: Vec<UpstreamStatus>,
     /// Requests for applications that wait or are being answered, the oldest first: at most 1000 of
     /// each event loop.
-    pub(crate) requests: Vec<RequestStatus>,
+    pub requests: Vec<RequestStatus>,
     /// Time of the report, in seconds since 1970.
-    pub(crate) time: u64,
+    pub time: u64,
     /// The certificates that the server obtains by itself.
-    pub(crate) certificates: Vec<CertificateReport>,
+    pub certificates: Vec<CertificateReport>,
     /// Seconds since the running reload began; `None` if none is running.
-    pub(crate) reloading: Option<u64>,
+    pub reloading: Option<u64>,
     /// The last reload; `None` if there was none.
-    pub(crate) last_reload: Option<Reloaded>,
+    pub last_reload: Option<Reloaded>,
 }
 
 /// The outcome of a reload.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Reloaded {
+pub struct Reloaded {
     /// Seconds since its end.
-    pub(crate) ago: u64,
+    pub ago: u64,
     /// The reason why nothing changed; `None` after a success.
-    pub(crate) error: Option<String>,
+    pub error: Option<String>,
 }
 
 /// A site, and the responses sent for it since the front has the site.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct SiteReport {
-    pub(crate) name: String,
-    pub(crate) root: String,
+pub struct SiteReport {
+    /// Name of the site.
+    pub name: String,
+    /// Root folder of the site.
+    pub root: String,
+    /// Volume of these responses.
     #[serde(flatten)]
-    pub(crate) sent: SiteStatus,
+    pub sent: SiteStatus,
 }
 
 /// The state of a pool.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct PoolReport {
-    pub(crate) name: String,
+pub struct PoolReport {
+    name: String,
     /// Requests waiting for a worker.
-    pub(crate) waiting: usize,
+    waiting: usize,
     /// Requests given to workers since the front has the pool.
-    pub(crate) requests: u64,
-    pub(crate) workers: Vec<WorkerReport>,
+    requests: u64,
+    workers: Vec<WorkerReport>,
     /// The pool's program; `None` if the workers run PHP.
-    pub(crate) program: Option<ProgramReport>,
+    program: Option<ProgramReport>,
     /// PHP's state as its workers report it; `None` until the first report.
-    pub(crate) php: Option<PhpReport>,
+    php: Option<PhpReport>,
     /// Limits that all processes of the pool share; `None` if there are none.
-    pub(crate) group: Option<GroupReport>,
+    group: Option<GroupReport>,
+}
+
+/// The limits that a pool's processes share, and their current use.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct GroupReport {
+    /// In bytes.
+    memory_limit: Option<u64>,
+    /// Number of processors.
+    cpu_limit: Option<f64>,
+    processes_limit: Option<u64>,
+    /// `None`: the limits have no effect, because the server may not make control groups.
+    used: Option<GroupUse>,
+}
+
+impl GroupReport {
+    /// The limits of a pool and their use; `None` if the pool has no limits.
+    fn new(limits: GroupLimits, used: Option<GroupUse>) -> Option<Self> {
+        (!limits.is_none()).then(|| Self {
+            memory_limit: limits.memory,
+            cpu_limit: limits.cpu.map(|parts| f64::from(parts) / 1000.0),
+            processes_limit: limits.processes,
+            used,
+        })
+    }
+}
+
+/// Resources that a pool's processes use.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct GroupUse {
+    /// Bytes, including the page cache; `None` if there is no limit, or if the number is unknown.
+    pub memory: Option<u64>,
+    /// Processes and threads; `None` if there is no limit, or if the number is unknown.
+    pub processes: Option<u64>,
+    /// Number of processes that the kernel has killed for lack of memory since the group was made.
+    pub out_of_memory: u64,
 }
 
 /// The state of a program.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ProgramReport {
+struct ProgramReport {
     /// Its command.
-    pub(crate) command: Vec<String>,
+    command: Vec<String>,
     #[serde(flatten)]
-    pub(crate) status: ProgramStatus,
+    status: ProgramStatus,
 }
 
 /// The state of a worker.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct WorkerReport {
-    pub(crate) pid: i32,
+struct WorkerReport {
+    pid: i32,
     /// The worker's current request; `None` if it is idle.
-    pub(crate) request: Option<String>,
+    request: Option<String>,
     /// Details of that request; `None` if unknown.
-    pub(crate) at_work: Option<RequestStatus>,
+    at_work: Option<RequestStatus>,
     /// Private memory in bytes, if it could be read.
-    pub(crate) memory: Option<u64>,
+    memory: Option<u64>,
 }
 
 impl PoolReport {
-    /// A pool known only by its configuration and its control group.
-    pub(crate) fn new(pool: &PoolConfig, group: Option<&PoolGroup>) -> Self {
+    /// A pool known only by its configuration and the use of its control group.
+    #[must_use]
+    pub fn new(pool: &PoolConfig, group: Option<GroupUse>) -> Self {
         let program = pool.program.as_ref().map(|program| ProgramReport {
             command: program.command.clone(),
             status: ProgramStatus::default(),
@@ -136,7 +179,8 @@ impl PoolReport {
 
 impl Report {
     /// Adds the front's status; `None` if the front has not answered.
-    pub(crate) fn with(mut self, front: Option<Status>) -> Self {
+    #[must_use]
+    pub fn with(mut self, front: Option<Status>) -> Self {
         let Some(front) = front else { return self };
         let Status { connections, idle_connections, tls, refused, sites, pools, .. } = front;
         let Status { upstreams, limits, requests, .. } = front;
@@ -540,7 +584,6 @@ impl fmt::Display for Ago {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::groups::GroupUse;
 
     #[test]
     fn the_busiest_are_shown_in_their_order() {
