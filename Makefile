@@ -12,6 +12,8 @@ UNITDIR ?= /lib/systemd/system
 PROFILE ?= dist
 BUILT = target/$(PROFILE)
 GENERATED = $(BUILT)/generated
+# Programs and tests in one build: Cargo gives libraries the features that all of them want, and builds them twice if it is asked twice.
+BUILD_TESTS = cargo build --profile quick --workspace --bins --tests
 
 .PHONY: help install uninstall serve build quick dist deb libfcgi examples gem header config install-extension uninstall-extension test test-deb \
 	test-heavy test-trixie phpt bench figures check deny fmt ktls java
@@ -114,7 +116,7 @@ uninstall-extension:
 # its end.
 test: check
 	tools/install test
-	cargo build --profile quick --bin sendoff --bin sendoff-php --bin sendoff-lua
+	$(BUILD_TESTS)
 	tools/cargo-test --profile quick --workspace
 
 # The tests that need no Debian package: of the crates alone. Below a minute once they are built.
@@ -125,7 +127,7 @@ quick:
 # lists all failures at its end.
 test-heavy:
 	tools/install heavy
-	cargo build --profile quick --bin sendoff --bin sendoff-php --bin sendoff-lua
+	$(BUILD_TESTS)
 	tools/test-heavy
 
 # The tests of TLS where the kernel encrypts, in a virtual machine under qemu: 15 minutes. Needs root.

@@ -18,8 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering, compiler_fence};
 use std::time::Duration;
 
 use mlua::{Function, Lua, ffi};
-
-use crate::thread_timer::Timer;
+use sendoff_sys::thread_timer::Timer;
 
 /// Returns true if the running code may continue. The arguments are the file and the line being
 /// executed.

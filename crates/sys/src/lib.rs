@@ -17,6 +17,6 @@ mod outq;
 pub mod process;
 pub mod shared;
 pub mod tcp;
-mod thread_timer;
+pub mod thread_timer;
 pub mod title;
 pub mod unix;

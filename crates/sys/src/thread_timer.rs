@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// A timer of the thread that has made it.
 #[derive(Debug)]
-pub(crate) struct Timer(libc::timer_t);
+pub struct Timer(libc::timer_t);
 
 impl Timer {
     /// A stopped timer of `clock`; `None` if the system has no timer left or refuses the signal.
@@ -15,7 +15,7 @@ impl Timer {
     ///
     /// # Safety
     /// `handler` makes only async-signal-safe calls.
-    pub(crate) unsafe fn new(
+    pub unsafe fn new(
         clock: libc::clockid_t,
         signal: c_int,
         handler: extern "C" fn(c_int),
@@ -48,7 +48,7 @@ impl Timer {
     }
 
     /// Makes the signal come at each interval `every`; zero: never. Returns true on success.
-    pub(crate) fn set(&self, every: Duration) -> bool {
+    pub fn set(&self, every: Duration) -> bool {
         let nanoseconds = every.subsec_nanos().into();
         let seconds = libc::time_t::try_from(every.as_secs()).unwrap_or(libc::time_t::MAX);
         let time = libc::timespec { tv_sec: seconds, tv_nsec: nanoseconds };
