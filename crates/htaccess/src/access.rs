@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use sendoff_apache_expression::Network;
+
 use crate::budget::TooCostly;
 use crate::expression::{Evaluation, Expression, Template};
-use crate::network::Network;
 use crate::problem::Problem;
 use crate::state::{Context, Pass};
 use crate::syntax;

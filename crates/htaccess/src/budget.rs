@@ -4,12 +4,11 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use sendoff_apache_expression::MatchBudget;
+pub(crate) use sendoff_apache_expression::TooCostly;
+
 use crate::limits;
 use crate::request::Look;
-
-/// A limit is reached.
-#[derive(Debug)]
-pub(crate) struct TooCostly;
 
 /// The rest of the limits for a request.
 pub(crate) struct Budget<'a> {
@@ -95,5 +94,11 @@ impl<'a> Budget<'a> {
     fn exceed(&self, text: &'static str) -> Result<(), TooCostly> {
         self.exceeded.set(self.exceeded.get().or(Some(text)));
         Err(TooCostly)
+    }
+}
+
+impl MatchBudget for Budget<'_> {
+    fn time(&self) -> Result<(), TooCostly> {
+        Budget::time(self)
     }
 }

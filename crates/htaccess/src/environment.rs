@@ -1,8 +1,9 @@
 //! Variables for scripts and other directives: `SetEnv`, `SetEnvIf` and their like.
 
+use sendoff_apache_expression::{Groups, Pattern, fill};
+
 use crate::budget::TooCostly;
 use crate::expression::{Evaluation, Expression};
-use crate::pattern::{Groups, Pattern, fill};
 use crate::problem::Problem;
 use crate::state::{Context, Pass};
 use crate::syntax;

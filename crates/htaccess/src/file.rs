@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use sendoff_apache_expression::{Pattern, weight};
+
 use crate::access::{Counting, Group, Methods, Requirement};
 use crate::directives::{self, DirectiveContext};
 use crate::expression::Expression;
 use crate::limits;
 use crate::modules;
-use crate::pattern::{self, Pattern};
 use crate::problem::{Problem, Remark, Severity};
 use crate::reason::Reason;
 use crate::scope::{Covers, Scope, Section};
@@ -136,7 +137,7 @@ impl Parser {
             return Err(BrokenFile { line: line.number, text });
         }
         for line in &self.lines {
-            self.weight += pattern::weight(&line.rest);
+            self.weight += weight(&line.rest);
             if self.weight > limits::WEIGHT {
                 let text = "the expressions up to this line would take too much memory".to_owned();
                 return Err(BrokenFile { line: line.number, text });

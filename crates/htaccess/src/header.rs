@@ -2,11 +2,12 @@
 
 use std::time::UNIX_EPOCH;
 
+use sendoff_apache_expression::Pattern;
+
 use crate::budget::TooCostly;
 use crate::expression::{Evaluation, Expression, Template};
 use crate::head::{HeadAction, HeadChange};
 use crate::limits;
-use crate::pattern::Pattern;
 use crate::problem::Problem;
 use crate::state::{Context, Pass};
 use crate::syntax;

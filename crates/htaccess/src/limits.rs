@@ -9,9 +9,6 @@ pub const FILE: usize = 1 << 20;
 /// take 17 MB.
 pub(crate) const WEIGHT: usize = 64 << 20;
 
-/// The largest compiled expression, in bytes: PCRE2 refuses longer ones.
-pub(crate) const EXPRESSION: usize = 1 << 20;
-
 /// The longest line in bytes, continuations included, as in Apache.
 pub(crate) const LINE: usize = 8190;
 
@@ -20,9 +17,6 @@ pub(crate) const DIRECTIVES: usize = 10_000;
 
 /// Nesting of sections.
 pub(crate) const NESTING: usize = 32;
-
-/// Nesting of operators in an expression.
-pub(crate) const EXPRESSION_DEPTH: usize = 64;
 
 /// Internal redirects of a request, as in Apache.
 pub(crate) const REDIRECTS: usize = 10;
@@ -47,13 +41,10 @@ pub(crate) const LOOKUP_DEPTH: usize = 4;
 pub(crate) const PATH: usize = 2 * 8190;
 
 /// Bytes of a value that a directive makes for a header or a variable.
-pub(crate) const VALUE: usize = 16 << 10;
+pub(crate) use sendoff_apache_expression::MAX_VALUE as VALUE;
 
 /// Folders with rules between the site's root and a file.
 pub(crate) const FOLDERS: usize = 256;
 
 /// Bytes of all values that directives make for a request.
 pub(crate) const MADE: usize = 4 << 20;
-
-/// Limits of PCRE2 for one match.
-pub(crate) const PATTERN: &str = "(*LIMIT_MATCH=100000)(*LIMIT_DEPTH=5000)(*LIMIT_HEAP=8192)";

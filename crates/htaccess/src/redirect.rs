@@ -1,8 +1,9 @@
 //! `Redirect` and `RedirectMatch`.
 
+use sendoff_apache_expression::{Pattern, fill};
+
 use crate::budget::TooCostly;
 use crate::expression::{Evaluation, Template};
-use crate::pattern::{Pattern, fill};
 use crate::problem::Problem;
 use crate::state::{Context, Pass};
 use crate::syntax;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use sendoff_apache_expression::Pattern;
+
 use crate::access::{Authentication, Group, HostAccess};
 use crate::environment::{Conditional, Fixed};
 use crate::expires;
@@ -9,7 +11,6 @@ use crate::expression::{Expression, Template};
 use crate::header::HeaderRule;
 use crate::media;
 use crate::outcome::PhpSetting;
-use crate::pattern::Pattern;
 use crate::redirect::Redirect;
 use crate::rewrite;
 

@@ -1,9 +1,9 @@
 //! The value of an expression for a request.
 
-use super::{Expression, Function, Globbing, Test, Word};
+use sendoff_apache_expression::{Expression, Function, Globbing, Groups, Test, Word};
+
 use crate::budget::TooCostly;
 use crate::limits;
-use crate::pattern::Groups;
 use crate::request::Kind;
 use crate::state::{Context, Pass};
 use crate::text;

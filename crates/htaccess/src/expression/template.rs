@@ -1,6 +1,8 @@
 //! Texts with variables in them.
 
-use super::{Evaluation, Word, parse};
+use sendoff_apache_expression::{Word, template};
+
+use super::Evaluation;
 
 /// A text that is made for each request.
 #[derive(Debug)]
@@ -12,7 +14,7 @@ impl Template {
     /// # Errors
     /// A sentence that says what is not understood.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
-        parse::template(text).map(Self)
+        template(text).map(Self)
     }
 
     /// The text for a request.

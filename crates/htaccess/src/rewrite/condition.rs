@@ -1,10 +1,11 @@
 //! `RewriteCond`: its text and its test.
 
+use sendoff_apache_expression::{Comparison, Groups, Pattern};
+
 use super::flags;
 use super::substitution::{Expanded, Filling, Substitution};
 use crate::budget::TooCostly;
-use crate::expression::{Comparison, Evaluation, Expression, path_of};
-use crate::pattern::{Groups, Pattern};
+use crate::expression::{Evaluation, Expression, path_of};
 use crate::problem::Problem;
 use crate::request::Kind;
 use crate::state::{Context, Pass};

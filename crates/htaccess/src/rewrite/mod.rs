@@ -11,9 +11,8 @@ use std::sync::Arc;
 pub(crate) use condition::Condition;
 pub(crate) use flags::Flags;
 pub(crate) use run::{Rewritten, Rules, rewrite};
+use sendoff_apache_expression::Pattern;
 use substitution::Substitution;
-
-use crate::pattern::Pattern;
 
 /// The rewriting of a folder.
 #[derive(Debug, Default)]

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use sendoff_apache_expression::Pattern;
+
 use super::{Condition, Config, Flags, Rule, Substitution};
-use crate::pattern::Pattern;
 use crate::problem::Problem;
 use crate::syntax::raw_word;
 use crate::text::lossy;

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use sendoff_apache_expression::Groups;
+
 use super::substitution::{Escape, Expanded, Filling, QueryChange};
 use super::{Flags, Options, Rule, Substitution};
 use crate::limits;
-use crate::pattern::Groups;
 use crate::reason::Reason;
 use crate::state::{Context, Pass, Refusal};
 use crate::text;

@@ -1,7 +1,8 @@
 //! Texts of rewrite rules: `$1`, `%1`, `%{NAME}`.
 
+use sendoff_apache_expression::Groups;
+
 use crate::limits;
-use crate::pattern::Groups;
 use crate::problem::Problem;
 use crate::state::{Context, Pass};
 use crate::text::{self, lossy};

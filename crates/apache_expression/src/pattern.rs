@@ -6,14 +6,14 @@ use std::sync::OnceLock;
 
 use pcre2::bytes::{Regex, RegexBuilder};
 
-use crate::budget::{Budget, TooCostly};
+use crate::budget::{MatchBudget, TooCostly};
 use crate::limits;
 
 /// The number of groups that texts may refer to, the whole match included.
 const GROUPS: usize = 10;
 
 /// An expression.
-pub(crate) struct Pattern {
+pub struct Pattern {
     /// Machine code with a small stack that costs no allocation. It is compiled at the first match.
     fast: OnceLock<Option<Regex>>,
     text: String,
@@ -23,14 +23,14 @@ pub(crate) struct Pattern {
 
 /// The groups of a match: `$0` to `$9`.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Groups {
+pub struct Groups {
     subject: Vec<u8>,
     ranges: Vec<Option<Range<usize>>>,
 }
 
 impl Groups {
     /// The text of a group; empty if it took no part in the match.
-    pub(crate) fn get(&self, number: usize) -> &[u8] {
+    pub fn get(&self, number: usize) -> &[u8] {
         let range = self.ranges.get(number).cloned().flatten();
         range.and_then(|range| self.subject.get(range)).unwrap_or_default()
     }
@@ -41,7 +41,7 @@ impl Pattern {
     ///
     /// # Errors
     /// A sentence that says what is wrong with the expression.
-    pub(crate) fn new(text: &[u8], ignore_case: bool) -> Result<Self, String> {
+    pub fn new(text: &[u8], ignore_case: bool) -> Result<Self, String> {
         let text = std::str::from_utf8(text)
             .map_err(|_| "the expression is not UTF-8".to_owned())?
             .to_owned();
@@ -52,17 +52,17 @@ impl Pattern {
     }
 
     /// The approximate size of the compiled expression, in bytes.
-    pub(crate) fn weight(&self) -> usize {
+    pub fn weight(&self) -> usize {
         weight(self.text.as_bytes())
     }
 
     /// True if the expression has groups.
-    pub(crate) fn has_groups(&self) -> bool {
+    pub fn has_groups(&self) -> bool {
         self.has_groups
     }
 
     /// True if the expression matches anywhere.
-    pub(crate) fn matches(&self, subject: &[u8], budget: &Budget<'_>) -> Result<bool, TooCostly> {
+    pub fn matches(&self, subject: &[u8], budget: &impl MatchBudget) -> Result<bool, TooCostly> {
         budget.time()?;
         if let Ok(matches) = self.fast()?.is_match(subject) {
             return Ok(matches);
@@ -71,10 +71,10 @@ impl Pattern {
     }
 
     /// The groups of the first match.
-    pub(crate) fn groups(
+    pub fn groups(
         &self,
         subject: &[u8],
-        budget: &Budget<'_>,
+        budget: &impl MatchBudget,
     ) -> Result<Option<Groups>, TooCostly> {
         let found = self.find_at(subject, 0, budget)?;
         Ok(found.map(|ranges| Groups { subject: subject.to_vec(), ranges }))
@@ -95,7 +95,7 @@ impl Pattern {
         &self,
         subject: &[u8],
         start: usize,
-        budget: &Budget<'_>,
+        budget: &impl MatchBudget,
     ) -> Result<Option<Vec<Option<Range<usize>>>>, TooCostly> {
         budget.time()?;
         // Without groups the range of the match suffices, which needs no allocation.
@@ -114,12 +114,12 @@ impl Pattern {
     }
 
     /// Replaces the first match, or all, by a text that may refer to groups (`$0` to `$9`).
-    pub(crate) fn replace(
+    pub fn replace(
         &self,
         subject: &[u8],
         by: &[u8],
         all: bool,
-        budget: &Budget<'_>,
+        budget: &impl MatchBudget,
     ) -> Result<Vec<u8>, TooCostly> {
         let (mut result, mut at) = (Vec::new(), 0);
         while let Some(ranges) = self.find_at(subject, at, budget)? {
@@ -156,7 +156,7 @@ fn compile(text: &str, ignore_case: bool, jit: bool) -> Result<Regex, pcre2::Err
 
 /// The approximate size in memory of a line with this text, its compiled expressions included, in
 /// bytes.
-pub(crate) fn weight(text: &[u8]) -> usize {
+pub fn weight(text: &[u8]) -> usize {
     let expanded = text.len().saturating_mul(repetitions(text));
     2048 + expanded.saturating_mul(32).min(limits::EXPRESSION)
 }
@@ -173,7 +173,7 @@ fn repetitions(text: &[u8]) -> usize {
 }
 
 /// Fills groups into a text: `$1`; a backslash keeps the dollar sign.
-pub(crate) fn fill(text: &[u8], groups: &Groups) -> Vec<u8> {
+pub fn fill(text: &[u8], groups: &Groups) -> Vec<u8> {
     let (mut filled, mut at) = (Vec::new(), 0);
     while let Some(&byte) = text.get(at).filter(|_| filled.len() <= limits::VALUE) {
         let next = text.get(at + 1);
@@ -248,37 +248,20 @@ fn only_at_the_end(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{FileInfo, Look};
 
-    struct Nothing;
+    struct Unlimited;
 
-    impl Look for Nothing {
-        fn look(&self, _: &[u8]) -> Option<FileInfo> {
-            None
-        }
-
-        fn is_link(&self, _: &[u8]) -> bool {
-            false
-        }
-
-        fn is_foreign_link(&self, _: &[u8]) -> bool {
-            false
-        }
-
-        fn groups(&self, _: &[u8]) -> Option<Vec<u8>> {
-            None
-        }
-
-        fn processor_time(&self) -> std::time::Duration {
-            std::time::Duration::ZERO
+    impl MatchBudget for Unlimited {
+        fn time(&self) -> Result<(), TooCostly> {
+            Ok(())
         }
     }
 
     #[test]
     fn the_end_is_the_end() {
         let pattern = Pattern::new(b"\\.php$", false).unwrap();
-        assert!(pattern.matches(b"a.php", &Budget::new(&Nothing)).unwrap());
-        assert!(!pattern.matches(b"a.php\n", &Budget::new(&Nothing)).unwrap());
+        assert!(pattern.matches(b"a.php", &Unlimited).unwrap());
+        assert!(!pattern.matches(b"a.php\n", &Unlimited).unwrap());
         assert_eq!(only_at_the_end("[$]$|\\$[]$]"), "[$]\\z|\\$[]$]");
         assert_eq!(only_at_the_end("[[:alpha:]$]$"), "[[:alpha:]$]\\z");
     }
@@ -286,23 +269,17 @@ mod tests {
     #[test]
     fn a_hostile_expression_ends() {
         let pattern = Pattern::new(b"^(a+)+(?=b)$", false).unwrap();
-        assert!(pattern.groups(&[b'a'; 2000], &Budget::new(&Nothing)).is_err());
+        assert!(pattern.groups(&[b'a'; 2000], &Unlimited).is_err());
     }
 
     #[test]
     fn groups_and_replacing() {
         let pattern = Pattern::new(b"(b)(x)?", false).unwrap();
-        let groups = pattern.groups(b"abc", &Budget::new(&Nothing)).unwrap().unwrap();
+        let groups = pattern.groups(b"abc", &Unlimited).unwrap().unwrap();
         assert_eq!((groups.get(0), groups.get(1), groups.get(2)), (&b"b"[..], &b"b"[..], &b""[..]));
-        assert_eq!(
-            pattern.replace(b"abab", b"<$1>", true, &Budget::new(&Nothing)).unwrap(),
-            b"a<b>a<b>"
-        );
-        assert_eq!(
-            pattern.replace(b"abab", b"<$1>", false, &Budget::new(&Nothing)).unwrap(),
-            b"a<b>ab"
-        );
+        assert_eq!(pattern.replace(b"abab", b"<$1>", true, &Unlimited).unwrap(), b"a<b>a<b>");
+        assert_eq!(pattern.replace(b"abab", b"<$1>", false, &Unlimited).unwrap(), b"a<b>ab");
         let empty = Pattern::new(b"x*", false).unwrap();
-        assert_eq!(empty.replace(b"ab", b"-", true, &Budget::new(&Nothing)).unwrap(), b"-a-b-");
+        assert_eq!(empty.replace(b"ab", b"-", true, &Unlimited).unwrap(), b"-a-b-");
     }
 }

@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::text::lossy;
+use crate::lossy;
 
 /// An address and the length of its prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Network {
+pub struct Network {
     address: IpAddr,
     prefix: u8,
 }
@@ -16,7 +16,7 @@ impl Network {
     ///
     /// # Errors
     /// A sentence that says what was expected.
-    pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
+    pub fn parse(text: &[u8]) -> Result<Self, String> {
         let wrong = || format!("{:?} is not an address or a network", lossy(text));
         let text = std::str::from_utf8(text).map_err(|_| wrong())?;
         let (address, mask) = match text.split_once('/') {
@@ -41,7 +41,7 @@ impl Network {
     }
 
     /// True if an address is in the network.
-    pub(crate) fn contains(self, address: IpAddr) -> bool {
+    pub fn contains(self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(net), IpAddr::V4(address)) => {
                 let shift = 32 - u32::from(self.prefix);

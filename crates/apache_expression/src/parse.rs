@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use super::{Comparison, Expression, Function, Globbing, Test, Word, is_variable};
 use crate::limits;
 use crate::network::Network;
 use crate::pattern::Pattern;
-use crate::text::lossy;
+use crate::{Comparison, Expression, Function, Globbing, Test, Word, is_variable, lossy};
 
 impl Expression {
     /// Parses an expression.
     ///
     /// # Errors
     /// A sentence that says what is not understood.
-    pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
+    pub fn parse(text: &[u8]) -> Result<Self, String> {
         let mut parser = Parser { rest: text, depth: 0 };
         let expression = parser.either()?;
         parser.blanks();
@@ -25,8 +24,11 @@ impl Expression {
     }
 }
 
-/// Parses a text with variables and groups in it.
-pub(super) fn template(text: &[u8]) -> Result<Word, String> {
+/// Parses a text with variables and groups in it: `%{NAME}`, `%{FUNCTION:TEXT}` and `$1`.
+///
+/// # Errors
+/// A sentence that says what is not understood.
+pub fn template(text: &[u8]) -> Result<Word, String> {
     let mut parser = Parser { rest: text, depth: 0 };
     parser.string(None)
 }
