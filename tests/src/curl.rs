@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// curl, which reads neither the user's settings nor those of proxies, and ends after 30 s.
+/// curl, which reads neither the user's settings nor settings of proxies, and ends after 30 s.
 #[must_use]
 pub fn curl() -> Command {
     let mut curl = Command::new("curl");
