@@ -2,6 +2,7 @@
 
 use rustix::io::ioctl_fionread;
 use rustix::net::sockopt;
+use rustix::param::clock_ticks_per_second;
 use rustix::process::{
     Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pidfd_getfd, pidfd_open,
 };
@@ -9,6 +10,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
+use std::time::Duration;
 
 /// The groups of a process that runs as `user` with `group` as its primary group: `group`, and the
 /// supplementary groups of the user on this machine. The kernel shows them in ascending order.
@@ -74,6 +76,14 @@ pub fn arguments(pid: u32) -> Vec<String> {
 /// When a process was started: together with its id this identifies a process permanently.
 pub fn started(pid: u32) -> Option<u64> {
     stat(pid)?.get(19)?.parse().ok()
+}
+
+/// The CPU time that a process has used, in all its threads.
+pub fn cpu_time(pid: u32) -> Duration {
+    let fields = stat(pid).unwrap_or_default();
+    // User and system time.
+    let ticks: u64 = fields.iter().skip(11).take(2).map(|ticks| ticks.parse().unwrap_or(0)).sum();
+    Duration::from_millis(ticks * 1000 / clock_ticks_per_second())
 }
 
 /// True while a process runs. A zombie does not.

@@ -8,6 +8,7 @@ use sendoff_tests::{
 use sendoff_tests::{difference, processes, wait};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
+use std::time::Duration;
 
 /// Generates `n` bytes that depend on their position, and sends them in one of several ways.
 const PAGE: &str = r#"<?php
@@ -400,6 +401,51 @@ fn no_event_loop_waits_for_a_client_whose_socket_a_worker_has_changed() {
         let head = client.head().unwrap();
         others_are_answered(&server);
         assert!(client.body_of(head, "GET").unwrap().body == *expected);
+    }
+}
+
+/// Has the kernel report each packet that is sent on the client's socket in the socket's error queue
+/// (`SO_TIMESTAMPING`), which looks like an error of the socket.
+const STAMPS: &str = r#"<?php
+    $libc = FFI::cdef('int getpeername(int fd, void *to, unsigned *len);
+        int setsockopt(int fd, int level, int name, const void *value, unsigned len);');
+    echo str_repeat('x', 100000);
+    flush();
+    [$flags, $found] = [FFI::new('int[1]'), 0];
+    $flags[0] = 1 << 1 | 1 << 4 | 1 << 8 | 1 << 9;
+    foreach (array_filter(scandir('/proc/self/fd'), 'is_numeric') as $fd) {
+        [$to, $len] = [FFI::new('uint16_t[64]'), FFI::new('unsigned[1]')];
+        $len[0] = 128;
+        if ($libc->getpeername((int) $fd, $to, $len) == 0 && $to[0] == 2) {
+            $found += $libc->setsockopt((int) $fd, 1, 37, $flags, 4) == 0;
+        }
+    }
+    echo str_repeat("$found", (int) $_GET['n']);"#;
+
+/// While a client reads nothing, the front waits for it without using the CPU.
+#[test]
+fn no_event_loop_is_kept_busy_by_the_errors_that_a_worker_has_ordered() {
+    const OBSERVED: Duration = Duration::from_secs(2);
+    const MOST: Duration = Duration::from_millis(150);
+    let site = site();
+    site.write("stamps.php", STAMPS);
+    let large = pattern(3, 8 << 20);
+    site.write("large", &large);
+    let options = ["--workers", "1", "--threads", "1", "--php-ini", "ffi.enable=1"];
+    let server = start(&site, "direct", &options);
+    let stamped = [&[b'x'; 100_000][..], b"11111"].concat();
+    for (target, expected) in [("/large", &large), ("/page.php?n=8000000", &page(8_000_000))] {
+        let mut client = Client::connect_narrow(server.addr(), 4096);
+        assert!(client.ask(&Request::get("/stamps.php?n=5")).body == stamped);
+        client.send(Request::get(target).bytes());
+        let head = client.head().unwrap();
+        others_are_answered(&server);
+        server.page("/pid.php");
+        let used = || processes::cpu_time(server.front());
+        let before = used();
+        let is_busy = wait::until(OBSERVED, || used() > before + MOST);
+        assert!(!is_busy, "{target}: the front is busy with a client that reads nothing");
+        assert!(client.body_of(head, "GET").unwrap().body == *expected, "{target}");
     }
 }
 

@@ -112,6 +112,33 @@ pub fn try_receive(socket: BorrowedFd<'_>, buf: &mut BytesMut) -> io::Result<usi
     Ok(n)
 }
 
+/// Largest number of messages that [`clear_errors`] takes from a socket in one call.
+const MAX_ERRORS: usize = 256;
+
+/// Empties the error queue of a socket (`MSG_ERRQUEUE`, `recv(2)`), and turns off the options by
+/// which the kernel fills it for TCP: `SO_TIMESTAMPING` and `SO_ZEROCOPY`. The kernel reports each
+/// message in the queue as an error of the socket. Never waits. At most 256 messages are taken; the
+/// kernel reports the others again.
+pub fn clear_errors(socket: BorrowedFd<'_>) {
+    const TAKE: libc::c_int = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    // SAFETY: all-zero bytes are a valid `msghdr`: no name, no buffers, no room for control data.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    let mut takes_one = || {
+        // SAFETY: the kernel writes to no memory but `message`.
+        0 <= unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, TAKE) }
+    };
+    if !takes_one() {
+        return;
+    }
+    for option in [libc::SO_TIMESTAMPING, libc::SO_ZEROCOPY] {
+        const OFF: [u8; size_of::<libc::c_int>()] = [0; 4];
+        let (level, off) = (libc::SOL_SOCKET, OFF.as_ptr().cast());
+        // SAFETY: the kernel reads an integer of this size. A failure leaves the option on.
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, off, 4) };
+    }
+    (1..MAX_ERRORS).find(|_| !takes_one());
+}
+
 /// True if closing the last descriptor may have to wait for the peer (`SO_LINGER`), because data or
 /// the FIN of this side are not acknowledged. Once false, it stays false.
 #[must_use]

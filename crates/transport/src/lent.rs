@@ -18,12 +18,22 @@
 //! whether the front has made all reads. The check follows the read, because a process that has
 //! disconnected the socket gets the old peer back only if that peer accepts a connection. Under TLS the client's
 //! records show any change.
+//!
+//! The event loop keeps the end of a direction for ever once the kernel has reported it. Two calls
+//! of a borrower make the kernel report an end that is none, and the event loop would try again and
+//! again to send or to receive:
+//!
+//! | call | the kernel reports | the front |
+//! |---|---|---|
+//! | `setsockopt(2)` with `SO_TIMESTAMPING` or `SO_ZEROCOPY` | an error for each message in the socket's error queue | empties the queue, turns the options off, and has the event loop watch the socket anew ([`may_write`]) |
+//! | `connect(2)` with `AF_UNSPEC`, then with an address | the end of both directions | ends the connection |
 
 use std::fmt::{self, Write};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 use sendoff_sys::tcp;
 use tokio::net::TcpStream;
@@ -89,6 +99,16 @@ impl Lent {
         let what = format!("a process that the connection was lent to {why}");
         Err(io::Error::new(io::ErrorKind::InvalidData, what))
     }
+}
+
+/// True if a socket can be written to, or if a send tells why not. Empties the error queue first,
+/// whose messages look like an error of the socket.
+pub(crate) fn may_write(socket: BorrowedFd<'_>) -> bool {
+    const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    tcp::clear_errors(socket);
+    let mut asked = [PollFd::from_borrowed_fd(socket, PollFlags::OUT)];
+    // A failure means that memory is short: the send is tried.
+    poll(&mut asked, Some(&AT_ONCE)).is_err() || !asked[0].revents().is_empty()
 }
 
 /// A descriptor of a socket that is or was lent.

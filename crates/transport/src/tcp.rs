@@ -6,7 +6,7 @@ use std::io::{self, IoSlice};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::BytesMut;
 use rustix::io::ioctl_fionread;
@@ -63,14 +63,45 @@ impl Tcp {
     ///
     /// # Errors
     /// `WouldBlock`: no bytes have come.
-    /// `WouldBlock`: nothing has come.
     pub(super) fn try_read_buf(&self, buffer: &mut BytesMut) -> io::Result<usize> {
         if self.was_lent() { self.try_receive(buffer) } else { self.stream.try_read_buf(buffer) }
     }
 
     /// As [`try_read_buf`](Self::try_read_buf), for a socket that was lent.
+    ///
+    /// # Errors
+    /// `WouldBlock`: no bytes have come. `ConnectionAborted`: another process has connected the
+    /// socket anew.
     fn try_receive(&self, buffer: &mut BytesMut) -> io::Result<usize> {
-        self.stream.try_io(Interest::READABLE, || tcp::try_receive(self.stream.as_fd(), buffer))
+        let mut receive = || tcp::try_receive(self.stream.as_fd(), buffer);
+        let received = self.stream.try_io(Interest::READABLE, &mut receive);
+        if !would_block(&received) || !self.has_ended(Interest::READABLE) {
+            return received;
+        }
+        // An end that the kernel has reported stays, unless the socket was connected anew. The end
+        // may have come after the first call.
+        let again = receive();
+        if would_block(&again) { Err(io::ErrorKind::ConnectionAborted.into()) } else { again }
+    }
+
+    /// True if the kernel has reported the end of a direction to the event loop, which keeps it.
+    fn has_ended(&self, direction: Interest) -> bool {
+        let ready =
+            pin!(self.stream.ready(direction)).poll(&mut Context::from_waker(Waker::noop()));
+        matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed() || ready.is_write_closed())
+    }
+
+    /// Has the event loop forget what the kernel has reported, and watch the socket anew. Tasks that
+    /// wait for it are not woken.
+    ///
+    /// # Errors
+    /// No descriptor is free.
+    fn watch_anew(&mut self) -> io::Result<()> {
+        let copy = std::net::TcpStream::from(self.stream.as_fd().try_clone_to_owned()?);
+        // tokio asserts it.
+        copy.set_nonblocking(true)?;
+        self.stream = TcpStream::from_std(copy)?;
+        Ok(())
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
@@ -117,6 +148,12 @@ impl Transport for Tcp {
                 let received = self.try_receive(buffer);
                 match (received, &mut self.lent) {
                     (Err(error), _) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    (Err(error), Some(lent))
+                        if error.kind() == io::ErrorKind::ConnectionAborted =>
+                    {
+                        let checked = lent.check(&self.stream, 0);
+                        return Poll::Ready(checked.and(Err(error)));
+                    }
                     (Ok(n @ 1..), Some(lent)) => {
                         let checked = lent.check(&self.stream, n);
                         return Poll::Ready(checked.map(|()| n).inspect_err(|_| {
@@ -140,7 +177,17 @@ impl Transport for Tcp {
     }
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream.poll_write_ready(cx)
+        ready!(self.stream.poll_write_ready(cx))?;
+        if self.was_lent()
+            && self.has_ended(Interest::WRITABLE)
+            && !lent::may_write(self.stream.as_fd())
+        {
+            self.watch_anew()?;
+            // The task waits for both directions again.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn may_take(&self) -> bool {
@@ -260,6 +307,10 @@ impl Drop for Tcp {
     }
 }
 
+fn would_block<T>(result: &io::Result<T>) -> bool {
+    result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+}
+
 /// Reads the beginning of a range of a file and passes it to `send`, which returns the number of
 /// bytes taken. Returns 0 if the file ends before the range.
 ///
@@ -278,4 +329,52 @@ fn send_copied(
             n => send(&scratch[..n]),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::net::TcpListener;
+    use std::os::fd::OwnedFd;
+    use std::time::Duration;
+
+    use rustix::net::{connect, connect_unspec};
+    use tokio::task::yield_now;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// Time within which an end that the kernel has reported must be seen.
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    /// A connection that was lent, the borrower's copy of its socket, and the client.
+    fn lent(listener: &TcpListener) -> (Tcp, OwnedFd, std::net::TcpStream) {
+        let peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let mut tcp = Tcp::new(TcpStream::from_std(stream).unwrap());
+        let copy = tcp.lend().unwrap().try_clone_to_owned().unwrap();
+        (tcp, copy, peer)
+    }
+
+    /// The borrower connects the socket to an end of its own after the event loop has seen that it
+    /// is not connected. Nothing comes from the new peer, but the event loop keeps what it has seen.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_socket_that_was_connected_anew_is_not_read_again_and_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (mut tcp, copy, _client) = lent(&listener);
+        let end = TcpListener::bind("127.0.0.1:0").unwrap();
+        connect_unspec(&copy).unwrap();
+        while !tcp.has_ended(Interest::READABLE) {
+            yield_now().await;
+        }
+        // Otherwise it returns before it is connected.
+        rustix::io::ioctl_fionbio(&copy, false).unwrap();
+        connect(&copy, &end.local_addr().unwrap()).unwrap();
+        rustix::io::ioctl_fionbio(&copy, true).unwrap();
+        let mut buffer = BytesMut::with_capacity(100);
+        let read = poll_fn(|cx| tcp.poll_read(cx, &mut buffer));
+        let read = timeout(LIMIT, read).await.expect("an end of the read");
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
 }
