@@ -47,12 +47,12 @@ pub(crate) enum Role {
     Worker(WorkerStart),
 }
 
-/// The reason why waiting ended.
+/// The reason why waiting ended. The end of a worker is no reason of its own: after each wait the
+/// master reaps. One signal must not hide another that came with it.
 enum Wake {
-    Reap,
     FrontGone,
     Terminate,
-    Time,
+    Other,
 }
 
 #[derive(Debug)]
@@ -171,14 +171,15 @@ impl<'a> Master<'a> {
                 self.replace_all();
             }
             let deadline = self.next_deadline(now);
-            match self.wait_until(deadline)? {
-                Wake::Reap => self.reap(),
+            let wake = self.wait_until(deadline)?;
+            self.reap();
+            match wake {
                 Wake::FrontGone => return self.drain(false).map(|()| Role::Master),
                 // The front finishes its requests, which need workers, and then closes the pool
                 // socket.
                 Wake::Terminate if self.supervisor.has_just_died() => {}
                 Wake::Terminate => return self.drain(true).map(|()| Role::Master),
-                Wake::Time => {}
+                Wake::Other => {}
             }
         }
     }
@@ -388,15 +389,12 @@ impl<'a> Master<'a> {
     }
 
     fn take_signals(&mut self) -> Wake {
-        let mut wake = Wake::Time;
         while let Some(signal) = self.signals.take() {
-            match signal {
-                Signal::TERM => return Wake::Terminate,
-                Signal::CHILD => wake = Wake::Reap,
-                _ => {}
+            if signal == Signal::TERM {
+                return Wake::Terminate;
             }
         }
-        wake
+        Wake::Other
     }
 
     fn reap(&mut self) {
@@ -454,7 +452,6 @@ impl<'a> Master<'a> {
     /// second SIGTERM the workers log their backtraces, and the remaining ones are killed.
     fn drain(mut self, mut told: bool) -> io::Result<()> {
         let deadline = Instant::now() + self.config.shutdown_timeout;
-        self.reap();
         // The front will not accept workers that are booting: they end when they ask for a request.
         self.slots.iter_mut().filter_map(Slot::worker).for_each(Worker::forget_front);
         if told {
@@ -467,20 +464,17 @@ impl<'a> Master<'a> {
             self.workers().for_each(|worker| worker.kill_if_late(now));
             let kill_at = self.workers().filter_map(|worker| worker.kill_at()).min();
             match self.wait_for_end(kill_at.map_or(deadline, |at| at.min(deadline)))? {
-                Wake::Reap => self.reap(),
-                Wake::Time if Instant::now() < deadline => {}
+                Wake::Other if Instant::now() < deadline => {}
                 // The supervisor's death closes the pool and sends a signal, which together count
                 // once.
                 Wake::Terminate if !told => told = true,
-                Wake::Time | Wake::Terminate | Wake::FrontGone => break,
+                Wake::Other | Wake::Terminate | Wake::FrontGone => break,
             }
         }
         self.workers().for_each(|worker| worker.signal(stuck_signal()));
         let deadline = Instant::now() + self.config.last_grace();
         while self.workers().next().is_some() && Instant::now() < deadline {
-            if let Wake::Reap = self.wait_for_end(deadline)? {
-                self.reap();
-            }
+            self.wait_for_end(deadline)?;
         }
         self.workers().for_each(|worker| worker.kill());
         while let Ok(Some((pid, _))) = wait(WaitOptions::empty()) {
@@ -489,6 +483,7 @@ impl<'a> Master<'a> {
         Ok(())
     }
 
+    /// Waits for the end of a worker, for a signal, or for the deadline, and reaps.
     fn wait_for_end(&mut self, deadline: Instant) -> io::Result<Wake> {
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         fds.extend(self.outputs.to_poll());
@@ -496,6 +491,8 @@ impl<'a> Master<'a> {
         let readable: Vec<_> = fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
         self.outputs.read(&readable);
-        Ok(self.take_signals())
+        let wake = self.take_signals();
+        self.reap();
+        Ok(wake)
     }
 }
