@@ -3,8 +3,13 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Instant;
 
-use sendoff_tests::{LIMIT, Request, Server, Site, Stock, curl, pattern, wait};
+use rustix::process::Signal;
+use sendoff_tests::{
+    LIMIT, Request, Server, Site, Stock, binary, curl, dies_with_us, pattern, processes, wait,
+};
 
 /// The addresses that a script sees.
 const ADDRESSES: &str =
@@ -118,7 +123,7 @@ fn the_socket_goes_with_the_server_and_may_be_left_over_from_a_killed_one() {
     drop(start(&site, &socket, &[]));
     assert!(!socket.exists());
     let killed = start(&site, &socket, &[]);
-    killed.signal(rustix::process::Signal::KILL);
+    killed.signal(Signal::KILL);
     killed.await_end();
     assert!(socket.exists());
     let _second = start(&site, &socket, &[]);
@@ -143,7 +148,7 @@ fn idle_connections_end_with_the_server() {
         client.read_exact(&mut start).unwrap();
         assert_eq!(&start, b"HTTP/1.1 200");
     }
-    server.signal(rustix::process::Signal::TERM);
+    server.signal(Signal::TERM);
     for client in &mut idle {
         let mut rest = Vec::new();
         client.read_to_end(&mut rest).unwrap();
@@ -152,4 +157,29 @@ fn idle_connections_end_with_the_server() {
     let (status, log) = server.await_end();
     assert_eq!(status.code(), Some(0), "{log}");
     assert!(wait::until(LIMIT, || !socket.exists()));
+}
+
+/// The file is there before the server is ready.
+#[test]
+fn a_stop_while_the_server_starts_leaves_no_file_behind() {
+    let site = Site::with("a.txt", "static");
+    let socket = socket(&site);
+    let mut command = dies_with_us(&binary(), "KILL");
+    command.arg("serve").arg(site.root()).args(["--workers", "1", "--listen"]);
+    command.arg(format!("unix:{}", socket.display())).env("XDG_RUNTIME_DIR", site.outside("run"));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut server = command.spawn().unwrap();
+    let end = Instant::now() + LIMIT;
+    while !socket.exists() {
+        assert!(Instant::now() < end, "the server does not listen");
+    }
+    processes::signal(server.id(), Signal::TERM);
+    let mut status = None;
+    let has_ended = wait::until(LIMIT, || {
+        status = server.try_wait().unwrap();
+        status.is_some()
+    });
+    assert!(has_ended, "the server goes on");
+    assert_eq!(status.unwrap().code(), Some(0));
+    assert!(!socket.exists());
 }

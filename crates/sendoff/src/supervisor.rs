@@ -71,6 +71,13 @@ fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(
     let keys = credentials(&config).map_err(Failure::Input)?;
     page_folder::prepare(&config);
     let php_ini = Contents::read(&php_ini::folder());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::system("cannot start an event loop"))?;
+    // From here on a signal must not end the process: it has files to remove.
+    let signals = runtime.block_on(async { Signals::new() });
+    let mut signals = signals.map_err(Failure::system("cannot handle signals"))?;
     let mut given = taken.unwrap_or_else(systemd::listeners);
     let listeners = listen(&config.listen, config.front.threads, &mut given)?;
     for address in given.left() {
@@ -102,12 +109,7 @@ fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(
     let front = Recipe::front(&config, sealed()?, keys, of_loops, pools, ready_out, secret)?;
     let roots: Vec<_> = config.sites.iter().map(|site| site.root.display().to_string()).collect();
     let line = format!("sendoff: serving {} at {}", roots.join(", "), urls);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Failure::system("cannot start an event loop"))?;
     runtime.block_on(async {
-        let mut signals = Signals::new().map_err(Failure::system("cannot handle signals"))?;
         let front = SupervisedChild::start(front)?;
         let masters = masters.into_iter().map(SupervisedChild::start).collect::<Result<_, _>>()?;
         let ready = pipe::Receiver::from_owned_fd(ready_in);
