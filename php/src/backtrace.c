@@ -20,7 +20,7 @@
 /* Endless recursion fills the stack with frames; the innermost ones show the cause. */
 #define MAX_FRAMES 64
 
-/* Written by one write(2), so that no other thread or child of the worker writes between its lines. */
+/* Written by one write(2), so that no thread or child of the worker writes between its lines. */
 static char text[16384];
 static size_t text_len;
 

@@ -47,6 +47,7 @@ pub(crate) fn start(filter: &str) {
     let filter: Targets = filter.parse().unwrap_or_else(|_| silent_library());
     let events = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
+        .with_ansi(false)
         .with_target(false)
         // Internal errors go to standard error too; if standard error itself is broken, that would
         // panic.

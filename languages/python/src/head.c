@@ -4,10 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define NAME(text)             \
-	{                          \
-		text, sizeof(text) - 1 \
-	}
+#define NAME(text) text, sizeof(text) - 1
 
 /*
  * Fields that are removed. The first ones belong to the web server, which speaks to the client (RFC
@@ -18,9 +15,17 @@ static const struct {
 	const char *text;
 	size_t len;
 } left_out[] = {
-	NAME("connection"), NAME("keep-alive"), NAME("proxy-authenticate"), NAME("proxy-authorization"),
-	NAME("te"),         NAME("trailer"),    NAME("trailers"),           NAME("transfer-encoding"),
-	NAME("upgrade"),    NAME("status"),     NAME("x-sendoff"),
+	{NAME("connection")},
+	{NAME("keep-alive")},
+	{NAME("proxy-authenticate")},
+	{NAME("proxy-authorization")},
+	{NAME("te")},
+	{NAME("trailer")},
+	{NAME("trailers")},
+	{NAME("transfer-encoding")},
+	{NAME("upgrade")},
+	{NAME("status")},
+	{NAME("x-sendoff")},
 };
 
 enum { TOKEN = 1, CONTROL = 2 };
