@@ -47,7 +47,7 @@ static struct {
 	int64_t aftermath;
 } script;
 
-/* A transition. In another state than `from` it is an error here, which ends the process. */
+/* A transition. No script can bring about another state than `from`: a defect ends the process. */
 static void change(sendoff_boot_state from, sendoff_boot_state to)
 {
 	if (sendoff_boot.state != from) {
@@ -103,14 +103,19 @@ static void clear_request_info(void)
 	info->cookie_data = NULL;
 }
 
-static void end_boot(void)
+/* Ends the boot. False: a callback has thrown an exception, and the script must end. */
+static bool end_boot(void)
 {
 	change(SENDOFF_BOOT_STARTS, SENDOFF_BOOT_SETTLES);
 	sendoff_report();
 	sendoff_renew_after_boot();
+	if (EG(exception)) {
+		return false;
+	}
 	change(SENDOFF_BOOT_SETTLES, SENDOFF_BOOT_WAITS);
 	clear_request_info();
 	eventfd_write(script.busy, SENDOFF_BOOTED);
+	return true;
 }
 
 /* Records the time from the end of the last response until now, in which the script has gone on. */
@@ -161,11 +166,11 @@ static bool take_request(void)
 		change(SENDOFF_BOOT_WAITS, SENDOFF_BOOT_OVER);
 		return false;
 	}
+	change(SENDOFF_BOOT_WAITS, SENDOFF_BOOT_HANDLES);
 	if (script.served == 0) {
 		eventfd_write(script.busy, (eventfd_t)now_ns());
 	}
 	sendoff_kept_before();
-	change(SENDOFF_BOOT_WAITS, SENDOFF_BOOT_HANDLES);
 	SG(server_context) = sendoff_php_worker;
 	sendoff_params_load(sendoff_php_worker);
 	mark_params();
@@ -247,7 +252,9 @@ PHP_FUNCTION(sendoff_handle_request)
 		zend_throw_exception(spl_ce_RuntimeException, "a request is being handled already", 0);
 		RETURN_THROWS();
 	case SENDOFF_BOOT_STARTS:
-		end_boot();
+		if (!end_boot()) {
+			RETURN_THROWS();
+		}
 		break;
 	case SENDOFF_BOOT_RETURNED:
 		/* The callable threw, and the script has caught it. */
@@ -265,8 +272,13 @@ PHP_FUNCTION(sendoff_handle_request)
 	ZVAL_UNDEF(&result);
 	call.retval = &result;
 	zend_call_function(&call, &cache);
-	change(SENDOFF_BOOT_HANDLES, SENDOFF_BOOT_RETURNED);
+	/* Its destructor belongs to the request. */
 	zval_ptr_dtor(&result);
+	if (sendoff_boot.state == SENDOFF_BOOT_ENDS) {
+		/* The callable was suspended in a fiber, which PHP resumes after the end of the script. */
+		return;
+	}
+	change(SENDOFF_BOOT_HANDLES, SENDOFF_BOOT_RETURNED);
 	if (EG(exception) || !end_request()) {
 		RETURN_THROWS();
 	}

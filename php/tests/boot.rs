@@ -276,6 +276,54 @@ fn a_worker_script_that_is_repaired_boots() {
     assert_eq!(master.worker().link().ask(&Request::new(&path)).body(), "up");
 }
 
+/// What PHP still runs of a request when the script or the callable has ended belongs to it.
+#[test]
+fn fibers_and_destructors_of_a_request_end_with_it() {
+    for (script, body) in [
+        (
+            "$fiber = new Fiber(fn () => sendoff_handle_request(function () {
+                 echo 'begun';
+                 Fiber::suspend();
+             }));
+             $fiber->start();",
+            "begun",
+        ),
+        (
+            "class Asks {
+                 function __destruct() {
+                     try {
+                         sendoff_handle_request(fn () => 1);
+                     } catch (RuntimeException $e) {
+                         echo $e->getMessage();
+                     }
+                 }
+             }
+             while (sendoff_handle_request(fn () => new Asks)) {}",
+            "a request is being handled already",
+        ),
+    ] {
+        let dir = TempDir::new();
+        let path = dir.file("worker.php");
+        fs::write(&path, format!("<?php {script}")).unwrap();
+        let master = Master::start(&["--worker-script", &path]);
+        for _ in 0..2 {
+            let response = answer(&master, &mut master.worker(), &Request::new(&path));
+            assert_eq!(response.body(), body, "{script}");
+        }
+    }
+}
+
+#[test]
+fn a_callback_that_throws_at_the_end_of_the_boot_costs_no_request() {
+    let dir = TempDir::new();
+    let path = dir.file("worker.php");
+    let script = "<?php ob_start(function () { throw new Exception('callback'); });
+        while (sendoff_handle_request(fn () => print('up'))) {}";
+    fs::write(&path, script).unwrap();
+    let master = Master::start(&["--worker-script", &path]);
+    master.cannot_start();
+}
+
 #[test]
 fn a_worker_is_replaced_after_its_requests() {
     let master = start(&["--max-requests", "5"]);
