@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::process::ExitCode;
 
 use clap::Parser;
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{Resource, Signal, getppid, set_parent_process_death_signal, setrlimit};
 use sendoff_config::php_ini;
 use sendoff_config::{Config, PoolConfig, Snapshot};
 use sendoff_sandbox::{MemoryWatch, PoolGroup};
@@ -108,8 +108,11 @@ fn take(option: &str, number: RawFd) -> Result<OwnedFd, Failure> {
 /// Sets up a worker and serves requests until its end.
 fn serve(pool: &PoolConfig, engine: &Engine, start: WorkerStart) -> ! {
     title::set_for_worker(&format!("sendoff: php worker, pool {}", pool.name));
-    let WorkerStart { ends, busy, slow, status, output, master } = start;
-    let prepared = start::print_to(output).and_then(|()| start::prepare(pool, master));
+    let WorkerStart { ends, busy, slow, status, output, master, open_files } = start;
+    let prepared = start::print_to(output).and_then(|()| {
+        setrlimit(Resource::Nofile, open_files)?;
+        start::prepare(pool, master)
+    });
     if let Err(error) = prepared {
         // The master names the worker. A failed write cannot be reported anywhere.
         let _ = writeln!(io::stderr(), "it cannot be prepared: {error}");

@@ -9,7 +9,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
-use rustix::process::{Pid, Signal, WaitOptions, getpid, wait};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitOptions, getpid, getrlimit, setrlimit, wait,
+};
 use sendoff_config::{Config, PoolConfig, SlowLog};
 use sendoff_pool::{MAX_MESSAGE, ToMaster};
 use sendoff_sandbox::MemoryWatch;
@@ -26,6 +28,15 @@ use crate::watch::Watch;
 /// Maximum number of workers that the front may request. The front has limits of its own, but must
 /// not be able to start a fork bomb.
 const MOST_WORKERS: u32 = 1024;
+
+/// Descriptors of the master apart from those of its workers, with the pipes of processes that
+/// workers have left.
+const DESCRIPTORS: u64 = 256;
+
+/// Descriptors for each worker, apart from the sockets for the front's event loops, which the master
+/// has until the worker's script has booted: its pipe, its event counter, the socket of the slow log,
+/// and the guard.
+const DESCRIPTORS_PER_WORKER: u64 = 4;
 
 /// Signals that indicate a defect in the program.
 const CRASHES: [Signal; 5] = [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::FPE, Signal::ABORT];
@@ -82,6 +93,22 @@ pub(crate) struct Master<'a> {
     watch: Option<Watch>,
     /// Time at which the workers are replaced after a changed file; a further change postpones it.
     replace_at: Option<Instant>,
+    /// The limit of open files at the start of this process, for its workers.
+    open_files: Rlimit,
+}
+
+/// Raises the limit of open files to what the master of [`MOST_WORKERS`] needs, and returns the
+/// former. Workers keep that, because select(2) in a script accepts no descriptor above 1023.
+fn make_room_for(links: u8) -> Rlimit {
+    let limit = getrlimit(Resource::Nofile);
+    let needed =
+        DESCRIPTORS + u64::from(MOST_WORKERS) * (DESCRIPTORS_PER_WORKER + u64::from(links));
+    if limit.current.is_some_and(|current| current < needed) {
+        let raised = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
+        // If the limit cannot be raised enough, starting a worker will fail and report the error.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit });
+    }
+    limit
 }
 
 impl<'a> Master<'a> {
@@ -102,6 +129,7 @@ impl<'a> Master<'a> {
         let watched = watched.filter(|folders| !folders.is_empty());
         let watch = watched.map(|folders| Watch::new(folders)).transpose()?;
         let (target, replace_at) = (0, None);
+        let open_files = make_room_for(config.front.threads);
         let mut master = Self {
             config,
             pool,
@@ -117,6 +145,7 @@ impl<'a> Master<'a> {
             memory,
             watch,
             replace_at,
+            open_files,
         };
         master.announce_status();
         // The master of a pool with zero idle workers is started because a request waits.
@@ -237,10 +266,12 @@ impl<'a> Master<'a> {
         let (ours, slow) = slow.unzip();
         let status = self.status.1.try_clone()?;
         let (printed, output) = output_pipe()?;
-        let (master, since) = (getpid(), Instant::now());
+        let (master, since, open_files) = (getpid(), Instant::now(), self.open_files);
         let counted = self.memory.process_starts();
         match fork()? {
-            Forked::Child => Ok(Some(WorkerStart { ends, busy, slow, status, output, master })),
+            Forked::Child => {
+                Ok(Some(WorkerStart { ends, busy, slow, status, output, master, open_files }))
+            }
             Forked::Parent(pid) => {
                 self.outputs.add(pid, OutputStream::Error, printed);
                 let mut worker = Worker::new(pid, since, counted, busy, ours);

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Rlimit, Signal, kill_process};
 use sendoff_sandbox::AtStart;
 
 use crate::log::log;
@@ -33,6 +33,8 @@ pub(crate) struct WorkerStart {
     /// The pipe whose lines the master logs: the worker's standard output and standard error.
     pub(crate) output: OwnedFd,
     pub(crate) master: Pid,
+    /// The limit of open files that the master had at its start.
+    pub(crate) open_files: Rlimit,
 }
 
 /// Reads an event counter that the worker also has, without blocking. A script may have cleared

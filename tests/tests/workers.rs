@@ -1,7 +1,10 @@
 //! `--workers auto`: as many PHP workers as requests need, and no more for long.
 
 use rustix::process::Signal;
-use sendoff_tests::{Client, LIMIT, Progress, Request, Server, Site, pattern, processes, wait};
+use sendoff_tests::{
+    Client, LIMIT, Progress, Request, Server, Site, dies_with_us, pattern, processes, wait,
+};
+use std::path::Path;
 use std::time::Duration;
 
 const OPTIONS: [&str; 4] = ["--workers", "auto", "--worker-idle-timeout", "0.3"];
@@ -29,6 +32,20 @@ fn all_at_once(site: &Site, server: &Server, scripts: usize) {
         pipe.release();
         assert_eq!(client.response("GET").text(), format!("pipe{number}"));
     }
+}
+
+/// A master has descriptors for each of its workers, which keep the limit of the server.
+#[test]
+fn a_low_limit_of_open_files_allows_many_workers() {
+    let site = site();
+    site.write("limit.php", "<?php echo posix_getrlimit()['soft openfiles'];");
+    let text = "listen = '127.0.0.1:0'\n[[pool]]\nname = 'www'\nworkers = 150\n\
+                [[site]]\npool = 'www'\nroot = '.'\n";
+    let config = site.write("sendoff.toml", text);
+    let mut command = dies_with_us(Path::new("prlimit"), "KILL");
+    command.arg("--nofile=300:");
+    let server = Server::try_run_by(command, &config, site.root(), 150).unwrap();
+    assert_eq!(server.page("/limit.php"), "300");
 }
 
 /// True if the number of workers falls to `workers` and stays there for 0.5 s.
