@@ -29,7 +29,7 @@ use crate::watch::Watch;
 /// not be able to start a fork bomb.
 const MOST_WORKERS: u32 = 1024;
 
-/// Descriptors of the master apart from those of its workers, with the pipes of processes that
+/// Descriptors of the master beside the ones of its workers, with pipes of processes that
 /// workers have left.
 const DESCRIPTORS: u64 = 256;
 

@@ -276,7 +276,7 @@ fn a_worker_script_that_is_repaired_boots() {
     assert_eq!(master.worker().link().ask(&Request::new(&path)).body(), "up");
 }
 
-/// What PHP still runs of a request when the script or the callable has ended belongs to it.
+/// PHP runs these after the script or the callable has ended.
 #[test]
 fn fibers_and_destructors_of_a_request_end_with_it() {
     for (script, body) in [
