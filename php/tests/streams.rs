@@ -296,7 +296,7 @@ fn symfonys_downloads_leave_as_files() {
             ("bytes=0-499999", 0, 500_000),
             ("bytes=100001-900001", 100_001, 900_002),
             ("bytes=-65536", 934_464, 1_000_000),
-            // Symfony sends the first of several ranges.
+            // Symfony sends the first of several ranges, later versions the whole file.
             ("bytes=0-99999,200000-299999", 0, 100_000),
         ] {
             site.file("a", &a);
@@ -308,7 +308,8 @@ fn symfonys_downloads_leave_as_files() {
                 ))
                 .with("HTTP_RANGE", range);
             let pieces = joined(site.front.ask(&request));
-            assert!(pieces == [file(&a[start..end])], "{setting}, {range}: {pieces:?}");
+            let is_whole = range.contains(',') && pieces == [file(&a)];
+            assert!(is_whole || pieces == [file(&a[start..end])], "{setting}, {range}: {pieces:?}");
             assert!(!site.dir.path().join("a").exists());
         }
     }

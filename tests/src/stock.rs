@@ -8,7 +8,7 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -52,6 +52,19 @@ impl Stock {
         let mut stock = Self::new(&[NGINX]);
         stock.await_nginx(root, http, server);
         stock
+    }
+
+    /// True for the nginx before 1.23. Later versions refuse a response with a second
+    /// `Content-Length` or one that is no number, and take the first of several `Content-Type`.
+    ///
+    /// # Panics
+    /// If nginx does not tell its version.
+    pub fn is_lenient() -> bool {
+        let said = Command::new(NGINX).arg("-v").output().expect("nginx").stderr;
+        let said = String::from_utf8_lossy(&said);
+        let (_, version) = said.split_once("nginx/").expect("its version");
+        let mut parts = version.split('.').map_while(|part| part.parse().ok());
+        (parts.next(), parts.next()) < (Some(1), Some(23))
     }
 
     fn new(programs: &[&str]) -> Self {

@@ -369,8 +369,19 @@ fn functions_give_what_lighttpd_gives() {
         response.body.split(|&b| b == b'\n').map(|line| line.escape_ascii().to_string()).collect()
     };
     let (ours, theirs) = (lines(&ours), lines(&theirs));
-    let differing: Vec<_> =
-        ours.iter().zip(&theirs).filter(|(ours, theirs)| ours != theirs).collect();
+    // lighttpd after 1.4.69 also escapes what may be a control character of another encoding.
+    let more: Vec<_> = (0x7f..=0x9f)
+        .map(|byte: u8| {
+            let escaped = format!("bsenc_json a\\\\u00{byte:02X}b");
+            (format!("bsenc_json a\\x{byte:02x}b"), escaped)
+        })
+        .collect();
+    let differing: Vec<_> = ours
+        .iter()
+        .zip(&theirs)
+        .filter(|(ours, theirs)| ours != theirs)
+        .filter(|(ours, theirs)| !more.contains(&(String::clone(ours), String::clone(theirs))))
+        .collect();
     assert!(differing.is_empty(), "ours, theirs: {differing:#?}");
     assert_eq!(ours.len(), theirs.len());
     assert!(ours.len() > 2000, "{}\n{}", server.log(), lighttpd.log());

@@ -1,6 +1,6 @@
 //! All kinds of responses of scripts: equal to php-fpm's responses in every byte and every header.
 
-use sendoff_tests::{Pair, Request, Server, Site};
+use sendoff_tests::{Pair, Request, Server, Site, Stock};
 
 /// One behaviour per script. Each is requested with GET and HEAD, with `output_buffering` 0, 4096
 /// and On.
@@ -51,10 +51,6 @@ const RESPONSES: &[(&str, &str)] = &[
     (
         "header-callback",
         "<?php header_register_callback(function () { header('X-Callback: 1'); }); echo 'x';",
-    ),
-    (
-        "type-twice",
-        "<?php header('Content-Type: text/plain'); header('Content-Type: text/css', false); header('content-type: text/csv', false); echo 'x';",
     ),
     ("type-and-default", "<?php header('Content-Type: text/plain', false); echo 'x';"),
     ("name-underscore", "<?php header('X_Y: 1'); header('X-Next: 1'); echo 'x';"),
@@ -164,6 +160,23 @@ fn a_line_that_is_no_header_field_is_dropped_and_logged() {
     }
     for number in lines.len()..lines.len() + 2 {
         assert_eq!(server.get(&format!("/{number}.php?n=1")).status(), 502);
+    }
+}
+
+/// nginx since 1.23 takes the first.
+#[test]
+fn the_last_of_several_content_types_counts() {
+    let script = "<?php header('Content-Type: text/plain'); header('Content-Type: text/css', false); header('content-type: text/csv', false); echo 'x';";
+    let site = Site::with("type-twice.php", script);
+    for buffering in ["0", "4096", "On"] {
+        let pair = Pair::start(&site, &[&format!("output_buffering={buffering}")]);
+        for method in ["GET", "HEAD"] {
+            let request = Request::new(method, "/type-twice.php");
+            let ours =
+                if Stock::is_lenient() { pair.same(&request) } else { pair.ours.ask(&request) };
+            assert_eq!(ours.status(), 200);
+            assert_eq!(ours.header("Content-Type"), Some("text/csv;charset=UTF-8"));
+        }
     }
 }
 

@@ -195,8 +195,12 @@ fn an_open_file_is_sent_from_where_it_stands() {
             let target = format!("/{page}/{from}");
             let ours = server.get(&target);
             assert!(ours.expect(200) == &content[from.min(content.len())..], "{target}");
-            let theirs = Client::connect(puma.addr()).ask(&Request::get(&target));
-            assert!(theirs.expect(200) == ours.body, "{target}");
+            let theirs = match Client::connect(puma.addr()).try_ask(&Request::get(&target)) {
+                // Puma 6 announces the whole file.
+                Err(Broken::Cut(part)) if page == "seeked" => part.body,
+                theirs => theirs.unwrap().expect(200).to_vec(),
+            };
+            assert!(theirs == ours.body, "{target}");
         }
     }
     let explained = server.explain("/seeked/100000", &[]).unwrap();

@@ -264,7 +264,8 @@ fn protocols_are_chosen_by_alpn() {
     assert!(said.contains("no application protocol"), "{said}");
     // A name that no site has gets the first site's certificate, as with nginx.
     let said = s_client(secured.addr(), &["-servername", "other.test"], GET, "\nquick");
-    assert!(said.contains("CN = own"), "{said}");
+    // OpenSSL 3.0 writes spaces there, later versions do not.
+    assert!(said.replace(" = ", "=").contains("CN=own"), "{said}");
 }
 
 #[test]

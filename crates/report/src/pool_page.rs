@@ -4,7 +4,7 @@
 use std::fmt::{self, Write};
 use std::time::SystemTime;
 
-use sendoff_config::Workers;
+use sendoff_config::{PHP_VERSION, Workers};
 use sendoff_message::Shown;
 
 use super::log_line::json;
@@ -53,7 +53,7 @@ enum PoolValue {
 type Field = (&'static str, PoolValue);
 
 /// The fields of the pool that are metrics, with their types and meanings.
-const METRICS: [(&str, &str, &str); 11] = [
+const METRICS: [(&str, &str, &str); 12] = [
     ("start since", "counter", "Seconds since the front has had the pool."),
     ("accepted conn", "counter", "Requests that workers were given."),
     ("listen queue", "gauge", "Requests that wait for a worker."),
@@ -65,6 +65,7 @@ const METRICS: [(&str, &str, &str); 11] = [
     ("max active processes", "counter", "The most workers that were busy at a time."),
     ("max children reached", "counter", "How often more workers were needed than there may be."),
     ("slow requests", "counter", "Requests that the slow log has."),
+    ("memory peak", "gauge", "Always 0: the front does not know the memory of requests."),
 ];
 
 /// The metrics whose names differ from their fields' names.
@@ -99,7 +100,7 @@ impl PoolPage<'_> {
         }
     }
 
-    fn pool_fields(&self) -> [Field; 14] {
+    fn pool_fields(&self) -> Vec<Field> {
         let PoolReport { started, requests, waiting, most_waiting, queue, .. } = self.report;
         let PoolReport { idle, workers, most_busy, limit_reached, slow, .. } = self.report;
         let policy = match self.policy {
@@ -107,7 +108,7 @@ impl PoolPage<'_> {
             Workers::Auto(bounds) if bounds.min == 0 => "ondemand",
             Workers::Auto(_) => "dynamic",
         };
-        [
+        let mut fields = vec![
             ("pool", PoolValue::text(self.name.as_bytes())),
             ("process manager", PoolValue::text(policy.as_bytes())),
             ("start time", PoolValue::Time(started)),
@@ -122,7 +123,9 @@ impl PoolPage<'_> {
             ("max active processes", PoolValue::count(most_busy)),
             ("max children reached", PoolValue::Number(limit_reached)),
             ("slow requests", PoolValue::Number(slow)),
-        ]
+        ];
+        fields.extend(has_memory_peak().then_some(("memory peak", PoolValue::Number(0))));
+        fields
     }
 
     fn worker_fields(&self, worker: &WorkerReport) -> [Field; 13] {
@@ -157,7 +160,11 @@ impl PoolPage<'_> {
     /// and the order that php-fpm's function uses.
     pub fn as_array(&self) -> String {
         let mut out = "{".to_owned();
-        members(&mut out, &self.pool_fields().map(|(name, value)| (name.replace(' ', "-"), value)));
+        let pool = self.pool_fields().into_iter();
+        members(
+            &mut out,
+            &pool.map(|(name, value)| (name.replace(' ', "-"), value)).collect::<Vec<_>>(),
+        );
         out.push_str(",\"procs\":[");
         for (at, worker) in self.workers.iter().flatten().enumerate() {
             out.push_str(if at == 0 { "{" } else { ",{" });
@@ -184,6 +191,12 @@ impl PoolPage<'_> {
     fn since(&self, started: SystemTime) -> PoolValue {
         PoolValue::Number(self.now.duration_since(started).map_or(0, |since| since.as_secs()))
     }
+}
+
+/// True if php-fpm of the version that the build is for has the field: since PHP 8.4.
+fn has_memory_peak() -> bool {
+    let mut parts = PHP_VERSION.split('.').map_while(|part| part.parse().ok());
+    (parts.next(), parts.next()) >= (Some(8), Some(4))
 }
 
 /// A text, or a dash if there is none.
@@ -400,6 +413,7 @@ mod tests {
         }
         let metrics = page.write(Format::OpenMetrics);
         assert!(metrics.contains("\nphpfpm_accepted_connections 3\n"), "{metrics}");
-        assert!(metrics.ends_with("\nphpfpm_slow_requests 8\n# EOF\n"), "{metrics}");
+        assert!(metrics.contains("\nphpfpm_slow_requests 8\n"), "{metrics}");
+        assert!(metrics.ends_with("\n# EOF\n"), "{metrics}");
     }
 }

@@ -130,7 +130,21 @@ def page(env, path, rest)
   end
 end
 
+# Headers as Rack 3 wants them.
+class Lowered
+  def initialize(app) = @app = app
+
+  def call(env)
+    status, headers, body = @app.call(env)
+    lowered = headers.to_h do |name, value|
+      [name.downcase, value.is_a?(String) && value.include?("\n") ? value.split("\n") : value]
+    end
+    [status, lowered, body]
+  end
+end
+
 use Rack::Lint if ENV['LINT']
+use Lowered if ENV['LINT'] && Rack.release.to_i >= 3
 run(lambda do |env|
   _, path, rest = env['PATH_INFO'].split('/', 3)
   return FILES.call(env.merge('PATH_INFO' => "/#{rest}")) if path == 'files'
