@@ -55,7 +55,7 @@ impl Stock {
     }
 
     /// True for the nginx before 1.23. Later versions refuse a response with a second
-    /// `Content-Length` or one that is no number, and take the first of several `Content-Type`.
+    /// `Content-Length` or an invalid one, and take the first of several `Content-Type`.
     ///
     /// # Panics
     /// If nginx does not tell its version.
