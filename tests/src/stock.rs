@@ -54,8 +54,8 @@ impl Stock {
         stock
     }
 
-    /// True for the nginx before 1.23. Later versions refuse a response with a second
-    /// `Content-Length` or an invalid one, and take the first of several `Content-Type`.
+    /// True for nginx before 1.23. Later versions refuse a response with a second `Content-Length`
+    /// or a malformed one, and take the first of several `Content-Type` or `Location`.
     ///
     /// # Panics
     /// If nginx does not tell its version.

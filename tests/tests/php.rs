@@ -57,7 +57,6 @@ const RESPONSES: &[(&str, &str)] = &[
     ("value-tab", "<?php header(\"X-Y: a\\tb\"); header('X-Next: 1'); echo 'x';"),
     ("status-line-late", "<?php header('X-A: 1'); header('http/1.1 404 Not Found'); echo 'x';"),
     ("status-glued", "<?php header('Status:404 Not Found'); echo 'x';"),
-    ("location-twice", "<?php header('Location: /a'); header('Location: /b', false); echo 'x';"),
     ("content-length", "<?php header('Content-Length: 5'); echo 'exact';"),
     ("content-length-zero", "<?php header('Content-Length: 0');"),
     ("fatal", "<?php echo 'before'; undefined_function(); echo 'never';"),
@@ -163,19 +162,26 @@ fn a_line_that_is_no_header_field_is_dropped_and_logged() {
     }
 }
 
-/// nginx since 1.23 takes the first.
+/// nginx since 1.23 takes the first of each.
 #[test]
-fn the_last_of_several_content_types_counts() {
-    let script = "<?php header('Content-Type: text/plain'); header('Content-Type: text/css', false); header('content-type: text/csv', false); echo 'x';";
-    let site = Site::with("type-twice.php", script);
+fn the_last_of_several_content_types_counts_and_all_locations() {
+    let types = "<?php header('Content-Type: text/plain'); header('Content-Type: text/css', false); header('content-type: text/csv', false); echo 'x';";
+    let locations = "<?php header('Location: /a'); header('Location: /b', false); echo 'x';";
+    let site = Site::with("types.php", types);
+    site.write("locations.php", locations);
     for buffering in ["0", "4096", "On"] {
         let pair = Pair::start(&site, &[&format!("output_buffering={buffering}")]);
+        let ask = |method, target| {
+            let request = Request::new(method, target);
+            if Stock::is_lenient() { pair.same(&request) } else { pair.ours.ask(&request) }
+        };
         for method in ["GET", "HEAD"] {
-            let request = Request::new(method, "/type-twice.php");
-            let ours =
-                if Stock::is_lenient() { pair.same(&request) } else { pair.ours.ask(&request) };
+            let ours = ask(method, "/types.php");
             assert_eq!(ours.status(), 200);
             assert_eq!(ours.header("Content-Type"), Some("text/csv;charset=UTF-8"));
+            let ours = ask(method, "/locations.php");
+            assert_eq!(ours.status(), 302);
+            assert_eq!(ours.head.all("Location").collect::<Vec<_>>(), ["/a", "/b"]);
         }
     }
 }

@@ -57,7 +57,8 @@ end
 def echo(env)
   input = env['rack.input']
   first = input.read.to_s
-  input.rewind
+  # Rack::Lint of Rack 3 hides it.
+  input.rewind if input.respond_to?(:rewind)
   again = input.read(10)
   digest = first.unpack('C*').each_with_index.sum { |byte, place| byte * (place % 251) }
   [200, { 'Content-Type' => 'text/plain' }, ["#{first.bytesize} #{digest} #{again.inspect} #{input.read(0).inspect}"]]
