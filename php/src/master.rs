@@ -8,14 +8,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitOptions, getpid, getrlimit, setrlimit, wait,
 };
 use sendoff_config::{Config, PoolConfig, SlowLog};
 use sendoff_pool::{MAX_MESSAGE, ToMaster};
 use sendoff_sandbox::MemoryWatch;
-use sendoff_sys::master::{SIGNALS, Supervisor, poll_until};
+use sendoff_sys::master::{SIGNALS, Supervisor};
 use sendoff_sys::output::{OutputStream, Outputs, output_pipe};
 use sendoff_sys::process::{Forked, SignalFd, fork};
 
@@ -325,27 +325,21 @@ impl<'a> Master<'a> {
 
     /// Waits for a signal, a message, a line of output, the end of the front, or the deadline.
     fn wait_until(&mut self, deadline: Option<Instant>) -> io::Result<Wake> {
-        let mut fds = vec![
-            PollFd::new(&self.signals, PollFlags::IN),
-            PollFd::new(&self.socket, PollFlags::IN),
-        ];
-        let booting = self.slots.iter().filter_map(Slot::boot_signal);
-        let watch = self.watch.as_ref().map(Watch::events);
-        let booting = booting.chain(watch);
-        fds.extend(booting.map(|signal| PollFd::from_borrowed_fd(signal, PollFlags::IN)));
-        let others = fds.len();
-        fds.extend(self.outputs.to_poll());
-        poll_until(&mut fds, deadline)?;
-        let is_gone = fds[1].revents().intersects(PollFlags::HUP | PollFlags::ERR);
-        let readable: Vec<_> = fds[others..].iter().map(|fd| !fd.revents().is_empty()).collect();
-        drop(fds);
-        self.outputs.read(&readable);
+        let mut fds = vec![self.signals.as_fd(), self.socket.as_fd()];
+        fds.extend(self.slots.iter().filter_map(Slot::boot_signal));
+        fds.extend(self.watch.as_ref().map(Watch::events));
+        let events = self.outputs.wait(&fds, deadline)?;
+        let is_gone = events[1].intersects(PollFlags::HUP | PollFlags::ERR);
         self.announce_booted();
         self.look_for_changes();
         // This comes first: a worker that ended because fewer are wanted must not count as lost,
         // and the front's last message may be that a worker is stuck.
         self.take_messages();
-        Ok(if is_gone { Wake::FrontGone } else { self.take_signals() })
+        Ok(match is_gone {
+            true => Wake::FrontGone,
+            false if self.is_told_to_end() => Wake::Terminate,
+            false => Wake::Other,
+        })
     }
 
     /// Carries out the front's messages.
@@ -419,13 +413,9 @@ impl<'a> Master<'a> {
         }
     }
 
-    fn take_signals(&mut self) -> Wake {
-        while let Some(signal) = self.signals.take() {
-            if signal == Signal::TERM {
-                return Wake::Terminate;
-            }
-        }
-        Wake::Other
+    /// Takes the signals that have come, up to a SIGTERM. Returns true if it is one.
+    fn is_told_to_end(&mut self) -> bool {
+        std::iter::from_fn(|| self.signals.take()).any(|signal| signal == Signal::TERM)
     }
 
     fn reap(&mut self) {
@@ -495,11 +485,11 @@ impl<'a> Master<'a> {
             self.workers().for_each(|worker| worker.kill_if_late(now));
             let kill_at = self.workers().filter_map(|worker| worker.kill_at()).min();
             match self.wait_for_end(kill_at.map_or(deadline, |at| at.min(deadline)))? {
-                Wake::Other if Instant::now() < deadline => {}
+                false if Instant::now() < deadline => {}
                 // The supervisor's death closes the pool and sends a signal, which together count
                 // once.
-                Wake::Terminate if !told => told = true,
-                Wake::Other | Wake::Terminate | Wake::FrontGone => break,
+                true if !told => told = true,
+                _ => break,
             }
         }
         self.workers().for_each(|worker| worker.signal(stuck_signal()));
@@ -514,16 +504,12 @@ impl<'a> Master<'a> {
         Ok(())
     }
 
-    /// Waits for the end of a worker, for a signal, or for the deadline, and reaps.
-    fn wait_for_end(&mut self, deadline: Instant) -> io::Result<Wake> {
-        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
-        fds.extend(self.outputs.to_poll());
-        poll_until(&mut fds, Some(deadline))?;
-        let readable: Vec<_> = fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect();
-        drop(fds);
-        self.outputs.read(&readable);
-        let wake = self.take_signals();
+    /// Waits for the end of a worker, for a signal, or for the deadline, and reaps. Returns true
+    /// after a SIGTERM.
+    fn wait_for_end(&mut self, deadline: Instant) -> io::Result<bool> {
+        self.outputs.wait(&[self.signals.as_fd()], Some(deadline))?;
+        let is_told = self.is_told_to_end();
         self.reap();
-        Ok(wake)
+        Ok(is_told)
     }
 }

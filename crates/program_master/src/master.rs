@@ -9,13 +9,13 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::PollFlags;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal, getpgid, getpid, setpgid};
 use sendoff_config::{Config, PoolConfig, Program};
 use sendoff_pool::{MAX_MESSAGE, OUT_OF_MEMORY, ProgramState, ToMaster};
 use sendoff_sandbox::MemoryWatch;
-use sendoff_sys::master::{SIGNALS, Supervisor, poll_until};
+use sendoff_sys::master::{SIGNALS, Supervisor};
 use sendoff_sys::output::{OutputStream, Outputs, output_pipe};
 use sendoff_sys::process::{Forked, SignalFd, fork};
 
@@ -254,18 +254,9 @@ impl<'a> Master<'a> {
 
     /// Waits for a signal, a message, a line of output, the end of the front, or the deadline.
     fn wait_until(&mut self, deadline: Option<Instant>) -> io::Result<Wake> {
-        let mut fds = vec![
-            PollFd::new(&self.signals, PollFlags::IN),
-            PollFd::new(&self.socket, PollFlags::IN),
-        ];
-        fds.extend(self.outputs.to_poll());
-        poll_until(&mut fds, deadline)?;
-        let is_gone = fds[1].revents().intersects(PollFlags::HUP | PollFlags::ERR);
-        let readable: Vec<_> = fds[2..].iter().map(|fd| !fd.revents().is_empty()).collect();
-        drop(fds);
+        let events = self.outputs.wait(&[self.signals.as_fd(), self.socket.as_fd()], deadline)?;
         self.take_messages();
-        self.outputs.read(&readable);
-        if is_gone {
+        if events[1].intersects(PollFlags::HUP | PollFlags::ERR) {
             return Ok(Wake::FrontGone);
         }
         let mut wake = Wake::Other;
@@ -399,12 +390,7 @@ impl<'a> Master<'a> {
         let mut deadline = Some(Instant::now() + self.config.shutdown_timeout);
         self.slots.iter().for_each(Slot::terminate);
         while self.slots.iter().any(|slot| slot.pid().is_some()) {
-            let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
-            fds.extend(self.outputs.to_poll());
-            poll_until(&mut fds, deadline)?;
-            let readable: Vec<_> = fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect();
-            drop(fds);
-            self.outputs.read(&readable);
+            self.outputs.wait(&[self.signals.as_fd()], deadline)?;
             while let Some(signal) = self.signals.take() {
                 // The supervisor's death closes the pool and sends a signal, which together count
                 // once.

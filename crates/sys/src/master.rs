@@ -62,7 +62,7 @@ impl Supervisor {
 ///
 /// # Errors
 /// Errors of `poll(2)`, except `EINTR`.
-pub fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<()> {
+pub(crate) fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<()> {
     let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
     let timeout = left.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
     match poll(fds, timeout.as_ref()) {

@@ -11,6 +11,8 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
+use crate::master::poll_until;
+
 /// Maximum length of a logged line in bytes; a longer line is logged in pieces.
 const MAX_LINE: usize = 8 * 1024;
 /// Maximum number of lines that a pool logs per second.
@@ -79,17 +81,33 @@ impl<L: LineLog> Outputs<L> {
         self.streams.push(ProcessOutput { process, stream, pipe, line, withheld, is_left: false });
     }
 
-    /// The descriptors to wait for. [`Self::read`] takes the results in the same order.
-    pub fn to_poll(&self) -> impl Iterator<Item = PollFd<'_>> {
-        self.streams.iter().map(|output| PollFd::new(output, PollFlags::IN))
+    /// Waits until one of `others` or a stream is readable, or the deadline has passed; may return
+    /// early. Reads once from each readable stream, and logs the complete lines. Returns the events
+    /// of `others`.
+    ///
+    /// # Errors
+    /// Errors of `poll(2)`, except `EINTR`.
+    pub fn wait(
+        &mut self,
+        others: &[BorrowedFd<'_>],
+        deadline: Option<Instant>,
+    ) -> io::Result<Vec<PollFlags>> {
+        let streams = self.streams.iter().map(AsFd::as_fd);
+        let all = others.iter().copied().chain(streams);
+        let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        poll_until(&mut fds, deadline)?;
+        let mut events: Vec<_> = fds.iter().map(PollFd::revents).collect();
+        let of_streams = events.split_off(others.len());
+        self.read(of_streams.iter().map(|events| !events.is_empty()));
+        Ok(events)
     }
 
-    /// Reads once from each stream that is readable, and logs the complete lines.
-    pub fn read(&mut self, readable: &[bool]) {
+    /// Reads once from each stream that is readable.
+    fn read(&mut self, readable: impl IntoIterator<Item = bool>) {
         let log = &mut self.log;
-        let mut readable = readable.iter();
+        let mut readable = readable.into_iter();
         self.streams.retain_mut(|output| {
-            !readable.next().is_some_and(|is| *is) || output.read(log) != Reading::Ended
+            !readable.next().unwrap_or(false) || output.read(log) != Reading::Ended
         });
     }
 
@@ -335,7 +353,7 @@ mod tests {
             |outputs, theirs| {
                 drop(theirs);
                 while !outputs.is_empty() {
-                    outputs.read(&[true]);
+                    outputs.read([true]);
                 }
             },
         ];
@@ -352,10 +370,10 @@ mod tests {
         let flood = [b'x', b'\n'].repeat(2 * MAX_LINE);
         rustix::io::write(&theirs, &flood).unwrap();
         for _ in 0..3 {
-            outputs.read(&[true]);
+            outputs.read([true]);
         }
         rustix::io::write(&theirs, b"it crashes\n  #0 f()\n").unwrap();
-        outputs.read(&[true]);
+        outputs.read([true]);
         let before = outputs.log.suppressed;
         ends_by(&mut outputs, theirs);
         let logged = lines.0.borrow();
@@ -372,10 +390,10 @@ mod tests {
         outputs.add(process(), OutputStream::Error, ours);
         outputs.process_ended(process());
         rustix::io::write(&theirs, b"by a child\n").unwrap();
-        outputs.read(&[true]);
+        outputs.read([true]);
         assert_eq!(*lines.0.borrow(), ["by a child"]);
         drop(theirs);
-        outputs.read(&[true]);
+        outputs.read([true]);
         assert!(outputs.is_empty());
         let kept: Vec<_> = (0..=MAX_LEFT)
             .map(|_| {
@@ -385,7 +403,7 @@ mod tests {
             })
             .collect();
         outputs.process_ended(process());
-        assert_eq!(outputs.to_poll().count(), MAX_LEFT);
+        assert_eq!(outputs.streams.len(), MAX_LEFT);
         assert_eq!(rustix::io::write(&kept[1], b"x"), Ok(1));
     }
 }
