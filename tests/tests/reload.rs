@@ -303,7 +303,10 @@ fn commands_are_answered_while_a_reload_runs_and_further_reloads_follow_it_toget
             (server.command(&["reopen"]).unwrap().as_str(), log()),
             ("there is no log file to open again\n", 0)
         );
+        let sockets = || processes::unix_sockets(server.pid());
+        let before = sockets();
         let further: Vec<_> = (0..20).map(|_| scope.spawn(|| reload(&server))).collect();
+        assert!(wait::until(LIMIT, || sockets() >= before + 20), "{before}, {}", sockets());
         for _ in 0..20 {
             server.signal(Signal::HUP);
         }
