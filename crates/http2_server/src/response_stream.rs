@@ -27,7 +27,8 @@ pub(super) struct ResponseStream {
 }
 
 /// The framing of bytes that are still to be queued ([`Framing::Chunked`] stands for a body of
-/// unknown length); `None` once all of the body is queued.
+/// unknown length, and bytes for [`Framing::NoBody`] are dropped); `None` once all of the body is
+/// queued.
 type Rest = Option<Framing>;
 
 enum StreamState {
@@ -63,8 +64,7 @@ impl ResponseStream {
 
     pub(super) fn begin(&mut self, head: Response<()>, framing: Framing) {
         if let StreamState::Waiting = self.state {
-            let rest = Some(framing).filter(|framing| *framing != Framing::NoBody);
-            self.state = StreamState::Begun(head, rest);
+            self.state = StreamState::Begun(head, Some(framing));
         }
     }
 
@@ -78,9 +78,9 @@ impl ResponseStream {
     /// Counts a piece of the body before it is queued, and truncates it to the bytes that belong to
     /// the body.
     pub(super) fn fit(&mut self, segment: &mut Segment) -> Fit {
-        let mut no_body = Framing::NoBody;
-        let framing = self.rest().and_then(Option::as_mut).unwrap_or(&mut no_body);
-        Fit::of(segment, framing)
+        // Before the head and after the end, no byte belongs to the body.
+        let mut nothing = Framing::Length(0);
+        Fit::of(segment, self.rest().and_then(Option::as_mut).unwrap_or(&mut nothing))
     }
 
     /// Notes that all of the body is queued, unless bytes of its announced length are missing;
@@ -88,7 +88,7 @@ impl ResponseStream {
     pub(super) fn end(&mut self) -> u64 {
         let Some(rest) = self.rest() else { return 0 };
         let missing = rest.map_or(0, Framing::missing);
-        rest.take_if(|_| missing == 0);
+        rest.take_if(|framing| missing == 0 && *framing != Framing::NoBody);
         missing
     }
 
@@ -96,7 +96,8 @@ impl ResponseStream {
     pub(super) fn send_head(&mut self, is_empty: bool) -> Result<(), Cut> {
         let StreamState::Begun(head, rest) = &mut self.state else { return Ok(()) };
         let (head, rest) = (std::mem::take(head), *rest);
-        let (status, ends) = (head.status(), rest.is_none() && is_empty);
+        let is_all = rest.is_none() && is_empty;
+        let (status, ends) = (head.status(), is_all || rest == Some(Framing::NoBody));
         self.state = StreamState::Ended(status);
         let body = self.response.send_response(head, ends).map_err(|error| gone(&error))?;
         if !ends {
@@ -232,6 +233,8 @@ mod tests {
             assert_eq!(stream.end(), 0);
             give(&mut stream, b"", true);
             assert!(stream.sending().is_none());
+            let mut late = Segment::Bytes(Bytes::from_static(b"late"));
+            assert_eq!((stream.fit(&mut late), late.len()), (Fit::Cut, 0));
         });
         assert_eq!(received.await, Ok((200, false, b"one".to_vec())));
     }
