@@ -41,6 +41,56 @@ macro_rules! choice {
     };
 }
 
+/// Declares an enum that is written as true, false or one word.
+macro_rules! switch {
+    (
+        $(#[doc = $doc:literal])+
+        $name:ident {
+            $(#[doc = $off_doc:literal])+ $off:ident = false,
+            $(#[doc = $word_doc:literal])+ $word:ident = $text:literal,
+            $(#[doc = $on_doc:literal])+ $on:ident = true,
+        }
+    ) => {
+        $(#[doc = $doc])+
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $name {
+            $(#[doc = $off_doc])+ $off,
+            $(#[doc = $word_doc])+ $word,
+            $(#[doc = $on_doc])+ $on,
+        }
+
+        impl Value for $name {
+            fn kind() -> String {
+                concat!("true, false or \"", $text, "\"").to_owned()
+            }
+
+            fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self> {
+                match item.value {
+                    DeValue::Boolean(true) => Some(Self::$on),
+                    DeValue::Boolean(false) => Some(Self::$off),
+                    DeValue::String(text) if text == $text => Some(Self::$word),
+                    _ => {
+                        reader.expected(item, &<Self as Value>::kind());
+                        None
+                    }
+                }
+            }
+
+            fn toml(&self) -> Option<Toml> {
+                Some(match self {
+                    Self::$off => Toml::Boolean(false),
+                    Self::$word => Toml::String($text.to_owned()),
+                    Self::$on => Toml::Boolean(true),
+                })
+            }
+
+            fn schema() -> Json {
+                json!({"enum": [true, false, $text]})
+            }
+        }
+    };
+}
+
 /// Converts a choice into the enum of the resolved configuration, whose variants have the same
 /// names.
 macro_rules! resolved {
@@ -174,85 +224,27 @@ choice! {
     }
 }
 
-/// The responses that are compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compress {
-    /// None.
-    Off,
-    /// Static files.
-    Static,
-    /// Static files and the responses of scripts and applications.
-    All,
-}
-
-impl Value for Compress {
-    fn kind() -> String {
-        "true, false or \"static\"".to_owned()
-    }
-
-    fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self> {
-        match item.value {
-            DeValue::Boolean(true) => Some(Self::All),
-            DeValue::Boolean(false) => Some(Self::Off),
-            DeValue::String(text) if text == "static" => Some(Self::Static),
-            _ => {
-                reader.expected(item, &<Self as Value>::kind());
-                None
-            }
-        }
-    }
-
-    fn toml(&self) -> Option<Toml> {
-        Some(match self {
-            Self::Off => Toml::Boolean(false),
-            Self::Static => Toml::String("static".to_owned()),
-            Self::All => Toml::Boolean(true),
-        })
-    }
-
-    fn schema() -> Json {
-        json!({"enum": [true, false, "static"]})
+switch! {
+    /// The responses that are compressed.
+    Compress {
+        /// None.
+        Off = false,
+        /// Static files.
+        Static = "static",
+        /// Static files and the responses of scripts and applications.
+        All = true,
     }
 }
 
-/// The use of `.htaccess` files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Htaccess {
-    /// The files are ignored.
-    Off,
-    /// The files decide for paths on which one lies.
-    Auto,
-    /// The files decide everything, as in Apache.
-    On,
-}
-
-impl Value for Htaccess {
-    fn kind() -> String {
-        "true, false or \"auto\"".to_owned()
-    }
-
-    fn read(item: Item<'_>, reader: &mut FileReader<'_>) -> Option<Self> {
-        match item.value {
-            DeValue::Boolean(true) => Some(Self::On),
-            DeValue::Boolean(false) => Some(Self::Off),
-            DeValue::String(text) if text == "auto" => Some(Self::Auto),
-            _ => {
-                reader.expected(item, &<Self as Value>::kind());
-                None
-            }
-        }
-    }
-
-    fn toml(&self) -> Option<Toml> {
-        Some(match self {
-            Self::Off => Toml::Boolean(false),
-            Self::Auto => Toml::String("auto".to_owned()),
-            Self::On => Toml::Boolean(true),
-        })
-    }
-
-    fn schema() -> Json {
-        json!({"enum": [true, false, "auto"]})
+switch! {
+    /// The use of `.htaccess` files.
+    Htaccess {
+        /// The files are ignored.
+        Off = false,
+        /// The files decide for paths on which one lies.
+        Auto = "auto",
+        /// The files decide everything, as in Apache.
+        On = true,
     }
 }
 
