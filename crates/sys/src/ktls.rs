@@ -5,6 +5,8 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use crate::tcp::set_option;
+
 /// Keys in the kernel's format: one of the structs `tls12_crypto_info_*` of `<linux/tls.h>`, byte
 /// by byte.
 #[derive(Clone, Copy)]
@@ -27,7 +29,7 @@ const CONTROL_WORDS: usize = 4;
 /// # Errors
 /// `ENOENT`: the kernel has no TLS, or its module is not loaded and this process may not load it.
 pub fn attach(socket: BorrowedFd<'_>) -> io::Result<()> {
-    set(socket, libc::SOL_TCP, libc::TCP_ULP, b"tls")
+    set_option(socket, libc::SOL_TCP, libc::TCP_ULP, b"tls")
 }
 
 /// Sets the keys for sending; later writes to the socket are encrypted.
@@ -36,7 +38,7 @@ pub fn attach(socket: BorrowedFd<'_>) -> io::Result<()> {
 /// The kernel does not support the algorithm. `EBUSY`: the socket already has keys, and the kernel
 /// cannot change them (before Linux 6.14).
 pub fn encrypt(socket: BorrowedFd<'_>, keys: CryptoInfo<'_>) -> io::Result<()> {
-    set(socket, libc::SOL_TLS, libc::TLS_TX, keys.0)
+    set_option(socket, libc::SOL_TLS, libc::TLS_TX, keys.0)
 }
 
 /// Fills `info` with the keys for sending. Its first four bytes, version and cipher, must be set by
@@ -91,12 +93,4 @@ pub fn send_record(socket: BorrowedFd<'_>, content_type: u8, bytes: &[u8]) -> io
         Ok(_) => Err(io::ErrorKind::WriteZero.into()),
         Err(_) => Err(io::Error::last_os_error()),
     }
-}
-
-fn set(socket: BorrowedFd<'_>, level: i32, option: i32, value: &[u8]) -> io::Result<()> {
-    let len = libc::socklen_t::try_from(value.len()).unwrap_or(0);
-    // SAFETY: the kernel reads `len` bytes of `value`, which is that long.
-    let result =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value.as_ptr().cast(), len) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -131,12 +131,29 @@ pub fn clear_errors(socket: BorrowedFd<'_>) {
         return;
     }
     for option in [libc::SO_TIMESTAMPING, libc::SO_ZEROCOPY] {
-        const OFF: [u8; size_of::<libc::c_int>()] = [0; 4];
-        let (level, off) = (libc::SOL_SOCKET, OFF.as_ptr().cast());
-        // SAFETY: the kernel reads an integer of this size. A failure leaves the option on.
-        unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, off, 4) };
+        let off: libc::c_int = 0;
+        // A failure leaves the option on.
+        let _ = set_option(socket, libc::SOL_SOCKET, option, &off.to_ne_bytes());
     }
-    (1..MAX_ERRORS).find(|_| !takes_one());
+    for _ in 1..MAX_ERRORS {
+        if !takes_one() {
+            break;
+        }
+    }
+}
+
+/// Sets an option of a socket (`setsockopt(2)`).
+pub(crate) fn set_option(
+    socket: BorrowedFd<'_>,
+    level: i32,
+    option: i32,
+    value: &[u8],
+) -> io::Result<()> {
+    let len = libc::socklen_t::try_from(value.len()).unwrap_or(0);
+    // SAFETY: the kernel reads `len` bytes of `value`, which is that long.
+    let result =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value.as_ptr().cast(), len) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// True if closing the last descriptor may have to wait for the peer (`SO_LINGER`), because data or
