@@ -9,13 +9,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
-use rustix::process::{
-    Pid, Resource, Rlimit, Signal, WaitOptions, getpid, getrlimit, setrlimit, wait,
-};
+use rustix::process::{Pid, Rlimit, Signal, WaitOptions, getpid, wait};
 use sendoff_config::{Config, PoolConfig, SlowLog};
 use sendoff_pool::{MAX_MESSAGE, ToMaster};
 use sendoff_sandbox::MemoryWatch;
-use sendoff_sys::master::{SIGNALS, Supervisor};
+use sendoff_sys::master::{SIGNALS, Supervisor, make_room_for};
 use sendoff_sys::output::{OutputStream, Outputs, output_pipe};
 use sendoff_sys::process::{Forked, SignalFd, fork};
 
@@ -97,20 +95,6 @@ pub(crate) struct Master<'a> {
     open_files: Rlimit,
 }
 
-/// Raises the limit of open files to what the master of [`MOST_WORKERS`] needs, and returns the
-/// former. Workers keep that, because select(2) in a script accepts no descriptor above 1023.
-fn make_room_for(links: u8) -> Rlimit {
-    let limit = getrlimit(Resource::Nofile);
-    let needed =
-        DESCRIPTORS + u64::from(MOST_WORKERS) * (DESCRIPTORS_PER_WORKER + u64::from(links));
-    if limit.current.is_some_and(|current| current < needed) {
-        let raised = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
-        // If the limit cannot be raised enough, starting a worker will fail and report the error.
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit });
-    }
-    limit
-}
-
 impl<'a> Master<'a> {
     /// A master; [`run`](Self::run) starts its first workers. `socket` leads to the front.
     ///
@@ -129,7 +113,8 @@ impl<'a> Master<'a> {
         let watched = watched.filter(|folders| !folders.is_empty());
         let watch = watched.map(|folders| Watch::new(folders)).transpose()?;
         let (target, replace_at) = (0, None);
-        let open_files = make_room_for(config.front.threads);
+        let per_worker = DESCRIPTORS_PER_WORKER + u64::from(config.front.threads);
+        let open_files = make_room_for(DESCRIPTORS + u64::from(MOST_WORKERS) * per_worker);
         let mut master = Self {
             config,
             pool,

@@ -11,10 +11,10 @@ use std::io;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 
-use rustix::process::{Resource, Rlimit};
 use sendoff_config::php_ini::{self, Contents};
 use sendoff_control::{Command, Commands, ControlAnswer};
 use sendoff_server::front::kernel_has_tls;
+use sendoff_sys::master::make_room_for;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -98,7 +98,7 @@ fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(
         .seal()
         .map_err(|error| Failure::System(format!("cannot store the configuration: {error}")))?;
     let sealed = || sealed.try_clone().map_err(Failure::system("cannot copy a descriptor"));
-    make_room_for(config.pools.len());
+    make_room_for((DESCRIPTORS + DESCRIPTORS_PER_POOL * config.pools.len()) as u64);
     let (mut masters, mut pools) = (Vec::new(), Vec::new());
     let groups = ControlGroups::new(predecessor.is_some());
     for (number, group) in groups.of(config.pools.iter()).into_iter().enumerate() {
@@ -141,20 +141,6 @@ fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(
         };
         supervisor.run(&mut signals, &mut Commands::open_when(told)).await
     })
-}
-
-/// Raises the limit of open files if it is too small for this number of pools. Otherwise the limit
-/// stays: workers inherit it, and select(2) in a script accepts no descriptor above 1023.
-fn make_room_for(pools: usize) {
-    let limit = rustix::process::getrlimit(Resource::Nofile);
-    let needed = (DESCRIPTORS + DESCRIPTORS_PER_POOL * pools) as u64;
-    if limit.current.is_some_and(|current| current < needed) {
-        let raised = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
-        // If the limit cannot be raised enough, opening a descriptor will fail later and report the
-        // error.
-        let _ =
-            rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit });
-    }
 }
 
 impl Supervisor {

@@ -1,5 +1,4 @@
-//! Code that both kinds of masters of pools share: signals, waiting, and the limits of a new
-//! process.
+//! Code that both kinds of masters of pools share: signals, waiting, and the limits of a process.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +8,7 @@ use rustix::event::{PollFd, Timespec, poll};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::process::{
-    Gid, Pid, Resource, Rlimit, Signal, Uid, chdir, chroot, getppid, setrlimit, umask,
+    Gid, Pid, Resource, Rlimit, Signal, Uid, chdir, chroot, getppid, getrlimit, setrlimit, umask,
 };
 use rustix::thread::CapabilitySet;
 
@@ -56,6 +55,19 @@ impl Supervisor {
     pub fn is_gone(&self) -> bool {
         self.is_gone
     }
+}
+
+/// Raises the soft limit of open files of this process to `needed`, or to the hard limit if that is
+/// lower. Returns the limit before, for processes that should keep it: select(2) accepts no
+/// descriptor above 1023. If the limit stays too low, opening a descriptor fails later and reports
+/// the error.
+pub fn make_room_for(needed: u64) -> Rlimit {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < needed) {
+        let raised = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit });
+    }
+    limit
 }
 
 /// Polls until a descriptor is ready or the deadline has passed; may return early.
