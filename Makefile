@@ -8,7 +8,7 @@ C_SOURCES = $(wildcard php/src/*.[ch] libfcgi/src/*.[ch] libfcgi/tests/*.c crate
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 UNITDIR ?= /lib/systemd/system
-# What is installed and packaged is optimized as a whole program; PROFILE=release is built in a third of the time.
+# What is installed and packaged is optimized as a whole program; PROFILE=release is built in a third of that time.
 PROFILE ?= dist
 BUILT = target/$(PROFILE)
 GENERATED = $(BUILT)/generated
@@ -23,7 +23,7 @@ help:
 	@awk '/^# / { said = said == "" ? substr($$0, 3) : said " " substr($$0, 3); next } \
 		/^[a-z-]+:/ && said != "" { split($$1, name, ":"); printf "make %-18s %s\n", name[1], said } { said = "" }' Makefile
 
-# The demonstration site, by programs that are built in a third of the time and optimized little; `make dist` optimizes them.
+# The demonstration site, by programs that are built in little time and not optimized; `make dist` optimizes them.
 serve: build
 	tools/serve target/quick/sendoff $(LISTEN)
 
