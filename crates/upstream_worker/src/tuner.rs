@@ -66,7 +66,7 @@ impl Tuner {
             let more = if idle_cpu >= SPARE { load.waiting.clamp(1, most) } else { 1 };
             self.target = (self.target + more).min(self.bounds.max);
             (self.peak, self.since) = (self.target, now);
-        } else if now - self.since >= self.bounds.idle {
+        } else if load.waiting == 0 && now - self.since >= self.bounds.idle {
             // One spare worker, so that the next request need not wait for a fork; none if all
             // workers were idle.
             let kept = if self.peak == 0 { 0 } else { self.peak + 1 };
@@ -227,6 +227,15 @@ mod tests {
         assert_eq!(tuner.decide(busy(2, 1), 0.9, now + IDLE), 2);
         assert_eq!(tuner.decide(busy(2, 1), 0.9, now + IDLE * 2), 2);
         assert_eq!(tuner.decide(busy(2, 0), 0.9, now + IDLE * 3), 0);
+    }
+
+    /// A busy machine may need longer to start the first worker than workers may be idle.
+    #[test]
+    fn a_request_that_waits_for_the_first_worker_keeps_it_wanted() {
+        let now = Instant::now();
+        let mut tuner = Tuner::new(Bounds { min: 0, max: 20, idle: IDLE }, now);
+        assert_eq!(tuner.decide(waiting(0, 1, Duration::ZERO), 0.0, now), 1);
+        assert_eq!(tuner.decide(waiting(0, 1, IDLE * 2), 0.0, now + IDLE * 2), 1);
     }
 
     #[test]
