@@ -47,8 +47,9 @@ enum State {
     Down {
         until: Instant,
     },
-    /// The child does not run, because it is not needed.
-    Resting,
+    /// The child does not run, because it is not needed. The first wait for a call registers the
+    /// socket with the event loop; there may be hundreds, and each wait is cut short often.
+    Resting(Option<UnixStream>),
 }
 
 impl State {
@@ -67,7 +68,7 @@ impl SupervisedChild {
     pub(crate) fn start(recipe: Recipe) -> Result<Self, Failure> {
         let state = match recipe.calls {
             None => State::running(recipe.start()?),
-            Some(_) => State::Resting,
+            Some(_) => State::Resting(None),
         };
         Ok(Self { recipe, state, pause: FIRST_PAUSE })
     }
@@ -78,7 +79,7 @@ impl SupervisedChild {
         let child = match &mut self.state {
             State::Running { child, .. } => child,
             State::Down { .. } => return Failure::System(format!("the {name} does not run")),
-            State::Resting => pending().await,
+            State::Resting(_) => pending().await,
         };
         let ended = child.wait().await;
         // A child that ended with an error status has reported the error itself.
@@ -102,7 +103,7 @@ impl SupervisedChild {
                     let is_done = ended.as_ref().is_ok_and(ExitStatus::success);
                     if is_done && self.recipe.calls.is_some() {
                         tracing::debug!("the {} is not needed, it has ended", self.recipe.name);
-                        self.state = State::Resting;
+                        self.state = State::Resting(None);
                         continue;
                     }
                     let signal = ended.as_ref().ok().and_then(ExitStatusExt::signal);
@@ -127,12 +128,12 @@ impl SupervisedChild {
                         None => self.attempt(),
                         // Messages to a dead master are not calls: a front that still waits will
                         // call again.
-                        Some(_) => State::Resting,
+                        Some(_) => State::Resting(None),
                     };
                 }
-                State::Resting => {
+                State::Resting(registered) => {
                     let Some(calls) = &self.recipe.calls else { pending().await };
-                    self.state = match called(calls).await {
+                    self.state = match called(calls, registered).await {
                         Ok(()) => self.attempt(),
                         Err(error) => {
                             tracing::error!("the {} cannot be called: {error}", self.recipe.name);
@@ -174,7 +175,7 @@ impl SupervisedChild {
     pub(crate) fn orders(&self) -> Option<&Socket> {
         match &self.state {
             State::Running { orders, .. } => orders.as_ref(),
-            State::Down { .. } | State::Resting => None,
+            State::Down { .. } | State::Resting(_) => None,
         }
     }
 
@@ -182,8 +183,13 @@ impl SupervisedChild {
     pub(crate) fn pid(&self) -> Option<u32> {
         match &self.state {
             State::Running { child, .. } => child.id(),
-            State::Down { .. } | State::Resting => None,
+            State::Down { .. } | State::Resting(_) => None,
         }
+    }
+
+    /// True if the child runs, or has ended unnoticed.
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self.state, State::Running { .. })
     }
 
     /// Sends a signal to the child if it runs.
@@ -200,7 +206,7 @@ impl SupervisedChild {
     pub(crate) async fn ends_by(&mut self, deadline: Instant) -> bool {
         match &mut self.state {
             State::Running { child, .. } => timeout_at(deadline, child.wait()).await.is_ok(),
-            State::Down { .. } | State::Resting => true,
+            State::Down { .. } | State::Resting(_) => true,
         }
     }
 
@@ -222,16 +228,21 @@ impl SupervisedChild {
 
 /// Completes when the front needs workers of a pool without a master. Other messages of the front
 /// concern the previous master and are discarded.
-async fn called(socket: &OwnedFd) -> io::Result<()> {
-    // The type is for stream sockets, but this is a packet socket. It only serves to wait for
-    // readability.
-    let socket = std::os::unix::net::UnixStream::from(socket.try_clone()?);
-    socket.set_nonblocking(true)?;
-    let socket = UnixStream::from_std(socket)?;
+async fn called(socket: &OwnedFd, registered: &mut Option<UnixStream>) -> io::Result<()> {
+    let socket = match registered {
+        Some(socket) => socket,
+        None => {
+            // The type is for stream sockets, but this is a packet socket. It only serves to wait
+            // for readability.
+            let socket = std::os::unix::net::UnixStream::from(socket.try_clone()?);
+            socket.set_nonblocking(true)?;
+            registered.insert(UnixStream::from_std(socket)?)
+        }
+    };
     let mut message = [0; MAX_MESSAGE];
     loop {
         let received = socket.async_io(Interest::READABLE, || {
-            Ok(rustix::net::recv(&socket, &mut message, RecvFlags::DONTWAIT)?)
+            Ok(rustix::net::recv(&*socket, &mut message, RecvFlags::DONTWAIT)?)
         });
         let (len, _) = received.await?;
         if let Some(ToMaster::Workers(1..)) = ToMaster::decode(&message[..len]) {

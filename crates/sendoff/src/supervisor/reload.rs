@@ -234,7 +234,8 @@ impl Supervisor {
         let php_ini = Contents::read(&php_ini::folder());
         let may_stay = new_workers == NewWorkers::OfChangedPools && php_ini == self.php_ini;
         let sources = sources(&self.config, &config, may_stay);
-        let sealed = || config.seal().map_err(|e| format!("cannot store the configuration: {e}"));
+        let sealed = config.seal().map_err(|e| format!("cannot store the configuration: {e}"))?;
+        let copied = || sealed.try_clone().map_err(|e| format!("cannot copy a descriptor: {e}"));
         let mut new = Vec::new();
         let is_new = |number: &usize| sources[*number].is_none();
         let numbers: Vec<_> = (0..config.pools.len()).filter(is_new).collect();
@@ -242,7 +243,7 @@ impl Supervisor {
         for (number, group) in numbers.into_iter().zip(groups) {
             let (front, php) = pool_sockets().map_err(|e| format!("cannot make sockets: {e}"))?;
             let pool = &config.pools[number];
-            let recipe = Recipe::master(&config, number, sealed()?, php, group);
+            let recipe = Recipe::master(&config, number, copied()?, php, group);
             let mut recipe = recipe.map_err(|failure| failure.to_string())?;
             let (mut runs, mut said) = ("program's", None);
             if pool.program.is_none() {
@@ -268,8 +269,8 @@ impl Supervisor {
         let number = 0..wanted.len();
         let of_loops = &new_listeners.of_loops;
         let sockets = number.flat_map(|n| of_loops.iter().map(move |of_loop| of_loop[n].as_fd()));
-        let reply = self.tell_front(kept, [&sealed()?, &keys], pools.chain(logs).chain(sockets))?;
-        let sealed = [sealed()?, keys];
+        let reply = self.tell_front(kept, [&sealed, &keys], pools.chain(logs).chain(sockets))?;
+        let sealed = [sealed, keys];
         let answer = Box::pin(reply.receive(FRONT_TIMEOUT));
         let (clients, reopen) = (Vec::new(), false);
         Ok(RunningReload {
@@ -371,7 +372,8 @@ impl Supervisor {
         self.masters = masters;
         // The front closes the pool sockets of these masters when no request needs them any more;
         // then the masters end.
-        self.leaving.extend(before.into_iter().flatten().map(|(master, _)| master));
+        let left = before.into_iter().flatten().map(|(master, _)| master);
+        self.leaving.extend(left.filter(SupervisedChild::is_running));
         self.config = config;
     }
 }
