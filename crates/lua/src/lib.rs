@@ -31,6 +31,10 @@ mod wait;
 #[cfg(test)]
 mod tests;
 
+/// Bytes of stack of a thread that runs scripts. Lua lets calls through functions that are not Lua's
+/// nest 200 deep (`LUAI_MAXCCALLS`); in programs built without optimization that takes 4 MB.
+pub const STACK: usize = 8 << 20;
+
 pub use budget::Limits;
 pub use dictionary::{DICTIONARY_BYTES, Dictionary, Stored};
 pub use exchange::{Body, BodyPiece, Exchange, Phase, Physical, Request, ScriptDecision};

@@ -86,7 +86,7 @@ pub(crate) fn run(
     for number in 0..threads {
         let shared = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name(format!("lua-{number}"));
-        let started = thread.spawn(move || serve(&shared, number));
+        let started = thread.stack_size(sendoff_lua::STACK).spawn(move || serve(&shared, number));
         started.map_err(|error| format!("a thread cannot be started: {error}"))?;
     }
     loop {

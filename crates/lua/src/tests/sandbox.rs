@@ -357,6 +357,11 @@ fn an_error_may_come_from_anywhere() {
 
 #[test]
 fn functions_call_one_another_only_so_deep() {
+    let thread = std::thread::Builder::new().stack_size(crate::STACK);
+    thread.spawn(call_deeply).unwrap().join().unwrap();
+}
+
+fn call_deeply() {
     let sandbox = Sandbox::new();
     for source in [
         "local function f() return (('a'):gsub('a', f)) end f()",

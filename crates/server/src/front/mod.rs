@@ -29,6 +29,7 @@ use sendoff_config::{Address, Attachment, Config, PoolConfig, Site};
 use sendoff_delivery::{SnapshotLimits, Snapshots};
 use sendoff_exchange::clients::Connections;
 use sendoff_exchange::lifecycle::Stage;
+use sendoff_lua_host::STACK;
 use sendoff_observe::gather::Gatherer;
 use sendoff_page_cache::PageCache;
 use sendoff_report::access_log;
@@ -174,7 +175,7 @@ impl Front {
         let threads: Vec<_> = loops
             .map(|event_loop| {
                 let (name, stopper) = (format!("loop-{}", event_loop.number), stopper.clone());
-                std::thread::Builder::new().name(name).spawn(move || {
+                std::thread::Builder::new().name(name).stack_size(STACK).spawn(move || {
                     let result = event_loop.run(pending());
                     // If a loop could not start, the connections that the kernel gives to its
                     // listeners would not be accepted: all loops end, and the supervisor starts a
