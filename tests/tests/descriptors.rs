@@ -290,8 +290,12 @@ fn serve_slow_clients(descriptors: u32, clients: usize, options: &[&str]) {
         most = most.max(processes::descriptors(server.front()).len());
         open.retain_mut(|client| {
             let is_open = client.read_some(10_000);
-            if !is_open && !client.try_response("GET").is_ok_and(|got| got.body == contents) {
-                others.push(client.port());
+            if !is_open {
+                match client.try_response("GET") {
+                    Ok(got) if got.body == contents => {}
+                    Ok(got) => others.push(format!("{} {}", got.status(), got.body.len())),
+                    Err(error) => others.push(format!("{error:?}")),
+                }
             }
             is_open
         });
