@@ -119,7 +119,8 @@ impl Outgoing {
             Rest::File(file, len) => {
                 let size = u16::try_from(len - self.body_at).unwrap_or(PIECE).min(PIECE);
                 let record = read(file, self.body_at, size, self.id).map_err(|error| {
-                    UpstreamError::broken(format!("the request body cannot be read: {error}"))
+                    let why = format!("the request body cannot be read: {error}");
+                    UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
                 })?;
                 self.body_at += u64::from(size);
                 Ok(NextRecord::Record(record))
@@ -190,4 +191,26 @@ fn record(kind: Kind, id: u16, content: &[u8]) -> Vec<u8> {
     let mut record = Header::new(kind, id, len).encode().to_vec();
     record.extend_from_slice(content);
     record
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A body that the front has stored and can no longer read is no fault of the application.
+    #[test]
+    fn an_unreadable_stored_body_is_the_servers_fault() {
+        let stored = tempfile::tempfile().unwrap();
+        let request = StreamedRequest {
+            client: Vec::new(),
+            encrypted: false,
+            head_len: 1,
+            records: vec![0],
+            body: Rest::File(Rc::new(stored.into()), 10),
+            data: None,
+        };
+        let mut outgoing = Outgoing::new(Rc::new(request), 1);
+        outgoing.advance(1);
+        assert_eq!(outgoing.bytes().unwrap_err().kind(), UpstreamErrorKind::Server);
+    }
 }
