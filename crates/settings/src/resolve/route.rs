@@ -15,6 +15,39 @@ use super::paths;
 use super::pool::Pools;
 use crate::keys;
 
+/// The keys that say what answers the requests of a route.
+#[derive(Debug, Clone, Copy)]
+enum HandlerKey {
+    Static,
+    Php,
+    Fastcgi,
+    Proxy,
+    Redirect,
+    Respond,
+    Deny,
+    Metrics,
+    StatusPage,
+    Ready,
+}
+
+impl HandlerKey {
+    /// The key, as it is written.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Static => "static",
+            Self::Php => "php",
+            Self::Fastcgi => "fastcgi",
+            Self::Proxy => "proxy",
+            Self::Redirect => "redirect",
+            Self::Respond => "respond",
+            Self::Deny => "deny",
+            Self::Metrics => "metrics",
+            Self::StatusPage => "status_page",
+            Self::Ready => "ready",
+        }
+    }
+}
+
 /// Resolves the routes of one site.
 pub(crate) struct Routes<'a, 'c> {
     attached: &'a mut Vec<Attachment>,
@@ -195,17 +228,17 @@ impl<'a, 'c> Routes<'a, 'c> {
     }
 
     fn handler(&mut self, section: &keys::Route) -> Option<Handler> {
-        let given: Vec<(&str, Place)> = [
-            section.statics.as_ref().map(|at| ("static", at.place)),
-            section.php.as_ref().map(|at| ("php", at.place)),
-            section.fastcgi.as_ref().map(|at| ("fastcgi", at.place)),
-            section.proxy.as_ref().map(|at| ("proxy", at.place)),
-            section.redirect.as_ref().map(|at| ("redirect", at.place)),
-            section.respond.as_ref().map(|at| ("respond", at.place)),
-            section.deny.as_ref().map(|at| ("deny", at.place)),
-            section.metrics.as_ref().map(|at| ("metrics", at.place)),
-            section.status_page.as_ref().map(|at| ("status_page", at.place)),
-            section.ready.as_ref().map(|at| ("ready", at.place)),
+        let given: Vec<(HandlerKey, Place)> = [
+            section.statics.as_ref().map(|at| (HandlerKey::Static, at.place)),
+            section.php.as_ref().map(|at| (HandlerKey::Php, at.place)),
+            section.fastcgi.as_ref().map(|at| (HandlerKey::Fastcgi, at.place)),
+            section.proxy.as_ref().map(|at| (HandlerKey::Proxy, at.place)),
+            section.redirect.as_ref().map(|at| (HandlerKey::Redirect, at.place)),
+            section.respond.as_ref().map(|at| (HandlerKey::Respond, at.place)),
+            section.deny.as_ref().map(|at| (HandlerKey::Deny, at.place)),
+            section.metrics.as_ref().map(|at| (HandlerKey::Metrics, at.place)),
+            section.status_page.as_ref().map(|at| (HandlerKey::StatusPage, at.place)),
+            section.ready.as_ref().map(|at| (HandlerKey::Ready, at.place)),
         ]
         .into_iter()
         .flatten()
@@ -213,11 +246,15 @@ impl<'a, 'c> Routes<'a, 'c> {
         if let [(first, at), (second, place), ..] = &*given {
             self.context
                 .problems
-                .error(*place, format!("a route has one handler, not {first} and {second}"))
+                .error(
+                    *place,
+                    format!("a route has one handler, not {} and {}", first.name(), second.name()),
+                )
                 .other(*at, "the other one")
                 .help("write two routes: the first that concerns a request answers it");
         }
-        let handler = given.first().map(|(name, _)| *name);
+        let key = given.first().map(|(key, _)| *key);
+        let handler = key.map(HandlerKey::name);
         self.belongs(
             "status",
             section.status.as_ref().map(|at| at.place),
@@ -239,8 +276,8 @@ impl<'a, 'c> Routes<'a, 'c> {
             &["php"],
             section.broken,
         );
-        if let (Some(internal), Some((name, _))) = (&section.internal, given.first())
-            && !["proxy", "static"].contains(name)
+        if let (Some(internal), Some(name)) = (&section.internal, handler)
+            && !["proxy", "static"].contains(&name)
         {
             self.context
                 .problems
@@ -256,16 +293,16 @@ impl<'a, 'c> Routes<'a, 'c> {
             &["fastcgi"],
             section.broken,
         );
-        Some(match handler? {
-            "static" => Handler::Static,
-            "php" => self.php(section)?,
-            "fastcgi" => self.fastcgi(section)?,
-            "proxy" => self.proxy(&section.proxy.as_ref()?.value.0)?,
-            "redirect" => Handler::Redirect {
+        Some(match key? {
+            HandlerKey::Static => Handler::Static,
+            HandlerKey::Php => self.php(section)?,
+            HandlerKey::Fastcgi => self.fastcgi(section)?,
+            HandlerKey::Proxy => self.proxy(&section.proxy.as_ref()?.value.0)?,
+            HandlerKey::Redirect => Handler::Redirect {
                 status: self.status(section, 302, &[301, 302, 303, 307, 308]),
                 to: section.redirect.as_ref()?.value.0.text.clone(),
             },
-            "respond" => Handler::Respond {
+            HandlerKey::Respond => Handler::Respond {
                 status: self.status(section, 200, &[]),
                 content_type: section
                     .content_type
@@ -274,10 +311,12 @@ impl<'a, 'c> Routes<'a, 'c> {
                     .to_owned(),
                 body: section.respond.as_ref()?.value.text.clone(),
             },
-            "metrics" => Handler::Metrics,
-            "ready" => Handler::Ready,
-            "status_page" => self.status_page(section),
-            _ => Handler::Deny { status: self.status(section, 403, &[403, 404, 410]) },
+            HandlerKey::Metrics => Handler::Metrics,
+            HandlerKey::Ready => Handler::Ready,
+            HandlerKey::StatusPage => self.status_page(section),
+            HandlerKey::Deny => {
+                Handler::Deny { status: self.status(section, 403, &[403, 404, 410]) }
+            }
         })
     }
 
