@@ -23,8 +23,12 @@ use super::shared_transport::SharedTransport;
 use super::stream;
 use super::streams::{Burden, StreamGuard, Streams};
 
-/// Time for a client that was told to go to close the connection, once its streams have ended.
-const LINGER: Duration = Duration::from_secs(2);
+/// Time for a client that was told to go (GOAWAY) to close the connection, once its streams have
+/// ended.
+const GOAWAY_TIME: Duration = Duration::from_secs(2);
+
+/// Time for the last bytes to leave, and for the client to close the connection.
+const DRAIN_TIME: Duration = Duration::from_secs(2);
 
 /// The reason for an early end of a connection: an error of h2, or of the transport.
 type Ending = Box<dyn std::error::Error>;
@@ -84,7 +88,7 @@ pub async fn serve<T: Transport + 'static, S: Service + 'static>(
     }
     streams.idle().await;
     // All bytes have been sent, so a timeout is as good as the end.
-    let _ = timeout(LINGER, link.drain()).await;
+    let _ = timeout(DRAIN_TIME, link.drain()).await;
 }
 
 async fn run<T: Transport + 'static, S: Service + 'static>(
@@ -105,7 +109,7 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
             () = streams.idle(), if !is_idle => TaskEvent::Look,
             () = lifecycle.evicted(past, false), if is_idle && stay == Stay::Welcome => TaskEvent::Leave,
             () = &mut stops, if !is_idle && stay == Stay::Welcome => TaskEvent::Leave,
-            () = sleep(LINGER), if is_idle && stay != Stay::Welcome => TaskEvent::Ended(Ok(())),
+            () = sleep(GOAWAY_TIME), if is_idle && stay != Stay::Welcome => TaskEvent::Ended(Ok(())),
         };
         match step {
             TaskEvent::Look => past = Past::Requests,
@@ -128,7 +132,7 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
                 connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
                 link.gather(false);
                 // The client may not read, either.
-                let ended = timeout(LINGER, poll_fn(|cx| connection.poll_closed(cx)));
+                let ended = timeout(DRAIN_TIME, poll_fn(|cx| connection.poll_closed(cx)));
                 return ended.await.map_or(Ok(()), |ended| ended.map_err(Ending::from));
             }
             TaskEvent::Ended(how) => return how,

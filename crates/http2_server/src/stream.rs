@@ -25,7 +25,7 @@ use super::in_flight::Given;
 use super::streams::StreamGuard;
 
 /// Time for reading and dropping the rest of a refused request's body.
-const LINGER: Duration = Duration::from_secs(2);
+const REST_TIME: Duration = Duration::from_secs(2);
 
 /// The reason why no handler answers a request.
 enum StreamEnd {
@@ -108,7 +108,7 @@ pub(crate) async fn serve<S: Service>(
                     // Some clients drop the response if they are told to stop within their body.
                     let (store, named) = (BodyStore::discard(), || line.clone());
                     let rest = read_body(&open, &*service, &mut body, store, u64::MAX, named);
-                    let _late = timeout(LINGER, rest).await;
+                    let _late = timeout(REST_TIME, rest).await;
                 }
             }
         }
