@@ -18,5 +18,5 @@ mod view;
 pub use answer::ScriptAnswer;
 pub use ask::{Asked, Asks};
 pub use content::without_dots;
-pub use sendoff_lua::STACK;
 pub use scripts::{Call, Dictionaries, ScriptShare, ScriptsResult, SiteScripts, Traces};
+pub use sendoff_lua::STACK;

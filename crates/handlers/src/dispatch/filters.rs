@@ -1,9 +1,12 @@
 //! The filters around a site's response, in their order: the handler writes to the first filter.
 //!
 //! ```text
-//!  handler ─▶ record for the page cache ─▶ rate limit ─▶ site rules ─▶ compression ─▶ protocol
-//!             (cached.rs, if it may be kept)  (response/)  (here)        (by the policy)
+//!  application ─▶ rate limit ─▶ record for the page cache ─▶ site rules ─▶ compression ─▶ protocol
+//!                 pass_on.rs    cached.rs, CacheLookup::ask   here          answer_for
 //! ```
+//!
+//! A page whose application limits its rate (`X-Accel-Limit-Rate`) is recorded at that rate, too. Other
+//! handlers write to the site rules.
 
 use sendoff_exchange::layer::Layer;
 use sendoff_exchange::sink::Sink;
