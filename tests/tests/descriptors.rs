@@ -268,8 +268,9 @@ fn a_connection_that_cannot_be_accepted_is_one_line_of_the_log() {
     assert_eq!(log.matches("a higher limit of open files").count(), 1, "{log}");
 }
 
-/// All clients connect before the first request, and read slowly: together they need more
-/// descriptors than there are.
+/// All clients ask before the first one reads, and read slowly: together they need more descriptors
+/// than there are. (Each asks as soon as it is connected: on a busy machine, connections that stay
+/// silent for a second make room for others.)
 fn serve_slow_clients(descriptors: u32, clients: usize, options: &[&str]) {
     const FILES: usize = 100;
     let contents = pattern(7, 1_000_000);
@@ -279,12 +280,13 @@ fn serve_slow_clients(descriptors: u32, clients: usize, options: &[&str]) {
     }
     let server = limited(&site, options, descriptors);
     let workers = server.workers();
-    let mut open: Vec<_> =
-        (0..clients).map(|_| Client::connect_narrow(server.addr(), 16 * 1024)).collect();
     let request = Request::get("/file.php").header("Connection", "close").bytes();
-    for client in &mut open {
+    let ask = |_| {
+        let mut client = Client::connect_narrow(server.addr(), 16 * 1024);
         client.send(&request);
-    }
+        client
+    };
+    let mut open: Vec<_> = (0..clients).map(ask).collect();
     let (mut most, mut others) = (0, Vec::new());
     let are_served = wait::until(SLOW_LIMIT, || {
         most = most.max(processes::descriptors(server.front()).len());
