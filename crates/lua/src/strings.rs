@@ -68,13 +68,8 @@ fn repeat(
     }
     budget.may_build(all)?;
     budget.charge(all as u64 / 16)?;
-    let mut built = Vec::with_capacity(all);
-    for number in 0..times {
-        if number > 0 {
-            built.extend_from_slice(between);
-        }
-        built.extend_from_slice(&text);
-    }
+    let mut built = [&text[..], between].concat().repeat(times);
+    built.truncate(all);
     lua.create_string(built)
 }
 
