@@ -124,7 +124,7 @@ impl Driver {
                 // Bytes still in flight in either direction would be mistaken for a part of the
                 // next exchange.
                 let is_quiet = buffer.is_empty() && descriptors.is_empty();
-                if outgoing.ended
+                if outgoing.has_ended()
                     && is_quiet
                     && answer.is_at_boundary()
                 {
@@ -170,7 +170,7 @@ impl Driver {
             }
             if !sent && !received {
                 self.look_for_reader(false);
-                let has_more = !self.outgoing.ended && !self.outgoing.is_starved();
+                let has_more = !self.outgoing.has_ended() && !self.outgoing.is_starved();
                 let may_write = writable && (has_more || self.looks_for_reader());
                 self.wait(may_read, may_write).await?;
             }

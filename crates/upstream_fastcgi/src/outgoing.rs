@@ -1,6 +1,7 @@
 //! The records of a request on their way to the application. A body that lies in a file or is still
 //! arriving is read piece by piece.
 
+use std::borrow::Cow;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -22,22 +23,33 @@ const PIECE: u16 = 32 * 1024;
 pub(super) struct Outgoing {
     request: Rc<StreamedRequest>,
     pub(super) id: u16,
+    part: Part,
     /// The record that is being sent; `None`: the request's own records are.
-    chunk: Option<Vec<u8>>,
-    /// Bytes sent of the current buffer (the request's records, or `chunk`).
+    record: Option<Vec<u8>>,
+    /// Bytes sent of the current buffer (the request's records, or `record`).
     at: usize,
     /// Offset of the next piece of the body.
     body_at: u64,
-    /// The end of the body is among the records sent.
-    body_ended: bool,
-    /// The unread part of a filter's file.
-    data: Option<FileSegment>,
     /// The reader of a body that is still arriving. `None`: there is none, another exchange has it,
     /// or the application takes no more.
     reader: Option<BodyReader>,
     /// Bytes sent in all.
     pub(super) sent: u64,
-    pub(super) ended: bool,
+}
+
+/// The part of the request to which the record that is being sent belongs.
+#[derive(Debug)]
+enum Part {
+    /// The request's own records.
+    Head,
+    /// The body behind them.
+    Body,
+    /// The file of a filter; what is left of it.
+    Filter(FileSegment),
+    /// No further record follows.
+    Last,
+    /// All bytes have been sent.
+    Ended,
 }
 
 /// The successor of a record.
@@ -54,91 +66,91 @@ impl Outgoing {
             Rest::Stream(stream) => stream.reader(),
             Rest::Nothing | Rest::File(..) => None,
         };
-        let data = request.data.clone();
-        Self {
-            request,
-            id,
-            chunk: None,
-            at: 0,
-            body_at: 0,
-            body_ended: false,
-            data,
-            reader,
-            sent: 0,
-            ended: false,
-        }
+        Self { request, id, part: Part::Head, record: None, at: 0, body_at: 0, reader, sent: 0 }
+    }
+
+    /// True once all bytes have been sent.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.part, Part::Ended)
     }
 
     /// Unsent bytes before the request body.
     pub(super) fn head_left(&self) -> usize {
-        if self.chunk.is_some() { 0 } else { self.request.head_len.saturating_sub(self.at) }
+        if self.record.is_some() { 0 } else { self.request.head_len.saturating_sub(self.at) }
     }
 
     /// The next bytes to send; empty at the end, and while the client has not sent more.
     pub(super) fn bytes(&mut self) -> Result<&[u8], UpstreamError> {
-        while !self.ended && self.at == self.current().len() {
+        while !self.has_ended() && self.at == self.current().len() {
             match self.next()? {
-                NextRecord::Record(record) => (self.chunk, self.at) = (Some(record), 0),
+                NextRecord::Record(record) => (self.record, self.at) = (Some(record), 0),
                 NextRecord::Later => break,
-                NextRecord::Nothing => self.ended = true,
+                NextRecord::Nothing => self.part = Part::Ended,
             }
         }
         let at = self.at;
-        Ok(if self.ended { &[] } else { &self.current()[at..] })
+        Ok(if self.has_ended() { &[] } else { &self.current()[at..] })
     }
 
     fn current(&self) -> &Vec<u8> {
-        self.chunk.as_ref().unwrap_or(&self.request.records)
+        self.record.as_ref().unwrap_or(&self.request.records)
     }
 
+    /// The record after the current one. After an error, the next call repeats it.
     fn next(&mut self) -> Result<NextRecord, UpstreamError> {
-        if !self.body_ended {
-            match self.next_of_body()? {
-                NextRecord::Nothing => self.body_ended = true,
-                other => return Ok(other),
+        if let Part::Head = self.part {
+            self.part = match self.request.body {
+                Rest::Nothing => self.after_body(),
+                Rest::File(..) | Rest::Stream(_) => Part::Body,
+            };
+        }
+        match &mut self.part {
+            Part::Body => {
+                let next = self.next_of_body()?;
+                // A record without content ends the stream.
+                if matches!(&next, NextRecord::Record(record) if record.len() == HEADER_LEN) {
+                    self.part = self.after_body();
+                }
+                Ok(next)
             }
+            Part::Filter(data) => {
+                let piece = data.read(usize::from(PIECE)).map_err(|error| {
+                    unreadable(format!("the file for the filter cannot be read: {error}"))
+                })?;
+                if piece.is_empty() {
+                    self.part = Part::Last;
+                }
+                Ok(NextRecord::Record(record(Kind::DATA, self.id, &piece)))
+            }
+            Part::Head | Part::Last | Part::Ended => Ok(NextRecord::Nothing),
         }
-        let Some(data) = &mut self.data else { return Ok(NextRecord::Nothing) };
-        let piece = data.read(usize::from(PIECE)).map_err(|error| {
-            let why = format!("the file for the filter cannot be read: {error}");
-            UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
-        })?;
-        if piece.is_empty() {
-            self.data = None;
-        }
-        Ok(NextRecord::Record(record(Kind::DATA, self.id, &piece)))
+    }
+
+    fn after_body(&self) -> Part {
+        self.request.data.clone().map_or(Part::Last, Part::Filter)
     }
 
     fn next_of_body(&mut self) -> Result<NextRecord, UpstreamError> {
-        // A record without content is the end of a stream.
-        if self.chunk.as_ref().is_some_and(|last| last.len() == HEADER_LEN) {
-            return Ok(NextRecord::Nothing);
-        }
         match &self.request.body {
             Rest::Nothing => Ok(NextRecord::Nothing),
             Rest::File(file, len) => {
                 let size = u16::try_from(len - self.body_at).unwrap_or(PIECE).min(PIECE);
                 let record = read(file, self.body_at, size, self.id).map_err(|error| {
-                    let why = format!("the request body cannot be read: {error}");
-                    UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
+                    unreadable(format!("the request body cannot be read: {error}"))
                 })?;
                 self.body_at += u64::from(size);
                 Ok(NextRecord::Record(record))
             }
             Rest::Stream(_) => match &mut self.reader {
                 Some(reader) => arrived(reader, self.id),
-                None => {
-                    let why = "the request body was passed on already, while it arrived";
-                    let kind = UpstreamErrorKind::Server;
-                    Err(UpstreamError::new(kind, Retry::Unsafe, why))
-                }
+                None => Err(unreadable("the request body was passed on already, while it arrived")),
             },
         }
     }
 
     /// True if the sender waits for the client.
     pub(super) fn is_starved(&self) -> bool {
-        self.reader.is_some() && !self.ended && self.at == self.current().len()
+        self.reader.is_some() && !self.has_ended() && self.at == self.current().len()
     }
 
     /// Waits until the client has sent more.
@@ -159,10 +171,14 @@ impl Outgoing {
     pub(super) fn advance(&mut self, n: usize) {
         self.at += n;
         self.sent += n as u64;
-        // Sets `ended` as soon as the end is reached, because the answer may come before the next
-        // call. The next call repeats an error.
+        // Notes the end as soon as it is reached, because the answer may come before the next call.
+        // The next call repeats an error.
         drop(self.bytes().map(<[u8]>::len));
     }
+}
+
+fn unreadable(why: impl Into<Cow<'static, str>>) -> UpstreamError {
+    UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
 }
 
 /// A record with `size` bytes of a file.

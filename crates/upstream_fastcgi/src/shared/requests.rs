@@ -290,7 +290,7 @@ impl Requests {
             open.begins_at.get_or_insert(at);
             open.since = now;
             open.outgoing.advance(len);
-            if open.outgoing.ended {
+            if open.outgoing.has_ended() {
                 continue;
             }
             if open.outgoing.is_starved() {
@@ -402,7 +402,7 @@ impl Requests {
         if matches!(open.stage, RequestStage::Abandoned { .. }) {
             return Ok(None);
         }
-        if open.outgoing.ended {
+        if open.outgoing.has_ended() {
             self.slots[usize::from(id) - 1] = RequestSlot::Free;
             self.free.push_back(id);
         } else {
