@@ -8,7 +8,7 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_t
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-use crate::server::issuers;
+use crate::identity::issuers;
 
 /// Verification of a server's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //! sockets.
 //!
 //! ```text
-//!  files, state folder ──▶ Vault (supervisor, root) ── sealed memory ──▶ Vault (front) ──▶ Identity ──▶ ServerConfig per site
+//!  files, state folder ──▶ Vault (supervisor, root) ── sealed memory ──▶ Vault (front) ──▶ CertifiedKey ──▶ ServerConfig per site
 //! ```
 //!
 //! The supervisor, which may be root, reads the keys and gives them only to the front: the
@@ -13,6 +13,7 @@ mod challenge;
 mod client;
 mod credentials;
 mod examine;
+mod identity;
 mod obtained;
 mod ocsp;
 mod self_signed;
@@ -23,9 +24,10 @@ pub use challenge::{Challenge, challenge_config};
 pub use client::{Verify, client_config};
 pub use credentials::Credentials;
 pub use examine::{ClientCertificate, Leaf, warnings};
+pub use identity::Whose;
 pub use obtained::{Obtained, usable_pem};
 pub use server::{ACME_PROTOCOL, Tickets, server_config};
-pub use vault::{Complaint, Vault, Whose};
+pub use vault::{Complaint, Vault};
 
 #[cfg(test)]
 mod tests;

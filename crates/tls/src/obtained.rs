@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::credentials::{Credentials, read_text};
 use crate::examine::Leaf;
-use crate::server::identity;
+use crate::identity::identity;
 
 /// The certificates of a folder.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use rcgen::{CertificateParams, DnType, KeyPair};
 
 use crate::credentials::{Credentials, certificates, read_text};
 use crate::examine::Leaf;
-use crate::server::identity;
+use crate::identity::identity;
 
 /// Lifetime of a certificate; Apple's browsers refuse longer ones.
 const LIFETIME: Duration = Duration::from_secs(825 * 24 * 60 * 60);

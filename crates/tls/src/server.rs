@@ -1,26 +1,21 @@
 //! The TLS configuration of one site.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs;
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
-use rustls::{Error, RootCertStore, ServerConfig};
 use sendoff_config::{Tls, TlsVersion};
 
-use crate::credentials::{Credentials, certificates};
-use crate::examine::{Misfit, damage, misfit, unusable_key};
-use crate::vault::Whose;
+use crate::credentials::Credentials;
+use crate::identity::{PROVIDER, identity, issuers};
 
 /// The protocol that an authority names when it validates a challenge (ALPN, RFC 8737 §4).
 pub const ACME_PROTOCOL: &[u8] = b"acme-tls/1";
-
-/// Cryptographic algorithms.
-static PROVIDER: LazyLock<Arc<CryptoProvider>> =
-    LazyLock::new(|| Arc::new(aws_lc_rs::default_provider()));
 
 /// The keys of session tickets. They change every six hours; a ticket is valid for twelve. All
 /// event loops share them, so that any loop can resume a session, and they outlive a reload.
@@ -91,24 +86,6 @@ pub fn server_config(
     Ok(Arc::new(config))
 }
 
-/// Reads the issuers of the other side's certificates.
-///
-/// # Errors
-/// A sentence: there is no issuer, or one cannot be used.
-pub(crate) fn issuers(text: &[u8]) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    for (number, issuer) in certificates(text)?.into_iter().enumerate() {
-        let damage = damage(number, &issuer);
-        roots.add(issuer).map_err(|error| {
-            let number = number + 1;
-            damage.unwrap_or_else(|| {
-                format!("certificate {number} of the file cannot be an issuer ({error}); remove it from the file")
-            })
-        })?;
-    }
-    Ok(roots)
-}
-
 /// The TLS configuration for an authority that validates a challenge.
 pub(crate) fn challenge_config(credentials: &Credentials) -> Result<Arc<ServerConfig>, String> {
     let builder = ServerConfig::builder_with_provider(Arc::clone(&PROVIDER))
@@ -125,32 +102,4 @@ pub(crate) fn challenge_config(credentials: &Credentials) -> Result<Arc<ServerCo
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.alpn_protocols = vec![ACME_PROTOCOL.to_vec()];
     Ok(Arc::new(config))
-}
-
-/// Certificate and key, if they belong together.
-///
-/// # Errors
-/// A sentence and its subject: the certificate, the key, or both of them (`Whose::Site`).
-pub(crate) fn identity(credentials: &Credentials) -> Result<Arc<CertifiedKey>, (Whose, String)> {
-    let chain = credentials.certificates().map_err(|why| (Whose::Certificate, why))?;
-    let key = credentials.private_key().map_err(|why| (Whose::Key, why))?;
-    let signing = PROVIDER.key_provider.load_private_key(key);
-    let signing = signing.map_err(|error| {
-        let of_kind = chain.first().and_then(unusable_key);
-        (Whose::Key, of_kind.unwrap_or_else(|| format!("the key cannot be used: {error}")))
-    })?;
-    let mut certified = CertifiedKey::new(chain, signing);
-    match certified.keys_match() {
-        // Keys of hardware modules do not reveal their public half.
-        Ok(()) | Err(Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
-        Err(error) => {
-            let public = certified.key.public_key();
-            return Err(match misfit(&certified.cert, public.as_deref(), &error.to_string()) {
-                Misfit::Chain(why) => (Whose::Certificate, why),
-                Misfit::Both(why) => (Whose::Site, why),
-            });
-        }
-    }
-    certified.ocsp.clone_from(&credentials.ocsp);
-    Ok(Arc::new(certified))
 }

@@ -11,7 +11,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
 use super::*;
-use crate::server::identity;
+use crate::identity::{self, identity};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -150,7 +150,7 @@ fn a_certificate_that_cannot_be_used_is_told_from_a_key_that_does_not_fit() {
         std::fs::write(&roots, &text).unwrap();
         let refused = client_config(Some(&roots), Verify::Certificate).unwrap_err();
         assert!(refused.contains(why) && refused.contains("roots.pem"), "{refused}");
-        let refused = server::issuers(text.as_bytes()).unwrap_err();
+        let refused = identity::issuers(text.as_bytes()).unwrap_err();
         assert!(refused.contains(why), "{refused}");
     }
     // A comment between the sections may be in any character set.

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::credentials::{Credentials, read, read_text};
 use crate::examine::stapled;
+use crate::identity::{Whose, identity, issuers};
 use crate::obtained::Obtained;
 use crate::self_signed;
-use crate::server::{identity, issuers};
 
 /// Largest vault, in bytes.
 const MAX_LEN: u64 = 256 << 20;
@@ -34,21 +34,6 @@ pub struct Complaint {
     pub says: String,
     /// True if the credentials cannot be used; otherwise clients will complain.
     pub is_error: bool,
-}
-
-/// The faulty part of a site's credentials: one of its files, or the whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
-    /// The file with the certificate.
-    Certificate,
-    /// The file with the key.
-    Key,
-    /// The response of the OCSP responder.
-    Ocsp,
-    /// The issuers of clients' certificates.
-    ClientIssuers,
-    /// All parts together.
-    Site,
 }
 
 /// A sentence, and the part that it is about.
