@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_report::at_work::Phase;
-use sendoff_report::repeated::{self, Weight};
 use sendoff_transport::lent::LentSocket;
 use sendoff_upstream::cgi::{RequestMessageBuilder, StreamedRequest};
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
@@ -24,7 +23,7 @@ use crate::application::beginning::{self, NoAnswer, ReceivedHead, ResponseStart}
 use crate::application::direct::{self, Offer};
 use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
-use crate::application::retry::is_repeatable;
+use crate::application::retry::{is_repeatable, log_retry};
 use crate::application::script::{Answered, Call, Role, Unanswered, is_untouched};
 
 /// Limit of processes of one host that die alone, one after the other, while they work on a
@@ -110,15 +109,7 @@ impl Call<'_> {
                 let failure = ApplicationFailure::from(why).of(attempt.host().address());
                 return (Err(failure.into()), offer);
             }
-            let (host, request) = (attempt.host().address(), &**self.log_name());
-            if !why.is_outage()
-                || repeated::is_first(
-                    Weight::Info,
-                    &format!("sent to another host than {host}: {why}"),
-                )
-            {
-                tracing::info!(%host, request, "sent to another host: {why}");
-            }
+            log_retry(attempt.host().address(), self.log_name(), &why);
         }
     }
 

@@ -21,10 +21,24 @@
 //! [`Retry::Safe`]: sendoff_upstream::error::Retry::Safe
 //! [`Tried::may_go_on`]: sendoff_upstream::hosts::Tried::may_go_on
 
+use std::fmt;
+
 use sendoff_message::request::Request;
+use sendoff_report::repeated::{self, Weight};
+use sendoff_upstream::error::UpstreamError;
 
 /// True if the request may be sent again after an application has read it: it is idempotent (RFC
 /// 9110 §9.2.2), and its body is still available.
 pub(super) fn is_repeatable(request: &Request) -> bool {
     request.method.is_idempotent() && request.body.is_repeatable()
+}
+
+/// Logs that a request goes to another host than `host`. During an outage, lines after the first are
+/// only counted.
+pub(super) fn log_retry(host: &impl fmt::Display, request: &str, why: &UpstreamError) {
+    let is_first =
+        || repeated::is_first(Weight::Info, &format!("sent to another host than {host}: {why}"));
+    if !why.is_outage() || is_first() {
+        tracing::info!(%host, request, "sent to another host: {why}");
+    }
 }

@@ -17,7 +17,6 @@ use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_message::Cut;
 use sendoff_message::response::{CgiHead, ResponseHead};
 use sendoff_report::at_work::Phase;
-use sendoff_report::repeated::{self, Weight};
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::hosts::Tried;
 use sendoff_upstream_gateway::{
@@ -28,7 +27,7 @@ use sendoff_upstream_gateway::{
 use crate::application::beginning::{self, NoAnswer, ResponseStart};
 use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
-use crate::application::retry::is_repeatable;
+use crate::application::retry::{is_repeatable, log_retry};
 use crate::application::script::Call;
 use crate::context::Context;
 use crate::error::Outcome;
@@ -137,12 +136,7 @@ pub(crate) async fn ask(
         if !may_go_on || call.context.request.body.is_spent() {
             return Ok(Err(ApplicationFailure::from(why).of(&who())));
         }
-        let (host, request) = (attempt.host().address(), &**call.log_name());
-        if !why.is_outage()
-            || repeated::is_first(Weight::Info, &format!("sent to another host than {host}: {why}"))
-        {
-            tracing::info!(%host, request, "sent to another host: {why}");
-        }
+        log_retry(attempt.host().address(), call.log_name(), &why);
     }
 }
 
