@@ -28,6 +28,7 @@ fn main() {
         "lazy_output",
         "lazy_search",
         "lazy_stream",
+        "limit",
         "named",
         "output",
         "params",

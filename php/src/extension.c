@@ -14,12 +14,20 @@
 #include "php_main.h"
 #include "php_output.h"
 #include "php_variables.h"
+#include "ext/standard/basic_functions.h"
 
+#include <pthread.h>
 #include <time.h>
 
 #define CHANNEL "SENDOFF_CHANNEL"
 #define ACCEPT "SENDOFF_ACCEPT"
 #define FRONT "SENDOFF_FRONT"
+
+/* The word in ACCEPT of a request that `sendoff explain` sends. */
+#define EXPLAIN "explain"
+
+/* The beginning of the field of a response that tells the front of the extension. */
+#define FIELD "X-Sendoff: "
 
 /* An announcement ends with the claim, which identifies the request, in hexadecimal digits. */
 #define CLAIM_LEN 32
@@ -38,9 +46,10 @@
 
 /* The destination of the current response's body. */
 typedef enum body {
-	/* To PHP's SAPI, unframed: the headers have not been sent, or the front has not announced a
-	   channel. */
+	/* To PHP's SAPI: the headers have not been sent, or no Sendoff front will get them. */
 	BODY_PLAIN,
+	/* To PHP's SAPI, unframed, after headers for a front. */
+	BODY_UNFRAMED,
 	/* To PHP's SAPI, in frames. */
 	BODY_FRAMED,
 	/* To the worker. */
@@ -49,12 +58,21 @@ typedef enum body {
 	BODY_ENDED,
 } body;
 
+/* Whether the body of the current response may move to the worker. */
+typedef enum offer {
+	/* The front has not announced a channel, or the worker cannot use it. */
+	OFFER_NONE,
+	/* The worker has not been told of the request: most requests hand nothing over. */
+	OFFER_OPEN,
+	/* The worker has begun the request (sendoff_channel_begin()). */
+	OFFER_BEGUN,
+} offer_state;
+
 static body where;
-/* The process that created the worker. A child of it must not use the worker. */
-static pid_t owner;
+static offer_state offer;
 static sendoff_worker *worker;
-/* The worker has begun the request (sendoff_channel_begin()). */
-static bool taken_on;
+/* This process was forked by a script. It must not use the worker, nor open links of its own. */
+static bool is_child;
 /* The headers of this response tell the front that the extension is installed. */
 static bool greeting;
 static char claim[CLAIM_LEN + 1];
@@ -181,7 +199,10 @@ static int send_headers_with(sapi_headers_struct *headers, const char *value)
 	bool explaining = lazy_explaining;
 
 	lazy_explaining = false;
-	field.header_len = spprintf(&field.header, 0, "X-Sendoff: %s", value);
+	field.header_len = sizeof(FIELD) - 1 + strlen(value);
+	field.header = emalloc(field.header_len + 1);
+	memcpy(field.header, FIELD, sizeof(FIELD) - 1);
+	strcpy(field.header + sizeof(FIELD) - 1, value);
 	zend_llist_add_element(&headers->headers, &field);
 	zend_try
 	{
@@ -199,6 +220,16 @@ static int send_headers_with(sapi_headers_struct *headers, const char *value)
 	return result;
 }
 
+/*
+ * True if file segments may follow the headers. If a request has asked for no file until its output
+ * buffers are flushed at the end, and has no shutdown functions, its body needs no frames.
+ */
+static bool may_hand_over(void)
+{
+	return offer == OFFER_BEGUN || (offer == OFFER_OPEN && (!(EG(flags) & EG_FLAGS_IN_SHUTDOWN) ||
+															BG(user_shutdown_function_names)));
+}
+
 static int extension_send_headers(sapi_headers_struct *headers)
 {
 	/* If a header callback writes, PHP sends the headers twice; the second block belongs to the
@@ -206,10 +237,10 @@ static int extension_send_headers(sapi_headers_struct *headers)
 	if (!greeting || where != BODY_PLAIN || SG(request_info).no_headers) {
 		return stock_send_headers(headers);
 	}
-	int result = send_headers_with(headers, taken_on ? claim : "1");
-	if (taken_on) {
-		where = BODY_FRAMED;
-	}
+	body next = may_hand_over() ? BODY_FRAMED : BODY_UNFRAMED;
+	int result = send_headers_with(headers, next == BODY_FRAMED ? claim : "1");
+
+	where = next;
 	return result;
 }
 
@@ -281,7 +312,7 @@ static bool move_body(void)
 	if (where == BODY_MOVED) {
 		return true;
 	}
-	if (where != BODY_FRAMED || sendoff_channel_claim(worker) != 0) {
+	if (where != BODY_FRAMED || offer != OFFER_BEGUN || sendoff_channel_claim(worker) != 0) {
 		return false;
 	}
 	where = BODY_MOVED;
@@ -333,31 +364,43 @@ static void drop_worker(void)
 	worker = NULL;
 }
 
-/*
- * Returns true if this process has a worker. Opens links to the front of this request if there are
- * none, or if the links to the previous front are lost.
- */
-static bool have_worker(const char *announcement, size_t len)
+static void note_child(void)
 {
-	if (worker && owner == getpid() && sendoff_channel_lost(worker)) {
+	is_child = true;
+}
+
+/* The C library's fork handlers notice a fork without a system call per request. */
+static void watch_forks(void)
+{
+	static bool is_watching;
+
+	if (!is_watching) {
+		is_watching = pthread_atfork(NULL, NULL, note_child) == 0;
+	}
+}
+
+/* Returns true unless links to the front of this request cannot be had now. */
+static bool may_have_worker(void)
+{
+	if (worker && !is_child && sendoff_channel_lost(worker)) {
 		drop_worker();
 	}
-	if (!worker && now() >= retry_at) {
-		worker = sendoff_channel_open(announcement, len);
-		retry_at = now() + RETRY_SECONDS;
-		if (worker) {
-			owner = getpid();
-			sendoff_lazy_attach(worker);
-			retry_at = 0;
-		}
+	return !is_child && (worker || !retry_at || now() >= retry_at);
+}
+
+static void open_worker(const char *announcement, size_t len)
+{
+	worker = sendoff_channel_open(announcement, len);
+	retry_at = worker ? 0 : now() + RETRY_SECONDS;
+	if (worker) {
+		sendoff_lazy_attach(worker);
 	}
-	return worker && owner == getpid();
 }
 
 static void forget_request(void)
 {
 	where = BODY_PLAIN;
-	taken_on = false;
+	offer = OFFER_NONE;
 	greeting = false;
 }
 
@@ -373,6 +416,29 @@ static bool is_from_front(void)
 		   stock_getenv(FRONT, sizeof(FRONT) - 1);
 }
 
+/*
+ * Tells the worker of the request, before the worker's first use in it. Opens links to the front if
+ * there are none: a process that hands nothing over has no links and no second thread.
+ */
+static void use_worker(void)
+{
+	if (offer != OFFER_OPEN || is_child) {
+		return;
+	}
+	const char *announcement = stock_getenv(CHANNEL, sizeof(CHANNEL) - 1);
+	const char *accept = stock_getenv(ACCEPT, sizeof(ACCEPT) - 1);
+	size_t len = announcement ? strlen(announcement) : 0;
+
+	offer = OFFER_NONE;
+	if (!worker && len) {
+		open_worker(announcement, len);
+	}
+	if (worker && sendoff_channel_begin(worker, announcement, len, accept,
+										accept ? strlen(accept) : 0) == 0) {
+		offer = OFFER_BEGUN;
+	}
+}
+
 static void begin_request(void)
 {
 	/* php-cgi sets 1 for a plain CGI request. */
@@ -383,14 +449,16 @@ static void begin_request(void)
 	size_t len = announcement ? strlen(announcement) : 0;
 
 	greeting = is_from_front();
-	if (!greeting || len <= CLAIM_LEN || !have_worker(announcement, len)) {
+	if (!greeting || len <= CLAIM_LEN || !may_have_worker()) {
 		return;
 	}
 	memcpy(claim, announcement + len - CLAIM_LEN, CLAIM_LEN);
+	offer = OFFER_OPEN;
 	const char *accept = stock_getenv(ACCEPT, sizeof(ACCEPT) - 1);
 
-	taken_on =
-		sendoff_channel_begin(worker, announcement, len, accept, accept ? strlen(accept) : 0) == 0;
+	if (accept && strstr(accept, EXPLAIN)) {
+		use_worker();
+	}
 }
 
 static PHP_RINIT_FUNCTION(extension)
@@ -400,6 +468,7 @@ static PHP_RINIT_FUNCTION(extension)
 		stock_load_environment = php_load_environment_variables;
 		php_load_environment_variables = hiding_load_environment;
 	}
+	watch_forks();
 	/* PHP may have given up the previous request before its RINIT functions were done. */
 	forget_request();
 	if (stock_getenv && SENDOFF_G(threshold) != 0) {
@@ -411,12 +480,12 @@ static PHP_RINIT_FUNCTION(extension)
 /* Runs after the last write and before the SAPI ends the response. */
 static zend_result end_request(void)
 {
-	if (taken_on) {
+	if (offer == OFFER_BEGUN) {
 		end_body();
 		sendoff_channel_end(worker);
 	}
 	sendoff_lazy_end_request();
-	if (worker && owner == getpid() && sendoff_channel_lost(worker)) {
+	if (worker && !is_child && sendoff_channel_lost(worker)) {
 		drop_worker();
 	}
 	forget_request();
@@ -441,6 +510,7 @@ static PHP_MINIT_FUNCTION(extension)
 	 * hand over. */
 	stock_ub_write = sapi_module.ub_write;
 	sapi_module.ub_write = extension_ub_write;
+	lazy_before_use = use_worker;
 	lazy_before_hand_over = move_body;
 	hints_send = send_interim;
 	stock_finish_request =
@@ -450,7 +520,7 @@ static PHP_MINIT_FUNCTION(extension)
 
 static PHP_MSHUTDOWN_FUNCTION(extension)
 {
-	if (worker && owner == getpid()) {
+	if (worker && !is_child) {
 		drop_worker();
 	}
 	return lazy_module_shutdown(SHUTDOWN_FUNC_ARGS_PASSTHRU);

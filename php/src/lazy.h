@@ -261,6 +261,9 @@ void lazy_stream_startup(void);
 /* True if functions and write hooks are replaced at all. Set it before the module starts. */
 extern bool lazy_is_wanted;
 
+/* If set, called before the worker is asked for anything in a request. */
+extern void (*lazy_before_use)(void);
+
 /* If set, called before a segment is handed over; false: it must leave as bytes. */
 extern bool (*lazy_before_hand_over)(void);
 

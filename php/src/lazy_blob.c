@@ -127,9 +127,9 @@ bool lazy_blob_is_constant(const char *str, size_t len)
 	const zend_string *string = string_before(str);
 
 	return SENDOFF_G(threshold) > 0 && len >= (size_t)SENDOFF_G(threshold) &&
-		   (uintptr_t)string % sizeof(zend_ulong) == 0 &&
+		   (uintptr_t)string % sizeof(zend_ulong) == 0 && lazy_worker() &&
 		   is_shared((const char *)string, str + len) && ZSTR_LEN(string) == len &&
-		   is_kept_by_engine(string) && lazy_worker();
+		   is_kept_by_engine(string);
 }
 
 static constant *set_of(const char *at)

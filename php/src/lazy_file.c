@@ -134,8 +134,13 @@ sendoff_worker *lazy_attached(void)
 
 sendoff_worker *lazy_worker(void)
 {
-	return arena && attached && SENDOFF_G(in_request) && sendoff_accepts_files(attached) ? attached
-																						 : NULL;
+	if (!arena || !SENDOFF_G(in_request)) {
+		return NULL;
+	}
+	if (lazy_before_use) {
+		lazy_before_use();
+	}
+	return attached && sendoff_accepts_files(attached) ? attached : NULL;
 }
 
 uint32_t mapped_file_epoch(void)

@@ -11,6 +11,8 @@ zend_write_func_t lazy_write_hook;
 
 bool lazy_outlives_requests;
 
+void (*lazy_before_use)(void);
+
 bool lazy_output_is_hooked(void)
 {
 	return zend_write == lazy_write_hook;

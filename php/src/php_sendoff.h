@@ -198,6 +198,13 @@ bool sendoff_is_child(int signo);
 void sendoff_crashes_on(void);
 void sendoff_crashes_off(void);
 
+/*
+ * limit.c: replaces the functions by which PHP limits the time of scripts. Call
+ * sendoff_limit_prepare() before anything of PHP, sendoff_limit_startup() after PHP's start.
+ */
+void sendoff_limit_prepare(void);
+void sendoff_limit_startup(void);
+
 /* slow.c: backtraces of scripts that run for long, without ending them. */
 void sendoff_slow_startup(const char *pool);
 /*

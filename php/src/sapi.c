@@ -190,6 +190,7 @@ int sendoff_php_startup(const sendoff_php_start *start)
 		sendoff_boot.max_memory = start->max_memory;
 		sendoff_boot.max_age = start->max_age;
 	}
+	sendoff_limit_prepare();
 	zend_signal_startup();
 	sapi_startup(&sendoff_sapi_module);
 	use_ini_dir(start->ini_dir);
@@ -216,6 +217,7 @@ int sendoff_php_startup(const sendoff_php_start *start)
 	}
 	sendoff_settings_fix(start);
 	keep_environment(start);
+	sendoff_limit_startup();
 	sendoff_slow_startup(start->pool);
 	sendoff_php_folder = pestrdup(start->folder, 1);
 	sendoff_server_vars_init();

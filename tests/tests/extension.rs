@@ -4,7 +4,7 @@
 
 use sendoff_config::PHP_VERSION;
 use sendoff_tests::{
-    Client, Extended, Fpm, Request, Server, Site, Stock, assert_same, extension, pattern,
+    Client, Extended, Fpm, Request, Server, Site, Stock, assert_same, extension, pattern, processes,
 };
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -51,6 +51,22 @@ const USES: &[(&str, &str)] = &[
     ("sendfile", "header('X-Sendfile: ' . __DIR__ . '/b'); echo $s;"),
 ];
 
+/// Scripts that ask for no file, or do so when the response has begun.
+const LATE_USES: &[(&str, &str)] = &[
+    ("hello", "echo 'hello';"),
+    ("hello-status", "http_response_code(404); echo 'hello';"),
+    ("hello-callback", "header_register_callback(function () { echo 'early'; }); echo 'x';"),
+    ("hello-flush", "echo 'a'; @ob_flush(); flush(); echo 'b';"),
+    ("hello-finish", "echo 'a'; fastcgi_finish_request(); echo 'unseen';"),
+    ("after-flush", "echo 'a'; @ob_flush(); flush(); readfile('a');"),
+    ("shutdown-file", "register_shutdown_function(function () { readfile('a'); }); echo 'x';"),
+    (
+        "destructor-file",
+        "class D { function __destruct() { echo 'y'; @ob_flush(); flush(); readfile('a'); } } $d = new D; echo 'x';",
+    ),
+    ("buffer-file", "ob_start(fn ($b) => $b . file_get_contents('a')); echo 'x';"),
+];
+
 fn site() -> Site {
     let site = Site::with("env.php", ENV);
     site.write("a", pattern(1, 100_000));
@@ -58,6 +74,9 @@ fn site() -> Site {
     for (name, code) in USES {
         let read = "$s = file_get_contents('a'); $t = file_get_contents('b');";
         site.write(&format!("{name}.php"), format!("<?php {read} {code}"));
+    }
+    for (name, code) in LATE_USES {
+        site.write(&format!("{name}.php"), format!("<?php {code}"));
     }
     site
 }
@@ -88,7 +107,7 @@ fn files_are_handed_over() {
 
 /// Sends every request twice: the first time files are read, the second time they are held.
 fn compare(stock: &Stock, ask: impl Fn(&Request) -> sendoff_tests::Response) {
-    for (name, _) in USES {
+    for (name, _) in USES.iter().chain(LATE_USES) {
         // nginx knows nothing of X-Sendfile.
         if *name == "sendfile" {
             continue;
@@ -132,6 +151,25 @@ fn scripts_see_nothing_of_it() {
     let (response, _) = extended.counted(code);
     let none = "bool(false)\nbool(false)\nbool(false)\nNULL\nNULL\nbool(false)\n";
     assert_eq!(response.text(), none.repeat(2));
+}
+
+/// A process that hands nothing over has no links, and no thread that guards files.
+#[test]
+fn the_channel_is_opened_for_the_first_file() {
+    let extended = Extended::start(site(), "pm.max_children = 1", &[]);
+    let pid = extended.fpm.running()[0];
+    let threads = || std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().count();
+    let sockets = || processes::unix_sockets(pid);
+    for name in ["quick", "hello", "hello-flush", "hello-finish"] {
+        extended.server.get(&format!("/{name}.php"));
+    }
+    let before = sockets();
+    assert_eq!(threads(), 1);
+    // The first file of the process is handed over, and the channel stays.
+    extended.site.write("first.php", "<?php readfile('a'); echo sendoff_stats()['segments'];");
+    assert!(extended.server.get("/first.php").body.ends_with(b"1"));
+    assert_eq!(threads(), 2);
+    assert!(sockets() > before);
 }
 
 /// With another `server_software` the extension still knows its front, and clients cannot pretend

@@ -102,6 +102,13 @@ impl Announcement {
         value
     }
 
+    /// Replaces the claim in a value that [`Self::encode`] has returned.
+    pub fn replace_claim(value: &mut [u8], claim: Secret) {
+        if let Some(last) = value.last_chunk_mut() {
+            *last = claim.to_hex();
+        }
+    }
+
     /// Reads the parameter's value; `None` if it has another format.
     #[must_use]
     pub fn decode(value: &[u8]) -> Option<Self> {
@@ -169,7 +176,9 @@ mod tests {
             link: 2,
             claim: Secret(std::array::from_fn(|i| u8::try_from(i * 17).unwrap_or(255))),
         };
-        let value = announcement.encode();
+        let mut value = Announcement { claim: Secret([0; 16]), ..announcement.clone() }.encode();
+        Announcement::replace_claim(&mut value, announcement.claim);
+        assert_eq!(value, announcement.encode());
         assert_eq!(Announcement::decode(&value), Some(announcement.clone()));
         let link_outside = Announcement { link: 3, ..announcement }.encode();
         for other in [&value[..value.len() - 1], &[&value[..], b" x"].concat(), b"", &link_outside]

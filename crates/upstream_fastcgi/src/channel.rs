@@ -40,7 +40,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct Channel {
     name: String,
     token: Secret,
-    links: u8,
+    /// The announcement of each event loop, with any claim.
+    announcements: Vec<Vec<u8>>,
 }
 
 impl fmt::Debug for Channel {
@@ -65,28 +66,28 @@ impl Channel {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
         listen(&socket, BACKLOG)?;
-        Ok((Self { name, token, links }, socket))
+        let announcement = |link| {
+            let claim = Secret([0; 16]);
+            Announcement { name: name.clone(), token, links, link, claim }.encode()
+        };
+        let announcements = (0..links).map(announcement).collect();
+        Ok((Self { name, token, announcements }, socket))
     }
 
     /// Announces the channel for one request. Returns the value of the parameter, and the claim
     /// with which the response's body may come on the link of this event loop.
     ///
     /// # Errors
-    /// The kernel has no random bits.
+    /// The kernel has no random bits, or there is no such event loop.
     pub fn announce(
         &self,
         claims: &Rc<Claims>,
         event_loop: usize,
     ) -> io::Result<(Vec<u8>, Rc<Claim>)> {
-        let claim = claims.add()?;
-        let announcement = Announcement {
-            name: self.name.clone(),
-            token: self.token,
-            links: self.links,
-            link: u8::try_from(event_loop).map_err(io::Error::other)?,
-            claim: claim.secret(),
-        };
-        Ok((announcement.encode(), claim))
+        let own = self.announcements.get(event_loop).ok_or(io::ErrorKind::NotFound)?;
+        let (mut announcement, claim) = (own.clone(), claims.add()?);
+        Announcement::replace_claim(&mut announcement, claim.secret());
+        Ok((announcement, claim))
     }
 
     /// Accepts registrations and gives every event loop its link. Runs forever.
