@@ -155,11 +155,6 @@ pub fn wake(memory: &impl Memory, seat: u16) -> bool {
     memory.swap_flag(seat, ASLEEP, AWAKE)
 }
 
-/// Takes a worker that sleeps out of the ring, for good.
-pub fn dismiss(memory: &impl Memory, seat: u16) -> bool {
-    memory.swap_flag(seat, ASLEEP, GONE)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

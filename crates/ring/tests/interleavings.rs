@@ -171,7 +171,9 @@ impl Scene {
 }
 
 fn post_two(has_fences: bool, workers: u16) {
-    loom::model(move || {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(move || {
         let scene = Scene::new(has_fences);
         let working: Vec<_> = (0..workers)
             .map(|seat| {
@@ -204,7 +206,7 @@ fn without_fences_the_model_finds_the_fault() {
 #[test]
 fn two_workers_take_a_request_once_or_the_front_takes_it_back() {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
+    model.preemption_bound = Some(2);
     model.check(|| {
         let scene = Scene::new(true);
         let working: Vec<_> = (0..2)

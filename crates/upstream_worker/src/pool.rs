@@ -76,6 +76,9 @@ struct Worker {
     last: Option<Last>,
     /// Its seat in the ring.
     seat: Option<u16>,
+    /// Its permits. A worker that takes requests from the ring may begin one of another event loop
+    /// before the end of the last one has been read.
+    permits: usize,
 }
 
 /// A worker's current or last request.
@@ -188,6 +191,7 @@ impl Pool {
             requests: 0,
             last: None,
             seat: None,
+            permits: 0,
         });
         known.links_missing -= 1;
         let is_complete = known.links_missing == 0;
@@ -472,10 +476,10 @@ impl State {
     }
 
     /// Takes an idle worker out of the ring. False: it is about to take a request there.
-    fn dismiss(&self, worker: WorkerId) -> bool {
-        let Some(ring) = &self.ring else { return true };
+    fn dismiss(&mut self, worker: WorkerId) -> bool {
+        let Some(ring) = &mut self.ring else { return true };
         let seat = self.workers.get(&worker).and_then(|worker| worker.seat);
-        seat.is_some_and(|seat| ring.dismiss(seat))
+        seat.is_some_and(|seat| ring.take_idle(worker, seat))
     }
 
     fn forget(&mut self, worker: WorkerId) {
@@ -500,6 +504,7 @@ impl State {
         self.counts.requests += 1;
         if let Some(worker) = self.workers.get_mut(&worker) {
             worker.requests += 1;
+            worker.permits += 1;
         }
     }
 }
@@ -539,6 +544,10 @@ impl Drop for WorkerPermit {
         let Some(worker) = state.workers.get_mut(&self.worker) else { return };
         if let Some(last) = worker.last.as_mut().filter(|last| last.took.is_none()) {
             last.took = Some(last.since.elapsed());
+        }
+        worker.permits -= 1;
+        if worker.permits > 0 {
+            return;
         }
         self.pool.give(state, self.worker, self.event_loop);
     }

@@ -192,6 +192,7 @@ impl LocalPool {
                     return Ok(Acquired::Turn(Turn { permit, link, is_owed: true }));
                 }
             }
+            self.look(self.shared.sleeper_for_waiting());
             let is_whole = !message.lends && message.body.is_none();
             let bytes = is_whole.then_some(&message.records[..]);
             let Posted { number, is_whole, wake } = self.shared.post(event_loop, bytes)?;

@@ -13,7 +13,7 @@ use sendoff_sys::ring::{Front, Shape};
 use sendoff_upstream::error::UpstreamError;
 use tokio::time::Instant;
 
-use super::{Pool, State, WorkerId, WorkerPermit};
+use super::{Pool, State, Worker, WorkerId, WorkerPermit};
 
 /// Slots for requests, and the bytes of a slot. A request without a free slot, or for which a slot
 /// is too short, is only announced in the ring. The slot that was freed last is used next, so a pool
@@ -39,6 +39,8 @@ pub(super) struct Ring {
     used: Box<[bool]>,
     free_slots: Vec<u16>,
     seats: Vec<Option<Seat>>,
+    /// Workers that were taken out of their sleep and get the record `LOOK` next.
+    owed: Vec<WorkerId>,
 }
 
 /// A posted request.
@@ -99,6 +101,7 @@ impl Ring {
             used: vec![false; positions].into(),
             free_slots: (0..SLOTS).rev().collect(),
             seats: Vec::new(),
+            owed: Vec::new(),
         })
     }
 
@@ -196,9 +199,19 @@ impl Ring {
         sendoff_ring::wake(self.memory.memory(), seat)
     }
 
-    /// Takes a worker that sleeps out of the ring, for good.
-    pub(super) fn dismiss(&self, seat: u16) -> bool {
-        sendoff_ring::dismiss(self.memory.memory(), seat)
+    /// Takes a worker that sleeps and whose answers the front has read: its link carries nothing
+    /// that was sent before. A worker can answer a request from the ring and sleep again before the
+    /// front reads its link.
+    pub(super) fn take_idle(&mut self, worker: WorkerId, seat: u16) -> bool {
+        if self.has_claim(seat) || !self.wake(seat) {
+            return false;
+        }
+        // It takes nothing from now on.
+        let is_idle = !self.has_claim(seat);
+        if !is_idle {
+            self.owed.push(worker);
+        }
+        is_idle
     }
 
     fn worker(&self, seat: u16) -> Option<WorkerId> {
@@ -242,8 +255,13 @@ impl Pool {
     /// `LOOK`.
     pub(crate) fn sleeper(self: &Arc<Self>, event_loop: usize) -> Option<WorkerPermit> {
         let mut state = self.state();
-        let worker = state.take_sleeper()?;
-        state.idle.retain(|idle| *idle != worker);
+        let State { ring, workers, idle, .. } = &mut *state;
+        let ring = ring.as_mut()?;
+        let seat = |worker| workers.get(worker).and_then(|worker: &Worker| worker.seat);
+        let at = idle.iter().rposition(|worker| {
+            seat(worker).is_some_and(|seat| ring.take_idle(*worker, seat))
+        })?;
+        let worker = idle.remove(at);
         state.note_idle();
         state.note_request(worker);
         Some(WorkerPermit { pool: Arc::clone(self), worker, event_loop })
@@ -347,11 +365,15 @@ impl Pool {
         ring.first_waiting().is_some() && state.seat(worker).is_some_and(|seat| ring.wake(seat))
     }
 
-    /// A worker that sleeps although a request waits, as when the worker that was woken for it has
+    /// A worker that was taken out of its sleep, or that sleeps although a request waits, as when the worker that was woken for it has
     /// ended. The caller lets it look into the ring.
     pub(crate) fn sleeper_for_waiting(&self) -> Option<WorkerId> {
         let mut state = self.state();
-        state.ring.as_ref()?.first_waiting()?;
+        let ring = state.ring.as_mut()?;
+        if let Some(worker) = ring.owed.pop() {
+            return Some(worker);
+        }
+        ring.first_waiting()?;
         state.take_sleeper()
     }
 
