@@ -184,6 +184,7 @@ impl LocalPool {
                 return Ok(Acquired::Turn(Turn { permit, link, is_owed: false }));
             }
         }
+        let since = Instant::now();
         loop {
             while let Some(permit) = self.shared.sleeper(event_loop) {
                 // Otherwise the worker is lost.
@@ -221,8 +222,10 @@ impl LocalPool {
             match turn {
                 Ok(Ok(turn)) => return Ok(Acquired::Turn(turn)),
                 // The worker that took it has died, and has not got it.
-                Ok(Err(_)) => self.shared.refusal()?,
-                Err(_) => return Err(self.shared.why(Finding::TimedOut)),
+                Ok(Err(_)) if since.elapsed() < self.shared.longest_wait() => {
+                    self.shared.refusal()?;
+                }
+                Ok(Err(_)) | Err(_) => return Err(self.shared.why(Finding::TimedOut)),
             }
         }
     }

@@ -24,6 +24,7 @@ use super::*;
 
 mod hostile;
 mod region;
+mod ring;
 
 /// A link whose worker is played by the test, with the worker's end.
 pub(crate) fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {

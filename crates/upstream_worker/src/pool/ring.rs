@@ -29,6 +29,10 @@ const SEATS: u16 = 2048;
 const LEAST_POSITIONS: usize = 4096;
 const MOST_POSITIONS: usize = 1 << 20;
 
+/// A worker that is said to have taken a request, and works on another one for this time, has not
+/// taken it.
+const CLAIM_LIMIT: Duration = Duration::from_secs(10);
+
 /// The requests and the seats of a ring.
 #[derive(Debug)]
 pub(super) struct Ring {
@@ -51,6 +55,8 @@ struct Entry {
     slot: Option<u16>,
     /// The front knows who works on it, and waits for the record `TAKEN`.
     is_adopted: bool,
+    /// When the front has first seen that a worker has taken it.
+    noticed: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -147,7 +153,7 @@ impl Ring {
         let at = self.position(number);
         self.used[at] = true;
         let since = Instant::now();
-        self.entries.insert(number, Entry { event_loop, since, slot, is_adopted: false });
+        self.entries.insert(number, Entry { event_loop, since, slot, is_adopted: false, noticed: None });
         sendoff_ring::post(self.memory.memory(), number, place);
         Some((number, slot.is_some()))
     }
@@ -212,10 +218,6 @@ impl Ring {
             self.owed.push(worker);
         }
         is_idle
-    }
-
-    fn worker(&self, seat: u16) -> Option<WorkerId> {
-        self.seats.get(usize::from(seat))?.as_ref().map(|seat| seat.worker)
     }
 
     fn fds(&self) -> io::Result<[OwnedFd; 2]> {
@@ -390,15 +392,21 @@ impl Pool {
         let is_refused = state.complete == 0 && (state.cannot_start || state.is_abandoned);
         let Some(ring) = &mut state.ring else { return Vec::new() };
         let mut found = Vec::new();
-        for (&number, entry) in &ring.entries {
+        let Ring { memory, entries, seats, .. } = ring;
+        for (&number, entry) in entries {
             if entry.event_loop != event_loop || entry.is_adopted {
                 continue;
             }
-            found.push(match ring.claim(number) {
-                Claim::By(seat) => match ring.worker(seat) {
-                    Some(worker) => (number, Finding::Claimed(worker)),
-                    None => (number, Finding::Overwritten),
-                },
+            found.push(match sendoff_ring::claim(memory.memory(), number) {
+                Claim::By(seat) => {
+                    let since = entry.noticed.get_or_insert_with(Instant::now);
+                    match seats.get(usize::from(seat)).and_then(Option::as_ref) {
+                        Some(seat) if since.elapsed() < CLAIM_LIMIT => {
+                            (number, Finding::Claimed(seat.worker))
+                        }
+                        _ => (number, Finding::Overwritten),
+                    }
+                }
                 Claim::Nonsense => (number, Finding::Overwritten),
                 Claim::None if is_refused => (number, Finding::Refused),
                 Claim::None if entry.since.elapsed() >= self.limits.wait => {
