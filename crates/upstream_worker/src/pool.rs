@@ -463,7 +463,8 @@ impl State {
     /// True if the worker has no request.
     fn is_idle(&self, worker: WorkerId) -> bool {
         let seat = || self.workers.get(&worker).and_then(|worker| worker.seat);
-        let has_claim = || self.ring.as_ref().zip(seat()).is_some_and(|(r, seat)| r.has_claim(seat));
+        let has_claim =
+            || self.ring.as_ref().zip(seat()).is_some_and(|(r, seat)| r.has_claim(seat));
         self.idle.contains(&worker) && !has_claim()
     }
 

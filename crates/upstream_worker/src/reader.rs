@@ -26,8 +26,8 @@ use super::claims::Claims;
 use super::files::{BadFile, HandedFiles};
 use super::guard::Answers;
 use super::link::{Ending, Link, LocalPool, Server, Work};
-use super::region::{BadRegion, LinkRegion};
 use super::pool::WorkerId;
+use super::region::{BadRegion, LinkRegion};
 use super::register::{LinkOrigin, NewLink};
 
 /// Size of the buffer for one `recvmsg`, in bytes.
@@ -305,13 +305,7 @@ impl Reader {
         Ok(())
     }
 
-    fn taken(
-        &self,
-        link: &Rc<Link>,
-        number: u64,
-        at: u64,
-        is_known: bool,
-    ) -> Result<(), Ending> {
+    fn taken(&self, link: &Rc<Link>, number: u64, at: u64, is_known: bool) -> Result<(), Ending> {
         let Some(Home { pool, worker, event_loop }) = &self.home else { return Ok(()) };
         if is_known {
             pool.shared.forget_adopted(number);

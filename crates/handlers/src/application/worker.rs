@@ -90,8 +90,7 @@ impl Call<'_> {
                     }
                     let link = Rc::clone(turn.link());
                     let borrower = format_args!("worker {} of pool {name}", link.pid());
-                    let socket =
-                        sink.client().lender().and_then(|lender| lender.socket(&borrower));
+                    let socket = sink.client().lender().and_then(|lender| lender.socket(&borrower));
                     match turn.begin(message, socket, Rc::clone(self.log_name())) {
                         Ok(exchange) => {
                             if let Some(task) = &sink.client().notes().task {

@@ -494,7 +494,10 @@ mod tests {
         queue.first(7, Record::Length(1));
         queue.seal(false);
         let length = encoded(&[Record::Length(1)]);
-        assert_eq!(queue.batch().0, [&taken, &length, &stdout(b"x")].map(|part| &part[..]).concat());
+        assert_eq!(
+            queue.batch().0,
+            [&taken, &length, &stdout(b"x")].map(|part| &part[..]).concat()
+        );
         queue.discard();
         assert!(queue.is_empty());
         queue.stdout(7, b"y");

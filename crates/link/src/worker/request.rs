@@ -289,9 +289,9 @@ impl<F> Requests<F> {
             RecordPart::Record { kind: Kind::BEGIN_REQUEST, content, .. } => {
                 return self.begin(link, id, &content);
             }
-            RecordPart::Record { kind: Kind::RING | Kind::LOOK | Kind::ABANDON, content, .. }
-                if id == 0 && matches!(self.peer, Peer::Front) =>
-            {
+            RecordPart::Record {
+                kind: Kind::RING | Kind::LOOK | Kind::ABANDON, content, ..
+            } if id == 0 && matches!(self.peer, Peer::Front) => {
                 return self.ring_record(kind, &content, descriptors);
             }
             RecordPart::Record { content, .. } if id == 0 => {

@@ -153,7 +153,8 @@ impl Ring {
         let at = self.position(number);
         self.used[at] = true;
         let since = Instant::now();
-        self.entries.insert(number, Entry { event_loop, since, slot, is_adopted: false, noticed: None });
+        self.entries
+            .insert(number, Entry { event_loop, since, slot, is_adopted: false, noticed: None });
         sendoff_ring::post(self.memory.memory(), number, place);
         Some((number, slot.is_some()))
     }
@@ -195,9 +196,9 @@ impl Ring {
 
     /// True if a worker has taken a request that the front does not know it to work on.
     pub(super) fn has_claim(&self, seat: u16) -> bool {
-        self.entries.iter().any(|(number, entry)| {
-            !entry.is_adopted && self.claim(*number) == Claim::By(seat)
-        })
+        self.entries
+            .iter()
+            .any(|(number, entry)| !entry.is_adopted && self.claim(*number) == Claim::By(seat))
     }
 
     /// Takes a worker that sleeps.
@@ -260,9 +261,9 @@ impl Pool {
         let State { ring, workers, idle, .. } = &mut *state;
         let ring = ring.as_mut()?;
         let seat = |worker| workers.get(worker).and_then(|worker: &Worker| worker.seat);
-        let at = idle.iter().rposition(|worker| {
-            seat(worker).is_some_and(|seat| ring.take_idle(*worker, seat))
-        })?;
+        let at = idle
+            .iter()
+            .rposition(|worker| seat(worker).is_some_and(|seat| ring.take_idle(*worker, seat)))?;
         let worker = idle.remove(at);
         state.note_idle();
         state.note_request(worker);
