@@ -392,8 +392,7 @@ impl<C: Caller> Front<C> {
         matches!(self.state, State::Idle) && self.origin == Origin::Pool
     }
 
-    /// Gives the worker a seat in the ring. The descriptors are those of the requests and of the
-    /// claims.
+    /// Gives the worker a seat in the ring, with the descriptors of the requests and the claims.
     pub fn pass_ring(&mut self, seat: u16, descriptors: Vec<C::Attached>) {
         self.tell(Record::Ring(seat), descriptors);
     }

@@ -22,7 +22,7 @@ pub trait Memory {
     fn positions(&self) -> u64;
     /// The number of the next request that will be posted (acquire).
     fn tail(&self) -> u64;
-    /// Where the request at a position is, as [`Place::encode`] gives it.
+    /// The place of the request at a position, as [`Place::encode`] gives it.
     fn place(&self, position: u64) -> u64;
     /// The word at a position (acquire).
     fn word(&self, position: u64) -> u64;
@@ -82,7 +82,7 @@ fn position(memory: &impl Memory, number: u64) -> u64 {
     number & (memory.positions() - 1)
 }
 
-/// What stands in the ring about a request that the front has posted.
+/// The state of a posted request, as its word in the ring says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
     /// No worker has taken it.
@@ -93,7 +93,7 @@ pub enum Claim {
     Nonsense,
 }
 
-/// Where a posted request is.
+/// The place of a posted request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The worker's number for the link on which it answers.

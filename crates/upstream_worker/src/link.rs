@@ -462,7 +462,7 @@ pub struct WorkerExchange {
     inbox: Rc<Inbox>,
 }
 
-/// Where a request is.
+/// The place of a request.
 #[derive(Debug)]
 enum Place {
     /// It was sent to a worker.

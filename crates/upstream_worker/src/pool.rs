@@ -305,7 +305,7 @@ impl Pool {
             waiting: state.waiting(),
             most_waiting,
             queue: self.limits.requests,
-            idle: state.idle.iter().filter(|worker| state.is_idle(**worker)).count(),
+            idle: state.idle(),
             workers: state.complete,
             most_busy,
             limit_reached,
@@ -458,6 +458,11 @@ impl State {
     /// Number of requests that wait for a worker.
     fn waiting(&self) -> usize {
         self.ring.as_ref().map_or_else(|| self.waiting.len(), Ring::waiting)
+    }
+
+    /// Number of workers that have no request.
+    fn idle(&self) -> usize {
+        self.idle.iter().filter(|worker| self.is_idle(**worker)).count()
     }
 
     /// True if the worker has no request.

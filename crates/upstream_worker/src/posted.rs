@@ -28,7 +28,7 @@ use super::pool::{Finding, Posted, WorkerId, WorkerPermit};
 /// sent anything: for deadlines and reports.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What is noted about a request while it waits.
+/// Notes about a request that waits.
 #[derive(Debug, Clone)]
 pub struct RequestNotes {
     /// The request, for the log.

@@ -283,8 +283,9 @@ impl Pool {
         if state.complete == 0 && (state.cannot_start || state.is_abandoned) {
             return Err(state.not_started());
         }
-        let waiting = state.ring.as_ref().map_or(0, Ring::waiting);
-        if waiting >= self.limits.requests {
+        // An idle worker takes one of the requests at once, but may not have done so yet.
+        let waiting = state.waiting();
+        if waiting >= self.limits.requests && waiting >= self.limits.requests + state.idle() {
             return Err(self.queue_full());
         }
         let posted = state.ring.as_mut().and_then(|ring| ring.post(event_loop, bytes));
@@ -294,7 +295,7 @@ impl Pool {
         if wake.is_none() {
             state.least_idle = 0;
             state.counts.most_busy = state.counts.most_busy.max(state.complete);
-            let waiting = state.ring.as_ref().map_or(0, Ring::waiting);
+            let waiting = state.waiting().saturating_sub(state.idle.len());
             state.counts.most_waiting = state.counts.most_waiting.max(waiting);
         }
         drop(state);
@@ -387,7 +388,7 @@ impl Pool {
         state.ring.as_ref().is_some_and(|ring| ring.has_claim(seat))
     }
 
-    /// What has happened to the posted requests of an event loop.
+    /// The changes of an event loop's posted requests.
     pub(crate) fn examine(&self, event_loop: usize) -> Vec<(u64, Finding)> {
         let mut state = self.state();
         let is_refused = state.complete == 0 && (state.cannot_start || state.is_abandoned);

@@ -5,6 +5,7 @@ use std::time::Instant;
 use sendoff_ring::{Memory, Place, Step, Taker};
 use sendoff_sys::fdpass;
 use sendoff_sys::ring;
+use sendoff_upstream::queue::QueueLimits;
 
 use super::*;
 use crate::posted::{Acquired, RequestNotes};
@@ -95,7 +96,11 @@ impl Player {
 }
 
 fn pool() -> LocalPool {
-    let pool = LocalPool::new(Pool::new(1));
+    pool_with(QueueLimits::default())
+}
+
+fn pool_with(limits: QueueLimits) -> LocalPool {
+    let pool = LocalPool::new(Pool::with_limits(1, limits));
     pool.shared.make_ring().unwrap();
     tokio::task::spawn_local(pool.clone().attend(0));
     pool
@@ -338,6 +343,30 @@ fn a_damaged_ring_goes_on() {
             answers(&again, "two").await;
         });
     }
+}
+
+/// With `max_waiting = 0` a request is refused while all workers are busy, but not while a worker
+/// that has just ended its request has not fallen asleep.
+#[test]
+fn an_idle_worker_that_is_awake_counts() {
+    run(async {
+        let limits = QueueLimits { requests: 0, ..QueueLimits::default() };
+        let pool = pool_with(limits);
+        let mut worker = Player::join(&pool, 0).await;
+        let message = records(b'1');
+        let exchange = given(&pool, &message).await;
+        worker.gets(&message).await;
+        let refused = pool.acquire(0, &message, &notes()).await.unwrap_err();
+        assert_eq!(refused.kind(), UpstreamErrorKind::QueueFull);
+        worker.says(&[&stdout(1, b"one"), &end()]).await;
+        answers(&exchange, "one").await;
+        let waiting = posted(&pool, &message).await;
+        let refused = pool.acquire(0, &message, &notes()).await.unwrap_err();
+        assert_eq!(refused.kind(), UpstreamErrorKind::QueueFull);
+        let (number, _) = worker.take();
+        worker.says(&[&taken(number), &stdout(1, b"two"), &end()]).await;
+        answers(&waiting, "two").await;
+    });
 }
 
 /// A worker has written a response that its slow client does not take, and has taken the request of
