@@ -6,7 +6,7 @@ use std::cell::Cell;
 use sendoff_ring::{ASLEEP, AWAKE, Claim, FIRST, FrontMemory, GONE, Memory, Place, Step, Taker};
 
 const POSITIONS: u64 = 4;
-const SEATS: usize = 3;
+const SEATS: u16 = 3;
 /// The seat of the honest worker.
 const HONEST: u16 = 1;
 
@@ -15,7 +15,7 @@ struct Words {
     tail: Cell<u64>,
     places: [Cell<u64>; 4],
     words: [Cell<u64>; 4],
-    flags: [Cell<u32>; SEATS],
+    flags: [Cell<u32>; 3],
 }
 
 fn at(position: u64) -> usize {
@@ -119,7 +119,7 @@ pub fn check(input: &[u8]) {
                 }
             },
             2 => memory.set_word(target, value),
-            3 => memory.set_flag((target % SEATS as u64) as u16, (value % 5) as u32),
+            3 => memory.set_flag(u16::from(step[1]) % SEATS, u32::from(step[2] % 5)),
             4 => posted.retain(|number| !sendoff_ring::revoke(&memory, *number)),
             _ => resolve(&memory, &mut posted),
         }

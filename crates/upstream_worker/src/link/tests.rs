@@ -312,7 +312,7 @@ fn a_detached_worker_keeps_the_name_of_its_request_and_its_ticket() {
         detached.extend(EndRequest { app_status: 0, protocol_status: 0 }.encode(1));
         worker.write_all(&detached).await.unwrap();
         assert!(matches!(exchange.inbox.next().await, Event::End(_)));
-        let link = Rc::clone(&exchange.link().unwrap());
+        let link = Rc::clone(exchange.link().unwrap());
         drop(exchange);
         let label = || link.front.borrow().held().map(|work| Rc::clone(&work.label));
         assert_eq!(label().as_deref(), Some("GET /"));
