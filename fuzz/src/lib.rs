@@ -14,6 +14,7 @@ pub mod proxies;
 pub mod records;
 pub mod region;
 pub mod responses;
+pub mod ring;
 pub mod settings;
 
 pub use mutate::Case;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sendoff_fuzz::{
     Case, Failure, Target, fastcgi, htaccess, http1, lua, proxies, records, region, responses,
-    settings,
+    ring, settings,
 };
 
 const USUAL_SECONDS: u64 = 5;
@@ -56,6 +56,11 @@ fn records_of_the_handover() {
         "records",
         Target { check: records::check, seeds: records::seeds, words: records::WORDS },
     );
+}
+
+#[test]
+fn words_of_a_ring() {
+    holds("ring", Target { check: ring::check, seeds: ring::seeds, words: ring::WORDS });
 }
 
 #[test]

@@ -141,6 +141,10 @@ pub fn blobs(pid: u32) -> Vec<(u64, u64)> {
     paths.filter_map(|path| fs::metadata(path).ok()).map(|blob| (blob.ino(), blob.len())).collect()
 }
 
+/// The names of the files of a pool's ring in the front's table of descriptors. The front has them
+/// as long as the pool.
+pub const RING: [&str; 2] = ["/memfd:sendoff-ring", "/memfd:sendoff-claims"];
+
 /// The kernel's name for blobs in `/proc/PID/fd`.
 pub const BLOB: &str = "/memfd:sendoff-blob";
 

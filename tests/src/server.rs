@@ -540,6 +540,7 @@ impl Process {
                 && !target.contains(&*root)
                 && !target.starts_with(processes::BLOB)
                 && !target.starts_with(processes::SNAPSHOT)
+                && !processes::RING.iter().any(|file| target.starts_with(file))
                 // The listening socket of a pool with a program.
                 && !target.ends_with(".pool (deleted)")
                 // The journal of kept pages, whose folder the scenario may have removed before the

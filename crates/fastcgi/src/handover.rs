@@ -159,6 +159,21 @@ pub enum Record {
     /// The rest of the body of the request with this claim follows on this link, under the id of
     /// this record.
     Claim(Secret),
+    /// The pool's ring, with this seat for the worker; the descriptors of the requests and of the
+    /// claims come with the record.
+    Ring(u16),
+    /// The worker looks into the ring.
+    Look,
+    /// The response to a request from the ring begins, or the worker asks for a request that the
+    /// ring only announces.
+    Taken {
+        /// The number of the request.
+        number: u64,
+        /// When the worker took it, in nanoseconds of `CLOCK_MONOTONIC`.
+        at: u64,
+    },
+    /// The response to the request from the ring with this number is not wanted any more.
+    Abandon(u64),
 }
 
 /// A whole record of the longest kind: header and the content of `SENT`.
@@ -172,9 +187,10 @@ impl Record {
             + match self {
                 Self::Open(_) | Self::Recall(_) | Self::Release(_) => 4,
                 Self::Segment { .. } => 24,
-                Self::Length(_) | Self::Body(_) => 8,
-                Self::Detach | Self::Ready | Self::Named | Self::Region => 0,
-                Self::Piece(_) | Self::Claim(_) => 16,
+                Self::Ring(_) => 4,
+                Self::Length(_) | Self::Body(_) | Self::Abandon(_) => 8,
+                Self::Detach | Self::Ready | Self::Named | Self::Region | Self::Look => 0,
+                Self::Piece(_) | Self::Claim(_) | Self::Taken { .. } => 16,
                 Self::Sent(_) => SENT_LEN,
             }
     }
@@ -226,6 +242,20 @@ impl Record {
                 start(Kind::CLAIM, request_id, 16);
                 out.extend_from_slice(&secret.0);
             }
+            Self::Ring(seat) => {
+                start(Kind::RING, 0, 4);
+                out.extend_from_slice(&u32::from(seat).to_be_bytes());
+            }
+            Self::Look => start(Kind::LOOK, 0, 0),
+            Self::Taken { number, at } => {
+                start(Kind::TAKEN, request_id, 16);
+                out.extend_from_slice(&number.to_be_bytes());
+                out.extend_from_slice(&at.to_be_bytes());
+            }
+            Self::Abandon(number) => {
+                start(Kind::ABANDON, 0, 8);
+                out.extend_from_slice(&number.to_be_bytes());
+            }
         }
     }
 
@@ -262,6 +292,18 @@ impl Record {
             Kind::NAMED => empty(Self::Named)?,
             Kind::SENT => Self::Sent(Sent::decode(content).ok_or_else(wrong)?),
             Kind::CLAIM => Self::Claim(Secret(content.try_into().map_err(|_| wrong())?)),
+            Kind::RING => {
+                let seat = content.try_into().map(u32::from_be_bytes).map_err(|_| wrong())?;
+                Self::Ring(u16::try_from(seat).map_err(|_| wrong())?)
+            }
+            Kind::LOOK => empty(Self::Look)?,
+            Kind::TAKEN => {
+                let raw: &[u8; 16] = content.try_into().map_err(|_| wrong())?;
+                let (number, at) = raw.split_first_chunk::<8>().ok_or_else(wrong)?;
+                let at = at.try_into().map(u64::from_be_bytes).map_err(|_| wrong())?;
+                Self::Taken { number: u64::from_be_bytes(*number), at }
+            }
+            Kind::ABANDON => Self::Abandon(length()?),
             _ => return Ok(None),
         }))
     }
@@ -341,6 +383,10 @@ mod tests {
             Record::Piece(Piece { chunk: 1, last: true, offset: 2, length: 3 }),
             Record::Named,
             Record::Claim(Secret([8; 16])),
+            Record::Ring(0x0102),
+            Record::Look,
+            Record::Taken { number: 1 << 40, at: 5 },
+            Record::Abandon(1 << 41),
         ] {
             let mut wire = Vec::new();
             record.encode(3, &mut wire);

@@ -45,6 +45,10 @@ impl Kind {
     pub const SENT: Self = Self(140);
     pub const EXPLAIN: Self = Self(141);
     pub const NAMED: Self = Self(142);
+    pub const RING: Self = Self(143);
+    pub const LOOK: Self = Self(144);
+    pub const TAKEN: Self = Self(145);
+    pub const ABANDON: Self = Self(146);
 
     /// True if records of this type are pieces of a stream (§3.3), whose record boundaries have no
     /// meaning.

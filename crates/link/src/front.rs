@@ -129,6 +129,17 @@ pub enum Output<C: Caller> {
     /// The body of a request follows on this link. The caller must call [`Front::claim`] before the
     /// next [`Front::next`].
     Claim(Secret),
+    /// The worker has taken this request from the ring. Unless the request was given to
+    /// [`Front::take`] before, the caller must give it there before the next [`Front::next`], or
+    /// send it on the link if the ring only announces it.
+    Taken {
+        /// The number of the request.
+        number: u64,
+        /// When the worker took it, in nanoseconds of `CLOCK_MONOTONIC`, as it says.
+        at: u64,
+        /// True if the caller has given the request to [`Front::take`] before.
+        is_known: bool,
+    },
     /// A part of the application's log output.
     Log {
         /// The text.
@@ -238,6 +249,9 @@ pub struct Front<C: Caller> {
 ///   │      READY      ▼
 ///   └───────────── Detached                    any: ended() ──▶ Over
 /// ```
+/// For a request from the ring, `TAKEN` or the caller's look at the ring, and [`Front::take`], take
+/// the place of `begin()`.
+///
 /// On a link that a process has opened itself, `CLAIM` takes the place of `begin()`, and `DETACH`
 /// does not occur.
 #[derive(Debug)]
@@ -252,10 +266,24 @@ enum State<C: Caller> {
 #[derive(Debug)]
 struct Busy<C: Caller> {
     held: C::Held,
+    source: Source,
     /// `None`: the request was given up, and the rest of the response is dropped.
     recipient: Option<C::Recipient>,
     progress: ResponseProgress,
     at_end: AtEnd,
+}
+
+/// The way by which the worker has got a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// Over this link, or over FastCGI.
+    Sent,
+    /// From the ring.
+    Ring {
+        number: u64,
+        /// The record `TAKEN` has come.
+        is_taken: bool,
+    },
 }
 
 /// The progress of a response.
@@ -327,9 +355,58 @@ impl<C: Caller> Front<C> {
         }
         self.outbox.push(request.records, request.attached);
         let progress = ResponseProgress::Nothing(request.client);
-        let recipient = Some(recipient);
-        self.state = State::Busy(Busy { held, recipient, progress, at_end: AtEnd::Idle });
+        let (source, recipient, at_end) = (Source::Sent, Some(recipient), AtEnd::Idle);
+        self.state = State::Busy(Busy { held, source, recipient, progress, at_end });
         Ok(())
+    }
+
+    /// Notes that the worker has taken a request from the ring. Without a recipient it tells the
+    /// worker that the response is not wanted. `is_announced`: the worker has sent `TAKEN`;
+    /// otherwise the ring says that it has taken the request, and `TAKEN` must come first.
+    ///
+    /// # Errors
+    /// The link has a request; the arguments are dropped.
+    pub fn take(
+        &mut self,
+        number: u64,
+        is_announced: bool,
+        held: C::Held,
+        recipient: Option<C::Recipient>,
+    ) -> Result<(), NotIdle> {
+        if !self.is_idle() {
+            return Err(NotIdle);
+        }
+        let is_wanted = recipient.is_some();
+        let source = Source::Ring { number, is_taken: is_announced };
+        let progress = ResponseProgress::Nothing(ClientSocket::Kept);
+        self.state = State::Busy(Busy { held, source, recipient, progress, at_end: AtEnd::Idle });
+        if !is_wanted {
+            self.abort();
+        }
+        Ok(())
+    }
+
+    /// True if the link takes a request now.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle) && self.origin == Origin::Pool
+    }
+
+    /// Gives the worker a seat in the ring, with the descriptors of the requests and the claims.
+    pub fn pass_ring(&mut self, seat: u16, descriptors: Vec<C::Attached>) {
+        self.tell(Record::Ring(seat), descriptors);
+    }
+
+    /// Lets the worker look into the ring. It is asleep, or it waits for a request that will not
+    /// come.
+    pub fn look(&mut self) {
+        self.tell(Record::Look, Vec::new());
+    }
+
+    fn tell(&mut self, record: Record, descriptors: Vec<C::Attached>) {
+        let mut bytes = Vec::with_capacity(record.wire_len());
+        record.encode(0, &mut bytes);
+        self.outbox.push(bytes.into(), descriptors);
     }
 
     /// Answers [`Output::Claim`]; without a recipient it tells the process that the response is not
@@ -337,7 +414,8 @@ impl<C: Caller> Front<C> {
     pub fn claim(&mut self, held: C::Held, recipient: Option<C::Recipient>) {
         let is_wanted = recipient.is_some();
         let progress = ResponseProgress::Body(NamedFile::Absent);
-        self.state = State::Busy(Busy { held, recipient, progress, at_end: AtEnd::Idle });
+        let (source, at_end) = (Source::Sent, AtEnd::Idle);
+        self.state = State::Busy(Busy { held, source, recipient, progress, at_end });
         if !is_wanted {
             self.abort();
         }
@@ -356,6 +434,11 @@ impl<C: Caller> Front<C> {
     }
 
     fn abort(&mut self) {
+        // An abort on the link could come when the worker has ended the request and has taken
+        // another one from the ring.
+        if let State::Busy(Busy { source: Source::Ring { number, .. }, .. }) = self.state {
+            return self.tell(Record::Abandon(number), Vec::new());
+        }
         let abort = Header::new(Kind::ABORT_REQUEST, self.request_id, 0).encode();
         self.outbox.push(Bytes::copy_from_slice(&abort), Vec::new());
     }
@@ -414,8 +497,10 @@ impl<C: Caller> Front<C> {
 
     fn end(&mut self, is_unread: bool, broken: Option<Broken>) -> LinkEnd<C> {
         let (held, recipient) = match std::mem::replace(&mut self.state, State::Over) {
-            State::Busy(Busy { held, recipient, progress, .. }) => {
-                let is_safe = is_unread && matches!(progress, ResponseProgress::Nothing(_));
+            State::Busy(Busy { held, source, recipient, progress, .. }) => {
+                let is_safe = is_unread
+                    && source == Source::Sent
+                    && matches!(progress, ResponseProgress::Nothing(_));
                 let retry = if is_safe { Retry::Safe } else { Retry::Unsafe };
                 (Some(held), recipient.map(|recipient| (recipient, retry)))
             }
@@ -572,8 +657,25 @@ impl<C: Caller> Front<C> {
                 self.request_id = request_id;
                 Output::Claim(secret)
             }
-            Record::Body(_) => return Err(Broken::OutOfPlace(kind)),
+            Record::Taken { number, at } => self.taken(number, at)?,
+            Record::Body(_) | Record::Ring(_) | Record::Look | Record::Abandon(_) => {
+                return Err(Broken::OutOfPlace(kind));
+            }
         }))
+    }
+
+    fn taken(&mut self, number: u64, at: u64) -> Result<Output<C>, Broken> {
+        let is_known = match &mut self.state {
+            State::Idle if self.origin == Origin::Pool => false,
+            State::Busy(Busy { source: Source::Ring { number: known, is_taken }, .. })
+                if *known == number && !*is_taken =>
+            {
+                *is_taken = true;
+                true
+            }
+            _ => return Err(Broken::OutOfPlace(Kind::TAKEN)),
+        };
+        Ok(Output::Taken { number, at, is_known })
     }
 
     fn end_request(&mut self, content: &[u8]) -> Result<Output<C>, Broken> {
@@ -581,6 +683,7 @@ impl<C: Caller> Front<C> {
         if protocol_status != 0 {
             return Err(Broken::Refused);
         }
+        self.busy(Kind::END_REQUEST)?;
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Busy(Busy { held, recipient, at_end: AtEnd::Idle, .. }) => {
                 Ok(Output::Ended { recipient, app_status, free: Some(held) })
@@ -600,6 +703,9 @@ impl<C: Caller> Front<C> {
     /// one.
     fn busy(&mut self, kind: Kind) -> Result<&mut Busy<C>, Broken> {
         match &mut self.state {
+            State::Busy(Busy { source: Source::Ring { is_taken: false, .. }, .. }) => {
+                Err(Broken::OutOfPlace(kind))
+            }
             State::Busy(busy) => Ok(busy),
             _ => Err(Broken::OutOfPlace(kind)),
         }

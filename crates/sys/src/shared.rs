@@ -57,14 +57,19 @@ impl Shape {
 
 /// A part of a file, mapped shared at an address that the kernel chose.
 #[derive(Debug)]
-struct Map {
+pub(crate) struct Map {
     /// An address rather than a pointer, so that any thread may own it.
     addr: usize,
-    len: usize,
+    pub(crate) len: usize,
 }
 
 impl Map {
-    fn new(fd: BorrowedFd<'_>, offset: u64, len: usize, protection: i32) -> io::Result<Self> {
+    pub(crate) fn new(
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        protection: i32,
+    ) -> io::Result<Self> {
         let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
         let (fd, flags) = (fd.as_raw_fd(), libc::MAP_SHARED);
         // SAFETY: the kernel chooses an unused address.
@@ -75,7 +80,7 @@ impl Map {
         Ok(Self { addr: at.expose_provenance(), len })
     }
 
-    fn start(&self) -> *mut u8 {
+    pub(crate) fn start(&self) -> *mut u8 {
         ptr::with_exposed_provenance_mut(self.addr)
     }
 

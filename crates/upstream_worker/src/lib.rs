@@ -9,6 +9,7 @@ mod guard;
 pub mod link;
 pub mod master;
 pub mod pool;
+pub mod posted;
 mod reader;
 pub mod region;
 pub mod register;

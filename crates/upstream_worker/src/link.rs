@@ -25,6 +25,7 @@ use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 use super::pool::{Pool, WorkerId, WorkerPermit};
+use super::posted::{PostedRequest, PostedRequests};
 use super::watch::{Late, Watch};
 
 #[cfg(test)]
@@ -44,13 +45,15 @@ pub struct LocalPool {
     pub shared: Arc<Pool>,
     /// This loop's links to the pool's workers.
     pub links: Rc<Links>,
+    /// This loop's requests in the ring.
+    pub posted: Rc<PostedRequests>,
 }
 
 impl LocalPool {
     /// A view that has no links yet.
     #[must_use]
     pub fn new(shared: Arc<Pool>) -> Self {
-        Self { shared, links: Rc::default() }
+        Self { shared, links: Rc::default(), posted: Rc::default() }
     }
 
     /// The link to a worker; `None` if it is lost.
@@ -88,6 +91,8 @@ pub(super) enum Attachment {
     Client(Rc<LentSocket>),
     /// The file with the request body.
     Body(Rc<OwnedFd>),
+    /// A file of the ring.
+    Ring(OwnedFd),
 }
 
 impl AsFd for Attachment {
@@ -95,6 +100,7 @@ impl AsFd for Attachment {
         match self {
             Self::Client(socket) => socket.as_fd(),
             Self::Body(file) => file.as_fd(),
+            Self::Ring(file) => file.as_fd(),
         }
     }
 }
@@ -123,6 +129,10 @@ impl Work {
     ) -> Self {
         let (deadline, task) = (None, OnceCell::new());
         Self { permit, label, task, deadline, watch: RefCell::new(Watch::new(client)) }
+    }
+
+    pub(super) fn with_deadline(self, deadline: Option<Duration>) -> Self {
+        Self { deadline, ..self }
     }
 }
 
@@ -190,7 +200,7 @@ impl Link {
         let client = if request.lends { ClientSocket::Lent } else { ClientSocket::Kept };
         let records = request.records.clone();
         let deadline = request.deadline;
-        let work = Work { deadline, ..Work::new(Some(permit), label, lent) };
+        let work = Work::new(Some(permit), label, lent).with_deadline(deadline);
         let inbox = Rc::new(Inbox::default());
         let begun = self.front.borrow_mut().begin(
             front::Request { records, attached, client },
@@ -204,7 +214,45 @@ impl Link {
             self.close();
             return Err(UpstreamError::died(Retry::Safe));
         }
-        Ok(WorkerExchange { link: Rc::clone(self), inbox })
+        Ok(WorkerExchange { place: Place::Link(Rc::clone(self)), inbox })
+    }
+
+    /// True if the link takes a request now.
+    pub(super) fn is_idle(&self) -> bool {
+        self.front.borrow().is_idle()
+    }
+
+    /// Notes that the worker has taken a request from the ring; see [`Front::take`].
+    pub(super) fn take(
+        self: &Rc<Self>,
+        number: u64,
+        is_announced: bool,
+        work: Work,
+        inbox: Option<Rc<Inbox>>,
+    ) {
+        // The callers have checked that the link is idle.
+        let _idle = self.front.borrow_mut().take(number, is_announced, work, inbox);
+        self.flush_or_close();
+    }
+
+    /// Gives the worker a seat in the ring.
+    pub(super) fn pass_ring(self: &Rc<Self>, seat: u16, files: [OwnedFd; 2]) {
+        let files = files.map(Attachment::Ring).into();
+        self.front.borrow_mut().pass_ring(seat, files);
+        self.flush_or_close();
+    }
+
+    /// Lets the worker look into the ring.
+    pub(super) fn look(self: &Rc<Self>) {
+        self.front.borrow_mut().look();
+        self.flush_or_close();
+    }
+
+    fn flush_or_close(self: &Rc<Self>) {
+        if self.flush().is_err() {
+            // The link's task finds the link closed.
+            self.close();
+        }
     }
 
     /// Sends as much as the socket takes; a task sends the rest. The first attempt does not ask the
@@ -410,32 +458,69 @@ fn send(socket: &UnixStream, bytes: &[u8], attached: &[Attachment]) -> io::Resul
 /// the response up.
 #[derive(Debug)]
 pub struct WorkerExchange {
-    link: Rc<Link>,
+    place: Place,
     inbox: Rc<Inbox>,
 }
 
+/// The place of a request.
+#[derive(Debug)]
+enum Place {
+    /// It was sent to a worker.
+    Link(Rc<Link>),
+    /// It was posted in the ring.
+    Ring(LocalPool, Rc<PostedRequest>),
+}
+
 impl WorkerExchange {
+    pub(super) fn posted(pool: LocalPool, request: Rc<PostedRequest>, inbox: Rc<Inbox>) -> Self {
+        Self { place: Place::Ring(pool, request), inbox }
+    }
+
     /// The worker's response.
     pub fn inbox(&self) -> &Inbox {
         &self.inbox
     }
 
-    /// The worker breaks the rules in a way that its records do not show: it gets no more requests.
-    pub fn give_up(&self, why: &str) {
-        self.link.break_off(why);
+    /// The link of the worker that has the request; `None` while it waits in the ring.
+    pub fn link(&self) -> Option<&Rc<Link>> {
+        match &self.place {
+            Place::Link(link) => Some(link),
+            Place::Ring(_, request) => request.link(),
+        }
     }
 
-    /// Process id of the worker that answers, for the log.
+    /// When the worker took the request from the ring, if it did and that is known.
     #[must_use]
-    pub fn worker_pid(&self) -> i32 {
-        self.link.pid
+    pub fn taken_at(&self) -> Option<Instant> {
+        match &self.place {
+            Place::Link(_) => None,
+            Place::Ring(_, request) => request.given(),
+        }
+    }
+
+    /// The worker breaks the rules in a way that its records do not show: it gets no more requests.
+    pub fn give_up(&self, why: &str) {
+        if let Some(link) = self.link() {
+            link.break_off(why);
+        }
+    }
+
+    /// Process id of the worker that answers, for the log; `None` while the request waits.
+    #[must_use]
+    pub fn worker_pid(&self) -> Option<i32> {
+        self.link().map(|link| link.pid)
     }
 }
 
 impl Drop for WorkerExchange {
     fn drop(&mut self) {
-        if !self.inbox.has_ended() {
-            self.link.abandon(&self.inbox);
+        if self.inbox.has_ended() {
+            return;
+        }
+        match (&self.place, self.link()) {
+            (_, Some(link)) => link.abandon(&self.inbox),
+            (Place::Ring(pool, request), None) => pool.give_up(request),
+            (Place::Link(_), None) => {}
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Chooses the worker for the next request. The event loops share the pool.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -10,6 +11,11 @@ pub use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::queue::{Number, QueueLimits, WaitQueue};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
+
+mod ring;
+
+use self::ring::Ring;
+pub(crate) use self::ring::{Finding, Posted};
 
 /// Number of a worker, unique for the life of the front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,6 +58,9 @@ struct State {
     /// PHP's version and memory, as a worker reported them.
     php: Option<PhpReport>,
     counts: Counts,
+    /// Requests that wait, in place of `waiting`. A worker in `idle` may have taken one of them, and
+    /// may then not be given another.
+    ring: Option<Ring>,
 }
 
 /// State of a worker.
@@ -65,6 +74,11 @@ struct Worker {
     requests: u64,
     /// The last request that was described.
     last: Option<Last>,
+    /// Its seat in the ring.
+    seat: Option<u16>,
+    /// Its permits. A worker that takes requests from the ring may begin one of another event loop
+    /// before the end of the last one has been read.
+    permits: usize,
 }
 
 /// A worker's current or last request.
@@ -143,11 +157,21 @@ impl Pool {
             is_abandoned: false,
             php: None,
             counts: Counts::default(),
+            ring: None,
         };
         let (state, link_made, news) = (Mutex::new(state), Notify::new(), Notify::new());
         let failed = Notify::new();
         let (started, describes) = (SystemTime::now(), AtomicBool::new(false));
         Arc::new(Self { state, loops, limits, started, describes, link_made, news, failed })
+    }
+
+    /// Lets the workers take requests from a ring. Call it before the first worker comes.
+    ///
+    /// # Errors
+    /// The memory of the ring cannot be had.
+    pub fn make_ring(&self) -> io::Result<()> {
+        self.state().ring = Some(Ring::new(self.limits.requests)?);
+        Ok(())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -157,8 +181,8 @@ impl Pool {
     }
 
     /// Records that one event loop has made its link to `worker`, whose process is `pid`. With the
-    /// last event loop's link the worker begins to take requests.
-    pub fn link_made(self: &Arc<Self>, worker: WorkerId, pid: i32, event_loop: usize) {
+    /// last event loop's link the worker begins to take requests; that is true then.
+    pub fn link_made(self: &Arc<Self>, worker: WorkerId, pid: i32, event_loop: usize) -> bool {
         let mut state = self.state();
         let known = state.workers.entry(worker).or_insert_with(|| Worker {
             pid,
@@ -166,15 +190,20 @@ impl Pool {
             links_missing: self.loops,
             requests: 0,
             last: None,
+            seat: None,
+            permits: 0,
         });
         known.links_missing -= 1;
-        if known.links_missing == 0 {
+        let is_complete = known.links_missing == 0;
+        if is_complete {
             state.complete += 1;
             state.cannot_start = false;
+            state.join_ring(worker, self.loops);
             self.give(state, worker, event_loop);
             self.news.notify_one();
         }
         self.link_made.notify_waiters();
+        is_complete
     }
 
     /// Gives a free worker to a waiting request, or makes it idle.
@@ -261,7 +290,7 @@ impl Pool {
     /// Number of requests that wait for a worker.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.state().waiting.len()
+        self.state().waiting()
     }
 
     /// State and counters of the pool, for the status page.
@@ -273,10 +302,10 @@ impl Pool {
         PoolReport {
             started: self.started,
             requests,
-            waiting: state.waiting.len(),
+            waiting: state.waiting(),
             most_waiting,
             queue: self.limits.requests,
-            idle: state.idle.len(),
+            idle: state.idle(),
             workers: state.complete,
             most_busy,
             limit_reached,
@@ -298,7 +327,7 @@ impl Pool {
         let complete = state.workers.iter().filter(|(_, worker)| worker.links_missing == 0);
         let mut complete: Vec<_> = complete.collect();
         complete.sort_unstable_by_key(|(id, _)| id.0);
-        complete.into_iter().map(|(id, worker)| worker.report(state.idle.contains(id))).collect()
+        complete.into_iter().map(|(id, worker)| worker.report(state.is_idle(*id))).collect()
     }
 
     /// Turns the description of requests on.
@@ -330,8 +359,12 @@ impl Pool {
     /// Returns the load since the last call.
     pub fn take_load(&self) -> Load {
         let mut state = self.state();
-        let (workers, waiting) = (state.complete, state.waiting.len());
-        let oldest = state.waiting.oldest().map_or(Duration::ZERO, |since| since.elapsed());
+        let (workers, waiting) = (state.complete, state.waiting());
+        let oldest = match &state.ring {
+            Some(ring) => ring.oldest(),
+            None => state.waiting.oldest(),
+        };
+        let oldest = oldest.map_or(Duration::ZERO, |since| since.elapsed());
         let idle = state.idle.len();
         let least_idle = std::mem::replace(&mut state.least_idle, idle);
         Load { workers, waiting, oldest, peak: workers.saturating_sub(least_idle) }
@@ -341,8 +374,12 @@ impl Pool {
     /// longest.
     pub fn retire(&self, most: usize) -> Vec<WorkerId> {
         let mut state = self.state();
-        let most = most.min(state.idle.len());
-        let retired: Vec<WorkerId> = state.idle.drain(..most).collect();
+        let (mut retired, mut kept) = (Vec::new(), Vec::new());
+        for worker in std::mem::take(&mut state.idle) {
+            let goes = retired.len() < most && state.dismiss(worker);
+            if goes { retired.push(worker) } else { kept.push(worker) }
+        }
+        state.idle = kept;
         state.note_idle();
         for worker in &retired {
             state.forget(*worker);
@@ -418,7 +455,45 @@ impl State {
         self.cannot_start && self.complete == 0
     }
 
+    /// Number of requests that wait for a worker.
+    fn waiting(&self) -> usize {
+        self.ring.as_ref().map_or_else(|| self.waiting.len(), Ring::waiting)
+    }
+
+    /// Number of workers that have no request.
+    fn idle(&self) -> usize {
+        self.idle.iter().filter(|worker| self.is_idle(**worker)).count()
+    }
+
+    /// True if the worker has no request.
+    fn is_idle(&self, worker: WorkerId) -> bool {
+        let seat = || self.workers.get(&worker).and_then(|worker| worker.seat);
+        let has_claim =
+            || self.ring.as_ref().zip(seat()).is_some_and(|(r, seat)| r.has_claim(seat));
+        self.idle.contains(&worker) && !has_claim()
+    }
+
+    /// Gives a worker a seat in the ring, if there is a ring.
+    fn join_ring(&mut self, worker: WorkerId, links: usize) {
+        let seat = self.ring.as_mut().and_then(|ring| ring.join(worker, links));
+        if let Some(worker) = self.workers.get_mut(&worker) {
+            worker.seat = seat;
+        }
+    }
+
+    /// Takes an idle worker out of the ring. False: it is about to take a request there.
+    fn dismiss(&mut self, worker: WorkerId) -> bool {
+        let Some(ring) = &mut self.ring else { return true };
+        let seat = self.workers.get(&worker).and_then(|worker| worker.seat);
+        seat.is_some_and(|seat| ring.take_idle(worker, seat))
+    }
+
     fn forget(&mut self, worker: WorkerId) {
+        if let Some((ring, seat)) =
+            self.ring.as_ref().zip(self.workers.get(&worker).and_then(|worker| worker.seat))
+        {
+            ring.leave(seat);
+        }
         if self.workers.remove(&worker).is_some_and(|worker| worker.links_missing == 0) {
             self.complete -= 1;
         }
@@ -435,6 +510,7 @@ impl State {
         self.counts.requests += 1;
         if let Some(worker) = self.workers.get_mut(&worker) {
             worker.requests += 1;
+            worker.permits += 1;
         }
     }
 }
@@ -474,6 +550,10 @@ impl Drop for WorkerPermit {
         let Some(worker) = state.workers.get_mut(&self.worker) else { return };
         if let Some(last) = worker.last.as_mut().filter(|last| last.took.is_none()) {
             last.took = Some(last.since.elapsed());
+        }
+        worker.permits -= 1;
+        if worker.permits > 0 {
+            return;
         }
         self.pool.give(state, self.worker, self.event_loop);
     }

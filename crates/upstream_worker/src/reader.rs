@@ -26,6 +26,7 @@ use super::claims::Claims;
 use super::files::{BadFile, HandedFiles};
 use super::guard::Answers;
 use super::link::{Ending, Link, LocalPool, Server, Work};
+use super::pool::WorkerId;
 use super::region::{BadRegion, LinkRegion};
 use super::register::{LinkOrigin, NewLink};
 
@@ -36,6 +37,14 @@ const RECEIVE_MIN: usize = 16 * 1024;
 
 /// Pause between two attempts to receive a file when no descriptor is free.
 const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(5);
+
+/// Limit on the bytes that are read although the inbox of their response is full: more than the
+/// buffers of a link hold.
+const MOST_AHEAD: usize = 1 << 20;
+
+/// Interval between two looks whether the worker of a response with a full inbox has taken another
+/// request.
+const LOOK_AHEAD: Duration = Duration::from_millis(20);
 
 /// Completes when the other end is closed or has shut its output down, but not when bytes wait to
 /// be read. (`EPOLLPRI` would also report urgent data, but tokio does not register sockets for it.)
@@ -89,8 +98,14 @@ impl Link {
         let link = Self::new(UnixStream::from_std(socket)?, pid, rules);
         if let Some((pool, worker)) = &home {
             pool.links.borrow_mut().insert(*worker, Rc::clone(&link));
-            pool.shared.link_made(*worker, pid, event_loop);
+            if pool.shared.link_made(*worker, pid, event_loop)
+                && let Some(ring) = pool.shared.ring_for(*worker)
+            {
+                let (seat, files) = ring?;
+                link.pass_ring(seat, files);
+            }
         }
+        let home = home.map(|(pool, worker)| Home { pool, worker, event_loop });
         let weak = Rc::downgrade(&link);
         let answers = Answers::new(guard, number, move |why| {
             if let Some(link) = weak.upgrade() {
@@ -98,21 +113,30 @@ impl Link {
             }
         });
         let files = HandedFiles::new(answers, Arc::clone(snapshots));
-        let mut reader = Reader::new(files, Rc::clone(claims));
+        let mut reader = Reader::new(files, Rc::clone(claims), home.clone());
         tokio::task::spawn_local(async move {
             let failure = match reader.run(&link).await {
                 Ok(never) => match never {},
                 Err(failure) => failure,
             };
-            if let Some((pool, worker)) = home {
+            if let Some(Home { pool, worker, event_loop }) = home {
                 pool.shared.remove(worker);
                 pool.links.borrow_mut().remove(&worker);
+                pool.link_ended(worker, event_loop);
             }
             reader.end(&link);
             link.lose(failure);
         });
         Ok(())
     }
+}
+
+/// The pool that a link belongs to.
+#[derive(Debug, Clone)]
+struct Home {
+    pool: LocalPool,
+    worker: WorkerId,
+    event_loop: usize,
 }
 
 /// Receives on a link and obeys the output of its state machine.
@@ -124,10 +148,14 @@ struct Reader {
     log: ScriptLog,
     budget: LogBudget,
     claims: Rc<Claims>,
+    /// `None` on a link that a process of an application has opened.
+    home: Option<Home>,
+    /// Bytes of the response that were read although its inbox is full.
+    ahead: usize,
 }
 
 impl Reader {
-    fn new(files: HandedFiles, claims: Rc<Claims>) -> Self {
+    fn new(files: HandedFiles, claims: Rc<Claims>, home: Option<Home>) -> Self {
         Self {
             buffer: BytesMut::new(),
             descriptors: VecDeque::new(),
@@ -136,6 +164,25 @@ impl Reader {
             log: ScriptLog::new(Records::Messages),
             budget: LogBudget::default(),
             claims,
+            home,
+            ahead: 0,
+        }
+    }
+
+    /// True if the link must be read although the inbox is full: the worker has written the whole
+    /// response and has taken another request from the ring, whose client must not wait for this
+    /// one. A worker has at most what fits into the socket's buffer ahead.
+    fn is_ahead(&self) -> bool {
+        let has_claim = |home: &Home| home.pool.shared.has_claim(home.worker);
+        self.ahead < MOST_AHEAD && self.home.as_ref().is_some_and(has_claim)
+    }
+
+    /// Lets the worker look into the ring if it has fallen asleep before a request was posted.
+    fn is_free(&self, link: &Rc<Link>) {
+        if let Some(Home { pool, worker, .. }) = &self.home
+            && pool.shared.must_look(*worker)
+        {
+            link.look();
         }
     }
 
@@ -146,7 +193,12 @@ impl Reader {
         let mut has_hung_up = false;
         loop {
             while !has_hung_up && let Some(inbox) = link.full_inbox() {
+                if self.is_ahead() {
+                    self.ahead += RECEIVE;
+                    break;
+                }
                 tokio::select! {
+                    () = tokio::time::sleep(LOOK_AHEAD), if self.home.is_some() => {}
                     () = inbox.room.notified() => {}
                     hung_up = link.socket.ready(HANGUP) => {
                         has_hung_up = true;
@@ -220,10 +272,18 @@ impl Reader {
                 if let Some(inbox) = recipient {
                     inbox.push(Event::End(ResponseEnd::of(app_status)));
                 }
-                // Dropping the work may give the worker its next request at once.
-                drop(free);
+                self.ahead = 0;
+                if free.is_some() {
+                    // Dropping the work may give the worker its next request at once.
+                    drop(free);
+                    self.is_free(link);
+                }
             }
-            Output::Ready(work) => drop(work),
+            Output::Ready(work) => {
+                drop(work);
+                self.is_free(link);
+            }
+            Output::Taken { number, at, is_known } => self.taken(link, number, at, is_known)?,
             Output::Open(id, descriptor) => self.files.open(id, descriptor)?,
             Output::Recall(id) => self.files.recall(id)?,
             Output::Release(id) => self.files.release(id)?,
@@ -243,6 +303,18 @@ impl Reader {
             }
         }
         Ok(())
+    }
+
+    fn taken(&self, link: &Rc<Link>, number: u64, at: u64, is_known: bool) -> Result<(), Ending> {
+        let Some(Home { pool, worker, event_loop }) = &self.home else { return Ok(()) };
+        if is_known {
+            pool.shared.forget_adopted(number);
+            return Ok(());
+        }
+        if pool.taken(link, *worker, *event_loop, number, at) {
+            return Ok(());
+        }
+        Err(Ending::Broken("it answers a request that it has not taken".to_owned()))
     }
 
     fn event(&mut self, link: &Link, event: front::Event<OwnedFd>) -> Result<(), Ending> {

@@ -31,6 +31,14 @@ impl RecordInput {
         self.decoder.next(&mut self.buf)
     }
 
+    /// The buffer for bytes that come another way.
+    pub(crate) fn buffer(&mut self) -> &mut BytesMut {
+        if self.buf.capacity() - self.buf.len() < RECEIVE_MIN {
+            self.buf.reserve(RECEIVE_LEN);
+        }
+        &mut self.buf
+    }
+
     /// Waits for bytes on the link and takes them. 0: the front closed it.
     pub(crate) fn receive(&mut self, link: BorrowedFd<'_>) -> io::Result<usize> {
         if self.buf.capacity() - self.buf.len() < RECEIVE_MIN {

@@ -99,7 +99,7 @@ impl SharedOutput {
 
     /// Sends the whole queue.
     pub(crate) fn flush<'a>(&'a self, mut state: Locked<'a>) -> Result<Locked<'a>, Gone> {
-        state.queue.close_record();
+        state.queue.seal(false);
         while !state.queue.is_empty() {
             state = self.send(state, &[])?.0;
         }
@@ -113,7 +113,7 @@ impl SharedOutput {
         request_id: u16,
         mut data: &[u8],
     ) -> Result<Locked<'a>, Gone> {
-        state.queue.close_record();
+        state.queue.seal(!data.is_empty());
         while !data.is_empty() {
             while state.queue.batch().0.len() < state.queue.len() {
                 state = self.send(state, &[])?.0;

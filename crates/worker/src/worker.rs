@@ -8,6 +8,7 @@
 //!  direct   writing to the client's own socket
 //!  output   head, body, log, flush, the end of a response
 //!  named, explain, files, blob    other contents of a response
+//!  ring                           requests from the ring of the pool
 //!  accept, connection, register   sources of requests
 //! ```
 
@@ -21,6 +22,7 @@ mod input;
 mod named;
 mod output;
 mod register;
+mod ring;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -51,6 +53,8 @@ pub struct Worker {
     /// The channel, if this process has opened the links; `None` if the front created them and
     /// sends requests on them.
     channel: Option<Channel>,
+    /// The ring of the pool, once the front has sent it.
+    ring: Option<ring::Ring>,
     /// True if responses on this connection may be moved to the links of a [`crate::Sender`], and
     /// the front may be told so.
     hands_over: bool,
@@ -105,6 +109,7 @@ impl Worker {
             input_ended: false,
             helper: None,
             channel: None,
+            ring: None,
             hands_over: false,
         }
     }

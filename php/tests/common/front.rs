@@ -148,7 +148,11 @@ impl Front {
             | Record::Named
             | Record::Region
             | Record::Piece(_)
-            | Record::Sent(_) => {
+            | Record::Sent(_)
+            | Record::Ring(_)
+            | Record::Look
+            | Record::Taken { .. }
+            | Record::Abandon(_) => {
                 panic!("nobody asked for it")
             }
         }

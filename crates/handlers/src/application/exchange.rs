@@ -42,7 +42,10 @@ impl UpstreamExchange {
     #[must_use]
     pub(crate) fn who(&self) -> String {
         match self {
-            Self::Worker(exchange) => format!("worker {}", exchange.worker_pid()),
+            Self::Worker(exchange) => match exchange.worker_pid() {
+                Some(pid) => format!("worker {pid}"),
+                None => "a worker".to_owned(),
+            },
             Self::Application(exchange) => exchange.who(),
             Self::Gateway(exchange) => exchange.who(),
         }

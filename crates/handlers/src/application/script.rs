@@ -97,7 +97,7 @@ pub(crate) async fn respond(
     notes.is_at(Phase::Sending);
     match &exchange {
         UpstreamExchange::Worker(exchange) => {
-            notes.worker = u32::try_from(exchange.worker_pid()).ok();
+            notes.worker = exchange.worker_pid().and_then(|pid| u32::try_from(pid).ok());
         }
         UpstreamExchange::Application(_) | UpstreamExchange::Gateway(_) => {
             notes.upstream = Some(exchange.who());

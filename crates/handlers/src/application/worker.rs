@@ -16,6 +16,7 @@ use sendoff_site::router::Script;
 use sendoff_upstream::cgi::{RequestMessage, RequestMessageBuilder};
 use sendoff_upstream::error::{Retry, UpstreamErrorKind};
 use sendoff_upstream_worker::link::LocalPool;
+use sendoff_upstream_worker::posted::{Acquired, RequestNotes};
 use tokio::time::Instant;
 
 use crate::application::accept::accepted;
@@ -74,30 +75,46 @@ impl Call<'_> {
         let name = name.map_or("", |pool| &*pool.name);
         for _ in 0..MAX_TRIES {
             sink.client().notes().is_at(Phase::Waiting);
-            let permit = unless_gone(sink, pool.shared.acquire(number)).await?;
-            let permit = permit.map_err(ApplicationFailure::from)?;
-            let Some(link) = pool.link(permit.worker()) else { continue };
-            let waited = std::mem::replace(&mut self.since, Instant::now());
-            let notes = sink.client().notes();
-            (notes.queued, notes.given) = (Some(self.since - waited), Some(self.since));
-            if let Some(request) = &described {
-                permit.describe(Arc::clone(request), self.since);
-            }
-            let borrower = format_args!("worker {} of pool {name}", link.pid());
-            let socket = sink.client().lender().and_then(|lender| lender.socket(&borrower));
-            let log_name = Rc::clone(self.log_name());
-            let exchange = match link.begin(permit, message, socket, log_name) {
-                Ok(exchange) => {
-                    if let Some(task) = &sink.client().notes().task {
-                        link.note_task(task);
-                    }
-                    UpstreamExchange::Worker(exchange)
-                }
-                Err(error) if error.kind() == UpstreamErrorKind::Died => continue,
-                Err(error) => return Err(ApplicationFailure::from(error).into()),
+            let waiting = RequestNotes {
+                label: Rc::clone(self.log_name()),
+                task: sink.client().notes().task.clone(),
+                described: described.clone(),
             };
-            match beginning::read(&exchange, self.context.request, sink).await? {
+            let acquired = unless_gone(sink, pool.acquire(number, message, &waiting)).await?;
+            let exchange = match acquired.map_err(ApplicationFailure::from)? {
+                Acquired::Posted(exchange) => exchange,
+                Acquired::Turn(turn) => {
+                    self.is_given(Instant::now(), sink);
+                    if let Some(request) = &described {
+                        turn.describe(Arc::clone(request), self.since);
+                    }
+                    let link = Rc::clone(turn.link());
+                    let borrower = format_args!("worker {} of pool {name}", link.pid());
+                    let socket = sink.client().lender().and_then(|lender| lender.socket(&borrower));
+                    match turn.begin(message, socket, Rc::clone(self.log_name())) {
+                        Ok(exchange) => {
+                            if let Some(task) = &sink.client().notes().task {
+                                link.note_task(task);
+                            }
+                            exchange
+                        }
+                        Err(error) if error.kind() == UpstreamErrorKind::Died => continue,
+                        Err(error) => return Err(ApplicationFailure::from(error).into()),
+                    }
+                }
+            };
+            let exchange = UpstreamExchange::Worker(exchange);
+            let begun = beginning::read(&exchange, self.context.request, sink).await;
+            if let UpstreamExchange::Worker(exchange) = &exchange
+                && let Some(at) = exchange.taken_at()
+            {
+                self.is_given(at, sink);
+            }
+            match begun? {
                 Ok(answer) => return Ok((exchange, answer)),
+                Err(NoAnswer::Silent(why)) if why.is_outage() => {
+                    return Err(ApplicationFailure::from(why).into());
+                }
                 Err(NoAnswer::Silent(why)) if why.retry() == Retry::Safe => {
                     if !is_untouched(sink) {
                         let why = format!("{} wrote to the client and died", exchange.who());
@@ -114,5 +131,12 @@ impl Call<'_> {
             "{MAX_TRIES} workers died before they read it"
         ))
         .into())
+    }
+
+    /// Notes when a worker got the request.
+    fn is_given(&mut self, at: Instant, sink: &mut dyn Sink) {
+        let waited = at.saturating_duration_since(std::mem::replace(&mut self.since, at));
+        let notes = sink.client().notes();
+        (notes.queued, notes.given) = (Some(waited), Some(at));
     }
 }

@@ -25,6 +25,8 @@ pub enum Error {
     BodyFile,
     /// A `CLIENT` record without a socket.
     Client,
+    /// A `RING` record without its files, or with others; or a request in it that is not whole.
+    Ring,
 }
 
 impl From<sendoff_fastcgi::Error> for Error {
@@ -45,6 +47,7 @@ impl fmt::Display for Error {
             }
             Self::BodyFile => f.write_str("a BODY record without a regular file of its length"),
             Self::Client => f.write_str("a CLIENT record without a socket"),
+            Self::Ring => f.write_str("a ring that cannot be used"),
         }
     }
 }

@@ -13,8 +13,9 @@ use sendoff_fastcgi::handover::{FileId, MAX_FDS_PER_MESSAGE, MAX_RECORD_LEN, Rec
 use sendoff_fastcgi::record::{HEADER_LEN, Header, Kind, MAX_ALIGNED_CONTENT};
 use sendoff_fastcgi::region::Piece;
 
-/// Space at the start for a record that is created last and sent first: `LENGTH` or `SENT`.
-const FIRST_SLOT: usize = MAX_RECORD_LEN;
+/// Space at the start for records that are created last and sent first: `TAKEN`, then `LENGTH` or
+/// `SENT`.
+const FIRST_SLOT: usize = 2 * MAX_RECORD_LEN;
 
 /// After a broken lease has made the buffer large, it is shrunk to this capacity, in bytes.
 const KEEP_CAPACITY: usize = 256 * 1024;
@@ -39,6 +40,10 @@ pub struct Queue {
     lent: usize,
     /// Number of bytes in files that segments have named since the queue was last empty.
     named: u64,
+    /// `TAKEN` with its request id, until it has been sent.
+    taken: Option<(u16, Record)>,
+    /// It is before the unsent bytes.
+    is_sealed: bool,
 }
 
 /// A record in `wire` that names a file or shared memory.
@@ -68,7 +73,8 @@ impl Default for Queue {
     fn default() -> Self {
         let wire = vec![0; FIRST_SLOT];
         let sent = FIRST_SLOT;
-        Self { wire, sent, open: None, marks: Vec::new(), in_flight: false, lent: 0, named: 0 }
+        let (open, marks, in_flight, taken) = (None, Vec::new(), false, None);
+        Self { wire, sent, open, marks, in_flight, lent: 0, named: 0, taken, is_sealed: false }
     }
 }
 
@@ -219,6 +225,27 @@ impl Queue {
         self.wire[self.sent..FIRST_SLOT].copy_from_slice(&wire);
     }
 
+    /// Puts `TAKEN` before everything that is queued for this request.
+    pub fn taken(&mut self, request_id: u16, number: u64, at: u64) {
+        debug_assert!(self.is_empty());
+        self.taken = Some((request_id, Record::Taken { number, at }));
+    }
+
+    /// Prepares the queue for sending. `with_more`: bytes that are not in the queue follow.
+    pub fn seal(&mut self, with_more: bool) {
+        self.close_record();
+        if self.is_empty() && !with_more || self.is_sealed {
+            return;
+        }
+        if let Some((request_id, record)) = self.taken {
+            let mut wire = Vec::with_capacity(FIRST_SLOT);
+            record.encode(request_id, &mut wire);
+            let start = self.sent - wire.len();
+            self.wire[start..self.sent].copy_from_slice(&wire);
+            (self.sent, self.is_sealed) = (start, true);
+        }
+    }
+
     /// Moves the content of all `STDOUT` records to the end of `out`; other records stay. `false`,
     /// and nothing is moved, if file segments stand between them or a record is half sent.
     pub fn take_stdout(&mut self, out: &mut Vec<u8>) -> bool {
@@ -256,6 +283,7 @@ impl Queue {
     /// descriptors.
     pub fn advance(&mut self, n: usize) {
         self.sent += n;
+        self.taken = None;
         if self.is_empty() {
             self.clear();
             return;
@@ -392,6 +420,7 @@ impl Queue {
         self.in_flight = false;
         self.lent = 0;
         self.named = 0;
+        self.is_sealed = false;
     }
 }
 
@@ -452,6 +481,40 @@ mod tests {
         ];
         assert_eq!(bytes, expected.concat());
         assert_eq!(files.collect::<Vec<_>>(), [Record::Open(B)]);
+    }
+
+    #[test]
+    fn taken_is_first_and_survives_until_it_has_been_sent() {
+        let taken = encoded(&[Record::Taken { number: 9, at: 8 }]);
+        let mut queue = Queue::default();
+        queue.taken(7, 9, 8);
+        queue.seal(false);
+        assert!(queue.is_empty(), "it goes with something else");
+        queue.stdout(7, b"x");
+        queue.first(7, Record::Length(1));
+        queue.seal(false);
+        let length = encoded(&[Record::Length(1)]);
+        assert_eq!(
+            queue.batch().0,
+            [&taken, &length, &stdout(b"x")].map(|part| &part[..]).concat()
+        );
+        queue.discard();
+        assert!(queue.is_empty());
+        queue.stdout(7, b"y");
+        queue.seal(false);
+        queue.seal(false);
+        assert_eq!(queue.batch().0, [taken.clone(), stdout(b"y")].concat());
+        queue.advance(1);
+        queue.seal(false);
+        assert_eq!(queue.batch().0, [taken[1..].to_vec(), stdout(b"y")].concat());
+        queue.advance(queue.len());
+        queue.stdout(7, b"z");
+        queue.seal(false);
+        assert_eq!(queue.batch().0, stdout(b"z"));
+        queue.clear();
+        queue.taken(7, 9, 8);
+        queue.seal(true);
+        assert_eq!(queue.batch().0, taken, "bytes from elsewhere follow");
     }
 
     #[test]

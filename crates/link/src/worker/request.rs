@@ -29,6 +29,8 @@ pub struct Requests<F> {
     params: Params,
     /// The buffer of the last request body, for reuse.
     spare: Vec<u8>,
+    /// The number of the current request, if it is from the ring.
+    ring: Option<u64>,
 }
 
 /// ```text
@@ -148,6 +150,17 @@ pub enum Event<F> {
         /// Bytes in the body.
         length: u64,
     },
+    /// Map the ring of the pool.
+    Ring {
+        /// The seat of this worker.
+        seat: u16,
+        /// The requests.
+        requests: F,
+        /// The claims.
+        claims: F,
+    },
+    /// Look into the ring.
+    Look,
 }
 
 /// The state of a link after [`Event::Send`].
@@ -165,7 +178,8 @@ impl<F> Requests<F> {
     /// No request has arrived. `peer` determines the accepted roles.
     #[must_use]
     pub fn new(peer: Peer) -> Self {
-        Self { peer, state: State::Idle, params: Params::default(), spare: Vec::new() }
+        let (params, spare, ring) = (Params::default(), Vec::new(), None);
+        Self { peer, state: State::Idle, params, spare, ring }
     }
 
     /// The other end.
@@ -247,6 +261,7 @@ impl<F> Requests<F> {
 
     /// Ends the current request.
     pub fn end(&mut self) {
+        self.ring = None;
         let streams = match std::mem::replace(&mut self.state, State::Idle) {
             State::Idle => return,
             State::Receiving(receiving) => receiving.streams,
@@ -274,6 +289,11 @@ impl<F> Requests<F> {
             RecordPart::Record { kind: Kind::BEGIN_REQUEST, content, .. } => {
                 return self.begin(link, id, &content);
             }
+            RecordPart::Record {
+                kind: Kind::RING | Kind::LOOK | Kind::ABANDON, content, ..
+            } if id == 0 && matches!(self.peer, Peer::Front) => {
+                return self.ring_record(kind, &content, descriptors);
+            }
             RecordPart::Record { content, .. } if id == 0 => {
                 return Ok(Event::Send {
                     records: management(kind, &content),
@@ -282,6 +302,8 @@ impl<F> Requests<F> {
             }
             // FastCGI §3.3: records of a request that is not active are ignored.
             _ if !is_current && kind.0 <= Kind::DATA.0 => {}
+            // It was meant for a request that has ended.
+            RecordPart::Record { kind: Kind::ABORT_REQUEST, .. } if self.ring.is_some() => {}
             RecordPart::Record { kind: Kind::ABORT_REQUEST, .. } => return Ok(self.abort()),
             RecordPart::Stream { kind: Kind::PARAMS, data, .. } if self.is_receiving() => {
                 self.params.add(&data)?;
@@ -317,6 +339,33 @@ impl<F> Requests<F> {
             _ => return Err(Error::Unexpected { kind: kind.0, id }),
         }
         Ok(Event::None)
+    }
+
+    /// Notes that the current request is the one with this number in the ring. Call it when all its
+    /// parts have been taken.
+    pub fn from_ring(&mut self, number: u64) {
+        self.ring = Some(number);
+    }
+
+    fn ring_record(
+        &mut self,
+        kind: Kind,
+        content: &[u8],
+        descriptors: &mut VecDeque<F>,
+    ) -> Result<Event<F>, Error> {
+        match Record::decode(kind, content)? {
+            Some(Record::Ring(seat)) => {
+                let (Some(requests), Some(claims)) =
+                    (descriptors.pop_front(), descriptors.pop_front())
+                else {
+                    return Err(Error::Ring);
+                };
+                Ok(Event::Ring { seat, requests, claims })
+            }
+            Some(Record::Abandon(number)) if self.ring == Some(number) => Ok(self.abort()),
+            Some(Record::Abandon(_)) => Ok(Event::None),
+            _ => Ok(Event::Look),
+        }
     }
 
     fn is_receiving(&self) -> bool {

@@ -199,6 +199,7 @@ impl FrontEnd {
             }
             Output::Region(descriptor) => assert_eq!(descriptor, 1),
             Output::Claim(_) => panic!("no request comes elsewhere"),
+            Output::Taken { .. } => panic!("there is no ring"),
             Output::Log { text, .. } => self.log.push_str(std::str::from_utf8(&text).unwrap()),
         }
     }

@@ -78,7 +78,13 @@ impl NewPool {
     pub(super) fn new(config: &PoolConfig, event_loops: usize, master: Master) -> Self {
         let program = config.program.as_ref().map(|_| NewProgram::new(config, master.clone()));
         let config = Arc::new(config.clone());
-        Self { shared: Pool::with_limits(event_loops, queue(&config)), master, config, program }
+        let shared = Pool::with_limits(event_loops, queue(&config));
+        if program.is_none()
+            && let Err(error) = shared.make_ring()
+        {
+            tracing::warn!(pool = &*config.name, %error, "no ring for its requests: they go over links");
+        }
+        Self { shared, master, config, program }
     }
 }
 

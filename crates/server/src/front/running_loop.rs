@@ -97,11 +97,12 @@ impl PoolOnLoop {
         }
         let slow = config.slow_log.as_ref().map(|log| log.after);
         let deadlines = Deadlines { stuck: config.request_timeout, slow };
-        let LocalPool { shared, links } = pool.clone();
+        tasks.0.push(spawn_local(pool.clone().attend(event_loop)));
+        let LocalPool { shared, links, .. } = pool.clone();
         tasks.0.push(spawn_local(enforce(deadlines, shared, links, master.clone())));
         // One event loop decides for all.
         if let Some(bounds) = config.bounds().filter(|_| event_loop == 0) {
-            let LocalPool { shared, links } = pool.clone();
+            let LocalPool { shared, links, .. } = pool.clone();
             tasks.0.push(spawn_local(tune(bounds, shared, links, master)));
         }
         Self { pool, tasks, program }

@@ -24,6 +24,7 @@ use super::*;
 
 mod hostile;
 mod region;
+mod ring;
 
 /// A link whose worker is played by the test, with the worker's end.
 pub(crate) fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {
@@ -40,7 +41,7 @@ pub(crate) fn link() -> (Arc<Pool>, Rc<Links>, UnixStream) {
     };
     let snapshots = Snapshots::new(SnapshotLimits::default());
     Link::start(new, 0, slice::from_ref(&pool), &Rc::default(), &snapshots).unwrap();
-    let LocalPool { shared: pool, links } = pool;
+    let LocalPool { shared: pool, links, .. } = pool;
     (pool, links, UnixStream::from_std(theirs).unwrap())
 }
 
@@ -311,7 +312,7 @@ fn a_detached_worker_keeps_the_name_of_its_request_and_its_ticket() {
         detached.extend(EndRequest { app_status: 0, protocol_status: 0 }.encode(1));
         worker.write_all(&detached).await.unwrap();
         assert!(matches!(exchange.inbox.next().await, Event::End(_)));
-        let link = Rc::clone(&exchange.link);
+        let link = Rc::clone(exchange.link().unwrap());
         drop(exchange);
         let label = || link.front.borrow().held().map(|work| Rc::clone(&work.label));
         assert_eq!(label().as_deref(), Some("GET /"));

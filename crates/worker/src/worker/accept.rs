@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use sendoff_link::worker::{Request, Response};
 
 use super::Worker;
+use super::ring::REQUEST_ID;
 use crate::input::RecordInput;
 use crate::{Bad, log};
 
@@ -28,9 +29,14 @@ impl Worker {
         match self.next_request() {
             Ok(came) => {
                 self.response = Response::new();
+                let taken = self.taken_from_ring();
                 let mut state = self.shared.lock();
                 if let Some(link) = self.requests.link() {
                     state.link = link;
+                }
+                // The front learns of it with the beginning of the response.
+                if let Some((number, at)) = taken {
+                    state.queue.taken(REQUEST_ID, number, at);
                 }
                 came && !state.lost
             }
@@ -58,6 +64,7 @@ impl Worker {
         loop {
             let at = match link {
                 Some(at) => at,
+                None if self.take_from_ring()? => return Ok(true),
                 None => {
                     let Some(at) = self.wait_for_input()? else { return Ok(false) };
                     at
@@ -67,10 +74,14 @@ impl Worker {
             let begins =
                 |request: &Request<_>| request.is_aborted() || request.body_arrived(WHOLE_BODY);
             if self.requests.running().is_some_and(begins) {
+                self.is_given_request();
                 return Ok(true);
             }
             // Once a request has begun, only its link is read.
             link = (!self.requests.is_idle()).then_some(at);
+            if link.is_some() {
+                self.is_given_request();
+            }
             if link.is_some() && self.receive(at)? == 0 {
                 return Err(Bad::Cut);
             }

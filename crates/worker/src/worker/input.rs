@@ -30,12 +30,17 @@ impl Worker {
         Ok(took)
     }
 
-    fn take_part(&mut self, at: usize, part: RecordPart) -> Result<(), Bad> {
+    pub(super) fn take_part(&mut self, at: usize, part: RecordPart) -> Result<(), Bad> {
         match self.requests.take(at, part, self.inputs[at].descriptors())? {
             Event::None => Ok(()),
             Event::CheckBody { request_id, file, length } => {
                 check_body(&file, length)?;
                 Ok(self.requests.body_file(request_id, file, length)?)
+            }
+            Event::Ring { seat, requests, claims } => self.map_ring(seat, &requests, &claims),
+            Event::Look => {
+                self.look_into_ring();
+                Ok(())
             }
             Event::Send { records, next } => {
                 self.say(at, &records);

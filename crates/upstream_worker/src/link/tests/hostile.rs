@@ -28,7 +28,7 @@ async fn taken_over() -> (Rc<Links>, WorkerExchange, UnixStream, OwnedFd) {
     let new = NewLink { origin, pid: 1, number: 0, socket: ours.into(), guard };
     let snapshots = Snapshots::new(SnapshotLimits::default());
     Link::start(new, 0, slice::from_ref(&pool), &Rc::default(), &snapshots).unwrap();
-    let LocalPool { shared: pool, links } = pool;
+    let LocalPool { shared: pool, links, .. } = pool;
     let exchange = begin(&pool, &links).await;
     (links, exchange, UnixStream::from_std(theirs).unwrap(), workers)
 }
