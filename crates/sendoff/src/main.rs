@@ -36,6 +36,9 @@ use failure::Failure;
 use options::{Command, Options, Stop};
 use source::Source;
 
+#[global_allocator]
+static ALLOCATOR: sendoff_sys::blocks::Allocator = sendoff_sys::blocks::Allocator;
+
 fn main() -> ExitCode {
     let options = Options::try_parse().unwrap_or_else(|error| refusal::refuse(&error));
     // The call fails only for signals that do not exist.

@@ -2,6 +2,7 @@
 //! code that the masters of pools share.
 #![allow(unsafe_code, reason = "system calls are made by hand")]
 
+pub mod blocks;
 pub mod bounded;
 pub mod epoch;
 pub mod fdpass;

@@ -11,6 +11,7 @@ use sendoff_delivery::Snapshots;
 use sendoff_exchange::lifecycle::{Lifecycle, Stage};
 use sendoff_observe::gather::Reply;
 use sendoff_report::access_log::LogSender;
+use sendoff_sys::blocks::keep_on_this_thread;
 use sendoff_sys::process::give_back_freed_memory;
 use sendoff_upstream_worker::register::NewLink;
 use tokio::runtime::{Builder, LocalOptions};
@@ -56,6 +57,7 @@ impl EventLoop {
     /// Runs until the last connection has ended after the stop, and runs `also` beside it. A
     /// failure of `also` ends the loop.
     pub(super) fn run(self, also: impl Future<Output = io::Result<Infallible>>) -> io::Result<()> {
+        keep_on_this_thread();
         // Tasks stay on this thread.
         let options = LocalOptions::default();
         let runtime = Builder::new_current_thread().enable_all().build_local(options)?;
