@@ -150,8 +150,11 @@ pub(crate) fn is_token(name: &[u8]) -> bool {
 }
 
 /// True for each byte that a `token` may have.
-const IS_TOKEN: [bool; 256] = {
-    let all = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+const IS_TOKEN: [bool; 256] =
+    table(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
+
+/// True for each byte that is among `all`.
+pub(crate) const fn table(all: &[u8]) -> [bool; 256] {
     let mut table = [false; 256];
     let mut at = 0;
     while at < all.len() {
@@ -159,7 +162,7 @@ const IS_TOKEN: [bool; 256] = {
         at += 1;
     }
     table
-};
+}
 
 pub(crate) fn is_value(value: &[u8]) -> bool {
     memchr::memchr3(b'\r', b'\n', 0, value).is_none()

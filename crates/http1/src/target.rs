@@ -126,15 +126,23 @@ fn is_ip_future(address: &[u8]) -> bool {
 }
 
 /// `unreserved` or `sub-delims` (RFC 3986 §2).
-fn is_name_byte(b: u8) -> bool {
-    b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&b)
+const fn is_name_byte(b: u8) -> bool {
+    IS_NAME_BYTE[b as usize]
 }
+
+const IS_NAME_BYTE: [bool; 256] = crate::response::table(
+    b"-._~!$&'()*+,;=0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz",
+);
 
 /// `reg-name` (RFC 3986 §3.2.2), except for names that could be taken for a path, as in nginx: `.`,
 /// and names with `..`. An application may put the host into a file name.
 fn is_reg_name(name: &[u8]) -> bool {
     if name == b"." || name.windows(2).any(|pair| pair == b"..") {
         return false;
+    }
+    // Most names are not encoded.
+    if name.iter().all(|byte| is_name_byte(*byte)) {
+        return !name.is_empty();
     }
     let mut rest = name;
     while let [first, after @ ..] = rest {

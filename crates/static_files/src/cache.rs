@@ -226,7 +226,7 @@ struct CacheSlot {
     used: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum CachedKind {
     Directory,
     /// May be served, but is not open.
@@ -263,12 +263,10 @@ impl FileCache {
     /// # Errors
     /// There is no file or folder, or it must not be served.
     pub fn lookup(&mut self, path: &[u8]) -> Result<Found, Refusal> {
-        if let Some(slot) = self.current(path) {
-            match &slot.known {
-                CachedKind::Directory => return Ok(Found::Directory),
-                CachedKind::Open(entry) => return Ok(Found::File(Rc::clone(entry))),
-                CachedKind::File => {}
-            }
+        match self.current(path) {
+            Some(CachedKind::Directory) => return Ok(Found::Directory),
+            Some(CachedKind::Open(entry)) => return Ok(Found::File(entry)),
+            Some(CachedKind::File) | None => {}
         }
         Ok(match open(&self.root, path, &self.types)? {
             Opened::Directory(identity) => {
@@ -289,8 +287,8 @@ impl FileCache {
     /// # Errors
     /// There is no file or folder, or it must not be served.
     pub fn kind(&mut self, path: &[u8]) -> Result<PathKind, Refusal> {
-        if let Some(slot) = self.current(path) {
-            return Ok(match slot.known {
+        if let Some(known) = self.current(path) {
+            return Ok(match known {
                 CachedKind::Directory => PathKind::Directory,
                 CachedKind::File | CachedKind::Open(_) => PathKind::File,
             });
@@ -303,9 +301,10 @@ impl FileCache {
         Ok(kind)
     }
 
-    /// The slot of `path` if it is up to date; an outdated slot is removed.
-    fn current(&mut self, path: &[u8]) -> Option<&CacheSlot> {
-        let known = self.slots.get(path)?.identity;
+    /// The kind of `path` if the slot is up to date; an outdated slot is removed.
+    fn current(&mut self, path: &[u8]) -> Option<CachedKind> {
+        let slot = self.slots.get_mut(path)?;
+        let known = slot.identity;
         let same =
             self.root.identify(path).is_ok_and(|now| now == known || now.is_same_directory(&known));
         if !same {
@@ -313,9 +312,8 @@ impl FileCache {
             return None;
         }
         self.clock += 1;
-        let slot = self.slots.get_mut(path)?;
         slot.used = self.clock;
-        Some(slot)
+        Some(slot.known.clone())
     }
 
     fn forget(&mut self, path: &[u8]) {

@@ -21,6 +21,7 @@ mod tests;
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use http::header::RANGE;
 use http::{HeaderMap, Method, StatusCode};
 use sendoff_delivery::segment::Segment;
 
@@ -84,7 +85,8 @@ pub fn respond_with(entry: &Entry, method: &Method, headers: &HeaderMap) -> Stat
         response.content_length = None;
         return response;
     }
-    let range = (*method == Method::GET).then(|| validators.range(headers, SystemTime::now()));
+    let asks_for_range = *method == Method::GET && headers.contains_key(RANGE);
+    let range = asks_for_range.then(|| validators.range(headers, SystemTime::now()));
     fill(&mut response, entry, range.flatten());
     if *method == Method::HEAD {
         response.body.clear();

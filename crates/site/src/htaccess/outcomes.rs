@@ -5,12 +5,11 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderName, Method, Version};
 use lru::LruCache;
-use rustix::time::{ClockId, clock_gettime};
 use sendoff_message::request::{Endpoint, Request, Scheme};
 
 use super::fields::{Fields, socket_address};
@@ -61,7 +60,7 @@ struct CachedOutcome {
     /// The watcher's count at the last check without changes.
     unchanged_at: Cell<u64>,
     /// Time of the evaluation.
-    made: Duration,
+    made: Instant,
     decision: Rc<Decision>,
 }
 
@@ -81,12 +80,6 @@ impl Hasher for Hashed {
     fn write_u64(&mut self, key: u64) {
         self.0 = key;
     }
-}
-
-/// The current time, with a resolution of some milliseconds: the exact time would cost more than it
-/// is worth here.
-pub(super) fn now() -> Duration {
-    clock_gettime(ClockId::MonotonicCoarse).try_into().unwrap_or_default()
 }
 
 /// The inputs of an evaluation.
@@ -120,7 +113,7 @@ impl Outcomes {
             && known.fields.iter().all(|(name, value)| {
                 Fields(&request.headers).value(name).as_deref() == value.as_deref()
             })
-            && now().saturating_sub(known.made) < MAX_AGE;
+            && known.made.elapsed() < MAX_AGE;
         is_same.then(|| Rc::clone(&known.decision))
     }
 
@@ -145,7 +138,7 @@ impl Outcomes {
             client: depends_on.client.then(|| socket_address(&request.peer)),
             watches,
             unchanged_at: Cell::new(count),
-            made: now(),
+            made: Instant::now(),
             decision: Rc::clone(decision),
         };
         if kept.weight() <= MAX_WEIGHT {

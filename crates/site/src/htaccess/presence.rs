@@ -3,12 +3,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
-use std::time::Duration;
+use std::time::Instant;
 
 use lru::LruCache;
 
 use super::files::SiteFiles;
-use super::outcomes::{MAX_AGE, now};
+use super::outcomes::MAX_AGE;
 use super::watcher::{Watch, Watcher};
 use crate::router::Router;
 
@@ -20,10 +20,27 @@ const MAX_PATH: usize = 512;
 
 /// The folders that an event loop remembers.
 #[derive(Debug)]
-pub(super) struct Presence(RefCell<LruCache<Folder, Absent>>);
+pub(super) struct Presence(RefCell<Known>);
 
-/// A folder of a site: the number of the site's rules, and the site's path up to its last slash.
-type Folder = (u64, Box<[u8]>);
+#[derive(Debug)]
+struct Known {
+    folders: LruCache<Folder, Absent>,
+    /// The folder that was looked up last. Its memory serves the next look-up.
+    asked: Vec<u8>,
+}
+
+/// A folder of a site: 8 bytes with the number of the site's rules, and the site's path up to its
+/// last slash.
+type Folder = Box<[u8]>;
+
+impl Known {
+    fn of(&mut self, site: u64, folder: &[u8]) -> Option<&Absent> {
+        self.asked.clear();
+        self.asked.extend_from_slice(&site.to_ne_bytes());
+        self.asked.extend_from_slice(folder);
+        self.folders.get(&self.asked[..])
+    }
+}
 
 /// No `.htaccess` file is in a folder or above it.
 #[derive(Debug)]
@@ -32,12 +49,12 @@ struct Absent {
     /// The watcher's count at the last check without changes.
     unchanged_at: Cell<u64>,
     /// Time of the last look.
-    made: Duration,
+    made: Instant,
 }
 
 impl Presence {
     pub(super) fn new() -> Self {
-        Self(RefCell::new(LruCache::new(MAX_FOLDERS)))
+        Self(RefCell::new(Known { folders: LruCache::new(MAX_FOLDERS), asked: Vec::new() }))
     }
 
     /// True if a `.htaccess` file is now in a folder on the way to the path.
@@ -62,21 +79,26 @@ impl Presence {
         if let Some((count, watches)) = count.zip(files.watches())
             && folder.len() <= MAX_PATH
         {
-            let absent = Absent { watches, unchanged_at: Cell::new(count), made: now() };
-            self.0.borrow_mut().put((site, folder.into()), absent);
+            let absent = Absent { watches, unchanged_at: Cell::new(count), made: Instant::now() };
+            let folder = [&site.to_ne_bytes()[..], folder].concat();
+            self.0.borrow_mut().folders.put(folder.into(), absent);
         }
         false
     }
 
     fn is_absent(&self, site: u64, folder: &[u8], watcher: &Watcher, count: u64) -> bool {
+        // A longer path is not known, and must not leave its length in the memory for look-ups.
+        if folder.len() > MAX_PATH {
+            return false;
+        }
         let mut known = self.0.borrow_mut();
-        let Some(known) = known.get(&(site, folder.into())) else { return false };
+        let Some(known) = known.of(site, folder) else { return false };
         if known.unchanged_at.get() != count {
             if !watcher.are_unchanged(&known.watches, known.unchanged_at.get()) {
                 return false;
             }
             known.unchanged_at.set(count);
         }
-        now().saturating_sub(known.made) < MAX_AGE
+        known.made.elapsed() < MAX_AGE
     }
 }
