@@ -29,7 +29,7 @@ const MOST_KEPT: usize = 2;
 
 thread_local! {
     /// Without a destructor, so that blocks can be freed while the thread ends.
-    static KEPT: Kept = const { Kept { is_on: Cell::new(false), sizes: [const { Blocks::NONE }; SIZES] } };
+    static KEPT: Kept = const { Kept { is_on: Cell::new(false), sizes: [const { Blocks::none() }; SIZES] } };
 }
 
 /// The allocator. It acts as [`System`] on threads that have not called
@@ -58,11 +58,13 @@ struct Blocks {
 }
 
 impl Blocks {
-    const NONE: Self = Self {
-        size: Cell::new(0),
-        blocks: [const { Cell::new(ptr::null_mut()) }; MOST_KEPT],
-        count: Cell::new(0),
-    };
+    const fn none() -> Self {
+        Self {
+            size: Cell::new(0),
+            blocks: [const { Cell::new(ptr::null_mut()) }; MOST_KEPT],
+            count: Cell::new(0),
+        }
+    }
 }
 
 /// The place of a size. Sizes that share a place take turns.
