@@ -221,6 +221,12 @@ impl Ring {
         is_idle
     }
 
+    /// The seat of a worker, until its last link has ended.
+    fn seat(&self, worker: WorkerId) -> Option<u16> {
+        let is_its = |seat: &Option<Seat>| seat.as_ref().is_some_and(|seat| seat.worker == worker);
+        self.seats.iter().position(is_its).and_then(|at| u16::try_from(at).ok())
+    }
+
     fn fds(&self) -> io::Result<[OwnedFd; 2]> {
         let [requests, claims] = self.memory.fds();
         Ok([requests.try_clone()?, claims.try_clone()?])
@@ -312,8 +318,9 @@ impl Pool {
         event_loop: usize,
     ) -> Option<WorkerPermit> {
         let mut state = self.state();
-        let seat = state.seat(worker);
         let ring = state.ring.as_mut()?;
+        // Another event loop may have noticed the worker's end already.
+        let seat = ring.seat(worker);
         let entry = ring.entries.get(&number)?;
         let is_its = seat.is_some_and(|seat| ring.claim(number) == Claim::By(seat));
         if !is_its || entry.event_loop != event_loop || entry.is_adopted {
@@ -456,9 +463,8 @@ impl Pool {
     pub(crate) fn link_ended(&self, worker: WorkerId, event_loop: usize) -> Vec<u64> {
         let mut state = self.state();
         let Some(ring) = &mut state.ring else { return Vec::new() };
-        let is_its = |seat: &Option<Seat>| seat.as_ref().is_some_and(|seat| seat.worker == worker);
-        let Some(at) = ring.seats.iter().position(is_its) else { return Vec::new() };
-        let claim = Claim::By(u16::try_from(at).unwrap_or(u16::MAX));
+        let Some(seat) = ring.seat(worker) else { return Vec::new() };
+        let (at, claim) = (usize::from(seat), Claim::By(seat));
         let of_loop = ring.entries.iter().filter(|(_, entry)| entry.event_loop == event_loop);
         let taken = of_loop.filter(|(number, _)| ring.claim(**number) == claim);
         let taken: Vec<u64> = taken.map(|(number, _)| *number).collect();
