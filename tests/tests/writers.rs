@@ -17,7 +17,7 @@ const FILES: usize = 16;
 const SMALLEST: u64 = 10_000;
 const LARGEST: u64 = 2_000_000;
 
-/// The longest that a writer may be held (`docs/handover.md` §3).
+/// The longest that a lease may hold a writer (`docs/handover.md` §3).
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// A script that sends a hash of the contents that it has read, before them or, if it reads in
