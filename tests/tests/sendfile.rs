@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use sendoff_tests::{Broken, Fpm, Lighttpd, Request, Response, Server, Site, pattern};
+use sendoff_tests::{Broken, Fpm, LIMIT, Lighttpd, Request, Response, Server, Site, pattern, wait};
 
 /// Servers with workers and with php-fpm, both with `options`.
 fn both(site: &Site, options: &[&str], scenario: impl Fn(&Server)) {
@@ -37,6 +37,30 @@ fn ask(server: &Server, field: &str, value: &str) -> Response {
 
 fn target(field: &str, value: &str) -> String {
     format!("/send.php?field={field}&value={}", value.replace('%', "%25").replace(' ', "%20"))
+}
+
+/// The worker takes the request from the ring of its pool, and names the file before the head.
+#[test]
+fn a_request_that_waited_for_a_worker_may_name_a_file() {
+    let site = site(BY_NAME);
+    site.write(
+        "wait.php",
+        "<?php echo 'first '; ob_flush(); flush(); file_get_contents('pipe'); echo 'last';",
+    );
+    let pipe = site.fifo("pipe");
+    let server = Server::start(site.root(), &["--workers", "1"]);
+    let mut busy = server.connect();
+    busy.send(Request::get("/wait.php").bytes());
+    let head = busy.head().unwrap();
+    let mut waiting = server.connect();
+    let named = target("X-Sendfile", &site.path("files/a.bin").display().to_string());
+    waiting.send(Request::new("HEAD", &named).bytes());
+    let waits = || server.command(&["status"]).unwrap().contains(" 1 waiting");
+    assert!(wait::until(LIMIT, waits));
+    pipe.release();
+    assert_eq!(busy.body_of(head, "GET").unwrap().body, b"first last");
+    let response = waiting.response("HEAD");
+    assert_eq!((response.status(), response.header("content-length")), (200, Some("300000")));
 }
 
 #[test]

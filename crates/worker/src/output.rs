@@ -197,6 +197,8 @@ impl SharedOutput {
         descriptor: BorrowedFd<'_>,
     ) -> Result<Locked<'a>, Gone> {
         let link = self.links[state.link].as_fd();
+        // The front must learn which request the record belongs to (`TAKEN`).
+        state.queue.seal(true);
         loop {
             state = self.flush(state)?;
             // The kernel takes a record of this length completely or not at all.
