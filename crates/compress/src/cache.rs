@@ -318,6 +318,7 @@ fn made(
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
     use std::time::Instant;
 
     use super::*;
@@ -351,9 +352,9 @@ mod tests {
         let Checked::Same(kept) = check.go_on(&text) else { panic!("other contents") };
         assert!(kept.len() < 1000 && cache.lock().bytes == kept.len());
         assert!(matches!(cache.look(state, Coding::Zstd), Lookup::Nothing));
-        let packed =
-            compress(Coding::Zstd, Effort::Stream, &std::fs::read("/proc/self/exe").unwrap());
-        let (noise, state) = file(&folder, "b", &packed.unwrap()[..100_000]);
+        let mut noise = vec![0; 100_000];
+        File::open("/dev/urandom").unwrap().read_exact(&mut noise).unwrap();
+        let (noise, state) = file(&folder, "b", &noise);
         make(&cache, state, Coding::Zstd, &noise);
         assert!(matches!(cache.look(state, Coding::Zstd), Lookup::Useless));
     }
