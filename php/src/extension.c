@@ -445,6 +445,8 @@ static void begin_request(void)
 	if (!SG(server_context) || SG(server_context) == (void *)1) {
 		return;
 	}
+	/* Not where a master preloads, whose children are the processes that get requests. */
+	watch_forks();
 	const char *announcement = stock_getenv(CHANNEL, sizeof(CHANNEL) - 1);
 	size_t len = announcement ? strlen(announcement) : 0;
 
@@ -468,7 +470,6 @@ static PHP_RINIT_FUNCTION(extension)
 		stock_load_environment = php_load_environment_variables;
 		php_load_environment_variables = hiding_load_environment;
 	}
-	watch_forks();
 	/* PHP may have given up the previous request before its RINIT functions were done. */
 	forget_request();
 	if (stock_getenv && SENDOFF_G(threshold) != 0) {
