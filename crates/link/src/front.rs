@@ -16,6 +16,14 @@ use sendoff_fastcgi::region::Piece;
 use sendoff_fastcgi::{Decoder, RecordPart};
 
 mod outbox;
+
+/// A record that belongs to no request.
+fn encoded(record: Record) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(record.wire_len());
+    record.encode(0, &mut bytes);
+    bytes
+}
+
 #[cfg(test)]
 mod tests;
 
@@ -400,13 +408,14 @@ impl<C: Caller> Front<C> {
     /// Lets the worker look into the ring. It is asleep, or it waits for a request that will not
     /// come.
     pub fn look(&mut self) {
-        self.tell(Record::Look, Vec::new());
+        // A worker that does not read its link can fall asleep any number of times.
+        if !self.outbox.ends_with(&encoded(Record::Look)) {
+            self.tell(Record::Look, Vec::new());
+        }
     }
 
     fn tell(&mut self, record: Record, descriptors: Vec<C::Attached>) {
-        let mut bytes = Vec::with_capacity(record.wire_len());
-        record.encode(0, &mut bytes);
-        self.outbox.push(bytes.into(), descriptors);
+        self.outbox.push(encoded(record).into(), descriptors);
     }
 
     /// Answers [`Output::Claim`]; without a recipient it tells the process that the response is not

@@ -26,7 +26,7 @@ use super::claims::Claims;
 use super::files::{BadFile, HandedFiles};
 use super::guard::Answers;
 use super::link::{Ending, Link, LocalPool, Server, Work};
-use super::pool::WorkerId;
+use super::pool::{Pool, WorkerId};
 use super::region::{BadRegion, LinkRegion};
 use super::register::{LinkOrigin, NewLink};
 
@@ -96,14 +96,10 @@ impl Link {
             LinkOrigin::Channel => (front::Origin::Channel, None),
         };
         let link = Self::new(UnixStream::from_std(socket)?, pid, rules);
+        let mut is_complete = false;
         if let Some((pool, worker)) = &home {
             pool.links.borrow_mut().insert(*worker, Rc::clone(&link));
-            if pool.shared.link_made(*worker, pid, event_loop)
-                && let Some(ring) = pool.shared.ring_for(*worker)
-            {
-                let (seat, files) = ring?;
-                link.pass_ring(seat, files);
-            }
+            is_complete = pool.shared.link_made(*worker, pid, event_loop);
         }
         let home = home.map(|(pool, worker)| Home { pool, worker, event_loop });
         let weak = Rc::downgrade(&link);
@@ -114,6 +110,7 @@ impl Link {
         });
         let files = HandedFiles::new(answers, Arc::clone(snapshots));
         let mut reader = Reader::new(files, Rc::clone(claims), home.clone());
+        let (joins, of_pool) = (Rc::clone(&link), home.clone().filter(|_| is_complete));
         tokio::task::spawn_local(async move {
             let failure = match reader.run(&link).await {
                 Ok(never) => match never {},
@@ -127,7 +124,29 @@ impl Link {
             reader.end(&link);
             link.lose(failure);
         });
+        if let Some(Home { pool, worker, .. }) = of_pool {
+            joins.join_ring(&pool.shared, worker);
+        }
         Ok(())
+    }
+}
+
+impl Link {
+    /// Gives a worker whose last link has just been made its seat in the ring. Without one it would
+    /// be asked for nothing, so it is told to end.
+    fn join_ring(self: &Rc<Self>, pool: &Pool, worker: WorkerId) {
+        match pool.ring_for(worker) {
+            Some(Ok((seat, files))) => self.pass_ring(seat, files),
+            Some(Err(error)) => {
+                tracing::error!(worker = self.pid(), "the worker cannot get the ring: {error}");
+                self.close();
+            }
+            None if pool.has_ring() => {
+                tracing::error!(worker = self.pid(), "the ring of the pool has no seat left");
+                self.close();
+            }
+            None => {}
+        }
     }
 }
 

@@ -26,6 +26,11 @@ impl<A> Outbox<A> {
         }
     }
 
+    /// True if these bytes are the last message, and none of them has been sent.
+    pub(super) fn ends_with(&self, bytes: &[u8]) -> bool {
+        self.0.back().is_some_and(|last| last.bytes == bytes)
+    }
+
     /// True if everything has been sent.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sendoff_ring::{AWAKE, Claim, FIRST, FrontMemory, GONE, Memory, Place};
+use sendoff_ring::{ASLEEP, AWAKE, Claim, FIRST, FrontMemory, GONE, Memory, Place};
 use sendoff_sys::ring::{Front, Shape};
 use sendoff_upstream::error::UpstreamError;
 use tokio::time::Instant;
@@ -42,7 +42,10 @@ pub(super) struct Ring {
     /// Positions that a request in `entries` has.
     used: Box<[bool]>,
     free_slots: Vec<u16>,
-    seats: Vec<Option<Seat>>,
+    /// A seat for each number below [`SEATS`].
+    seats: Box<[Option<Seat>]>,
+    /// The seat at which the search for a free one begins.
+    next_seat: u16,
     /// Workers that were taken out of their sleep and get the record `LOOK` next.
     owed: Vec<WorkerId>,
 }
@@ -106,19 +109,19 @@ impl Ring {
             entries: BTreeMap::new(),
             used: vec![false; positions].into(),
             free_slots: (0..SLOTS).rev().collect(),
-            seats: Vec::new(),
+            seats: (0..SEATS).map(|_| None).collect(),
+            next_seat: 0,
             owed: Vec::new(),
         })
     }
 
     /// Gives a worker a seat; `None` if all are in use.
     pub(super) fn join(&mut self, worker: WorkerId, links: usize) -> Option<u16> {
-        let free = self.seats.iter().position(Option::is_none).unwrap_or(self.seats.len());
-        let seat = u16::try_from(free).ok().filter(|seat| *seat < SEATS)?;
-        if free == self.seats.len() {
-            self.seats.push(None);
-        }
-        self.seats[free] = Some(Seat { worker, links });
+        // In turn: a worker that has been told to end may still use its seat for a moment.
+        let mut seats = (0..SEATS).map(|n| (self.next_seat + n) % SEATS);
+        let seat = seats.find(|seat| self.seats[usize::from(*seat)].is_none())?;
+        self.next_seat = (seat + 1) % SEATS;
+        self.seats[usize::from(seat)] = Some(Seat { worker, links });
         self.memory.memory().set_flag(seat, AWAKE);
         Some(seat)
     }
@@ -141,7 +144,10 @@ impl Ring {
     fn post(&mut self, event_loop: usize, bytes: Option<&[u8]>) -> Option<(u64, bool)> {
         let link = u8::try_from(event_loop).ok()?;
         let all = u64::try_from(self.used.len()).unwrap_or_default();
-        let number = (self.next..self.next + all).find(|at| !self.used[self.position(*at)])?;
+        // Workers look back no further than the number of positions.
+        let oldest = self.first_waiting().map_or(self.next, |(number, _)| number);
+        let free = |at: &u64| !self.used[self.position(*at)];
+        let number = (self.next..oldest + all).find(free)?;
         self.next = number + 1;
         let bytes = bytes.filter(|bytes| bytes.len() <= SLOT_LEN as usize);
         let slot = bytes.and_then(|_| self.free_slots.pop());
@@ -177,10 +183,11 @@ impl Ring {
         is_revoked
     }
 
-    /// The oldest request that no worker has taken. Workers take the oldest first, so only a few
-    /// are passed over.
-    fn first_waiting(&self) -> Option<&Entry> {
-        self.entries.iter().find(|(number, _)| self.claim(**number) == Claim::None).map(|(_, e)| e)
+    /// The oldest request that no worker has taken, with its number. Workers take the oldest first,
+    /// so only a few are passed over.
+    fn first_waiting(&self) -> Option<(u64, &Entry)> {
+        let first = self.entries.iter().find(|(number, _)| self.claim(**number) == Claim::None);
+        first.map(|(number, entry)| (*number, entry))
     }
 
     /// Number of requests that no worker has taken.
@@ -191,7 +198,7 @@ impl Ring {
 
     /// Since when the oldest of these has waited.
     pub(super) fn oldest(&self) -> Option<Instant> {
-        self.first_waiting().map(|entry| entry.since)
+        self.first_waiting().map(|(_, entry)| entry.since)
     }
 
     /// True if a worker has taken a request that the front does not know it to work on.
@@ -210,7 +217,7 @@ impl Ring {
     /// that was sent before. A worker can answer a request from the ring and sleep again before the
     /// front reads its link.
     pub(super) fn take_idle(&mut self, worker: WorkerId, seat: u16) -> bool {
-        if self.has_claim(seat) || !self.wake(seat) {
+        if self.memory.memory().flag(seat) != ASLEEP || self.has_claim(seat) || !self.wake(seat) {
             return false;
         }
         // It takes nothing from now on.
@@ -376,8 +383,8 @@ impl Pool {
         ring.first_waiting().is_some() && state.seat(worker).is_some_and(|seat| ring.wake(seat))
     }
 
-    /// A worker that was taken out of its sleep, or that sleeps although a request waits, as when the worker that was woken for it has
-    /// ended. The caller lets it look into the ring.
+    /// A worker that was taken out of its sleep, or that sleeps although a request waits, as when
+    /// the worker that was woken for it has ended. The caller lets it look into the ring.
     pub(crate) fn sleeper_for_waiting(&self) -> Option<WorkerId> {
         let mut state = self.state();
         let ring = state.ring.as_mut()?;
