@@ -265,7 +265,7 @@ fn a_file_may_be_removed_once_the_header_has_left() {
         let head = client.head().unwrap();
         fifo.release();
         let gone = || site.path("gone").exists();
-        assert!(sendoff_tests::wait::until(sendoff_tests::LIMIT, gone), "the script was cut short");
+        assert!(wait::until(LIMIT, gone), "the script was cut short");
         assert!(client.body_of(head, "GET").unwrap().expect(200) == pattern(1, 3_000_000));
     }
 }
@@ -459,7 +459,7 @@ fn symfony_deletes_the_file_after_it_was_sent() {
                 Some(_) => assert_eq!(response.expect(206), &contents[5..15]),
             }
             let gone = || !path.exists();
-            assert!(sendoff_tests::wait::until(sendoff_tests::LIMIT, gone), "it was not deleted");
+            assert!(wait::until(LIMIT, gone), "it was not deleted");
         }
     }
 }
