@@ -1,8 +1,8 @@
 //! The memory of a pool's ring (`docs/handover.md` §9): one file with the requests, which only the
 //! front can write, and one with the claims, which the front and the workers write.
 //!
-//! The front never reads the first file. It reads from the second one whole words and decides by
-//! what it knows itself. The seals fix the sizes, so no access is past the end (`SIGBUS`).
+//! The front never reads the requests. It reads single words of the claims, and compares them with
+//! its own tables. Both files are sealed at their size, so no access can raise `SIGBUS`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

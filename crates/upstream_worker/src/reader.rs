@@ -96,10 +96,11 @@ impl Link {
             LinkOrigin::Channel => (front::Origin::Channel, None),
         };
         let link = Self::new(UnixStream::from_std(socket)?, pid, rules);
-        let mut is_complete = false;
         if let Some((pool, worker)) = &home {
             pool.links.borrow_mut().insert(*worker, Rc::clone(&link));
-            is_complete = pool.shared.link_made(*worker, pid, event_loop);
+            if pool.shared.link_made(*worker, pid, event_loop) {
+                link.join_ring(&pool.shared, *worker);
+            }
         }
         let home = home.map(|(pool, worker)| Home { pool, worker, event_loop });
         let weak = Rc::downgrade(&link);
@@ -110,7 +111,6 @@ impl Link {
         });
         let files = HandedFiles::new(answers, Arc::clone(snapshots));
         let mut reader = Reader::new(files, Rc::clone(claims), home.clone());
-        let (joins, of_pool) = (Rc::clone(&link), home.clone().filter(|_| is_complete));
         tokio::task::spawn_local(async move {
             let failure = match reader.run(&link).await {
                 Ok(never) => match never {},
@@ -124,16 +124,13 @@ impl Link {
             reader.end(&link);
             link.lose(failure);
         });
-        if let Some(Home { pool, worker, .. }) = of_pool {
-            joins.join_ring(&pool.shared, worker);
-        }
         Ok(())
     }
 }
 
 impl Link {
-    /// Gives a worker whose last link has just been made its seat in the ring. Without one it would
-    /// be asked for nothing, so it is told to end.
+    /// Gives a worker whose last link has just been made its seat in the ring. A worker without one
+    /// would get no request, so its link is closed; the link's task then takes it out of the pool.
     fn join_ring(self: &Rc<Self>, pool: &Pool, worker: WorkerId) {
         match pool.ring_for(worker) {
             Some(Ok((seat, files))) => self.pass_ring(seat, files),
