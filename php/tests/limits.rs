@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use common::TempDir;
@@ -11,6 +12,9 @@ use common::cases::get;
 use common::fpm::Fpm;
 use common::link::{Request, Response};
 use common::master::Master;
+
+/// Held by the test that runs: its two scripts keep two processors busy.
+static ONE_TEST: Mutex<()> = Mutex::new(());
 
 const REACHED: &str = "Maximum execution time of ";
 
@@ -23,8 +27,10 @@ fn limits(log: &str) -> Vec<String> {
 /// Sends the requests one after the other to one worker and to one process of php-fpm. Returns the
 /// messages of reached limits.
 fn same_as_fpm(settings: &[&str], requests: &[Request]) -> Vec<Vec<String>> {
-    let fpm = Fpm::start(settings);
-    let options: Vec<_> = settings.iter().flat_map(|setting| ["--php-ini", setting]).collect();
+    let _one_test = ONE_TEST.lock().unwrap_or_else(PoisonError::into_inner);
+    let settings = [settings, &["ffi.enable=1"]].concat();
+    let fpm = Fpm::start(&settings);
+    let options: Vec<_> = settings.into_iter().flat_map(|setting| ["--php-ini", setting]).collect();
     let master = Master::start(&options);
     let ask_fpm = || requests.iter().map(|request| fpm.ask(request)).collect::<Vec<_>>();
     let (ours, theirs) = thread::scope(|scope| {

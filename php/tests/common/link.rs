@@ -11,7 +11,7 @@ use sendoff_fastcgi::record::{BeginRequest, EndRequest, Header, Kind};
 use sendoff_fastcgi::{Decoder, RecordPart, params};
 
 /// Far longer than any step takes; a test that reaches it fails.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone, Default)]
 pub struct Request {
