@@ -5,9 +5,9 @@
 //! 2. rules of `.htaccess` files (`site/htaccess/mod.rs`);
 //! 3. Lua scripts on the response head (`lua_host/scripts.rs`);
 //! 4. `Strict-Transport-Security`, under TLS;
+//! 5. the common fields, `Server` and `Date`;
 //! 6. changes by compression (`compress/policy.rs`), which sees media types and `Cache-Control` as
 //!    the rules have left them.
-//!    rules have left them.
 //!
 //! A filter is a function on [`ResponseHead`], called by a
 //! [`Layer`](sendoff_exchange::layer::Layer) around the protocol's sink. A filter that also changes
