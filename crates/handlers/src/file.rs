@@ -6,9 +6,9 @@ use sendoff_config::Coding;
 use sendoff_exchange::sink;
 use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
-use sendoff_message::response::{ResponseHead, append_fields};
+use sendoff_message::response::ResponseHead;
 use sendoff_static_files as static_files;
-use sendoff_static_files::Entry;
+use sendoff_static_files::{Entry, StaticResponse};
 
 use crate::context::Context;
 use crate::error::Outcome;
@@ -25,19 +25,19 @@ pub(crate) async fn respond(
         Some((ready, coding)) => (ready, Some(*coding)),
         None => (entry, None),
     };
-    let response = static_files::respond_with(entry, &request.method, &request.headers);
-    if response.status.is_client_error() {
-        return Ok(Outcome::refused(response.status, response.headers));
-    }
-    let mut head = ResponseHead::new(response.status, response.content_length);
-    append_fields(&mut head, response.headers);
+    let response = match static_files::respond_with(entry, &request.method, &request.headers) {
+        Ok(response) => response,
+        Err(error) => return Ok(Outcome::refused(error.status, error.field)),
+    };
+    let StaticResponse { status, fields, body, content_length } = response;
+    let mut head = ResponseHead::with_fields(status, content_length, fields);
     if let Some(coding) = coding {
         compress::vary(&mut head);
         if head.status != StatusCode::NOT_MODIFIED {
             head.field("Content-Encoding", coding.name());
         }
     }
-    sink::respond(sink, head, response.body).await?;
+    sink::respond(sink, head, body).await?;
     Ok(Outcome::Sent)
 }
 
@@ -50,6 +50,6 @@ fn ready_made(context: &Context<'_>, entry: &Entry) -> Option<(Entry, Coding)> {
     }
     policy.choices().into_iter().find_map(|coding| {
         let ready = context.site.router.ready_made(entry, coding.ending())?;
-        Some((ready.with_type(&entry.content_type), coding))
+        Some((Entry::clone(&ready).with_type(&entry.content_type), coding))
     })
 }

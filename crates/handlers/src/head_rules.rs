@@ -14,6 +14,7 @@
 //! the body is a sink of its own, such as `compress/compressed.rs` and the table of
 //! `handlers/dispatch/explain.rs`.
 
+use std::sync::LazyLock;
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -22,8 +23,9 @@ use sendoff_message::Clock;
 use sendoff_message::response::{Field, ResponseHead};
 use sendoff_site::effects::Effects;
 
-/// The value of `Server`.
-const SERVER: &str = "sendoff";
+/// The name of the server.
+static SERVER: LazyLock<Field> =
+    LazyLock::new(|| Field::shared("Server", &Bytes::from_static(b"sendoff")));
 
 /// Applies the rules of the site's routes.
 pub(crate) fn apply(head: &mut ResponseHead, effects: &Effects) {
@@ -49,12 +51,9 @@ fn set_fields(head: &mut ResponseHead, fields: &[(Bytes, Bytes)]) {
 /// Adds the common fields in front of all others. `hides_server`: a rule has removed `Server`, so
 /// the server does not add its own.
 pub(crate) fn common(head: &mut ResponseHead, clock: &Clock, hides_server: bool) {
-    if !head.has("Date") {
-        head.fields.insert(0, Field::new("Date", clock.date()));
-    }
-    if !hides_server && !head.has("Server") {
-        head.fields.insert(0, Field::new("Server", SERVER));
-    }
+    let date = (!head.has("Date")).then(|| clock.date());
+    let server = (!hides_server && !head.has("Server")).then(|| SERVER.clone());
+    head.fields.splice(..0, server.into_iter().chain(date));
 }
 
 /// Adds a field unless it is there.
@@ -92,8 +91,9 @@ fn tell_caches(head: &mut ResponseHead, cache: &Cache) {
 
 /// The common fields as lines, for a worker that writes the head itself.
 pub(crate) fn common_lines(clock: &Clock) -> Vec<u8> {
-    let date = clock.date();
-    [b"Server: ", SERVER.as_bytes(), b"\r\nDate: ", &date, b"\r\n"].concat()
+    let (server, date) = (&*SERVER, clock.date());
+    let [end, colon]: [&[u8]; 2] = [b"\r\n", b": "];
+    [server.name(), colon, server.value(), end, date.name(), colon, date.value(), end].concat()
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 use bytes::{Buf, Bytes, BytesMut};
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, TRANSFER_ENCODING,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 
 use crate::framing::{expect_continue, keep_alive};
@@ -166,12 +168,22 @@ fn parse(raw: &Bytes) -> Result<Head, RequestError> {
         return Err(RequestError::Tunnel);
     }
     let (target, authority) = Target::parse(target, &method)?;
-    let mut headers = header_map(&raw.slice(line_end..))?;
+    // Many requests have none of these fields, for which one would search five times.
+    let mut have_framing = false;
+    let mut headers = header_map(&raw.slice(line_end..), |name| {
+        have_framing |= [CONNECTION, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING].contains(name);
+    })?;
     let host = host(raw, &mut headers, version, authority)?;
-    let framing = BodyFraming::of(&headers, version)?;
+    let (mut framing, mut expects_continue) = (BodyFraming::None, false);
+    let mut is_kept = version == Version::HTTP_11;
+    if have_framing {
+        framing = BodyFraming::of(&headers, version)?;
+        expects_continue = expect_continue(&headers, version, framing)?;
+        is_kept = keep_alive(&headers, version);
+    }
     Ok(Head {
-        keep_alive: keep_alive(&headers, version),
-        expect_continue: expect_continue(&headers, version, framing)?,
+        keep_alive: is_kept,
+        expect_continue: expects_continue,
         method,
         target,
         version,
@@ -194,8 +206,8 @@ pub(crate) fn is_unique(name: &HeaderName) -> bool {
     *name == AUTHORIZATION || *name == CONTENT_TYPE
 }
 
-/// The fields that are passed on.
-fn header_map(raw: &Bytes) -> Result<HeaderMap, RequestError> {
+/// The fields that are passed on. `note` is told each name.
+fn header_map(raw: &Bytes, mut note: impl FnMut(&HeaderName)) -> Result<HeaderMap, RequestError> {
     // To clear room for all fields that a request may have takes longer than to parse a usual one.
     let (mut few, mut many);
     let fields = if memchr::memchr_iter(b'\n', raw).count() <= USUAL_FIELDS {
@@ -219,6 +231,7 @@ fn header_map(raw: &Bytes) -> Result<HeaderMap, RequestError> {
             .map_err(|_| RequestError::Malformed("a field name is not valid"))?;
         let value = HeaderValue::from_maybe_shared(raw.slice_ref(field.value))
             .map_err(|_| RequestError::Malformed("a field value is not valid"))?;
+        note(&name);
         if headers.append(&name, value) && is_unique(&name) {
             return Err(RequestError::Malformed("more than one Authorization or Content-Type"));
         }

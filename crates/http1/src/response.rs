@@ -1,4 +1,6 @@
-use bytes::{BufMut, BytesMut};
+use std::ops::Range;
+
+use bytes::{BufMut, Bytes, BytesMut};
 use http::StatusCode;
 
 /// The bytes after the data of each chunk.
@@ -19,39 +21,52 @@ impl std::fmt::Display for InvalidField {
 impl std::error::Error for InvalidField {}
 
 /// A field that was checked and written once, for all responses that have it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldLine {
     /// `Name: value\r\n`.
-    line: &'static [u8],
+    line: Bytes,
     name_len: usize,
 }
 
 impl FieldLine {
-    /// Checks a field. `keep` stores its line for the life of the process.
+    /// Checks a field, and writes its line.
     ///
     /// # Errors
     /// The field would break a head.
-    pub fn new(
-        name: &[u8],
-        value: &[u8],
-        keep: impl FnOnce(&[u8]) -> &'static [u8],
-    ) -> Result<Self, InvalidField> {
+    pub fn new(name: &[u8], value: &[u8]) -> Result<Self, InvalidField> {
         if !is_token(name) || !is_value(value) {
             return Err(InvalidField);
         }
-        Ok(Self { line: keep(&[name, b": ", value, b"\r\n"].concat()), name_len: name.len() })
+        let line = [name, b": ", value, b"\r\n"].concat();
+        Ok(Self { line: line.into(), name_len: name.len() })
+    }
+
+    /// The same field, with its line where `keep` has put it.
+    #[must_use]
+    pub fn kept_by(self, keep: impl FnOnce(&[u8]) -> &'static [u8]) -> Self {
+        Self { line: Bytes::from_static(keep(&self.line)), ..self }
     }
 
     /// The name.
     #[must_use]
-    pub fn name(&self) -> &'static [u8] {
+    pub fn name(&self) -> &[u8] {
         &self.line[..self.name_len]
     }
 
     /// The value.
     #[must_use]
-    pub fn value(&self) -> &'static [u8] {
-        &self.line[self.name_len + 2..self.line.len() - 2]
+    pub fn value(&self) -> &[u8] {
+        &self.line[self.value_range()]
+    }
+
+    /// Name and value, without a copy.
+    #[must_use]
+    pub fn into_parts(self) -> (Bytes, Bytes) {
+        (self.line.slice(..self.name_len), self.line.slice(self.value_range()))
+    }
+
+    fn value_range(&self) -> Range<usize> {
+        self.name_len + 2..self.line.len() - 2
     }
 }
 
@@ -92,7 +107,7 @@ impl<'a> HeadEncoder<'a> {
 
     /// Writes a field that has been checked.
     pub fn line(&mut self, field: &FieldLine) {
-        self.out.extend_from_slice(field.line);
+        self.out.extend_from_slice(&field.line);
     }
 
     /// Writes a field that is known to be valid.

@@ -137,7 +137,8 @@ const IS_NAME_BYTE: [bool; 256] = crate::response::table(
 /// `reg-name` (RFC 3986 §3.2.2), except for names that could be taken for a path, as in nginx: `.`,
 /// and names with `..`. An application may put the host into a file name.
 fn is_reg_name(name: &[u8]) -> bool {
-    if name == b"." || name.windows(2).any(|pair| pair == b"..") {
+    let mut dots = memchr::memchr_iter(b'.', name);
+    if name == b"." || dots.any(|at| name.get(at + 1) == Some(&b'.')) {
         return false;
     }
     // Most names are not encoded.
@@ -163,6 +164,10 @@ fn is_port(port: &[u8]) -> bool {
     let Some((b':', digits)) = port.split_first() else { return port.is_empty() };
     digits.is_empty()
         || digits.len() <= 5
-            && digits.iter().all(u8::is_ascii_digit)
-            && std::str::from_utf8(digits).is_ok_and(|d| d.parse::<u16>().is_ok())
+            && digits
+                .iter()
+                .try_fold(0, |port: u32, digit| {
+                    digit.is_ascii_digit().then(|| port * 10 + u32::from(digit - b'0'))
+                })
+                .is_some_and(|port| port <= u32::from(u16::MAX))
 }

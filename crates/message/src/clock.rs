@@ -3,7 +3,7 @@
 use std::cell::{Ref, RefCell};
 use std::time::SystemTime;
 
-use bytes::Bytes;
+use crate::response::Field;
 
 /// One event loop's clock.
 #[derive(Debug)]
@@ -16,8 +16,8 @@ pub struct Clock {
 pub struct Shown {
     /// Seconds since 1970.
     second: u64,
-    /// An IMF-fixdate (RFC 9110 §5.6.7): `Sat, 21 Nov 2026 04:53:00 GMT`.
-    pub(crate) http: Bytes,
+    /// `Date` with an IMF-fixdate (RFC 9110 §5.6.7): `Sat, 21 Nov 2026 04:53:00 GMT`.
+    http: Field,
     /// `21/Nov/2026:04:53:00 +0000`.
     pub local: String,
     /// `2026-11-21T04:53:00+00:00`.
@@ -29,7 +29,7 @@ impl Shown {
     pub fn new(time: SystemTime) -> Self {
         let http = httpdate::fmt_http_date(time);
         let (local, iso8601) = (time_local(&http).concat(), time_iso8601(&http).concat());
-        Self { second: seconds(time), http: http.into(), local, iso8601 }
+        Self { second: seconds(time), http: Field::shared("Date", &http.into()), local, iso8601 }
     }
 }
 
@@ -40,8 +40,8 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// The time as HTTP writes it.
-    pub fn date(&self) -> Bytes {
+    /// The time as a field of responses.
+    pub fn date(&self) -> Field {
         self.shown().http.clone()
     }
 

@@ -6,7 +6,7 @@
 
 use std::fmt::{self, Write};
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 
 use crate::Medium;
 
@@ -53,9 +53,10 @@ impl fmt::Debug for Secret {
 /// see it; with a wrong secret the field is passed on.
 pub fn is_asked(secret: Option<&Secret>, fields: &mut HeaderMap) -> bool {
     let Some(secret) = secret else { return false };
-    let right = fields.get(FIELD).is_some_and(|given| secret.is(given.as_bytes()));
+    static NAME: HeaderName = HeaderName::from_static(FIELD);
+    let right = fields.get(&NAME).is_some_and(|given| secret.is(given.as_bytes()));
     if right {
-        fields.remove(FIELD);
+        fields.remove(&NAME);
     }
     right
 }

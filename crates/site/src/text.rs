@@ -36,9 +36,10 @@ pub(super) fn shared(text: &str) -> Bytes {
 
 /// A field of the configuration for many responses.
 pub(super) fn shared_field(name: &[u8], value: &[u8]) -> Field {
-    let line = FieldLine::new(name, value, kept);
+    let own = || Field::Own(name.to_vec().into(), value.to_vec().into());
+    let line = FieldLine::new(name, value).map(|line| Field::Line(line.kept_by(kept)));
     // The protocol drops an invalid field and logs it.
-    line.map_or_else(|_| Field::Own(name.to_vec().into(), value.to_vec().into()), Field::Line)
+    line.unwrap_or_else(|_| own())
 }
 
 /// A parsed text.

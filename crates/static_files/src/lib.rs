@@ -24,6 +24,7 @@ use bytes::Bytes;
 use http::header::RANGE;
 use http::{HeaderMap, Method, StatusCode};
 use sendoff_delivery::segment::Segment;
+use sendoff_message::response::{Field, ResponseHead};
 
 use conditional::{ConditionOutcome, Validators};
 use range::{Multipart, Ranges};
@@ -39,7 +40,7 @@ pub struct StaticResponse {
     /// The status.
     pub status: StatusCode,
     /// The fields, except `Content-Length`.
-    pub headers: Vec<(&'static str, Bytes)>,
+    pub fields: Vec<Field>,
     /// The body; empty for HEAD.
     pub body: Vec<Segment>,
     /// The value of `Content-Length`; for HEAD, the value that GET would get. `None` for 304, which
@@ -47,12 +48,13 @@ pub struct StaticResponse {
     pub content_length: Option<u64>,
 }
 
-impl StaticResponse {
-    /// A response without a body: an error, to which the caller may add a page.
-    #[must_use]
-    pub fn empty(status: StatusCode) -> Self {
-        Self { status, headers: Vec::new(), body: Vec::new(), content_length: Some(0) }
-    }
+/// The error that answers a request for a file. The caller may add a page.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RequestError {
+    /// The status.
+    pub status: StatusCode,
+    /// A field that goes with it.
+    pub field: Option<(&'static str, Bytes)>,
 }
 
 /// True if `path` (decoded) is never served, because a file or folder on it begins with a dot. The
@@ -63,69 +65,70 @@ pub fn refuses(path: &[u8]) -> bool {
 }
 
 /// The response to a request for a file that was looked up.
-#[must_use]
-pub fn respond_with(entry: &Entry, method: &Method, headers: &HeaderMap) -> StaticResponse {
+///
+/// # Errors
+/// The method, a precondition or a range does not fit the file.
+pub fn respond_with(
+    entry: &Entry,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Result<StaticResponse, RequestError> {
     if *method != Method::GET && *method != Method::HEAD {
-        let mut response = StaticResponse::empty(StatusCode::METHOD_NOT_ALLOWED);
-        response.headers.push(("Allow", Bytes::from_static(b"GET, HEAD")));
-        return response;
+        let field = Some(("Allow", Bytes::from_static(b"GET, HEAD")));
+        return Err(RequestError { status: StatusCode::METHOD_NOT_ALLOWED, field });
     }
     let validators = Validators { etag: &entry.etag, modified: entry.modified };
-    let mut response = StaticResponse::empty(match validators.evaluate(headers) {
-        ConditionOutcome::Proceed => StatusCode::OK,
-        ConditionOutcome::NotModified => StatusCode::NOT_MODIFIED,
-        ConditionOutcome::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
-    });
-    if response.status == StatusCode::PRECONDITION_FAILED {
-        return response;
-    }
-    response.headers.push(("Last-Modified", entry.last_modified.clone()));
-    response.headers.push(("ETag", entry.etag.clone()));
-    if response.status == StatusCode::NOT_MODIFIED {
-        response.content_length = None;
-        return response;
+    // Room for the fields that filters add.
+    let mut fields = Vec::with_capacity(ResponseHead::USUAL_FIELDS);
+    fields.extend([entry.fields.last_modified.clone(), entry.fields.etag.clone()]);
+    match validators.evaluate(headers) {
+        ConditionOutcome::Proceed => {}
+        ConditionOutcome::NotModified => {
+            let (status, body) = (StatusCode::NOT_MODIFIED, Vec::new());
+            return Ok(StaticResponse { status, fields, body, content_length: None });
+        }
+        ConditionOutcome::PreconditionFailed => {
+            return Err(RequestError { status: StatusCode::PRECONDITION_FAILED, field: None });
+        }
     }
     let asks_for_range = *method == Method::GET && headers.contains_key(RANGE);
     let range = asks_for_range.then(|| validators.range(headers, SystemTime::now()));
-    fill(&mut response, entry, range.flatten());
+    let mut response = with_body(fields, entry, range.flatten())?;
     if *method == Method::HEAD {
         response.body.clear();
     }
-    response
+    Ok(response)
 }
 
-/// Adds the body, or the requested ranges of it.
-fn fill(response: &mut StaticResponse, entry: &Entry, range: Option<&[u8]>) {
-    let StaticResponse { status, headers, body, content_length } = response;
-    let file_type = entry.content_type.clone();
-    match range.map_or(Ranges::Whole, |value| Ranges::parse(value, entry.size)) {
+/// The response with the body, or with the requested ranges of it.
+fn with_body(
+    mut fields: Vec<Field>,
+    entry: &Entry,
+    range: Option<&[u8]>,
+) -> Result<StaticResponse, RequestError> {
+    let (status, len, body) = match range
+        .map_or(Ranges::Whole, |value| Ranges::parse(value, entry.size))
+    {
         Ranges::Whole => {
-            headers.push(("Content-Type", file_type));
-            headers.push(("Accept-Ranges", Bytes::from_static(b"bytes")));
-            *content_length = Some(entry.size);
-            if entry.size > 0 {
-                body.push(entry.segment(0, entry.size));
-            }
+            fields.extend([entry.fields.content_type.clone(), entry.fields.accept_ranges.clone()]);
+            let body = if entry.size > 0 { vec![entry.segment(0, entry.size)] } else { Vec::new() };
+            (StatusCode::OK, entry.size, body)
         }
+        // The validators describe the file, and the error does not contain the file.
         Ranges::Unsatisfiable => {
-            // The validators describe the file, and this response does not contain the file.
-            headers.clear();
-            headers.push(("Content-Range", format!("bytes */{}", entry.size).into()));
-            *status = StatusCode::RANGE_NOT_SATISFIABLE;
+            let field = Some(("Content-Range", format!("bytes */{}", entry.size).into()));
+            return Err(RequestError { status: StatusCode::RANGE_NOT_SATISFIABLE, field });
         }
         Ranges::One(range) => {
-            headers.push(("Content-Type", file_type));
-            headers.push(("Content-Range", range.content_range(entry.size).into()));
-            *status = StatusCode::PARTIAL_CONTENT;
-            *content_length = Some(range.len);
-            body.push(entry.segment(range.first, range.len));
+            fields.push(entry.fields.content_type.clone());
+            fields.push(Field::new("Content-Range", range.content_range(entry.size)));
+            (StatusCode::PARTIAL_CONTENT, range.len, vec![entry.segment(range.first, range.len)])
         }
         Ranges::Several(ranges) => {
-            let multipart = Multipart::new(entry, &ranges);
-            headers.push(("Content-Type", multipart.content_type.into()));
-            *status = StatusCode::PARTIAL_CONTENT;
-            *content_length = Some(multipart.len);
-            *body = multipart.body;
+            let Multipart { content_type, body, len } = Multipart::new(entry, &ranges);
+            fields.push(Field::new("Content-Type", content_type));
+            (StatusCode::PARTIAL_CONTENT, len, body)
         }
-    }
+    };
+    Ok(StaticResponse { status, fields, body, content_length: Some(len) })
 }

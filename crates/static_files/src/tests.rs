@@ -100,15 +100,23 @@ fn respond(
     method: &Method,
     headers: &HeaderMap,
 ) -> StaticResponse {
+    let error = |status, field: Option<(&'static str, Bytes)>| {
+        let fields = field.into_iter().map(|(name, value)| Field::new(name, value)).collect();
+        StaticResponse { status, fields, body: Vec::new(), content_length: Some(0) }
+    };
     if refuses(path) {
-        return StaticResponse::empty(StatusCode::NOT_FOUND);
+        return error(StatusCode::NOT_FOUND, None);
     }
-    StaticResponse::empty(match cache.lookup(path) {
-        Ok(Found::File(entry)) => return respond_with(&entry, method, headers),
+    let status = match cache.lookup(path) {
+        Ok(Found::File(entry)) => {
+            let response = respond_with(&entry, method, headers);
+            return response.unwrap_or_else(|refused| error(refused.status, refused.field));
+        }
         Ok(Found::Directory) | Err(Refusal::NotFound) => StatusCode::NOT_FOUND,
         Err(Refusal::Forbidden(_)) => StatusCode::FORBIDDEN,
         Err(Refusal::Failed(_)) => StatusCode::INTERNAL_SERVER_ERROR,
-    })
+    };
+    error(status, None)
 }
 
 fn get(cache: &mut FileCache, path: &str, fields: &[(&str, &str)]) -> StaticResponse {
@@ -116,8 +124,8 @@ fn get(cache: &mut FileCache, path: &str, fields: &[(&str, &str)]) -> StaticResp
 }
 
 fn field<'a>(response: &'a StaticResponse, name: &str) -> Option<&'a str> {
-    let (_, value) = response.headers.iter().find(|(n, _)| *n == name)?;
-    Some(std::str::from_utf8(value).unwrap())
+    let field = response.fields.iter().find(|field| field.name() == name.as_bytes())?;
+    Some(std::str::from_utf8(field.value()).unwrap())
 }
 
 fn pattern(len: u64) -> Vec<u8> {
@@ -365,7 +373,7 @@ fn conditions() {
     let mut cache = site.cache();
     let entry = file(&mut cache, "a");
     let etag = std::str::from_utf8(&entry.etag).unwrap();
-    let modified = std::str::from_utf8(&entry.last_modified).unwrap();
+    let modified = std::str::from_utf8(entry.fields.last_modified.value()).unwrap();
     let list = format!("\"a,b\" ,, W/\"c\",{etag}");
     let weak = format!("W/{etag}");
     let broken = format!("junk, {etag}");

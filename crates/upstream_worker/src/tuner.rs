@@ -2,8 +2,11 @@
 //! processors have time, and shrinks once workers have been idle for a while. With a lower bound of
 //! 0 the last worker ends too, and the first request asks for one at once.
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use sendoff_config::Bounds;
@@ -124,9 +127,13 @@ struct CpuTime {
 }
 
 impl CpuTime {
+    /// If the file cannot be read, the processors count as idle. It stays open, and only its first
+    /// line is read, ten numbers of at most 20 digits: one system call instead of twelve.
     fn read() -> Self {
-        // If the file cannot be read, the processors count as idle.
-        std::fs::read_to_string("/proc/stat").map_or_else(|_| Self::default(), |s| Self::parse(&s))
+        static STAT: LazyLock<io::Result<File>> = LazyLock::new(|| File::open("/proc/stat"));
+        let mut start = [0; 256];
+        let read = STAT.as_ref().map_or(0, |stat| stat.read_at(&mut start, 0).unwrap_or(0));
+        Self::parse(&String::from_utf8_lossy(&start[..read]))
     }
 
     fn parse(stat: &str) -> Self {

@@ -10,7 +10,7 @@ use sendoff_exchange::sink;
 use sendoff_exchange::sink::Sink;
 use sendoff_fastcgi::channel::is_for_front;
 use sendoff_message::Cut;
-use sendoff_message::response::{CgiHead, ResponseHead, append_fields};
+use sendoff_message::response::{CgiHead, ResponseHead};
 use sendoff_site::naming::Naming;
 use sendoff_site::sendable::{ByPath, Denied};
 use sendoff_static_files as static_files;
@@ -74,7 +74,7 @@ pub(crate) async fn respond(
 ) -> Result<Outcome, Cut> {
     let request = context.request;
     if let Some(media_type) = head.values(b"content-type").next() {
-        entry.content_type = media_type.clone();
+        entry = entry.with_type(media_type);
     }
     // Ranges and conditions apply to successful GET and HEAD requests; other responses contain the
     // whole file.
@@ -85,9 +85,10 @@ pub(crate) async fn respond(
     } else {
         static_files::respond_with(&entry, &Method::GET, &HeaderMap::new())
     };
-    if response.status.is_client_error() {
-        return Ok(Outcome::refused(response.status, response.headers));
-    }
+    let response = match response {
+        Ok(response) => response,
+        Err(error) => return Ok(Outcome::refused(error.status, error.field)),
+    };
     let mut out = ResponseHead::of(head);
     if response.status != StatusCode::OK {
         (out.status, out.reason) = (response.status, None);
@@ -95,7 +96,7 @@ pub(crate) async fn respond(
     out.length = response.content_length;
     out.accel_expires = out.take("X-Accel-Expires");
     out.fields.retain(|field| !is_replaced(field.name()));
-    append_fields(&mut out, response.headers);
+    out.fields.extend(response.fields);
     sink::respond(sink, out, response.body).await?;
     Ok(Outcome::Sent)
 }

@@ -10,12 +10,18 @@ use sendoff_http1::FieldLine;
 pub enum Field {
     /// Name and value, not validated yet.
     Own(Bytes, Bytes),
-    /// A field that the configuration adds to many responses, validated when the configuration was
-    /// read.
+    /// A field of many responses, validated when it was made.
     Line(FieldLine),
 }
 
 impl Field {
+    /// A field of many responses, written once. If it is not valid, the protocol drops and logs it.
+    #[must_use]
+    pub fn shared(name: &'static str, value: &Bytes) -> Self {
+        FieldLine::new(name.as_bytes(), value)
+            .map_or_else(|_| Self::new(name, value.clone()), Self::Line)
+    }
+
     /// A field of this response.
     #[must_use]
     pub fn new(name: &'static str, value: impl Into<Bytes>) -> Self {
@@ -45,7 +51,7 @@ impl Field {
     pub fn into_parts(self) -> (Bytes, Bytes) {
         match self {
             Self::Own(name, value) => (name, value),
-            Self::Line(line) => (Bytes::from_static(line.name()), Bytes::from_static(line.value())),
+            Self::Line(line) => line.into_parts(),
         }
     }
 
@@ -53,7 +59,7 @@ impl Field {
     pub fn set_value(&mut self, new: impl Into<Bytes>) {
         match self {
             Self::Own(_, value) => *value = new.into(),
-            Self::Line(line) => *self = Self::Own(Bytes::from_static(line.name()), new.into()),
+            Self::Line(line) => *self = Self::Own(line.clone().into_parts().0, new.into()),
         }
     }
 

@@ -29,11 +29,18 @@ pub struct ResponseHead {
 }
 
 impl ResponseHead {
+    /// Room for the fields of most responses, so that the list seldom moves when filters add some.
+    pub const USUAL_FIELDS: usize = 16;
+
     /// A head without fields.
     #[must_use]
     pub fn new(status: StatusCode, length: Option<u64>) -> Self {
-        // Reserves room for the fields that filters add, so that the list seldom moves.
-        let fields = Vec::with_capacity(16);
+        Self::with_fields(status, length, Vec::with_capacity(Self::USUAL_FIELDS))
+    }
+
+    /// A head with these fields.
+    #[must_use]
+    pub fn with_fields(status: StatusCode, length: Option<u64>, fields: Vec<Field>) -> Self {
         Self { status, reason: None, fields, length, accel_expires: None, by_server: false }
     }
 
