@@ -394,7 +394,7 @@ impl<C> State<C> {
 
 impl<C: Send + 'static> ConnectionPermit<C> {
     /// Notes that a process has begun to read the request on the connection.
-    pub(super) fn is_taken(&mut self) {
+    pub(super) fn note_taken(&mut self) {
         if self.stage != PermitStage::Untaken {
             return;
         }
@@ -422,7 +422,7 @@ impl<C: Send + 'static> ConnectionPermit<C> {
     /// Keeps the connection for the next request, unless its process is needed for another
     /// connection.
     pub(super) fn keep(mut self, connection: C) {
-        self.is_taken();
+        self.note_taken();
         self.stage = PermitStage::Left;
         let now = Instant::now();
         let mut state = self.of.state();

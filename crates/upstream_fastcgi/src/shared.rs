@@ -164,8 +164,8 @@ impl Sharing {
 
     /// Prevents the question for the application's values: the configuration has the number of
     /// connections, and each gets one request at a time.
-    pub(super) fn is_configured(&self) {
-        self.known.is_configured();
+    pub(super) fn skip_asking(&self) {
+        self.known.skip_asking();
     }
 
     /// The numbers of shared connections, of requests on them, and of waiting requests.
@@ -184,10 +184,10 @@ impl Sharing {
         let sharing = Arc::clone(self);
         tokio::task::spawn_local(async move {
             let Ok(values) = values::ask(&sharing.peer).await else {
-                return sharing.known.has_not_answered();
+                return sharing.known.note_no_answer();
             };
             sharing.connections.limit(values.connections);
-            sharing.known.has_answered(values);
+            sharing.known.note_answer(values);
             if values.multiplexes {
                 sharing.connections.dismiss();
             }
@@ -333,7 +333,7 @@ impl Sharing {
             }
         };
         // A shared connection occupies no process that could be busy.
-        connection_permit.is_taken();
+        connection_permit.note_taken();
         self.ask();
         let line = SharedConnection::new();
         here.lines.borrow_mut().push(Rc::clone(&line));
@@ -400,7 +400,7 @@ impl Sharing {
         self.lines.fetch_sub(1, Ordering::Relaxed);
         here.remove(&line, self.number);
         if let CloseReason::Lost(why) = ended {
-            self.known.is_lost();
+            self.known.note_lost();
             self.peer.lost.fetch_add(1, Ordering::Relaxed);
             if why.kind() == UpstreamErrorKind::Broken {
                 let address = &self.peer.address;
@@ -458,7 +458,7 @@ mod tests {
         let sharing = Sharing::new(&peer, &Connections::new(Duration::ZERO, limits), limits);
         let connections = NonZeroUsize::new(connections);
         sharing.connections.limit(connections);
-        sharing.known.has_answered(Values { multiplexes: true, connections, requests: None });
+        sharing.known.note_answer(Values { multiplexes: true, connections, requests: None });
         let here = Rc::new(Here::default());
         HERE.with_borrow_mut(|all| all.insert(sharing.number, Rc::clone(&here)));
         (sharing, here)
@@ -500,7 +500,7 @@ mod tests {
         assert_eq!(sharing.load().2, 1);
         let second = begin().await.err().expect("the queue is full");
         assert_eq!(second.kind(), UpstreamErrorKind::QueueFull);
-        sharing.known.has_refused(SharingRefusal::CannotShare);
+        sharing.known.note_refusal(SharingRefusal::CannotShare);
         drop(connecting);
         assert!(matches!(first.await, Ok(None)));
         assert_eq!(sharing.load().2, 0);

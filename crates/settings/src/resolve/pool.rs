@@ -289,7 +289,7 @@ fn pool(section: &Pool, context: &mut Context<'_>) -> PoolConfig {
     }
     settings_exist(section, context);
     if let Some(log) = &section.slow_log {
-        context.log_can_be_written(log);
+        context.check_log_writable(log);
     }
     let workers = match section.workers.value {
         _ if command.is_some() => program::processes(section, context),

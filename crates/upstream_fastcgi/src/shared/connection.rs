@@ -292,7 +292,7 @@ impl Carrier {
             let ends_record = !wire.decoder.is_inside_content();
             let mut requests = self.line.requests.borrow_mut();
             if let Some(refusal) = requests.take(part, ends_record, &self.peer, now)? {
-                self.known.has_refused(refusal);
+                self.known.note_refusal(refusal);
                 self.line.is_retired.set(true);
             }
         }
