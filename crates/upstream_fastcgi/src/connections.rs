@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use sendoff_upstream::error::UpstreamError;
 use sendoff_upstream::queue::{Number, QueueLimits, WaitQueue};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -217,13 +217,11 @@ impl<C: Send + 'static> Connections<C> {
     }
 
     pub(super) fn queue_full(&self) -> UpstreamError {
-        let why = format!("{} requests are waiting for it already", self.limits.requests);
-        UpstreamError::new(UpstreamErrorKind::QueueFull, Retry::Safe, why)
+        UpstreamError::queue_full(&self.limits)
     }
 
     pub(super) fn timed_out(&self) -> UpstreamError {
-        let why = format!("it was busy for {} s", self.limits.wait.as_secs());
-        UpstreamError::new(UpstreamErrorKind::WaitTimedOut, Retry::Safe, why)
+        UpstreamError::wait_timed_out(&self.limits)
     }
 
     /// Permission to make a shared connection; `None` if a request waits for an exclusive one.

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::pin::Pin;
 use std::thread;
 
+use sendoff_upstream::error::UpstreamErrorKind;
 use sendoff_upstream::queue::LOCALITY;
 use tokio::task::LocalSet;
 use tokio::time::advance;
