@@ -22,7 +22,7 @@ use sendoff_upstream::script_log::{LogMessage, Records, ScriptLog, Severity};
 use sendoff_upstream_worker::region::LinkRegion;
 use tokio::io::Interest;
 
-use super::answer::{AnswerEvent, Medium, ResponseReader, SocketHolder};
+use super::answer::{AnswerEvent, FastCgiResponseParser, Medium, SocketHolder};
 use super::connections::ConnectionPermit;
 use super::outgoing::Outgoing;
 use super::peer::{Connection, KeptConnection, Last, Peer};
@@ -49,7 +49,7 @@ pub(super) struct Driver {
     /// The client's socket, if it was also lent to the application.
     lent: Option<LentClient>,
     outgoing: Outgoing,
-    answer: ResponseReader,
+    answer: FastCgiResponseParser,
     buffer: BytesMut,
     /// Received descriptors that no record has claimed yet.
     descriptors: VecDeque<OwnedFd>,
@@ -99,7 +99,7 @@ impl Driver {
             knows_direct,
             lent,
             outgoing: Outgoing::new(request, id),
-            answer: ResponseReader::new(id, last.map(|last| last.id), medium, holder),
+            answer: FastCgiResponseParser::new(id, last.map(|last| last.id), medium, holder),
             buffer: BytesMut::new(),
             descriptors: VecDeque::new(),
             region,
