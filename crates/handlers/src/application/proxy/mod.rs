@@ -204,7 +204,7 @@ async fn pass_on(
     match (answer, exchange) {
         (ResponseStart::Head(begun), exchange) => call.pass_on(exchange, begun, sink).await,
         (ResponseStart::Switch(head), UpstreamExchange::Gateway(exchange)) => {
-            let Some((stream, received, _stay)) = exchange.into_tunnel() else {
+            let Some((stream, received, _busy)) = exchange.into_tunnel() else {
                 return Err(Cut::application("a connection that has ended changed its protocol"));
             };
             let limit = gateway.proxy().timeouts.tunnel;
