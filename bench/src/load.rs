@@ -179,7 +179,7 @@ impl<'a> Client<'a> {
 
     /// Sends the next request on connection `index`, unless the limit is reached.
     fn ask(&mut self, index: usize, tally: &mut Tally) -> Result<()> {
-        if !tally.may_ask() {
+        if !tally.take_turn() {
             return Ok(());
         }
         let connection = &mut self.connections[index];
@@ -341,7 +341,7 @@ impl Tally {
         }
     }
 
-    fn may_ask(&mut self) -> bool {
+    fn take_turn(&mut self) -> bool {
         let within = match self.limit {
             Limit::Time(time) => self.started.elapsed() < time,
             Limit::Responses(n) => self.asked < n,

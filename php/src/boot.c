@@ -168,7 +168,7 @@ static bool take_request(void)
 	}
 	change(SENDOFF_BOOT_WAITS, SENDOFF_BOOT_HANDLES);
 	if (script.served == 0) {
-		eventfd_write(script.busy, (eventfd_t)now_ns());
+		sendoff_note_first_request(script.busy);
 	}
 	sendoff_kept_before();
 	SG(server_context) = sendoff_php_worker;
@@ -290,8 +290,8 @@ static void log_failure(const char *path, const char *why)
 	fprintf(stderr, "the worker script %s %s\n", path, why);
 }
 
-/* Runs the script. False: it cannot be opened. */
-static bool run(const char *path)
+/* Runs the script. If it cannot be opened, the state does not change. */
+static void run(const char *path)
 {
 	zend_file_handle file;
 
@@ -299,7 +299,7 @@ static bool run(const char *path)
 	errno = 0;
 	if (php_fopen_primary_script(&file) == FAILURE) {
 		log_failure(path, strerror(errno));
-		return false;
+		return;
 	}
 	SG(options) |= SAPI_OPTION_NO_CHDIR;
 	php_execute_script(&file);
@@ -307,14 +307,19 @@ static bool run(const char *path)
 	if (!file.in_list) {
 		zend_destroy_file_handle(&file);
 	}
-	return true;
+}
+
+/* True if a request has begun and has not ended. */
+static bool has_request(void)
+{
+	return sendoff_boot.state == SENDOFF_BOOT_HANDLES ||
+		   sendoff_boot.state == SENDOFF_BOOT_RETURNED || sendoff_boot.state == SENDOFF_BOOT_ENDS;
 }
 
 /* Cleans up after the end of the script. An open request is finished as in ordinary mode. */
 static void finish(const char *path)
 {
-	bool had_request =
-		sendoff_boot.state >= SENDOFF_BOOT_HANDLES && sendoff_boot.state <= SENDOFF_BOOT_ENDS;
+	bool had_request = has_request();
 
 	sendoff_boot.is_long_after = false;
 	if (had_request) {

@@ -191,7 +191,7 @@ impl<'a> Master<'a> {
                 Wake::FrontGone => return self.drain(false).map(|()| Role::Master),
                 // The front finishes its requests, which need workers, and then closes the pool
                 // socket.
-                Wake::Terminate if self.supervisor.has_just_died() => {}
+                Wake::Terminate if self.supervisor.notice_death() => {}
                 Wake::Terminate => return self.drain(true).map(|()| Role::Master),
                 Wake::Other => {}
             }
@@ -322,7 +322,7 @@ impl<'a> Master<'a> {
         self.take_messages();
         Ok(match is_gone {
             true => Wake::FrontGone,
-            false if self.is_told_to_end() => Wake::Terminate,
+            false if self.take_terminate() => Wake::Terminate,
             false => Wake::Other,
         })
     }
@@ -399,7 +399,7 @@ impl<'a> Master<'a> {
     }
 
     /// Takes the signals that have come, up to a SIGTERM. Returns true if it is one.
-    fn is_told_to_end(&mut self) -> bool {
+    fn take_terminate(&mut self) -> bool {
         std::iter::from_fn(|| self.signals.take()).any(|signal| signal == Signal::TERM)
     }
 
@@ -420,7 +420,7 @@ impl<'a> Master<'a> {
             let has_not_booted =
                 workers.any(|worker| worker.pid == pid && worker.has_failed_to_boot(signal));
             let has_crashed = signal.is_some_and(|signal| CRASHES.contains(&signal));
-            self.has_served = self.has_served || self.workers().any(Worker::has_served);
+            self.has_served = self.has_served || self.workers().any(Worker::update_served);
             let none_has_served = !self.has_served;
             let delay = self
                 .slots
@@ -493,7 +493,7 @@ impl<'a> Master<'a> {
     /// after a SIGTERM.
     fn wait_for_end(&mut self, deadline: Instant) -> io::Result<bool> {
         self.outputs.wait(&[self.signals.as_fd()], Some(deadline))?;
-        let is_told = self.is_told_to_end();
+        let is_told = self.take_terminate();
         self.reap();
         Ok(is_told)
     }

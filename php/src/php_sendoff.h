@@ -105,6 +105,9 @@ extern const char *sendoff_php_folder;
 /* request.c */
 int sendoff_serve_requests(int busy, uint64_t max_requests);
 
+/* Adds the time of the first request to the eventfd `busy`. */
+void sendoff_note_first_request(int busy);
+
 /* The states of a worker script, in the order of its life; boot.c has the diagram. */
 typedef enum {
 	/* No worker script runs. */

@@ -132,7 +132,7 @@ static bool serve_request(void)
 	return started;
 }
 
-static void note_first_request(int busy)
+void sendoff_note_first_request(int busy)
 {
 	struct timespec now;
 	clock_gettime(CLOCK_MONOTONIC, &now);
@@ -149,7 +149,7 @@ static zend_never_inline int serve_until_told(int busy, uint64_t max_requests)
 
 	while (sendoff_accept(sendoff_php_worker) == 1) {
 		if (served == 0) {
-			note_first_request(busy);
+			sendoff_note_first_request(busy);
 		}
 		if (!serve_request()) {
 			return 1;

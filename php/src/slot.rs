@@ -151,8 +151,8 @@ impl Worker {
         self.first_request
     }
 
-    /// True if it has finished a request.
-    pub(crate) fn has_served(&mut self) -> bool {
+    /// Reads the counter. True if it has finished a request.
+    pub(crate) fn update_served(&mut self) -> bool {
         self.first_request();
         self.has_served
     }

@@ -108,7 +108,7 @@ impl Connections {
     }
 
     /// Counts the connection as this client's as well; false if the client has reached `most`.
-    pub(crate) fn belongs_to(&self, who: Who, most: u64) -> bool {
+    pub(crate) fn count_for(&self, who: Who, most: u64) -> bool {
         self.of_clients.add(who, most)
     }
 
@@ -157,10 +157,10 @@ mod tests {
     fn a_client_has_as_many_connections_as_it_may() {
         let connections = Connections::new(4);
         (0..4).for_each(|_| connections.begin());
-        let taken = [ONE, ONE, ONE, OTHER].map(|who| connections.belongs_to(who, 2));
+        let taken = [ONE, ONE, ONE, OTHER].map(|who| connections.count_for(who, 2));
         assert_eq!((taken, connections.count()), ([true, true, false, true], 4));
         connections.end(Some(ONE));
-        assert!(connections.belongs_to(ONE, 2) && !connections.belongs_to(ONE, 2));
+        assert!(connections.count_for(ONE, 2) && !connections.count_for(ONE, 2));
         for who in [Some(ONE), Some(ONE), Some(OTHER)] {
             connections.end(who);
         }

@@ -273,8 +273,8 @@ impl ConnectionGuard {
     }
 
     /// Counts the connection for a client; false if the client has reached `most`.
-    pub fn belongs_to(&mut self, who: Who, most: u64) -> bool {
-        let added = self.lifecycle.all.belongs_to(who, most);
+    pub fn count_for(&mut self, who: Who, most: u64) -> bool {
+        let added = self.lifecycle.all.count_for(who, most);
         self.who = added.then_some(who);
         added
     }

@@ -21,7 +21,7 @@ use super::in_flight::Given;
 use super::settings;
 use super::shared_transport::SharedTransport;
 use super::stream;
-use super::streams::{Burden, StreamGuard, Streams};
+use super::streams::{Penalty, StreamGuard, Streams};
 
 /// Time for a client that was told to go (GOAWAY) to close the connection, once its streams have
 /// ended.
@@ -41,19 +41,19 @@ enum TaskEvent {
     /// transport's keys are worn, or the front stops.
     Leave,
     /// The client costs more than its requests are worth.
-    Burden(Burden),
+    Penalty(Penalty),
     /// The connection has ended, with this result.
     Ended(Result<(), Ending>),
 }
 
 /// The state of the client's right to send requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stay {
-    Welcome,
+enum DrainStage {
+    Open,
     /// The client was told to go. Requests that it sent before it read this are answered.
-    Leaves,
+    Draining,
     /// The client was told to go, and further requests are refused.
-    Refused,
+    Refusing,
 }
 
 /// Serves one client until the connection ends. `buffer` has the bytes that were already read from
@@ -68,9 +68,9 @@ pub async fn serve<T: Transport + 'static, S: Service + 'static>(
     let service = services.get();
     let (timeouts, limits) = (service.limits().timeouts.clone(), SendLimits::of(service.limits()));
     drop(service);
-    let link = SharedTransport::new(transport, buffer, limits);
+    let transport = SharedTransport::new(transport, buffer, limits);
     let client = origin.peer.clone();
-    let handshake = settings::builder().handshake(link.handle());
+    let handshake = settings::builder().handshake(transport.handle());
     let mut connection = match timeout(timeouts.head, handshake).await {
         Ok(Ok(connection)) => connection,
         Ok(Err(error)) => {
@@ -80,7 +80,7 @@ pub async fn serve<T: Transport + 'static, S: Service + 'static>(
         Err(_) => return,
     };
     let streams = Streams::new(origin, services, lifecycle);
-    let ended = run(&mut connection, &link, &streams).await;
+    let ended = run(&mut connection, &transport, &streams).await;
     // The end of h2's connection tells the tasks of its streams.
     drop(connection);
     if let Err(error) = ended {
@@ -88,49 +88,49 @@ pub async fn serve<T: Transport + 'static, S: Service + 'static>(
     }
     streams.idle().await;
     // All bytes have been sent, so a timeout is as good as the end.
-    let _ = timeout(DRAIN_TIME, link.drain()).await;
+    let _ = timeout(DRAIN_TIME, transport.drain()).await;
 }
 
 async fn run<T: Transport + 'static, S: Service + 'static>(
     connection: &mut Connection<SharedTransport<T>, Given>,
-    link: &SharedTransport<T>,
+    transport: &SharedTransport<T>,
     streams: &Rc<Streams<S>>,
 ) -> Result<(), Ending> {
-    link.gather(true);
-    link.hold_end();
+    transport.gather(true);
+    transport.hold_end();
     let lifecycle = &streams.lifecycle;
     let mut stops = pin!(lifecycle.reached(Stage::Draining));
-    let (mut stay, mut past) = (Stay::Welcome, Past::Nothing);
+    let (mut stage, mut past) = (DrainStage::Open, Past::Nothing);
     loop {
-        let is_idle = streams.is_idle();
+        let (is_idle, is_open) = (streams.is_idle(), stage == DrainStage::Open);
         let step = tokio::select! {
             biased;
-            step = next(connection, link, streams, stay) => step,
+            step = next(connection, transport, streams, stage) => step,
             () = streams.idle(), if !is_idle => TaskEvent::Look,
-            () = lifecycle.evicted(past, false), if is_idle && stay == Stay::Welcome => TaskEvent::Leave,
-            () = &mut stops, if !is_idle && stay == Stay::Welcome => TaskEvent::Leave,
-            () = sleep(GOAWAY_TIME), if is_idle && stay != Stay::Welcome => TaskEvent::Ended(Ok(())),
+            () = lifecycle.evicted(past, false), if is_idle && is_open => TaskEvent::Leave,
+            () = &mut stops, if !is_idle && is_open => TaskEvent::Leave,
+            () = sleep(GOAWAY_TIME), if is_idle && !is_open => TaskEvent::Ended(Ok(())),
         };
         match step {
             TaskEvent::Look => past = Past::Requests,
             TaskEvent::Leave => {
                 // In two steps, so that no request in flight is lost (RFC 9113 §6.8).
                 connection.graceful_shutdown();
-                stay = Stay::Leaves;
+                stage = DrainStage::Draining;
             }
-            TaskEvent::Burden(Burden::Leaves(why)) => {
+            TaskEvent::Penalty(Penalty::GoAway(why)) => {
                 Limit::Http2Abuse.reached();
                 let client = &streams.origin.peer;
                 tracing::warn!(%client, "an HTTP/2 client is told to go: {why}");
                 connection.graceful_shutdown();
-                stay = Stay::Refused;
+                stage = DrainStage::Refusing;
             }
-            TaskEvent::Burden(Burden::Ends(why)) => {
+            TaskEvent::Penalty(Penalty::Close(why)) => {
                 Limit::Http2Abuse.reached();
                 let client = &streams.origin.peer;
                 tracing::warn!(%client, "an HTTP/2 connection is ended: {why}");
                 connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
-                link.gather(false);
+                transport.gather(false);
                 // The client may not read, either.
                 let ended = timeout(DRAIN_TIME, poll_fn(|cx| connection.poll_closed(cx)));
                 return ended.await.map_or(Ok(()), |ended| ended.map_err(Ending::from));
@@ -143,9 +143,9 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
 /// Starts a task for each new stream, while h2 reads and writes the connection's frames.
 async fn next<T: Transport, S: Service + 'static>(
     connection: &mut Connection<SharedTransport<T>, Given>,
-    link: &SharedTransport<T>,
+    transport: &SharedTransport<T>,
     streams: &Rc<Streams<S>>,
-    stay: Stay,
+    stage: DrainStage,
 ) -> TaskEvent {
     poll_fn(|cx| {
         loop {
@@ -156,12 +156,12 @@ async fn next<T: Transport, S: Service + 'static>(
                     return Poll::Ready(TaskEvent::Ended(Err(error.into())));
                 }
                 Poll::Ready(None) => return Poll::Ready(TaskEvent::Ended(Ok(()))),
-                Poll::Pending if stay == Stay::Welcome && link.is_worn() => {
+                Poll::Pending if stage == DrainStage::Open && transport.is_worn() => {
                     return Poll::Ready(TaskEvent::Leave);
                 }
-                Poll::Pending => return rest(link, streams, stay, cx),
+                Poll::Pending => return rest(transport, streams, stage, cx),
             };
-            if stay == Stay::Refused {
+            if stage == DrainStage::Refusing {
                 // The client may repeat the request on another connection (RFC 9113 §8.7).
                 response.send_reset(Reason::REFUSED_STREAM);
                 streams.note_refused();
@@ -183,22 +183,24 @@ async fn next<T: Transport, S: Service + 'static>(
 /// Sends the gathered bytes when h2 has nothing to do, and checks for the end of the connection and
 /// for abuse.
 fn rest<T: Transport, S: Service>(
-    link: &SharedTransport<T>,
+    transport: &SharedTransport<T>,
     streams: &Streams<S>,
-    stay: Stay,
+    stage: DrainStage,
     cx: &mut Context<'_>,
 ) -> Poll<TaskEvent> {
-    let sent = link.poll_send_gathered(cx);
+    let sent = transport.poll_send_gathered(cx);
     if let Poll::Ready(Err(error)) = sent {
         return Poll::Ready(TaskEvent::Ended(Err(error.into())));
     }
-    if !link.holds_end() {
-        let told = |burden: &Burden| stay == Stay::Refused && matches!(burden, Burden::Leaves(_));
-        let burden = streams.burden(link.received()).filter(|burden| !told(burden));
-        return burden.map_or(Poll::Pending, |burden| Poll::Ready(TaskEvent::Burden(burden)));
+    if !transport.holds_end() {
+        let told = |penalty: &Penalty| {
+            stage == DrainStage::Refusing && matches!(penalty, Penalty::GoAway(_))
+        };
+        let penalty = streams.penalty(transport.received()).filter(|penalty| !told(penalty));
+        return penalty.map_or(Poll::Pending, |penalty| Poll::Ready(TaskEvent::Penalty(penalty)));
     }
     streams.end_input();
-    let is_all_sent = sent.is_ready() && !link.is_blocked();
+    let is_all_sent = sent.is_ready() && !transport.is_blocked();
     if streams.is_idle() && is_all_sent {
         return Poll::Ready(TaskEvent::Ended(Ok(())));
     }

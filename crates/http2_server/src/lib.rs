@@ -2,10 +2,10 @@
 //! and a `Sink` of its own.
 //!
 //! ```text
-//!  transport ⇄ link ⇄ h2 (frames, HPACK, windows) ─▶ connection: accepts streams, GOAWAY, floods
-//!                      ▲                               │ a task for each stream
-//!                      │ Given, within the limits       ▼
-//!                      └──── exchange ◀──── Sink ────── stream: reads the body, calls the handler
+//!  shared_transport ⇄ h2 (frames, HPACK, windows) ─▶ connection: accepts streams, GOAWAY, floods
+//!                     ▲                               │ a task for each stream
+//!                     │ Given, within the limits      ▼
+//!                     └──── exchange ◀──── Sink ───── stream: reads the body, calls the handler
 //! ```
 //!
 //! Memory is bounded in three places: a stream passes to h2 only as much as the client's window

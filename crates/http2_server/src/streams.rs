@@ -35,13 +35,13 @@ const FORGIVEN_AFTER: Duration = Duration::from_millis(50);
 /// connection ends at once.
 const REFUSED_ALLOWED: u32 = 1000;
 
-/// The consequence for a client that is a burden, with the reason.
+/// The consequence for a client that costs more than its requests are worth, with the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Burden {
+pub(super) enum Penalty {
     /// The client is told to go once its open requests have been answered.
-    Leaves(&'static str),
+    GoAway(&'static str),
     /// The connection ends at once.
-    Ends(&'static str),
+    Close(&'static str),
 }
 
 /// One connection's streams.
@@ -128,15 +128,15 @@ impl<S> Streams<S> {
         self.refused.set(self.refused.get() + 1);
     }
 
-    /// The reason why a client that has sent this number of bytes is a burden, if it is one.
-    pub(super) fn burden(&self, received: u64) -> Option<Burden> {
+    /// The penalty for a client that has sent this number of bytes, if it deserves one.
+    pub(super) fn penalty(&self, received: u64) -> Option<Penalty> {
         if received / OVERHEAD > self.useful.get() + OVERHEAD_ALLOWED {
-            return Some(Burden::Ends("it sends frames that ask for nothing"));
+            return Some(Penalty::Close("it sends frames that ask for nothing"));
         }
         if self.refused.get() > REFUSED_ALLOWED {
-            return Some(Burden::Ends("it was told to go, and goes on"));
+            return Some(Penalty::Close("it was told to go, and goes on"));
         }
-        let why = Burden::Leaves("it gives up most of its requests");
+        let why = Penalty::GoAway("it gives up most of its requests");
         self.given_up.are_too_many().then_some(why)
     }
 }

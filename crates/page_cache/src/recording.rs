@@ -189,7 +189,7 @@ impl BodyFileWriter {
     fn give_up(&self) {
         let mut queue = lock(&self.queue);
         if queue.end.is_none() {
-            queue.pieces.drain(..).for_each(|piece| self.is_done(&piece));
+            queue.pieces.drain(..).for_each(|piece| self.count_written(&piece));
         }
     }
 
@@ -220,11 +220,11 @@ impl BodyFileWriter {
                 self.cache.note_failure(error);
                 lock(&self.queue).has_failed = true;
             }
-            self.is_done(&piece);
+            self.count_written(&piece);
         }
     }
 
-    fn is_done(&self, piece: &[u8]) {
+    fn count_written(&self, piece: &[u8]) {
         self.cache.unfinished.unwritten.fetch_sub(piece.len() as u64, Ordering::Relaxed);
     }
 

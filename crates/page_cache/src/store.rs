@@ -163,18 +163,19 @@ impl StoreContents {
         if pages.is_empty() {
             self.pages.pop(hash);
         }
-        self.has_gone(hash, &gone);
+        self.uncount(hash, &gone);
         gone
     }
 
     /// Takes out the pages of the least recently used key.
     fn take_oldest(&mut self) -> Option<Vec<Arc<Page>>> {
         let (hash, gone) = self.pages.pop_lru()?;
-        self.has_gone(&hash, &gone);
+        self.uncount(&hash, &gone);
         Some(gone)
     }
 
-    fn has_gone(&mut self, hash: &Hash, gone: &[Arc<Page>]) {
+    /// Subtracts pages that were taken out.
+    fn uncount(&mut self, hash: &Hash, gone: &[Arc<Page>]) {
         self.bytes -= gone.iter().map(|page| page.size()).sum::<u64>();
         if let Some(page) = gone.first().filter(|_| !self.pages.contains(hash)) {
             self.addresses.remove(&(page.key().address().hash(), *hash));

@@ -166,7 +166,7 @@ impl<'a> Master<'a> {
                 Wake::Other => continue,
                 // The front finishes its requests, which need processes, and then closes the pool
                 // socket.
-                Wake::Terminate if self.supervisor.has_just_died() => continue,
+                Wake::Terminate if self.supervisor.notice_death() => continue,
                 Wake::FrontGone => 0,
                 Wake::Terminate => 1,
             };

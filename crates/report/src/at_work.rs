@@ -112,12 +112,12 @@ impl AtWork {
 
 impl Task {
     /// Notes the progress of the request.
-    pub fn is(&self, phase: Phase) {
+    pub fn note_phase(&self, phase: Phase) {
         self.phase.set(phase);
     }
 
-    /// A worker has the request.
-    pub fn is_with(&self, worker: i32) {
+    /// Notes that a worker has the request.
+    pub fn note_worker(&self, worker: i32) {
         self.phase.set(Phase::Running);
         self.worker.set(Some(worker));
     }
@@ -149,7 +149,7 @@ impl Listed {
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        self.task.is(Phase::AfterResponse);
+        self.task.note_phase(Phase::AfterResponse);
         self.list.0.borrow_mut().remove(&self.task.number);
     }
 }
@@ -166,7 +166,7 @@ mod tests {
         let mut with_body = request(None);
         with_body.has_body = true;
         let second = list.list(&with_body, "blog");
-        first.task().is_with(7);
+        first.task().note_worker(7);
         let [one, two] = &*list.status() else { panic!("two requests") };
         assert_eq!((&*one.site, one.phase, one.worker), ("shop", Phase::Running, Some(7)));
         assert_eq!((&*one.request, &*one.client), ("GET /", "127.0.0.1"));

@@ -85,14 +85,14 @@ pub struct Notes {
 
 impl Notes {
     /// Notes the progress of the request.
-    pub fn is_at(&self, phase: Phase) {
+    pub fn note_phase(&self, phase: Phase) {
         if let Some(task) = &self.task {
-            task.is(phase);
+            task.note_phase(phase);
         }
     }
 
     /// Notes that the worker is free again.
-    pub fn worker_is_free(&mut self) {
+    pub fn note_worker_free(&mut self) {
         self.served = self.given.map(|given| given.elapsed());
     }
 }

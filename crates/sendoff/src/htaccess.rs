@@ -74,7 +74,7 @@ impl HtaccessReport {
     fn walk(&mut self, root: &Path, read: fn(&mut Self, &Path)) {
         let mut waiting = vec![(root.to_owned(), 0)];
         while let Some((folder, depth)) = waiting.pop() {
-            if self.is_enough(&folder) {
+            if self.stop_at_limit(&folder) {
                 return;
             }
             self.folders += 1;
@@ -95,7 +95,8 @@ impl HtaccessReport {
         }
     }
 
-    fn is_enough(&mut self, next: &Path) -> bool {
+    /// True if a limit is reached before the folder `next`, or was reached before it.
+    fn stop_at_limit(&mut self, next: &Path) -> bool {
         let limit = match () {
             () if self.folders >= MAX_FOLDERS => format!("{MAX_FOLDERS} folders"),
             () if self.files >= MAX_FILES => format!("{MAX_FILES} files"),

@@ -44,13 +44,13 @@ impl Supervisor {
 
     /// Call it after a SIGTERM. Returns true, once, if the supervisor has died, so that the signal
     /// means only that.
-    pub fn has_just_died(&mut self) -> bool {
+    pub fn notice_death(&mut self) -> bool {
         let was_gone = self.is_gone;
         self.is_gone = was_gone || getppid() != self.pid;
         self.is_gone && !was_gone
     }
 
-    /// True if the last call of [`Self::has_just_died`] found the supervisor dead.
+    /// True if the last call of [`Self::notice_death`] found the supervisor dead.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.is_gone

@@ -8,6 +8,7 @@
 //! | [`KernelTls`] | `sendfile` | yes |
 #![forbid(unsafe_code)]
 
+mod copied;
 pub mod descriptors;
 mod failure;
 pub mod handshake;

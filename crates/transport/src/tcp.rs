@@ -1,6 +1,5 @@
 //! TCP without encryption.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::ops::RangeInclusive;
@@ -16,16 +15,9 @@ use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::TcpStream;
 
 use super::{Transport, send};
+use crate::copied::send_copied;
 use crate::lent::{self, Lent};
 use crate::pipe::Pipe;
-
-/// Bytes per read of a file where `sendfile` could block.
-const AT_ONCE: usize = 64 * 1024;
-
-thread_local! {
-    /// Buffer for these reads, one per event loop thread.
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 /// A client's connection over TCP.
 #[derive(Debug)]
@@ -217,6 +209,7 @@ impl Transport for Tcp {
             if !self.may_take() {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
+            // `sendfile` could block.
             let send = |bytes: &[u8]| self.try_send(&[IoSlice::new(bytes)], false);
             return send_copied(file, offset, len, send);
         }
@@ -309,26 +302,6 @@ impl Drop for Tcp {
 
 fn would_block<T>(result: &io::Result<T>) -> bool {
     result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
-}
-
-/// Reads the beginning of a range of a file and passes it to `send`, which returns the number of
-/// bytes taken. Returns 0 if the file ends before the range.
-///
-/// # Errors
-/// The errors of pread(2) and `send`.
-fn send_copied(
-    file: BorrowedFd<'_>,
-    offset: u64,
-    len: usize,
-    send: impl FnOnce(&[u8]) -> io::Result<usize>,
-) -> io::Result<usize> {
-    SCRATCH.with_borrow_mut(|scratch| {
-        scratch.resize(AT_ONCE, 0);
-        match rustix::io::pread(file, &mut scratch[..len.min(AT_ONCE)], offset)? {
-            0 => Ok(0),
-            n => send(&scratch[..n]),
-        }
-    })
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@
 //! are taken while records wait, so that at most [`AT_ONCE`] bytes per connection are outside the
 //! send queue.
 
-use std::cell::RefCell;
 use std::io::{self, BufRead, ErrorKind, IoSlice, Read, Write};
 use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll, ready};
@@ -14,6 +13,7 @@ use bytes::{Buf, BufMut, BytesMut};
 use rustls::ServerConnection;
 
 use super::{Tcp, Transport};
+use crate::copied::send_copied;
 
 /// Bytes that are encrypted at a time: four records of the largest size, which is rustls' own
 /// limit.
@@ -26,11 +26,6 @@ const WAITS: usize = AT_ONCE / 2;
 /// Pieces of up to this many bytes share a record with the following bytes: a response head with
 /// the beginning of the body.
 const SHARES_RECORD: usize = 4096;
-
-thread_local! {
-    /// Buffer for reads of files, one per event loop thread.
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 /// A client's connection over TLS.
 #[derive(Debug)]
@@ -215,14 +210,9 @@ impl Transport for Tls {
         len: usize,
     ) -> io::Result<usize> {
         self.send_records()?;
-        SCRATCH.with_borrow_mut(|scratch| {
-            scratch.resize(AT_ONCE, 0);
-            let want = len.min(AT_ONCE - self.staged.len());
-            match rustix::io::pread(file, &mut scratch[..want], offset)? {
-                0 => Ok(0),
-                n => self.try_send(&[IoSlice::new(&scratch[..n])], false),
-            }
-        })
+        let want = len.min(AT_ONCE - self.staged.len());
+        let send = |bytes: &[u8]| self.try_send(&[IoSlice::new(bytes)], false);
+        send_copied(file, offset, want, send)
     }
 
     fn try_flush(&mut self) -> io::Result<()> {

@@ -7,6 +7,8 @@ use http::StatusCode;
 
 pub use sendoff_link::front::Retry;
 
+use super::queue::QueueLimits;
+
 /// The reason why an upstream has not answered, or not completely, and the safety of a retry. The
 /// kind shows the party at fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +68,18 @@ impl UpstreamError {
     /// The upstream has been silent for too long.
     pub fn silent() -> Self {
         Self::new(UpstreamErrorKind::Silent, Retry::Unsafe, "it was silent for too long")
+    }
+
+    /// The queue of the upstream holds as many requests as it may.
+    pub fn queue_full(limits: &QueueLimits) -> Self {
+        let why = format!("{} requests are waiting for it already", limits.requests);
+        Self::new(UpstreamErrorKind::QueueFull, Retry::Safe, why)
+    }
+
+    /// The request has waited in the queue of the upstream for as long as it may.
+    pub fn wait_timed_out(limits: &QueueLimits) -> Self {
+        let why = format!("it was busy for {} s", limits.wait.as_secs());
+        Self::new(UpstreamErrorKind::WaitTimedOut, Retry::Safe, why)
     }
 
     /// The rest of a request body will not come.

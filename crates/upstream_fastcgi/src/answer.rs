@@ -64,9 +64,9 @@ enum Voice {
     Heard,
 }
 
-/// The answer to one request.
+/// Parses the records of the answer to one request.
 #[derive(Debug)]
-pub(super) struct ResponseReader {
+pub(super) struct FastCgiResponseParser {
     id: u16,
     /// The previous request on a kept connection.
     previous: Option<u16>,
@@ -76,7 +76,7 @@ pub(super) struct ResponseReader {
     decoder: Decoder,
 }
 
-impl ResponseReader {
+impl FastCgiResponseParser {
     /// The answer to request `id`, on a connection whose last request was `previous`.
     pub(super) fn new(
         id: u16,
@@ -263,13 +263,13 @@ mod tests {
         Hints { region: true, direct: Sockets::All, channel: false }.end_request(end, 2).to_vec()
     }
 
-    fn answer(medium: Medium, holder: SocketHolder) -> ResponseReader {
-        ResponseReader::new(2, Some(1), medium, holder)
+    fn answer(medium: Medium, holder: SocketHolder) -> FastCgiResponseParser {
+        FastCgiResponseParser::new(2, Some(1), medium, holder)
     }
 
     /// The events in these pieces, neighbouring bytes joined, or the error.
     fn hear(
-        answer: &mut ResponseReader,
+        answer: &mut FastCgiResponseParser,
         pieces: &[&[u8]],
         fds: &[u32],
     ) -> Result<Vec<String>, UpstreamError> {
@@ -326,7 +326,8 @@ mod tests {
             (None, b"", 0, Retry::Safe),
             (None, b"", 1, Retry::Unsafe),
         ] {
-            let mut answer = ResponseReader::new(2, previous, Medium::Unix, SocketHolder::Front);
+            let mut answer =
+                FastCgiResponseParser::new(2, previous, Medium::Unix, SocketHolder::Front);
             hear(&mut answer, &[bytes], &[]).unwrap();
             assert_eq!(
                 answer.closed(sent, false).retry(),

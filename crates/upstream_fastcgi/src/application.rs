@@ -93,7 +93,7 @@ impl Application {
     /// found by trial.
     pub fn limit(&self, limit: Option<NonZeroUsize>) {
         if limit.is_some() {
-            self.sharing.is_configured();
+            self.sharing.skip_asking();
         }
         self.connections.limit(limit);
     }

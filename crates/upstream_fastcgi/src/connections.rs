@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use sendoff_upstream::error::UpstreamError;
 use sendoff_upstream::queue::{Number, QueueLimits, WaitQueue};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -217,13 +217,11 @@ impl<C: Send + 'static> Connections<C> {
     }
 
     pub(super) fn queue_full(&self) -> UpstreamError {
-        let why = format!("{} requests are waiting for it already", self.limits.requests);
-        UpstreamError::new(UpstreamErrorKind::QueueFull, Retry::Safe, why)
+        UpstreamError::queue_full(&self.limits)
     }
 
     pub(super) fn timed_out(&self) -> UpstreamError {
-        let why = format!("it was busy for {} s", self.limits.wait.as_secs());
-        UpstreamError::new(UpstreamErrorKind::WaitTimedOut, Retry::Safe, why)
+        UpstreamError::wait_timed_out(&self.limits)
     }
 
     /// Permission to make a shared connection; `None` if a request waits for an exclusive one.
@@ -394,7 +392,7 @@ impl<C> State<C> {
 
 impl<C: Send + 'static> ConnectionPermit<C> {
     /// Notes that a process has begun to read the request on the connection.
-    pub(super) fn is_taken(&mut self) {
+    pub(super) fn note_taken(&mut self) {
         if self.stage != PermitStage::Untaken {
             return;
         }
@@ -422,7 +420,7 @@ impl<C: Send + 'static> ConnectionPermit<C> {
     /// Keeps the connection for the next request, unless its process is needed for another
     /// connection.
     pub(super) fn keep(mut self, connection: C) {
-        self.is_taken();
+        self.note_taken();
         self.stage = PermitStage::Left;
         let now = Instant::now();
         let mut state = self.of.state();

@@ -22,7 +22,7 @@ use sendoff_upstream::script_log::{LogMessage, Records, ScriptLog, Severity};
 use sendoff_upstream_worker::region::LinkRegion;
 use tokio::io::Interest;
 
-use super::answer::{AnswerEvent, Medium, ResponseReader, SocketHolder};
+use super::answer::{AnswerEvent, FastCgiResponseParser, Medium, SocketHolder};
 use super::connections::ConnectionPermit;
 use super::outgoing::Outgoing;
 use super::peer::{Connection, KeptConnection, Last, Peer};
@@ -49,7 +49,7 @@ pub(super) struct Driver {
     /// The client's socket, if it was also lent to the application.
     lent: Option<LentClient>,
     outgoing: Outgoing,
-    answer: ResponseReader,
+    answer: FastCgiResponseParser,
     buffer: BytesMut,
     /// Received descriptors that no record has claimed yet.
     descriptors: VecDeque<OwnedFd>,
@@ -99,7 +99,7 @@ impl Driver {
             knows_direct,
             lent,
             outgoing: Outgoing::new(request, id),
-            answer: ResponseReader::new(id, last.map(|last| last.id), medium, holder),
+            answer: FastCgiResponseParser::new(id, last.map(|last| last.id), medium, holder),
             buffer: BytesMut::new(),
             descriptors: VecDeque::new(),
             region,
@@ -159,7 +159,7 @@ impl Driver {
             let may_read = !self.inbox.is_full();
             let received = may_read && self.receive(&mut is_unanswered)?;
             if received {
-                self.permit.is_taken();
+                self.permit.note_taken();
                 while let Some(output) =
                     self.answer.next(&mut self.buffer, &mut self.descriptors)?
                 {
@@ -248,7 +248,7 @@ impl Driver {
         }
         let Some(unread) = self.stream.unread() else { return };
         if unread < self.unread || (wrote && unread == self.unread) {
-            self.permit.is_taken();
+            self.permit.note_taken();
         }
         self.unread = unread;
     }
@@ -292,7 +292,8 @@ impl Driver {
             // No timeout while a slow client delays the exchange.
             () = tokio::time::sleep(self.peer.timeout), if may_read && !is_starved => {
                 let is_lent = self.answer.holder() == SocketHolder::Lent;
-                let is_elsewhere = is_lent && self.lent.as_mut().is_some_and(LentClient::has_moved);
+                let is_elsewhere =
+                    is_lent && self.lent.as_mut().is_some_and(LentClient::check_progress);
                 if is_elsewhere || self.may_be_silent.get() {
                     Ok(())
                 } else {
@@ -361,9 +362,9 @@ impl LentClient {
         Ok(Self { socket, written })
     }
 
-    /// True if bytes were written since the last check: an application that writes to the client
+    /// True if bytes were written since the last check, which this call replaces: an application that writes to the client
     /// may be silent here.
-    fn has_moved(&mut self) -> bool {
+    fn check_progress(&mut self) -> bool {
         let written = sendoff_sys::tcp::written(self.socket.as_fd()).ok();
         let before = std::mem::replace(&mut self.written, written);
         before != written

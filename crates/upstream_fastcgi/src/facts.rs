@@ -55,11 +55,12 @@ impl ApplicationFacts {
     }
 
     /// Prevents the question: the configuration has the number of connections.
-    pub(super) fn is_configured(&self) {
+    pub(super) fn skip_asking(&self) {
         *self.asking() = Asking::Asked;
     }
 
-    pub(super) fn has_answered(&self, values: Values) {
+    /// Notes its answer: the values decide if requests may share connections, and how many.
+    pub(super) fn note_answer(&self, values: Values) {
         *self.asking() = Asking::Answered(Instant::now());
         let mut admission = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
         if values.requests != admission.as_ref().map(|admission| admission.requests) {
@@ -76,7 +77,7 @@ impl ApplicationFacts {
 
     /// Notes that the application did not answer the question for its values. If it has multiplexed
     /// before, it may be restarting and is asked again.
-    pub(super) fn has_not_answered(&self) {
+    pub(super) fn note_no_answer(&self) {
         if self.has_multiplexed.load(Ordering::Relaxed) {
             *self.asking() = Asking::Answered(Instant::now());
         }
@@ -95,14 +96,14 @@ impl ApplicationFacts {
 
     /// Notes that it has closed a shared connection. It may have been replaced by another
     /// application, so it is asked again.
-    pub(super) fn is_lost(&self) {
+    pub(super) fn note_lost(&self) {
         if self.multiplexes.swap(false, Ordering::Relaxed) {
             *self.asking() = Asking::NotYet;
         }
     }
 
     /// Notes that it has refused a request on a shared connection.
-    pub(super) fn has_refused(&self, refusal: SharingRefusal) {
+    pub(super) fn note_refusal(&self, refusal: SharingRefusal) {
         self.multiplexes.store(false, Ordering::Relaxed);
         *self.asking() = match refusal {
             SharingRefusal::CannotShare => Asking::Asked,

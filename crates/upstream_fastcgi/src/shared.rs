@@ -64,7 +64,7 @@ pub(super) struct Sharing {
     connections: Arc<Connections<KeptConnection>>,
     limits: QueueLimits,
     /// Shared connections of all event loops.
-    lines: Arc<AtomicUsize>,
+    open: Arc<AtomicUsize>,
     /// Requests in flight on them.
     busy: Arc<AtomicUsize>,
     /// Requests that wait for a permit, or for a connection that is being made.
@@ -79,7 +79,7 @@ thread_local! {
 /// The shared connections of one event loop to one application.
 #[derive(Debug, Default)]
 struct Here {
-    lines: RefCell<Vec<Rc<SharedConnection>>>,
+    connections: RefCell<Vec<Rc<SharedConnection>>>,
     /// The number of connections that are being made.
     connecting: Cell<usize>,
     /// Notified when a connection was made or has failed.
@@ -92,14 +92,14 @@ struct Here {
 /// A request on a shared connection.
 #[derive(Debug)]
 pub(super) struct SharedRequest {
-    line: Rc<SharedConnection>,
+    connection: Rc<SharedConnection>,
     key: RequestKey,
 }
 
 impl SharedRequest {
     /// Gives up the request, because its client has left.
     pub(super) fn give_up(&self) {
-        self.line.give_up(self.key);
+        self.connection.give_up(self.key);
     }
 }
 
@@ -151,7 +151,7 @@ impl Sharing {
             known: Arc::default(),
             connections: Arc::clone(connections),
             limits,
-            lines: Arc::default(),
+            open: Arc::default(),
             busy: Arc::default(),
             waiting: AtomicUsize::new(0),
         })
@@ -164,15 +164,15 @@ impl Sharing {
 
     /// Prevents the question for the application's values: the configuration has the number of
     /// connections, and each gets one request at a time.
-    pub(super) fn is_configured(&self) {
-        self.known.is_configured();
+    pub(super) fn skip_asking(&self) {
+        self.known.skip_asking();
     }
 
     /// The numbers of shared connections, of requests on them, and of waiting requests.
     pub(super) fn load(&self) -> (usize, usize, usize) {
-        let [lines, busy, waiting] =
-            [&*self.lines, &*self.busy, &self.waiting].map(|number| number.load(Ordering::Relaxed));
-        (lines, busy, waiting)
+        let [open, busy, waiting] =
+            [&*self.open, &*self.busy, &self.waiting].map(|number| number.load(Ordering::Relaxed));
+        (open, busy, waiting)
     }
 
     /// Asks the application for its values, if it is time to and a connection is in use.
@@ -184,10 +184,10 @@ impl Sharing {
         let sharing = Arc::clone(self);
         tokio::task::spawn_local(async move {
             let Ok(values) = values::ask(&sharing.peer).await else {
-                return sharing.known.has_not_answered();
+                return sharing.known.note_no_answer();
             };
             sharing.connections.limit(values.connections);
-            sharing.known.has_answered(values);
+            sharing.known.note_answer(values);
             if values.multiplexes {
                 sharing.connections.dismiss();
             }
@@ -206,17 +206,17 @@ impl Sharing {
         let here = HERE.with_borrow_mut(|all| Rc::clone(all.entry(self.number).or_default()));
         let failures = here.failures.get();
         let (mut failure, mut deadline) = (None, None);
-        let line = loop {
+        let connection = loop {
             if !self.is_on() {
                 return Ok(None);
             }
             let choice = self.choose(&here, request.has_body(), reuse, failure.is_none());
             match (choice, failure.take()) {
-                (ConnectionChoice::Shared(line), _) => break line,
+                (ConnectionChoice::Shared(connection), _) => break connection,
                 (_, Some(failure)) => return Err(failure),
                 (ConnectionChoice::New(connection_permit), None) => {
                     match self.make(&here, connection_permit).await {
-                        Ok(Some(line)) => break line,
+                        Ok(Some(connection)) => break connection,
                         Ok(None) => {}
                         // The request may still share an existing connection.
                         Err(error) => failure = Some(error),
@@ -232,7 +232,7 @@ impl Sharing {
                     // way.
                     if here.failures.get() != failures
                         && here.connecting.get() == 0
-                        && here.lines.borrow().is_empty()
+                        && here.connections.borrow().is_empty()
                         && let Some(failure) = &*here.failure.borrow()
                     {
                         return Err(failure.clone());
@@ -241,10 +241,10 @@ impl Sharing {
             }
         };
         let admitted = InFlightGuard::new(&self.busy, permit);
-        let begun = line.begin(Rc::clone(request), Rc::clone(label), admitted);
+        let begun = connection.begin(Rc::clone(request), Rc::clone(label), admitted);
         Ok(begun.map(|begun| {
             let key = begun.key;
-            (begun, SharedRequest { line, key })
+            (begun, SharedRequest { connection, key })
         }))
     }
 
@@ -278,37 +278,42 @@ impl Sharing {
         may_make: bool,
     ) -> ConnectionChoice {
         if self.connections.are_wanted() {
-            here.lines.borrow().iter().for_each(|line| line.make_way());
+            here.connections.borrow().iter().for_each(|connection| connection.make_way());
         }
-        let mut lines = here.lines.borrow_mut();
-        lines.retain(|line| line.takes_requests());
-        if let Some(idle) = lines.iter().rposition(|line| line.is_idle()) {
+        let mut connections = here.connections.borrow_mut();
+        connections.retain(|connection| connection.takes_requests());
+        if let Some(idle) = connections.iter().rposition(|connection| connection.is_idle()) {
             if reuse == Reuse::Any {
-                return ConnectionChoice::Shared(Rc::clone(&lines[idle]));
+                return ConnectionChoice::Shared(Rc::clone(&connections[idle]));
             }
             if may_make {
-                lines.remove(idle).retire();
+                connections.remove(idle).retire();
             }
         }
         let connecting = here.connecting.get();
-        let busy = || lines.iter().filter(|line| !line.is_idle());
-        let is_clean = |line: &&Rc<SharedConnection>| !line.is_blocked();
-        let clean = busy().filter(is_clean).min_by_key(|line| line.live());
+        let busy = || connections.iter().filter(|connection| !connection.is_idle());
+        let is_clean = |connection: &&Rc<SharedConnection>| !connection.is_blocked();
+        let clean = busy().filter(is_clean).min_by_key(|connection| connection.live());
         let clean_ones = busy().filter(is_clean).count() + connecting;
-        let may_have_more = lines.len() + connecting < FEW + MANY && (has_body || clean_ones < FEW);
+        let may_have_more =
+            connections.len() + connecting < FEW + MANY && (has_body || clean_ones < FEW);
         if may_make
             && may_have_more
             && let Some(connection_permit) = self.connections.another()
         {
             return ConnectionChoice::New(Some(connection_permit));
         }
-        let blocked = || busy().filter(|line| line.is_blocked()).min_by_key(|line| line.live());
+        let blocked = || {
+            busy()
+                .filter(|connection| connection.is_blocked())
+                .min_by_key(|connection| connection.live())
+        };
         // A request without a body prefers a connection that is being made to a blocked one.
         let shared = if has_body { blocked().or(clean) } else { clean };
         let may_wait = may_make && connecting > 0;
         let shared = shared.or_else(|| if may_wait { None } else { blocked() });
         match shared {
-            Some(line) => ConnectionChoice::Shared(Rc::clone(line)),
+            Some(connection) => ConnectionChoice::Shared(Rc::clone(connection)),
             None if connecting > 0 => ConnectionChoice::Wait,
             None => ConnectionChoice::New(None),
         }
@@ -321,7 +326,7 @@ impl Sharing {
         connection_permit: Option<ConnectionPermit<KeptConnection>>,
     ) -> Result<Option<Rc<SharedConnection>>, UpstreamError> {
         let connecting = Connecting::new(here);
-        let is_extra = !here.lines.borrow().is_empty();
+        let is_extra = !here.connections.borrow().is_empty();
         let (mut connection_permit, stream) = match self.connect(connection_permit, is_extra).await
         {
             Ok(Some(made)) => made,
@@ -333,14 +338,14 @@ impl Sharing {
             }
         };
         // A shared connection occupies no process that could be busy.
-        connection_permit.is_taken();
+        connection_permit.note_taken();
         self.ask();
-        let line = SharedConnection::new();
-        here.lines.borrow_mut().push(Rc::clone(&line));
+        let connection = SharedConnection::new();
+        here.connections.borrow_mut().push(Rc::clone(&connection));
         drop(connecting);
-        self.lines.fetch_add(1, Ordering::Relaxed);
+        self.open.fetch_add(1, Ordering::Relaxed);
         let carrier = Carrier {
-            line: Rc::clone(&line),
+            connection: Rc::clone(&connection),
             peer: Arc::clone(&self.peer),
             known: Arc::clone(&self.known),
             connections: Arc::clone(&self.connections),
@@ -348,7 +353,7 @@ impl Sharing {
             _permit: connection_permit,
         };
         tokio::task::spawn_local(Arc::clone(self).carry(carrier, Rc::clone(here)));
-        Ok(Some(line))
+        Ok(Some(connection))
     }
 
     /// Connects. After an extra connection has failed, further ones are delayed: requests share the
@@ -395,12 +400,12 @@ impl Sharing {
     }
 
     async fn carry(self: Arc<Self>, carrier: Carrier, here: Rc<Here>) {
-        let line = Rc::clone(&carrier.line);
+        let connection = Rc::clone(&carrier.connection);
         let ended = carrier.run().await;
-        self.lines.fetch_sub(1, Ordering::Relaxed);
-        here.remove(&line, self.number);
+        self.open.fetch_sub(1, Ordering::Relaxed);
+        here.remove(&connection, self.number);
         if let CloseReason::Lost(why) = ended {
-            self.known.is_lost();
+            self.known.note_lost();
             self.peer.lost.fetch_add(1, Ordering::Relaxed);
             if why.kind() == UpstreamErrorKind::Broken {
                 let address = &self.peer.address;
@@ -412,21 +417,21 @@ impl Sharing {
     /// Retires the shared connections of this event loop, so that the application has room for
     /// another connection.
     pub(super) fn make_room(&self) {
-        if self.lines.load(Ordering::Relaxed) == 0 {
+        if self.open.load(Ordering::Relaxed) == 0 {
             return;
         }
         let here = HERE.with_borrow(|all| all.get(&self.number).cloned());
         if let Some(here) = here {
-            here.lines.borrow_mut().drain(..).for_each(|line| line.retire());
+            here.connections.borrow_mut().drain(..).for_each(|connection| connection.retire());
         }
     }
 }
 
 impl Here {
-    fn remove(&self, line: &Rc<SharedConnection>, number: u64) {
-        let mut lines = self.lines.borrow_mut();
-        lines.retain(|other| !Rc::ptr_eq(other, line));
-        if lines.is_empty() && self.connecting.get() == 0 {
+    fn remove(&self, connection: &Rc<SharedConnection>, number: u64) {
+        let mut connections = self.connections.borrow_mut();
+        connections.retain(|other| !Rc::ptr_eq(other, connection));
+        if connections.is_empty() && self.connecting.get() == 0 {
             HERE.with_borrow_mut(|all| {
                 if all.get(&number).is_some_and(|here| std::ptr::eq(&raw const **here, self)) {
                     all.remove(&number);
@@ -458,7 +463,7 @@ mod tests {
         let sharing = Sharing::new(&peer, &Connections::new(Duration::ZERO, limits), limits);
         let connections = NonZeroUsize::new(connections);
         sharing.connections.limit(connections);
-        sharing.known.has_answered(Values { multiplexes: true, connections, requests: None });
+        sharing.known.note_answer(Values { multiplexes: true, connections, requests: None });
         let here = Rc::new(Here::default());
         HERE.with_borrow_mut(|all| all.insert(sharing.number, Rc::clone(&here)));
         (sharing, here)
@@ -500,7 +505,7 @@ mod tests {
         assert_eq!(sharing.load().2, 1);
         let second = begin().await.err().expect("the queue is full");
         assert_eq!(second.kind(), UpstreamErrorKind::QueueFull);
-        sharing.known.has_refused(SharingRefusal::CannotShare);
+        sharing.known.note_refusal(SharingRefusal::CannotShare);
         drop(connecting);
         assert!(matches!(first.await, Ok(None)));
         assert_eq!(sharing.load().2, 0);

@@ -1,4 +1,4 @@
-//! One request to an application and its response: the I/O for `sender.rs` and `reader.rs`.
+//! One request to an application and its response: the I/O for `sender.rs` and `parser.rs`.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 use super::application::Gateway;
 use super::host::{Host, Reuse};
 use super::host_limit::HostPermit;
-use super::reader::{ResponseEvent, ResponseParser};
+use super::parser::{GatewayResponseParser, ResponseEvent};
 use super::request::GatewayRequest;
 use super::sender::RequestSender;
 use super::stream::{self, Stream};
@@ -61,7 +61,7 @@ struct ExchangeIo {
     /// The connection has served other requests.
     is_kept: bool,
     sender: RequestSender,
-    reader: ResponseParser,
+    parser: GatewayResponseParser,
     received: BytesMut,
     /// A byte of the response has arrived.
     was_heard: bool,
@@ -96,12 +96,12 @@ impl GatewayExchange {
             // On the heap, because most requests find a kept connection.
             None => Box::pin(host.connect(client)).await?,
         };
-        let reader = ResponseParser::new(&request);
+        let parser = GatewayResponseParser::new(&request);
         let driver = ExchangeIo {
             stream: Some(stream),
             is_kept,
             sender: RequestSender::new(request)?,
-            reader,
+            parser,
             received: BytesMut::new(),
             was_heard: false,
         };
@@ -227,7 +227,7 @@ impl ExchangeIo {
     /// are needed.
     fn said(&mut self) -> Result<Option<ResponseEvent>, UpstreamError> {
         loop {
-            match self.reader.next(&mut self.received)? {
+            match self.parser.next(&mut self.received)? {
                 ResponseEvent::Nothing => return Ok(None),
                 ResponseEvent::Wants(bytes) => {
                     self.sender.wants(bytes)?;
@@ -250,7 +250,7 @@ impl ExchangeIo {
             match stream.poll_read(cx, &mut self.received) {
                 Poll::Ready(Ok(1..)) => self.was_heard = true,
                 Poll::Ready(Ok(0)) => {
-                    let ends = self.reader.closed()?;
+                    let ends = self.parser.closed()?;
                     return Poll::Ready(if ends {
                         Ok(IoProgress::Said(ResponseEvent::Closed))
                     } else {

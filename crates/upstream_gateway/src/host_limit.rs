@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use sendoff_upstream::error::UpstreamError;
 use sendoff_upstream::queue::QueueLimits;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -40,16 +40,12 @@ impl HostLimit {
         let waiter = Waiter::among(&self.waiting);
         let limits = &self.limits;
         if waiter.number > limits.requests {
-            let why = format!("{} requests are waiting for it already", limits.requests);
-            return Err(UpstreamError::new(UpstreamErrorKind::QueueFull, Retry::Safe, why));
+            return Err(UpstreamError::queue_full(limits));
         }
         match timeout(limits.wait, Arc::clone(places).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(Some(HostPermit { _permit: permit })),
             // The semaphore is never closed.
-            Ok(Err(_)) | Err(_) => {
-                let why = format!("it was busy for {} s", limits.wait.as_secs());
-                Err(UpstreamError::new(UpstreamErrorKind::WaitTimedOut, Retry::Safe, why))
-            }
+            Ok(Err(_)) | Err(_) => Err(UpstreamError::wait_timed_out(limits)),
         }
     }
 }
@@ -75,6 +71,8 @@ impl Drop for Waiter<'_> {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use sendoff_upstream::error::UpstreamErrorKind;
 
     use super::*;
 

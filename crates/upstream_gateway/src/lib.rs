@@ -1,7 +1,7 @@
 //! Applications that speak HTTP, SCGI or AJP (`docs/gateway.md`).
 //!
 //! ```text
-//!  GatewayRequest ──▶ RequestSender ──▶ Stream ──▶ ResponseParser ──▶ Event
+//!  GatewayRequest ──▶ RequestSender ──▶ Stream ──▶ GatewayResponseParser ──▶ Event
 //!                           ▲                            │
 //!                           └── Wants (AJP) ─────────────┘
 //! ```
@@ -13,9 +13,9 @@ mod application;
 mod exchange;
 mod host;
 mod host_limit;
+mod parser;
 mod protocol;
 mod proxy_header;
-mod reader;
 mod request;
 mod sender;
 mod stream;

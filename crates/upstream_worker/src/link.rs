@@ -168,7 +168,7 @@ impl Link {
             // The cell is full only if the task was noted before.
             let _ = work.task.set(Rc::clone(task));
         }
-        task.is_with(self.pid);
+        task.note_worker(self.pid);
     }
 
     pub(super) fn new(socket: UnixStream, pid: i32, rules: front::Origin) -> Rc<Self> {

@@ -194,7 +194,7 @@ impl Reader {
     }
 
     /// Lets the worker look into the ring if it has fallen asleep before a request was posted.
-    fn is_free(&self, link: &Rc<Link>) {
+    fn wake_free_worker(&self, link: &Rc<Link>) {
         if let Some(Home { pool, worker, .. }) = &self.home
             && pool.shared.must_look(*worker)
         {
@@ -292,12 +292,12 @@ impl Reader {
                 if free.is_some() {
                     // Dropping the work may give the worker its next request at once.
                     drop(free);
-                    self.is_free(link);
+                    self.wake_free_worker(link);
                 }
             }
             Output::Ready(work) => {
                 drop(work);
-                self.is_free(link);
+                self.wake_free_worker(link);
             }
             Output::Taken { number, at, is_known } => self.taken(link, number, at, is_known)?,
             Output::Open(id, descriptor) => self.files.open(id, descriptor)?,

@@ -55,7 +55,7 @@ fn ids_are_small_and_belong_to_one_request() {
             wire.send(beginning(*id, &path[..1]));
         }
         for (wire, id, path) in &all {
-            wire.is_over(*id);
+            wire.note_end(*id);
             wire.send([record(*id, STDOUT, &path.as_bytes()[1..]), end(*id, 0)].concat());
         }
     });
@@ -187,7 +187,7 @@ fn a_refusal_leads_to_a_connection_for_each_request() {
             let Heard::Request { id, path } = heard else { return };
             if wire.open().len() > 1 {
                 count.fetch_add(1, Ordering::Relaxed);
-                wire.is_over(*id);
+                wire.note_end(*id);
                 return wire.send(end(*id, status));
             }
             if path == "first" {

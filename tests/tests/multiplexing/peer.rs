@@ -70,12 +70,12 @@ impl Wire {
 
     /// Answers a request.
     pub fn answer(&self, id: u16, body: &str) {
-        self.is_over(id);
+        self.note_end(id);
         self.send(response(id, body));
     }
 
-    /// A request has ended.
-    pub fn is_over(&self, id: u16) {
+    /// Notes that a request has ended.
+    pub fn note_end(&self, id: u16) {
         if self.open.lock().unwrap().remove(&id) {
             self.seen.open.fetch_sub(1, Ordering::Relaxed);
         }
@@ -268,7 +268,7 @@ fn serve(wire: &Arc<Wire>, play: &Play, answer: &[u8]) {
         seen.has_answered.store(true, Ordering::Relaxed);
     }
     for id in wire.open() {
-        wire.is_over(id);
+        wire.note_end(id);
     }
     if counted {
         seen.connections.fetch_sub(1, Ordering::Relaxed);

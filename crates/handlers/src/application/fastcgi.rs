@@ -69,7 +69,7 @@ impl Call<'_> {
         let is_repeatable = is_repeatable(self.context.request);
         let mut tried = Tried::default();
         loop {
-            sink.client().notes().is_at(Phase::Waiting);
+            sink.client().notes().note_phase(Phase::Waiting);
             let attempt = match unless_gone(sink, hosts.choose(&mut tried)).await {
                 Ok(Ok(attempt)) => attempt,
                 Ok(Err(why)) => {
@@ -174,7 +174,7 @@ impl Call<'_> {
             let client = socket.as_ref().map(AsFd::as_fd);
             let begun = application.begin(message, reuse, client, log_name);
             let exchange = unless_gone(sink, begun).await?.map_err(FailedAttempt::Silent)?;
-            sink.client().notes().is_at(Phase::Running);
+            sink.client().notes().note_phase(Phase::Running);
             let mut exchange = UpstreamExchange::Application(Box::new(exchange));
             let why = match beginning::read(&exchange, self.context.request, sink).await? {
                 Ok(mut answer) => {

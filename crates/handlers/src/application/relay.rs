@@ -135,7 +135,7 @@ impl Relay<'_> {
         loop {
             // Queues everything that has arrived before the first system call, so that a short
             // response leaves in one packet.
-            while self.may_take()
+            while self.check_room()
                 && let Some(event) = exchange.try_next()
             {
                 if self.take(event).await? {
@@ -149,7 +149,7 @@ impl Relay<'_> {
                     continue;
                 }
                 Progress::Blocked => {
-                    let may_take = self.may_take();
+                    let may_take = self.check_room();
                     let may_spool = self.sink.room() != Room::None;
                     let waits_until = self.waits_until().filter(|_| may_spool);
                     tokio::select! {
@@ -171,7 +171,7 @@ impl Relay<'_> {
 
     /// True if more of the worker's output may be queued now. Starts the wait for the client, and
     /// ends it at its limit.
-    fn may_take(&mut self) -> bool {
+    fn check_room(&mut self) -> bool {
         let room = self.sink.room();
         if room == Room::Memory || self.is_unbuffered {
             return room == Room::Memory;
@@ -227,7 +227,7 @@ impl Relay<'_> {
             | Event::Switch(_) => {}
             Event::End(ending) => {
                 self.ending = ending;
-                self.sink.client().notes().worker_is_free();
+                self.sink.client().notes().note_worker_free();
                 if let Wait::Until(_) = self.wait {
                     self.patience.paid_off();
                 }

@@ -94,7 +94,7 @@ pub(crate) async fn respond(
         }
     };
     let notes = sink.client().notes();
-    notes.is_at(Phase::Sending);
+    notes.note_phase(Phase::Sending);
     match &exchange {
         UpstreamExchange::Worker(exchange) => {
             notes.worker = exchange.worker_pid().and_then(|pid| u32::try_from(pid).ok());

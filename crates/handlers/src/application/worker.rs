@@ -74,7 +74,7 @@ impl Call<'_> {
         let name = name.and_then(|number| self.context.services.config.pools.get(number));
         let name = name.map_or("", |pool| &*pool.name);
         for _ in 0..MAX_TRIES {
-            sink.client().notes().is_at(Phase::Waiting);
+            sink.client().notes().note_phase(Phase::Waiting);
             let waiting = RequestNotes {
                 label: Rc::clone(self.log_name()),
                 task: sink.client().notes().task.clone(),
@@ -84,7 +84,7 @@ impl Call<'_> {
             let exchange = match acquired.map_err(ApplicationFailure::from)? {
                 Acquired::Posted(exchange) => exchange,
                 Acquired::Turn(turn) => {
-                    self.is_given(Instant::now(), sink);
+                    self.note_given(Instant::now(), sink);
                     if let Some(request) = &described {
                         turn.describe(Arc::clone(request), self.since);
                     }
@@ -108,7 +108,7 @@ impl Call<'_> {
             if let UpstreamExchange::Worker(exchange) = &exchange
                 && let Some(at) = exchange.taken_at()
             {
-                self.is_given(at, sink);
+                self.note_given(at, sink);
             }
             match begun? {
                 Ok(answer) => return Ok((exchange, answer)),
@@ -134,7 +134,7 @@ impl Call<'_> {
     }
 
     /// Notes when a worker got the request.
-    fn is_given(&mut self, at: Instant, sink: &mut dyn Sink) {
+    fn note_given(&mut self, at: Instant, sink: &mut dyn Sink) {
         let waited = at.saturating_duration_since(std::mem::replace(&mut self.since, at));
         let notes = sink.client().notes();
         (notes.queued, notes.given) = (Some(waited), Some(at));

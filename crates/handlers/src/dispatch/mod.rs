@@ -77,7 +77,7 @@ impl Service for Services {
 
     async fn answer(&self, plan: Plan, request: &Request, sink: &mut dyn Sink) -> Result<(), Cut> {
         if let Some(listed) = &plan.listed {
-            listed.task().is(Phase::Waiting);
+            listed.task().note_phase(Phase::Waiting);
             sink.client().notes().task = Some(Rc::clone(listed.task()));
         }
         let planned = match &plan.who {

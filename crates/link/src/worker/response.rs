@@ -300,9 +300,9 @@ impl OpenResponse {
         self.announced += lent;
     }
 
-    /// True if a queue of `queued` bytes must be sent.
+    /// Notes that `queued` bytes wait to be sent. True if they must be sent now.
     #[inline]
-    pub fn is_full<F>(&mut self, queued: usize, client: &Direct<F>) -> bool {
+    pub fn note_queued<F>(&mut self, queued: usize, client: &Direct<F>) -> bool {
         if queued > FLUSH_LIMIT {
             self.extent = self.extent.max(Extent::Long);
         }

@@ -302,7 +302,7 @@ impl WorkerEnd {
         } else {
             self.queue.stdout(request.id(), rest);
         }
-        if open.is_full(self.queue.len(), &request.client) {
+        if open.note_queued(self.queue.len(), &request.client) {
             self.send_soon(clients);
         }
     }

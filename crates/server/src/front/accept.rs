@@ -145,7 +145,7 @@ struct AcceptedConnection<S> {
 
 fn start<S: Service + 'static>(accepted: Accepted, mut start: AcceptedConnection<S>) {
     // With the PROXY protocol the client is not known yet.
-    if !start.proxy_protocol && !start.is_welcome() {
+    if !start.proxy_protocol && !start.admit() {
         return;
     }
     // One task type per kind: a common one would be as large as the largest.
@@ -189,8 +189,9 @@ async fn serve_tls<S: Service + 'static>(mut tcp: Tcp, mut start: AcceptedConnec
 }
 
 impl<S: Service + 'static> AcceptedConnection<S> {
-    /// True if its client may have another connection. Trusted proxies may have any number.
-    fn is_welcome(&mut self) -> bool {
+    /// Counts the connection for its client. False if the client may not have another one; trusted
+    /// proxies may have any number.
+    fn admit(&mut self) -> bool {
         let service = self.services.get();
         if self.origin.is_trusted(service.trusted_proxies()) {
             return true;
@@ -199,13 +200,13 @@ impl<S: Service + 'static> AcceptedConnection<S> {
         let all = self.counted.lifecycle.all();
         let most = most_of_client(&self.origin, all, &service.limits().limits);
         let Some(most) = most else { return true };
-        let is_welcome = self.counted.belongs_to(Who::of(client), most);
-        if !is_welcome {
+        let is_admitted = self.counted.count_for(Who::of(client), most);
+        if !is_admitted {
             Limit::ConnectionsPerClient.refuses(client, || {
                 format!("a client has {most} connections: further ones are closed (max_connections_per_client)")
             });
         }
-        is_welcome
+        is_admitted
     }
 
     /// Serves the connection to its end. `buffer`: bytes that the client has sent already.
@@ -257,7 +258,7 @@ impl<S: Service + 'static> AcceptedConnection<S> {
         let lifecycle = &self.counted.lifecycle;
         let header = take_header(transport, &mut self.origin, proxies, limit, lifecycle);
         let early = Box::pin(header).await?;
-        self.is_welcome().then_some(early)
+        self.admit().then_some(early)
     }
 
     /// Makes a TLS connection from a TCP connection; `None` if the client has been refused or has

@@ -85,7 +85,7 @@ impl Context<'_> {
     }
 
     /// The file of a log, which need not exist yet.
-    pub(crate) fn log_can_be_written(&mut self, path: &At<FilePath>) {
+    pub(crate) fn check_log_writable(&mut self, path: &At<FilePath>) {
         if let Err(error) = self.machine.may_append(&path.value.0) {
             let says = unusable(&path.value.0, &error);
             self.problems.error(path.place, says).help(match error.kind() {

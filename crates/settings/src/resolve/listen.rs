@@ -20,7 +20,7 @@ impl ListenersSoFar {
     pub(crate) fn add(&mut self, list: &List<Listen>, context: &mut Context<'_>) -> Vec<usize> {
         let mut numbers = Vec::new();
         for at in &list.0 {
-            self.is_not_for_tls(at, context);
+            self.check_https_port(at, context);
             for address in addresses(at, context) {
                 let number = self.number(address, at, context);
                 if !numbers.contains(&number) {
@@ -32,7 +32,7 @@ impl ListenersSoFar {
     }
 
     /// Warns of an address without `tls` on the port at which browsers begin with TLS.
-    fn is_not_for_tls(&self, at: &At<Listen>, context: &mut Context<'_>) {
+    fn check_https_port(&self, at: &At<Listen>, context: &mut Context<'_>) {
         let port = match at.value.place {
             ListenPlace::Everywhere(port)
             | ListenPlace::Host(_, port)

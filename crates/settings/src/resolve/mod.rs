@@ -185,13 +185,13 @@ impl Context<'_> {
             LogPath::Stdout => return Some(LogTarget::Stdout),
             LogPath::File(path) => At { value: path.clone(), place: log.place },
         };
-        self.is_a_file_alone(&path);
-        self.log_can_be_written(&path);
+        self.check_log_path(&path);
+        self.check_log_writable(&path);
         Some(LogTarget::File(path.value.0))
     }
 
     /// Checks that an access log is the path of a file alone, without a format or nginx's words.
-    fn is_a_file_alone(&mut self, log: &At<FilePath>) {
+    fn check_log_path(&mut self, log: &At<FilePath>) {
         const FORMATS: [&str; 4] = ["combined", "json", "main", "common"];
         let path = log.value.0.to_string_lossy();
         let name = path.rsplit('/').next().unwrap_or_default();

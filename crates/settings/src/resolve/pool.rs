@@ -27,48 +27,46 @@ const MOST_WORKERS: usize = 256;
 /// The pools that the configuration describes.
 #[derive(Debug)]
 pub(crate) struct Pools {
-    all: Vec<(PoolConfig, Place)>,
-    /// The groups that they name, with the places of the names.
-    groups: Vec<Option<(u32, Place)>>,
-    /// True for a pool whose section has an unreadable value.
-    broken: Vec<bool>,
-    /// True for a pool that a site or a route refers to.
-    is_named: Vec<bool>,
+    all: Vec<ResolvedPool>,
     /// The number of the first pool of PHP workers.
     first_php: usize,
-    /// Pools with a worker script, and beside each the pool of the site's other scripts.
-    twins: Vec<(usize, usize)>,
-    /// Idle timeout of the workers of each pool, if their number varies.
-    idle: Vec<Duration>,
     /// The other named targets of application addresses.
     upstreams: Upstreams,
+}
+
+/// A pool, and what is known of it until its configuration is complete.
+#[derive(Debug)]
+struct ResolvedPool {
+    config: PoolConfig,
+    place: Place,
+    /// The group that it names, with the place of the name.
+    group: Option<(u32, Place)>,
+    /// True if its section has an unreadable value.
+    is_broken: bool,
+    /// True if a site or a route refers to it.
+    is_named: bool,
+    /// Idle timeout of its workers, if their number varies.
+    idle: Duration,
+    /// The number of the pool of the site's other scripts, beside a pool with a worker script.
+    twin: Option<usize>,
 }
 
 impl Pools {
     /// Resolves the sections. If no section is for PHP workers, a pool with the defaults is added.
     pub(crate) fn resolve(top: &Top, context: &mut Context<'_>) -> Self {
-        let mut all: Vec<(PoolConfig, Place)> = Vec::new();
-        let (mut groups, mut broken, mut idle) = (Vec::new(), Vec::new(), Vec::new());
+        let mut all: Vec<ResolvedPool> = Vec::new();
         for section in &top.pool.value.0 {
-            let known = all.iter().map(|(pool, place)| (pool.name.as_str(), *place));
+            let known = all.iter().map(|pool| (pool.config.name.as_str(), pool.place));
             let place = context.own_name("pool", &section.name, section.place, known);
-            all.push((pool(section, context), place));
-            broken.push(section.broken);
-            idle.push(section.worker_idle_timeout.value.0);
-            groups.push(section.group.as_ref().and_then(|name| group(name, context)));
+            all.push(ResolvedPool::of(section, place, context));
         }
-        let is_php = |(pool, _): &(PoolConfig, _)| pool.program.is_none();
-        let first_php = all.iter().position(is_php).unwrap_or_else(|| {
+        let first_php = all.iter().position(ResolvedPool::runs_php).unwrap_or_else(|| {
             let usual = Pool::empty(Place::Default);
-            all.push((pool(&usual, context), Place::Default));
-            idle.push(usual.worker_idle_timeout.value.0);
-            groups.push(None);
-            broken.push(false);
+            all.push(ResolvedPool::of(&usual, Place::Default, context));
             all.len() - 1
         });
-        let (is_named, twins) = (vec![false; all.len()], Vec::new());
         let upstreams = Upstreams::resolve(top, context);
-        Self { is_named, all, groups, broken, first_php, twins, idle, upstreams }
+        Self { all, first_php, upstreams }
     }
 
     /// The pool of a site's scripts and, if the named pool (without a name, the first) has a worker
@@ -79,7 +77,7 @@ impl Pools {
         context: &mut Context<'_>,
     ) -> (Option<usize>, Option<(usize, PathBuf)>) {
         let Some(number) = self.number(name, context) else { return (None, None) };
-        let worker = self.all[number].0.worker.as_ref().map(|worker| worker.file.clone());
+        let worker = self.all[number].config.worker.as_ref().map(|worker| worker.file.clone());
         match worker {
             Some(file) => (Some(self.twin(number)), Some((number, file))),
             None => (Some(number), None),
@@ -89,31 +87,37 @@ impl Pools {
     /// The pool that runs the other scripts of sites whose pool has a worker script. It has the
     /// same settings, and no workers while no request comes.
     fn twin(&mut self, number: usize) -> usize {
-        if let Some((_, twin)) = self.twins.iter().find(|(known, _)| *known == number) {
-            return *twin;
+        let of = &self.all[number];
+        if let Some(twin) = of.twin {
+            return twin;
         }
-        let (pool, _) = &self.all[number];
-        let mut name = format!("{}-scripts", pool.name);
-        while self.all.iter().any(|(known, _)| known.name == name) {
+        let mut name = format!("{}-scripts", of.config.name);
+        while self.all.iter().any(|known| known.config.name == name) {
             name.push('\'');
         }
-        let max = pool.most_workers().max(1);
-        let idle = self.idle[number];
-        let twin = PoolConfig {
+        let (max, idle) = (of.config.most_workers().max(1), of.idle);
+        let config = PoolConfig {
             name,
             worker: None,
             workers: Workers::Auto(Bounds { min: 0, max, idle }),
             status_path: None,
             ping_path: None,
-            ..pool.clone()
+            ..of.config.clone()
         };
-        self.all.push((twin, Place::Default));
-        self.idle.push(idle);
-        self.groups.push(self.groups[number]);
-        self.broken.push(self.broken[number]);
-        self.is_named.push(true);
-        self.twins.push((number, self.all.len() - 1));
-        self.all.len() - 1
+        let (group, is_broken) = (of.group, of.is_broken);
+        let place = Place::Default;
+        let twin = self.all.len();
+        self.all[number].twin = Some(twin);
+        self.all.push(ResolvedPool {
+            config,
+            place,
+            group,
+            is_broken,
+            is_named: true,
+            idle,
+            twin: None,
+        });
+        twin
     }
 
     /// The number of the pool of PHP workers with a name; without a name, the first.
@@ -123,16 +127,18 @@ impl Pools {
         context: &mut Context<'_>,
     ) -> Option<usize> {
         let Some(At { value: Free(name), place }) = name else {
-            self.is_named[self.first_php] = true;
+            self.all[self.first_php].is_named = true;
             return Some(self.first_php);
         };
         let number = self.find(name, *place, context)?;
-        let (found, at) = &self.all[number];
-        if found.program.is_some() {
+        let found = &self.all[number];
+        if !found.runs_php() {
             let says = format!("the pool \"{name}\" runs no PHP");
-            context.problems.error(*place, says).other(*at, "it has a command").help(format!(
-                "fastcgi = {{ \"/\" = \"pool:{name}\" }} gives its program the site's requests"
-            ));
+            context.problems.error(*place, says).other(found.place, "it has a command").help(
+                format!(
+                    "fastcgi = {{ \"/\" = \"pool:{name}\" }} gives its program the site's requests"
+                ),
+            );
             return None;
         }
         Some(number)
@@ -147,13 +153,13 @@ impl Pools {
             Address::Unix(_) | Address::Tcp(_) => return,
         };
         let Some(number) = self.find(name, place, context) else { return };
-        let (found, at) = &self.all[number];
+        let found = &self.all[number];
         // The unreadable value may be the command.
-        if found.program.is_none() && !self.broken[number] {
+        if found.runs_php() && !found.is_broken {
             context
                 .problems
                 .error(place, format!("the pool \"{name}\" has no command"))
-                .other(*at, "its workers run PHP")
+                .other(found.place, "its workers run PHP")
                 .help(format!(
                     "write php = true and pool = \"{name}\", or give the pool a command"
                 ));
@@ -162,14 +168,14 @@ impl Pools {
 
     /// The number of the pool with a name, which counts as used from then on.
     fn find(&mut self, name: &str, place: Place, context: &mut Context<'_>) -> Option<usize> {
-        let found = self.all.iter().position(|(known, _)| known.name == *name);
+        let found = self.all.iter().position(|known| known.config.name == *name);
         if let Some(number) = found {
-            self.is_named[number] = true;
+            self.all[number].is_named = true;
             return found;
         }
         let problem = context.problems.error(place, format!("there is no pool \"{name}\""));
-        let listed = || self.all.iter().filter(|(_, place)| *place != Place::Default);
-        let names = || listed().map(|(pool, _)| pool.name.as_str());
+        let listed = || self.all.iter().filter(|pool| pool.place != Place::Default);
+        let names = || listed().map(|pool| pool.config.name.as_str());
         match similar(name, names()) {
             Some(similar) => problem.help(format!("did you mean \"{similar}\"?")),
             None if listed().next().is_none() => problem
@@ -185,7 +191,7 @@ impl Pools {
     /// True if FastCGI applications of a site with this pool may open links and hand over files on
     /// them.
     pub(crate) fn allows_channel(&self, number: usize, delivery: Delivery) -> bool {
-        let snapshot = self.all.get(number).map(|(pool, _)| pool.snapshot);
+        let snapshot = self.all.get(number).map(|pool| pool.config.snapshot);
         delivery.accepts_files() && snapshot == Some(sendoff_config::Snapshot::Lease)
     }
 
@@ -213,7 +219,7 @@ impl Pools {
         }
         for attached in sites.iter().flat_map(|site| &site.fastcgi) {
             let Address::Pool(name) = &attached.address else { continue };
-            let number = self.all.iter().position(|(pool, _)| pool.name == *name);
+            let number = self.all.iter().position(|pool| pool.config.name == *name);
             number.into_iter().for_each(|number| numbers[number] = Some(0));
         }
         for (next, number) in numbers.iter_mut().flatten().enumerate() {
@@ -222,7 +228,7 @@ impl Pools {
         for number in references(sites) {
             *number = numbers[*number].unwrap_or_default();
         }
-        for ((pool, place), is_named) in self.all.iter().zip(&self.is_named) {
+        for ResolvedPool { config: pool, place, is_named, .. } in &self.all {
             if !is_named && *place != Place::Default && context.problems.errors() == 0 {
                 let says = format!("no site uses the pool \"{}\"", pool.name);
                 context.problems.warning(*place, says).help(match &pool.program {
@@ -236,13 +242,30 @@ impl Pools {
                 });
             }
         }
-        let used = self.all.into_iter().zip(self.groups).zip(numbers);
-        used.filter(|(_, number)| number.is_some())
-            .map(|(((pool, _), group), _)| {
-                let account = pool.account.or(account);
-                PoolConfig { account: account.map(|user| with_group(user, group, context)), ..pool }
-            })
-            .collect()
+        let used = self.all.into_iter().zip(numbers).filter(|(_, number)| number.is_some());
+        used.map(|(ResolvedPool { config, group, .. }, _)| {
+            let account = config.account.or(account);
+            PoolConfig { account: account.map(|user| with_group(user, group, context)), ..config }
+        })
+        .collect()
+    }
+}
+
+impl ResolvedPool {
+    fn of(section: &Pool, place: Place, context: &mut Context<'_>) -> Self {
+        Self {
+            config: pool(section, context),
+            place,
+            group: section.group.as_ref().and_then(|name| group(name, context)),
+            is_broken: section.broken,
+            is_named: false,
+            idle: section.worker_idle_timeout.value.0,
+            twin: None,
+        }
+    }
+
+    fn runs_php(&self) -> bool {
+        self.config.program.is_none()
     }
 }
 
@@ -289,7 +312,7 @@ fn pool(section: &Pool, context: &mut Context<'_>) -> PoolConfig {
     }
     settings_exist(section, context);
     if let Some(log) = &section.slow_log {
-        context.log_can_be_written(log);
+        context.check_log_writable(log);
     }
     let workers = match section.workers.value {
         _ if command.is_some() => program::processes(section, context),

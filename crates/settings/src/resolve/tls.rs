@@ -97,16 +97,16 @@ impl Context<'_> {
                 return None;
             }
             Some(CertificateFrom::SelfSigned) => {
-                self.needs_no_file(section, "a self-signed certificate needs no further file");
+                self.refuse_files(section, "a self-signed certificate needs no further file");
                 Certificate::SelfSigned
             }
             Some(CertificateFrom::Auto) => {
-                self.needs_no_file(
+                self.refuse_files(
                     section,
                     "the server obtains the certificate, with a key of its own",
                 );
                 if !site.broken {
-                    self.can_be_proven(site, section.place);
+                    self.check_names(site, section.place);
                 }
                 Certificate::Acme
             }
@@ -139,7 +139,7 @@ impl Context<'_> {
         Some(Tls { certificate, clients, oldest: section.oldest.value.into() })
     }
 
-    fn needs_no_file(&mut self, section: &keys::Tls, says: &str) {
+    fn refuse_files(&mut self, section: &keys::Tls, says: &str) {
         for useless in [&section.key, &section.ocsp].into_iter().flatten() {
             self.problems.error(useless.place, says);
         }
@@ -147,7 +147,7 @@ impl Context<'_> {
 
     /// Checks that the site's names can be proven: the authority asks the server for a proof for
     /// each name.
-    fn can_be_proven(&mut self, site: &keys::Site, place: Place) {
+    fn check_names(&mut self, site: &keys::Site, place: Place) {
         let Some(hosts) = &site.hosts else {
             self.problems
                 .error(

@@ -86,7 +86,7 @@ impl Inbound {
     }
 
     /// Notes that a read has ended, so that an idle connection frees its memory.
-    pub(super) fn was_read(&mut self, is_busy: bool) {
+    pub(super) fn note_read(&mut self, is_busy: bool) {
         self.is_busy = is_busy;
         if self.sealed.is_empty() {
             self.sealed = BytesMut::new();

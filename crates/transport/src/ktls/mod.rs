@@ -174,7 +174,7 @@ impl KernelTls {
         let before = room.capacity() - room.len();
         let read = ktls.tcp.try_read_buf(room);
         let n = *read.as_ref().unwrap_or(&0);
-        self.inbound.was_read(n == before);
+        self.inbound.note_read(n == before);
         match read {
             // The connection ended without close_notify. A truncated request shows in its own
             // framing.

@@ -259,7 +259,7 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
 
     /// Notes that a host can be reached. If it is down, it gets a trial request at once: only an
     /// answer to a request brings it back.
-    pub(super) fn can_be_reached(&mut self, id: HostId, now: Instant) {
+    pub(super) fn note_reachable(&mut self, id: HostId, now: Instant) {
         let Some(host) = self.hosts.iter_mut().find(|host| host.id == id) else { return };
         if let Health::Down { until, .. } = &mut host.health {
             *until = now;

@@ -167,8 +167,8 @@ impl<T> Hosts<T> {
     }
 
     /// Notes that a host can be reached.
-    pub(super) fn can_be_reached(&self, id: HostId) {
-        self.choice().can_be_reached(id, Instant::now());
+    pub(super) fn note_reachable(&self, id: HostId) {
+        self.choice().note_reachable(id, Instant::now());
     }
 
     /// Applies a verdict, and logs a change of the host's health.

@@ -29,7 +29,7 @@ pub(crate) async fn keep_probing<T, F>(
         }
         while let Some(probed) = probes.join_next().await {
             match probed {
-                Ok((id, Ok(()))) => hosts.can_be_reached(id),
+                Ok((id, Ok(()))) => hosts.note_reachable(id),
                 Ok((id, Err(why))) => hosts.judge(id, HealthEvidence::Bad, &why),
                 // Only a panic has this result.
                 Err(_) => {}

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::pin::Pin;
 use std::thread;
 
+use sendoff_upstream::error::UpstreamErrorKind;
 use sendoff_upstream::queue::LOCALITY;
 use tokio::task::LocalSet;
 use tokio::time::advance;
@@ -61,7 +62,7 @@ impl Connections<Connection> {
 
     async fn taken_place(self: &Arc<Self>) -> ConnectionPermit<Connection> {
         let mut permit = self.new_permit(true).await;
-        permit.is_taken();
+        permit.note_taken();
         permit
     }
 
@@ -79,7 +80,7 @@ impl Connections<Connection> {
         let mut permit = self.new_permit(true).await;
         advance(LATE).await;
         before.keep(Connection::default());
-        permit.is_taken();
+        permit.note_taken();
         permit
     }
 
@@ -122,7 +123,7 @@ fn new_then_untaken_then_in_use_then_idle_then_in_use_again() {
         let mut permit = connections.new_permit(true).await;
         assert!(!permit.was_taken());
         assert_eq!(connections.counts(), (1, 1, 0));
-        permit.is_taken();
+        permit.note_taken();
         assert_eq!(connections.counts(), (1, 0, 0));
         permit.keep(Connection::default());
         assert_eq!(connections.counts(), (1, 0, 1));
@@ -158,7 +159,7 @@ fn one_new_connection_is_tried_at_a_time_the_next_when_it_is_taken_or_has_had_it
         let mut first = connections.new_permit(true).await;
         let mut second = connections.waiting(true).await;
         let third = connections.waiting(true).await;
-        first.is_taken();
+        first.note_taken();
         let _untaken = gets_new(&mut second).await;
         let _another = gets_new_after(PATIENCE, third).await;
         assert_eq!(connections.counts(), (3, 2, 0));
@@ -179,7 +180,7 @@ fn when_all_are_busy_the_next_free_one_is_closed_and_none_is_tried_for_twice_as_
             assert!(is_closed(&connection));
             assert_eq!(connections.counts(), (1, 1, 0));
             // Taken by the process that was set free: this shows nothing about other processes.
-            new.is_taken();
+            new.note_taken();
             let next = connections.waiting(true).await;
             drop(gets_new_after(hold, next).await);
             hold = (hold * 2).min(HOLD_MAX);
@@ -190,7 +191,7 @@ fn when_all_are_busy_the_next_free_one_is_closed_and_none_is_tried_for_twice_as_
         let mut new = connections.new_permit(true).await;
         advance(LATE).await;
         busy.keep(Connection::default());
-        new.is_taken();
+        new.note_taken();
         let next = connections.waiting(true).await;
         gets_new_after(HOLD_MIN, next).await;
     });
@@ -463,7 +464,7 @@ fn a_process_has_time_to_wake_up_while_others_go_on() {
                 advance(WAKE_UP / 4).await;
                 busy.push(connections.kept().await.0);
             }
-            new.is_taken();
+            new.note_taken();
             assert_eq!(connections.counts(), (open, 0, 0));
             busy.push(new);
         }
@@ -483,7 +484,7 @@ fn up_to_a_limit_connections_are_made_at_once_and_beyond_it_none() {
         advance(HOLD_MAX * 2).await;
         assert!(poll_once(&mut waiting).await.is_none());
         let mut permit = untaken.pop().unwrap();
-        permit.is_taken();
+        permit.note_taken();
         // A failed connection leaves its permit to the next.
         drop(untaken.pop());
         let another = gets_new(&mut waiting).await;

@@ -143,7 +143,7 @@ pub(super) enum CloseReason {
 
 /// The end of a shared connection that does the I/O.
 pub(super) struct Carrier {
-    pub(super) line: Rc<SharedConnection>,
+    pub(super) connection: Rc<SharedConnection>,
     pub(super) peer: Arc<Peer>,
     pub(super) known: Arc<ApplicationFacts>,
     pub(super) connections: Arc<Connections<KeptConnection>>,
@@ -183,17 +183,17 @@ impl Carrier {
             clock: Box::pin(sleep_until(now + self.look_after())),
         };
         let ended = self.carry(&mut wire).await;
-        self.line.is_retired.set(true);
+        self.connection.is_retired.set(true);
         if let Err(why) = &ended {
-            let mut requests = self.line.requests.borrow_mut();
+            let mut requests = self.connection.requests.borrow_mut();
             if why.kind() == UpstreamErrorKind::Died && requests.live() > 0 {
                 self.peer.note_death_at_work();
             }
             requests.fail(why);
         }
         // Requests given up here may still hold permits and files, and a slowly reading client
-        // keeps a reference to the line.
-        drop(self.line.requests.take());
+        // keeps a reference to the connection.
+        drop(self.connection.requests.take());
         ended.map_or_else(CloseReason::Lost, |()| CloseReason::Unused)
     }
 
@@ -206,7 +206,7 @@ impl Carrier {
         loop {
             let now = Instant::now();
             let sent = self.send(wire, now);
-            let may_read = self.line.requests.borrow_mut().may_read();
+            let may_read = self.connection.requests.borrow_mut().may_read();
             let received = may_read && self.receive(wire, now)?;
             if self.is_over(wire, now) {
                 return Ok(());
@@ -223,15 +223,15 @@ impl Carrier {
     /// True if the connection is to be closed.
     fn is_over(&self, wire: &mut ConnectionIo, now: Instant) -> bool {
         if self.known.is_limited() && self.connections.are_wanted() {
-            self.line.make_way();
+            self.connection.make_way();
         }
-        let requests = self.line.requests.borrow();
+        let requests = self.connection.requests.borrow();
         if requests.live() > 0 {
             wire.idle_since = None;
             return false;
         }
         // Abandoned requests end with the connection.
-        if self.line.is_retired.get() || !requests.is_idle() {
+        if self.connection.is_retired.get() || !requests.is_idle() {
             return true;
         }
         now.duration_since(*wire.idle_since.get_or_insert(now)) >= IDLE_TIME
@@ -244,7 +244,7 @@ impl Carrier {
         if wire.written == wire.out.len() {
             wire.out.clear();
             wire.written = 0;
-            let mut requests = self.line.requests.borrow_mut();
+            let mut requests = self.connection.requests.borrow_mut();
             if !requests.has_to_send() {
                 return false;
             }
@@ -257,14 +257,14 @@ impl Carrier {
         match self.stream.try_write(rest) {
             Ok(n) => {
                 wire.written += n;
-                self.line.requests.borrow_mut().wrote(n);
+                self.connection.requests.borrow_mut().wrote(n);
                 true
             }
             Err(error) if is_for_later(&error) => false,
             Err(_) => {
                 wire.is_deaf = true;
-                self.line.is_retired.set(true);
-                self.line.requests.borrow_mut().fail_unsent(now);
+                self.connection.is_retired.set(true);
+                self.connection.requests.borrow_mut().fail_unsent(now);
                 true
             }
         }
@@ -290,10 +290,10 @@ impl Carrier {
         }
         while let Some(part) = wire.decoder.next(&mut wire.buffer).map_err(malformed)? {
             let ends_record = !wire.decoder.is_inside_content();
-            let mut requests = self.line.requests.borrow_mut();
+            let mut requests = self.connection.requests.borrow_mut();
             if let Some(refusal) = requests.take(part, ends_record, &self.peer, now)? {
-                self.known.has_refused(refusal);
-                self.line.is_retired.set(true);
+                self.known.note_refusal(refusal);
+                self.connection.is_retired.set(true);
             }
         }
         Ok(true)
@@ -312,7 +312,7 @@ impl Carrier {
         let interest = interest.filter(|_| !is_busy);
         tokio::select! {
             biased;
-            () = poll_fn(|cx| self.line.poll_news(cx, may_read)) => {}
+            () = poll_fn(|cx| self.connection.poll_news(cx, may_read)) => {}
             // The next read or write returns any error.
             _ = self.stream.ready(interest.unwrap_or(Interest::READABLE)), if interest.is_some() => {}
             () = &mut wire.clock => self.look(wire),
@@ -323,9 +323,9 @@ impl Carrier {
 
     fn look(&self, wire: &mut ConnectionIo) {
         let (now, patience) = (Instant::now(), self.peer.timeout);
-        let mut requests = self.line.requests.borrow_mut();
+        let mut requests = self.connection.requests.borrow_mut();
         if requests.look(now, patience) == TimeoutCheck::Retire {
-            self.line.is_retired.set(true);
+            self.connection.is_retired.set(true);
         }
         let next = now + self.look_after();
         let deadline = requests.next_deadline(patience);

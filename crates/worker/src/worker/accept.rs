@@ -74,13 +74,13 @@ impl Worker {
             let begins =
                 |request: &Request<_>| request.is_aborted() || request.body_arrived(WHOLE_BODY);
             if self.requests.running().is_some_and(begins) {
-                self.is_given_request();
+                self.note_request();
                 return Ok(true);
             }
             // Once a request has begun, only its link is read.
             link = (!self.requests.is_idle()).then_some(at);
             if link.is_some() {
-                self.is_given_request();
+                self.note_request();
             }
             if link.is_some() && self.receive(at)? == 0 {
                 return Err(Bad::Cut);

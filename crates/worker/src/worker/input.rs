@@ -164,12 +164,12 @@ impl Worker {
             || request.is_aborted()
             || self.shared.lock().lost
             || self.look_for_abort().is_err()
-            || self.peer_has_gone()
+            || self.notice_lost_peer()
     }
 
     /// True if the web server has closed the connection, and not only its half, so that it will not
-    /// read a response. A UNIX socket reports that at once; a TCP socket only after a write.
-    fn peer_has_gone(&mut self) -> bool {
+    /// read a response; the link then counts as lost. A UNIX socket reports that at once; a TCP socket only after a write.
+    fn notice_lost_peer(&mut self) -> bool {
         let Some(at) = self.requests.link().filter(|_| self.input_ended) else { return false };
         let mut polled = [PollFd::new(&self.shared.links[at], PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -132,9 +132,9 @@ impl Worker {
             return self.shared.flush_with(state, request.id(), data).map(drop);
         }
         state.queue.stdout(request.id(), data);
-        let is_full = open.is_full(state.queue.len(), &request.client);
+        let must_send = open.note_queued(state.queue.len(), &request.client);
         drop(state);
-        if is_full { self.send() } else { Ok(()) }
+        if must_send { self.send() } else { Ok(()) }
     }
 
     /// Writes an entry about the current request to the server's log. It is sent as one `STDERR`

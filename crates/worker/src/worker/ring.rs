@@ -49,8 +49,8 @@ impl Worker {
         }
     }
 
-    /// A request has come on a link.
-    pub(super) fn is_given_request(&mut self) {
+    /// Notes that a request has come on a link.
+    pub(super) fn note_request(&mut self) {
         if let Some(ring) = &mut self.ring {
             ring.taker.given();
         }

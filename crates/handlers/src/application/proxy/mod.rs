@@ -57,7 +57,7 @@ pub(crate) async fn respond(
         Ok(message) => match ask(&call, gateway, &Rc::new(message), sink).await? {
             Ok((exchange, answer)) => {
                 let notes = sink.client().notes();
-                notes.is_at(Phase::Sending);
+                notes.note_phase(Phase::Sending);
                 notes.upstream = Some(exchange.who());
                 return pass_on(&call, gateway, exchange, answer, sink).await;
             }
@@ -109,7 +109,7 @@ pub(crate) async fn ask(
     let is_repeatable = is_repeatable(call.context.request);
     let mut tried = Tried::default();
     loop {
-        sink.client().notes().is_at(Phase::Waiting);
+        sink.client().notes().note_phase(Phase::Waiting);
         let attempt = match unless_gone(sink, gateway.hosts().choose(&mut tried)).await? {
             Ok(attempt) => attempt,
             Err(why) => return Ok(Err(ApplicationFailure::from(why).of(&gateway.name()))),
@@ -160,7 +160,7 @@ async fn ask_host(
             Ok(exchange) => exchange,
             Err(why) => return Ok(Err(NoAnswer::Silent(why))),
         };
-        sink.client().notes().is_at(Phase::Running);
+        sink.client().notes().note_phase(Phase::Running);
         let is_kept = exchange.is_kept();
         let exchange = UpstreamExchange::Gateway(exchange);
         let no_answer = match beginning::read(&exchange, context.request, sink).await? {
@@ -204,7 +204,7 @@ async fn pass_on(
     match (answer, exchange) {
         (ResponseStart::Head(begun), exchange) => call.pass_on(exchange, begun, sink).await,
         (ResponseStart::Switch(head), UpstreamExchange::Gateway(exchange)) => {
-            let Some((stream, received, _stay)) = exchange.into_tunnel() else {
+            let Some((stream, received, _busy)) = exchange.into_tunnel() else {
                 return Err(Cut::application("a connection that has ended changed its protocol"));
             };
             let limit = gateway.proxy().timeouts.tunnel;

@@ -1,4 +1,4 @@
-//! Parses the answer of an application, for all protocols.
+//! Parses the response of a host, for all protocols.
 
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
@@ -10,7 +10,7 @@ use sendoff_upstream::error::UpstreamError;
 use super::protocol::Protocol;
 use super::request::GatewayRequest;
 
-/// An event of the answer.
+/// An event of the response.
 #[derive(Debug)]
 pub(super) enum ResponseEvent {
     /// A response head; interim if its status is 1xx.
@@ -31,7 +31,7 @@ pub(super) enum ResponseEvent {
 
 /// Parses one response.
 #[derive(Debug)]
-pub(super) enum ResponseParser {
+pub(super) enum GatewayResponseParser {
     Http {
         decoder: ResponseDecoder,
         /// The client offers to change the protocol.
@@ -50,7 +50,7 @@ pub(super) enum Scgi {
     Body,
 }
 
-impl ResponseParser {
+impl GatewayResponseParser {
     pub(super) fn new(request: &GatewayRequest) -> Self {
         match request.protocol {
             Protocol::Http { upgrade } => {
