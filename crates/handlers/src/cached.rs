@@ -276,7 +276,7 @@ impl<'a> CacheLookup<'a> {
     /// The response with a page; `None`: the page's body is gone.
     fn answer(&self, page: &Arc<Page>, told: &str) -> Option<(ResponseHead, Option<Segment>)> {
         let (cache, now) = (&self.context.services.page_cache, SystemTime::now());
-        match page.answer(cache.folder(), self.context.request, now) {
+        match cache.answer(page, self.context.request, now) {
             Ok((mut head, body)) => {
                 let ttl = page.seconds_left(now);
                 head.field("Cache-Status", format!("sendoff; {told}; ttl={ttl}"));
@@ -284,7 +284,6 @@ impl<'a> CacheLookup<'a> {
             }
             Err(error) => {
                 tracing::debug!(%error, "a kept page is gone");
-                cache.forget(page);
                 None
             }
         }
@@ -297,9 +296,14 @@ impl<'a> CacheLookup<'a> {
     ) -> Result<(), Cut> {
         if let Some(report) = sink.client().report() {
             report.answered_by("the page cache".to_owned());
+            let (how, why) = match body {
+                Some(Segment::Bytes(_)) => ("bytes", "short pages stay in memory"),
+                Some(Segment::File(_)) | None => ("file", ""),
+            };
             report.remark(Remark {
-                how: "file".to_owned(),
+                how: how.to_owned(),
                 what: "a kept page".to_owned(),
+                why: why.to_owned(),
                 ..Remark::default()
             });
         }

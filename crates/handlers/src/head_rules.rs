@@ -24,8 +24,7 @@ use sendoff_message::response::{Field, ResponseHead};
 use sendoff_site::effects::Effects;
 
 /// The name of the server.
-static SERVER: LazyLock<Field> =
-    LazyLock::new(|| Field::shared("Server", &Bytes::from_static(b"sendoff")));
+static SERVER: LazyLock<Field> = LazyLock::new(|| Field::shared("Server", "sendoff"));
 
 /// Applies the rules of the site's routes.
 pub(crate) fn apply(head: &mut ResponseHead, effects: &Effects) {

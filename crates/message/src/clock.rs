@@ -29,7 +29,7 @@ impl Shown {
     pub fn new(time: SystemTime) -> Self {
         let http = httpdate::fmt_http_date(time);
         let (local, iso8601) = (time_local(&http).concat(), time_iso8601(&http).concat());
-        Self { second: seconds(time), http: Field::shared("Date", &http.into()), local, iso8601 }
+        Self { second: seconds(time), http: Field::shared("Date", http), local, iso8601 }
     }
 }
 

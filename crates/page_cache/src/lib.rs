@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod bodies;
 mod flights;
 mod freshness;
 mod journal;

@@ -2,17 +2,15 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use http::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use rustix::fs::OFlags;
 use sendoff_config::Keeping;
-use sendoff_delivery::segment::{FileSegment, OpenFile, Segment};
+use sendoff_delivery::segment::Segment;
 use sendoff_message::request::Request;
 use sendoff_message::response::{Field, ResponseHead};
 use sendoff_static_files::conditional::{ConditionOutcome, Validators};
@@ -102,11 +100,15 @@ pub enum OriginFailure {
 #[derive(Debug)]
 pub struct Page {
     facts: Facts,
+    /// The fields of its head, as they are sent.
+    fields: Vec<Field>,
 }
 
 impl Page {
     pub(super) fn new(facts: Facts) -> Self {
-        Self { facts }
+        let fields = facts.fields.iter();
+        let fields = fields.map(|(name, value)| Field::shared(name.0.clone(), value.0.clone()));
+        Self { fields: fields.collect(), facts }
     }
 
     pub(super) fn facts(&self) -> &Facts {
@@ -238,9 +240,9 @@ impl Page {
         match times.filter(|_| freshness::varies_with(&head).iter().eq(varies)) {
             Some(times) => {
                 facts.times = times;
-                Renewed::Kept(Self { facts })
+                Renewed::Kept(Self::new(facts))
             }
-            None => Renewed::ForOne(Self { facts }),
+            None => Renewed::ForOne(Self::new(facts)),
         }
     }
 
@@ -261,9 +263,7 @@ impl Page {
         let status = StatusCode::from_u16(self.facts.status).unwrap_or(StatusCode::OK);
         let mut head = ResponseHead::new(status, Some(self.facts.len));
         head.reason = self.facts.reason.as_ref().map(|reason| reason.0.clone().into());
-        head.fields.extend(self.facts.fields.iter().map(|(name, value)| {
-            Field::Own(Bytes::copy_from_slice(&name.0), Bytes::copy_from_slice(&value.0))
-        }));
+        head.fields.extend(self.fields.iter().cloned());
         head
     }
 
@@ -271,10 +271,10 @@ impl Page {
     /// a part.
     ///
     /// # Errors
-    /// The file with the body is gone.
-    pub fn answer(
+    /// The errors of `body`, which returns the whole body.
+    pub(super) fn answer(
         &self,
-        folder: &Path,
+        body: impl FnOnce() -> io::Result<Segment>,
         request: &Request,
         now: SystemTime,
     ) -> io::Result<(ResponseHead, Option<Segment>)> {
@@ -288,21 +288,19 @@ impl Page {
             (head.reason, head.length) = (None, None);
             return Ok((head, None));
         }
-        let (file, len) = open(&folder.join(&self.facts.body))?;
-        if len != self.facts.len {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let file = OwnedFd::from(file);
-        let mut segment = FileSegment { file: OpenFile::new(file), offset: 0, len: self.facts.len };
+        let mut body = body()?;
         if head.status == StatusCode::OK
             && let Some(ByteRange { first, len }) = self.range(&head, request, now)
         {
             head.status = StatusCode::PARTIAL_CONTENT;
             (head.reason, head.length) = (None, Some(len));
             head.field("Content-Range", ByteRange { first, len }.content_range(self.facts.len));
-            (segment.offset, segment.len) = (first, len);
+            if first > 0 {
+                body = body.split_off(first);
+            }
+            body.truncate(len);
         }
-        Ok((head, Some(Segment::File(segment))))
+        Ok((head, Some(body)))
     }
 
     /// The one range that the client asks for. A request for several ranges gets the whole page

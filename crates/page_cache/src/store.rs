@@ -14,14 +14,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use http::HeaderMap;
 use lru::LruCache;
 use rustix::fs::{FlockOperation, flock};
 use sendoff_config::{Keeping, PageStore};
+use sendoff_delivery::segment::{FileSegment, OpenFile, Segment};
+use sendoff_message::request::Request;
 use sendoff_message::response::ResponseHead;
 use sendoff_report::seldom::Seldom;
 use tempfile::{Builder, NamedTempFile};
 
+use super::bodies::{self, Bodies};
 use super::flights::{Flight, Flights, MakePermit};
 use super::journal::{Journal, Past};
 use super::key::{Hash, Key};
@@ -70,6 +74,7 @@ struct StoreContents {
     /// Pages by the hash of their key. Each list has at least one page.
     pages: LruCache<Hash, Vec<Arc<Page>>>,
     bytes: u64,
+    bodies: Bodies,
     /// For each key in `pages`: the hash of its address, and the hash of the key.
     addresses: BTreeSet<(Hash, Hash)>,
     purges: Purges,
@@ -141,6 +146,7 @@ impl StoreContents {
         let body = pages.last().map(|page| page.facts().body.clone());
         self.bytes -= replaced.iter().map(|page| page.size()).sum::<u64>();
         replaced.retain(|page| Some(&page.facts().body) != body.as_ref());
+        replaced.iter().for_each(|page| self.bodies.remove(&page.facts().body));
         gone.append(&mut replaced);
         gone
     }
@@ -177,6 +183,7 @@ impl StoreContents {
     /// Subtracts pages that were taken out.
     fn uncount(&mut self, hash: &Hash, gone: &[Arc<Page>]) {
         self.bytes -= gone.iter().map(|page| page.size()).sum::<u64>();
+        gone.iter().for_each(|page| self.bodies.remove(&page.facts().body));
         if let Some(page) = gone.first().filter(|_| !self.pages.contains(hash)) {
             self.addresses.remove(&(page.key().address().hash(), *hash));
         }
@@ -189,6 +196,7 @@ impl PageCache {
         let inner = Mutex::new(StoreContents {
             pages: LruCache::unbounded(),
             bytes: 0,
+            bodies: Bodies::default(),
             addresses: BTreeSet::new(),
             purges: Purges::default(),
             journal: None,
@@ -275,11 +283,6 @@ impl PageCache {
         gone
     }
 
-    /// The folder of the pages.
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// Returns the page for a request and counts it as used now.
     pub fn find(&self, key: &Key, fields: &HeaderMap) -> Option<Arc<Page>> {
         let mut inner = self.lock();
@@ -288,6 +291,45 @@ impl PageCache {
         // The newest page wins: the script may have changed the fields that its pages vary with
         // (RFC 9111 §4.1).
         pages.max_by_key(|page| page.made()).cloned()
+    }
+
+    /// The answer to a client: the head, and the body unless the client has it already or asks for
+    /// a part. A page whose body is gone is forgotten.
+    ///
+    /// # Errors
+    /// The file with the body is gone.
+    pub fn answer(
+        &self,
+        page: &Page,
+        request: &Request,
+        now: SystemTime,
+    ) -> io::Result<(ResponseHead, Option<Segment>)> {
+        page.answer(|| self.body(page), request, now).inspect_err(|_| self.forget(page))
+    }
+
+    fn body(&self, page: &Page) -> io::Result<Segment> {
+        let Facts { body: name, len, .. } = page.facts();
+        if *len <= bodies::MOST
+            && let Some(body) = self.lock().bodies.get(name)
+        {
+            return Ok(Segment::Bytes(body));
+        }
+        let (mut file, found) = open(&self.folder.join(name))?;
+        if found != *len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if *len > bodies::MOST {
+            let file = OpenFile::new(file.into());
+            return Ok(Segment::File(FileSegment { file, offset: 0, len: *len }));
+        }
+        let mut body = vec![0; usize::try_from(*len).map_err(io::Error::other)?];
+        file.read_exact(&mut body)?;
+        let body = Bytes::from(body);
+        let mut inner = self.lock();
+        if inner.still_has(page) {
+            inner.bodies.insert(name.clone(), body.clone());
+        }
+        Ok(Segment::Bytes(body))
     }
 
     /// A cache miss: the request makes the page, or waits for the request that already makes the
@@ -434,8 +476,7 @@ impl PageCache {
         remove(&self.folder, page);
     }
 
-    /// Forgets a page whose body is gone.
-    pub fn forget(&self, page: &Page) {
+    fn forget(&self, page: &Page) {
         let is_its = |known: &Page| known.facts().body == page.facts().body;
         self.lock().take(&page.key().hash(), is_its);
     }

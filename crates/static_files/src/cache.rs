@@ -79,7 +79,7 @@ impl Entry {
     #[must_use]
     pub fn with_type(mut self, content_type: &Bytes) -> Self {
         self.content_type = content_type.clone();
-        self.fields.content_type = Field::shared("Content-Type", content_type);
+        self.fields.content_type = Field::shared("Content-Type", content_type.clone());
         self
     }
 
@@ -150,13 +150,13 @@ impl Entry {
         let mut etag = String::with_capacity(48);
         // With nanoseconds, because two versions within one second may have the same size.
         let _ = write!(etag, "\"{seconds:x}.{nanoseconds:x}-{:x}\"", identity.size);
-        let (etag, date) = (Bytes::from(etag), httpdate::fmt_http_date(modified).into());
+        let etag = Bytes::from(etag);
         let content_type = media_type(&String::from_utf8_lossy(path), types);
         let fields = FileFields {
-            last_modified: Field::shared("Last-Modified", &date),
-            etag: Field::shared("ETag", &etag),
-            content_type: Field::shared("Content-Type", &content_type),
-            accept_ranges: Field::shared("Accept-Ranges", &Bytes::from_static(b"bytes")),
+            last_modified: Field::shared("Last-Modified", httpdate::fmt_http_date(modified)),
+            etag: Field::shared("ETag", etag.clone()),
+            content_type: Field::shared("Content-Type", content_type.clone()),
+            accept_ranges: Field::shared("Accept-Ranges", "bytes"),
         };
         let (file, size) = (OpenFile::new(file), identity.size);
         Self { file, home: None, size, etag, modified, content_type, fields }

@@ -18,7 +18,8 @@ use sendoff_lua_host::{
     Call, Dictionaries, ScriptAnswer, ScriptShare, ScriptsResult, SiteScripts, Traces,
 };
 use sendoff_message::request::BodyStore;
-use sendoff_static_files::{CacheLimits, CacheShare, respond_with};
+use sendoff_message::response::Field;
+use sendoff_static_files::{CacheLimits, CacheShare, RequestError, StaticResponse, respond_with};
 use sendoff_worker::{BodyPart, Gone, Sender, Worker};
 
 use crate::messages;
@@ -230,21 +231,24 @@ impl Response {
     }
 
     /// A file, or ranges of it. Fields set by scripts take precedence.
-    fn file(found: sendoff_static_files::StaticResponse, fields: Vec<(Bytes, Bytes)>) -> Self {
-        let is_set = |name: &str| {
-            fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes()))
-        };
-        let own = found.headers.into_iter().filter(|(name, _)| !is_set(name));
-        let own: Vec<_> =
-            own.map(|(name, value)| (Bytes::from_static(name.as_bytes()), value)).collect();
-        if found.status.is_client_error() {
-            let mut page = Self::page(found.status, fields);
-            page.fields.extend(own);
-            return page;
+    fn file(found: Result<StaticResponse, RequestError>, fields: Vec<(Bytes, Bytes)>) -> Self {
+        let is_set = |name: &[u8]| fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
+        match found {
+            Ok(StaticResponse { status, fields: own, body, content_length: length }) => {
+                let own = own.into_iter().filter(|field| !is_set(field.name()));
+                let own: Vec<_> = own.map(Field::into_parts).collect();
+                let fields = own.into_iter().chain(fields).collect();
+                Self { status, fields, body, length, place: None }
+            }
+            Err(RequestError { status, field }) => {
+                let field = field.filter(|(name, _)| !is_set(name.as_bytes()));
+                let mut page = Self::page(status, fields);
+                let own =
+                    |(name, value): (&'static str, _)| (Bytes::from_static(name.as_bytes()), value);
+                page.fields.extend(field.map(own));
+                page
+            }
         }
-        let fields = own.into_iter().chain(fields).collect();
-        let length = found.content_length;
-        Self { status: found.status, fields, body: found.body, length, place: None }
     }
 
     /// The CGI header block (RFC 3875 §6.2).

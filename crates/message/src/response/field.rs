@@ -17,9 +17,9 @@ pub enum Field {
 impl Field {
     /// A field of many responses, written once. If it is not valid, the protocol drops and logs it.
     #[must_use]
-    pub fn shared(name: &'static str, value: &Bytes) -> Self {
-        FieldLine::new(name.as_bytes(), value)
-            .map_or_else(|_| Self::new(name, value.clone()), Self::Line)
+    pub fn shared(name: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
+        let (name, value) = (name.into(), value.into());
+        FieldLine::new(&name, &value).map_or_else(|_| Self::Own(name, value), Self::Line)
     }
 
     /// A field of this response.
