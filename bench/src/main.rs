@@ -14,8 +14,8 @@ mod trace;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use measure::{Contestant, Measured, Plan};
-use peers::{Apache, Lighttpd, Nginx, Peer, Proxied, Responder, Sendoff};
-use site::{Account, PROXIED, Site, THESIS_C, THESIS_PHP, WORKLOADS, Workload};
+use peers::{Apache, Kept, Lighttpd, Nginx, Peer, Proxied, Responder, Sendoff};
+use site::{Account, KEPT, PROXIED, Site, THESIS_C, THESIS_PHP, WORKLOADS, Workload};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -45,13 +45,17 @@ struct Options {
     /// over kept connections; only the proxies are measured
     #[arg(long, conflicts_with = "thesis")]
     proxy: bool,
+    /// Compare the page caches of nginx, Varnish and Sendoff on pages of PHP that they have; only
+    /// the caches are measured
+    #[arg(long, conflicts_with_all = ["thesis", "proxy"])]
+    kept: bool,
     /// Run everything on this many CPUs
     #[arg(long, value_name = "N")]
     cpus: Option<usize>,
     /// Only these servers (nginx+fpm, sendoff, nginx+fpm-keepalive, nginx+fpm-debian,
     /// nginx+fpm-tuned, lighttpd+fpm, apache+mod_php; with --thesis base_uds, sharedmem, passfd,
-    /// auto, fcgi_inet, stock_uds; with --proxy nginx, haproxy, sendoff); the first selected one is
-    /// the reference
+    /// auto, fcgi_inet, stock_uds; with --proxy nginx, haproxy, sendoff; with --kept nginx, varnish,
+    /// sendoff); the first selected one is the reference
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     peers: Vec<String>,
     /// Also write the report to this file
@@ -59,7 +63,7 @@ struct Options {
     out: Option<PathBuf>,
     /// Write the medians that the README, docs/tuning.md and the example site publish to this file:
     /// bench/figures.json, for `make figures`
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["thesis", "proxy", "strace", "profile"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["thesis", "proxy", "kept", "strace", "profile"])]
     save: Option<PathBuf>,
     /// Keep-alive connections of the client
     #[arg(long, default_value_t = 32)]
@@ -110,6 +114,7 @@ impl Options {
         let pattern = self.only.as_deref().unwrap_or("");
         let all = match self.thesis {
             None if self.proxy => PROXIED,
+            None if self.kept => KEPT,
             None => WORKLOADS,
             Some(Thesis::C) => THESIS_C,
             Some(Thesis::Php) => THESIS_PHP,
@@ -135,6 +140,11 @@ impl Options {
                 Box::new(Proxied::Nginx),
                 Box::new(Proxied::HaProxy),
                 Box::new(Proxied::Sendoff(sendoff)),
+            ],
+            None if self.kept => vec![
+                Box::new(Kept::Nginx),
+                Box::new(Kept::Varnish),
+                Box::new(Kept::Sendoff(sendoff)),
             ],
             None => vec![
                 Box::new(Nginx::Unlogged),

@@ -131,6 +131,14 @@ pub(crate) const PROXIED: &[Workload] = &[
     workload("proxied-1m", Page::Static(MIB), both(1.0)),
 ];
 
+/// Pages of PHP from page caches. The target is relative to nginx.
+pub(crate) const KEPT: &[Workload] = &[
+    workload("kept-2k", Page::Generated(2 * KIB), both(1.0)),
+    workload("kept-30k", Page::Generated(30 * KIB), both(1.0)),
+    workload("kept-128k", Page::Generated(128 * KIB), both(1.0)),
+    workload("kept-1m", Page::Generated(MIB), both(1.0)),
+];
+
 /// The experiment on generated bodies: Sendoff's delivery modes against each other.
 pub(crate) const THESIS_PHP: &[Workload] = &[
     workload("php-32k", Page::Generated(32 * KIB), None),

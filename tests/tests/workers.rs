@@ -175,3 +175,22 @@ fn signals_to_children_that_have_just_been_started_are_the_childrens() {
         assert!(!log.contains("is ended") && !log.contains("crashes"), "{log}");
     }
 }
+
+/// A shell may have files open that the site's scripts must not read.
+#[test]
+fn no_process_inherits_descriptors_of_the_shell() {
+    let site = site();
+    site.write(
+        "open.php",
+        "<?php foreach (scandir('/proc/self/fd') as $fd) echo @readlink(\"/proc/self/fd/$fd\"), \"\\n\";",
+    );
+    let path = site.write("of-the-shell", "secret");
+    let file = std::fs::File::open(&path).unwrap();
+    rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).unwrap();
+    let server = Server::start(site.root(), &["--workers", "1"]);
+    let files = server.page("/open.php");
+    assert!(!files.contains("of-the-shell") && files.contains("socket:"), "{files}");
+    let of_front = std::fs::read_dir(format!("/proc/{}/fd", server.front())).unwrap();
+    let mut of_front = of_front.flat_map(|entry| std::fs::read_link(entry.unwrap().path()));
+    assert!(!of_front.any(|target| target.ends_with("of-the-shell")));
+}

@@ -2,6 +2,7 @@
 //! port of 127.0.0.1, and ends with the benchmark.
 
 mod apache;
+mod kept;
 mod lighttpd;
 mod nginx;
 mod php_fpm;
@@ -10,6 +11,7 @@ mod responder;
 mod sendoff;
 
 pub(crate) use apache::Apache;
+pub(crate) use kept::Kept;
 pub(crate) use lighttpd::Lighttpd;
 pub(crate) use nginx::Nginx;
 pub(crate) use proxied::Proxied;

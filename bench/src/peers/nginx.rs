@@ -14,7 +14,11 @@ use std::thread::available_parallelism;
 
 /// The folder of the files that nginx.conf includes, in Debian.
 const ETC_NGINX: &str = "/etc/nginx";
-const INCLUDED: &[&str] = &["fastcgi.conf", "mime.types"];
+pub(super) const INCLUDED: &[&str] = &["fastcgi.conf", "mime.types"];
+
+/// For nginx as a proxy or a cache, and for both sides of it: connections last as long as the
+/// measurement, and nothing is logged.
+pub(super) const LASTING: &str = "access_log off;\n\tkeepalive_requests 100000000;";
 
 /// nginx + php-fpm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,9 +58,7 @@ impl Peer for Nginx {
 
     fn start(&self, site: &Site, dir: &Path) -> Result<Running> {
         let fpm = php_fpm::start(site, dir)?;
-        for name in INCLUDED {
-            symlink(Path::new(ETC_NGINX).join(name), dir.join(name))?;
-        }
+        link_includes(dir)?;
         let addr = free_port()?;
         let nginx = start_nginx(site, dir, addr, &self.http_block(site, dir, addr))?;
         Ok(Running { addr, daemons: vec![nginx, fpm] })
@@ -113,6 +115,14 @@ impl Nginx {
 	}}"
         )
     }
+}
+
+/// Makes the files of Debian's configuration available in `dir`.
+pub(super) fn link_includes(dir: &Path) -> Result<()> {
+    for name in INCLUDED {
+        symlink(Path::new(ETC_NGINX).join(name), dir.join(name))?;
+    }
+    Ok(())
 }
 
 /// nginx in Debian's configuration, with a process per core, and with all its files in `dir`.

@@ -1,7 +1,7 @@
 //! Proxies in front of one nginx that serves the site's files: HTTP over kept connections. Only the
 //! proxy is measured.
 
-use super::nginx::start_nginx;
+use super::nginx::{LASTING, start_nginx};
 use super::{Daemon, Peer, Running, Sendoff};
 use super::{find_program, free_port, path_str, version_line};
 use crate::site::Site;
@@ -14,9 +14,6 @@ use std::process::Stdio;
 /// Idle connections to the upstream server, per process in nginx and in total in HAProxy: no proxy
 /// has to open new ones.
 const KEPT: usize = 64;
-
-/// For both sides of nginx: connections last as long as the measurement, and nothing is logged.
-const LASTING: &str = "access_log off;\n\tkeepalive_requests 100000000;";
 
 /// A proxy, in the usual configuration with kept connections that passes the client's address to
 /// the application.

@@ -50,6 +50,8 @@ const DESCRIPTORS_PER_POOL: usize = 5;
 /// # Errors
 /// The server cannot start.
 pub(crate) fn run(source: Source, take_over: Option<RawFd>) -> Result<(), Failure> {
+    // Before this process opens any.
+    sendoff_sys::process::keep_inherited_descriptors();
     let predecessor = take_over.map(Predecessor::new).transpose()?.map(Rc::new);
     let served = serve_after(source, predecessor.clone());
     if let (Some(predecessor), Err(failure)) = (predecessor, &served) {

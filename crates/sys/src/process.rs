@@ -82,6 +82,14 @@ pub fn survive_large_files() -> io::Result<()> {
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Keeps descriptors that this process has inherited, beside its standard ones, from the programs
+/// that it executes. Kernels before 5.11 cannot do that at once and leave them.
+pub fn keep_inherited_descriptors() {
+    // SAFETY: the call changes only flags of descriptors, none of which is closed.
+    let _old_kernel =
+        unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+}
+
 /// Ends the process at once: no exit handlers, no destructors. For a forked child, whose parent
 /// runs them, or a thread that must not wait for the others.
 pub fn exit_now(status: i32) -> ! {

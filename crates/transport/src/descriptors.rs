@@ -18,6 +18,8 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use sendoff_sys::fdpass;
 
+use crate::foreign::check_files;
+
 /// Soft limit of descriptors. Unlimited until it is set, as in unit tests.
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
@@ -88,7 +90,7 @@ pub fn level_with(more: usize) -> Level {
 /// the rest of the stream would be useless.
 ///
 /// # Errors
-/// The errors of [`fdpass::try_receive`]. After [`fdpass::is_short`] the message is still in the
+/// Descriptors have come that are not of files, or the errors of [`fdpass::try_receive`]. After [`fdpass::is_short`] the message is still in the
 /// socket.
 pub fn receive(
     socket: BorrowedFd<'_>,
@@ -104,6 +106,7 @@ pub fn receive(
         fdpass::try_receive(socket, buffer, descriptors).map_err(lost)
     };
     descriptors.iter().skip(before).for_each(note);
+    check_files(descriptors, before)?;
     received
 }
 

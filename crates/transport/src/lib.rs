@@ -11,6 +11,7 @@
 mod copied;
 pub mod descriptors;
 mod failure;
+pub mod foreign;
 pub mod handshake;
 mod ktls;
 pub mod lent;

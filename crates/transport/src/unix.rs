@@ -7,28 +7,28 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
-use std::pin::pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use rustix::io::ioctl_fionread;
 use rustix::net::{SendFlags, Shutdown};
-use tokio::io::{AsyncReadExt, Interest};
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 
+use super::foreign::{self, ForeignSocket};
 use super::{Transport, send};
 
 /// A client's connection over a UNIX socket.
 #[derive(Debug)]
 pub struct Unix {
-    stream: UnixStream,
+    stream: ForeignSocket<UnixStream>,
     sent: u64,
 }
 
 impl Unix {
     /// A connection that was just accepted.
     pub fn new(stream: UnixStream) -> Self {
-        Self { stream, sent: 0 }
+        Self { stream: ForeignSocket::new(stream), sent: 0 }
     }
 }
 
@@ -38,8 +38,14 @@ impl Transport for Unix {
         cx: &mut Context<'_>,
         buffer: &mut BytesMut,
     ) -> Poll<io::Result<usize>> {
-        // The future is stateless, so each poll may use a new one.
-        pin!(self.stream.read_buf(buffer)).poll(cx)
+        loop {
+            ready!(self.stream.poll_read_ready(cx))?;
+            let read = || foreign::read(&self.stream, buffer);
+            match self.stream.try_io(Interest::READABLE, read) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return Poll::Ready(read),
+            }
+        }
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

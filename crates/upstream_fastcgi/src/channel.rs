@@ -16,6 +16,7 @@ use rustix::net::{
 };
 use rustix::process::Pid;
 use sendoff_fastcgi::channel::{Announcement, REGISTERED, REGISTRATION_LEN, Registration, Secret};
+use sendoff_transport::foreign::{self, ForeignSocket};
 use sendoff_upstream_worker::claims::{Claim, Claims, random_secret};
 pub use sendoff_upstream_worker::register::{LinkOrigin, NewLink};
 use tokio::io::Interest;
@@ -133,13 +134,14 @@ impl Channel {
         socket: OwnedFd,
         loops: &[UnboundedSender<NewLink>],
     ) -> io::Result<i32> {
-        let socket = UnixStream::from_std(socket.into())?;
+        let socket = ForeignSocket::of_packets(UnixStream::from_std(socket.into())?);
         let mut message = BytesMut::with_capacity(REGISTRATION_LEN + 1);
         let mut fds = VecDeque::new();
         let received = socket.async_io(Interest::READABLE, || {
             sendoff_sys::fdpass::try_receive(socket.as_fd(), &mut message, &mut fds)
         });
         received.await?;
+        foreign::check_sockets(&mut fds)?;
         let refused = io::Error::other;
         let registration = Registration::decode(&message).ok_or_else(|| refused("no message"))?;
         if registration.token != self.token {

@@ -54,7 +54,7 @@ impl Peer {
     pub(super) async fn connect(&self) -> io::Result<Stream> {
         match &self.program {
             Some(program) => {
-                let stream = Stream::Unix(program.connect().await?);
+                let stream = Stream::unix(program.connect().await?);
                 stream.note_sender(true);
                 Ok(stream)
             }

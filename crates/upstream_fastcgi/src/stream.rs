@@ -13,13 +13,15 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use sendoff_config::Address;
+use sendoff_sys::fdpass;
+use sendoff_transport::foreign::{ForeignSocket, check_files};
 use tokio::io::{Interest, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
 /// A connection, registered with the event loop it is used on.
 #[derive(Debug)]
 pub(super) enum Stream {
-    Unix(UnixStream),
+    Unix(ForeignSocket<UnixStream>),
     Tcp(TcpStream),
 }
 
@@ -32,9 +34,13 @@ pub(super) struct Parked {
 }
 
 impl Stream {
+    pub(super) fn unix(stream: UnixStream) -> Self {
+        Self::Unix(ForeignSocket::new(stream))
+    }
+
     pub(super) async fn connect(address: &Address) -> io::Result<Self> {
         match address {
-            Address::Unix(path) => Ok(Self::Unix(UnixStream::connect(path).await?)),
+            Address::Unix(path) => Ok(Self::unix(UnixStream::connect(path).await?)),
             Address::Tcp(host_port) => {
                 let stream = TcpStream::connect(&**host_port).await?;
                 stream.set_nodelay(true)?;
@@ -62,7 +68,10 @@ impl Stream {
     ) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => stream.try_io(Interest::READABLE, || {
-                sendoff_sys::fdpass::try_receive(stream.as_fd(), buffer, descriptors)
+                let before = descriptors.len();
+                let received = fdpass::try_receive(stream.as_fd(), buffer, descriptors);
+                check_files(descriptors, before)?;
+                received
             }),
             Self::Tcp(stream) => stream.try_read_buf(buffer),
         }
@@ -159,7 +168,10 @@ impl Parked {
             return Ok(self.stream);
         }
         Ok(match self.stream {
-            Stream::Unix(stream) => Stream::Unix(UnixStream::from_std(stream.into_std()?)?),
+            Stream::Unix(stream) => {
+                let descriptor = stream.into_descriptor().ok_or(io::ErrorKind::NotConnected)?;
+                Stream::unix(UnixStream::from_std(descriptor.into())?)
+            }
             Stream::Tcp(stream) => Stream::Tcp(TcpStream::from_std(stream.into_std()?)?),
         })
     }

@@ -108,6 +108,7 @@ mod tests {
     use super::*;
     use crate::protocol::Protocol;
     use crate::stream::Plain;
+    use sendoff_transport::foreign::ForeignSocket;
 
     /// A sender of this body, its connection, and the application's end.
     async fn sender(body: Body) -> (RequestSender, Stream, std::os::unix::net::UnixStream) {
@@ -122,7 +123,7 @@ mod tests {
         let own = UnixStream::from_std(own).unwrap();
         own.writable().await.unwrap();
         let sender = RequestSender::new(Rc::new(request)).unwrap();
-        (sender, Stream::Plain(Plain::Unix(own)), peer)
+        (sender, Stream::Plain(Plain::Unix(ForeignSocket::new(own))), peer)
     }
 
     #[tokio::test]

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use bytes::BytesMut;
 use rustix::net::{RecvFlags, Shutdown};
 use sendoff_config::Address;
+use sendoff_transport::foreign::{self, ForeignSocket};
 use sendoff_transport::pipe::Pipe;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
@@ -47,7 +48,7 @@ pub enum Stream {
 #[derive(Debug)]
 pub enum Plain {
     /// A UNIX socket.
-    Unix(UnixStream),
+    Unix(ForeignSocket<UnixStream>),
     /// TCP.
     Tcp(TcpStream),
 }
@@ -55,7 +56,9 @@ pub enum Plain {
 impl Plain {
     pub(super) async fn connect(address: &Address) -> io::Result<Self> {
         match address {
-            Address::Unix(path) => Ok(Self::Unix(UnixStream::connect(path).await?)),
+            Address::Unix(path) => {
+                Ok(Self::Unix(ForeignSocket::new(UnixStream::connect(path).await?)))
+            }
             Address::Tcp(host_port) => {
                 let stream = TcpStream::connect(&**host_port).await?;
                 stream.set_nodelay(true)?;
@@ -88,7 +91,13 @@ impl Plain {
             buffer.reserve(READ);
         }
         match self {
-            Self::Unix(stream) => pin!(stream.read_buf(buffer)).poll(cx),
+            Self::Unix(stream) => loop {
+                ready!(stream.poll_read_ready(cx))?;
+                match stream.try_io(Interest::READABLE, || foreign::read(stream, buffer)) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    read => return Poll::Ready(read),
+                }
+            },
             Self::Tcp(stream) => pin!(stream.read_buf(buffer)).poll(cx),
         }
     }
@@ -247,7 +256,7 @@ impl AsyncRead for Plain {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Unix(stream) => Pin::new(&mut **stream).poll_read(cx, buffer),
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
         }
     }
@@ -260,7 +269,7 @@ impl AsyncWrite for Plain {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Unix(stream) => Pin::new(&mut **stream).poll_write(cx, bytes),
             Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }

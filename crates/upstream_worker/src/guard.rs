@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use sendoff_fastcgi::handover::{FileId, GuardAnswer, GuardMessage};
 use sendoff_link::front::MAX_FILES;
+use sendoff_transport::foreign::ForeignSocket;
 use tokio::time::Instant;
 
 /// Pause before a full guard socket is tried again. The worker's guard thread empties the socket
@@ -26,7 +27,7 @@ const STUCK: Duration = Duration::from_secs(10);
 
 /// Sends answers, and keeps those for which the guard socket has no room.
 pub(super) struct Answers {
-    guard: OwnedFd,
+    guard: ForeignSocket<OwnedFd>,
     link: u8,
     waiting: RefCell<VecDeque<GuardMessage>>,
     /// Called when the worker does not read its guard socket.
@@ -55,6 +56,7 @@ impl Answers {
         link: u8,
         broken: impl Fn(&'static str) + 'static,
     ) -> Rc<Self> {
+        let guard = ForeignSocket::of_packets(guard);
         Rc::new(Self { guard, link, waiting: RefCell::default(), broken: Box::new(broken) })
     }
 

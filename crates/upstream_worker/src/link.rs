@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use sendoff_link::front::{self, Caller, ClientSocket, Front, Hangup, LinkEnd};
 use sendoff_report::at_work::Task;
+use sendoff_transport::foreign::ForeignSocket;
 use sendoff_transport::lent::LentSocket;
 use sendoff_upstream::cgi::RequestMessage;
 pub use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
@@ -66,7 +67,7 @@ impl LocalPool {
 /// A link to a worker.
 #[derive(Debug)]
 pub struct Link {
-    pub(super) socket: UnixStream,
+    pub(super) socket: ForeignSocket<UnixStream>,
     pid: i32,
     pub(super) front: RefCell<Front<Server>>,
     /// A task is waiting until the socket takes more.
@@ -173,6 +174,7 @@ impl Link {
 
     pub(super) fn new(socket: UnixStream, pid: i32, rules: front::Origin) -> Rc<Self> {
         let front = RefCell::new(Front::new(rules));
+        let socket = ForeignSocket::new(socket);
         Rc::new(Self { socket, pid, front, is_flushing: Cell::new(false) })
     }
 

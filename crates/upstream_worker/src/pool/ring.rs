@@ -33,6 +33,10 @@ const MOST_POSITIONS: usize = 1 << 20;
 /// taken it.
 const CLAIM_LIMIT: Duration = Duration::from_secs(10);
 
+/// An idle worker that does not take a request for this time does not know of it, or believes that
+/// it may take none: a script has overwritten its flag.
+const SILENCE: Duration = Duration::from_secs(1);
+
 /// The requests and the seats of a ring.
 #[derive(Debug)]
 pub(super) struct Ring {
@@ -67,6 +71,8 @@ struct Seat {
     worker: WorkerId,
     /// Event loops whose link to the worker has not ended.
     links: usize,
+    /// When its flag was last set although it had not been taken.
+    renewed: Option<Instant>,
 }
 
 /// A change of a posted request that its event loop has to deal with.
@@ -121,7 +127,7 @@ impl Ring {
         let mut seats = (0..SEATS).map(|n| (self.next_seat + n) % SEATS);
         let seat = seats.find(|seat| self.seats[usize::from(*seat)].is_none())?;
         self.next_seat = (seat + 1) % SEATS;
-        self.seats[usize::from(seat)] = Some(Seat { worker, links });
+        self.seats[usize::from(seat)] = Some(Seat { worker, links, renewed: None });
         self.memory.memory().set_flag(seat, AWAKE);
         Some(seat)
     }
@@ -228,6 +234,22 @@ impl Ring {
         is_idle
     }
 
+    /// Sets the flag of an idle worker that does not take what waits, at most once per [`SILENCE`].
+    /// Its caller lets it look into the ring.
+    fn renew(&mut self, seat: u16) -> bool {
+        let flag = self.memory.memory().flag(seat);
+        let Some(Some(known)) = self.seats.get_mut(usize::from(seat)) else { return false };
+        if flag == ASLEEP || known.renewed.is_some_and(|at| at.elapsed() < SILENCE) {
+            return false;
+        }
+        if flag != AWAKE {
+            tracing::error!("a worker has damaged the ring of its pool: the flag of a worker");
+        }
+        known.renewed = Some(Instant::now());
+        self.memory.memory().set_flag(seat, AWAKE);
+        true
+    }
+
     /// The seat of a worker, until its last link has ended.
     fn seat(&self, worker: WorkerId) -> Option<u16> {
         let is_its = |seat: &Option<Seat>| seat.as_ref().is_some_and(|seat| seat.worker == worker);
@@ -251,6 +273,15 @@ impl State {
         let is_taken = |worker: &WorkerId| self.seat(*worker).is_some_and(|seat| ring.wake(seat));
         let at = self.idle.iter().rposition(is_taken)?;
         Some(self.idle[at])
+    }
+
+    /// Takes an idle worker that has not taken a request for [`SILENCE`].
+    fn take_silent(&mut self) -> Option<WorkerId> {
+        let Self { ring, workers, idle, .. } = self;
+        let ring = ring.as_mut()?;
+        ring.oldest().filter(|since| since.elapsed() >= SILENCE)?;
+        let seat = |worker| workers.get(worker).and_then(|worker: &Worker| worker.seat);
+        idle.iter().find(|worker| seat(*worker).is_some_and(|seat| ring.renew(seat))).copied()
     }
 }
 
@@ -384,7 +415,7 @@ impl Pool {
     }
 
     /// A worker that was taken out of its sleep, or that sleeps although a request waits, as when
-    /// the worker that was woken for it has ended. The caller lets it look into the ring.
+    /// the worker that was woken for it has ended, or that is silent (`State::take_silent`). The caller lets it look into the ring.
     pub(crate) fn sleeper_for_waiting(&self) -> Option<WorkerId> {
         let mut state = self.state();
         let ring = state.ring.as_mut()?;
@@ -392,7 +423,7 @@ impl Pool {
             return Some(worker);
         }
         ring.first_waiting()?;
-        state.take_sleeper()
+        state.take_sleeper().or_else(|| state.take_silent())
     }
 
     /// True if the worker has taken a request that the front does not know it to work on.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use sendoff_ring::{Memory, Place, Step, Taker};
+use sendoff_ring::{ASLEEP, AWAKE, GONE, Memory, Place, Step, Taker};
 use sendoff_sys::fdpass;
 use sendoff_sys::ring;
 use sendoff_upstream::queue::QueueLimits;
@@ -14,6 +14,7 @@ use crate::posted::{Acquired, RequestNotes};
 struct Player {
     link: UnixStream,
     memory: ring::Worker,
+    seat: u16,
     taker: Taker,
 }
 
@@ -54,7 +55,7 @@ impl Player {
             panic!("{bytes:?}")
         };
         let memory = ring::Worker::open(fds[0].as_fd(), fds[1].as_fd()).unwrap();
-        let mut player = Self { link, memory, taker: Taker::new(seat) };
+        let mut player = Self { link, memory, seat, taker: Taker::new(seat) };
         assert_eq!(player.step(), Step::Wait);
         player
     }
@@ -341,6 +342,31 @@ fn a_damaged_ring_goes_on() {
             worker.says(&[&taken(number), &stdout(1, b"two"), &end()]).await;
             let Acquired::Posted(again) = again else { panic!("the worker was awake") };
             answers(&again, "two").await;
+        });
+    }
+}
+
+/// A script may write to the flags of all workers of its pool: that they must take nothing more, or
+/// that they are awake.
+#[test]
+fn an_overwritten_flag_is_set_again() {
+    for flag in [GONE, AWAKE, 77] {
+        run(async {
+            let pool = pool();
+            let mut worker = Player::join(&pool, 0).await;
+            assert!(worker.memory.memory().swap_flag(worker.seat, ASLEEP, flag));
+            let message = records(b'1');
+            let waiting = posted(&pool, &message).await;
+            worker.expects(&number_of(Record::Look)).await;
+            worker.taker.looked();
+            let (number, _) = worker.take();
+            worker.says(&[&taken(number), &stdout(1, b"one"), &end()]).await;
+            answers(&waiting, "one").await;
+            assert_eq!(worker.step(), Step::Wait);
+            let exchange = given(&pool, &message).await;
+            worker.gets(&message).await;
+            worker.says(&[&stdout(1, b"two"), &end()]).await;
+            answers(&exchange, "two").await;
         });
     }
 }
