@@ -47,7 +47,7 @@ pub struct Entry {
     pub modified: SystemTime,
     /// The media type: from the name, unless an application has set another one.
     pub content_type: Bytes,
-    pub(crate) fields: FileFields,
+    pub(crate) fields: Rc<FileFields>,
 }
 
 /// The fields of a response with the file, written once: a sixth of the instructions for a small
@@ -79,7 +79,8 @@ impl Entry {
     #[must_use]
     pub fn with_type(mut self, content_type: &Bytes) -> Self {
         self.content_type = content_type.clone();
-        self.fields.content_type = Field::shared("Content-Type", content_type.clone());
+        let field = Field::shared("Content-Type", content_type.clone());
+        Rc::make_mut(&mut self.fields).content_type = field;
         self
     }
 
@@ -152,12 +153,12 @@ impl Entry {
         let _ = write!(etag, "\"{seconds:x}.{nanoseconds:x}-{:x}\"", identity.size);
         let etag = Bytes::from(etag);
         let content_type = media_type(&String::from_utf8_lossy(path), types);
-        let fields = FileFields {
+        let fields = Rc::new(FileFields {
             last_modified: Field::shared("Last-Modified", httpdate::fmt_http_date(modified)),
             etag: Field::shared("ETag", etag.clone()),
             content_type: Field::shared("Content-Type", content_type.clone()),
             accept_ranges: Field::shared("Accept-Ranges", "bytes"),
-        };
+        });
         let (file, size) = (OpenFile::new(file), identity.size);
         Self { file, home: None, size, etag, modified, content_type, fields }
     }

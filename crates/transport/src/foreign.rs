@@ -1,9 +1,9 @@
 //! Descriptors that other processes send (`SCM_RIGHTS`), and sockets on which they can.
 //!
 //! Closing the last descriptor of a TCP connection may wait for its peer, for as long as
-//! `SO_LINGER` says, and whoever sends the descriptor chooses both. It must not happen on a thread
-//! of an event loop: neither to a descriptor that has been received, nor to one that the kernel
-//! drops together with the socket in which it waits to be received.
+//! `SO_LINGER` says, and the sender of the descriptor chooses both. An event loop must not wait for
+//! that, neither when it closes a descriptor that it has received, nor when it closes a socket in
+//! which a descriptor still waits to be received.
 
 use std::collections::VecDeque;
 use std::io;
@@ -204,7 +204,7 @@ mod tests {
 
     use super::*;
 
-    /// For so long a close waits that should not.
+    /// The time for which a close on this thread would wait.
     const LINGER: Duration = Duration::from_secs(20);
 
     /// A connection whose peer takes nothing, so that closing it waits; and its peer.
