@@ -100,7 +100,7 @@ fn start_sendoff(sendoff: &Sendoff, site: &Site, dir: &Path) -> Result<Running> 
     let (root, pages) = (site.root.display(), dir.join("pages"));
     let text = format!(
         "listen = '127.0.0.1:0'\npage_cache_folder = '{}'\n[[site]]\nroot = '{root}'\n\
-         page_cache = '1h'\n",
+         [[site.route]]\nprefix = '/'\npage_cache = '1h'\n",
         pages.display()
     );
     fs::write(&config, text)?;
