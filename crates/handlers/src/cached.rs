@@ -353,7 +353,7 @@ impl<'a> CacheLookup<'a> {
                 let (page, is_kept) = self.renewed(old, begun, &said, permit);
                 let answer = self.answer(&page, "hit; fwd=stale; fwd-status=304");
                 if !is_kept {
-                    // The answer already has the body open.
+                    // The answer already has the body, or its file open.
                     self.context.services.page_cache.drop_page(old);
                 }
                 if let Some(answer) = answer {

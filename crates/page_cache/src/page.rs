@@ -325,7 +325,6 @@ impl Page {
 ///
 /// # Errors
 /// The file cannot be opened or is not a regular file.
-/// It cannot be opened, or is no regular file.
 pub(super) fn open(path: &Path) -> io::Result<(File, u64)> {
     let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path)?;
