@@ -90,8 +90,8 @@ pub fn level_with(more: usize) -> Level {
 /// the rest of the stream would be useless.
 ///
 /// # Errors
-/// Descriptors have come that are not of files, or the errors of [`fdpass::try_receive`]. After [`fdpass::is_short`] the message is still in the
-/// socket.
+/// Descriptors have come that are not of files, or the errors of [`fdpass::try_receive`]. After
+/// [`fdpass::is_short`] the message is still in the socket.
 pub fn receive(
     socket: BorrowedFd<'_>,
     buffer: &mut BytesMut,

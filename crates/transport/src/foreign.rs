@@ -171,8 +171,12 @@ fn elsewhere(function: impl FnOnce() + Send + 'static) {
 /// Closes a descriptor of any kind. A connection is given up before, so that its close does not
 /// wait.
 fn close_one(descriptor: OwnedFd) {
-    if sockopt::socket_domain(&descriptor).is_ok_and(|domain| domain != AddressFamily::UNIX) {
-        let _not_connected = rustix::net::connect_unspec(&descriptor);
+    match sockopt::socket_domain(&descriptor) {
+        Ok(AddressFamily::UNIX) => close_socket(descriptor),
+        Ok(_) => {
+            let _not_connected = rustix::net::connect_unspec(&descriptor);
+        }
+        Err(_) => {}
     }
 }
 

@@ -140,10 +140,25 @@ impl Channel {
         let received = socket.async_io(Interest::READABLE, || {
             sendoff_sys::fdpass::try_receive(socket.as_fd(), &mut message, &mut fds)
         });
-        received.await?;
-        foreign::check_sockets(&mut fds)?;
+        let received = received.await;
+        let registered = received.and_then(|_| self.links_of(&message, &mut fds, loops));
+        // A process that is refused may have sent anything.
+        foreign::close(fds);
+        let pid = registered?;
+        rustix::net::send(&socket, &[REGISTERED], SendFlags::NOSIGNAL)?;
+        Ok(pid)
+    }
+
+    /// Gives every event loop its link if the message is right. Returns the process that has sent
+    /// it. Descriptors that are not used stay in `fds`.
+    fn links_of(
+        &self,
+        message: &[u8],
+        fds: &mut VecDeque<OwnedFd>,
+        loops: &[UnboundedSender<NewLink>],
+    ) -> io::Result<i32> {
         let refused = io::Error::other;
-        let registration = Registration::decode(&message).ok_or_else(|| refused("no message"))?;
+        let registration = Registration::decode(message).ok_or_else(|| refused("no message"))?;
         if registration.token != self.token {
             return Err(refused("a wrong token"));
         }
@@ -152,17 +167,17 @@ impl Channel {
         if registration.links as usize != loops.len() || fds.len() != loops.len() + 1 {
             return Err(refused("a wrong number of links"));
         }
+        foreign::check_sockets(fds)?;
         let guard = fds.pop_back().ok_or_else(|| refused("no guard"))?;
         let guards: Vec<_> = loops.iter().map(|_| guard.try_clone()).collect::<io::Result<_>>()?;
         for ((number, event_loop), (socket, guard)) in
-            loops.iter().enumerate().zip(fds.into_iter().zip(guards))
+            loops.iter().enumerate().zip(fds.drain(..).zip(guards))
         {
             let number = u8::try_from(number).map_err(io::Error::other)?;
             let new = NewLink { origin: LinkOrigin::Channel, pid, number, socket, guard };
             // An event loop that has ended needs no link.
             drop(event_loop.send(new));
         }
-        rustix::net::send(&socket, &[REGISTERED], SendFlags::NOSIGNAL)?;
         Ok(pid)
     }
 }
