@@ -549,11 +549,14 @@ impl Process {
         };
         leaks.extend(processes::descriptors(front).into_iter().filter(is_body));
         // The front keeps blobs as long as their worker does, which may be a process of php-fpm.
-        let others = processes::descendants(std::process::id()).into_iter();
-        let others = others.filter(|pid| *pid != front);
-        let kept: Vec<_> = others.flat_map(processes::blobs).collect();
-        let lost = |blob: &(u64, u64)| !kept.contains(blob);
-        leaks.extend(processes::blobs(front).into_iter().filter(lost).map(|b| format!("{b:?}")));
+        let blobs = processes::blobs(front);
+        if !blobs.is_empty() {
+            let others = processes::descendants(std::process::id()).into_iter();
+            let others = others.filter(|pid| *pid != front);
+            let kept: Vec<_> = others.flat_map(processes::blobs).collect();
+            let lost = blobs.iter().filter(|blob| !kept.contains(blob));
+            leaks.extend(lost.map(|blob| format!("{blob:?}")));
+        }
         leaks
     }
 }
