@@ -266,7 +266,7 @@ impl<'a> Master<'a> {
                     limit.into_iter().for_each(|limit| worker.set_deadline(since + limit));
                 } else {
                     // If this fails, the front's ends close and the worker ends by itself.
-                    pool::announce(self.socket.as_fd(), pid, &front)?;
+                    pool::announce(self.socket.as_fd(), pid, front)?;
                 }
                 self.slots[slot].run(worker);
                 Ok(None)
@@ -279,7 +279,7 @@ impl<'a> Master<'a> {
         for worker in self.slots.iter_mut().filter_map(Slot::worker) {
             let Some(front) = worker.take_booted() else { continue };
             // If this fails, the front's ends close and the worker ends by itself.
-            if let Err(error) = pool::announce(self.socket.as_fd(), worker.pid, &front)
+            if let Err(error) = pool::announce(self.socket.as_fd(), worker.pid, front)
                 && error.kind() != io::ErrorKind::BrokenPipe
             {
                 log(format_args!("cannot give a worker to the front: {error}"));

@@ -5,17 +5,29 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
-    SocketType, sendmsg, socketpair,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown,
+    SocketFlags, SocketType, sendmsg, shutdown, socketpair,
 };
 use rustix::process::Pid;
 use sendoff_pool::OUT_OF_MEMORY;
+use sendoff_sys::process::close_without_lingering;
+
+use crate::log::log;
 
 /// One side's ends of a worker's sockets: the worker's, or the front's.
 #[derive(Debug)]
 pub(crate) struct Ends {
     pub(crate) links: Vec<OwnedFd>,
     pub(crate) guard: OwnedFd,
+}
+
+impl Ends {
+    /// Closes the front's ends, in which the worker may have left what takes long to close.
+    pub(crate) fn close(self) {
+        if let Err(error) = close_without_lingering(self.links.into_iter().chain([self.guard])) {
+            log(format_args!("sockets of a worker are closed without a thread: {error}"));
+        }
+    }
 }
 
 /// Both sides of a worker's sockets, the front's first. One message can carry all descriptors,
@@ -29,9 +41,13 @@ pub(crate) fn sockets(links: u8) -> io::Result<(Ends, Ends)> {
     Ok((front, Ends { links: worker_links, guard: worker_guard }))
 }
 
-/// A socket pair for sending files to a worker: the master's end, and the worker's.
+/// A socket pair for sending files to a worker: the master's end, and the worker's, which cannot
+/// send anything: the master would wait when it closes its end.
 pub(crate) fn file_sockets() -> io::Result<(OwnedFd, OwnedFd)> {
-    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    shutdown(&ours, Shutdown::Read)?;
+    Ok((ours, theirs))
 }
 
 /// Sends a file to a worker.
@@ -50,13 +66,15 @@ pub(crate) fn receive<'m>(pool: BorrowedFd<'_>, message: &'m mut [u8]) -> Option
 ///
 /// # Errors
 /// The front has ended, or is so far behind that the socket is full.
-pub(crate) fn announce(pool: BorrowedFd<'_>, worker: Pid, ends: &Ends) -> io::Result<()> {
+pub(crate) fn announce(pool: BorrowedFd<'_>, worker: Pid, ends: Ends) -> io::Result<()> {
     let mut message = [0; 8];
     message[..4].copy_from_slice(&worker.as_raw_nonzero().get().to_be_bytes());
     let links = u32::try_from(ends.links.len()).map_err(io::Error::other)?;
     message[4..].copy_from_slice(&links.to_be_bytes());
     let fds: Vec<_> = ends.links.iter().chain([&ends.guard]).map(AsFd::as_fd).collect();
-    send_with(pool, &message, &fds)
+    let sent = send_with(pool, &message, &fds);
+    ends.close();
+    sent
 }
 
 /// A socket pair on which workers ask the front for the state of their pool: the front's end, and

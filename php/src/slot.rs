@@ -97,8 +97,9 @@ impl Worker {
     }
 
     /// A worker whose script boots first. The front learns of it after that.
-    pub(crate) fn booting(self, front: Ends) -> Self {
-        Self { boots: Some(front), ..self }
+    pub(crate) fn booting(mut self, front: Ends) -> Self {
+        self.boots = Some(front);
+        self
     }
 
     /// True until its script asks for a request, as of the last read of the counter.
@@ -124,7 +125,7 @@ impl Worker {
 
     /// Closes the front's ends of its sockets, if it is still booting.
     pub(crate) fn forget_front(&mut self) {
-        self.boots = None;
+        self.boots.take().into_iter().for_each(Ends::close);
     }
 
     /// Reads and resets the event counter; `None` if nothing was added.
@@ -203,6 +204,12 @@ impl Worker {
     pub(crate) fn signal(&self, signal: Signal) {
         // It may just have ended.
         let _ = kill_process(self.pid, signal);
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.forget_front();
     }
 }
 

@@ -127,8 +127,8 @@ pub fn unread(pid: u32) -> u64 {
 /// Copies of the sockets of one of our descendants. `/proc/PID/net/tcp` would name them too, but the
 /// kernel walks through its whole table of connections for it: that took a third of the tests' time.
 fn sockets(pid: u32) -> Vec<OwnedFd> {
-    let process = Pid::from_raw(pid.cast_signed())
-        .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    let process =
+        Pid::from_raw(pid.cast_signed()).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     let (Some(process), Ok(entries)) = (process, fs::read_dir(format!("/proc/{pid}/fd"))) else {
         return Vec::new();
     };
@@ -180,8 +180,7 @@ pub fn connections(pid: u32) -> usize {
 
 /// The number of UNIX sockets of a process: links, guards, the pool socket.
 pub fn unix_sockets(pid: u32) -> usize {
-    let is_unix =
-        |socket: &OwnedFd| sockopt::socket_domain(socket).unwrap() == AddressFamily::UNIX;
+    let is_unix = |socket: &OwnedFd| sockopt::socket_domain(socket).unwrap() == AddressFamily::UNIX;
     sockets(pid).into_iter().filter(is_unix).count()
 }
 

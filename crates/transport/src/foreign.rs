@@ -3,26 +3,24 @@
 //! Closing the last descriptor of a TCP connection may wait for its peer, for as long as
 //! `SO_LINGER` says, and the sender of the descriptor chooses both. An event loop must not wait for
 //! that, neither when it closes a descriptor that it has received, nor when it closes a socket in
-//! which a descriptor still waits to be received.
+//! which a descriptor still waits to be received. Descriptors may also wait in a socket that waits
+//! in a socket, thousands deep, or in a connection that a received listener has not accepted, so
+//! nothing here looks for them ([`process::close_without_lingering`]).
 
 use std::collections::VecDeque;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
 
 use bytes::BytesMut;
 use rustix::fs::FileType;
 use rustix::io::ioctl_fionread;
 use rustix::net::{AddressFamily, Shutdown, sockopt};
-use sendoff_sys::fdpass;
+use sendoff_sys::{fdpass, process};
 use tokio::net::UnixStream;
-use tokio::runtime::Handle;
-
-/// The most messages that are taken out of a socket before it is closed.
-const MOST_MESSAGES: usize = 1024;
-
-/// Bytes of such a message that are read at once.
-const READ: usize = 64 * 1024;
 
 /// A UNIX socket whose other end another process has. If descriptors may wait in it, it is closed on
 /// another thread, after them.
@@ -33,12 +31,17 @@ pub struct ForeignSocket<S: IntoDescriptor> {
     is_stream: bool,
 }
 
-impl<S: IntoDescriptor> ForeignSocket<S> {
+impl<S: IntoDescriptor + AsFd> ForeignSocket<S> {
     /// Takes a stream socket.
     pub fn new(socket: S) -> Self {
+        // Otherwise a read drops a byte that was sent with `MSG_OOB`, and the descriptors that have
+        // come with the byte, in the middle of the call.
+        let _older_than_5_15 = sockopt::set_socket_oobinline(&socket, true);
         Self { socket: Some(socket), is_stream: true }
     }
+}
 
+impl<S: IntoDescriptor> ForeignSocket<S> {
     /// Takes a packet socket, in which empty packets may wait, and which may have other owners.
     pub fn of_packets(socket: S) -> Self {
         Self { socket: Some(socket), is_stream: false }
@@ -82,7 +85,7 @@ impl<S: IntoDescriptor> Drop for ForeignSocket<S> {
                 return;
             }
         }
-        elsewhere(move || close_socket(socket));
+        close(VecDeque::from([socket]));
     }
 }
 
@@ -151,55 +154,34 @@ fn check(
     Err(io::Error::other("a descriptor of another kind has come along"))
 }
 
-/// Closes descriptors on another thread.
+/// Closes descriptors without a wait of the caller, whatever they are.
 pub fn close(descriptors: VecDeque<OwnedFd>) {
-    if !descriptors.is_empty() {
-        elsewhere(move || descriptors.into_iter().for_each(close_one));
+    static CLOSER: OnceLock<Option<Sender<VecDeque<OwnedFd>>>> = OnceLock::new();
+    if descriptors.is_empty() {
+        return;
     }
+    let closer = CLOSER.get_or_init(|| {
+        let (to_closer, batches) = mpsc::channel();
+        let started = thread::Builder::new().name("closer".into()).spawn(move || run(&batches));
+        started.is_ok().then_some(to_closer)
+    });
+    // Without a thread they are closed here.
+    let _closed = closer.as_ref().map(|closer| closer.send(descriptors));
 }
 
-/// Runs a function that may wait.
-fn elsewhere(function: impl FnOnce() + Send + 'static) {
-    match Handle::try_current() {
-        // The runtime's blocking threads are many and end when idle.
-        Ok(runtime) => drop(runtime.spawn_blocking(function)),
-        // Without an event loop nothing else waits.
-        Err(_) => function(),
-    }
-}
-
-/// Closes a descriptor of any kind. A connection is given up before, so that its close does not
-/// wait.
-fn close_one(descriptor: OwnedFd) {
-    match sockopt::socket_domain(&descriptor) {
-        Ok(AddressFamily::UNIX) => close_socket(descriptor),
-        Ok(_) => {
-            let _not_connected = rustix::net::connect_unspec(&descriptor);
-        }
-        Err(_) => {}
-    }
-}
-
-/// Takes what waits in the socket, and closes it.
-fn close_socket(socket: OwnedFd) {
-    let mut buffer = BytesMut::with_capacity(READ);
-    for _ in 0..MOST_MESSAGES {
-        let mut descriptors = VecDeque::new();
-        buffer.clear();
-        buffer.reserve(READ);
-        let received = fdpass::try_receive(socket.as_fd(), &mut buffer, &mut descriptors);
-        // An empty packet looks like the end.
-        let is_end = !matches!(received, Ok(1..)) && descriptors.is_empty();
-        descriptors.into_iter().for_each(close_one);
-        if is_end {
-            break;
+/// Closes batches of descriptors. What has come while one was closed is one batch.
+fn run(batches: &Receiver<VecDeque<OwnedFd>>) {
+    while let Ok(mut batch) = batches.recv() {
+        batch.extend(batches.try_iter().flatten());
+        if let Err(error) = process::close_without_lingering(batch) {
+            tracing::warn!(%error, "descriptors of other processes are closed without a thread");
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::{IoSlice, Write};
+    use std::io::{IoSlice, Read, Write};
     use std::mem::MaybeUninit;
     use std::net::{TcpListener, TcpStream};
     use std::time::{Duration, Instant};
@@ -223,11 +205,20 @@ mod tests {
 
     /// Sends a byte and the descriptor, and closes the descriptor.
     fn hand_over(to: &std::os::unix::net::UnixStream, descriptor: OwnedFd) {
+        send_with(to, descriptor, SendFlags::empty());
+    }
+
+    fn send_with(to: &std::os::unix::net::UnixStream, descriptor: OwnedFd, flags: SendFlags) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let descriptors = [descriptor.as_fd()];
         assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
-        sendmsg(to, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
+        sendmsg(to, &[IoSlice::new(b"x")], &mut control, flags).unwrap();
+    }
+
+    /// As [`hand_over`], with an urgent byte.
+    fn hand_over_urgently(to: &std::os::unix::net::UnixStream, descriptor: OwnedFd) {
+        send_with(to, descriptor, SendFlags::OOB);
     }
 
     fn pair() -> (ForeignSocket<UnixStream>, std::os::unix::net::UnixStream) {
@@ -268,6 +259,47 @@ mod tests {
             hand_over(&theirs, socket);
             drop(theirs);
             drop(ours);
+        });
+    }
+
+    #[test]
+    fn an_urgent_descriptor_is_closed_without_a_wait() {
+        run(async {
+            let (ours, theirs) = pair();
+            let (socket, _peer) = lingering();
+            hand_over_urgently(&theirs, socket);
+            hand_over(&theirs, std::fs::File::open("/proc/self/exe").unwrap().into());
+            ours.readable().await.unwrap();
+            let mut buffer = BytesMut::with_capacity(10);
+            while buffer.len() < 2 {
+                assert!(read(&ours, &mut buffer).unwrap() > 0);
+            }
+        });
+    }
+
+    /// A received listener has not accepted a connection in which the descriptor waits, and waits
+    /// itself at the end of a chain of sockets. Not even the next descriptor waits for it.
+    #[test]
+    fn a_descriptor_that_is_hard_to_find_is_closed_without_a_wait() {
+        const DEPTH: usize = 3000;
+        let (mut next, write) = io::pipe().unwrap();
+        run(async move {
+            let (ours, theirs) = pair();
+            let (socket, _peer) = lingering();
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("listener");
+            let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+            hand_over(&std::os::unix::net::UnixStream::connect(&path).unwrap(), socket);
+            let mut innermost = OwnedFd::from(listener);
+            for _ in 0..DEPTH {
+                let (outer, inner) = std::os::unix::net::UnixStream::pair().unwrap();
+                hand_over(&inner, innermost);
+                innermost = outer.into();
+            }
+            hand_over(&theirs, innermost);
+            drop((ours, theirs));
+            close(VecDeque::from([write.into()]));
+            assert_eq!(next.read(&mut [0]).unwrap(), 0);
         });
     }
 

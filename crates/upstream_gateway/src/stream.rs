@@ -116,7 +116,11 @@ impl Plain {
         }
     }
 
+    /// A pipe would drop descriptors that have come along on this thread, so UNIX sockets are read.
     fn poll_fill(&self, cx: &mut Context<'_>, pipe: &mut Pipe) -> Poll<io::Result<usize>> {
+        if matches!(self, Self::Unix(_)) {
+            return Poll::Ready(Err(io::ErrorKind::Unsupported.into()));
+        }
         loop {
             ready!(self.poll_readable(cx))?;
             match self.try_io(Interest::READABLE, || pipe.fill(self)) {

@@ -11,6 +11,7 @@ use rustix::fs::FileType;
 use sendoff_config::PoolConfig;
 use sendoff_report::pool_page::PoolPage;
 use sendoff_report::workers::PhpReport;
+use sendoff_transport::foreign;
 use sendoff_transport::pipe::Pipe;
 use sendoff_upstream::packets::Packets;
 use sendoff_upstream_worker::pool::Pool;
@@ -40,10 +41,15 @@ async fn try_answer(socket: OwnedFd, pool: &Pool, config: &PoolConfig) -> io::Re
     while let Some((message, mut pipes)) = packets.next(1 + PhpReport::MAX).await? {
         if let Some((&OF_PHP, said)) = message.split_first() {
             PhpReport::parse(said).into_iter().for_each(|said| pool.set_php(said));
+            foreign::close(pipes);
             continue;
         }
         // A question without a pipe gets no answer.
-        let Some(to) = pipes.pop_front().filter(is_pipe) else { continue };
+        let is_question = pipes.len() == 1 && is_pipe(&pipes[0]);
+        let Some(to) = pipes.pop_front_if(|_| is_question) else {
+            foreign::close(pipes);
+            continue;
+        };
         pool.describe_requests();
         let page = PoolPage {
             name: &config.name,
