@@ -399,8 +399,8 @@ pub fn close_without_lingering(descriptors: impl IntoIterator<Item = OwnedFd>) -
     Ok(())
 }
 
-/// Gives the calling thread a table of descriptors of its own, with copies of those of the process
-/// up to the number `last`.
+/// Gives the calling thread a table of descriptors of its own, with copies of the descriptors up to
+/// the number `last`.
 fn copy_descriptors_up_to(last: RawFd) -> io::Result<()> {
     let first = last.unsigned_abs() + 1;
     // SAFETY: closes descriptors in the new table only, which nothing owns; the numbers are no

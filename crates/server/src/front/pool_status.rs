@@ -45,11 +45,11 @@ async fn try_answer(socket: OwnedFd, pool: &Pool, config: &PoolConfig) -> io::Re
             continue;
         }
         // A question without a pipe gets no answer.
-        let is_question = pipes.len() == 1 && is_pipe(&pipes[0]);
-        let Some(to) = pipes.pop_front_if(|_| is_question) else {
+        if pipes.len() != 1 || !is_pipe(&pipes[0]) {
             foreign::close(pipes);
             continue;
-        };
+        }
+        let Some(to) = pipes.pop_front() else { continue };
         pool.describe_requests();
         let page = PoolPage {
             name: &config.name,
