@@ -61,8 +61,8 @@ pub struct Effects {
 /// The conditions for a client to get a file or URL that an application has named.
 #[derive(Debug, Default)]
 pub struct AccessRequirements {
-    /// The users whose password is accepted.
-    pub auth: Option<Rc<BasicAuth>>,
+    /// Each of these must accept the client's name and password.
+    pub auth: Vec<Rc<BasicAuth>>,
     /// The applications that must allow it.
     pub authorizers: Vec<Rc<Authorizer>>,
 }
@@ -70,8 +70,29 @@ pub struct AccessRequirements {
 impl AccessRequirements {
     /// True if there are no conditions.
     pub(crate) fn is_empty(&self) -> bool {
-        self.auth.is_none() && self.authorizers.is_empty()
+        self.auth.is_empty() && self.authorizers.is_empty()
     }
+
+    /// Requires a name and a password of these users in addition to the others.
+    pub(super) fn authenticate_also(&mut self, auth: Option<&Rc<BasicAuth>>) {
+        authenticate_also(&mut self.auth, auth);
+    }
+
+    /// Requires the consent of an application; duplicates are dropped.
+    pub(super) fn ask(&mut self, authorizer: Option<&Rc<Authorizer>>) {
+        ask(&mut self.authorizers, authorizer);
+    }
+}
+
+fn authenticate_also(all: &mut Vec<Rc<BasicAuth>>, auth: Option<&Rc<BasicAuth>>) {
+    let is_new = |new: &&Rc<BasicAuth>| all.iter().all(|known| known.users != new.users);
+    let new = auth.filter(is_new).cloned();
+    all.extend(new);
+}
+
+fn ask(all: &mut Vec<Rc<Authorizer>>, authorizer: Option<&Rc<Authorizer>>) {
+    let new = authorizer.filter(|new| !all.contains(new)).cloned();
+    all.extend(new);
 }
 
 /// The results of authorizers for a request.
@@ -90,15 +111,12 @@ pub struct Authorized {
 impl Effects {
     /// Requires a name and a password of these users in addition to the others.
     pub(super) fn authenticate_also(&mut self, auth: Option<&Rc<BasicAuth>>) {
-        let is_new = |new: &&Rc<BasicAuth>| self.auth.iter().all(|known| known.users != new.users);
-        let new = auth.filter(is_new).cloned();
-        self.auth.extend(new);
+        authenticate_also(&mut self.auth, auth);
     }
 
     /// Requires the consent of an application; duplicates are dropped.
     pub(super) fn ask(&mut self, authorizer: Option<&Rc<Authorizer>>) {
-        let new = authorizer.filter(|new| !self.authorizers.contains(new));
-        self.authorizers.extend(new.cloned());
+        ask(&mut self.authorizers, authorizer);
     }
 
     /// Makes parameters of an authorizer's variables, replacing others of the same names.

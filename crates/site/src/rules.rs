@@ -1,5 +1,7 @@
 //! The routes of a site and their application to a request.
 
+mod named;
+
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -15,12 +17,15 @@ use sendoff_message::request::RouteId;
 use sendoff_message::request::{Request, normalise};
 use sendoff_message::response::Field;
 
-use super::effects::{AccessRequirements, Answer, Effects};
+use super::effects::{Answer, Effects};
 use super::field_change::{Action, FieldChange, FieldChanges};
 use super::matching::{Conditions, Matched, may_ask};
 use super::pool_page::PoolPage;
 use super::router::{Route, Router, Upstream};
 use super::text::{Groups, Text, Use, shared_field};
+
+pub(super) use named::read_by_application;
+pub use named::{InternalTarget, Rewrites};
 
 /// The context in which the routes of a site are applied.
 #[derive(Clone, Copy)]
@@ -246,122 +251,6 @@ impl CompiledRoutes {
         effects.authenticate_also(auth);
         None
     }
-}
-
-/// The target of an application's redirect: an internal route that passes the request on.
-#[derive(Debug)]
-pub struct InternalTarget {
-    /// The number of the application in the site.
-    pub application: usize,
-    /// Bytes of the path that the route's `prefix` has matched.
-    pub prefix: usize,
-}
-
-impl CompiledRoutes {
-    /// True if a route may refuse a file or URI that an application names, or may set conditions
-    /// for the client.
-    pub(super) fn guard(&self) -> bool {
-        self.0.iter().any(|route| {
-            matches!(route.handler, Some(CompiledHandler::Deny { .. })) || route.asks_client()
-        })
-    }
-
-    /// True if a route may set conditions for the client.
-    pub(super) fn ask_clients(&self) -> bool {
-        self.0.iter().any(CompiledRoute::asks_client)
-    }
-
-    /// Checks the routes for a request that an application has redirected here, or for a file that
-    /// it has named. As for a client, the routes are checked up to the route that would answer.
-    /// Scripts are not run, and the path is not rewritten.
-    ///
-    /// # Errors
-    /// A route denies access; this is its answer.
-    pub(super) fn named(
-        &self,
-        request: &Request,
-        requirements: &mut AccessRequirements,
-    ) -> Result<(), Answer> {
-        for route in &self.0 {
-            if route.matched(request)?.is_none() {
-                continue;
-            }
-            if let Some(refused) = route.refusal(request) {
-                return Err(refused);
-            }
-            if let Some(auth) = &route.auth {
-                requirements.auth = Some(Rc::clone(auth));
-            }
-            if let Some(authorizer) = &route.authorize
-                && !requirements.authorizers.contains(authorizer)
-            {
-                requirements.authorizers.push(Rc::clone(authorizer));
-            }
-            if let Some(CompiledHandler::Deny { status }) = route.handler {
-                return Err(Answer::refused(status, format!("{} denies it", route.origin)));
-            }
-            // A client's request would not reach the routes after this one either.
-            if route.handler.is_some() || route.is_internal {
-                return Ok(());
-            }
-        }
-        Ok(())
-    }
-
-    /// True if an internal route passes requests on.
-    pub(super) fn have_internal(&self) -> bool {
-        let leads =
-            |route: &CompiledRoute| matches!(route.handler, Some(CompiledHandler::Proxy { .. }));
-        self.0.iter().any(|route| route.is_internal && leads(route))
-    }
-
-    /// Applies the first internal route that matches a request which an application has redirected
-    /// here. `None`: no route matches. `asks` tells if a route's application, and its kind of path,
-    /// are acceptable.
-    ///
-    /// # Errors
-    /// The route refuses the client, or its rewriting fails; this is its answer.
-    pub(super) fn redirect_internally(
-        &self,
-        router: &Router,
-        request: &mut Request,
-        effects: &mut Effects,
-        asks: impl Fn(usize, Rewrites) -> bool,
-    ) -> Result<Option<InternalTarget>, Answer> {
-        for route in self.0.iter().filter(|route| route.is_internal) {
-            let Some(CompiledHandler::Proxy { application }) = route.handler else { continue };
-            let rewrites = if route.rewrites() { Rewrites::RewriteUri } else { Rewrites::KeepUri };
-            if !asks(application, rewrites) {
-                continue;
-            }
-            let Some(matched) = route.matched(request)? else { continue };
-            if let Some(refused) = route.refusal(request) {
-                return Err(refused);
-            }
-            route.collect(request, &matched.groups, effects);
-            for change in &route.request_headers {
-                change.apply_to_request(request, &matched.groups);
-            }
-            return match route.rewrite(router, request, &matched.groups) {
-                Ok(None) => Ok(Some(InternalTarget { application, prefix: matched.prefix })),
-                Ok(Some(status)) => Err(Answer::Route(Route::Refused { status, why: None })),
-                Err(why) => {
-                    let why = format!("{}: {why}", route.origin);
-                    Err(Answer::refused(StatusCode::BAD_GATEWAY, why))
-                }
-            };
-        }
-        Ok(None)
-    }
-}
-
-/// The path that an application gets from a route.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rewrites {
-    /// A path that the route has rewritten.
-    RewriteUri,
-    /// The path that was requested.
-    KeepUri,
 }
 
 impl CompiledRoute {
