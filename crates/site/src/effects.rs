@@ -49,6 +49,11 @@ pub struct Effects {
     pub lua: Traces,
     /// The numbers of the routes whose Lua scripts have run.
     pub(super) scripts_ran: Vec<usize>,
+    /// The numbers of the routes with settings for scripts that have been applied to the request's
+    /// own path.
+    pub(super) applied: Vec<usize>,
+    /// The largest request body of the script behind the path; `None`: no route limits it.
+    pub(super) max_body_behind: Option<u64>,
     /// Lua scripts that run once the head of the response is known.
     pub lua_response: Vec<Rc<[PathBuf]>>,
     /// The outcome of the `.htaccess` files for the request.
@@ -119,6 +124,27 @@ impl Effects {
         ask(&mut self.authorizers, authorizer);
     }
 
+    /// Adds limits of a route. The routes may see several paths of one request, which counts once
+    /// by each limit, so duplicates are dropped.
+    pub(super) fn limit(
+        &mut self,
+        rate: Option<(RouteId, Rate)>,
+        concurrency: Option<(RouteId, u32)>,
+    ) {
+        add_limit(&mut self.rates, rate);
+        add_limit(&mut self.concurrency, concurrency);
+    }
+
+    /// Adds the restrictions of the script behind the request's path, whose routes have these
+    /// settings. A setting that allows more is not added.
+    pub(super) fn restrict(&mut self, of_script: &RouteSettings) {
+        if of_script.name_files == Some(false) {
+            self.settings.name_files = Some(false);
+        }
+        let limits = [self.max_body_behind, of_script.max_body];
+        self.max_body_behind = limits.into_iter().flatten().min();
+    }
+
     /// Makes parameters of an authorizer's variables, replacing others of the same names.
     pub fn grant(&mut self, variables: Vec<(Bytes, Bytes)>) {
         self.authorized.has_variables |= !variables.is_empty();
@@ -135,6 +161,7 @@ impl Effects {
     /// raising it is up to the operator.
     pub fn body_limit(&self, of_server: u64) -> u64 {
         let own = self.settings.max_body.unwrap_or(of_server);
+        let own = self.max_body_behind.map_or(own, |behind| own.min(behind));
         match self.htaccess.as_ref().and_then(|decision| decision.outcome().max_body) {
             Some(limit) if limit > 0 => own.min(limit),
             Some(_) | None => own,
@@ -153,6 +180,12 @@ impl Effects {
     pub fn environment(&self) -> &[(Vec<u8>, Vec<u8>)] {
         self.htaccess.as_ref().map_or(&[], |decision| &decision.outcome().environment)
     }
+}
+
+fn add_limit<T>(limits: &mut Vec<(RouteId, T)>, limit: Option<(RouteId, T)>) {
+    let is_new = |(id, _): &(RouteId, T)| limits.iter().all(|(known, _)| known != id);
+    let new = limit.filter(is_new);
+    limits.extend(new);
 }
 
 /// The answer to a request.
@@ -273,4 +306,43 @@ pub struct FailedRequest<'a> {
     pub request: &'a Request,
     /// The outcome of the `.htaccess` files for it.
     pub decision: Option<&'a Decision>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_request_counts_once_by_each_limit() {
+        let rate =
+            |route, burst| Some((RouteId(route), Rate { interval: Duration::from_secs(1), burst }));
+        let mut effects = Effects::default();
+        effects.limit(rate(1, 1), Some((RouteId(1), 5)));
+        effects.limit(rate(2, 1), None);
+        effects.limit(rate(1, 1), Some((RouteId(1), 5)));
+        effects.limit(None, Some((RouteId(3), 5)));
+        assert_eq!(effects.rates, [rate(1, 1).unwrap(), rate(2, 1).unwrap()]);
+        assert_eq!(effects.concurrency, [(RouteId(1), 5), (RouteId(3), 5)]);
+    }
+
+    #[test]
+    fn the_script_behind_a_path_restricts_and_permits_nothing() {
+        let script = |name_files, max_body| RouteSettings {
+            name_files,
+            max_body,
+            ..RouteSettings::default()
+        };
+        let mut effects = Effects::default();
+        effects.restrict(&script(Some(true), Some(200)));
+        assert_eq!((effects.settings.name_files, effects.body_limit(100)), (None, 100));
+        assert_eq!(effects.body_limit(1000), 200);
+        effects.settings = script(Some(true), Some(300));
+        assert_eq!(effects.body_limit(1000), 200);
+        effects.restrict(&script(Some(false), Some(400)));
+        assert_eq!((effects.settings.name_files, effects.body_limit(1000)), (Some(false), 200));
+        effects.restrict(&script(None, Some(0)));
+        assert_eq!((effects.settings.name_files, effects.body_limit(1000)), (Some(false), 0));
+    }
 }

@@ -187,6 +187,9 @@ impl CompiledRoutes {
             if !route.lua.is_empty() {
                 effects.scripts_ran.push(number);
             }
+            if route.restricts_script() {
+                effects.applied.push(number);
+            }
             match route.apply(folders, pools, request, &matched, effects).await {
                 Applied::Open => {}
                 decided => return decided,
@@ -195,10 +198,11 @@ impl CompiledRoutes {
         Applied::Open
     }
 
-    /// Applies the access rules of the routes to a path that the request was led to and that the
-    /// routes have not seen: a script without its path info, an index file, a path made by a later
-    /// route or by `.htaccess` files. Returns the answer if they refuse access. A password, in
-    /// addition to those already required, an authorizer or a filter becomes an effect.
+    /// Applies the access rules and the limits of the routes to a path that the request was led to
+    /// and that the routes have not seen: a script without its path info, an index file, a path made
+    /// by a later route or by `.htaccess` files, a path without parameters. Returns the answer if
+    /// they refuse access. A password, in addition to those already required, an authorizer, a
+    /// filter, a limit or a restriction of the script becomes an effect.
     pub(super) async fn protect(
         &self,
         folders: Folders<'_>,
@@ -206,6 +210,7 @@ impl CompiledRoutes {
         effects: &mut Effects,
     ) -> Option<Answer> {
         let mut auth = None;
+        let mut of_script = RouteSettings::default();
         for (number, route) in self.0.iter().enumerate() {
             let matched = match route.matched(request) {
                 Ok(matched) => matched,
@@ -219,7 +224,17 @@ impl CompiledRoutes {
             }
             auth = route.auth.as_ref().or(auth);
             effects.ask(route.authorize.as_ref());
+            effects.limit(route.rate, route.concurrency);
             effects.settings.filter = route.settings.filter.or(effects.settings.filter);
+            if effects.applied.contains(&number) {
+                // The route concerns the request's own path as well, for which a later route may
+                // have replaced its settings: its settings stay as they are.
+                let RouteSettings { name_files, max_body, .. } = route.settings;
+                of_script.name_files = of_script.name_files.filter(|_| name_files.is_none());
+                of_script.max_body = of_script.max_body.filter(|_| max_body.is_none());
+            } else {
+                of_script.overlay(&route.settings);
+            }
             // A route's script may protect the path.
             if !route.lua.is_empty() && !effects.scripts_ran.contains(&number) {
                 effects.scripts_ran.push(number);
@@ -249,7 +264,30 @@ impl CompiledRoutes {
             }
         }
         effects.authenticate_also(auth);
+        effects.restrict(&of_script);
         None
+    }
+
+    /// Adds the limits of the routes that concern a path to which a request will be led once the
+    /// client has shown a password. They also limit the passwords that it may try.
+    ///
+    /// # Errors
+    /// A condition could not be evaluated; this is the answer.
+    pub(super) fn limit(&self, request: &Request, effects: &mut Effects) -> Result<(), Answer> {
+        for route in &self.0 {
+            if route.matched(request)?.is_some() {
+                effects.limit(route.rate, route.concurrency);
+                if route.handler.is_some() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// True if a route limits the requests of a client.
+    pub(super) fn limit_clients(&self) -> bool {
+        self.0.iter().any(|route| route.rate.is_some() || route.concurrency.is_some())
     }
 }
 
@@ -257,6 +295,11 @@ impl CompiledRoute {
     /// True if it restricts access to some clients.
     fn asks_client(&self) -> bool {
         self.auth.is_some() || self.authorize.is_some() || self.clients.is_some()
+    }
+
+    /// True if it has settings that may restrict a script.
+    fn restricts_script(&self) -> bool {
+        self.settings.name_files.is_some() || self.settings.max_body.is_some()
     }
 
     fn compile(route: &sendoff_config::Route) -> Result<Self, String> {
@@ -428,15 +471,7 @@ impl CompiledRoute {
             effects.auth = vec![Rc::clone(auth)];
         }
         effects.ask(self.authorize.as_ref());
-        // A script may have the routes applied again, so duplicates are dropped.
-        let is_new = |(id, _): &(RouteId, Rate)| effects.rates.iter().all(|(known, _)| known != id);
-        if let Some(rate) = self.rate.filter(is_new) {
-            effects.rates.push(rate);
-        }
-        let is_new = |(id, _): &(RouteId, u32)| effects.concurrency.iter().all(|(o, _)| o != id);
-        if let Some(concurrency) = self.concurrency.filter(is_new) {
-            effects.concurrency.push(concurrency);
-        }
+        effects.limit(self.rate, self.concurrency);
     }
 
     /// Takes the first candidate that exists. Returns a status if none does and the list ends with

@@ -505,6 +505,7 @@ fn routes_say_who_may_name_something() {
         "no/x.php",
         "<?php header('X-Sendfile: ' . dirname(__DIR__) . '/a.txt'); echo 'own';",
     );
+    site.write("a.upload.php", "<?php header('X-Accel-Redirect: /store/a'); echo 'own';");
     site.write("no/led.php", "<?php header('X-Accel-Redirect: /store/a'); echo 'own';");
     let mixed = "<?php $a = dirname(__DIR__) . '/a.txt'; header('X-ZeroCopy: 1/' . strlen($a)); echo '<', $a, '>';";
     site.write("mixed/x.php", mixed);
@@ -521,6 +522,7 @@ fn routes_say_who_may_name_something() {
             "[[site.route]]\nprefix = '/store'\ninternal = true\nproxy = '{store}'\n\
              [[site.route]]\nprefix = ['/no', '/app']\nname_files = false\n\
              [[site.route]]\nprefix = ['/mixed', '/may']\nname_files = true\n\
+             [[site.route]]\nextension = '.upload.php'\nname_files = false\n\
              [[site.route]]\nprefix = ['/app', '/may']\nproxy = '{url}'\n"
         ),
         2,
@@ -529,6 +531,9 @@ fn routes_say_who_may_name_something() {
         ("/x.php", "object of GET /store/a"),
         ("/no/x.php", "own"),
         ("/no/led.php", "own"),
+        ("/x.php/path/info", "object of GET /store/a"),
+        ("/a.upload.php", "own"),
+        ("/a.upload.php/path/info", "own"),
         ("/mixed/x.php", "<contents>"),
         ("/app/", "own"),
         ("/may/", "contents"),
