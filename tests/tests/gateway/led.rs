@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use sendoff_tests::{Request, Response, Server, Site, Stock, pattern};
+use sendoff_tests::{Fpm, Request, Response, Server, Site, Stock, pattern};
 
 use crate::responder::{Peer, Responder};
 use crate::serve;
@@ -321,6 +321,7 @@ fn parameters_in_a_named_path_get_past_no_route() {
              [[site.route]]\nprefix = '/store/private'\ndeny = true\n\
              [[site.route]]\nprefix = '/store/admin'\nauth = {{ users = 'admins' }}\n\
              [[site.route]]\nprefix = '/store/near'\nallow_from = '10.0.0.0/8'\ninternal = true\nproxy = '{url}'\n\
+             [[site.route]]\nprefix = '/store/own'\nauth = {{ users = 'admins' }}\ninternal = true\nproxy = '{url}'\n\
              [[site.route]]\nprefix = '/store'\ninternal = true\nproxy = '{url}'\n\
              [[site.route]]\nmatch = '^/led/(.*)$'\ninternal = true\nrewrite = '/store/$1'\nproxy = '{url}'\n"
         ),
@@ -353,6 +354,8 @@ fn parameters_in_a_named_path_get_past_no_route() {
         ("/store/admin/x", 401, 200),
         ("/store/admin;a/x", 401, 200),
         ("/store/admin%3ba/x", 401, 200),
+        ("/store/own/x", 401, 200),
+        ("/store/own;a/x", 401, 200),
         ("/store/near/x", 403, 403),
         ("/store/near;a/x", 403, 403),
         ("/led/private;a/x", 200, 200),
@@ -360,15 +363,51 @@ fn parameters_in_a_named_path_get_past_no_route() {
         let target = format!("/r.php?uri={}", encoded(uri));
         assert_eq!((ask(&target, as_ann), ask(&target, as_bob)), (for_ann, for_bob), "{uri}");
     }
-    for (path, status) in [
-        ("/store/a;x", 200),
-        ("/store/near/x", 403),
-        ("/store/near;a/x", 403),
-        ("/store/near%3ba/x", 403),
+    // The path of a URL is one of the host, so only the internal routes count.
+    for (path, for_ann, for_bob) in [
+        ("/store/a;x", 200, 200),
+        ("/store/private/x", 200, 200),
+        ("/store/own/x", 401, 200),
+        ("/store/own;a/x", 401, 200),
+        ("/store/near/x", 403, 403),
+        ("/store/near;a/x", 403, 403),
+        ("/store/near%3ba/x", 403, 403),
     ] {
         let target = format!("/x.php?urls={}", encoded(&format!("{url}{path}")));
-        assert_eq!(ask(&target, as_ann), status, "{path}");
+        assert_eq!((ask(&target, as_ann), ask(&target, as_bob)), (for_ann, for_bob), "{path}");
     }
+}
+
+/// The authorizer of an internal route decides about the client, of whom a named host learns nothing.
+#[test]
+fn an_authorizer_of_an_internal_route_is_asked() {
+    let site = Site::with("x.php", URLS);
+    site.write("r.php", "<?php header('X-Accel-Redirect: ' . $_GET['uri']); echo 'own';");
+    let check = "<?php if (($_COOKIE['user'] ?? '') !== 'ann') http_response_code(403);";
+    let script = site.write_at(site.outside("check.php"), check).display().to_string();
+    let (app, fpm) = (application(&[]), Fpm::start(site.root(), ""));
+    let (url, asked) = (app.url(), fpm.address());
+    let server = php_and(
+        &site,
+        &format!(
+            "[[site.route]]\nprefix = '/store/own'\nauthorize = {{ fastcgi = '{asked}', script = '{script}' }}\n\
+             internal = true\nproxy = '{url}'\n\
+             [[site.route]]\nprefix = '/store'\ninternal = true\nproxy = '{url}'\n"
+        ),
+        2,
+    );
+    for path in ["/store/own/x", "/store/own;a/x"] {
+        let by_url = format!("/x.php?urls={}", encoded(&format!("{url}{path}")));
+        let by_uri = format!("/r.php?uri={}", encoded(path));
+        for target in [by_url, by_uri] {
+            assert_eq!(server.get(&target).status(), 403, "{target}");
+            let as_ann = Request::get(&target).header("Cookie", "user=ann");
+            assert_eq!(server.ask(&as_ann).status(), 200, "{target}");
+            let asked = app.seen().pop().unwrap();
+            assert_eq!(asked.contains("user=ann"), target.starts_with("/r.php"), "{asked}");
+        }
+    }
+    assert_eq!(app.seen().len(), 4, "a refused request has not reached the application");
 }
 
 #[test]

@@ -84,10 +84,11 @@ impl CompiledRoutes {
         effects: &mut Effects,
         asks: impl Fn(usize, Rewrites) -> bool,
     ) -> Result<Option<InternalTarget>, Answer> {
-        let Some((route, application, matched)) = self.internal_route(request, &asks)? else {
-            return Ok(None);
-        };
+        let mut requirements = AccessRequirements::default();
+        let found = self.internal_route(request, &mut requirements, &asks)?;
+        let Some((route, application, matched)) = found else { return Ok(None) };
         route.collect(request, &matched.groups, effects);
+        (effects.auth, effects.authorizers) = (requirements.auth, requirements.authorizers);
         for change in &route.request_headers {
             change.apply_to_request(request, &matched.groups);
         }
@@ -101,7 +102,8 @@ impl CompiledRoutes {
         }
     }
 
-    /// The first internal route that passes a request on, and the number of its application.
+    /// The first internal route that passes a request on, and the number of its application. Adds
+    /// the conditions of the route, and of the routes for other paths that the application may read.
     ///
     /// # Errors
     /// The route refuses the client, or the route for another path that the application may read
@@ -109,15 +111,21 @@ impl CompiledRoutes {
     fn internal_route(
         &self,
         request: &Request,
+        requirements: &mut AccessRequirements,
         asks: impl Fn(usize, Rewrites) -> bool,
     ) -> Result<Option<(&CompiledRoute, usize, Matched)>, Answer> {
-        let found = self.internal_route_of_path(request, &asks)?;
-        if found.is_some() {
-            for read in read_by_application(request)? {
-                self.internal_route_of_path(&read, &asks)?;
+        let Some(found) = self.internal_route_of_path(request, &asks)? else { return Ok(None) };
+        let mut require = |route: &CompiledRoute| {
+            requirements.authenticate_also(route.auth.as_ref());
+            requirements.ask(route.authorize.as_ref());
+        };
+        require(found.0);
+        for read in read_by_application(request)? {
+            if let Some((route, ..)) = self.internal_route_of_path(&read, &asks)? {
+                require(route);
             }
         }
-        Ok(found)
+        Ok(Some(found))
     }
 
     fn internal_route_of_path(
@@ -245,7 +253,8 @@ mod tests {
             ("/store/;/near", false),
         ] {
             let request = named(uri);
-            let found = routes.internal_route(&request, |_, _| true);
+            let requirements = &mut AccessRequirements::default();
+            let found = routes.internal_route(&request, requirements, |_, _| true);
             assert_eq!(found.is_ok_and(|found| found.is_some()), is_open, "{uri}");
         }
     }
