@@ -62,6 +62,134 @@ fn a_client_that_asks_too_often_is_told_when_to_come_again() {
     ask(&server, "/api/a.php", "192.0.2.1").expect(429);
 }
 
+/// A server for requests of clients that `X-Forwarded-For` names, with these lines of its site.
+fn behind_a_proxy(site: &Site, lines: &str) -> Server {
+    let top = "listen = '127.0.0.1:0'\nthreads = 1\ntrusted_proxies = '127.0.0.1'\n\
+        [[pool]]\nworkers = 1\n[[site]]\nroot = 'root'\n";
+    let config = site.write_at(site.outside("sendoff.toml"), format!("{top}{lines}"));
+    Server::try_run(&config, site.root(), 1).unwrap_or_else(|failed| panic!("{failed:#?}"))
+}
+
+/// A limit for a script holds for every path that leads to it, and counts each request once.
+#[test]
+fn no_path_leads_past_the_limits_of_a_script() {
+    let site = Site::with("login.php", "<?php echo 'login';");
+    site.write("folder/index.html", "index");
+    site.write("index.php", "<?php echo 'front';");
+    let server = behind_a_proxy(
+        &site,
+        "front_controller = '/index.php'\n\
+         [[site.route]]\nprefix = '/'\nrate = '1000/h'\n\
+         [[site.route]]\npath = ['/login.php', '/folder/index.html', '/index.php']\nrate = '2/h'\n\
+         [[site.route]]\nmatch = '^/to/(.*)$'\nrewrite = '/$1'\n",
+    );
+    for (number, targets) in [
+        ["/login.php", "/login.php/x", "/login.php/x/y"],
+        ["/login.php/x", "/login.php/y", "/login.php"],
+        ["/to/login.php", "/to/login.php/x", "/login.php"],
+        ["/folder/", "/folder/index.html", "/to/folder/"],
+        ["/none", "/index.php", "/"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let client = format!("192.0.2.{number}");
+        let statuses = targets.map(|target| ask(&server, target, &client).status());
+        assert_eq!(statuses, [200, 200, 429], "{targets:?}");
+    }
+}
+
+/// Wrong passwords count for the limit of the script that they are tried on, and so do right ones.
+#[test]
+fn a_limit_holds_for_passwords_of_htaccess_files() {
+    let site = Site::with("in/login.php", "<?php echo 'login';");
+    // `ann` with the password `open sesame`.
+    let users = site.write_at(site.outside("users"), "ann:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\n");
+    let rules = format!(
+        "AuthType Basic\nAuthName in\nAuthUserFile {}\nRequire valid-user\n\
+         RewriteEngine On\nRewriteRule ^way$ /in/login.php [L]\n",
+        users.display()
+    );
+    site.write("in/.htaccess", rules);
+    let route = "[[site.route]]\npath = '/in/login.php'\nrate = '2/h'\n";
+    let routed = "[[site.route]]\nprefix = '/in'\nphp = true\n";
+    for (routes, target) in [
+        (route.to_owned(), "/in/login.php"),
+        (route.to_owned(), "/in/login.php/x"),
+        (format!("{route}{routed}"), "/in/login.php/x"),
+    ] {
+        let server = behind_a_proxy(&site, &format!("htaccess = true\n{routes}"));
+        for (client, credentials, status) in [
+            ("192.0.2.1", "Basic YW5uOndyb25n", 401),
+            ("192.0.2.2", "Basic YW5uOm9wZW4gc2VzYW1l", 200),
+        ] {
+            let request = Request::get(target)
+                .header("X-Forwarded-For", client)
+                .header("Authorization", credentials);
+            let statuses = [0; 3].map(|_| server.ask(&request).status());
+            assert_eq!(statuses, [status, status, 429], "{target} {client}");
+        }
+    }
+    // The files tell where this path leads only after the password.
+    let server = behind_a_proxy(&site, &format!("htaccess = true\n{route}"));
+    let request = Request::get("/in/way").header("Authorization", "Basic YW5uOm9wZW4gc2VzYW1l");
+    assert_eq!([0; 3].map(|_| server.ask(&request).status()), [200, 200, 429]);
+}
+
+/// A request whose body a script of Lua wants to see counts for the limits of both plans, once for
+/// each.
+#[test]
+fn a_limit_holds_behind_a_script_that_sees_the_body() {
+    let site = Site::with("login.php", "<?php echo 'login';");
+    site.write_at(
+        site.outside("body.lua"),
+        "if not lighty.r.req_body.collect then return 0 end return 0",
+    );
+    let server = behind_a_proxy(
+        &site,
+        "[[site.route]]\nmethod = 'POST'\nlua = 'body.lua'\nrate = '4/h'\n\
+         [[site.route]]\npath = '/login.php'\nrate = '2/h'\n\
+         [[site.route]]\npath = '/other.php'\nrate = '9/h'\n",
+    );
+    for client in ["192.0.2.1", "192.0.2.2"] {
+        let target = if client.ends_with('1') { "/login.php" } else { "/login.php/x" };
+        let post = |target: &str| {
+            let request = Request::post(target, "text/plain", "body");
+            server.ask(&request.header("X-Forwarded-For", client)).status()
+        };
+        assert_eq!([0; 3].map(|_| post(target)), [200, 200, 429], "{target}");
+        assert_eq!([0; 2].map(|_| post("/none")), [404, 429], "the route of the script");
+    }
+}
+
+/// The largest body of a script holds with path info behind it. A larger one than that of the path
+/// does not.
+#[test]
+fn no_path_leads_past_the_largest_body_of_a_script() {
+    let site = Site::with("small.php", "<?php echo 'small';");
+    site.write("large.php", "<?php echo 'large';");
+    let server = behind_a_proxy(
+        &site,
+        "[[site.route]]\nmax_body = 100\n\
+         [[site.route]]\npath = '/small.php'\nmax_body = 10\n\
+         [[site.route]]\npath = '/large.php'\nmax_body = 1000\n\
+         [[site.route]]\npath = '/small.php/wide'\nmax_body = 1000\n",
+    );
+    for (target, size, status) in [
+        ("/small.php", 10, 200),
+        ("/small.php", 11, 413),
+        ("/small.php/x", 10, 200),
+        ("/small.php/x", 11, 413),
+        ("/small.php/wide", 11, 413),
+        ("/large.php", 1000, 200),
+        ("/large.php/x", 100, 200),
+        ("/large.php/x", 101, 413),
+    ] {
+        let request = Request::post(target, "text/plain", "x".repeat(size));
+        assert_eq!(server.ask(&request).status(), status, "{target} {size}");
+    }
+}
+
 /// A server with two event loops and two workers. `top` comes before the sections, `routes` after
 /// the site.
 fn limited(site: &Site, top: &str, routes: &str) -> Server {
@@ -262,7 +390,7 @@ fn a_route_limits_the_requests_that_a_client_has_under_way() {
     let (pipe, other_pipe) = (site.fifo("pipe"), site.fifo("other"));
     let script = "<?php echo 'first '; ob_flush(); flush(); file_get_contents($_GET['pipe'] ?? 'pipe'); echo 'last';";
     site.write("wait.php", script);
-    let route = "[[site.route]]\nprefix = '/wait.php'\nconcurrency = 1\n";
+    let route = "[[site.route]]\npath = '/wait.php'\nconcurrency = 1\n";
     let server = limited(&site, "trusted_proxies = '127.0.0.1'", route);
     let request = Request::get("/wait.php").header("X-Forwarded-For", "192.0.2.1");
     let mut first = server.connect();
@@ -273,6 +401,7 @@ fn a_route_limits_the_requests_that_a_client_has_under_way() {
         refused.expect(429);
         assert_eq!(refused.header("retry-after"), Some("1"));
     }
+    ask(&server, "/wait.php/x", "192.0.2.1").expect(429);
     assert_eq!(ask(&server, "/ok.php", "192.0.2.1").text(), "ok", "of another route");
     pipe.release();
     assert_eq!(first.body_of(head, "GET").unwrap().text(), "first last");

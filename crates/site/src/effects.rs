@@ -49,6 +49,11 @@ pub struct Effects {
     pub lua: Traces,
     /// The numbers of the routes whose Lua scripts have run.
     pub(super) scripts_ran: Vec<usize>,
+    /// The numbers of the routes with settings for scripts that have been applied to the request's
+    /// own path.
+    pub(super) applied: Vec<usize>,
+    /// The largest request body of the script behind the path; `None`: no route limits it.
+    pub(super) max_body_behind: Option<u64>,
     /// Lua scripts that run once the head of the response is known.
     pub lua_response: Vec<Rc<[PathBuf]>>,
     /// The outcome of the `.htaccess` files for the request.
@@ -61,8 +66,8 @@ pub struct Effects {
 /// The conditions for a client to get a file or URL that an application has named.
 #[derive(Debug, Default)]
 pub struct AccessRequirements {
-    /// The users whose password is accepted.
-    pub auth: Option<Rc<BasicAuth>>,
+    /// Each of these must accept the client's name and password.
+    pub auth: Vec<Rc<BasicAuth>>,
     /// The applications that must allow it.
     pub authorizers: Vec<Rc<Authorizer>>,
 }
@@ -70,8 +75,29 @@ pub struct AccessRequirements {
 impl AccessRequirements {
     /// True if there are no conditions.
     pub(crate) fn is_empty(&self) -> bool {
-        self.auth.is_none() && self.authorizers.is_empty()
+        self.auth.is_empty() && self.authorizers.is_empty()
     }
+
+    /// Requires a name and a password of these users in addition to the others.
+    pub(super) fn authenticate_also(&mut self, auth: Option<&Rc<BasicAuth>>) {
+        authenticate_also(&mut self.auth, auth);
+    }
+
+    /// Requires the consent of an application; duplicates are dropped.
+    pub(super) fn ask(&mut self, authorizer: Option<&Rc<Authorizer>>) {
+        ask(&mut self.authorizers, authorizer);
+    }
+}
+
+fn authenticate_also(all: &mut Vec<Rc<BasicAuth>>, auth: Option<&Rc<BasicAuth>>) {
+    let is_new = |new: &&Rc<BasicAuth>| all.iter().all(|known| known.users != new.users);
+    let new = auth.filter(is_new).cloned();
+    all.extend(new);
+}
+
+fn ask(all: &mut Vec<Rc<Authorizer>>, authorizer: Option<&Rc<Authorizer>>) {
+    let new = authorizer.filter(|new| !all.contains(new)).cloned();
+    all.extend(new);
 }
 
 /// The results of authorizers for a request.
@@ -90,15 +116,33 @@ pub struct Authorized {
 impl Effects {
     /// Requires a name and a password of these users in addition to the others.
     pub(super) fn authenticate_also(&mut self, auth: Option<&Rc<BasicAuth>>) {
-        let is_new = |new: &&Rc<BasicAuth>| self.auth.iter().all(|known| known.users != new.users);
-        let new = auth.filter(is_new).cloned();
-        self.auth.extend(new);
+        authenticate_also(&mut self.auth, auth);
     }
 
     /// Requires the consent of an application; duplicates are dropped.
     pub(super) fn ask(&mut self, authorizer: Option<&Rc<Authorizer>>) {
-        let new = authorizer.filter(|new| !self.authorizers.contains(new));
-        self.authorizers.extend(new.cloned());
+        ask(&mut self.authorizers, authorizer);
+    }
+
+    /// Adds limits of a route. The routes may see several paths of one request, which counts once
+    /// by each limit, so duplicates are dropped.
+    pub(super) fn limit(
+        &mut self,
+        rate: Option<(RouteId, Rate)>,
+        concurrency: Option<(RouteId, u32)>,
+    ) {
+        add_limit(&mut self.rates, rate);
+        add_limit(&mut self.concurrency, concurrency);
+    }
+
+    /// Adds the restrictions of the script behind the request's path, whose routes have these
+    /// settings. A setting that allows more is not added.
+    pub(super) fn restrict(&mut self, of_script: &RouteSettings) {
+        if of_script.name_files == Some(false) {
+            self.settings.name_files = Some(false);
+        }
+        let limits = [self.max_body_behind, of_script.max_body];
+        self.max_body_behind = limits.into_iter().flatten().min();
     }
 
     /// Makes parameters of an authorizer's variables, replacing others of the same names.
@@ -117,6 +161,7 @@ impl Effects {
     /// raising it is up to the operator.
     pub fn body_limit(&self, of_server: u64) -> u64 {
         let own = self.settings.max_body.unwrap_or(of_server);
+        let own = self.max_body_behind.map_or(own, |behind| own.min(behind));
         match self.htaccess.as_ref().and_then(|decision| decision.outcome().max_body) {
             Some(limit) if limit > 0 => own.min(limit),
             Some(_) | None => own,
@@ -135,6 +180,12 @@ impl Effects {
     pub fn environment(&self) -> &[(Vec<u8>, Vec<u8>)] {
         self.htaccess.as_ref().map_or(&[], |decision| &decision.outcome().environment)
     }
+}
+
+fn add_limit<T>(limits: &mut Vec<(RouteId, T)>, limit: Option<(RouteId, T)>) {
+    let is_new = |(id, _): &(RouteId, T)| limits.iter().all(|(known, _)| known != id);
+    let new = limit.filter(is_new);
+    limits.extend(new);
 }
 
 /// The answer to a request.
@@ -255,4 +306,43 @@ pub struct FailedRequest<'a> {
     pub request: &'a Request,
     /// The outcome of the `.htaccess` files for it.
     pub decision: Option<&'a Decision>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_request_counts_once_by_each_limit() {
+        let rate =
+            |route, burst| Some((RouteId(route), Rate { interval: Duration::from_secs(1), burst }));
+        let mut effects = Effects::default();
+        effects.limit(rate(1, 1), Some((RouteId(1), 5)));
+        effects.limit(rate(2, 1), None);
+        effects.limit(rate(1, 1), Some((RouteId(1), 5)));
+        effects.limit(None, Some((RouteId(3), 5)));
+        assert_eq!(effects.rates, [rate(1, 1).unwrap(), rate(2, 1).unwrap()]);
+        assert_eq!(effects.concurrency, [(RouteId(1), 5), (RouteId(3), 5)]);
+    }
+
+    #[test]
+    fn the_script_behind_a_path_restricts_and_permits_nothing() {
+        let script = |name_files, max_body| RouteSettings {
+            name_files,
+            max_body,
+            ..RouteSettings::default()
+        };
+        let mut effects = Effects::default();
+        effects.restrict(&script(Some(true), Some(200)));
+        assert_eq!((effects.settings.name_files, effects.body_limit(100)), (None, 100));
+        assert_eq!(effects.body_limit(1000), 200);
+        effects.settings = script(Some(true), Some(300));
+        assert_eq!(effects.body_limit(1000), 200);
+        effects.restrict(&script(Some(false), Some(400)));
+        assert_eq!((effects.settings.name_files, effects.body_limit(1000)), (Some(false), 200));
+        effects.restrict(&script(None, Some(0)));
+        assert_eq!((effects.settings.name_files, effects.body_limit(1000)), (Some(false), 0));
+    }
 }

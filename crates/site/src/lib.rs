@@ -271,6 +271,9 @@ impl Site {
         // The target of a redirect may tell what a path hides. Other refusals tell nothing, except
         // that a file does not exist.
         let tells_nothing = answer.turns_away() && !matches!(answer, Answer::Redirect { .. });
+        if matches!(answer, Answer::Authenticate { .. }) && self.rules.limit_clients() {
+            return self.limit_guesses(request, effects).err().unwrap_or(answer);
+        }
         if self.rules.is_empty() || tells_nothing {
             return answer;
         }
@@ -289,6 +292,31 @@ impl Site {
             Some(refused) => refused,
             None => answer,
         }
+    }
+
+    /// Adds the limits for the script or index file that will answer once the client has shown the
+    /// password that `.htaccess` files ask for, so they limit its guesses as well. The other rules
+    /// are applied after the password.
+    ///
+    /// # Errors
+    /// A condition of a route could not be evaluated; this is the answer.
+    fn limit_guesses(&self, request: &mut Request, effects: &mut Effects) -> Result<(), Answer> {
+        let found;
+        let answer = match &effects.of_route {
+            Some(of_route) => &**of_route,
+            None => {
+                found = Answer::Route(self.router.route(&request.path));
+                &found
+            }
+        };
+        let behind = self.behind(&request.path, answer).map(Cow::into_owned);
+        for path in [request.path.clone()].into_iter().chain(behind) {
+            let asked = std::mem::replace(&mut request.path, path);
+            let limited = self.rules.limit(request, effects);
+            request.path = asked;
+            limited?;
+        }
+        Ok(())
     }
 
     /// The path of the script or index file that answers for a path.

@@ -16,6 +16,7 @@ use sendoff_static_files::Entry;
 use super::Site;
 use super::effects::{AccessRequirements, Answer};
 use super::router::Route;
+use super::rules::read_by_application;
 use super::sendable::{ByPath, Denied};
 
 /// The files that the response to one request may name.
@@ -50,12 +51,42 @@ impl<'a> Naming<'a> {
     /// A route denies access, to everyone or to this client.
     pub fn may_name(&self, named: &Request) -> Result<(), Denied> {
         let mut requirements = AccessRequirements::default();
-        self.site.rules.named(named, &mut requirements).map_err(|answer| {
+        self.check_routes(named, &mut requirements)?;
+        self.require(named, requirements)
+    }
+
+    /// As [`may_name`](Self::may_name), for a URI that an internal route passes on. The application
+    /// behind the route may drop the parameters of the path, so the routes hold for the path
+    /// without them, too (docs/gateway.md).
+    ///
+    /// # Errors
+    /// A route denies access, to everyone or to this client.
+    pub fn may_pass_on(&self, named: &Request) -> Result<(), Denied> {
+        let mut requirements = AccessRequirements::default();
+        self.check_routes(named, &mut requirements)?;
+        let read = read_by_application(named);
+        for read in read.map_err(|answer| Denied::of(answer, &named.path))? {
+            self.check_routes(&read, &mut requirements)?;
+        }
+        self.require(named, requirements)
+    }
+
+    /// Checks that no route refuses a name, and adds the conditions that the routes set.
+    fn check_routes(
+        &self,
+        named: &Request,
+        requirements: &mut AccessRequirements,
+    ) -> Result<(), Denied> {
+        self.site.rules.named(named, requirements).map_err(|answer| {
             let mut denied = Denied::of(answer, &named.path);
             denied.why +=
                 "; a route with internal = true in place of deny would let applications name it";
             denied
-        })?;
+        })
+    }
+
+    /// Keeps the conditions for a name, which are checked before the response.
+    fn require(&self, named: &Request, requirements: AccessRequirements) -> Result<(), Denied> {
         if requirements.is_empty() {
             return Ok(());
         }

@@ -1,5 +1,7 @@
 //! The routes of a site and their application to a request.
 
+mod named;
+
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -15,12 +17,15 @@ use sendoff_message::request::RouteId;
 use sendoff_message::request::{Request, normalise};
 use sendoff_message::response::Field;
 
-use super::effects::{AccessRequirements, Answer, Effects};
+use super::effects::{Answer, Effects};
 use super::field_change::{Action, FieldChange, FieldChanges};
 use super::matching::{Conditions, Matched, may_ask};
 use super::pool_page::PoolPage;
 use super::router::{Route, Router, Upstream};
 use super::text::{Groups, Text, Use, shared_field};
+
+pub(super) use named::read_by_application;
+pub use named::{InternalTarget, Rewrites};
 
 /// The context in which the routes of a site are applied.
 #[derive(Clone, Copy)]
@@ -182,6 +187,9 @@ impl CompiledRoutes {
             if !route.lua.is_empty() {
                 effects.scripts_ran.push(number);
             }
+            if route.restricts_script() {
+                effects.applied.push(number);
+            }
             match route.apply(folders, pools, request, &matched, effects).await {
                 Applied::Open => {}
                 decided => return decided,
@@ -190,10 +198,11 @@ impl CompiledRoutes {
         Applied::Open
     }
 
-    /// Applies the access rules of the routes to a path that the request was led to and that the
-    /// routes have not seen: a script without its path info, an index file, a path made by a later
-    /// route or by `.htaccess` files. Returns the answer if they refuse access. A password, in
-    /// addition to those already required, an authorizer or a filter becomes an effect.
+    /// Applies the access rules and the limits of the routes to a path that the request was led to
+    /// and that the routes have not seen: a script without its path info, an index file, a path made
+    /// by a later route or by `.htaccess` files, a path without parameters. Returns the answer if
+    /// they refuse access. A password, in addition to those already required, an authorizer, a
+    /// filter, a limit or a restriction of the script becomes an effect.
     pub(super) async fn protect(
         &self,
         folders: Folders<'_>,
@@ -201,6 +210,7 @@ impl CompiledRoutes {
         effects: &mut Effects,
     ) -> Option<Answer> {
         let mut auth = None;
+        let mut of_script = RouteSettings::default();
         for (number, route) in self.0.iter().enumerate() {
             let matched = match route.matched(request) {
                 Ok(matched) => matched,
@@ -214,7 +224,17 @@ impl CompiledRoutes {
             }
             auth = route.auth.as_ref().or(auth);
             effects.ask(route.authorize.as_ref());
+            effects.limit(route.rate, route.concurrency);
             effects.settings.filter = route.settings.filter.or(effects.settings.filter);
+            if effects.applied.contains(&number) {
+                // The route concerns the request's own path as well, for which a later route may
+                // have replaced its settings: its settings stay as they are.
+                let RouteSettings { name_files, max_body, .. } = route.settings;
+                of_script.name_files = of_script.name_files.filter(|_| name_files.is_none());
+                of_script.max_body = of_script.max_body.filter(|_| max_body.is_none());
+            } else {
+                of_script.overlay(&route.settings);
+            }
             // A route's script may protect the path.
             if !route.lua.is_empty() && !effects.scripts_ran.contains(&number) {
                 effects.scripts_ran.push(number);
@@ -244,130 +264,42 @@ impl CompiledRoutes {
             }
         }
         effects.authenticate_also(auth);
+        effects.restrict(&of_script);
         None
     }
-}
 
-/// The target of an application's redirect: an internal route that passes the request on.
-#[derive(Debug)]
-pub struct InternalTarget {
-    /// The number of the application in the site.
-    pub application: usize,
-    /// Bytes of the path that the route's `prefix` has matched.
-    pub prefix: usize,
-}
-
-impl CompiledRoutes {
-    /// True if a route may refuse a file or URI that an application names, or may set conditions
-    /// for the client.
-    pub(super) fn guard(&self) -> bool {
-        self.0.iter().any(|route| {
-            matches!(route.handler, Some(CompiledHandler::Deny { .. })) || route.asks_client()
-        })
-    }
-
-    /// True if a route may set conditions for the client.
-    pub(super) fn ask_clients(&self) -> bool {
-        self.0.iter().any(CompiledRoute::asks_client)
-    }
-
-    /// Checks the routes for a request that an application has redirected here, or for a file that
-    /// it has named. As for a client, the routes are checked up to the route that would answer.
-    /// Scripts are not run, and the path is not rewritten.
+    /// Adds the limits of the routes that concern a path to which a request will be led once the
+    /// client has shown a password. They also limit the passwords that it may try.
     ///
     /// # Errors
-    /// A route denies access; this is its answer.
-    pub(super) fn named(
-        &self,
-        request: &Request,
-        requirements: &mut AccessRequirements,
-    ) -> Result<(), Answer> {
+    /// A condition could not be evaluated; this is the answer.
+    pub(super) fn limit(&self, request: &Request, effects: &mut Effects) -> Result<(), Answer> {
         for route in &self.0 {
-            if route.matched(request)?.is_none() {
-                continue;
-            }
-            if let Some(refused) = route.refusal(request) {
-                return Err(refused);
-            }
-            if let Some(auth) = &route.auth {
-                requirements.auth = Some(Rc::clone(auth));
-            }
-            if let Some(authorizer) = &route.authorize
-                && !requirements.authorizers.contains(authorizer)
-            {
-                requirements.authorizers.push(Rc::clone(authorizer));
-            }
-            if let Some(CompiledHandler::Deny { status }) = route.handler {
-                return Err(Answer::refused(status, format!("{} denies it", route.origin)));
-            }
-            // A client's request would not reach the routes after this one either.
-            if route.handler.is_some() || route.is_internal {
-                return Ok(());
+            if route.matched(request)?.is_some() {
+                effects.limit(route.rate, route.concurrency);
+                if route.handler.is_some() {
+                    break;
+                }
             }
         }
         Ok(())
     }
 
-    /// True if an internal route passes requests on.
-    pub(super) fn have_internal(&self) -> bool {
-        let leads =
-            |route: &CompiledRoute| matches!(route.handler, Some(CompiledHandler::Proxy { .. }));
-        self.0.iter().any(|route| route.is_internal && leads(route))
+    /// True if a route limits the requests of a client.
+    pub(super) fn limit_clients(&self) -> bool {
+        self.0.iter().any(|route| route.rate.is_some() || route.concurrency.is_some())
     }
-
-    /// Applies the first internal route that matches a request which an application has redirected
-    /// here. `None`: no route matches. `asks` tells if a route's application, and its kind of path,
-    /// are acceptable.
-    ///
-    /// # Errors
-    /// The route refuses the client, or its rewriting fails; this is its answer.
-    pub(super) fn redirect_internally(
-        &self,
-        router: &Router,
-        request: &mut Request,
-        effects: &mut Effects,
-        asks: impl Fn(usize, Rewrites) -> bool,
-    ) -> Result<Option<InternalTarget>, Answer> {
-        for route in self.0.iter().filter(|route| route.is_internal) {
-            let Some(CompiledHandler::Proxy { application }) = route.handler else { continue };
-            let rewrites = if route.rewrites() { Rewrites::RewriteUri } else { Rewrites::KeepUri };
-            if !asks(application, rewrites) {
-                continue;
-            }
-            let Some(matched) = route.matched(request)? else { continue };
-            if let Some(refused) = route.refusal(request) {
-                return Err(refused);
-            }
-            route.collect(request, &matched.groups, effects);
-            for change in &route.request_headers {
-                change.apply_to_request(request, &matched.groups);
-            }
-            return match route.rewrite(router, request, &matched.groups) {
-                Ok(None) => Ok(Some(InternalTarget { application, prefix: matched.prefix })),
-                Ok(Some(status)) => Err(Answer::Route(Route::Refused { status, why: None })),
-                Err(why) => {
-                    let why = format!("{}: {why}", route.origin);
-                    Err(Answer::refused(StatusCode::BAD_GATEWAY, why))
-                }
-            };
-        }
-        Ok(None)
-    }
-}
-
-/// The path that an application gets from a route.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rewrites {
-    /// A path that the route has rewritten.
-    RewriteUri,
-    /// The path that was requested.
-    KeepUri,
 }
 
 impl CompiledRoute {
     /// True if it restricts access to some clients.
     fn asks_client(&self) -> bool {
         self.auth.is_some() || self.authorize.is_some() || self.clients.is_some()
+    }
+
+    /// True if it has settings that may restrict a script.
+    fn restricts_script(&self) -> bool {
+        self.settings.name_files.is_some() || self.settings.max_body.is_some()
     }
 
     fn compile(route: &sendoff_config::Route) -> Result<Self, String> {
@@ -539,15 +471,7 @@ impl CompiledRoute {
             effects.auth = vec![Rc::clone(auth)];
         }
         effects.ask(self.authorize.as_ref());
-        // A script may have the routes applied again, so duplicates are dropped.
-        let is_new = |(id, _): &(RouteId, Rate)| effects.rates.iter().all(|(known, _)| known != id);
-        if let Some(rate) = self.rate.filter(is_new) {
-            effects.rates.push(rate);
-        }
-        let is_new = |(id, _): &(RouteId, u32)| effects.concurrency.iter().all(|(o, _)| o != id);
-        if let Some(concurrency) = self.concurrency.filter(is_new) {
-            effects.concurrency.push(concurrency);
-        }
+        effects.limit(self.rate, self.concurrency);
     }
 
     /// Takes the first candidate that exists. Returns a status if none does and the list ends with

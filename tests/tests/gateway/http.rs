@@ -98,6 +98,35 @@ fn parameters_in_a_path_get_past_no_route() {
     }
 }
 
+/// Limits hold for the path that a servlet container reads, and count a request once.
+#[test]
+fn parameters_in_a_path_get_past_no_limit() {
+    let (site, app) = (Site::new(), Responder::start(echo));
+    let routes = format!(
+        "[[site.route]]\npath = '/login'\nrate = '2/h'\n\
+         [[site.route]]\npath = '/other'\nrate = '2/h'\n\
+         [[site.route]]\nprefix = '/both'\nrate = '2/h'\n\
+         [[site.route]]\npath = '/small'\nmax_body = 10\n\
+         [[site.route]]\nproxy = '{}'\n",
+        app.url(),
+    );
+    let server = crate::serve(&site, &routes);
+    for targets in [
+        ["/login;x", "/login%3bx", "/login"],
+        ["/other", "/;/other", "/other;x=y%3bz;"],
+        ["/both;x/a", "/both;x/a%3by;z", "/both/;x"],
+    ] {
+        let statuses = targets.map(|target| server.get(target).status());
+        assert_eq!(statuses, [200, 200, 429], "{targets:?}");
+    }
+    for (target, size, status) in
+        [("/small", 11, 413), ("/small;x", 11, 413), ("/small;x", 10, 200), ("/large;x", 11, 200)]
+    {
+        let request = Request::post(target, "text/plain", "x".repeat(size));
+        assert_eq!(server.ask(&request).status(), status, "{target} {size}");
+    }
+}
+
 /// A rewrite that would also match its own result does not hide the routes behind it.
 #[test]
 fn parameters_in_a_path_get_past_no_route_behind_a_rewrite() {

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use sendoff_tests::{Request, Response, Server, Site, Stock, pattern};
+use sendoff_tests::{Fpm, Request, Response, Server, Site, Stock, pattern};
 
 use crate::responder::{Peer, Responder};
 use crate::serve;
@@ -303,6 +303,113 @@ fn no_application_is_asked_that_is_not_listed() {
     assert_eq!((app.connections(), other.connections()), (0, 0));
 }
 
+/// Routes hold for a named URI as for a client's request, also without the parameters that the
+/// application behind the internal route may drop.
+#[test]
+fn parameters_in_a_named_path_get_past_no_route() {
+    let site = Site::with("x.php", URLS);
+    site.write("r.php", "<?php header('X-Accel-Redirect: ' . $_GET['uri']); echo 'own';");
+    let of = |name| format!("{name}:{{SHA}}W8r/fyL/UzygmbNAjq2HbA67qac=\n");
+    site.write_at(site.outside("staff"), of("ann") + &of("bob"));
+    site.write_at(site.outside("admins"), of("bob"));
+    let app = application(&[]);
+    let url = app.url();
+    let server = php_and(
+        &site,
+        &format!(
+            "[[site.route]]\nprefix = '/store'\nauth = {{ users = 'staff' }}\n\
+             [[site.route]]\nprefix = '/store/private'\ndeny = true\n\
+             [[site.route]]\nprefix = '/store/admin'\nauth = {{ users = 'admins' }}\n\
+             [[site.route]]\nprefix = '/store/near'\nallow_from = '10.0.0.0/8'\ninternal = true\nproxy = '{url}'\n\
+             [[site.route]]\nprefix = '/store/own'\nauth = {{ users = 'admins' }}\ninternal = true\nproxy = '{url}'\n\
+             [[site.route]]\nprefix = '/store'\ninternal = true\nproxy = '{url}'\n\
+             [[site.route]]\nmatch = '^/led/(.*)$'\ninternal = true\nrewrite = '/store/$1'\nproxy = '{url}'\n"
+        ),
+        2,
+    );
+    let ask = |target: &str, credentials: &str| {
+        let count = app.seen().len();
+        let status =
+            server.ask(&Request::get(target).header("Authorization", credentials)).status();
+        // A refused request has not reached the application.
+        assert_eq!(app.seen().len() > count, status == 200, "{target}: {status}");
+        status
+    };
+    let (as_ann, as_bob) = ("Basic YW5uOm9wZW4gc2VzYW1l", "Basic Ym9iOm9wZW4gc2VzYW1l");
+    for (uri, for_ann, for_bob) in [
+        ("/store/a", 200, 200),
+        ("/store/a;x", 200, 200),
+        ("/store/privates;x/a", 200, 200),
+        // Decoded once more, it would be a parameter: no container does that.
+        ("/store/private%253ba/x", 200, 200),
+        ("/store/private/x", 403, 403),
+        ("/store/private;a/x", 403, 403),
+        ("/store/private%3ba/x", 403, 403),
+        ("/store/private%3Ba;b/x", 403, 403),
+        ("/store/;/private/x", 403, 403),
+        ("/store/;x/;y/private;", 403, 403),
+        ("/store/x/..;/private/x", 403, 403),
+        ("/store/..;/..;/x", 403, 403),
+        ("/store/private;a/\u{e9}", 403, 403),
+        ("/store/admin/x", 401, 200),
+        ("/store/admin;a/x", 401, 200),
+        ("/store/admin%3ba/x", 401, 200),
+        ("/store/own/x", 401, 200),
+        ("/store/own;a/x", 401, 200),
+        ("/store/near/x", 403, 403),
+        ("/store/near;a/x", 403, 403),
+        ("/led/private;a/x", 200, 200),
+    ] {
+        let target = format!("/r.php?uri={}", encoded(uri));
+        assert_eq!((ask(&target, as_ann), ask(&target, as_bob)), (for_ann, for_bob), "{uri}");
+    }
+    // The path of a URL is one of the host, so only the internal routes count.
+    for (path, for_ann, for_bob) in [
+        ("/store/a;x", 200, 200),
+        ("/store/private/x", 200, 200),
+        ("/store/own/x", 401, 200),
+        ("/store/own;a/x", 401, 200),
+        ("/store/near/x", 403, 403),
+        ("/store/near;a/x", 403, 403),
+        ("/store/near%3ba/x", 403, 403),
+    ] {
+        let target = format!("/x.php?urls={}", encoded(&format!("{url}{path}")));
+        assert_eq!((ask(&target, as_ann), ask(&target, as_bob)), (for_ann, for_bob), "{path}");
+    }
+}
+
+/// The authorizer of an internal route decides about the client, of whom a named host learns nothing.
+#[test]
+fn an_authorizer_of_an_internal_route_is_asked() {
+    let site = Site::with("x.php", URLS);
+    site.write("r.php", "<?php header('X-Accel-Redirect: ' . $_GET['uri']); echo 'own';");
+    let check = "<?php if (($_COOKIE['user'] ?? '') !== 'ann') http_response_code(403);";
+    let script = site.write_at(site.outside("check.php"), check).display().to_string();
+    let (app, fpm) = (application(&[]), Fpm::start(site.root(), ""));
+    let (url, asked) = (app.url(), fpm.address());
+    let server = php_and(
+        &site,
+        &format!(
+            "[[site.route]]\nprefix = '/store/own'\nauthorize = {{ fastcgi = '{asked}', script = '{script}' }}\n\
+             internal = true\nproxy = '{url}'\n\
+             [[site.route]]\nprefix = '/store'\ninternal = true\nproxy = '{url}'\n"
+        ),
+        2,
+    );
+    for path in ["/store/own/x", "/store/own;a/x"] {
+        let by_url = format!("/x.php?urls={}", encoded(&format!("{url}{path}")));
+        let by_uri = format!("/r.php?uri={}", encoded(path));
+        for target in [by_url, by_uri] {
+            assert_eq!(server.get(&target).status(), 403, "{target}");
+            let as_ann = Request::get(&target).header("Cookie", "user=ann");
+            assert_eq!(server.ask(&as_ann).status(), 200, "{target}");
+            let asked = app.seen().pop().unwrap();
+            assert_eq!(asked.contains("user=ann"), target.starts_with("/r.php"), "{asked}");
+        }
+    }
+    assert_eq!(app.seen().len(), 4, "a refused request has not reached the application");
+}
+
 #[test]
 fn a_store_leads_nowhere() {
     let site = Site::with("x.php", "<?php header('X-Accel-Redirect: /store/a'); echo 'own';");
@@ -437,6 +544,7 @@ fn routes_say_who_may_name_something() {
         "no/x.php",
         "<?php header('X-Sendfile: ' . dirname(__DIR__) . '/a.txt'); echo 'own';",
     );
+    site.write("a.upload.php", "<?php header('X-Accel-Redirect: /store/a'); echo 'own';");
     site.write("no/led.php", "<?php header('X-Accel-Redirect: /store/a'); echo 'own';");
     let mixed = "<?php $a = dirname(__DIR__) . '/a.txt'; header('X-ZeroCopy: 1/' . strlen($a)); echo '<', $a, '>';";
     site.write("mixed/x.php", mixed);
@@ -453,6 +561,7 @@ fn routes_say_who_may_name_something() {
             "[[site.route]]\nprefix = '/store'\ninternal = true\nproxy = '{store}'\n\
              [[site.route]]\nprefix = ['/no', '/app']\nname_files = false\n\
              [[site.route]]\nprefix = ['/mixed', '/may']\nname_files = true\n\
+             [[site.route]]\nextension = '.upload.php'\nname_files = false\n\
              [[site.route]]\nprefix = ['/app', '/may']\nproxy = '{url}'\n"
         ),
         2,
@@ -461,6 +570,9 @@ fn routes_say_who_may_name_something() {
         ("/x.php", "object of GET /store/a"),
         ("/no/x.php", "own"),
         ("/no/led.php", "own"),
+        ("/x.php/path/info", "object of GET /store/a"),
+        ("/a.upload.php", "own"),
+        ("/a.upload.php/path/info", "own"),
         ("/mixed/x.php", "<contents>"),
         ("/app/", "own"),
         ("/may/", "contents"),

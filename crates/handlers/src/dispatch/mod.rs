@@ -81,12 +81,14 @@ impl Service for Services {
             sink.client().notes().task = Some(Rc::clone(listed.task()));
         }
         let planned = match &plan.who {
-            Answerer::Site(SitePlan {
-                answer: Answer::Lua(ScriptAnswer::AfterBody), site, ..
-            }) => {
-                return Box::pin(self.answer_after_body(site, plan.explained, request, sink)).await;
-            }
-            Answerer::Site(planned) => planned,
+            Answerer::Site(planned) => match planned.answer {
+                Answer::Lua(ScriptAnswer::AfterBody) => {
+                    let explained = plan.explained;
+                    return Box::pin(self.answer_after_body(planned, explained, request, sink))
+                        .await;
+                }
+                _ => planned,
+            },
             Answerer::Server => {
                 let sink = &mut filters::common(self, sink);
                 return error::respond_empty(sink, StatusCode::NO_CONTENT, ALLOW).await;
@@ -129,9 +131,10 @@ impl Service for Services {
 
 impl Services {
     /// Plans again, now that a script can see the body that it has asked for, and answers.
+    /// `first` is the plan without the body.
     async fn answer_after_body(
         &self,
-        site: &Rc<Site>,
+        first: &SitePlan,
         explained: bool,
         request: &Request,
         sink: &mut dyn Sink,
@@ -142,13 +145,14 @@ impl Services {
         // more.
         let planned = match request.restart() {
             Ok(()) => {
-                let site = Rc::clone(site);
-                self.plan_for(site, &mut request, 0, explained, LimitEffect::WasCounted).await
+                let site = Rc::clone(&first.site);
+                let count = LimitEffect::Counts { counted: &first.uses.counted };
+                self.plan_for(site, &mut request, 0, explained, count).await
             }
             Err(bad) => {
                 let answer = Answer::refused(StatusCode::BAD_REQUEST, bad.0.to_owned());
                 let (effects, user) = (Box::default(), Vec::new());
-                SitePlan::new(Rc::clone(site), answer, effects, user)
+                SitePlan::new(Rc::clone(&first.site), answer, effects, user)
             }
         };
         self.answer_for(&planned, explained, &request, sink).await
@@ -163,7 +167,7 @@ impl Services {
         sink: &mut dyn Sink,
     ) -> Result<(), Cut> {
         let planned =
-            self.plan_for(Rc::clone(site), request, depth, false, LimitEffect::WasCounted).await;
+            self.plan_for(Rc::clone(site), request, depth, false, LimitEffect::Ignored).await;
         self.answer_for(&planned, false, request, sink).await
     }
 

@@ -10,7 +10,7 @@ use sendoff_config::{Compress, GatewayProtocol, TlsVersion};
 use sendoff_exchange::clients::RequestPermit;
 use sendoff_exchange::service::{self, BodyTerms, Intake};
 use sendoff_lua_host::ScriptAnswer;
-use sendoff_message::request::{Request, TLS_13, Who as Client};
+use sendoff_message::request::{Request, RouteId, TLS_13, Who as Client};
 use sendoff_report::at_work::Listed;
 use sendoff_report::explain::is_asked;
 use sendoff_report::limits::Limit;
@@ -58,10 +58,12 @@ pub(super) enum Answerer {
 }
 
 /// A request's effect on the limits `rate` and `concurrency` of routes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LimitEffect {
-    Counts,
-    WasCounted,
+#[derive(Debug, Clone, Copy)]
+pub(super) enum LimitEffect<'c> {
+    /// It counts, but not for the limits of these routes, which have counted it.
+    Counts { counted: &'c [RouteId] },
+    /// It is a part of a request that counts.
+    Ignored,
 }
 
 /// A site's plan for a request.
@@ -77,7 +79,16 @@ pub(super) struct SitePlan {
     pub(super) user: Vec<u8>,
     /// The response of an authorizer that does not allow the request, in place of `answer`.
     pub(super) denial: RefCell<Option<Box<Denial>>>,
-    /// This request's places in the `concurrency` limits of routes.
+    /// The uses of limits by this request.
+    pub(super) uses: LimitUses,
+}
+
+/// The uses of the limits of routes by a request.
+#[derive(Debug, Default)]
+pub(super) struct LimitUses {
+    /// The routes whose limits have counted the request.
+    pub(super) counted: Vec<RouteId>,
+    /// Its places in `concurrency` limits.
     _under_way: Vec<RequestPermit>,
 }
 
@@ -89,8 +100,34 @@ impl SitePlan {
         effects: Box<Effects>,
         user: Vec<u8>,
     ) -> Self {
-        let (if_none_match, denial, _under_way) = (None, RefCell::default(), Vec::new());
-        Self { site, answer, effects, if_none_match, user, denial, _under_way }
+        let (if_none_match, denial, uses) = (None, RefCell::default(), LimitUses::default());
+        Self { site, answer, effects, if_none_match, user, denial, uses }
+    }
+
+    /// Counts the request for the limits of its routes that have not counted it yet, and refuses it
+    /// if it exceeds one.
+    fn count(&mut self, services: &Services, request: &Request) {
+        let Effects { rates, concurrency, .. } = &*self.effects;
+        let LimitUses { counted, _under_way: under_way } = &mut self.uses;
+        let rates: Vec<_> =
+            rates.iter().filter(|(route, _)| !counted.contains(route)).copied().collect();
+        if let Some((route, wait)) = services.rates.take(&rates, &request.peer) {
+            let (limit, retry_after) = (Limit::Rate, wait.as_secs() + 1);
+            self.answer = Answer::TooOften { limit, route, retry_after };
+        }
+        let who = Client::of(&request.peer);
+        for &(route, most) in concurrency.iter().filter(|(route, _)| !counted.contains(route)) {
+            match services.requests.begin(route, who, most) {
+                Some(one) => under_way.push(one),
+                None => {
+                    let limit = Limit::Concurrency;
+                    self.answer = Answer::TooOften { limit, route, retry_after: WHILE_BUSY };
+                }
+            }
+        }
+        *counted = (self.effects.rates.iter().map(|(route, _)| *route))
+            .chain(concurrency.iter().map(|(route, _)| *route))
+            .collect();
     }
 
     /// The way of the request's body to the handler. `may_stream`: the request itself allows a
@@ -157,7 +194,10 @@ impl Services {
             match self.sites.of(request) {
                 Ok(site) => Answerer::Site(match self.before_rules(&site, request) {
                     Some(answer) => SitePlan::new(site, answer, Box::default(), Vec::new()),
-                    None => self.plan_for(site, request, 0, explained, LimitEffect::Counts).await,
+                    None => {
+                        let count = LimitEffect::Counts { counted: &[] };
+                        self.plan_for(site, request, 0, explained, count).await
+                    }
                 }),
                 Err(error) => Answerer::Broken(error.to_string()),
             }
@@ -184,31 +224,12 @@ impl Services {
         request: &mut Request,
         depth: u8,
         is_explained: bool,
-        count: LimitEffect,
+        count: LimitEffect<'_>,
     ) -> SitePlan {
         let asker = Asker { services: self, site: &site, depth };
         let decision_context =
             DecisionContext { pools: &self.config.pools, asks: Some(&asker), is_explained };
-        let (mut answer, effects) = site.decide(decision_context, request).await;
-        if count == LimitEffect::Counts
-            && let Some((route, wait)) = self.rates.take(&effects.rates, &request.peer)
-        {
-            let (limit, retry_after) = (Limit::Rate, wait.as_secs() + 1);
-            answer = Answer::TooOften { limit, route, retry_after };
-        }
-        let mut under_way = Vec::new();
-        if count == LimitEffect::Counts {
-            let who = Client::of(&request.peer);
-            for &(route, most) in &effects.concurrency {
-                match self.requests.begin(route, who, most) {
-                    Some(one) => under_way.push(one),
-                    None => {
-                        let limit = Limit::Concurrency;
-                        answer = Answer::TooOften { limit, route, retry_after: WHILE_BUSY };
-                    }
-                }
-            }
-        }
+        let (answer, effects) = site.decide(decision_context, request).await;
         let of = effects.settings.compress.unwrap_or(site.compression.of);
         let if_none_match = match of {
             Compress::Off => None,
@@ -217,10 +238,18 @@ impl Services {
             }
         };
         let mut planned = SitePlan::new(site, answer, effects, Vec::new());
-        (planned.if_none_match, planned._under_way) = (if_none_match, under_way);
+        planned.if_none_match = if_none_match;
+        if let LimitEffect::Counts { counted } = count {
+            planned.uses.counted = counted.to_vec();
+            planned.count(self, request);
+        }
         if planned.asks_for_password() && !matches!(planned.answer, Answer::TooOften { .. }) {
             // On the heap, because few requests come here.
             Box::pin(planned.authenticate(self, request, None)).await;
+            if let LimitEffect::Counts { .. } = count {
+                // `.htaccess` files may have led the request to a path with limits of its own.
+                planned.count(self, request);
+            }
         }
         if planned.asks_authorizers() {
             Box::pin(planned.authorize(self, request)).await;

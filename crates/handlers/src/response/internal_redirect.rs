@@ -71,8 +71,10 @@ pub(crate) fn by_uri(
         false => Ok(None),
     };
     let target = target.map_err(|answer| Denied::of(answer, uri))?;
-    if target.is_some() || may_name {
-        naming.may_name(&named)?;
+    match &target {
+        Some(_) => naming.may_pass_on(&named)?,
+        None if may_name => naming.may_name(&named)?,
+        None => {}
     }
     Ok(target.map(|target| InternalRedirect { request, effects, target }))
 }

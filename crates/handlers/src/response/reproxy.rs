@@ -16,7 +16,7 @@ use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
 use sendoff_message::request::{CONDITIONS, Request};
 use sendoff_message::response::{CgiHead, Field, ResponseHead};
-use sendoff_site::effects::Effects;
+use sendoff_site::effects::{AccessRequirements, Effects};
 use sendoff_site::sendable::Denied;
 use sendoff_site::{InternalTarget, Rewrites};
 
@@ -29,6 +29,7 @@ use crate::context::Context;
 use crate::error::Outcome;
 use crate::head_rules;
 use crate::response::internal_redirect;
+use crate::response::requirements::{NotMet, check};
 
 const FIELD: &[u8] = b"x-reproxy-url";
 const EXPECTED_SIZE: &[u8] = b"x-reproxy-expected-size";
@@ -56,6 +57,8 @@ struct ReproxyTarget {
     request: Request,
     effects: Effects,
     internal: InternalTarget,
+    /// The conditions that the client must meet, with its own request for the URL.
+    requirements: [(Request, AccessRequirements); 1],
 }
 
 /// Answers with the body of the first named URL that has one.
@@ -81,6 +84,15 @@ pub(crate) async fn respond(
                 continue;
             }
         };
+        match check(&call.context, &target.requirements).await {
+            Ok(()) => {}
+            Err(NotMet::Password(refused)) => return Ok(refused),
+            Err(NotMet::Access(Denied { status, why })) => {
+                tracing::error!(request = shown, "X-Reproxy-URL is not asked: {why}");
+                refused.push(status);
+                continue;
+            }
+        }
         match ask(call, &target, expected, sink).await? {
             Ok((exchange, begun)) => {
                 return pass_on(call, own, &target, exchange, begun, sink).await;
@@ -112,6 +124,7 @@ fn target(context: &Context<'_>, own: &CgiHead, url: &[u8]) -> Result<ReproxyTar
     let bad_path = |bad: sendoff_message::request::BadPath| denied(bad.0);
     let mut request =
         internal_redirect::request_for(context.request, own, &path).map_err(bad_path)?;
+    let of_client = request.clone();
     request.headers = of_the_part(&request.headers);
     request.host = Some(authority);
     let gateways = &context.services.gateways[context.site.number];
@@ -123,7 +136,12 @@ fn target(context: &Context<'_>, own: &CgiHead, url: &[u8]) -> Result<ReproxyTar
     };
     let mut effects = Effects::default();
     match context.site.redirect_internally(&mut request, &mut effects, is_meant) {
-        Ok(Some(internal)) => Ok(ReproxyTarget { url: text, request, effects, internal }),
+        Ok(Some(internal)) => {
+            let auth = std::mem::take(&mut effects.auth);
+            let authorizers = std::mem::take(&mut effects.authorizers);
+            let requirements = [(of_client, AccessRequirements { auth, authorizers })];
+            Ok(ReproxyTarget { url: text, request, effects, internal, requirements })
+        }
         Ok(None) => Err(denied(&format!(
             "no route with internal = true and proxy = \"{origin}\" concerns its path"
         ))),

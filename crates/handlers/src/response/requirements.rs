@@ -35,7 +35,7 @@ pub(crate) async fn check(
 ) -> Result<(), NotMet> {
     let Context { services, site, request, .. } = *context;
     for (named, AccessRequirements { auth, authorizers }) in requirements {
-        if let Some(auth) = auth {
+        for auth in auth {
             let field = request.headers.get(AUTHORIZATION).map(|value| value.as_bytes());
             let access = services.auth.check(&site.queues, &auth.users, field, &request.peer);
             match access.await {
