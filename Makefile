@@ -16,7 +16,7 @@ GENERATED = $(BUILT)/generated
 BUILD_TESTS = cargo build --profile quick --workspace --bins --tests
 
 .PHONY: help install uninstall serve build quick dist deb libfcgi examples gem header config install-extension uninstall-extension test test-deb \
-	test-heavy test-trixie phpt bench figures check deny fmt ktls java
+	test-heavy test-trixie phpt bench figures style check deny fmt ktls java
 
 # This list.
 help:
@@ -114,7 +114,7 @@ uninstall-extension:
 
 # What every commit must pass; under 10 minutes once it has been built. It goes on after a failure, and lists all failures at
 # its end.
-test: check
+test: style
 	tools/install test
 	$(BUILD_TESTS)
 	tools/cargo-test --profile quick --workspace
@@ -159,11 +159,14 @@ bench: dist
 figures:
 	cargo test --release --package sendoff-bench renew -- --ignored
 
-# Formatting, lints, and sentences that have to be read twice.
-check:
-	tools/install check
+# Formatting, and sentences that have to be read twice; takes a second.
+style:
 	tools/prose check
 	cargo fmt --all --check
+
+# What every commit must pass beside the tests: style, lints of Rust, formatting of C. Lints compile everything once more.
+check: style
+	tools/install check
 	cargo clippy --profile quick --workspace --all-targets -- -D warnings
 	clang-format --dry-run -Werror $(C_SOURCES)
 
