@@ -5,6 +5,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use sendoff_config::{Accel, PoolConfig};
@@ -36,6 +37,7 @@ struct CStartup {
     accel: *const CAccel,
     accel_count: usize,
     stuck_signal: c_int,
+    orphan_time: u64,
     worker_script: *const c_char,
     max_memory: u64,
     max_age: u64,
@@ -67,6 +69,8 @@ pub(crate) struct Startup<'a> {
     /// Folders for prefixes of URIs in `X-Accel-Redirect`, longest prefix first. Workers open the
     /// files for the front.
     pub(crate) accel: &'a [Accel],
+    /// The time for a worker's request after the death of its master.
+    pub(crate) orphan_time: Duration,
     /// A file for PHP's messages, in addition to the log.
     pub(crate) said: Option<&'a OwnedFd>,
 }
@@ -135,6 +139,7 @@ impl Engine {
             accel: accel.as_ptr(),
             accel_count: accel.len(),
             stuck_signal: stuck_signal().as_raw(),
+            orphan_time: u64::try_from(startup.orphan_time.as_millis()).unwrap_or(u64::MAX).max(1),
             worker_script: script.as_ref().map_or(std::ptr::null(), |path| path.as_ptr()),
             max_memory: worker.and_then(|worker| worker.max_memory).unwrap_or_default(),
             max_age: worker.and_then(|worker| worker.max_age).map_or(0, |age| age.as_secs().max(1)),

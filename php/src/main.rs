@@ -89,7 +89,8 @@ fn run(inherited: &Inherited) -> Result<(), Failure> {
     let environment = start::environment(pool)?;
     let said_file = inherited.said_fd.map(|number| take("--said-fd", number)).transpose()?;
     let said = said_file.as_ref();
-    let startup = Startup { ini_dir: &ini_dir, pool, environment: &environment, accel, said };
+    let (environment, orphan_time) = (&environment[..], config.shutdown_timeout);
+    let startup = Startup { ini_dir: &ini_dir, pool, environment, accel, orphan_time, said };
     let engine = Engine::start(&startup).ok_or(Failure::Php)?;
     drop(said_file);
     let role = Master::new(&config, pool, socket, MemoryWatch::new(group))

@@ -63,6 +63,8 @@ typedef struct {
 	size_t accel_count;
 	/* On this signal a worker writes its PHP backtrace and ends. */
 	int stuck_signal;
+	/* Milliseconds, at least 1, that a worker has for its request after the death of its master. */
+	uint64_t orphan_time;
 	/* The worker script that takes the requests; NULL: each request runs its own script. */
 	const char *worker_script;
 	/* With a worker script, bytes of PHP's memory and seconds after which a worker ends; 0: any. */

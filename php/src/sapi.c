@@ -12,6 +12,7 @@
 #include "zend_signal.h"
 
 #include <signal.h>
+#include <time.h>
 
 static size_t read_post(char *buffer, size_t wanted)
 {
@@ -135,6 +136,8 @@ static void use_ini_dir(const char *dir)
 
 /* The signal on which a worker writes its backtrace and ends. */
 static int stuck_signal;
+static uint64_t orphan_time;
+static pid_t master;
 
 const char *sendoff_php_folder;
 
@@ -224,14 +227,36 @@ int sendoff_php_startup(const sendoff_php_start *start)
 	hints_send = sendoff_send_interim;
 	sendoff_named_startup(start->accel, start->accel_count);
 	stuck_signal = start->stuck_signal;
+	orphan_time = start->orphan_time;
 	sendoff_crashes_off();
 	return 0;
 }
 
+/*
+ * Ends a worker without a master in time, whatever its script does. In both GNU's and musl's C
+ * library timer_create() is only a system call, unless it starts a thread.
+ */
+static void limit_orphan(void)
+{
+	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
+	struct itimerspec limit = {0};
+	timer_t timer;
+	limit.it_value.tv_sec = (time_t)MIN(orphan_time / 1000, INT32_MAX);
+	limit.it_value.tv_nsec = (long)(orphan_time % 1000) * 1000000;
+	if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 ||
+		timer_settime(timer, 0, &limit, NULL) != 0) {
+		_exit(1);
+	}
+}
+
+/* SIGTERM comes from the master, an operator, or from the kernel when the master has died. */
 static void on_sigterm(int signo)
 {
 	if (sendoff_is_child(signo)) {
 		return;
+	}
+	if (getppid() != master) {
+		limit_orphan();
 	}
 	sendoff_stop(sendoff_php_worker);
 }
@@ -288,6 +313,7 @@ int sendoff_php_serve(const int *links, size_t link_count, int guard, int slow, 
 		fprintf(stderr, "it cannot start: %s: %s\n", sendoff_php_folder, strerror(errno));
 		return 1;
 	}
+	master = getppid();
 	sendoff_backtrace_on(stuck_signal);
 	sendoff_php_worker = new_worker(links, link_count, guard, slow);
 	if (!sendoff_php_worker) {

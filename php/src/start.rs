@@ -69,7 +69,8 @@ pub(crate) fn prepare(pool: &PoolConfig, master: Pid) -> io::Result<()> {
     if pool.no_new_privileges {
         sendoff_sandbox::only_signal_children()?;
     }
-    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // On this signal the worker ends after its request.
+    set_parent_process_death_signal(Some(Signal::TERM))?;
     if getppid() != Some(master) {
         // The master ended before the line above, which would otherwise have ended this process,
         // also silently.

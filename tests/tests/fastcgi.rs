@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 use sendoff_tests::{
-    Broken, Client, Fpm, Request, Server, Site, Stock, assert_same, pattern, processes, wait,
+    Broken, Client, Fifo, Fpm, Request, Server, Site, Stock, assert_same, pattern, processes, wait,
 };
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -109,6 +109,30 @@ fn output_after_the_end_is_in_nobodys_response() {
         assert!(response.text() == "quick", "{} bytes", response.body.len());
         assert_eq!(response.header("x-late"), None);
     }
+}
+
+/// A process that goes on after the end of its response delays no other request, and a request that
+/// went to another process runs once.
+#[test]
+fn a_process_that_goes_on_after_its_response_is_passed_over() {
+    let late = "<?php echo 'x'; fastcgi_finish_request(); file_get_contents($_GET['go']);";
+    let site = Site::with("late.php", late);
+    site.write("quick.php", "<?php file_put_contents('ran', 'x', FILE_APPEND); echo 'quick';");
+    let fpm = Fpm::start(site.root(), "pm.max_children = 3");
+    let options = ["--fastcgi", &fpm.php(), "--fastcgi-timeout", "10"];
+    let server = Server::start(site.root(), &options);
+    let go = [site.fifo("go0"), site.fifo("go1")];
+    for n in 0..go.len() {
+        assert_eq!(server.page(&format!("/late.php?go=go{n}")), "x");
+        assert_eq!(server.page("/quick.php"), "quick");
+        let post = Request::post("/quick.php", "text/plain", "x");
+        assert_eq!(server.connect().ask(&post).text(), "quick");
+    }
+    go.iter().for_each(Fifo::release);
+    for _ in 0..5 {
+        assert_eq!(server.page("/quick.php"), "quick");
+    }
+    assert_eq!(std::fs::read(site.path("ran")).unwrap().len(), 9);
 }
 
 #[test]

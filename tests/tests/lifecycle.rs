@@ -153,7 +153,8 @@ fn a_request_that_no_worker_will_take_is_refused_when_the_supervisor_was_killed(
     let server = Server::start(site.root(), &["--workers", "1", "--threads", "1"]);
     let mut at_work = server.connect();
     at_work.send(Request::get("/wait.php").bytes());
-    at_work.head().unwrap();
+    let head = at_work.head().unwrap();
+    assert_eq!(at_work.chunk(), b"first ");
     let mut waiting = server.connect();
     waiting.send(Request::get("/ok.php").bytes());
     let status = || server.command(&["status"]).unwrap();
@@ -163,9 +164,12 @@ fn a_request_that_no_worker_will_take_is_refused_when_the_supervisor_was_killed(
     server.signal(Signal::KILL);
     assert!(wait::until(LIMIT, || refuses(&server)), "the front takes no new connections");
     processes::signal(master, Signal::KILL);
+    assert!(wait::until(LIMIT, || !processes::runs(master)));
+    // The worker finishes its request and takes no other.
+    pipe.release();
+    assert_eq!(at_work.body_of(head, "GET").unwrap().body, b"last");
     let refused = waiting.response("GET");
     assert_eq!((refused.status(), refused.header("Retry-After").is_some()), (503, true));
-    drop(pipe);
     server.await_end();
 }
 
@@ -190,6 +194,45 @@ fn a_killed_php_master_is_replaced() {
     assert!(wait::until(LIMIT, || !processes::runs(first) && server.php_master() != first));
     assert_eq!(server.page("/ok.php"), "ok");
     assert!(wait::until(LIMIT, || server.workers().len() == 4), "{:?}", server.workers());
+}
+
+/// A request at work outlives its master, with time for its script but not for ever.
+#[test]
+fn a_request_at_work_outlives_a_killed_php_master() {
+    let site = Site::waiting();
+    let pipe = site.fifo("pipe");
+    let server = Server::start(site.root(), &["--workers", "2"]);
+    let mut client = server.connect();
+    client.send(Request::get("/wait.php").bytes());
+    let head = client.head().unwrap();
+    assert_eq!(client.chunk(), b"first ");
+    let (master, workers) = (server.php_master(), server.workers());
+    processes::signal(master, Signal::KILL);
+    assert!(wait::until(LIMIT, || !processes::runs(master) && server.php_master() != master));
+    assert_eq!(server.page("/ok.php"), "ok");
+    pipe.release();
+    assert_eq!(client.body_of(head, "GET").unwrap().body, b"last");
+    assert_eq!(left_of(workers), [0; 0]);
+}
+
+#[test]
+fn stuck_scripts_do_not_outlive_a_killed_php_master_for_long() {
+    let site = Site::waiting();
+    let server = Server::start(site.root(), &["--workers", "4", "--shutdown-timeout", "1s"]);
+    site.fifo("pipe");
+    // All but the last, because a stopped process takes no signal.
+    let mut clients = Vec::new();
+    for (name, script) in &ENDLESS[..4] {
+        site.write(name, script);
+        let mut client = server.connect();
+        client.send(Request::get(&format!("/{name}")).bytes());
+        client.head().unwrap();
+        clients.push(client);
+    }
+    let workers = server.workers();
+    processes::signal(server.php_master(), Signal::KILL);
+    assert_eq!(left_of(workers), [0; 0]);
+    server.await_page("/ok.php", "ok");
 }
 
 /// Scripts that do not end, each in its own way. `pipe` is a FIFO that nothing is written to.

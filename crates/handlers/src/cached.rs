@@ -208,19 +208,18 @@ impl<'a> CacheLookup<'a> {
             {
                 return Ok(Outcome::Sent);
             }
-            if self.context.request.method == Method::HEAD {
-                // Its response has no body that could be kept.
-                break (None, begun, None);
-            }
-            let flight = cache.fly(&self.key, &self.context.request.headers);
             if let (Some(page), Some(Validity::Stale)) = (&page, validity) {
-                match self.send_stale(page, begun, flight, sink).await? {
+                match self.send_stale(page, begun, sink).await? {
                     true => return Ok(Outcome::Sent),
                     // The page is forgotten now.
                     false => continue,
                 }
             }
-            match flight {
+            if self.context.request.method == Method::HEAD {
+                // Its response has no body that could be kept.
+                break (page, begun, None);
+            }
+            match cache.fly(&self.key, &self.context.request.headers) {
                 Flight::Make(permit) => break (page, begun, Some(permit)),
                 Flight::MakeUnshared => break (page, begun, None),
                 Flight::Wait(mut done) => {
@@ -263,9 +262,9 @@ impl<'a> CacheLookup<'a> {
         &self,
         page: &Arc<Page>,
         begun: PurgeCount,
-        flight: Flight,
         sink: &mut dyn Sink,
     ) -> Result<bool, Cut> {
+        let flight = self.context.services.page_cache.fly(&self.key, &self.context.request.headers);
         let send = self.send(page, "hit; detail=stale", sink);
         match flight {
             Flight::Make(permit) => tokio::join!(send, self.renew(page, begun, permit)).0,
@@ -313,6 +312,13 @@ impl<'a> CacheLookup<'a> {
 
     /// Renews a page after the client has got the stale one.
     async fn renew(&self, old: &Arc<Page>, begun: PurgeCount, permit: MakePermit) {
+        if self.context.request.method == Method::HEAD {
+            // A response to HEAD has no body that could be kept.
+            let request = Request { method: Method::GET, ..self.context.request.clone() };
+            let context = Context { request: &request, ..self.context };
+            let get = CacheLookup { key: self.key.clone(), context, ..*self };
+            return Box::pin(get.renew(old, begun, permit)).await;
+        }
         let miss = Miss { old: Some(old), begun, permit: Some(permit) };
         match self.ask(miss, "fwd=stale", &mut Discard::default()).await {
             Ok((ApplicationOutcome::StillValid(said, permit), _)) => {

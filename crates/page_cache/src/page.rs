@@ -14,7 +14,7 @@ use sendoff_delivery::segment::Segment;
 use sendoff_message::request::Request;
 use sendoff_message::response::{Field, ResponseHead};
 use sendoff_static_files::conditional::{ConditionOutcome, Validators};
-use sendoff_static_files::range::{ByteRange, Ranges};
+use sendoff_static_files::range::Ranges;
 use serde::{Deserialize, Serialize};
 
 use super::LARGEST;
@@ -289,34 +289,37 @@ impl Page {
             return Ok((head, None));
         }
         let mut body = body()?;
-        if head.status == StatusCode::OK
-            && let Some(ByteRange { first, len }) = self.range(&head, request, now)
-        {
-            head.status = StatusCode::PARTIAL_CONTENT;
-            (head.reason, head.length) = (None, Some(len));
-            head.field("Content-Range", ByteRange { first, len }.content_range(self.facts.len));
-            if first > 0 {
-                body = body.split_off(first);
+        match self.ranges(&head, request, now) {
+            Ranges::One(range) => {
+                head.status = StatusCode::PARTIAL_CONTENT;
+                (head.reason, head.length) = (None, Some(range.len));
+                head.field("Content-Range", range.content_range(self.facts.len));
+                if range.first > 0 {
+                    body = body.split_off(range.first);
+                }
+                body.truncate(range.len);
             }
-            body.truncate(len);
+            Ranges::Unsatisfiable => {
+                let mut head = ResponseHead::new(StatusCode::RANGE_NOT_SATISFIABLE, Some(0));
+                head.field("Content-Range", format!("bytes */{}", self.facts.len));
+                return Ok((head, None));
+            }
+            // RFC 9110 §14.2 allows to ignore the field.
+            Ranges::Whole | Ranges::Several(_) => {}
         }
         Ok((head, Some(body)))
     }
 
-    /// The one range that the client asks for. A request for several ranges gets the whole page
-    /// (RFC 9110 §14.2 allows it), and so does HEAD.
-    fn range(&self, head: &ResponseHead, request: &Request, now: SystemTime) -> Option<ByteRange> {
-        if request.method != Method::GET {
-            return None;
+    /// The ranges that the client asks for.
+    fn ranges(&self, head: &ResponseHead, request: &Request, now: SystemTime) -> Ranges {
+        if request.method != Method::GET || head.status != StatusCode::OK {
+            return Ranges::Whole;
         }
         // A weak tag does not promise identical bytes (§13.1.5).
         let strong = head.value("ETag").filter(|tag| !tag.starts_with(b"W/")).unwrap_or_default();
         let validators = Validators { etag: strong, ..validators(head) };
-        let value = validators.range(&request.headers, now)?;
-        match Ranges::parse(value, self.facts.len) {
-            Ranges::One(range) => Some(range),
-            Ranges::Whole | Ranges::Unsatisfiable | Ranges::Several(_) => None,
-        }
+        let value = validators.range(&request.headers, now);
+        value.map_or(Ranges::Whole, |value| Ranges::parse(value, self.facts.len))
     }
 }
 

@@ -32,8 +32,8 @@ impl ByteRange {
 /// The request of a `Range` field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ranges {
-    /// The whole file: the field is malformed, in another unit, or asks for too many ranges or
-    /// bytes.
+    /// The whole file: it is empty, or the field is malformed, in another unit, or asks for too many
+    /// ranges or bytes (RFC 9110 §14.2 allows to ignore it).
     Whole,
     /// The file has no byte of the ranges; the response is 416.
     Unsatisfiable,
@@ -47,7 +47,7 @@ impl Ranges {
     /// Parses the value of a `Range` field for a file of `size` bytes (§14.1.1, §14.1.2).
     #[must_use]
     pub fn parse(value: &[u8], size: u64) -> Self {
-        let Some(set) = byte_set(value) else { return Self::Whole };
+        let Some(set) = byte_set(value).filter(|_| size > 0) else { return Self::Whole };
         let (mut ranges, mut any) = (Vec::new(), false);
         let members = set.split(|b| *b == b',').map(<[u8]>::trim_ascii);
         for member in members.filter(|member| !member.is_empty()) {
@@ -65,9 +65,6 @@ impl Ranges {
         match ranges[..] {
             _ if !any || total > size => Self::Whole,
             [] => Self::Unsatisfiable,
-            // The last bytes of an empty file are a valid range, but Content-Range cannot express
-            // it.
-            [ByteRange { len: 0, .. }, ..] => Self::Whole,
             [range] => Self::One(range),
             _ => Self::Several(ranges),
         }

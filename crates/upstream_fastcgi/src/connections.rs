@@ -51,8 +51,9 @@ const HOLD_MIN: Duration = Duration::from_millis(50);
 const HOLD_MAX: Duration = Duration::from_secs(1);
 
 /// The time in which a free process accepts a new connection. A process that was set free for a
-/// connection gets the same time; it may accept a connection of another server instead.
-const WAKE_UP: Duration = Duration::from_millis(20);
+/// connection gets the same time; it may accept a connection of another server instead. The process
+/// of a kept connection has the same time to begin to read a request.
+pub(super) const WAKE_UP: Duration = Duration::from_millis(20);
 
 /// The connections to one application, for all event loops.
 #[derive(Debug)]
@@ -274,15 +275,21 @@ impl<C: Send + 'static> Connections<C> {
         (waiting, state.open.saturating_sub(state.idle.len() + state.untaken))
     }
 
-    /// Closes connections that have been idle for too long, or are not quiet.
+    /// Closes connections that have been idle for too long, or are not quiet, and all idle ones if a
+    /// new connection has waited for too long: one of their processes may be free for it.
     pub(super) fn close_old(&self, is_quiet: impl Fn(&C) -> bool) {
         let now = Instant::now();
         let mut state = self.state();
-        let before = state.idle.len();
+        let (before, is_overdue) = (state.idle.len(), state.is_overdue(now));
         state.idle.retain(|idle| {
-            now.duration_since(idle.since) < IDLE_TIME && is_quiet(&idle.connection)
+            let is_old = now.duration_since(idle.since) >= IDLE_TIME;
+            !is_overdue && !is_old && is_quiet(&idle.connection)
         });
-        state.open -= before - state.idle.len();
+        let closed = before - state.idle.len();
+        state.open -= closed;
+        if closed > 0 {
+            state.awaited = now;
+        }
     }
 }
 

@@ -23,7 +23,7 @@ use sendoff_upstream_worker::region::LinkRegion;
 use tokio::io::Interest;
 
 use super::answer::{AnswerEvent, FastCgiResponseParser, Medium, SocketHolder};
-use super::connections::ConnectionPermit;
+use super::connections::{ConnectionPermit, WAKE_UP};
 use super::outgoing::Outgoing;
 use super::peer::{Connection, KeptConnection, Last, Peer};
 use super::stream::Stream;
@@ -42,6 +42,10 @@ pub(super) struct Driver {
     /// Bytes on a new connection that the peer had not read at the last check, as the kernel counts
     /// them.
     unread: u64,
+    /// Time by which the process of a kept connection should have read the head of the request. The
+    /// head's last byte is withheld until it has: then a request that is taken back never runs.
+    /// `None`: nothing is withheld.
+    read_by: Option<Instant>,
     /// The connection's writable state was cleared in the event loop.
     forgot_writable: bool,
     /// The application has announced on this connection that it can use a client's socket.
@@ -95,6 +99,7 @@ impl Driver {
             permit,
             stream,
             unread: 0,
+            read_by: None,
             forgot_writable: false,
             knows_direct,
             lent,
@@ -134,11 +139,8 @@ impl Driver {
                 Event::End(ending)
             }
             Err(error) => {
-                if error.kind() == UpstreamErrorKind::Died {
-                    peer.lost.fetch_add(1, Ordering::Relaxed);
-                    if error.retry() == Retry::Unsafe {
-                        peer.note_death_at_work();
-                    }
+                if error.kind() == UpstreamErrorKind::Died && error.retry() == Retry::Unsafe {
+                    peer.note_death_at_work();
                 }
                 if error.kind() == UpstreamErrorKind::Broken {
                     let address = &peer.address;
@@ -151,6 +153,7 @@ impl Driver {
 
     async fn exchange(&mut self, is_kept: bool) -> Result<(Hints, ResponseEnd), UpstreamError> {
         if is_kept {
+            self.read_by = self.stream.unread().map(|_| Instant::now() + WAKE_UP);
             self.send_at_once()?;
         }
         let (mut writable, mut is_unanswered) = (true, !is_kept);
@@ -169,7 +172,9 @@ impl Driver {
                 }
             }
             if !sent && !received {
-                self.look_for_reader(false);
+                if self.look_for_reader(false) {
+                    continue;
+                }
                 let has_more = !self.outgoing.has_ended() && !self.outgoing.is_starved();
                 let may_write = writable && (has_more || self.looks_for_reader());
                 self.wait(may_read, may_write).await?;
@@ -179,14 +184,16 @@ impl Driver {
 
     /// The application has closed the connection.
     fn closed(&self) -> UpstreamError {
+        self.peer.lost.fetch_add(1, Ordering::Relaxed);
         self.answer.closed(self.outgoing.sent, self.stream.was_read())
     }
 
     /// Sends as much of the request as a kept connection takes, with the lent descriptor.
     fn send_at_once(&mut self) -> Result<(), UpstreamError> {
         let descriptor = self.lent.as_ref().map(|lent| lent.socket.as_fd());
+        let may_send = self.may_send();
         let Ok(bytes) = self.outgoing.bytes() else { return Ok(()) };
-        match self.stream.write_at_once(bytes, descriptor) {
+        match self.stream.write_at_once(&bytes[..bytes.len().min(may_send)], descriptor) {
             Ok(n) => self.outgoing.advance(n),
             // The descriptor must be sent with the first byte.
             Err(_) if descriptor.is_some() => return Err(self.closed()),
@@ -198,15 +205,12 @@ impl Driver {
     /// Sends as much as the connection takes. Sets `open` to false when the peer stops reading; it
     /// may still have answered.
     fn send(&mut self, open: &mut bool) -> Result<bool, UpstreamError> {
-        // On a new connection, the head is sent by itself: an application may leave the body unread
-        // until it has begun to work.
-        let head = if self.looks_for_reader() { self.outgoing.head_left() } else { 0 };
-        let bytes = match self.outgoing.bytes() {
-            Ok([]) => return Ok(false),
-            Ok(bytes) => bytes,
-            Err(error) => return Err(error),
-        };
-        let bytes = if head > 0 { &bytes[..head] } else { bytes };
+        let may_send = self.may_send();
+        let bytes = self.outgoing.bytes()?;
+        let bytes = &bytes[..bytes.len().min(may_send)];
+        if bytes.is_empty() {
+            return Ok(false);
+        }
         let written = match self.stream.try_write(bytes) {
             // The peer may have read everything before the state was cleared; the event loop then
             // never reports the connection as writable.
@@ -218,7 +222,7 @@ impl Driver {
         match written {
             Ok(n) => {
                 self.outgoing.advance(n);
-                self.look_for_reader(true);
+                let _is_found = self.look_for_reader(true);
                 Ok(true)
             }
             Err(error) if is_for_later(&error) => Ok(false),
@@ -230,15 +234,27 @@ impl Driver {
         }
     }
 
-    fn looks_for_reader(&self) -> bool {
-        !self.permit.was_taken() && matches!(self.stream, Stream::Unix(_))
+    /// The most bytes of the current buffer that may be sent now.
+    fn may_send(&self) -> usize {
+        match self.outgoing.head_left() {
+            head if self.read_by.is_some() => head.saturating_sub(1),
+            // On a new connection, the head is sent by itself: an application may leave the body
+            // unread until it has begun to work.
+            head if head > 0 && self.looks_for_reader() => head,
+            _ => usize::MAX,
+        }
     }
 
-    /// Checks if a process has begun to read from a new connection. `wrote`: a part of the request
-    /// was sent since the last check.
-    fn look_for_reader(&mut self, wrote: bool) {
+    fn looks_for_reader(&self) -> bool {
+        let is_new = !self.permit.was_taken() && matches!(self.stream, Stream::Unix(_));
+        is_new || self.read_by.is_some()
+    }
+
+    /// Checks if a process has begun to read the request, and returns true if it has just been
+    /// found. `wrote`: a part of the request was sent since the last check.
+    fn look_for_reader(&mut self, wrote: bool) -> bool {
         if !self.looks_for_reader() {
-            return;
+            return false;
         }
         if !wrote {
             // Cleared before the check, so that a read after the check makes the connection
@@ -246,11 +262,17 @@ impl Driver {
             self.stream.forget(Interest::WRITABLE);
             self.forgot_writable = true;
         }
-        let Some(unread) = self.stream.unread() else { return };
-        if unread < self.unread || (wrote && unread == self.unread) {
-            self.permit.note_taken();
-        }
+        let Some(unread) = self.stream.unread() else { return false };
+        let is_found = match self.read_by {
+            Some(_) => unread == 0,
+            None => unread < self.unread || (wrote && unread == self.unread),
+        };
         self.unread = unread;
+        if is_found {
+            self.permit.note_taken();
+            self.read_by = None;
+        }
+        is_found
     }
 
     /// Receives bytes. `is_unanswered`: no byte has arrived on the connection yet.
@@ -284,11 +306,19 @@ impl Driver {
         let is_starved = self.outgoing.is_starved();
         tokio::select! {
             // No process has the connection, and none will accept it.
-            down = self.peer.down(), if self.looks_for_reader() => Err(down),
+            down = self.peer.down(), if !self.permit.was_taken() => Err(down),
             // The next read or write returns any error.
             _ = self.stream.ready(interest) => Ok(()),
             () = self.inbox.room.notified(), if !may_read => Ok(()),
             () = self.outgoing.more(), if is_starved => Ok(()),
+            () = read_by(self.read_by) => match self.look_for_reader(false) {
+                true => Ok(()),
+                false => Err(UpstreamError::new(
+                    UpstreamErrorKind::Died,
+                    Retry::Safe,
+                    "its process is still busy with an earlier request",
+                )),
+            },
             // No timeout while a slow client delays the exchange.
             () = tokio::time::sleep(self.peer.timeout), if may_read && !is_starved => {
                 let is_lent = self.answer.holder() == SocketHolder::Lent;
@@ -368,6 +398,13 @@ impl LentClient {
         let written = sendoff_sys::tcp::written(self.socket.as_fd()).ok();
         let before = std::mem::replace(&mut self.written, written);
         before != written
+    }
+}
+
+async fn read_by(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -244,6 +244,8 @@ fn a_page_that_has_just_become_old_stands_in_for_no_answer() {
         let expected =
             if stands_in { (200, "sendoff; hit; detail=stale-if-error; ttl=0") } else { (502, "") };
         assert_eq!((answer.status(), status(&answer)), expected, "{fields} {rule}");
+        let head = kept.server.ask(&Request::new("HEAD", "/page"));
+        assert_eq!((head.status(), status(&head)), expected, "HEAD {fields} {rule}");
     }
 }
 

@@ -302,6 +302,21 @@ fn an_old_page_is_sent_while_it_is_made_anew() {
     assert!(renewed, "it is made anew");
 }
 
+#[test]
+fn an_old_page_answers_a_head_and_is_made_anew() {
+    let kept = CachingServer::start("http");
+    let target = "/page.php?head[]=Cache-Control:+max-age=1,+stale-while-revalidate=600";
+    let first = kept.get(target);
+    kept.get_kept(target);
+    wait::for_some("an old page", || {
+        let head = kept.server.ask(&Request::new("HEAD", target));
+        assert!(is_hit(&head), "{}", status(&head));
+        Some(head).filter(|head| status(head).contains("detail=stale"))
+    });
+    let is_new = |page: &Response| is_hit(page) && page.text() != first.text();
+    assert!(wait::until(LIMIT, || is_new(&kept.get(target))), "it is not made anew");
+}
+
 /// A client that reads slowly does not delay the new page.
 #[test]
 fn an_old_page_is_made_anew_while_a_slow_client_gets_it() {
@@ -332,6 +347,8 @@ fn an_old_page_stands_in_for_a_broken_application() {
         Some(kept.get(target)).filter(|page| status(page).contains("stale-if-error"))
     });
     assert_eq!((stale.status(), stale.text()), (200, first.text()));
+    let head = kept.server.ask(&Request::new("HEAD", target));
+    assert_eq!((head.status(), status(&head)), (200, status(&stale)));
     let other = kept.get("/page.php?body=other");
     assert_eq!((other.status(), &*other.text()), (500, "broken"), "nothing stands in");
 }

@@ -147,7 +147,7 @@ fn a_kept_page_answers_conditions_and_ranges() {
         (&[("Range", "bytes=2-5"), ("If-Range", "\"t\"")], 206, Some(2..6)),
         (&[("Range", "bytes=2-5"), ("If-Range", "\"x\"")], 200, None),
         (&[("Range", "bytes=2-5,7-8")], 200, None),
-        (&[("Range", "bytes=1000-")], 200, None),
+        (&[("Range", "bytes=1000-"), ("If-Range", "\"x\"")], 200, None),
         (&[("Range", "bytes=2-5"), ("If-None-Match", "\"t\"")], 304, None),
     ] {
         let answer = kept.server.ask(&with(page, fields));
@@ -159,6 +159,10 @@ fn a_kept_page_answers_conditions_and_ranges() {
         assert_eq!(answer.body, part, "{fields:?}");
         assert_eq!(answer.header("ETag"), Some("\"t\""), "{fields:?}");
     }
+    let beyond = kept.server.ask(&with(page, &[("Range", "bytes=1000-")]));
+    let range = format!("bytes */{}", whole.body.len());
+    assert_eq!((beyond.status(), beyond.header("Content-Range")), (416, Some(&*range)));
+    assert!(is_hit(&beyond) && beyond.body.is_empty());
     // Only a GET asks for a part (RFC 9110 §14.2).
     let head = kept.server.ask(&Request::new("HEAD", page).header("Range", "bytes=2-5"));
     assert_eq!((head.status(), head.header("Content-Range")), (200, None));

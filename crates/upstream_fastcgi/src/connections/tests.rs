@@ -391,6 +391,23 @@ fn idle_connections_are_few_and_closed_when_they_are_old_or_say_something() {
     });
 }
 
+/// The process whose connection was closed for it may still be busy, and others that are free hold
+/// idle connections.
+#[test]
+fn idle_connections_are_closed_while_a_new_one_waits_for_a_process() {
+    run(async {
+        let connections = connections();
+        let permits = [connections.taken_place().await, connections.taken_place().await];
+        permits.into_iter().for_each(|permit| permit.keep(Connection::default()));
+        let _untaken = connections.new_permit(false).await;
+        connections.close_old(|_| true);
+        assert_eq!(connections.counts(), (2, 1, 1));
+        advance(LATE).await;
+        connections.close_old(|_| true);
+        assert_eq!(connections.counts(), (1, 1, 0));
+    });
+}
+
 #[test]
 fn a_connection_that_was_used_for_long_is_closed_and_its_process_looks_at_a_new_one() {
     run(async {
