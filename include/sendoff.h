@@ -184,6 +184,13 @@ const char *sendoff_param_get(const struct sendoff_worker *worker,
 ssize_t sendoff_read(struct sendoff_worker *worker, void *buf, size_t len);
 
 /**
+ * Waits until sendoff_read() would not wait: bytes of the request body, its end or an error have
+ * come. Returns 1 then. Returns 0 if the descriptor `wake` (-1: none) can be read, if `timeout`
+ * milliseconds are over (-1: no limit), or if a signal handler ran.
+ */
+int sendoff_await_body(struct sendoff_worker *worker, int wake, int timeout);
+
+/**
  * Writes the CGI header block (RFC 3875 section 6), with the empty line that ends it. Returns 0,
  * or -1 if the client has gone.
  */
@@ -217,7 +224,8 @@ void sendoff_log(struct sendoff_worker *worker, const char *line, size_t len);
 int sendoff_flush(struct sendoff_worker *worker);
 
 /**
- * 1 if the client has gone, else 0. Checks the link without waiting.
+ * 1 if the client has gone, else 0. Checks the link without waiting. While the body is arriving,
+ * it finds that out once the bytes that have arrived are read.
  */
 int sendoff_aborted(struct sendoff_worker *worker);
 

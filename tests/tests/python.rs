@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 #![allow(unreachable_pub, reason = "modules of a test program")]
 
+#[path = "python/duplex.rs"]
+mod duplex;
 mod languages;
 #[path = "python/server.rs"]
 mod server;

@@ -27,8 +27,9 @@ mod channel;
 mod sender;
 
 use std::ffi::{c_char, c_int, c_void};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 use std::{ptr, slice};
 
 use libc::ssize_t;
@@ -274,6 +275,22 @@ pub unsafe extern "C" fn sendoff_read(
     count(result)
 }
 
+/// Waits until sendoff_read() would not wait: bytes of the request body, its end or an error have
+/// come. Returns 1 then. Returns 0 if the descriptor `wake` (-1: none) can be read, if `timeout`
+/// milliseconds are over (-1: no limit), or if a signal handler ran.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendoff_await_body(
+    worker: *mut Handle,
+    wake: c_int,
+    timeout: c_int,
+) -> c_int {
+    // SAFETY: the caller does not close `wake` during the call, and -1 is excluded.
+    let wake = (wake >= 0).then(|| unsafe { BorrowedFd::borrow_raw(wake) });
+    let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
+    // SAFETY: passed on.
+    unsafe { with(worker, 1, |handle| c_int::from(handle.worker.await_body(wake, timeout))) }
+}
+
 fn count(result: std::io::Result<usize>) -> ssize_t {
     match result {
         Ok(n) => n.cast_signed(),
@@ -344,7 +361,8 @@ pub unsafe extern "C" fn sendoff_flush(worker: *mut Handle) -> c_int {
     unsafe { with(worker, -1, |handle| status(handle.worker.flush())) }
 }
 
-/// 1 if the client has gone, else 0. Checks the link without waiting.
+/// 1 if the client has gone, else 0. Checks the link without waiting. While the body is arriving,
+/// it finds that out once the bytes that have arrived are read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendoff_aborted(worker: *mut Handle) -> c_int {
     // SAFETY: passed on.

@@ -65,6 +65,7 @@ static void respond(uint32_t file, uint64_t size)
 	CHECK(strcmp(sendoff_param_get(worker, "GREETING", 8, &len), "hello") == 0 && len == 5);
 	CHECK(sendoff_param_get(worker, "SENDOFF_ACCEPT", 14, NULL) == NULL);
 	CHECK(sendoff_accepts_files(worker) == 1);
+	CHECK(sendoff_await_body(worker, -1, -1) == 1);
 	CHECK(sendoff_read(worker, body, sizeof body) == 4 && memcmp(body, "body", 4) == 0);
 	CHECK(sendoff_read(worker, body, sizeof body) == 0);
 

@@ -2,8 +2,8 @@
 
 An application expects one event loop that all requests of the process share (with it its connections to databases), and
 FastCGI wants one connection per request. So the loop has a thread of its own, and each serving thread keeps its request's
-connection: it reads and writes what the coroutine asks for, while the loop goes on with others. At most ``--threads``
-requests of a process are open at a time.
+connection: it reads and writes what the coroutine asks for, while the loop goes on with others. While it waits for the
+body, it goes on writing. At most ``--threads`` requests of a process are open at a time.
 """
 
 import asyncio
@@ -39,6 +39,9 @@ LIFESPAN_LIMIT = 60.0
 # Exit status of a process whose event loop has ended.
 LOOP_ENDED = 5
 
+# The order to read the next piece of the body.
+_READ = object()
+
 # With version 2.4 Starlette would wait for send() to fail, and a stream without data would never
 # end. uvicorn also announces 2.3.
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
@@ -58,9 +61,18 @@ class Exchange:
     def __init__(self, thread, environ, loop):
         self.thread = thread
         self.loop = loop
-        # Orders for the thread: a function, its arguments, the future for its result. None: there
-        # are no more.
+        # Orders for the thread: a function, its arguments, the future for its result; or _READ.
+        # None: there are no more.
         self.orders = queue.SimpleQueue()
+        # The thread has to read the next piece of the body.
+        self.must_read = False
+        # The piece that it has read; None if the client has gone, or the thread has ended.
+        self.piece = None
+        self.piece_came = asyncio.Event()
+        # receive() has ordered a piece that it has not returned.
+        self.awaits_piece = False
+        # Concurrent calls of receive() take turns.
+        self.turn = asyncio.Lock()
         self.response = Response(thread, environ["REQUEST_METHOD"])
         # Number of body bytes that have not been received; None if the web server has not announced
         # the length.
@@ -72,7 +84,7 @@ class Exchange:
         # The whole response has been sent: the thread's work is done, but the application may go
         # on.
         self.complete = False
-        # receive() waits for the client to disconnect.
+        # receive() waits, or has returned `http.disconnect`.
         self.is_listening = False
         # Set when the response is complete or the client has gone: receive() waits for it after the
         # body.
@@ -83,15 +95,23 @@ class Exchange:
     def work(self):
         """Executes the coroutine's orders, until the response is complete or the coroutine has ended."""
         while not self.complete:
+            patience = LOOK_INTERVAL
+            if self.must_read:
+                if self._read(patience if self.orders.empty() else 0):
+                    continue
+                patience = 0
             try:
-                order = self.orders.get(timeout=LOOK_INTERVAL)
+                order = self.orders.get(timeout=patience)
             except queue.Empty:
                 if not self.response.gone and self.thread.aborted():
                     self.response.gone = True
                     self.loop.call_soon_threadsafe(self.over.set)
                 continue
             if order is None:
-                return
+                break
+            if order is _READ:
+                self.must_read = True
+                continue
             call, arguments, answer = order
             try:
                 result = call(*arguments)
@@ -102,6 +122,8 @@ class Exchange:
                 self.loop.call_soon_threadsafe(_fail, answer, error)
             else:
                 self.loop.call_soon_threadsafe(_answer, answer, result)
+        if self.must_read:
+            self._give_piece(None)
         self._refuse()
 
     def _refuse(self):
@@ -111,22 +133,33 @@ class Exchange:
                 order = self.orders.get_nowait()
             except queue.Empty:
                 return
-            if order is not None:
+            if order is _READ:
+                self._give_piece(None)
+            elif order is not None:
                 error = ConnectionResetError("the response has ended")
                 self.loop.call_soon_threadsafe(_fail, order[2], error)
 
-    def _read(self):
+    def _give_piece(self, piece):
+        self.must_read = False
+        self.piece = piece
+        self.loop.call_soon_threadsafe(self.piece_came.set)
+
+    def _read(self, seconds):
+        """Reads a piece of the body. Returns False if none has come after ``seconds``, or if there is another order."""
         wanted = BODY_PIECE if self.left is None else min(BODY_PIECE, self.left)
-        data = self.thread.read(wanted)
-        if self.left is not None:
-            if self.left and not data:
-                raise ConnectionResetError("the request body is shorter than its Content-Length")
-            self.left -= len(data)
-            if self.left == 0:
-                # An empty read is the end of the stream, after which libsendoff can detect that the
-                # client has gone.
-                self.thread.read(1)
-        return data
+        try:
+            data = self.thread.read_within(wanted, seconds)
+            if data is None:
+                return False
+            if self.left is not None:
+                if not data:
+                    raise ConnectionResetError("the request body is shorter than its Content-Length")
+                self.left -= len(data)
+        except OSError:
+            self.response.gone = True
+            data = None
+        self._give_piece(data)
+        return True
 
     def _write(self, data, is_last):
         response = self.response
@@ -164,13 +197,32 @@ class Exchange:
 
     # Methods for the event loop.
 
-    async def _ask(self, call, *arguments):
-        answer = self.loop.create_future()
-        self.orders.put((call, arguments, answer))
+    def put(self, order):
+        """Gives the thread an order, for which it stops waiting for the body."""
+        self.orders.put(order)
+        if self.awaits_piece:
+            self.thread.wake()
         if self.complete:
             # Also if the thread has just ended.
             self._refuse()
+
+    async def _ask(self, call, *arguments):
+        answer = self.loop.create_future()
+        self.put((call, arguments, answer))
         return await answer
+
+    async def _next_piece(self):
+        """The next piece of the body, empty at its end; None if no more will come."""
+        if not self.awaits_piece:
+            if self.left == 0:
+                return b""
+            self.piece_came.clear()
+            self.put(_READ)
+            self.awaits_piece = True
+        # If the application cancels this, the next call gets the piece.
+        await self.piece_came.wait()
+        self.awaits_piece = False
+        return self.piece
 
     def _order_for(self, piece, sender):
         """The thread's order for a piece of the body. ``sender``: the frame that waits for it."""
@@ -184,17 +236,16 @@ class Exchange:
 
     async def receive(self):
         """The application's `receive`."""
-        if not self.body_ended and not self.response.gone and not self.ended:
-            try:
-                data = await self._ask(self._read)
-            except OSError:
-                self.response.gone = not self.complete
-                return {"type": "http.disconnect"}
-            self.body_ended = not data or self.left == 0
-            return {"type": "http.request", "body": data, "more_body": not self.body_ended}
-        if not self.response.gone:
+        async with self.turn:
             self.is_listening = True
-            await self.over.wait()
+            if not self.body_ended and not self.response.gone and not self.ended:
+                data = await self._next_piece()
+                if data is not None:
+                    self.is_listening = False
+                    self.body_ended = not data or self.left == 0
+                    return {"type": "http.request", "body": data, "more_body": not self.body_ended}
+            elif not self.response.gone:
+                await self.over.wait()
         return {"type": "http.disconnect"}
 
     async def _disconnected(self):
@@ -326,7 +377,7 @@ class AsgiHandler:
         scope = scope_of(environ)
         scope["state"] = self.state.copy()
         ended = asyncio.run_coroutine_threadsafe(exchange.answer(self.application, scope), self.loop)
-        ended.add_done_callback(lambda _: exchange.orders.put(None))
+        ended.add_done_callback(lambda _: exchange.put(None))
         exchange.work()
         if exchange.complete:
             errors.end()

@@ -4,13 +4,17 @@
  *
  * The interpreter's lock is released while the thread waits, and around calls that may wait or
  * send. A request belongs to its thread: `busy` is set while the lock is released inside a call,
- * and a second thread that makes a call meanwhile gets an exception.
+ * and a second thread that makes a call meanwhile gets an exception. Only stop() and wake() are for
+ * other threads.
  */
 #include "thread.h"
 
 #include <errno.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 /*
  * libsendoff only queues up to this number of bytes of a response (it sends from 32 KiB on), which
@@ -46,6 +50,8 @@ typedef struct Thread {
 	int busy;
 	/* accept() refuses further requests. Read without the lock. */
 	volatile int stopping;
+	/* An eventfd(2), by which wake() ends read_within(). */
+	int wake;
 	/* Number of bytes written to the current response. */
 	size_t written;
 	name names[NAMES];
@@ -109,6 +115,11 @@ static PyObject *thread_new(PyTypeObject *type, PyObject *args, PyObject *names)
 	allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
 	if ((self = (Thread *)allocate(type, 0)) != NULL) {
 		self->listener = listener;
+		if ((self->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) {
+			PyErr_SetFromErrno(PyExc_OSError);
+			Py_DECREF(self);
+			return NULL;
+		}
 		self->sender = sendoff_sender_new((size_t)files);
 	}
 	return (PyObject *)self;
@@ -122,6 +133,9 @@ static void thread_dealloc(PyObject *object)
 
 	sendoff_worker_free(self->worker);
 	sendoff_sender_free(self->sender);
+	if (self->wake >= 0) {
+		close(self->wake);
+	}
 	for (size_t i = 0; i < NAMES; i++) {
 		Py_XDECREF(self->names[i].text);
 	}
@@ -269,38 +283,88 @@ static PyObject *thread_environ(PyObject *object, PyObject *base)
 	return environ;
 }
 
-static PyObject *thread_read(PyObject *object, PyObject *most)
+/* Waits, without the lock, until the body can be read, but no longer than wake() and `timeout`
+ * (milliseconds) permit. */
+static int await_body(Thread *self, int timeout)
 {
-	Thread *self = self_of(object);
-	Py_ssize_t len = PyLong_AsSsize_t(most);
-	PyThreadState *state;
-	PyObject *read;
-	ssize_t n;
-	int error;
+	uint64_t count;
 
-	if ((len == -1 && PyErr_Occurred()) || !has_request(self)) {
+	if (sendoff_await_body(self->worker, self->wake, timeout)) {
+		return 1;
+	}
+	/* A wake-up counts once. */
+	while (read(self->wake, &count, sizeof(count)) < 0 && errno == EINTR) {
+	}
+	return 0;
+}
+
+/* At most `len` bytes of the body. `timeout` in milliseconds; -1: it waits in any case. */
+static PyObject *read_body(Thread *self, Py_ssize_t len, int timeout)
+{
+	PyThreadState *state;
+	PyObject *data;
+	ssize_t n = 0;
+	int error, can_read;
+
+	if (!has_request(self)) {
 		return NULL;
 	}
 	len = len < 0 ? 0 : len > READ_MAX ? READ_MAX : len;
-	if ((read = PyBytes_FromStringAndSize(NULL, len)) == NULL) {
+	if ((data = PyBytes_FromStringAndSize(NULL, len)) == NULL) {
 		return NULL;
 	}
-	char *into = PyBytes_AsString(read);
+	char *into = PyBytes_AsString(data);
 	state = unlock(self);
-	n = sendoff_read(self->worker, into, (size_t)len);
+	can_read = timeout < 0 || await_body(self, timeout);
+	if (can_read) {
+		n = sendoff_read(self->worker, into, (size_t)len);
+	}
 	error = errno;
 	lock(self, state);
+	if (!can_read) {
+		Py_DECREF(data);
+		Py_RETURN_NONE;
+	}
 	if (n < 0) {
-		Py_DECREF(read);
+		Py_DECREF(data);
 		errno = error;
 		return PyErr_SetFromErrno(PyExc_OSError);
 	}
 	if (n == len) {
-		return read;
+		return data;
 	}
 	PyObject *less = PyBytes_FromStringAndSize(into, n);
-	Py_DECREF(read);
+	Py_DECREF(data);
 	return less;
+}
+
+static PyObject *thread_read(PyObject *object, PyObject *most)
+{
+	Py_ssize_t len = PyLong_AsSsize_t(most);
+
+	return len == -1 && PyErr_Occurred() ? NULL : read_body(self_of(object), len, -1);
+}
+
+static PyObject *thread_read_within(PyObject *object, PyObject *args)
+{
+	Py_ssize_t len;
+	double seconds;
+
+	if (!PyArg_ParseTuple(args, "nd", &len, &seconds)) {
+		return NULL;
+	}
+	return read_body(self_of(object), len, (int)(seconds * 1000));
+}
+
+static PyObject *thread_wake(PyObject *object, PyObject *unused)
+{
+	const uint64_t one = 1;
+
+	(void)unused;
+	/* It fails only if the thread has not noticed earlier calls, which have the same effect. */
+	while (write(self_of(object)->wake, &one, sizeof(one)) < 0 && errno == EINTR) {
+	}
+	Py_RETURN_NONE;
 }
 
 static PyObject *thread_write(PyObject *object, PyObject *args)
@@ -474,6 +538,9 @@ static PyMethodDef methods[] = {
 	{"stop", thread_stop, METH_NOARGS, "accept() takes no further request."},
 	{"environ", thread_environ, METH_O, "A copy of a dict with the request's parameters in it."},
 	{"read", thread_read, METH_O, "At most so many bytes of the request body; none at its end."},
+	{"read_within", thread_read_within, METH_VARARGS,
+	 "read_within(most, seconds): the same; None if none come in time, or after wake()."},
+	{"wake", thread_wake, METH_NOARGS, "Ends read_within(), or the next one if none is running."},
 	{"write", thread_write, METH_VARARGS,
 	 "write(data, is_head): the header block, or body bytes, which are queued or sent."},
 	{"send_file", thread_send_file, METH_VARARGS,

@@ -153,6 +153,71 @@ async def on_streams(scope, query, receive, send):
         note(query["note"])
 
 
+async def on_duplex(scope, query, receive, send):
+    """Sends ticks while the body arrives."""
+    await start(send)
+    await body(send, b"begun", True)
+
+    async def ticks():
+        while True:
+            await body(send, b"tick", True)
+            await asyncio.sleep(0.05)
+
+    task = asyncio.ensure_future(ticks())
+    size, message = 0, {"more_body": True}
+    while message.get("more_body"):
+        message = await receive()
+        size += len(message.get("body", b""))
+    task.cancel()
+    await asyncio.wait((task,))
+    if message["type"] == "http.disconnect":
+        assert task.cancelled()
+        note(query["note"])
+        return
+    await body(send, b"got %d" % size)
+
+
+async def on_awaits(scope, query, receive, send):
+    """Only waits for the body."""
+    await start(send)
+    await body(send, b"begun", True)
+    while (await receive())["type"] == "http.request":
+        pass
+    note(query["note"])
+    try:
+        await body(send, b"to nobody", True)
+    except OSError:
+        note(query["note"] + " raised")
+
+
+async def on_impatient(scope, query, receive, send):
+    """Stops waiting for the body again and again."""
+    await start(send)
+    data, more = b"", True
+    while more:
+        try:
+            message = await asyncio.wait_for(receive(), 0.01)
+        except asyncio.TimeoutError:
+            await body(send, b"waits", True)
+            continue
+        data += message["body"]
+        more = message["more_body"]
+    await body(send, data)
+
+
+async def on_together(scope, query, receive, send):
+    """Calls receive() three times at once."""
+    calls = [asyncio.ensure_future(receive()) for _ in range(3)]
+    first = await calls[0]
+    await start(send)
+    await body(send, first["body"], True)
+    second = await calls[1]
+    assert first["more_body"] and not second["more_body"]
+    await body(send, second["body"])
+    assert (await calls[2])["type"] == "http.disconnect"
+    note(query["note"])
+
+
 def note(name):
     with open(os.path.join(FOLDER, name), "w") as file:
         file.write(name)

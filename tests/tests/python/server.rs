@@ -157,6 +157,20 @@ impl Python {
         server
     }
 
+    /// The same, which passes bodies on while they arrive.
+    pub fn streaming_front(&self) -> Server {
+        let (root, socket) = (self.site.root().display(), self.site.outside("socket"));
+        let config = format!(
+            "listen = '127.0.0.1:0'\nthreads = 1\n[[pool]]\nworkers = 'ondemand'\n[[site]]\nroot = '{root}'\n\
+             fastcgi = {{ '/' = 'unix:{}' }}\n[[site.route]]\nstream_body = true\n",
+            socket.display()
+        );
+        let config = self.site.write_at(self.site.outside("sendoff.toml"), config);
+        let mut server = Server::try_run(&config, self.site.root(), 0).unwrap();
+        server.expect_linked_processes(32);
+        server
+    }
+
     pub fn log(&self) -> String {
         fs::read_to_string(self.site.outside("log")).unwrap()
     }

@@ -37,6 +37,15 @@ impl Unread {
         Self { data, read: 0 }
     }
 
+    fn add(&mut self, bytes: &[u8]) {
+        if self.read == self.data.len() {
+            // The buffer is reused once it is read, so memory does not grow with the body.
+            self.data.clear();
+            self.read = 0;
+        }
+        self.data.extend_from_slice(bytes);
+    }
+
     fn copy_to(&mut self, buf: &mut [u8]) -> usize {
         let n = buf.len().min(self.data.len() - self.read);
         buf[..n].copy_from_slice(&self.data[self.read..self.read + n]);
@@ -82,11 +91,19 @@ impl<F> Body<F> {
         }
     }
 
+    /// True if [`Self::read`] has bytes or the end, and nothing must be received first.
+    pub fn is_readable(&self) -> bool {
+        match self {
+            Self::Arriving(unread) => unread.read < unread.data.len(),
+            Self::Ended(_) | Self::File { .. } => true,
+        }
+    }
+
     /// Adds received bytes; `false` if the stream has ended or is a file.
     pub(super) fn add(&mut self, bytes: &[u8]) -> bool {
         match self {
             Self::Arriving(unread) => {
-                unread.data.extend_from_slice(bytes);
+                unread.add(bytes);
                 true
             }
             Self::Ended(_) | Self::File { .. } => false,
@@ -122,12 +139,7 @@ impl<F> Body<F> {
         };
         match unread.copy_to(buf) {
             0 if ended => ReadStep::End,
-            0 => {
-                // The buffer is reused once it is read, so memory does not grow with the body.
-                unread.data.clear();
-                unread.read = 0;
-                ReadStep::Receive
-            }
+            0 => ReadStep::Receive,
             n => ReadStep::Bytes(n),
         }
     }
@@ -153,5 +165,25 @@ impl<F> Body<F> {
             Self::Arriving(unread) | Self::Ended(unread) => unread.data,
             Self::File { .. } => Vec::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each read follows `is_readable`, so none finds an empty buffer.
+    #[test]
+    fn a_body_that_is_read_as_it_comes_takes_the_memory_of_one_piece() {
+        let mut body = Body::<()>::Arriving(Unread::default());
+        let mut buf = [0; 100];
+        for _ in 0..1000 {
+            assert!(!body.is_readable() && body.add(&[b'x'; 150]));
+            for n in [100, 50] {
+                assert!(body.is_readable());
+                assert_eq!(body.read(&mut buf), ReadStep::Bytes(n));
+            }
+        }
+        assert!(body.into_buffer().capacity() < 1000);
     }
 }

@@ -554,6 +554,12 @@ impl<F> Request<F> {
         self.streams.stdin.arrived(enough)
     }
 
+    /// True if the body can be read without receiving more.
+    #[must_use]
+    pub fn body_is_readable(&self) -> bool {
+        self.streams.stdin.is_readable()
+    }
+
     /// True if the whole request has arrived.
     #[must_use]
     pub fn is_complete(&self) -> bool {

@@ -1,7 +1,8 @@
 //! Input: passes parts to the protocol, and body bytes to the application.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
@@ -111,28 +112,57 @@ impl Worker {
             if self.input_ended || is_aborted || self.shared.is_forked() {
                 return Err(Errno::CONNRESET.into());
             }
-            self.receive_more().map_err(|bad| {
-                self.complain(format_args!("request body: {bad}"));
-                io::Error::from(Errno::CONNRESET)
-            })?;
+            self.receive_more(|_| true)?;
         }
     }
 
-    /// Waits for more of the current request.
-    fn receive_more(&mut self) -> Result<(), Bad> {
+    /// Waits until [`Self::read`] would not wait: body bytes, the end of the body or an error have
+    /// come. `false`: `wake` has become readable, or `timeout` is over, or a signal handler ran.
+    /// `None` as the timeout: no limit.
+    pub fn await_body(&mut self, wake: Option<BorrowedFd<'_>>, timeout: Option<Duration>) -> bool {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let Some(request) = self.requests.running() else { return true };
+            let may_arrive = !request.body_is_readable() && !request.is_aborted();
+            if !may_arrive || self.input_ended || self.shared.is_forked() {
+                return true;
+            }
+            let may_receive = |link: BorrowedFd<'_>| {
+                let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+                wait_for_either(link, wake, left)
+            };
+            match self.receive_more(may_receive) {
+                Ok(true) => {}
+                Ok(false) => return false,
+                Err(_) => return true,
+            }
+        }
+    }
+
+    /// Processes more of the current request: received bytes, or what it receives from the link.
+    /// `false`: there are no received bytes, and `may_receive` does not want to wait for the link.
+    ///
+    /// # Errors
+    /// `ECONNRESET`: the input has ended.
+    fn receive_more(
+        &mut self,
+        may_receive: impl FnOnce(BorrowedFd<'_>) -> bool,
+    ) -> io::Result<bool> {
         let at = self.requests.link().unwrap_or_default();
         let more = match self.take_parts(at) {
             Ok(true) => Ok(()),
+            Ok(false) if !may_receive(self.shared.links[at].as_fd()) => return Ok(false),
             Ok(false) => match self.receive(at) {
                 Ok(0) => Err(Bad::Cut),
                 other => other.map(drop),
             },
             Err(bad) => Err(bad),
         };
-        if more.is_err() {
+        more.map(|()| true).map_err(|bad| {
             self.give_up_input();
-        }
-        more
+            self.complain(format_args!("request body: {bad}"));
+            Errno::CONNRESET.into()
+        })
     }
 
     /// Handles input that has ended in the middle of a request or is malformed. A front counts as
@@ -157,8 +187,10 @@ impl Worker {
         }
     }
 
-    /// True if the client has gone. Checks the link without waiting.
+    /// True if the client has gone. Checks the link without waiting. Behind body bytes that have
+    /// not been read it finds nothing, so that the body does not gather in memory.
     pub fn aborted(&mut self) -> bool {
+        self.await_body(None, Some(Duration::ZERO));
         let Some(request) = self.requests.running() else { return false };
         self.shared.is_forked()
             || request.is_aborted()
@@ -243,6 +275,24 @@ impl Worker {
             client::cut(writing);
             request.client = Direct::Front;
         }
+    }
+}
+
+/// Waits until `link` can be read. `false`: only `wake` can be read, or `timeout` is over, or a
+/// signal handler ran.
+fn wait_for_either(
+    link: BorrowedFd<'_>,
+    wake: Option<BorrowedFd<'_>>,
+    timeout: Option<Duration>,
+) -> bool {
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    let second = wake.unwrap_or(link);
+    let mut polled = [PollFd::new(&link, PollFlags::IN), PollFd::new(&second, PollFlags::IN)];
+    match poll(&mut polled, timeout.as_ref()) {
+        Ok(_) => !polled[0].revents().is_empty(),
+        Err(Errno::INTR) => false,
+        // The read reports what is wrong with the link.
+        Err(_) => true,
     }
 }
 
