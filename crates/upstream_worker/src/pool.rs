@@ -296,13 +296,16 @@ impl Pool {
     /// State and counters of the pool, for the status page.
     #[must_use]
     pub fn report(&self) -> PoolReport {
-        let state = self.state();
+        let mut state = self.state();
+        // A request that was posted while its worker seemed idle.
+        let waiting = state.waiting();
+        state.counts.most_waiting = state.counts.most_waiting.max(waiting);
         let Counts { requests, most_waiting, most_busy, limit_reached, slow, out_of_memory } =
             state.counts;
         PoolReport {
             started: self.started,
             requests,
-            waiting: state.waiting(),
+            waiting,
             most_waiting,
             queue: self.limits.requests,
             idle: state.idle(),
