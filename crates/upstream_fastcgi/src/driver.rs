@@ -182,10 +182,14 @@ impl Driver {
         }
     }
 
-    /// The application has closed the connection.
-    fn closed(&self) -> UpstreamError {
+    /// The application has closed the connection; with `error`, if a read or write has failed. The
+    /// kernel reports a reset once, so [`Stream::was_read`] does not see it any more.
+    fn closed(&self, error: Option<&io::Error>) -> UpstreamError {
         self.peer.lost.fetch_add(1, Ordering::Relaxed);
-        self.answer.closed(self.outgoing.sent, self.stream.was_read())
+        let was_reset = error.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionReset);
+        let is_withheld = self.read_by.is_some();
+        let were_read = !was_reset && !is_withheld && self.stream.was_read();
+        self.answer.closed(self.outgoing.sent, were_read)
     }
 
     /// Sends as much of the request as a kept connection takes, with the lent descriptor.
@@ -196,7 +200,7 @@ impl Driver {
         match self.stream.write_at_once(&bytes[..bytes.len().min(may_send)], descriptor) {
             Ok(n) => self.outgoing.advance(n),
             // The descriptor must be sent with the first byte.
-            Err(_) if descriptor.is_some() => return Err(self.closed()),
+            Err(error) if descriptor.is_some() => return Err(self.closed(Some(&error))),
             Err(_found_again) => {}
         }
         Ok(())
@@ -283,10 +287,10 @@ impl Driver {
         }
         let received = self.stream.try_read(&mut self.buffer, &mut self.descriptors);
         match received {
-            Ok(0) => Err(self.closed()),
+            Ok(0) => Err(self.closed(None)),
             Ok(_) => Ok(true),
             Err(error) if is_for_later(&error) => Ok(false),
-            Err(_) => Err(self.closed()),
+            Err(error) => Err(self.closed(Some(&error))),
         }
     }
 
