@@ -162,8 +162,7 @@ fn a_limit_holds_behind_a_script_that_sees_the_body() {
     }
 }
 
-/// The largest body of a script holds with path info behind it. A larger one than that of the path
-/// does not.
+/// `max_body` of a script holds with path info behind it, unless `max_body` of the path is smaller.
 #[test]
 fn no_path_leads_past_the_largest_body_of_a_script() {
     let site = Site::with("small.php", "<?php echo 'small';");
