@@ -239,7 +239,7 @@ impl SendQueue {
                 }
                 Some(Queued::Bytes(_)) => self.send_bytes(transport),
                 Some(Queued::File(segment)) if segment.len <= SMALL => match small(segment) {
-                    Ok(Some(file)) => send_with(transport, &[], segment, &file, more),
+                    Ok(Some(file)) => send_with(transport, [].iter(), segment, &file, more),
                     Ok(None) => send_file(transport, segment, more, &mut self.next_read),
                     Err(error) => Err(error),
                 },
@@ -317,28 +317,21 @@ impl SendQueue {
     /// Sends the pieces in memory at the front of the queue, together with a small file behind
     /// them.
     fn send_bytes(&self, transport: &mut impl Transport) -> io::Result<usize> {
-        let mut pieces = [IoSlice::new(&[]); MAX_PIECES];
-        let mut count = 0;
-        let mut segments = self.segments.iter();
-        let next = loop {
-            match segments.next() {
-                Some(Queued::Bytes(data)) if count < MAX_PIECES => {
-                    pieces[count] = IoSlice::new(data);
-                    count += 1;
-                }
-                other => break other,
-            }
-        };
-        if let Some(Queued::File(segment)) = next
+        let in_memory = |segment: &&Queued| matches!(segment, Queued::Bytes(_));
+        let count = self.segments.iter().take(MAX_PIECES).take_while(in_memory).count();
+        let pieces = self.segments.range(..count);
+        if let Some(Queued::File(segment)) = self.segments.get(count)
             && count < MAX_PIECES
             && let Some(descriptor) = small(segment)?
         {
             let more = count + 1 < self.segments.len();
-            return send_with(transport, &pieces[..count], segment, &descriptor, more);
+            return send_with(transport, pieces, segment, &descriptor, more);
         }
+        let mut all = [IoSlice::new(&[]); MAX_PIECES];
+        fill(&mut all, pieces);
         // With `more`, the kernel fills the packet from the file range that follows.
         let more = count < self.segments.len();
-        transport.try_send(&pieces[..count], more)
+        transport.try_send(&all[..count], more)
     }
 
     fn send_spooled(
@@ -411,10 +404,20 @@ fn small(segment: &FileSegment) -> io::Result<Option<Arc<OwnedFd>>> {
     })
 }
 
-/// Reads a small range and sends it behind `pieces`, which must be fewer than [`MAX_PIECES`].
-fn send_with(
+/// Writes the pieces in memory to the front of a list for `sendmsg`.
+fn fill<'a, 'q: 'a>(all: &mut [IoSlice<'a>], pieces: impl Iterator<Item = &'q Queued>) {
+    for (place, piece) in all.iter_mut().zip(pieces) {
+        if let Queued::Bytes(data) = piece {
+            *place = IoSlice::new(data);
+        }
+    }
+}
+
+/// Reads a small range and sends it behind `pieces`, which must be in memory and fewer than
+/// [`MAX_PIECES`].
+fn send_with<'q>(
     transport: &mut impl Transport,
-    pieces: &[IoSlice<'_>],
+    pieces: impl ExactSizeIterator<Item = &'q Queued>,
     segment: &FileSegment,
     descriptor: &OwnedFd,
     more: bool,
@@ -430,13 +433,14 @@ fn send_with(
         let read = rustix::io::retry_on_intr(|| {
             rustix::io::pread(descriptor, &mut scratch[..want], segment.offset)
         })?;
-        if read == 0 && pieces.is_empty() {
+        let count = pieces.len();
+        if read == 0 && count == 0 {
             return Err(segment.file.became_shorter());
         }
         let mut all = [IoSlice::new(&[]); MAX_PIECES];
-        all[..pieces.len()].copy_from_slice(pieces);
-        all[pieces.len()] = IoSlice::new(&scratch[..read]);
-        transport.try_send(&all[..=pieces.len()], more || read < want)
+        fill(&mut all, pieces);
+        all[count] = IoSlice::new(&scratch[..read]);
+        transport.try_send(&all[..=count], more || read < want)
     })
 }
 

@@ -67,7 +67,9 @@ impl OriginApplication<'_> {
         match self {
             Self::Script(Script { filename, name, path_info, upstream }) => {
                 let upstream = match *upstream {
-                    Upstream::Workers(pool) => format!("pool:{}", services.config.pools[pool].name),
+                    Upstream::Workers(pool) => {
+                        ["pool:", &services.config.pools[pool].name].concat()
+                    }
                     Upstream::Application(application) => {
                         services.config.sites[number].fastcgi[application].address.to_string()
                     }
@@ -277,8 +279,9 @@ impl<'a> CacheLookup<'a> {
         let (cache, now) = (&self.context.services.page_cache, SystemTime::now());
         match cache.answer(page, self.context.request, now) {
             Ok((mut head, body)) => {
-                let ttl = page.seconds_left(now);
-                head.field("Cache-Status", format!("sendoff; {told}; ttl={ttl}"));
+                let ttl = page.seconds_left(now).to_string();
+                // `format!` takes 200 instructions more.
+                head.field("Cache-Status", ["sendoff; ", told, "; ttl=", &ttl].concat());
                 Some((head, body))
             }
             Err(error) => {

@@ -50,9 +50,12 @@ fn set_fields(head: &mut ResponseHead, fields: &[(Bytes, Bytes)]) {
 /// Adds the common fields in front of all others. `hides_server`: a rule has removed `Server`, so
 /// the server does not add its own.
 pub(crate) fn common(head: &mut ResponseHead, clock: &Clock, hides_server: bool) {
-    let date = (!head.has("Date")).then(|| clock.date());
-    let server = (!hides_server && !head.has("Server")).then(|| SERVER.clone());
-    head.fields.splice(..0, server.into_iter().chain(date));
+    if !head.has("Date") {
+        head.fields.insert(0, clock.date());
+    }
+    if !hides_server && !head.has("Server") {
+        head.fields.insert(0, SERVER.clone());
+    }
 }
 
 /// Adds a field unless it is there.

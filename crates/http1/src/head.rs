@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 
 use crate::framing::{expect_continue, keep_alive};
 use crate::request_line::RequestLine;
+use crate::response::table;
 use crate::target::is_host;
 use crate::{BodyFraming, RequestError, Target};
 
@@ -74,6 +75,10 @@ struct Scan {
     empty_lines: u8,
     scanned: usize,
     line_start: usize,
+    /// Complete lines.
+    lines: usize,
+    /// Bytes of the request line, with its line ending.
+    request_line: usize,
 }
 
 impl HeadDecoder {
@@ -92,9 +97,11 @@ impl HeadDecoder {
         let found = self.find_end(buf);
         self.is_head = buf.starts_with(b"HEAD ");
         let Some(len) = found? else { return Ok(None) };
-        self.scan = Scan::default();
+        let Scan { lines, request_line, .. } = std::mem::take(&mut self.scan);
         let head = buf.split_to(len).freeze();
-        parse(&head).inspect_err(|_| self.refused = Some(head.clone())).map(Some)
+        parse(&head, request_line, lines)
+            .inspect_err(|_| self.refused = Some(head.clone()))
+            .map(Some)
     }
 
     /// The refused request head, for the log; `None` if it was refused before its end arrived. Its
@@ -113,7 +120,7 @@ impl HeadDecoder {
 
     /// The length of the head at the start of `buf`, once it is complete.
     fn find_end(&mut self, buf: &mut BytesMut) -> Result<Option<usize>, RequestError> {
-        let Scan { empty_lines, scanned, line_start } = &mut self.scan;
+        let Scan { empty_lines, scanned, line_start, lines, request_line } = &mut self.scan;
         if *scanned == 0 {
             while buf.starts_with(b"\r\n") {
                 *empty_lines += 1;
@@ -137,9 +144,13 @@ impl HeadDecoder {
             if !line.ends_with(b"\r\n") {
                 return Err(RequestError::Malformed("a line feed without a carriage return"));
             }
-            if *line_start == 0 && line.len() > self.limits.request_line {
-                return Err(RequestError::TargetTooLong);
+            if *line_start == 0 {
+                if line.len() > self.limits.request_line {
+                    return Err(RequestError::TargetTooLong);
+                }
+                *request_line = end;
             }
+            *lines += 1;
             if end > self.limits.head {
                 return Err(RequestError::HeadTooLarge);
             }
@@ -159,9 +170,12 @@ impl HeadDecoder {
     }
 }
 
-/// Parses a complete head, in which every line ends with CR LF and whose last line is empty.
-fn parse(raw: &Bytes) -> Result<Head, RequestError> {
-    let line_end = memchr::memchr(b'\n', raw).map_or(raw.len(), |at| at + 1);
+/// Fields about the body and the connection.
+static OF_FRAMING: [HeaderName; 4] = [CONNECTION, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING];
+
+/// Parses a complete head of this number of lines, each of which ends with CR LF and the last of
+/// which is empty. The first one has `line_end` bytes.
+fn parse(raw: &Bytes, line_end: usize, lines: usize) -> Result<Head, RequestError> {
     let line = RequestLine::parse(&raw.slice(..line_end.saturating_sub(b"\r\n".len())))?;
     let RequestLine { method, target, version } = line;
     if method == Method::CONNECT {
@@ -170,8 +184,8 @@ fn parse(raw: &Bytes) -> Result<Head, RequestError> {
     let (target, authority) = Target::parse(target, &method)?;
     // Many requests have none of these fields, for which one would search five times.
     let mut have_framing = false;
-    let mut headers = header_map(&raw.slice(line_end..), |name| {
-        have_framing |= [CONNECTION, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING].contains(name);
+    let mut headers = header_map(&raw.slice(line_end..), lines, |name| {
+        have_framing |= OF_FRAMING.contains(name);
     })?;
     let host = host(raw, &mut headers, version, authority)?;
     let (mut framing, mut expects_continue) = (BodyFraming::None, false);
@@ -197,8 +211,11 @@ fn parse(raw: &Bytes) -> Result<Head, RequestError> {
 /// and `-` are valid, but CGI maps several of them to the same variable: `X.Forwarded.For` would
 /// overwrite `X-Forwarded-For`. nginx drops them, too.
 pub(crate) fn is_passed_on(name: &[u8]) -> bool {
-    name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-')
+    name.iter().all(|byte| IS_PASSED_ON[usize::from(*byte)])
 }
+
+const IS_PASSED_ON: [bool; 256] =
+    table(b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
 
 /// True for a field that may occur only once: of two values, an application and a filter in front
 /// of it could each use a different one.
@@ -206,11 +223,15 @@ pub(crate) fn is_unique(name: &HeaderName) -> bool {
     *name == AUTHORIZATION || *name == CONTENT_TYPE
 }
 
-/// The fields that are passed on. `note` is told each name.
-fn header_map(raw: &Bytes, mut note: impl FnMut(&HeaderName)) -> Result<HeaderMap, RequestError> {
+/// The fields that are passed on, of a head with this number of lines. `note` is told each name.
+fn header_map(
+    raw: &Bytes,
+    lines: usize,
+    mut note: impl FnMut(&HeaderName),
+) -> Result<HeaderMap, RequestError> {
     // To clear room for all fields that a request may have takes longer than to parse a usual one.
     let (mut few, mut many);
-    let fields = if memchr::memchr_iter(b'\n', raw).count() <= USUAL_FIELDS {
+    let fields = if lines <= USUAL_FIELDS {
         few = [httparse::EMPTY_HEADER; USUAL_FIELDS];
         &mut few[..]
     } else {

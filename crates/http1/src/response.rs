@@ -83,6 +83,11 @@ impl<'a> HeadEncoder<'a> {
     /// Writes the status line. `reason` is used if it is valid, otherwise the status code's own
     /// phrase.
     pub fn new(out: &'a mut BytesMut, status: StatusCode, reason: Option<&[u8]>) -> Self {
+        // Most responses.
+        if status == StatusCode::OK && reason.is_none() {
+            out.put_slice(b"HTTP/1.1 200 OK\r\n");
+            return Self { out };
+        }
         let canonical = status.canonical_reason().unwrap_or_default().as_bytes();
         out.put_slice(b"HTTP/1.1 ");
         out.put_slice(status.as_str().as_bytes());
@@ -120,8 +125,8 @@ impl<'a> HeadEncoder<'a> {
     /// Writes a field whose name is known to be valid and whose value is a number of bytes.
     pub fn number(&mut self, name: &'static str, mut value: u64) {
         // The longest u64 has 20 digits.
-        let mut digits = [0; 20];
-        let mut at = digits.len();
+        let mut digits = *b"00000000000000000000\r\n";
+        let mut at = digits.len() - b"\r\n".len();
         loop {
             at -= 1;
             digits[at] = b"0123456789"[(value % 10) as usize];
@@ -133,7 +138,6 @@ impl<'a> HeadEncoder<'a> {
         self.out.put_slice(name.as_bytes());
         self.out.put_slice(b": ");
         self.out.put_slice(&digits[at..]);
-        self.out.put_slice(b"\r\n");
     }
 
     /// Writes the empty line.

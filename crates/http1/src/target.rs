@@ -137,8 +137,7 @@ const IS_NAME_BYTE: [bool; 256] = crate::response::table(
 /// `reg-name` (RFC 3986 §3.2.2), except for names that could be taken for a path, as in nginx: `.`,
 /// and names with `..`. An application may put the host into a file name.
 fn is_reg_name(name: &[u8]) -> bool {
-    let mut dots = memchr::memchr_iter(b'.', name);
-    if name == b"." || dots.any(|at| name.get(at + 1) == Some(&b'.')) {
+    if name == b"." || name.windows(2).any(|pair| pair == b"..") {
         return false;
     }
     // Most names are not encoded.

@@ -317,7 +317,7 @@ impl<T: Transport> Connection<T> {
         }
         let mut store = if wanted { BodyStore::keep() } else { BodyStore::discard() };
         let streams = terms.streams(framing);
-        let (mut must_ask, mut pace) = (waits, Pace::new(service.limits().timeouts.body));
+        let (mut must_ask, mut pace) = (waits, None);
         let mut rest = None;
         let mut turn = 0;
         loop {
@@ -341,7 +341,9 @@ impl<T: Transport> Connection<T> {
                         rest = Some((decoder, writer, body));
                         break;
                     }
-                    turn += self.read_more_body(service, &mut pace).await?;
+                    let pace =
+                        pace.get_or_insert_with(|| Pace::new(service.limits().timeouts.body));
+                    turn += self.read_more_body(service, pace).await?;
                     if turn >= TURN {
                         turn = 0;
                         yield_now().await;

@@ -1,7 +1,7 @@
 //! One client's connection: accepts streams, and shuts them down in order.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -35,8 +35,8 @@ type Ending = Box<dyn std::error::Error>;
 
 /// The next step of a connection's task.
 enum TaskEvent {
-    /// The connection has become idle, or is no longer idle.
-    Look,
+    /// The connection is no longer idle.
+    Busy,
     /// The client is told to go: it was idle for too long, or makes room for another client, or the
     /// transport's keys are worn, or the front stops.
     Leave,
@@ -102,17 +102,13 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
     let mut stops = pin!(lifecycle.reached(Stage::Draining));
     let (mut stage, mut past) = (DrainStage::Open, Past::Nothing);
     loop {
-        let (is_idle, is_open) = (streams.is_idle(), stage == DrainStage::Open);
         let step = tokio::select! {
             biased;
             step = next(connection, transport, streams, stage) => step,
-            () = streams.idle(), if !is_idle => TaskEvent::Look,
-            () = lifecycle.evicted(past, false), if is_idle && is_open => TaskEvent::Leave,
-            () = &mut stops, if !is_idle && is_open => TaskEvent::Leave,
-            () = sleep(GOAWAY_TIME), if is_idle && !is_open => TaskEvent::Ended(Ok(())),
+            step = end(streams, stage, &mut past, stops.as_mut()) => step,
         };
         match step {
-            TaskEvent::Look => past = Past::Requests,
+            TaskEvent::Busy => past = Past::Requests,
             TaskEvent::Leave => {
                 // In two steps, so that no request in flight is lost (RFC 9113 §6.8).
                 connection.graceful_shutdown();
@@ -137,6 +133,31 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
             }
             TaskEvent::Ended(how) => return how,
         }
+    }
+}
+
+/// Waits until the client is to be told to go, or is to be left. Goes on when the streams end: h2
+/// need not be polled again for that, which took 2,000 instructions of 56,000 for a small file.
+async fn end<S: Service>(
+    streams: &Streams<S>,
+    stage: DrainStage,
+    past: &mut Past,
+    stops: Pin<&mut impl Future<Output = ()>>,
+) -> TaskEvent {
+    let is_open = stage == DrainStage::Open;
+    if !streams.is_idle() {
+        tokio::select! {
+            biased;
+            () = streams.idle() => *past = Past::Requests,
+            () = stops, if is_open => return TaskEvent::Leave,
+        }
+    }
+    if is_open {
+        streams.lifecycle.evicted(*past, false).await;
+        TaskEvent::Leave
+    } else {
+        sleep(GOAWAY_TIME).await;
+        TaskEvent::Ended(Ok(()))
     }
 }
 
@@ -173,7 +194,7 @@ async fn next<T: Transport, S: Service + 'static>(
             // small files.
             tokio::task::spawn_local(Box::pin(stream::serve(open, request, response)));
             if was_idle {
-                return Poll::Ready(TaskEvent::Look);
+                return Poll::Ready(TaskEvent::Busy);
             }
         }
     })

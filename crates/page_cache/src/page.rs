@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use rustix::fs::OFlags;
 use sendoff_config::Keeping;
 use sendoff_delivery::segment::Segment;
-use sendoff_message::request::Request;
+use sendoff_message::request::{Request, is_conditional};
 use sendoff_message::response::{Field, ResponseHead};
 use sendoff_static_files::conditional::{ConditionOutcome, Validators};
 use sendoff_static_files::range::Ranges;
@@ -100,15 +100,20 @@ pub enum OriginFailure {
 #[derive(Debug)]
 pub struct Page {
     facts: Facts,
-    /// The fields of its head, as they are sent.
+    /// The fields of its head, as they are sent, without `Age`.
     fields: Vec<Field>,
+    /// The age when the page was made.
+    age: Duration,
 }
 
 impl Page {
     pub(super) fn new(facts: Facts) -> Self {
         let fields = facts.fields.iter();
         let fields = fields.map(|(name, value)| Field::shared(name.0.clone(), value.0.clone()));
-        Self { fields: fields.collect(), facts }
+        let mut page = Self { fields: fields.collect(), age: Duration::ZERO, facts };
+        page.age = freshness::age(&page.stored_head(), page.facts.made);
+        page.fields.retain(|field| !field.is("Age"));
+        page
     }
 
     pub(super) fn facts(&self) -> &Facts {
@@ -280,9 +285,11 @@ impl Page {
     ) -> io::Result<(ResponseHead, Option<Segment>)> {
         let mut head = self.stored_head();
         let age = now.duration_since(self.facts.made).unwrap_or_default();
-        let age = age.saturating_add(freshness::age(&head, self.facts.made));
-        head.fields.retain(|field| !field.is("Age"));
+        let age = age.saturating_add(self.age);
         head.field("Age", age.as_secs().to_string());
+        if !is_conditional(&request.headers) {
+            return Ok((head, Some(body()?)));
+        }
         if head.status == StatusCode::OK && is_current(&head, &request.headers) {
             head.status = StatusCode::NOT_MODIFIED;
             (head.reason, head.length) = (None, None);

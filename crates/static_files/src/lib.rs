@@ -24,6 +24,7 @@ use bytes::Bytes;
 use http::header::RANGE;
 use http::{HeaderMap, Method, StatusCode};
 use sendoff_delivery::segment::Segment;
+use sendoff_message::request::is_conditional;
 use sendoff_message::response::{Field, ResponseHead};
 
 use conditional::{ConditionOutcome, Validators};
@@ -81,7 +82,9 @@ pub fn respond_with(
     // Room for the fields that filters add.
     let mut fields = Vec::with_capacity(ResponseHead::USUAL_FIELDS);
     fields.extend([entry.fields.last_modified.clone(), entry.fields.etag.clone()]);
-    match validators.evaluate(headers) {
+    let is_conditional = is_conditional(headers);
+    let outcome = is_conditional.then(|| validators.evaluate(headers));
+    match outcome.unwrap_or(ConditionOutcome::Proceed) {
         ConditionOutcome::Proceed => {}
         ConditionOutcome::NotModified => {
             let (status, body) = (StatusCode::NOT_MODIFIED, Vec::new());
@@ -91,7 +94,7 @@ pub fn respond_with(
             return Err(RequestError { status: StatusCode::PRECONDITION_FAILED, field: None });
         }
     }
-    let asks_for_range = *method == Method::GET && headers.contains_key(RANGE);
+    let asks_for_range = is_conditional && *method == Method::GET && headers.contains_key(RANGE);
     let range = asks_for_range.then(|| validators.range(headers, SystemTime::now()));
     let mut response = with_body(fields, entry, range.flatten())?;
     if *method == Method::HEAD {
