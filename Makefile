@@ -112,7 +112,7 @@ install-extension:
 uninstall-extension:
 	tools/extension uninstall
 
-# What every commit must pass; under 10 minutes once it has been built. It goes on after a failure, and lists all failures at
+# What every commit must pass; about 10 minutes on two processors once it has been built. It goes on after a failure, and lists all failures at
 # its end.
 test: style
 	tools/install test
