@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The application for tests/tests/ruby.rs. LINT wraps it in Rack::Lint, FOLDER holds its files.
+# The application for tests/tests/languages/ruby.rs. LINT wraps it in Rack::Lint, FOLDER holds its files.
 require 'rack'
 
 FOLDER = ENV.fetch('FOLDER')

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Fills an empty Redmine for tests/tests/ruby.rs: rails runner redmine.rb
+# Fills an empty Redmine for tests/tests/languages/ruby.rs: rails runner redmine.rb
 Setting.host_name = 'redmine.test'
 Setting.rest_api_enabled = '1'
 Setting.attachment_max_size = '10240'

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# A site on Debian's Sinatra for tests/tests/ruby.rs.
+# A site on Debian's Sinatra for tests/tests/languages/ruby.rs.
 require 'sinatra/base'
 
 FOLDER = ENV.fetch('FOLDER')

@@ -2,9 +2,11 @@
 //! early.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
+mod acme;
 mod certificates;
 mod connections;
 mod responses;
+mod scan;
 
 use std::io::Write;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! The interface of mod_magnet. `tests/tests/lua.rs` compares it with lighttpd.
+//! The interface of mod_magnet. `tests/tests/sites/lua.rs` compares it with lighttpd.
 
 use std::time::Duration;
 

@@ -1,0 +1,11 @@
+//! PHP pools: responses, variables, limits, processes, and the parts of PHP that they share.
+#![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
+
+mod compression;
+mod crash;
+mod deadline;
+mod opcache;
+mod pool_pages;
+mod pools;
+mod responses;
+mod superglobals;
