@@ -405,8 +405,12 @@ impl<C: Caller> Front<C> {
         self.tell(Record::Ring(seat), descriptors);
     }
 
-    /// Lets the worker look into the ring. It is asleep, or it waits for a request that will not
-    /// come.
+    /// Tells a worker that waits for a request from the ring that its client has left.
+    pub fn withdraw(&mut self, number: u64) {
+        self.tell(Record::Abandon(number), Vec::new());
+    }
+
+    /// Lets the worker look into the ring. It is asleep.
     pub fn look(&mut self) {
         // A worker that does not read its link can fall asleep any number of times.
         if !self.outbox.ends_with(&encoded(Record::Look)) {

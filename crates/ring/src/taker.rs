@@ -16,9 +16,11 @@ pub enum Step {
 /// ```text
 ///           no request                 a message, and the front has not taken it
 ///  Awake ────────────────▶ Asleep ─────────────────────────────────────────────────▶ Awake
-///    ▲                        │ the front has taken it: its message is still to come
-///    │    looked(), given()   ▼
-///    └────────────────────── Owed
+///   ▲ │ │                     │ the front has taken it: its message is still to come
+///   │ │ │ looked(), given()   ▼
+///   │ │ └─────────────────── Owed
+///   │ └──── promised() ────▶ Promised: a request that it has taken comes on a link
+///   └───── given(), withdrawn() ┘
 /// ```
 #[derive(Debug)]
 pub struct Taker {
@@ -33,6 +35,7 @@ enum State {
     Awake,
     Asleep,
     Owed,
+    Promised(u64),
 }
 
 impl Taker {
@@ -46,7 +49,7 @@ impl Taker {
     pub fn step(&mut self, memory: &impl Memory) -> Step {
         loop {
             match self.state {
-                State::Owed => return Step::Wait,
+                State::Owed | State::Promised(_) => return Step::Wait,
                 State::Asleep if memory.swap_flag(self.seat, ASLEEP, AWAKE) => {
                     self.state = State::Awake;
                 }
@@ -73,9 +76,19 @@ impl Taker {
         }
     }
 
-    /// The message has come that asks it to look into the ring.
+    /// The message has come that asks it to look into the ring. It may be late: a worker that has
+    /// meanwhile taken a request that comes on a link takes nothing else.
     pub fn looked(&mut self) {
-        self.state = State::Awake;
+        if !matches!(self.state, State::Promised(_)) {
+            self.state = State::Awake;
+        }
+    }
+
+    /// The request with this number does not come: its client has left.
+    pub fn withdrawn(&mut self, number: u64) {
+        if self.state == State::Promised(number) {
+            self.state = State::Awake;
+        }
     }
 
     /// A request has come on a link.
@@ -83,9 +96,10 @@ impl Taker {
         self.state = State::Awake;
     }
 
-    /// It has taken a request that comes on a link: nothing else may be taken before.
-    pub fn owed(&mut self) {
-        self.state = State::Owed;
+    /// It has taken the request with this number, which comes on a link: nothing else may be taken
+    /// before.
+    pub fn promised(&mut self, number: u64) {
+        self.state = State::Promised(number);
     }
 
     fn take(&mut self, memory: &impl Memory) -> Option<u64> {

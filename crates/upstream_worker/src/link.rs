@@ -250,6 +250,12 @@ impl Link {
         self.flush_or_close();
     }
 
+    /// Tells the worker that a request will not come which it has taken from the ring.
+    pub(super) fn withdraw(self: &Rc<Self>, number: u64) {
+        self.front.borrow_mut().withdraw(number);
+        self.flush_or_close();
+    }
+
     fn flush_or_close(self: &Rc<Self>) {
         if self.flush().is_err() {
             // The link's task finds the link closed.

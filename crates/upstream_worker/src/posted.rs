@@ -54,8 +54,17 @@ pub struct Turn {
     /// `None` once the request has been sent.
     permit: Option<WorkerPermit>,
     link: Rc<Link>,
-    /// The worker has been taken out of its sleep, so it must get something.
-    is_owed: bool,
+    debt: Debt,
+}
+
+/// The message that a worker waits for if it does not get the request.
+#[derive(Debug, Clone, Copy)]
+enum Debt {
+    None,
+    /// It was taken out of its sleep, and is to look into the ring.
+    Look,
+    /// It has taken the announced request with this number.
+    Withdrawal(u64),
 }
 
 /// A request that waits in the ring, or that a worker has taken there.
@@ -123,6 +132,12 @@ impl PostedRequests {
 }
 
 impl Turn {
+    /// To send an announced request to the worker that has taken it.
+    fn announced(link: &Rc<Link>, permit: WorkerPermit, number: u64) -> Self {
+        let (link, debt) = (Rc::clone(link), Debt::Withdrawal(number));
+        Self { permit: Some(permit), link, debt }
+    }
+
     /// The worker's link.
     #[must_use]
     pub fn link(&self) -> &Rc<Link> {
@@ -148,17 +163,25 @@ impl Turn {
     ) -> Result<WorkerExchange, UpstreamError> {
         let permit = self.permit.take().ok_or_else(|| UpstreamError::died(Retry::Safe))?;
         let begun = self.link.begin(permit, request, client, label);
-        if begun.is_err() && self.is_owed {
-            self.link.look();
+        if begun.is_err() {
+            self.pay();
         }
         begun
+    }
+
+    fn pay(&self) {
+        match self.debt {
+            Debt::None => {}
+            Debt::Look => self.link.look(),
+            Debt::Withdrawal(number) => self.link.withdraw(number),
+        }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if self.permit.take().is_some() && self.is_owed {
-            self.link.look();
+        if self.permit.take().is_some() {
+            self.pay();
         }
     }
 }
@@ -181,7 +204,7 @@ impl LocalPool {
                 let permit = self.shared.acquire(event_loop).await?;
                 let Some(link) = self.link(permit.worker()) else { continue };
                 let permit = Some(permit);
-                return Ok(Acquired::Turn(Turn { permit, link, is_owed: false }));
+                return Ok(Acquired::Turn(Turn { permit, link, debt: Debt::None }));
             }
         }
         let since = Instant::now();
@@ -190,7 +213,7 @@ impl LocalPool {
                 // Otherwise the worker is lost.
                 if let Some(link) = self.link(permit.worker()) {
                     let permit = Some(permit);
-                    return Ok(Acquired::Turn(Turn { permit, link, is_owed: true }));
+                    return Ok(Acquired::Turn(Turn { permit, link, debt: Debt::Look }));
                 }
             }
             self.look(self.shared.sleeper_for_waiting());
@@ -259,11 +282,10 @@ impl LocalPool {
                 request.begins(link, permit, true);
             }
             Some(Waiting::Announced(grant)) => {
-                let turn = Turn { permit: Some(permit), link: Rc::clone(link), is_owed: true };
                 // If its client has just left, the worker is told.
-                drop(grant.send(turn));
+                drop(grant.send(Turn::announced(link, permit, number)));
             }
-            None => drop(Turn { permit: Some(permit), link: Rc::clone(link), is_owed: true }),
+            None => drop(Turn::announced(link, permit, number)),
         }
         true
     }

@@ -161,6 +161,9 @@ pub enum Event<F> {
     },
     /// Look into the ring.
     Look,
+    /// The client of the request with this number in the ring has left. It is not the current
+    /// request.
+    Withdrawn(u64),
 }
 
 /// The state of a link after [`Event::Send`].
@@ -363,7 +366,7 @@ impl<F> Requests<F> {
                 Ok(Event::Ring { seat, requests, claims })
             }
             Some(Record::Abandon(number)) if self.ring == Some(number) => Ok(self.abort()),
-            Some(Record::Abandon(_)) => Ok(Event::None),
+            Some(Record::Abandon(number)) => Ok(Event::Withdrawn(number)),
             _ => Ok(Event::Look),
         }
     }

@@ -98,7 +98,7 @@ impl WorkerEnd {
                     assert_eq!(next, AfterSend::GoOn);
                     self.queue.raw(&records);
                 }
-                Event::Ring { .. } | Event::Look => panic!("there is no ring"),
+                Event::Ring { .. } | Event::Look | Event::Withdrawn(_) => panic!("there is no ring"),
             }
         }
         let is_aborted = self.requests.running().is_some_and(Request::is_aborted);

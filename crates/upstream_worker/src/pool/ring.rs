@@ -29,13 +29,15 @@ const SEATS: u16 = 2048;
 const LEAST_POSITIONS: usize = 4096;
 const MOST_POSITIONS: usize = 1 << 20;
 
-/// A worker that is said to have taken a request, and works on another one for this time, has not
-/// taken it.
-const CLAIM_LIMIT: Duration = Duration::from_secs(10);
+/// A worker that is said to have taken a request, and works on another one at this many looks of
+/// the event loop, has not taken it. Looks are counted instead of seconds: an event loop that was
+/// stopped, or that has waited for a disk, has not read the worker's link meanwhile either.
+const CLAIM_LOOKS: u32 = 1000;
 
-/// An idle worker that does not take a request for this time does not know of it, or believes that
-/// it may take none: a script has overwritten its flag.
+/// An idle worker that neither sleeps nor takes a request for this time, and at this many looks,
+/// believes that it may take none: a script has overwritten its flag.
 const SILENCE: Duration = Duration::from_secs(1);
+const SILENT_LOOKS: u32 = 100;
 
 /// The requests and the seats of a ring.
 #[derive(Debug)]
@@ -62,8 +64,8 @@ struct Entry {
     slot: Option<u16>,
     /// The front knows who works on it, and waits for the record `TAKEN`.
     is_adopted: bool,
-    /// When the front has first seen that a worker has taken it.
-    noticed: Option<Instant>,
+    /// Looks of the event loop at which a worker had taken it.
+    looks: u32,
 }
 
 #[derive(Debug)]
@@ -71,8 +73,16 @@ struct Seat {
     worker: WorkerId,
     /// Event loops whose link to the worker has not ended.
     links: usize,
-    /// When its flag was last set although it had not been taken.
-    renewed: Option<Instant>,
+    /// Set while the worker is idle, and neither sleeps nor takes what waits.
+    silence: Option<Silence>,
+}
+
+#[derive(Debug)]
+struct Silence {
+    since: Instant,
+    looks: u32,
+    /// Requests that the worker has had.
+    requests: u64,
 }
 
 /// A change of a posted request that its event loop has to deal with.
@@ -127,7 +137,7 @@ impl Ring {
         let mut seats = (0..SEATS).map(|n| (self.next_seat + n) % SEATS);
         let seat = seats.find(|seat| self.seats[usize::from(*seat)].is_none())?;
         self.next_seat = (seat + 1) % SEATS;
-        self.seats[usize::from(seat)] = Some(Seat { worker, links, renewed: None });
+        self.seats[usize::from(seat)] = Some(Seat { worker, links, silence: None });
         self.memory.memory().set_flag(seat, AWAKE);
         Some(seat)
     }
@@ -165,8 +175,7 @@ impl Ring {
         let at = self.position(number);
         self.used[at] = true;
         let since = Instant::now();
-        self.entries
-            .insert(number, Entry { event_loop, since, slot, is_adopted: false, noticed: None });
+        self.entries.insert(number, Entry { event_loop, since, slot, is_adopted: false, looks: 0 });
         sendoff_ring::post(self.memory.memory(), number, place);
         Some((number, slot.is_some()))
     }
@@ -234,18 +243,27 @@ impl Ring {
         is_idle
     }
 
-    /// Sets the flag of an idle worker that does not take what waits, at most once per [`SILENCE`].
-    /// Its caller lets it look into the ring.
-    fn renew(&mut self, seat: u16) -> bool {
+    /// Sets the flag of an idle worker that is silent. Its caller lets it look into the ring.
+    /// `requests`: the number that the worker has had.
+    fn renew_silent(&mut self, seat: u16, requests: u64) -> bool {
         let flag = self.memory.memory().flag(seat);
+        let is_heard = flag == ASLEEP || self.has_claim(seat);
         let Some(Some(known)) = self.seats.get_mut(usize::from(seat)) else { return false };
-        if flag == ASLEEP || known.renewed.is_some_and(|at| at.elapsed() < SILENCE) {
+        if is_heard {
+            known.silence = None;
+            return false;
+        }
+        let known_before = known.silence.take().filter(|silence| silence.requests == requests);
+        let new = || Silence { since: Instant::now(), looks: 0, requests };
+        let mut silence = known_before.unwrap_or_else(new);
+        silence.looks += 1;
+        if silence.looks < SILENT_LOOKS || silence.since.elapsed() < SILENCE {
+            known.silence = Some(silence);
             return false;
         }
         if flag != AWAKE {
             tracing::error!("a worker has damaged the ring of its pool: the flag of a worker");
         }
-        known.renewed = Some(Instant::now());
         self.memory.memory().set_flag(seat, AWAKE);
         true
     }
@@ -275,13 +293,17 @@ impl State {
         Some(self.idle[at])
     }
 
-    /// Takes an idle worker that has not taken a request for [`SILENCE`].
+    /// Takes an idle worker that is silent.
     fn take_silent(&mut self) -> Option<WorkerId> {
         let Self { ring, workers, idle, .. } = self;
         let ring = ring.as_mut()?;
         ring.oldest().filter(|since| since.elapsed() >= SILENCE)?;
-        let seat = |worker| workers.get(worker).and_then(|worker: &Worker| worker.seat);
-        idle.iter().find(|worker| seat(*worker).is_some_and(|seat| ring.renew(seat))).copied()
+        let mut is_silent = |worker: &&WorkerId| {
+            let known = workers.get(*worker);
+            let known = known.and_then(|worker| Some((worker.seat?, worker.requests)));
+            known.is_some_and(|(seat, requests)| ring.renew_silent(seat, requests))
+        };
+        idle.iter().find(|worker| is_silent(worker)).copied()
     }
 }
 
@@ -446,9 +468,9 @@ impl Pool {
             }
             found.push(match sendoff_ring::claim(memory.memory(), number) {
                 Claim::By(seat) => {
-                    let since = entry.noticed.get_or_insert_with(Instant::now);
+                    entry.looks += 1;
                     match seats.get(usize::from(seat)).and_then(Option::as_ref) {
-                        Some(seat) if since.elapsed() < CLAIM_LIMIT => {
+                        Some(seat) if entry.looks < CLAIM_LOOKS => {
                             (number, Finding::Claimed(seat.worker))
                         }
                         _ => (number, Finding::Overwritten),

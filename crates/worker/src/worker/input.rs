@@ -43,6 +43,10 @@ impl Worker {
                 self.look_into_ring();
                 Ok(())
             }
+            Event::Withdrawn(number) => {
+                self.note_withdrawn(number);
+                Ok(())
+            }
             Event::Send { records, next } => {
                 self.say(at, &records);
                 match next {

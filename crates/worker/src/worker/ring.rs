@@ -49,6 +49,13 @@ impl Worker {
         }
     }
 
+    /// The client of the request with this number has left.
+    pub(super) fn note_withdrawn(&mut self, number: u64) {
+        if let Some(ring) = &mut self.ring {
+            ring.taker.withdrawn(number);
+        }
+    }
+
     /// Notes that a request has come on a link.
     pub(super) fn note_request(&mut self) {
         if let Some(ring) = &mut self.ring {
@@ -82,7 +89,7 @@ impl Worker {
         let now = now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs();
         if length == 0 {
             // The request comes on the link once the front knows who has taken it.
-            ring.taker.owed();
+            ring.taker.promised(number);
             let mut state = self.shared.lock();
             state.link = at;
             state.queue.record(REQUEST_ID, Record::Taken { number, at: now });

@@ -247,13 +247,16 @@ fn a_request_with_a_file_comes_on_the_link_of_the_worker_that_took_it() {
         answers(&exchange, "one").await;
         let (number, place) = worker.take();
         assert_eq!(place.length, 0);
-        worker.taker.owed();
+        worker.taker.promised(number);
         drop(left);
         worker.says(&[&taken(number)]).await;
-        worker.expects(&number_of(Record::Look)).await;
+        // A late LOOK changes nothing.
         worker.taker.looked();
+        assert_eq!(worker.step(), Step::Wait);
+        worker.expects(&number_of(Record::Abandon(number))).await;
+        worker.taker.withdrawn(number);
         let (number, _) = worker.take();
-        worker.taker.owed();
+        worker.taker.promised(number);
         assert_eq!(worker.step(), Step::Wait);
         worker.says(&[&taken(number)]).await;
         let Acquired::Turn(turn) = waiting.await else { panic!("it needs a worker") };
