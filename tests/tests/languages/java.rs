@@ -205,7 +205,7 @@ fn files_are_handed_over() {
 /// text.
 fn place(method: &str, statement: &str) -> String {
     let source =
-        include_str!("../../../../languages/java/src/test/java/sendoff/tomcat/Conformance.java");
+        include_str!("../../../languages/java/src/test/java/sendoff/tomcat/Conformance.java");
     let lines = source.lines().enumerate();
     let (line, _) = lines
         .skip_while(|(_, line)| !line.contains(&format!("void {method}(")))

@@ -267,6 +267,28 @@ fn a_request_with_a_file_comes_on_the_link_of_the_worker_that_took_it() {
     });
 }
 
+/// Requests wait for longer than a worker may be silent, but this worker has just ended one.
+#[test]
+fn a_worker_between_two_requests_is_left_alone() {
+    run(async {
+        let pool = pool();
+        let mut worker = Player::join(&pool, 0).await;
+        let message = records(b'1');
+        let exchange = given(&pool, &message).await;
+        worker.gets(&message).await;
+        let (waiting, _last) = (posted(&pool, &message).await, posted(&pool, &message).await);
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        worker.says(&[&stdout(1, b"one"), &end()]).await;
+        answers(&exchange, "one").await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let nothing = worker.link.try_read(&mut [0; 16]).unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        let (number, _) = worker.take();
+        worker.says(&[&taken(number), &stdout(1, b"two"), &end()]).await;
+        answers(&waiting, "two").await;
+    });
+}
+
 /// A worker dies with a request that it has taken without a word: that request fails, those that
 /// wait are left for the other workers, one of which is woken.
 #[test]
