@@ -3,6 +3,8 @@ use std::fmt;
 use bytes::Bytes;
 use http::{HeaderName, StatusCode};
 
+use crate::Field;
+
 /// The largest CGI header block that is accepted, in bytes: room for a few dozen cookies.
 pub const MAX_HEAD: usize = 64 * 1024;
 
@@ -14,6 +16,9 @@ const MAX_SHOWN: usize = 100;
 
 /// The number of fields that suffices for most heads.
 const FEW_FIELDS: usize = 16;
+
+/// Room for the fields that the server and its rules usually add to a response.
+pub(crate) const ADDED_FIELDS: usize = 6;
 
 /// Room for the raw fields of a header block. Most blocks are short, and filling the large array
 /// took 1 % of the instructions for a small page.
@@ -77,7 +82,7 @@ pub struct CgiHead {
     /// The words after the number in `Status`, if any.
     pub reason: Option<Bytes>,
     /// All other fields that concern the client, in their order and spelling.
-    pub fields: Vec<(Bytes, Bytes)>,
+    pub fields: Vec<Field>,
     /// The value of `Content-Length`, which is not among `fields`; also `None` if it was invalid.
     pub content_length: Option<u64>,
     /// The reason why `Content-Length` was dropped: it is not a number of bytes. Worth a line in
@@ -114,7 +119,7 @@ impl CgiHead {
             status: StatusCode::OK,
             has_status: false,
             reason: None,
-            fields: Vec::with_capacity(fields.len()),
+            fields: Vec::with_capacity(fields.len() + ADDED_FIELDS),
             content_length: None,
             dropped: None,
             bad_line,
@@ -131,7 +136,7 @@ impl CgiHead {
                 // PHP writes this for a response without a type.
             } else if !HOP_BY_HOP.iter().any(|hop| name.eq_ignore_ascii_case(hop)) {
                 has_location |= name.eq_ignore_ascii_case("location");
-                head.push(block.slice_ref(name.as_bytes()), block.slice_ref(field.value));
+                head.push(Field::in_block(block, field));
             }
         }
         if has_location && !head.has_status {
@@ -149,7 +154,7 @@ impl CgiHead {
         reason: Option<Bytes>,
         fields: Vec<(Bytes, Bytes)>,
     ) -> Result<Self, BadHead> {
-        let kept = Vec::with_capacity(fields.len());
+        let kept = Vec::with_capacity(fields.len() + ADDED_FIELDS);
         let mut head = Self {
             status,
             has_status: true,
@@ -169,7 +174,7 @@ impl CgiHead {
                     length.ok_or(BadHead("a Content-Length that is not a number of bytes"))?;
                 head.content_length = Some(length);
             } else if !HOP_BY_HOP.iter().any(|hop| name.eq_ignore_ascii_case(hop.as_bytes())) {
-                head.push(name, value);
+                head.push(Field::Own(name, value));
             }
         }
         Ok(head)
@@ -177,14 +182,14 @@ impl CgiHead {
 
     /// Adds a field. A response has one media type (RFC 9110 §8.3): the application's last one, as
     /// in nginx and Apache.
-    pub(crate) fn push(&mut self, name: Bytes, value: Bytes) {
-        let is_type = |name: &[u8]| name.eq_ignore_ascii_case(b"content-type");
-        if is_type(&name)
-            && let Some((_, earlier)) = self.fields.iter_mut().find(|(name, _)| is_type(name))
+    pub(crate) fn push(&mut self, field: Field) {
+        let is_type = |field: &Field| field.is("content-type");
+        if is_type(&field)
+            && let Some(earlier) = self.fields.iter_mut().find(|field| is_type(field))
         {
-            *earlier = value;
+            earlier.set_value(field.into_parts().1);
         } else {
-            self.fields.push((name, value));
+            self.fields.push(field);
         }
     }
 
@@ -212,15 +217,14 @@ impl CgiHead {
         common: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
     ) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let is_set =
-            |name: &[u8]| self.fields.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
+            |name: &[u8]| self.fields.iter().any(|own| own.is(name));
         let unset = common.into_iter().filter(move |(name, _)| !is_set(name));
-        unset.chain(self.fields.iter().map(|(name, value)| (&name[..], &value[..])))
+        unset.chain(self.fields.iter().map(|field| (field.name(), field.value())))
     }
 
     /// The values of the fields with this name, in their order.
-    pub fn values(&self, name: &[u8]) -> impl Iterator<Item = &Bytes> {
-        let named = self.fields.iter().filter(move |(field, _)| field.eq_ignore_ascii_case(name));
-        named.map(|(_, value)| value)
+    pub fn values(&self, name: &[u8]) -> impl Iterator<Item = &[u8]> {
+        self.fields.iter().filter(move |field| field.is(name)).map(Field::value)
     }
 }
 
@@ -290,6 +294,11 @@ pub(crate) fn parse_length(value: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
+    fn fields(head: &CgiHead) -> Vec<(&str, &str)> {
+        let text = |bytes| std::str::from_utf8(bytes).unwrap();
+        head.fields.iter().map(|field| (text(field.name()), text(field.value()))).collect()
+    }
+
     fn parse(block: &'static str) -> Result<CgiHead, BadHead> {
         assert_eq!(CgiHead::find_end(block.as_bytes()), Some(block.len()), "{block:?}");
         CgiHead::parse(&Bytes::from_static(block.as_bytes()))
@@ -336,9 +345,8 @@ mod tests {
         let head = parse(
             "Set-Cookie: a\r\nX-b: c\r\nConnection: close\r\nTransfer-Encoding: x\r\nSet-Cookie: d\r\n\r\n",
         );
-        let names: Vec<_> = head.unwrap().fields;
         let expected = [("Set-Cookie", "a"), ("X-b", "c"), ("Set-Cookie", "d")];
-        assert_eq!(names, expected.map(|(name, value)| (Bytes::from(name), Bytes::from(value))));
+        assert_eq!(fields(&head.unwrap()), expected);
     }
 
     #[test]
@@ -347,9 +355,7 @@ mod tests {
             let block = Bytes::from(format!("X: 1\r\n{bad}\r\nStatus: 404\r\nY:\t2 \n\r\n"));
             let head = CgiHead::parse(&block).unwrap();
             assert_eq!(head.status, 404, "{bad:?}");
-            let expected = [("X", "1"), ("Y", "2")];
-            let expected = expected.map(|(name, value)| (Bytes::from(name), Bytes::from(value)));
-            assert_eq!(head.fields, expected, "{bad:?}");
+            assert_eq!(fields(&head), [("X", "1"), ("Y", "2")], "{bad:?}");
             let shown = bad.as_bytes().escape_ascii().to_string();
             assert_eq!(head.bad_line, Some(shown));
         }
@@ -367,9 +373,7 @@ mod tests {
     #[test]
     fn the_last_media_type_counts() {
         let head = parse("Content-type: a/a\r\nX: 1\r\nContent-Type: b/b\r\n\r\n").unwrap();
-        let expected = [("Content-type", "b/b"), ("X", "1")];
-        let expected = expected.map(|(name, value)| (Bytes::from(name), Bytes::from(value)));
-        assert_eq!(head.fields, expected);
+        assert_eq!(fields(&head), [("Content-type", "b/b"), ("X", "1")]);
         let fields = vec![(Bytes::from("Content-Type"), Bytes::from("a/a")); 2];
         let head = CgiHead::of_fields(StatusCode::OK, None, fields).unwrap();
         assert_eq!(head.fields.len(), 1);

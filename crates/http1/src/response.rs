@@ -20,7 +20,8 @@ impl std::fmt::Display for InvalidField {
 
 impl std::error::Error for InvalidField {}
 
-/// A field that was checked and written once, for all responses that have it.
+/// A field that was checked, as the line that a head has: written once for all responses that have
+/// it, or part of an application's head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldLine {
     /// `Name: value\r\n`.
@@ -39,6 +40,17 @@ impl FieldLine {
         }
         let line = [name, b": ", value, b"\r\n"].concat();
         Ok(Self { line: line.into(), name_len: name.len() })
+    }
+
+    /// A field in a header block that a parser has validated, without a copy. `None` if the field is
+    /// written in another way than here: with other spaces, or with a line feed alone.
+    pub(crate) fn in_block(block: &Bytes, name: &[u8], value: &[u8]) -> Option<Self> {
+        let start = name.as_ptr().addr().checked_sub(block.as_ptr().addr())?;
+        let end = start.checked_add(name.len() + b": ".len() + value.len() + b"\r\n".len())?;
+        let line = block.get(start..end)?;
+        let (_, rest) = line.split_at(name.len());
+        let is_usual = rest.strip_prefix(b": ")?.strip_suffix(b"\r\n")? == value;
+        is_usual.then(|| Self { line: block.slice(start..end), name_len: name.len() })
     }
 
     /// The same field, with its line where `keep` has put it.

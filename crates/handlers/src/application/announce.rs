@@ -87,7 +87,7 @@ pub(crate) fn look_for_frames(
     application.says_it_knows_channel(field.is_some());
     if let (Some(value), Some(claim), UpstreamExchange::Application(exchange)) =
         (field, claim, exchange)
-        && **value == claim.secret().to_hex()
+        && *value == claim.secret().to_hex()
     {
         exchange.expect_frames(claim, std::mem::take(rest));
     }

@@ -176,14 +176,15 @@ async fn end(exchange: &UpstreamExchange, mut received: usize) -> Result<(), App
 /// The request parameters that a response sets.
 fn variables(head: &CgiHead, request: &str) -> Vec<(Bytes, Bytes)> {
     let mut all = Vec::new();
-    for (field, value) in &head.fields {
+    for field in &head.fields {
+        let (field, value) = field.clone().into_parts();
         let starts = field.get(..VARIABLE.len());
         if !starts.is_some_and(|start| start.eq_ignore_ascii_case(VARIABLE)) {
             continue;
         }
         let name = field.slice(VARIABLE.len()..);
         if may_be_set(&name) {
-            all.push((name, value.clone()));
+            all.push((name, value));
         } else {
             let field = field.escape_ascii();
             tracing::warn!(request, "{field} of an authorizer sets nothing: the name is reserved");

@@ -164,7 +164,7 @@ impl Beginning {
         // Such a response has no body, so a length would be wrong (RFC 9110 §8.6).
         head.content_length = None;
         head.fields
-            .retain(|(name, _)| !is_for_front(name) && !name.eq_ignore_ascii_case(b"x-zerocopy"));
+            .retain(|field| !is_for_front(field.name()) && !field.is("x-zerocopy"));
         Ok(ResponseHead::of(head))
     }
 

@@ -32,7 +32,7 @@ impl Companions {
             rate: first(b"x-accel-limit-rate").and_then(|value| rate(value)),
             is_unbuffered: first(b"x-accel-buffering")
                 .is_some_and(|value| value.eq_ignore_ascii_case(b"no")),
-            charset: first(b"x-accel-charset").filter(|value| is_charset(value)).cloned(),
+            charset: first(b"x-accel-charset").filter(|value| is_charset(value)).map(Bytes::copy_from_slice),
         }
     }
 

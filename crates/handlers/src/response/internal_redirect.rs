@@ -54,7 +54,7 @@ pub(crate) fn by_uri(
     naming: &Naming<'_>,
     may_name: bool,
     head: &CgiHead,
-    uri: &Bytes,
+    uri: &[u8],
 ) -> Result<Option<InternalRedirect>, Denied> {
     let has_internal_routes = context.site.has_internal_routes();
     if !(has_internal_routes || may_name && naming.has_guards()) {

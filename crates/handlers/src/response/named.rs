@@ -4,7 +4,6 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use sendoff_exchange::sink;
 use sendoff_exchange::sink::Sink;
@@ -26,9 +25,9 @@ const OF_THE_FILE: [&str; 4] = ["last-modified", "etag", "accept-ranges", "conte
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Name<'h> {
     /// An absolute path.
-    Path(&'static str, &'h Bytes),
+    Path(&'static str, &'h [u8]),
     /// A URI of the site.
-    Uri(&'static str, &'h Bytes),
+    Uri(&'static str, &'h [u8]),
 }
 
 impl Name<'_> {

@@ -47,7 +47,7 @@ const OF_THE_BYTES: [HeaderName; 5] = [
 ];
 
 /// The value of the field, if a head has it and it is not empty.
-pub(crate) fn urls(head: &CgiHead) -> Option<&Bytes> {
+pub(crate) fn urls(head: &CgiHead) -> Option<&[u8]> {
     head.values(FIELD).find(|value| !value.is_empty())
 }
 
@@ -71,7 +71,7 @@ pub(crate) async fn respond(
     sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
     let shown = &**call.log_name();
-    let value = urls(&own).cloned().unwrap_or_default();
+    let value = urls(&own).unwrap_or_default().to_vec();
     let expected = own.values(EXPECTED_SIZE).next().and_then(|size| number(size));
     let named = value.split(u8::is_ascii_whitespace).filter(|url| !url.is_empty());
     let mut refused = Vec::new();

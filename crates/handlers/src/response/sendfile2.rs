@@ -5,7 +5,6 @@
 //! The status and the fields are the application's, including `Content-Range`, because the
 //! application has chosen the ranges itself.
 
-use bytes::Bytes;
 use http::StatusCode;
 use percent_encoding::percent_decode;
 use sendoff_delivery::segment::Segment;
@@ -19,7 +18,7 @@ use sendoff_site::sendable::{ByPath, Denied};
 const FIELD: &[u8] = b"x-sendfile2";
 
 /// The value of the field, if a head has it.
-pub(crate) fn value(head: &CgiHead) -> Option<&Bytes> {
+pub(crate) fn value(head: &CgiHead) -> Option<&[u8]> {
     head.values(FIELD).find(|value| !value.is_empty())
 }
 

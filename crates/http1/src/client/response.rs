@@ -1,8 +1,10 @@
 use bytes::{Bytes, BytesMut};
 use http::{StatusCode, Version};
 
-use crate::cgi_head::{BadHead, CgiHead, FieldRoom, HOP_BY_HOP, MAX_HEAD, parse_length};
-use crate::{BodyDecoder, BodyFraming, Decoded};
+use crate::cgi_head::{
+    ADDED_FIELDS, BadHead, CgiHead, FieldRoom, HOP_BY_HOP, MAX_HEAD, parse_length,
+};
+use crate::{BodyDecoder, BodyFraming, Decoded, Field};
 
 /// The most interim responses before the final one. An upstream that sends more would only keep the
 /// server busy.
@@ -129,7 +131,7 @@ impl ResponseDecoder {
 
     fn switch(&mut self, Parsed { mut head, upgrade, .. }: Parsed) -> Result<Reply, BadHead> {
         let protocol = upgrade.ok_or(BadHead("a status of 101 without Upgrade"))?;
-        head.fields.push((Bytes::from_static(b"Upgrade"), protocol));
+        head.fields.push(Field::new("Upgrade", protocol));
         head.content_length = None;
         self.state = State::Switched;
         Ok(Reply::Switch(head))
@@ -182,7 +184,7 @@ impl Parsed {
             status,
             has_status: true,
             reason,
-            fields: Vec::with_capacity(fields.len()),
+            fields: Vec::with_capacity(fields.len() + ADDED_FIELDS),
             content_length: None,
             dropped: None,
             bad_line: None,
@@ -223,8 +225,7 @@ impl Parsed {
                 || is(field, "content-length")
                 || named.iter().any(|name| name.eq_ignore_ascii_case(field.name.as_bytes()));
             if !is_for_us {
-                let (name, value) = (field.name.as_bytes(), field.value);
-                self.head.push(block.slice_ref(name), block.slice_ref(value));
+                self.head.push(Field::in_block(block, field));
             }
         }
         Ok(())

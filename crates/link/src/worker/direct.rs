@@ -99,7 +99,7 @@ impl<F> Offer<F> {
         let is_interim = head.status.is_informational();
         // The front logs dropped fields.
         let is_bad = head.bad_line.is_some();
-        if is_interim || is_bad || head.fields.iter().any(|(name, _)| needs_front(name)) {
+        if is_interim || is_bad || head.fields.iter().any(|field| needs_front(field.name())) {
             return None;
         }
         let client = Client::decode(&self.client).ok()?;

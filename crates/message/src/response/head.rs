@@ -2,9 +2,7 @@
 
 use bytes::Bytes;
 use http::StatusCode;
-use sendoff_http1::CgiHead;
-
-use super::field::Field;
+use sendoff_http1::{CgiHead, Field};
 
 /// The head of a response before a protocol writes it. Framing fields (`Content-Length`,
 /// `Transfer-Encoding`, `Connection`) are not among its fields: protocols make them from `length`.
@@ -48,10 +46,7 @@ impl ResponseHead {
     #[must_use]
     pub fn of(head: CgiHead) -> Self {
         let CgiHead { status, reason, fields, content_length, .. } = head;
-        let own = fields.into_iter().map(|(name, value)| Field::Own(name, value));
-        let mut head = Self { reason, ..Self::new(status, content_length) };
-        head.fields.extend(own);
-        head
+        Self { reason, ..Self::with_fields(status, content_length, fields) }
     }
 
     /// Adds a field at the end.

@@ -2,10 +2,8 @@
 //! use it, too.
 
 mod end;
-mod field;
 mod head;
 
 pub use end::ResponseEnd;
-pub use field::Field;
 pub use head::{ResponseHead, append_fields};
-pub use sendoff_http1::{BadHead, CgiHead, Framing, MAX_CGI_HEAD as MAX_HEAD};
+pub use sendoff_http1::{BadHead, CgiHead, Field, Framing, MAX_CGI_HEAD as MAX_HEAD};

@@ -32,7 +32,7 @@ pub(crate) enum ZeroCopy {
 impl ZeroCopy {
     /// The announcement in a head, if it has the field. The error says that the value is invalid.
     pub(crate) fn announced(head: &CgiHead) -> Option<Result<Self, &'static str>> {
-        head.values(FIELD.as_bytes()).next().map(|value| match &value[..] {
+        head.values(FIELD.as_bytes()).next().map(|value| match value {
             value if value.eq_ignore_ascii_case(b"chunked") => Ok(Self::Chunks(Chunks::default())),
             value => Places::parse(value).map(Self::Places),
         })

@@ -30,7 +30,8 @@ fn read(is_head: bool, pieces: &[&[u8]], closes: bool) -> Result<Vec<String>, Ba
 }
 
 fn show(head: &CgiHead) -> String {
-    let fields = head.fields.iter().map(|(name, value)| {
+    let fields = head.fields.iter().map(|field| {
+        let (name, value) = (field.name(), field.value());
         format!(" {}={}", String::from_utf8_lossy(name), String::from_utf8_lossy(value))
     });
     format!("{}{}", head.status.as_u16(), fields.collect::<String>())

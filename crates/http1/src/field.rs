@@ -3,14 +3,15 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use sendoff_http1::FieldLine;
+
+use crate::FieldLine;
 
 /// A header field of a response, with its name as the client will see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Field {
     /// Name and value, not validated yet.
     Own(Bytes, Bytes),
-    /// A field of many responses, validated when it was made.
+    /// Validated, as a line of a head: a field of many responses, or of an application's head.
     Line(FieldLine),
 }
 
@@ -20,6 +21,13 @@ impl Field {
     pub fn shared(name: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
         let (name, value) = (name.into(), value.into());
         FieldLine::new(&name, &value).map_or_else(|_| Self::Own(name, value), Self::Line)
+    }
+
+    /// A field that a parser has validated, in the block in which it stands. Not copied.
+    pub(crate) fn in_block(block: &Bytes, field: &httparse::Header<'_>) -> Self {
+        let (name, value) = (field.name.as_bytes(), field.value);
+        FieldLine::in_block(block, name, value)
+            .map_or_else(|| Self::Own(block.slice_ref(name), block.slice_ref(value)), Self::Line)
     }
 
     /// A field of this response.
