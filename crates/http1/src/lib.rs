@@ -1,6 +1,6 @@
 //! HTTP/1.1 message heads and body framing (RFC 9112): the server's side, the client's side in
 //! [`client`], and the heads that applications write (RFC 3875). Request heads of HTTP/2 are
-//! checked by the same rules ([`Http2Head`]). No I/O and no clock.
+//! checked by the same rules ([`StreamHead`]). No I/O and no clock.
 //!
 //! A request that two recipients could read differently is refused, because request smuggling uses
 //! such differences. After any [`RequestError`] the server answers with an error and closes the
@@ -20,10 +20,11 @@ mod error;
 mod field;
 mod framing;
 mod head;
-mod http2;
+
 mod request_line;
 mod response;
 mod response_framing;
+mod stream_head;
 mod target;
 
 #[cfg(test)]
@@ -36,7 +37,7 @@ pub use error::RequestError;
 pub use field::Field;
 pub use framing::BodyFraming;
 pub use head::{Head, HeadDecoder, Limits, MAX_FIELDS};
-pub use http2::Http2Head;
+pub use stream_head::StreamHead;
 pub use response::{
     CHUNK_END, FieldLine, HeadEncoder, InvalidField, LAST_CHUNK, encode_chunk_header,
 };

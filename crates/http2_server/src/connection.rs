@@ -12,16 +12,16 @@ use h2::server::Connection;
 use sendoff_delivery::SendLimits;
 use sendoff_exchange::lifecycle::{Lifecycle, Past, Stage};
 use sendoff_exchange::service::{Current, Service};
-use sendoff_message::request::Origin;
+use sendoff_message::request::{Origin, Scheme};
 use sendoff_report::limits::Limit;
+use sendoff_streams::{Penalty, STREAM_BUFFER, StreamGuard, Streams};
 use sendoff_transport::Transport;
 use tokio::time::{sleep, timeout};
 
-use super::in_flight::Given;
-use super::settings;
+use super::directions::{Body, Sender};
+use super::in_flight::{Given, InFlight};
 use super::shared_transport::SharedTransport;
-use super::stream;
-use super::streams::{Penalty, StreamGuard, Streams};
+use super::{fields, settings};
 
 /// Time for a client that was told to go (GOAWAY) to close the connection, once its streams have
 /// ended.
@@ -44,6 +44,23 @@ enum TaskEvent {
     Penalty(Penalty),
     /// The connection has ended, with this result.
     Ended(Result<(), Ending>),
+}
+
+/// The common part of the senders of a connection.
+struct Sending {
+    in_flight: Rc<InFlight>,
+    /// The most bytes that are passed to h2 at a time.
+    frame: usize,
+}
+
+impl Sending {
+    fn new(scheme: Scheme) -> Self {
+        let frame = match scheme {
+            Scheme::Http => STREAM_BUFFER,
+            Scheme::Https => settings::FRAME_IN_RECORD,
+        };
+        Self { in_flight: Rc::default(), frame }
+    }
 }
 
 /// The state of the client's right to send requests.
@@ -79,8 +96,9 @@ pub async fn serve<T: Transport + 'static, S: Service + 'static>(
         }
         Err(_) => return,
     };
+    let sending = Sending::new(origin.scheme);
     let streams = Streams::new(origin, services, lifecycle);
-    let ended = run(&mut connection, &transport, &streams).await;
+    let ended = run(&mut connection, &transport, &streams, &sending).await;
     // The end of h2's connection tells the tasks of its streams.
     drop(connection);
     if let Err(error) = ended {
@@ -95,6 +113,7 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
     connection: &mut Connection<SharedTransport<T>, Given>,
     transport: &SharedTransport<T>,
     streams: &Rc<Streams<S>>,
+    sending: &Sending,
 ) -> Result<(), Ending> {
     transport.gather(true);
     transport.hold_end();
@@ -104,7 +123,7 @@ async fn run<T: Transport + 'static, S: Service + 'static>(
     loop {
         let step = tokio::select! {
             biased;
-            step = next(connection, transport, streams, stage) => step,
+            step = next(connection, transport, streams, sending, stage) => step,
             step = end(streams, stage, &mut past, stops.as_mut()) => step,
         };
         match step {
@@ -166,12 +185,13 @@ async fn next<T: Transport, S: Service + 'static>(
     connection: &mut Connection<SharedTransport<T>, Given>,
     transport: &SharedTransport<T>,
     streams: &Rc<Streams<S>>,
+    sending: &Sending,
     stage: DrainStage,
 ) -> TaskEvent {
     poll_fn(|cx| {
         loop {
             // The future has no state of its own, so a new one may be polled each time.
-            let (request, mut response) = match pin!(connection.accept()).poll(cx) {
+            let (mut request, mut response) = match pin!(connection.accept()).poll(cx) {
                 Poll::Ready(Some(Ok(stream))) => stream,
                 Poll::Ready(Some(Err(error))) => {
                     return Poll::Ready(TaskEvent::Ended(Err(error.into())));
@@ -192,7 +212,10 @@ async fn next<T: Transport, S: Service + 'static>(
             let open = StreamGuard::new(streams);
             // On the heap before it becomes a task: moving its kilobytes took 5 % of the time of
             // small files.
-            tokio::task::spawn_local(Box::pin(stream::serve(open, request, response)));
+            let head = fields::received(&mut request);
+            let body = Body(request.into_body());
+            let sender = Sender::new(response, Rc::clone(&sending.in_flight), sending.frame);
+            tokio::task::spawn_local(Box::pin(sendoff_streams::serve(open, head, body, sender)));
             if was_idle {
                 return Poll::Ready(TaskEvent::Busy);
             }

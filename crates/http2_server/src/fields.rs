@@ -3,9 +3,10 @@
 use bytes::Bytes;
 use h2::RecvStream;
 use http::header::CONTENT_LENGTH;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
-use sendoff_http1::{Head, Http2Head, Limits, RequestError};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version};
+use sendoff_http1::{Limits, StreamHead};
 use sendoff_message::response::{Field, ResponseHead};
+use sendoff_streams::ReceivedHead;
 
 /// Fields about an HTTP/1 connection, which do not exist in HTTP/2 (RFC 9113 §8.2.2). An
 /// application that sends one means its server's connection to the client, or copies a field from
@@ -13,25 +14,26 @@ use sendoff_message::response::{Field, ResponseHead};
 const OF_THE_CONNECTION: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
-/// The checked head of a request with this path, and the approximate number of bytes that the
-/// client sent for it.
-pub(super) fn checked(
-    request: &mut Request<RecvStream>,
-    path: Bytes,
-) -> (Result<Head, RequestError>, usize) {
+/// The checked head of a request.
+pub(super) fn received(request: &mut Request<RecvStream>) -> ReceivedHead {
     let uri = request.uri();
+    // `None` only if the client left the path out.
+    let path = uri.path_and_query().map_or("", |path| path.as_str());
+    let path = Bytes::copy_from_slice(path.as_bytes());
     let authority = uri.authority().map(|name| Bytes::copy_from_slice(name.as_str().as_bytes()));
     let (method, fields) = (request.method().clone(), std::mem::take(request.headers_mut()));
-    let ends = request.body().is_end_stream();
-    let size = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len();
-    let sent = path.len() + fields.iter().map(size).sum::<usize>();
-    let head = Http2Head { method, path, authority, fields, ends };
-    (head.check(Limits::default()), sent)
+    let field_size = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len();
+    let size = path.len() + fields.iter().map(field_size).sum::<usize>();
+    let (version, ends) = (Version::HTTP_2, request.body().is_end_stream());
+    let (asked, named) = (method.clone(), path.clone());
+    let head = StreamHead { version, method, path, authority, fields, ends };
+    let checked = head.check(Limits::default());
+    ReceivedHead { method: asked, path: named, version, size, checked }
 }
 
 /// The head of a response. Calls `invalid` with the name of each field that is not valid and
 /// therefore left out.
-pub(super) fn response(head: ResponseHead, mut invalid: impl FnMut(&[u8])) -> Response<()> {
+pub(super) fn response(head: ResponseHead, invalid: &mut dyn FnMut(&[u8])) -> Response<()> {
     let mut fields = HeaderMap::with_capacity(head.fields.len() + 1);
     for (name, value) in head.fields.into_iter().map(Field::into_parts) {
         let parsed = HeaderName::from_bytes(&name).ok();
@@ -83,7 +85,7 @@ mod tests {
             head.field(name, value);
         }
         let mut left_out = Vec::new();
-        let response = response(head, |name| left_out.push(name.to_vec()));
+        let response = response(head, &mut |name| left_out.push(name.to_vec()));
         let sent: Vec<_> = response
             .headers()
             .iter()

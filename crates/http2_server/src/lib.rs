@@ -1,15 +1,15 @@
 //! HTTP/2 (RFC 9113) on the `h2` crate: many requests at a time on one connection, each with a task
-//! and a `Sink` of its own.
+//! of its own (`sendoff_streams`).
 //!
 //! ```text
 //!  shared_transport ⇄ h2 (frames, HPACK, windows) ─▶ connection: accepts streams, GOAWAY, floods
 //!                     ▲                               │ a task for each stream
 //!                     │ Given, within the limits      ▼
-//!                     └──── exchange ◀──── Sink ───── stream: reads the body, calls the handler
+//!                     └── directions::Sender ◀── sendoff_streams::serve ─▶ the handler
 //! ```
 //!
 //! Memory is bounded in three places: a stream passes to h2 only as much as the client's window
-//! allows, at most [`settings::STREAM_BUFFER`]; all streams of a connection together have at most
+//! allows, at most [`STREAM_BUFFER`](sendoff_streams::STREAM_BUFFER); all streams of a connection together have at most
 //! [`in_flight::LIMIT`] in flight; further bytes wait in each stream's send queue, as in HTTP/1.
 //!
 //! A client may end its sending direction when it has sent its requests completely. h2 would drop
@@ -19,13 +19,10 @@
 #![forbid(unsafe_code)]
 
 mod connection;
-mod exchange;
+mod directions;
 mod fields;
 mod in_flight;
-mod response_stream;
 mod settings;
 mod shared_transport;
-mod stream;
-mod streams;
 
 pub use connection::serve;

@@ -3,6 +3,7 @@
 
 use h2::server::Builder;
 use sendoff_http1::Limits;
+use sendoff_streams::STREAM_BUFFER;
 
 /// The most open requests of a client on a connection; browsers and proxies are content with 100.
 const STREAMS: u32 = 128;
@@ -13,9 +14,6 @@ const STREAM_WINDOW: u32 = 1 << 20;
 
 /// The same for all bodies of a connection.
 const CONNECTION_WINDOW: u32 = 1 << 20;
-
-/// The most bytes of one response that h2 keeps until the socket takes them.
-pub(super) const STREAM_BUFFER: usize = 64 * 1024;
 
 /// The contents of a DATA frame that fills a TLS record together with its header of 9 bytes. A
 /// larger frame would need a second record for its end.

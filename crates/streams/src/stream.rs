@@ -6,23 +6,21 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2::RecvStream;
-use h2::server::SendResponse;
-use http::{Request as Incoming, Response, StatusCode};
+use http::{Method, StatusCode, Version};
 use sendoff_exchange::service::{Plan, Service};
 use sendoff_http1::{BodyFraming, Head, RequestError};
 use sendoff_message::Fault;
 use sendoff_message::request::{
     Body, BodyStore, BodyStream, BodyWriter, NOT_STORED, Request, named, not_stored, received,
 };
+use sendoff_message::response::ResponseHead;
 use sendoff_report::limits::Limit;
 use sendoff_transport::pace::Pace;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::exchange::{Exchange, RequestFacts};
-use super::fields;
-use super::in_flight::Given;
-use super::streams::StreamGuard;
+use crate::directions::{RequestBody, ResponseSender, StreamGone};
+use crate::exchange::{Exchange, RequestFacts};
+use crate::streams::StreamGuard;
 
 /// Time for reading and dropping the rest of a refused request's body.
 const REST_TIME: Duration = Duration::from_secs(2);
@@ -45,29 +43,47 @@ fn refused(status: StatusCode, why: &str) -> StreamEnd {
     StreamEnd::Refused { status, why: why.to_owned() }
 }
 
-/// Serves one stream until h2 has its response.
-pub(crate) async fn serve<S: Service>(
+impl From<StreamGone> for StreamEnd {
+    fn from(_: StreamGone) -> Self {
+        Self::Gone
+    }
+}
+
+/// The head of a request, checked by its protocol.
+#[derive(Debug)]
+pub struct ReceivedHead {
+    /// The method.
+    pub method: Method,
+    /// The path and the query as sent; empty if the client left them out.
+    pub path: Bytes,
+    /// The version of the protocol.
+    pub version: Version,
+    /// The approximate number of bytes that the client sent for the head.
+    pub size: usize,
+    /// The checked head, or the reason to refuse the request.
+    pub checked: Result<Head, RequestError>,
+}
+
+/// Serves one stream until its protocol has the response.
+pub async fn serve<S: Service, B: RequestBody, R: ResponseSender>(
     open: StreamGuard<S>,
-    mut incoming: Incoming<RecvStream>,
-    mut response: SendResponse<Given>,
+    head: ReceivedHead,
+    mut body: B,
+    mut sender: R,
 ) {
     let streams = open.streams();
     let service = streams.services.get();
-    // `None` only if the client left the path out.
-    let path = incoming.uri().path_and_query().map_or("", |path| path.as_str());
-    let path = Bytes::copy_from_slice(path.as_bytes());
-    let (head, size) = fields::checked(&mut incoming, path.clone());
-    let asked = RequestFacts { method: incoming.method().clone(), path, began: Instant::now() };
+    let ReceivedHead { method, path, version, size, checked } = head;
+    let asked = RequestFacts { method, path, version, began: Instant::now() };
     streams.note_useful(size);
-    let mut body = incoming.into_body();
-    let received = match head {
-        Ok(head) => receive(&open, &*service, head, &mut body, &mut response).await,
+    let received = match checked {
+        Ok(head) => receive(&open, &*service, head, &mut body, &mut sender).await,
         Err(error) => Err((error.into(), None)),
     };
     match received {
         Ok((plan, request, rest)) => {
             let most = plan.body().max;
-            let mut exchange = Exchange::new(&open, &*service, &asked, Some(&request), response);
+            let mut exchange = Exchange::new(&open, &*service, &asked, Some(&request), sender);
             let answered = {
                 let mut answered = pin!(service.answer(plan, &request, &mut exchange));
                 match rest {
@@ -95,7 +111,7 @@ pub(crate) async fn serve<S: Service>(
         }
         Err((end, request)) => {
             let request = request.as_ref();
-            let mut exchange = Exchange::new(&open, &*service, &asked, request, response);
+            let mut exchange = Exchange::new(&open, &*service, &asked, request, sender);
             match end {
                 StreamEnd::Gone => open.note_given_up(),
                 StreamEnd::Refused { status, why } => {
@@ -113,19 +129,18 @@ pub(crate) async fn serve<S: Service>(
             }
         }
     }
-    // Dropping the body makes h2 tell the client that the rest is not needed, if there is one (RFC
-    // 9113 §8.1).
+    // Tells the client that the rest is not needed, if there is one (RFC 9113 §8.1).
     drop(body);
 }
 
 /// Builds the request, chooses its handler, and reads the body, unless the handler takes it while
 /// it arrives.
-async fn receive<S: Service>(
+async fn receive<S: Service, B: RequestBody, R: ResponseSender>(
     open: &StreamGuard<S>,
     service: &S,
     head: Head,
-    body: &mut RecvStream,
-    response: &mut SendResponse<Given>,
+    body: &mut B,
+    sender: &mut R,
 ) -> Result<(S::Plan, Request, Option<BodyWriter>), (StreamEnd, Option<Request>)> {
     let (framing, waits) = (head.framing, head.expect_continue);
     let origin = &open.streams().origin;
@@ -141,14 +156,13 @@ async fn receive<S: Service>(
         return Err((RequestError::BodyTooLarge.into(), Some(request)));
     }
     let wanted = terms.is_wanted();
-    if body.is_end_stream() || waits && !wanted {
+    if body.is_end() || waits && !wanted {
         return Ok((plan, request, None));
     }
     if waits {
-        let mut interim = Response::new(());
-        *interim.status_mut() = StatusCode::CONTINUE;
+        let interim = R::encode(ResponseHead::new(StatusCode::CONTINUE, None), &mut |_| {});
         // Sending fails if the client has gone, which reading the body shows, too.
-        let _gone = response.send_informational(interim);
+        let _gone = sender.interim(interim);
     }
     if terms.streams(framing) {
         let len = match framing {
@@ -168,10 +182,10 @@ async fn receive<S: Service>(
 }
 
 /// Passes the body on while it arrives. The client may send more as the application takes it.
-async fn pass_body<S: Service>(
+async fn pass_body<S: Service, B: RequestBody>(
     open: &StreamGuard<S>,
     service: &S,
-    body: &mut RecvStream,
+    body: &mut B,
     writer: BodyWriter,
     most: u64,
 ) {
@@ -194,10 +208,10 @@ async fn pass_body<S: Service>(
 
 /// Reads and stores the body. The client may send more as its bytes are stored. Trailers are
 /// dropped. `request` names the request for log lines.
-async fn read_body<S: Service>(
+async fn read_body<S: Service, B: RequestBody>(
     open: &StreamGuard<S>,
     service: &S,
-    body: &mut RecvStream,
+    body: &mut B,
     mut store: BodyStore,
     most: u64,
     request: impl Fn() -> String,
@@ -213,10 +227,10 @@ async fn read_body<S: Service>(
 
 /// The next bytes of the body; `None` at its end. The client may send as many more. `left`: bytes
 /// that the body may still have.
-async fn next_piece<S: Service>(
+async fn next_piece<S: Service, B: RequestBody>(
     open: &StreamGuard<S>,
     service: &S,
-    body: &mut RecvStream,
+    body: &mut B,
     pace: &mut Pace,
     left: &mut u64,
 ) -> Result<Option<Bytes>, StreamEnd> {
@@ -230,19 +244,18 @@ async fn next_piece<S: Service>(
     pace.note(data.len() as u64, limits.limits.body_rate, limits.timeouts.body);
     open.streams().note_useful(data.len());
     *left = left.checked_sub(data.len() as u64).ok_or(RequestError::BodyTooLarge)?;
-    // It fails if the stream has ended meanwhile.
-    let _ended = body.flow_control().release_capacity(data.len());
+    body.release(data.len());
     Ok(Some(data))
 }
 
 /// The next bytes of the body; `None` at its end.
-fn poll_data<S>(
+fn poll_data<S, B: RequestBody>(
     open: &StreamGuard<S>,
-    body: &mut RecvStream,
+    body: &mut B,
     cx: &mut Context<'_>,
 ) -> Poll<Result<Option<Bytes>, StreamEnd>> {
     match body.poll_data(cx) {
-        Poll::Ready(data) => Poll::Ready(data.transpose().map_err(|_| StreamEnd::Gone)),
+        Poll::Ready(data) => Poll::Ready(data.map_err(StreamEnd::from)),
         Poll::Pending => open.poll_input_end(cx).map(|()| Err(StreamEnd::Gone)),
     }
 }

@@ -8,11 +8,8 @@ use std::time::Duration;
 
 use sendoff_exchange::lifecycle::Lifecycle;
 use sendoff_exchange::service::Current;
-use sendoff_message::request::{Origin, Scheme};
+use sendoff_message::request::Origin;
 use tokio::time::Instant;
-
-use super::in_flight::InFlight;
-use super::settings::{FRAME_IN_RECORD, STREAM_BUFFER};
 
 /// The bytes that a client may send in excess of [`OVERHEAD`].
 const OVERHEAD_ALLOWED: u64 = 1 << 20;
@@ -37,7 +34,7 @@ const REFUSED_ALLOWED: u32 = 1000;
 
 /// The consequence for a client that costs more than its requests are worth, with the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Penalty {
+pub enum Penalty {
     /// The client is told to go once its open requests have been answered.
     GoAway(&'static str),
     /// The connection ends at once.
@@ -45,13 +42,13 @@ pub(super) enum Penalty {
 }
 
 /// One connection's streams.
-pub(super) struct Streams<S> {
-    pub(super) origin: Origin,
-    pub(super) services: Rc<Current<S>>,
-    pub(super) lifecycle: Rc<Lifecycle>,
-    pub(super) in_flight: Rc<InFlight>,
-    /// The most bytes that are passed to h2 at a time.
-    pub(super) frame: usize,
+pub struct Streams<S> {
+    /// The connection.
+    pub origin: Origin,
+    /// The service for each request.
+    pub services: Rc<Current<S>>,
+    /// The lifecycle of the event loop.
+    pub lifecycle: Rc<Lifecycle>,
     open: Cell<u32>,
     /// The tasks that wait for the end of the client's sending direction, by the places of their
     /// streams; `None` for a free place.
@@ -67,21 +64,16 @@ pub(super) struct Streams<S> {
 }
 
 impl<S> Streams<S> {
-    pub(super) fn new(
+    /// A connection without streams.
+    pub fn new(
         origin: Origin,
         services: Rc<Current<S>>,
         lifecycle: Rc<Lifecycle>,
     ) -> Rc<Self> {
-        let frame = match origin.scheme {
-            Scheme::Http => STREAM_BUFFER,
-            Scheme::Https => FRAME_IN_RECORD,
-        };
         Rc::new(Self {
-            frame,
             origin,
             services,
             lifecycle,
-            in_flight: Rc::default(),
             open: Cell::new(0),
             waiting: RefCell::default(),
             input_has_ended: Cell::new(false),
@@ -93,12 +85,12 @@ impl<S> Streams<S> {
     }
 
     /// True if no request is being answered.
-    pub(super) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.open.get() == 0
     }
 
     /// Completes when no request is being answered. Only for the connection's task.
-    pub(super) async fn idle(&self) {
+    pub async fn idle(&self) {
         poll_fn(|cx| {
             if self.is_idle() {
                 return Poll::Ready(());
@@ -112,24 +104,24 @@ impl<S> Streams<S> {
 
     /// Notes that the client has ended its sending direction: the rest of incomplete requests and
     /// further window updates will not come.
-    pub(super) fn end_input(&self) {
+    pub fn end_input(&self) {
         if !self.input_has_ended.replace(true) {
             self.waiting.borrow().iter().flatten().for_each(Waker::wake_by_ref);
         }
     }
 
     /// Counts bytes of a request or a response.
-    pub(super) fn note_useful(&self, bytes: usize) {
+    pub fn note_useful(&self, bytes: usize) {
         self.useful.set(self.useful.get() + bytes as u64);
     }
 
     /// Counts a request of a client that was told to go.
-    pub(super) fn note_refused(&self) {
+    pub fn note_refused(&self) {
         self.refused.set(self.refused.get() + 1);
     }
 
     /// The penalty for a client that has sent this number of bytes, if it deserves one.
-    pub(super) fn penalty(&self, received: u64) -> Option<Penalty> {
+    pub fn penalty(&self, received: u64) -> Option<Penalty> {
         if received / OVERHEAD > self.useful.get() + OVERHEAD_ALLOWED {
             return Some(Penalty::Close("it sends frames that ask for nothing"));
         }
@@ -173,7 +165,7 @@ impl GivenUp {
 }
 
 /// An open stream. Dropping it counts the stream as ended, however its task ends.
-pub(super) struct StreamGuard<S> {
+pub struct StreamGuard<S> {
     streams: Rc<Streams<S>>,
     /// Its place in [`Streams::waiting`].
     place: usize,
@@ -181,7 +173,8 @@ pub(super) struct StreamGuard<S> {
 }
 
 impl<S> StreamGuard<S> {
-    pub(super) fn new(streams: &Rc<Streams<S>>) -> Self {
+    /// Counts a stream.
+    pub fn new(streams: &Rc<Streams<S>>) -> Self {
         streams.open.set(streams.open.get() + 1);
         let mut waiting = streams.waiting.borrow_mut();
         let free = waiting.iter().position(Option::is_none);
@@ -194,16 +187,17 @@ impl<S> StreamGuard<S> {
     }
 
     /// Notes that the client no longer wants the response.
-    pub(super) fn note_given_up(&self) {
+    pub fn note_given_up(&self) {
         self.was_given_up.set(true);
     }
 
-    pub(super) fn streams(&self) -> &Streams<S> {
+    /// All streams of the connection.
+    pub fn streams(&self) -> &Streams<S> {
         &self.streams
     }
 
     /// Ready when the client has ended its sending direction.
-    pub(super) fn poll_input_end(&self, cx: &Context<'_>) -> Poll<()> {
+    pub fn poll_input_end(&self, cx: &Context<'_>) -> Poll<()> {
         if self.streams.input_has_ended.get() {
             return Poll::Ready(());
         }

@@ -1,4 +1,4 @@
-//! Request heads from HTTP/2 (RFC 9113 §8.3), checked by the rules of HTTP/1.1: handlers and
+//! Request heads from HTTP/2 (RFC 9113 §8.3) and HTTP/3 (RFC 9114 §4.3), checked by the rules of HTTP/1.1: handlers and
 //! applications do not see the difference between the versions.
 
 use bytes::{Bytes, BytesMut};
@@ -11,10 +11,12 @@ use crate::request_line::check_method;
 use crate::target::is_host;
 use crate::{BodyFraming, Head, RequestError, Target};
 
-/// A request head as an HTTP/2 library gives it: pseudo-header fields apart from the others, no
+/// A request head as HTTP/2 and HTTP/3 have it: pseudo-header fields apart from the others, no
 /// connection-specific fields.
 #[derive(Debug)]
-pub struct Http2Head {
+pub struct StreamHead {
+    /// HTTP/2 or HTTP/3.
+    pub version: Version,
     /// `:method`.
     pub method: Method,
     /// `:path`.
@@ -27,14 +29,14 @@ pub struct Http2Head {
     pub ends: bool,
 }
 
-impl Http2Head {
+impl StreamHead {
     /// Checks the head and converts it to the form of HTTP/1.1: `Host` is the authority, and there
     /// is at most one `Cookie` field.
     ///
     /// # Errors
     /// The request is refused; the connection stays usable.
     pub fn check(self, limits: Limits) -> Result<Head, RequestError> {
-        let Self { method, path, authority, fields, ends } = self;
+        let Self { version, method, path, authority, fields, ends } = self;
         if method == Method::CONNECT {
             return Err(RequestError::Tunnel);
         }
@@ -49,7 +51,7 @@ impl Http2Head {
         let (target, _) = Target::parse(path, &method)?;
         let mut headers = checked_fields(fields)?;
         let host = host(&mut headers, authority)?;
-        let mut framing = BodyFraming::of(&headers, Version::HTTP_2)?;
+        let mut framing = BodyFraming::of(&headers, version)?;
         if framing == BodyFraming::None && !ends {
             // A frame ends the body, as a last chunk would.
             framing = BodyFraming::Chunked;
@@ -57,10 +59,10 @@ impl Http2Head {
         Ok(Head {
             keep_alive: true,
             // An unknown expectation is refused, with or without a body.
-            expect_continue: expect_continue(&headers, Version::HTTP_2, framing)? && !ends,
+            expect_continue: expect_continue(&headers, version, framing)? && !ends,
             method,
             target,
-            version: Version::HTTP_2,
+            version,
             headers,
             framing,
             host: Some(host),
@@ -150,13 +152,14 @@ fn host(headers: &mut HeaderMap, authority: Option<Bytes>) -> Result<Bytes, Requ
 mod tests {
     use super::*;
 
-    fn head(fields: &[(&str, &str)]) -> Http2Head {
+    fn head(fields: &[(&str, &str)]) -> StreamHead {
         let mut map = HeaderMap::new();
         for (name, value) in fields {
             let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
             map.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
-        Http2Head {
+        StreamHead {
+            version: Version::HTTP_2,
             method: Method::GET,
             path: "/a?b".into(),
             authority: Some("a.example".into()),
@@ -165,7 +168,7 @@ mod tests {
         }
     }
 
-    fn refused(head: Http2Head) -> RequestError {
+    fn refused(head: StreamHead) -> RequestError {
         head.check(Limits::default()).unwrap_err()
     }
 
@@ -219,23 +222,23 @@ mod tests {
             assert!(matches!(refused(head(fields)), RequestError::Malformed(_)), "{fields:?}");
         }
         for path in ["", "*", "a", "?a", "http://a.example/", "/a#b"] {
-            let head = Http2Head { path: path.into(), ..head(&[]) };
+            let head = StreamHead { path: path.into(), ..head(&[]) };
             assert!(matches!(refused(head), RequestError::Malformed(_)), "{path}");
         }
         for method in ["get", "Post", "PROPfIND"] {
             let method = Method::from_bytes(method.as_bytes()).unwrap();
-            let head = Http2Head { method: method.clone(), ..head(&[]) };
+            let head = StreamHead { method: method.clone(), ..head(&[]) };
             assert!(matches!(refused(head), RequestError::Malformed(_)), "{method}");
         }
-        let all = Http2Head { path: "*".into(), method: Method::OPTIONS, ..head(&[]) };
+        let all = StreamHead { path: "*".into(), method: Method::OPTIONS, ..head(&[]) };
         assert!(all.check(Limits::default()).unwrap().target.is_asterisk());
         assert_eq!(
-            refused(Http2Head { method: Method::CONNECT, ..head(&[]) }),
+            refused(StreamHead { method: Method::CONNECT, ..head(&[]) }),
             RequestError::Tunnel
         );
         let long = format!("/{}", "a".repeat(8 * 1024));
         assert_eq!(
-            refused(Http2Head { path: long.into(), ..head(&[]) }),
+            refused(StreamHead { path: long.into(), ..head(&[]) }),
             RequestError::TargetTooLong
         );
         let names: Vec<_> = (0..=MAX_FIELDS).map(|number| format!("x-{number}")).collect();
@@ -253,14 +256,14 @@ mod tests {
         ] {
             let fields: Vec<_> =
                 length.map(|length| ("content-length", length)).into_iter().collect();
-            let head = Http2Head { ends, ..head(&fields) }.check(Limits::default()).unwrap();
+            let head = StreamHead { ends, ..head(&fields) }.check(Limits::default()).unwrap();
             assert_eq!(head.framing, framing);
         }
         let unknown = head(&[("expect", "the-impossible")]);
         assert_eq!(refused(unknown), RequestError::UnknownExpectation);
         let fields = [("expect", "100-continue")];
         assert!(
-            Http2Head { ends: false, ..head(&fields) }
+            StreamHead { ends: false, ..head(&fields) }
                 .check(Limits::default())
                 .unwrap()
                 .expect_continue

@@ -1,0 +1,137 @@
+//! The two directions of a stream on h2.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+use http::Response;
+use sendoff_delivery::Piece;
+use sendoff_message::Cut;
+use sendoff_message::response::ResponseHead;
+use sendoff_streams::{RequestBody, ResponseSender, StreamGone};
+
+use super::fields;
+use super::in_flight::{Given, InFlight};
+
+/// The body of a request.
+pub(super) struct Body(pub(super) RecvStream);
+
+impl RequestBody for Body {
+    fn is_end(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamGone>> {
+        self.0.poll_data(cx).map(|data| data.transpose().map_err(|_| StreamGone))
+    }
+
+    fn release(&mut self, bytes: usize) {
+        // It fails if the stream has ended meanwhile.
+        let _ended = self.0.flow_control().release_capacity(bytes);
+    }
+}
+
+/// The sending direction. Bytes that h2 has count as in flight until the socket has taken them.
+pub(super) struct Sender {
+    response: SendResponse<Given>,
+    /// `None` before the head, and if the response has no body.
+    body: Option<SendStream<Given>>,
+    /// The bytes in flight of the connection.
+    connection: Rc<InFlight>,
+    /// The bytes in flight of this stream.
+    in_flight: Rc<Cell<usize>>,
+    /// The most bytes that are passed to h2 at a time.
+    frame: usize,
+}
+
+impl Sender {
+    pub(super) fn new(
+        response: SendResponse<Given>,
+        connection: Rc<InFlight>,
+        frame: usize,
+    ) -> Self {
+        Self { response, body: None, connection, in_flight: Rc::default(), frame }
+    }
+}
+
+impl ResponseSender for Sender {
+    type Head = Response<()>;
+
+    fn encode(head: ResponseHead, invalid: &mut dyn FnMut(&[u8])) -> Response<()> {
+        fields::response(head, invalid)
+    }
+
+    fn interim(&mut self, head: Response<()>) -> Result<(), Cut> {
+        self.response.send_informational(head).map_err(|error| gone(&error))
+    }
+
+    fn head(&mut self, head: Response<()>, ends: bool) -> Result<(), Cut> {
+        let body = self.response.send_response(head, ends).map_err(|error| gone(&error))?;
+        self.body = (!ends).then_some(body);
+        Ok(())
+    }
+
+    fn room(&mut self, owed: usize) -> usize {
+        let Some(body) = &mut self.body else { return 0 };
+        // Also if no byte is owed: reserved capacity that is not needed goes to other streams.
+        body.reserve_capacity(owed);
+        if !self.connection.has_room() {
+            return 0;
+        }
+        body.capacity().min(owed).min(self.frame)
+    }
+
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
+        let Some(body) = &mut self.body else { return Poll::Ready(Ok(())) };
+        if !self.connection.has_room() {
+            self.connection.wait(cx);
+            return Poll::Pending;
+        }
+        if body.capacity() > 0 {
+            return Poll::Ready(Ok(()));
+        }
+        match ready!(body.poll_capacity(cx)) {
+            Some(Ok(_)) => Poll::Ready(Ok(())),
+            Some(Err(_)) | None => Poll::Ready(Err(Cut::client_gone())),
+        }
+    }
+
+    fn give(&mut self, piece: Piece, ends: bool) -> Result<(), Cut> {
+        let Some(body) = &mut self.body else { return Ok(()) };
+        let given = self.connection.give(piece, &self.in_flight);
+        debug_assert!(ends || given.has_remaining(), "a frame without a purpose");
+        body.send_data(given, ends).map_err(|error| gone(&error))
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight.get()
+    }
+
+    fn poll_taken(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.connection.is_empty() {
+            return Poll::Ready(());
+        }
+        self.connection.wait(cx);
+        Poll::Pending
+    }
+
+    fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.body {
+            None => self.response.poll_reset(cx).map(drop),
+            Some(body) => body.poll_reset(cx).map(drop),
+        }
+    }
+
+    fn reset(&mut self) {
+        self.response.send_reset(Reason::INTERNAL_ERROR);
+    }
+}
+
+/// The cut after an error of h2: the stream was reset, or the connection has ended.
+fn gone(error: &h2::Error) -> Cut {
+    let why = error.to_string();
+    Cut { why, ..Cut::client_gone() }
+}
