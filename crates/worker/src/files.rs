@@ -43,7 +43,7 @@ use rustix::thread::Pid;
 use sendoff_fastcgi::handover::FileId;
 use sendoff_link::worker::Queue;
 use sendoff_sys::epoch;
-use sendoff_sys::file::read_exact_at;
+use sendoff_sys::file::read_range;
 use sendoff_sys::lease;
 use sendoff_sys::mapping::MappedFile;
 use sendoff_sys::memfd::Sealed;
@@ -479,13 +479,6 @@ impl Files {
 /// True if an open file has no name left.
 fn is_deleted(fd: &OwnedFd) -> bool {
     fstat(fd.as_fd()).is_ok_and(|stat| stat.st_nlink == 0)
-}
-
-fn read_range(fd: &OwnedFd, offset: u64, len: u64, out: &mut Vec<u8>) -> io::Result<()> {
-    let len = usize::try_from(len).map_err(|_| Errno::NOMEM)?;
-    out.try_reserve_exact(len).map_err(|_| Errno::NOMEM)?;
-    out.resize(len, 0);
-    read_exact_at(fd, out, offset)
 }
 
 /// Ends the process rather than sending wrong bytes: the front then copies what it holds, and the
