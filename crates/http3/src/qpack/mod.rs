@@ -1,0 +1,30 @@
+//! QPACK (RFC 9204) with a dynamic table of capacity 0, and the rules for the fields of requests
+//! (RFC 9114 §4.2, §4.3).
+
+mod encode;
+mod huffman;
+mod integer;
+mod lines;
+mod section;
+mod static_table;
+mod streams;
+
+#[cfg(test)]
+mod tests;
+
+pub use encode::encode;
+pub use section::{FieldSection, decode, trailers};
+pub use streams::{DecoderStream, EncoderStream};
+
+/// An error in a field section. The client is at fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QpackError {
+    /// The section cannot be decoded (RFC 9204 §6): the server closes the connection with
+    /// [`QPACK_DECOMPRESSION_FAILED`](crate::Code::QPACK_DECOMPRESSION_FAILED).
+    Decompression,
+    /// The fields exceed the limit of the server, which may answer with status 431.
+    TooLarge,
+    /// A malformed message (RFC 9114 §4.1.2): the server resets the stream with
+    /// [`MESSAGE_ERROR`](crate::Code::MESSAGE_ERROR). The text says what is wrong.
+    Malformed(&'static str),
+}
