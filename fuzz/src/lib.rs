@@ -8,6 +8,7 @@
 pub mod fastcgi;
 pub mod htaccess;
 pub mod http1;
+pub mod http3;
 pub mod lua;
 mod mutate;
 pub mod proxies;

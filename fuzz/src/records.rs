@@ -88,7 +88,8 @@ fn cgi_head(content: &[u8], size: usize) {
     assert_eq!(format!("{whole:?}"), format!("{cut:?}"));
     if let Ok(Some((head, end))) = whole {
         assert!(end <= MAX_CGI_HEAD && CgiHead::find_end(content) == Some(end));
-        for (name, value) in &head.fields {
+        for field in &head.fields {
+            let (name, value) = (field.name(), field.value());
             assert!(!name.iter().chain(value.iter()).any(|b| b"\r\n".contains(b)));
         }
     }

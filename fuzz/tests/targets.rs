@@ -6,8 +6,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use sendoff_fuzz::{
-    Case, Failure, Target, fastcgi, htaccess, http1, lua, proxies, records, region, responses,
-    ring, settings,
+    Case, Failure, Target, fastcgi, htaccess, http1, http3, lua, proxies, records, region,
+    responses, ring, settings,
 };
 
 const USUAL_SECONDS: u64 = 5;
@@ -40,6 +40,11 @@ fn holds(name: &str, target: Target) {
 #[test]
 fn http1_requests() {
     holds("http1", Target { check: http1::check, seeds: http1::seeds, words: http1::WORDS });
+}
+
+#[test]
+fn http3_streams() {
+    holds("http3", Target { check: http3::check, seeds: http3::seeds, words: http3::WORDS });
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::process::{Pid, Rlimit, Signal, WaitOptions, getpid, wait};
 use sendoff_config::{Config, PoolConfig, SlowLog};
-use sendoff_pool::{MAX_MESSAGE, ToMaster};
+use sendoff_pool_messages::{MAX_MESSAGE, ToMaster};
 use sendoff_sandbox::MemoryWatch;
 use sendoff_sys::master::{SIGNALS, Supervisor, make_room_for};
 use sendoff_sys::output::{OutputStream, Outputs, output_pipe};

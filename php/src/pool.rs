@@ -9,7 +9,7 @@ use rustix::net::{
     SocketFlags, SocketType, sendmsg, shutdown, socketpair,
 };
 use rustix::process::Pid;
-use sendoff_pool::OUT_OF_MEMORY;
+use sendoff_pool_messages::OUT_OF_MEMORY;
 use sendoff_sys::process::close_without_lingering;
 
 use crate::log::log;

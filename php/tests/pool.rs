@@ -12,7 +12,7 @@ use common::TempDir;
 use common::link::Request;
 use common::master::{Master, pool};
 use sendoff_config::{PoolConfig, SlowLog};
-use sendoff_pool::ToMaster;
+use sendoff_pool_messages::ToMaster;
 
 fn pair(name: &str, value: &str) -> (String, String) {
     (name.to_owned(), value.to_owned())

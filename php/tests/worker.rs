@@ -17,7 +17,7 @@ use common::{TempDir, script};
 use rustix::process::{Signal, kill_process};
 use sendoff_fastcgi::RecordPart;
 use sendoff_fastcgi::record::Kind;
-use sendoff_pool::ToMaster;
+use sendoff_pool_messages::ToMaster;
 
 fn get(file: &str, query: &str) -> Request {
     Request::new(&script(file)).query(query)

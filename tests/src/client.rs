@@ -3,6 +3,7 @@
 use crate::LIMIT;
 use crate::carrier::Carrier;
 use crate::message::{Framing, Head, Request, Response};
+use crate::secure;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -35,6 +36,15 @@ impl Client {
     /// If the connection is refused.
     pub fn connect(addr: SocketAddr) -> Self {
         Self::over(TcpStream::connect(addr).expect("connect"), None)
+    }
+
+    /// Connects to an address for TLS, and trusts every certificate.
+    ///
+    /// # Panics
+    /// If the connection is refused.
+    pub fn connect_tls(addr: SocketAddr) -> Self {
+        secure::note(addr);
+        Self::connect(addr)
     }
 
     /// Connects from an address of this machine, such as 127.0.0.2.

@@ -142,7 +142,7 @@ async fn ask(
     Ok(response)
 }
 
-fn received(head: &http::response::Parts) -> Head {
+pub(crate) fn received(head: &http::response::Parts) -> Head {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let headers = head.headers.iter();
     let headers = headers.map(|(name, value)| (name.as_str().to_owned(), text(value.as_bytes())));
@@ -154,7 +154,7 @@ fn received(head: &http::response::Parts) -> Head {
     }
 }
 
-fn head_of(request: &Request) -> http::Request<()> {
+pub(crate) fn head_of(request: &Request) -> http::Request<()> {
     let host = request.headers().iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
     let host = host.map_or("example.test", |(_, host)| host);
     let uri = format!("http://{host}{}", request.target());

@@ -12,9 +12,9 @@ use crate::account::Account;
 use crate::acme::Acme;
 use crate::front::FrontConfig;
 use crate::pool::PoolConfig;
-use crate::proxies::TrustedProxies;
 use crate::route::PageCache;
 use crate::site::Site;
+use crate::trusted_proxies::TrustedProxies;
 use crate::upstream::Upstream;
 
 /// The configuration of a server, with every default filled in and every path absolute.
@@ -91,6 +91,8 @@ impl Default for SocketAccess {
 pub enum ListenAddress {
     /// TCP.
     Tcp(SocketAddr),
+    /// QUIC, on UDP, for HTTP/3.
+    Quic(SocketAddr),
     /// A UNIX stream socket.
     Unix(#[serde(with = "crate::path::one")] PathBuf),
 }

@@ -26,12 +26,12 @@ mod password;
 mod path;
 pub mod php_ini;
 mod pool;
-mod proxies;
 mod proxy;
 mod route;
 mod sealed;
 mod site;
 mod tls;
+mod trusted_proxies;
 pub mod units;
 mod upstream;
 
@@ -47,7 +47,6 @@ pub use party::Party;
 pub use password::{PasswordHash, PasswordLine, UnusableHash, password_lines, unusable_hashes};
 pub use php_ini::PHP_VERSION;
 pub use pool::{Bounds, PoolConfig, Program, SlowLog, Snapshot, WorkerScript, Workers};
-pub use proxies::{ProxyFields, TrustedProxies};
 pub use proxy::{
     ForwardedFields, GatewayProtocol, Proxy, ProxyAddress, ProxyHost, ProxyTimeouts, ProxyTls,
 };
@@ -56,10 +55,12 @@ pub use route::{
     Keeping, Network, PageCache, Rate, Route, RouteSettings, Rules,
 };
 pub use site::{
-    Accel, Address, Alias, Attachment, Controller, Delivery, Direct, ErrorPage, FolderLink,
-    FrontController, Host, Htaccess, LinkedFolder, Matching, Site, SiteWorker, Symlinks,
+    Accel, Address, Alias, Attachment, Controller, Delivery, ErrorPage, FolderLink,
+    FrontController, Host, Htaccess, LendPolicy, LinkedFolder, Matching, Site, SiteWorker,
+    Symlinks,
 };
 pub use tls::{Certificate, ClientCertificates, Tls, TlsVersion};
+pub use trusted_proxies::{ProxyFields, TrustedProxies};
 pub use upstream::{Upstream, UpstreamAddress, UpstreamHost};
 
 #[cfg(test)]

@@ -15,6 +15,9 @@ impl FromStr for ListenAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(Ok(address)) = text.strip_prefix("quic:").map(str::parse) {
+            return Ok(Self::Quic(address));
+        }
         let Some(path) = text.strip_prefix("unix:") else {
             return text.parse().map(Self::Tcp).map_err(|_| {
                 "expected an address with a port, as 127.0.0.1:8080 or [::1]:8080, or unix:/PATH"
@@ -38,6 +41,7 @@ impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),
+            Self::Quic(address) => write!(f, "quic:{address}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }

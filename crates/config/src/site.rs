@@ -31,6 +31,8 @@ pub struct Site {
     pub https_port: Option<u16>,
     /// The value of `Strict-Transport-Security` (RFC 6797), sent under TLS.
     pub hsts: Option<String>,
+    /// Clients may speak HTTP/3 at the ports of its addresses for TLS, and are told so.
+    pub h3: bool,
     /// The folder with static files and scripts.
     #[serde(with = "crate::path::one")]
     pub root: PathBuf,
@@ -120,6 +122,7 @@ impl Site {
             tls: None,
             https_port: None,
             hsts: None,
+            h3: false,
             root,
             root_link: None,
             aliases: Vec::new(),
@@ -310,7 +313,7 @@ pub enum Delivery {
 
 /// The condition on which a worker gets the client's socket along with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direct {
+pub enum LendPolicy {
     /// Every byte passes through the front.
     Never,
     /// The script made large responses before.
@@ -335,11 +338,11 @@ impl Delivery {
 
     /// The condition on which workers may write to clients themselves.
     #[must_use]
-    pub fn direct(self) -> Direct {
+    pub fn direct(self) -> LendPolicy {
         match self {
-            Self::Auto => Direct::Auto,
-            Self::Direct => Direct::Always,
-            Self::File | Self::Region | Self::Relay => Direct::Never,
+            Self::Auto => LendPolicy::Auto,
+            Self::Direct => LendPolicy::Always,
+            Self::File | Self::Region | Self::Relay => LendPolicy::Never,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde::Serialize;
 
-use crate::{Command, ControlAnswer, Report, runtime_folder};
+use crate::{Command, ControlAnswer, ServerReport, runtime_folder};
 
 /// Time limit for a server to report its status; the server gives its front less.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -175,7 +175,7 @@ impl<'a> ServerCriteria<'a> {
         Self { listen: which.listen, config, port }
     }
 
-    fn is_met_by(&self, report: &Report) -> bool {
+    fn is_met_by(&self, report: &ServerReport) -> bool {
         self.listen.is_none_or(|listen| listens(report, listen))
             && (self.config.is_none() || self.config == report.config)
     }
@@ -262,7 +262,7 @@ fn find(wanted: &ServerCriteria<'_>) -> Result<PathBuf, CommandError> {
 }
 
 /// True if the server listens on this address, or on this port if only a port is given.
-fn listens(report: &Report, wanted: &str) -> bool {
+fn listens(report: &ServerReport, wanted: &str) -> bool {
     let is_port = wanted.parse::<u16>().is_ok();
     report.listeners.iter().any(|listener| {
         listener == wanted

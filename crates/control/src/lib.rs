@@ -17,7 +17,7 @@ pub mod runtime_folder;
 pub use client::{CommandError, ServerSelection, run, watch};
 pub use confinement::Confinement;
 pub use listener::Commands;
-pub use report::{GroupUse, PoolReport, Reloaded, Report, SiteReport};
+pub use report::{GroupUse, PoolReport, Reloaded, ServerReport, SiteReport};
 
 use std::fmt;
 use std::time::Duration;
@@ -92,7 +92,7 @@ pub enum ControlAnswer {
     /// The command was not carried out; the reason.
     Failed(String),
     /// The state of the server.
-    Status(Box<Report>),
+    Status(Box<ServerReport>),
     /// The pages were removed.
     Purged(Purged),
 }

@@ -23,7 +23,7 @@ const MOST_SHOWN: usize = 32;
 
 /// The state of a server.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Report {
+pub struct ServerReport {
     /// Version of the server.
     pub version: String,
     /// Process id of the supervisor.
@@ -177,7 +177,7 @@ impl PoolReport {
     }
 }
 
-impl Report {
+impl ServerReport {
     /// Adds the front's status; `None` if the front has not answered.
     #[must_use]
     pub fn with(mut self, front: Option<Status>) -> Self {
@@ -226,7 +226,7 @@ fn private_memory(pid: i32) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ServerReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { version, pid, connections, idle_connections, .. } = self;
         let uptime = Ago(self.uptime);
@@ -285,7 +285,7 @@ impl fmt::Display for Report {
     }
 }
 
-impl Report {
+impl ServerReport {
     /// Writes the requests that do not appear with a worker: their bodies are still arriving, they
     /// wait, an application has them, or their responses are still being sent although the worker
     /// is free again.
@@ -624,7 +624,7 @@ mod tests {
             failures,
             down_for,
         };
-        let report = Report {
+        let report = ServerReport {
             version: "1.2".to_owned(),
             config: None,
             pid: 7,

@@ -47,6 +47,13 @@ impl Piece {
             self.further.push_back(part);
         }
     }
+
+    /// Takes the first buffer out; `None` at the end.
+    pub fn take_part(&mut self) -> Option<Bytes> {
+        let part = std::mem::replace(&mut self.first, self.further.pop_front().unwrap_or_default());
+        self.in_memory.remove(part.len());
+        (!part.is_empty()).then_some(part)
+    }
 }
 
 impl Buf for Piece {

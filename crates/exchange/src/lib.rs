@@ -5,7 +5,7 @@
 
 pub mod client;
 pub mod clients;
-pub mod layer;
+pub mod head_filter;
 pub mod lifecycle;
 pub mod rates;
 pub mod service;

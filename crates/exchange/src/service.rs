@@ -114,6 +114,15 @@ pub trait Service {
         None
     }
 
+    /// The TLS settings for clients of HTTP/3 on a QUIC listener. The certificate depends on the
+    /// host that the client names.
+    ///
+    /// # Errors
+    /// No site on the listener speaks TLS.
+    fn quic(&self, _listener: usize) -> io::Result<Arc<ServerConfig>> {
+        Err(io::Error::other("no site speaks HTTP/3 here"))
+    }
+
     /// Chooses the handler, before the body has been read. Changes the request as the site's rules
     /// say, and removes fields that are meant for the server itself.
     async fn plan(&self, request: &mut Request) -> Self::Plan;

@@ -156,11 +156,11 @@ impl Piece {
 /// The worker's count of the lends of each chunk. A chunk is free if it was returned as often as it
 /// was lent.
 #[derive(Debug)]
-pub struct Lender {
+pub struct ChunkLender {
     lent: Vec<u32>,
 }
 
-impl Lender {
+impl ChunkLender {
     /// A count without lent chunks.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn the_lowest_free_chunk_is_lent() {
-        let mut lender = Lender::new(Layout::new(4096, 2).unwrap());
+        let mut lender = ChunkLender::new(Layout::new(4096, 2).unwrap());
         let mut returned = [0, 0];
         assert_eq!(lender.lend(|chunk| returned[chunk as usize]), Some(0));
         assert_eq!(lender.lend(|chunk| returned[chunk as usize]), Some(1));

@@ -9,7 +9,7 @@ use http::header::{AUTHORIZATION, COOKIE, RANGE, UPGRADE};
 use http::{Method, StatusCode};
 use sendoff_config::{Keeping, PageCache};
 use sendoff_delivery::segment::Segment;
-use sendoff_exchange::layer::Layer;
+use sendoff_exchange::head_filter::HeadFilter;
 use sendoff_exchange::sink::{self, Discard, Sink, unless_gone};
 use sendoff_message::Cut;
 use sendoff_message::request::{CONDITIONS, Request, host_name};
@@ -107,7 +107,7 @@ pub(crate) async fn respond(
     if may_change(context) {
         // Pages are purged before the client learns of the change. The client's socket is not lent,
         // because a borrower could not wait for the purge.
-        let mut watched = Layer::new(sink, false, |head| forget_changed(context, head));
+        let mut watched = HeadFilter::new(sink, false, |head| forget_changed(context, head));
         return origin.respond(context, &mut watched).await;
     }
     match CacheLookup::of(context, origin) {
@@ -247,7 +247,7 @@ impl<'a> CacheLookup<'a> {
     /// the application may be able to start in its middle.
     async fn pass_on(&self, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
         let tell = |head: &mut ResponseHead| head.field("Cache-Status", "sendoff; fwd=uri-miss");
-        let mut told = Layer::new(sink, false, tell);
+        let mut told = HeadFilter::new(sink, false, tell);
         self.origin.respond(&self.context, &mut told).await
     }
 

@@ -50,6 +50,6 @@ fn ready_made(context: &Context<'_>, entry: &Entry) -> Option<(Entry, Coding)> {
     }
     policy.choices().into_iter().find_map(|coding| {
         let ready = context.site.router.ready_made(entry, coding.ending())?;
-        Some((Entry::clone(&ready).with_type(&entry.content_type), coding))
+        Some((Entry::clone(&ready).with_type(entry.content_type.clone()), coding))
     })
 }

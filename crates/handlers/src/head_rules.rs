@@ -10,7 +10,7 @@
 //!    the rules have left them.
 //!
 //! A filter is a function on [`ResponseHead`], called by a
-//! [`Layer`](sendoff_exchange::layer::Layer) around the protocol's sink. A filter that also changes
+//! [`HeadFilter`](sendoff_exchange::head_filter::HeadFilter) around the protocol's sink. A filter that also changes
 //! the body is a sink of its own, such as `compress/compressed.rs` and the table of
 //! `handlers/dispatch/explain.rs`.
 

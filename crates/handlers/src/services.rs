@@ -1,5 +1,7 @@
 //! The services that the handlers of one event loop share.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -24,7 +26,7 @@ use sendoff_upstream_worker::claims::Claims;
 use sendoff_upstream_worker::link::LocalPool;
 use tokio::sync::watch;
 
-use crate::application::choice::Choices;
+use crate::application::lending_stats::AllLendingStats;
 use crate::application::patience::Patience;
 use crate::application::sizes::Sizes;
 use crate::challenges::Challenges;
@@ -47,6 +49,8 @@ pub struct Services {
     pub sites: Sites,
     /// TLS configurations by the number of the site; `None`: the site has no TLS.
     pub tls: Arc<[Option<Arc<ServerConfig>>]>,
+    /// TLS configurations for HTTP/3 by the number of the listener, made at its first packet.
+    pub quic: RefCell<HashMap<usize, Arc<ServerConfig>>>,
     /// Answers to authorities that check names (ACME).
     pub challenges: Arc<Challenges>,
     /// Worker pools by their number.
@@ -63,7 +67,7 @@ pub struct Services {
     /// Predicted sizes of responses, per script.
     pub sizes: Rc<Sizes>,
     /// Which delivery mode is quicker, per size class.
-    pub choices: Rc<Choices>,
+    pub lending: Rc<AllLendingStats>,
     /// The limit for the wait of an application for its client, before the response goes to a spool
     /// file.
     pub patience: Rc<Patience>,

@@ -216,8 +216,7 @@ impl CgiHead {
         &'a self,
         common: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
     ) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        let is_set =
-            |name: &[u8]| self.fields.iter().any(|own| own.is(name));
+        let is_set = |name: &[u8]| self.fields.iter().any(|own| own.is(name));
         let unset = common.into_iter().filter(move |(name, _)| !is_set(name));
         unset.chain(self.fields.iter().map(|field| (field.name(), field.value())))
     }

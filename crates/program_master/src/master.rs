@@ -13,7 +13,7 @@ use rustix::event::PollFlags;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal, getpgid, getpid, setpgid};
 use sendoff_config::{Config, PoolConfig, Program};
-use sendoff_pool::{MAX_MESSAGE, OUT_OF_MEMORY, ProgramState, ToMaster};
+use sendoff_pool_messages::{MAX_MESSAGE, OUT_OF_MEMORY, ProgramState, ToMaster};
 use sendoff_sandbox::MemoryWatch;
 use sendoff_sys::master::{SIGNALS, Supervisor};
 use sendoff_sys::output::{OutputStream, Outputs, output_pipe};

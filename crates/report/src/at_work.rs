@@ -77,14 +77,14 @@ pub struct Task {
 
 /// Keeps a request in the list until dropped.
 #[derive(Debug)]
-pub struct Listed {
+pub struct AtWorkGuard {
     list: Rc<AtWork>,
     task: Rc<Task>,
 }
 
 impl AtWork {
     /// Lists a request of the site with this name until the returned value is dropped.
-    pub fn list(self: &Rc<Self>, request: &Request, site: &str) -> Listed {
+    pub fn list(self: &Rc<Self>, request: &Request, site: &str) -> AtWorkGuard {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let phase = if request.has_body { Phase::ReadingBody } else { Phase::Waiting };
         let task = Rc::new(Task {
@@ -100,7 +100,7 @@ impl AtWork {
             worker: Cell::new(None),
         });
         self.0.borrow_mut().insert(number, Rc::clone(&task));
-        Listed { list: Rc::clone(self), task }
+        AtWorkGuard { list: Rc::clone(self), task }
     }
 
     /// The oldest requests.
@@ -140,14 +140,14 @@ impl Task {
     }
 }
 
-impl Listed {
+impl AtWorkGuard {
     /// The request.
     pub fn task(&self) -> &Rc<Task> {
         &self.task
     }
 }
 
-impl Drop for Listed {
+impl Drop for AtWorkGuard {
     fn drop(&mut self) {
         self.task.note_phase(Phase::AfterResponse);
         self.list.0.borrow_mut().remove(&self.task.number);

@@ -45,6 +45,8 @@ pub enum Limit {
     Passwords,
     /// An HTTP/2 connection was closed because its client was a burden.
     Http2Abuse,
+    /// An HTTP/3 connection was closed because its client was a burden.
+    Http3Abuse,
     /// A response was not compressed because encoders had no memory left.
     Encoders,
     /// A message of a script was not logged because there were too many.
@@ -53,7 +55,7 @@ pub enum Limit {
 
 impl Limit {
     /// Every limit, with its label.
-    pub const ALL: [(Self, &'static str); 18] = [
+    pub const ALL: [(Self, &'static str); 19] = [
         (Self::Connections, "connections"),
         (Self::ConnectionsPerClient, "connections_per_client"),
         (Self::IdleConnections, "idle_connections"),
@@ -70,6 +72,7 @@ impl Limit {
         (Self::Concurrency, "concurrency"),
         (Self::Passwords, "passwords"),
         (Self::Http2Abuse, "http2_abuse"),
+        (Self::Http3Abuse, "http3_abuse"),
         (Self::Encoders, "encoders"),
         (Self::ScriptLog, "script_log"),
     ];

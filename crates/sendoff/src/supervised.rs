@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::net::RecvFlags;
 use rustix::process::Signal;
-use sendoff_pool::{MAX_MESSAGE, ToMaster};
+use sendoff_pool_messages::{MAX_MESSAGE, ToMaster};
 use sendoff_sandbox::{AtStart, MemoryWatch};
 use tokio::io::Interest;
 use tokio::net::UnixStream;

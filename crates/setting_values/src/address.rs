@@ -17,6 +17,8 @@ pub struct Listen {
     pub proxy_protocol: bool,
     /// Clients speak TLS.
     pub tls: bool,
+    /// Clients may speak HTTP/3 at the same port of UDP.
+    pub h3: bool,
     /// Access to a UNIX socket.
     pub access: SocketAccess,
 }
@@ -51,6 +53,9 @@ const PROXY_PROTOCOL: &str = "proxy_protocol";
 /// The option for an address where clients speak TLS.
 const TLS: &str = "tls";
 
+/// The option for an address where clients may also speak HTTP/3.
+const H3: &str = "h3";
+
 impl Listen {
     /// TCP on one address.
     #[must_use]
@@ -59,6 +64,7 @@ impl Listen {
             place: ListenPlace::Ip(ip, port),
             proxy_protocol: false,
             tls: false,
+            h3: false,
             access: SocketAccess::default(),
         }
     }
@@ -76,6 +82,10 @@ impl Listen {
             }
             None if word == TLS => {
                 self.tls = true;
+                return Ok(());
+            }
+            None if word == H3 && !is_unix => {
+                self.h3 = true;
                 return Ok(());
             }
             Some(("mode" | "owner" | "group", _)) if !is_unix => {
@@ -101,11 +111,11 @@ impl Listen {
             "default_server" => "a site without hosts answers for all other hosts",
             "ssl" => "it is called tls here",
             "http2" => "HTTP/2 needs no word here: with TLS, clients choose it",
-            "quic" => "HTTP/3 is not implemented",
+            "quic" | "http3" => "it is called h3 here, behind tls: \"443 tls h3\"",
             _ if is_unix => {
                 "behind it only proxy_protocol, mode=0660, owner=NAME and group=NAME may stand"
             }
-            _ => "behind an address only tls and proxy_protocol may stand",
+            _ => "behind an address only tls, h3 and proxy_protocol may stand",
         };
         Err(Wrong::new(format!("\"{word}\" is not understood")).at(at).help(help))
     }
@@ -135,6 +145,7 @@ impl Word for Listen {
             place: place(address)?,
             proxy_protocol: false,
             tls: false,
+            h3: false,
             access: SocketAccess::default(),
         };
         let mut at = address_len;
@@ -160,6 +171,7 @@ impl Word for Listen {
             owner.as_ref().map(|name| format!("owner={name}")),
             group.as_ref().map(|name| format!("group={name}")),
             self.tls.then(|| TLS.to_owned()),
+            self.h3.then(|| H3.to_owned()),
             self.proxy_protocol.then(|| PROXY_PROTOCOL.to_owned()),
         ];
         for option in options.into_iter().flatten() {
@@ -193,7 +205,9 @@ fn place(address: &str) -> Result<ListenPlace, Wrong> {
     if address.starts_with("unix:") {
         return match address.parse() {
             Ok(ListenAddress::Unix(path)) => Ok(ListenPlace::Unix(path)),
-            Ok(ListenAddress::Tcp(_)) => Err(wrong("the path of the socket is missing")),
+            Ok(ListenAddress::Tcp(_) | ListenAddress::Quic(_)) => {
+                Err(wrong("the path of the socket is missing"))
+            }
             Err(says) => Err(wrong(&says)),
         };
     }

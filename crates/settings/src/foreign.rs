@@ -35,7 +35,7 @@ const TABLE: &[(&[&str], &str)] = &[
         CIPHERS,
     ),
     (&["http2", "protocols"], "HTTP/2 needs no key: with TLS, clients choose it"),
-    (&["http3", "quic"], "HTTP/3 is not implemented"),
+    (&["http3", "quic"], "HTTP/3 is a word behind an address: listen = \"443 tls h3\""),
     (&["deflate", "gzip_comp_level", "gzip_disable", "gzip_proxied", "gzip_vary"], COMPRESSION),
     (&["balancermember", "jkworkersfile", "proxypassreverse"], PROXY),
     (&["uwsgi_pass"], NO_UWSGI),

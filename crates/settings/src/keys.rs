@@ -41,8 +41,9 @@ section! {
     include: List<FilePath>,
         example "\"/etc/sendoff/sites/*.toml\"", also "import" "IncludeOptional";
     /// Addresses of the sites that name none. `8080` is port 8080 of every address of the machine.
-    /// `tls` behind an address: clients speak TLS there. `proxy_protocol` behind it: connections
-    /// begin with a header of the PROXY protocol.
+    /// `tls` behind an address: clients speak TLS there. `h3` behind `tls`: they may also speak
+    /// HTTP/3, at the same port of UDP (http3.md). `proxy_protocol` behind it: connections begin
+    /// with a header of the PROXY protocol.
     listen: List<Listen> = List::of([Listen::tcp(std::net::Ipv4Addr::LOCALHOST.into(), 8080)]),
         example "[\"80\", \"443 tls\"]", also "Listen" "bind" "port" "address";
     /// The user that the server and PHP run as if root starts the server.

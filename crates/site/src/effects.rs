@@ -16,7 +16,7 @@ use sendoff_static_files::Entry;
 use super::decision::Decision;
 use super::field_change::FieldChanges;
 use super::pool_page::PoolPage;
-use super::router::Route;
+use super::router::PathTarget;
 
 /// The effects of routes, except for the choice of the handler.
 #[derive(Debug, Default)]
@@ -192,7 +192,7 @@ fn add_limit<T>(limits: &mut Vec<(RouteId, T)>, limit: Option<(RouteId, T)>) {
 #[derive(Debug)]
 pub enum Answer {
     /// A file or script in the site's folders, or an error page.
-    Route(Route),
+    Path(PathTarget),
     /// An application that speaks HTTP, SCGI or AJP.
     Proxy {
         /// Its number.
@@ -253,14 +253,14 @@ pub enum Answer {
 impl Answer {
     /// An error page of this status; `why` is for the log.
     pub fn refused(status: StatusCode, why: String) -> Self {
-        Self::Route(Route::Refused { status, why: Some(why.into()) })
+        Self::Path(PathTarget::Refused { status, why: Some(why.into()) })
     }
 
     /// True if the client gets contents instead of an error, a redirect or a request for a
     /// password.
     pub fn has_contents(&self) -> bool {
         match self {
-            Self::Route(Route::Script(_) | Route::File(_))
+            Self::Path(PathTarget::Script(_) | PathTarget::File(_))
             | Self::Proxy { .. }
             | Self::Respond { .. }
             | Self::Lua(_)
@@ -268,7 +268,7 @@ impl Answer {
             | Self::Metrics
             | Self::StatusPage
             | Self::Ready => true,
-            Self::Route(Route::Folder | Route::Refused { .. })
+            Self::Path(PathTarget::Folder | PathTarget::Refused { .. })
             | Self::Redirect { .. }
             | Self::TooOften { .. }
             | Self::Authenticate { .. }
@@ -280,8 +280,8 @@ impl Answer {
     /// does not exist.
     pub fn turns_away(&self) -> bool {
         match self {
-            Self::Route(Route::Refused { status, .. }) => *status != StatusCode::NOT_FOUND,
-            Self::Route(Route::Script(_) | Route::File(_) | Route::Folder)
+            Self::Path(PathTarget::Refused { status, .. }) => *status != StatusCode::NOT_FOUND,
+            Self::Path(PathTarget::Script(_) | PathTarget::File(_) | PathTarget::Folder)
             | Self::Proxy { .. }
             | Self::Respond { .. }
             | Self::Lua(_)

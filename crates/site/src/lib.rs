@@ -41,7 +41,7 @@ use effects::{Answer, Effects, FailedRequest};
 use htaccess::{Htaccess, HtaccessShare};
 use pool_page::PoolPage;
 use root::Release;
-use router::{Route, Router, Upstream};
+use router::{PathTarget, Router, Upstream};
 use rules::{Applied, CompiledRoutes, Folders};
 use sendable::Sendable;
 use text::shared;
@@ -97,6 +97,8 @@ pub struct Site {
     https_port: Option<u16>,
     /// The value of `Strict-Transport-Security`.
     pub hsts: Option<Bytes>,
+    /// Clients may speak HTTP/3 at the ports of its addresses for TLS.
+    pub h3: bool,
 }
 
 impl Site {
@@ -136,6 +138,7 @@ impl Site {
             maintenance: site.maintenance.clone(),
             https_port: site.https_port,
             hsts: site.hsts.as_deref().map(shared),
+            h3: site.h3,
         })
     }
 
@@ -162,8 +165,8 @@ impl Site {
         if let Some(file) = self.maintenance.as_deref().filter(|file| exists(file)) {
             let why = format!("{} is there (maintenance)", file.display());
             let status = StatusCode::SERVICE_UNAVAILABLE;
-            let refused = Route::Refused { status, why: Some(why.into()) };
-            return (Answer::Route(refused), Box::default());
+            let refused = PathTarget::Refused { status, why: Some(why.into()) };
+            return (Answer::Path(refused), Box::default());
         }
         self.decide_for(context, request, None).await
     }
@@ -305,7 +308,7 @@ impl Site {
         let answer = match &effects.of_route {
             Some(of_route) => &**of_route,
             None => {
-                found = Answer::Route(self.router.route(&request.path));
+                found = Answer::Path(self.router.route(&request.path));
                 &found
             }
         };
@@ -322,8 +325,8 @@ impl Site {
     /// The path of the script or index file that answers for a path.
     fn behind<'p>(&self, path: &'p [u8], answer: &'p Answer) -> Option<Cow<'p, [u8]>> {
         match answer {
-            Answer::Route(Route::Script(script)) => Some(Cow::Borrowed(&script.name)),
-            Answer::Route(Route::File(_)) if path.ends_with(b"/") => {
+            Answer::Path(PathTarget::Script(script)) => Some(Cow::Borrowed(&script.name)),
+            Answer::Path(PathTarget::File(_)) if path.ends_with(b"/") => {
                 self.router.index_of(path).map(Cow::Owned)
             }
             _ => None,
@@ -355,7 +358,7 @@ impl Site {
     fn reads_parameters(&self, answer: &Answer) -> bool {
         match answer {
             Answer::Proxy { .. } => true,
-            Answer::Route(Route::Script(script)) => {
+            Answer::Path(PathTarget::Script(script)) => {
                 matches!(script.upstream, Upstream::Application(_))
                     && !self.router.is_script(&script.name)
             }
@@ -405,7 +408,7 @@ impl Site {
             }
             (Err(route), None) => {
                 let answer =
-                    Answer::Route(route.unwrap_or_else(|| self.router.route(&request.path)));
+                    Answer::Path(route.unwrap_or_else(|| self.router.route(&request.path)));
                 return self.protected(context.asks, request, None, answer, effects).await;
             }
         };
@@ -463,11 +466,11 @@ impl Site {
     ) -> Option<Answer> {
         let files = self.htaccess.as_ref()?;
         let path = match answer {
-            Answer::Route(Route::File(_)) if request.path.ends_with(b"/") => {
+            Answer::Path(PathTarget::File(_)) if request.path.ends_with(b"/") => {
                 self.router.index_of(&request.path)?
             }
-            Answer::Route(Route::File(_)) => request.path.clone(),
-            Answer::Route(Route::Script(script)) => {
+            Answer::Path(PathTarget::File(_)) => request.path.clone(),
+            Answer::Path(PathTarget::Script(script)) => {
                 self.router.path_of(&script.filename).filter(|path| self.router.is_file(path))?
             }
             _ => return None,
@@ -477,7 +480,7 @@ impl Site {
 
     /// The `.htaccess` files that decide about a request; otherwise the route of its path, if it is
     /// already known.
-    fn files_for(&self, request: &Request) -> Result<&Htaccess, Option<Route>> {
+    fn files_for(&self, request: &Request) -> Result<&Htaccess, Option<PathTarget>> {
         let files = self.htaccess.as_ref().ok_or(None)?;
         let path = &request.path[..];
         if self.router.is_beneath_prefix(path) || files.leave_hidden() && self.router.hides(path) {
@@ -489,11 +492,13 @@ impl Site {
         let route = self.router.route(path);
         // The path may be a folder's, without the trailing slash; the folder's own `.htaccess` file
         // was not looked for.
-        if matches!(route, Route::Folder) && files.concern(&self.router, &[path, b"/"].concat()) {
+        if matches!(route, PathTarget::Folder)
+            && files.concern(&self.router, &[path, b"/"].concat())
+        {
             return Ok(files);
         }
         // The script may be a front controller elsewhere, whose folder was not checked.
-        if let Route::Script(script) = &route
+        if let PathTarget::Script(script) = &route
             && !path.starts_with(&script.name)
             && let Some(script) = self.router.path_of(&script.filename)
             && files.concern(&self.router, &script)

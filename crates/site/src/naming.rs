@@ -15,7 +15,7 @@ use sendoff_static_files::Entry;
 
 use super::Site;
 use super::effects::{AccessRequirements, Answer};
-use super::router::Route;
+use super::router::PathTarget;
 use super::rules::read_by_application;
 use super::sendable::{ByPath, Denied};
 
@@ -152,7 +152,7 @@ impl Denied {
     /// The reason why a route refuses a name.
     pub fn of(answer: Answer, name: &[u8]) -> Self {
         let (status, why) = match answer {
-            Answer::Route(Route::Refused { status, why }) => (status, why),
+            Answer::Path(PathTarget::Refused { status, why }) => (status, why),
             _ => (StatusCode::FORBIDDEN, None),
         };
         let why = why.as_deref().unwrap_or("the route refuses it");

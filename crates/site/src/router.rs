@@ -42,7 +42,7 @@ pub enum Upstream {
 
 /// The target of a path.
 #[derive(Debug, Clone)]
-pub enum Route {
+pub enum PathTarget {
     /// A script, which a worker or a FastCGI application runs.
     Script(Script),
     /// A static file in its current state.
@@ -59,7 +59,7 @@ pub enum Route {
     },
 }
 
-impl Route {
+impl PathTarget {
     pub(super) fn forbidden(why: impl Into<Cow<'static, str>>) -> Self {
         Self::Refused { status: StatusCode::FORBIDDEN, why: Some(why.into()) }
     }
@@ -239,7 +239,7 @@ impl Router {
 
     /// The route of a decoded and normalised path, which starts with a slash.
     #[must_use]
-    pub(crate) fn route(&self, path: &[u8]) -> Route {
+    pub(crate) fn route(&self, path: &[u8]) -> PathTarget {
         if let Some(route) = self.beneath_prefix(path) {
             return route;
         }
@@ -247,17 +247,17 @@ impl Router {
     }
 
     /// The file or script in the folders at a path.
-    fn file_or_script(&self, path: &[u8]) -> Route {
+    fn file_or_script(&self, path: &[u8]) -> PathTarget {
         if let Some(hidden) = self.exceptions.hidden(path) {
-            return Route::forbidden(hidden.to_string());
+            return PathTarget::forbidden(hidden.to_string());
         }
         if is_source(path) || self.endings.iter().any(|(ending, _)| has_ending(path, ending)) {
             return self.source(path);
         }
         match self.mounts.place(path).lookup() {
             Ok(Found::File(entry)) => match self.exceptions.protected(path) {
-                Some(protected) => Route::forbidden(protected.to_string()),
-                None => Route::File(entry),
+                Some(protected) => PathTarget::forbidden(protected.to_string()),
+                None => PathTarget::File(entry),
             },
             Ok(Found::Directory) => self.folder(path),
             Err(refusal) => self.missing(path, &refusal),
@@ -285,12 +285,12 @@ impl Router {
     }
 
     /// The file at a path, for a route that runs no scripts.
-    pub(super) fn file(&self, path: &[u8]) -> Route {
+    pub(super) fn file(&self, path: &[u8]) -> PathTarget {
         match self.file_or_script(path) {
-            Route::Script(script) if script.name == path => {
-                Route::forbidden("the route serves files, and this is a script")
+            PathTarget::Script(script) if script.name == path => {
+                PathTarget::forbidden("the route serves files, and this is a script")
             }
-            Route::Script(_) => Route::NOT_FOUND,
+            PathTarget::Script(_) => PathTarget::NOT_FOUND,
             other => other,
         }
     }
@@ -301,61 +301,65 @@ impl Router {
     }
 
     /// The static file with this absolute name, served at `path`.
-    pub(super) fn at(&self, file: &[u8], path: &[u8]) -> Route {
+    pub(super) fn at(&self, file: &[u8], path: &[u8]) -> PathTarget {
         if is_source(file) {
-            return Route::forbidden("it looks like a script, and the rules do not run it");
+            return PathTarget::forbidden("it looks like a script, and the rules do not run it");
         }
         let Some(place) = self.mounts.place_of_file(file) else {
-            return Route::forbidden("the rules lead to a file outside the folders of the site");
+            return PathTarget::forbidden(
+                "the rules lead to a file outside the folders of the site",
+            );
         };
         let refused = self.exceptions.hidden(place.path()).map(|why| why.to_string());
         let protected = || self.exceptions.protected(place.path()).map(|why| why.to_string());
         if let Some(why) = refused.or_else(protected) {
-            return Route::forbidden(why);
+            return PathTarget::forbidden(why);
         }
         match place.lookup() {
-            Ok(Found::File(entry)) => Route::File(entry),
+            Ok(Found::File(entry)) => PathTarget::File(entry),
             Ok(Found::Directory) => self.folder(path),
-            Err(Refusal::NotFound) => Route::NOT_FOUND,
+            Err(Refusal::NotFound) => PathTarget::NOT_FOUND,
             Err(refusal) => self.missing(path, &refusal),
         }
     }
 
     /// The script with this absolute name, called as `name`.
-    pub(super) fn php(&self, file: &[u8], name: &[u8], path_info: &[u8]) -> Route {
+    pub(super) fn php(&self, file: &[u8], name: &[u8], path_info: &[u8]) -> PathTarget {
         let upstream = self.runs(file).or_else(|| self.runs(b".php"));
         let Some(upstream) = upstream else {
-            return Route::forbidden("it is a script, and nothing runs it");
+            return PathTarget::forbidden("it is a script, and nothing runs it");
         };
         let Some(place) = self.mounts.place_of_file(file) else {
-            return Route::forbidden("the rules lead to a script outside the folders of the site");
+            return PathTarget::forbidden(
+                "the rules lead to a script outside the folders of the site",
+            );
         };
         if let Some(hidden) = self.exceptions.hidden(place.path()) {
-            return Route::forbidden(hidden.to_string());
+            return PathTarget::forbidden(hidden.to_string());
         }
         match place.kind() {
             Ok(PathKind::File) => {
                 let upstream = self.runner(&place.site_path(), upstream);
                 self.script_at_place(&place, name, path_info, upstream)
             }
-            Ok(PathKind::Directory) | Err(Refusal::NotFound) => Route::NOT_FOUND,
+            Ok(PathKind::Directory) | Err(Refusal::NotFound) => PathTarget::NOT_FOUND,
             Err(refusal) => self.missing(name, &refusal),
         }
     }
 
     /// The handler of a path that does not exist.
-    pub(super) fn missing_at(&self, path: &[u8]) -> Route {
+    pub(super) fn missing_at(&self, path: &[u8]) -> PathTarget {
         match self.exceptions.hidden(path) {
-            Some(hidden) => Route::forbidden(hidden.to_string()),
+            Some(hidden) => PathTarget::forbidden(hidden.to_string()),
             None => self.controller(path),
         }
     }
 
     /// The script at a path, or the script that a prefix of the path names, regardless of its
     /// ending.
-    pub(super) fn script_at(&self, path: &[u8], upstream: Upstream) -> Route {
+    pub(super) fn script_at(&self, path: &[u8], upstream: Upstream) -> PathTarget {
         if let Some(hidden) = self.exceptions.hidden(path) {
-            return Route::forbidden(hidden.to_string());
+            return PathTarget::forbidden(hidden.to_string());
         }
         let ends = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
         let mut ends = ends.skip(1).take(MAX_SCRIPTS_IN_PATH).chain([path.len()]);
@@ -363,15 +367,15 @@ impl Router {
             Some(end) => self.script(&path[..end], &path[end..], upstream),
             None if self.is_folder(path) && path.ends_with(b"/") => {
                 let index = self.index_of(path);
-                index.map_or(Route::NOT_FOUND, |index| self.script(&index, b"", upstream))
+                index.map_or(PathTarget::NOT_FOUND, |index| self.script(&index, b"", upstream))
             }
-            None => Route::NOT_FOUND,
+            None => PathTarget::NOT_FOUND,
         }
     }
 
     /// A FastCGI application that answers for a path, even if there is no file.
-    pub(super) fn application(&self, name: &[u8], path_info: &[u8], number: usize) -> Route {
-        Route::Script(Script {
+    pub(super) fn application(&self, name: &[u8], path_info: &[u8], number: usize) -> PathTarget {
+        PathTarget::Script(Script {
             filename: [&self.root[..], name].concat(),
             name: name.to_vec(),
             path_info: path_info.to_vec(),
@@ -379,7 +383,7 @@ impl Router {
         })
     }
 
-    fn beneath_prefix(&self, path: &[u8]) -> Option<Route> {
+    fn beneath_prefix(&self, path: &[u8]) -> Option<PathTarget> {
         let found = self.prefixes.iter().find(|(prefix, _)| contains(prefix, path));
         let (prefix, number) = found?;
         Some(self.application(prefix, &path[prefix.len()..], *number))
@@ -402,11 +406,11 @@ impl Router {
 
     /// The route of a path with the ending of a script: an upstream runs the file, or the client
     /// gets 403. The file is never sent.
-    fn source(&self, path: &[u8]) -> Route {
+    fn source(&self, path: &[u8]) -> PathTarget {
         match self.mounts.place(path).kind() {
             Ok(PathKind::File) => match self.runs(path) {
                 Some(upstream) => self.script(path, b"", self.runner(path, upstream)),
-                None => Route::forbidden(
+                None => PathTarget::forbidden(
                     "it looks like a script, and nothing runs it; fastcgi = { \".EXT\" = ADDRESS } (--fastcgi .EXT=ADDRESS) would",
                 ),
             },
@@ -415,23 +419,23 @@ impl Router {
         }
     }
 
-    fn missing(&self, path: &[u8], refusal: &Refusal) -> Route {
+    fn missing(&self, path: &[u8], refusal: &Refusal) -> PathTarget {
         match refusal {
             Refusal::NotFound => self.script_in_path(path).unwrap_or_else(|| self.controller(path)),
-            Refusal::Forbidden(why) => Route::forbidden(why.to_string()),
-            Refusal::Failed(error) => Route::Refused {
+            Refusal::Forbidden(why) => PathTarget::forbidden(why.to_string()),
+            Refusal::Failed(error) => PathTarget::Refused {
                 status: StatusCode::INTERNAL_SERVER_ERROR,
                 why: Some(error.to_string().into()),
             },
         }
     }
 
-    fn folder(&self, path: &[u8]) -> Route {
-        if path.ends_with(b"/") { self.index(path) } else { Route::Folder }
+    fn folder(&self, path: &[u8]) -> PathTarget {
+        if path.ends_with(b"/") { self.index(path) } else { PathTarget::Folder }
     }
 
     /// A script that exists. The site's rules may forbid to run it.
-    fn script(&self, name: &[u8], path_info: &[u8], upstream: Upstream) -> Route {
+    fn script(&self, name: &[u8], path_info: &[u8], upstream: Upstream) -> PathTarget {
         self.script_at_place(&self.mounts.place(name), name, path_info, upstream)
     }
 
@@ -441,9 +445,9 @@ impl Router {
         name: &[u8],
         path_info: &[u8],
         upstream: Upstream,
-    ) -> Route {
+    ) -> PathTarget {
         if let Some(protected) = self.exceptions.protected(place.path()) {
-            return Route::forbidden(protected.to_string());
+            return PathTarget::forbidden(protected.to_string());
         }
         let is_listed = |allowed: &Vec<u8>| match allowed.strip_suffix(b"/") {
             Some(_) => name.starts_with(allowed),
@@ -451,24 +455,24 @@ impl Router {
         };
         if !self.php_only.is_empty() && !self.php_only.iter().any(is_listed) {
             let name = String::from_utf8_lossy(name);
-            return Route::forbidden(format!("php_only (--php-only) does not list {name}"));
+            return PathTarget::forbidden(format!("php_only (--php-only) does not list {name}"));
         }
         let writable = self.distrusted.as_ref().map(|user| place.writable_above(user));
         match writable {
             None | Some(Ok(None)) => {}
             Some(Ok(Some(folder))) => {
-                return Route::forbidden(format!(
+                return PathTarget::forbidden(format!(
                     "the workers' user may write to {}; scripts_in_writable_folders = true would run scripts there",
                     folder.display()
                 ));
             }
             Some(Err(refusal)) => {
-                return Route::forbidden(format!(
+                return PathTarget::forbidden(format!(
                     "whether the workers' user may write to it cannot be found out: {refusal}"
                 ));
             }
         }
-        Route::Script(Script {
+        PathTarget::Script(Script {
             filename: place.filename(),
             name: name.to_vec(),
             path_info: path_info.to_vec(),
@@ -490,12 +494,12 @@ impl Router {
         paths.find(|path| self.is_file(path))
     }
 
-    fn index(&self, folder: &[u8]) -> Route {
+    fn index(&self, folder: &[u8]) -> PathTarget {
         // The worker script answers for its folder, regardless of its name.
         if let Some(worker) = self.worker_controller()
             && worker.name.strip_prefix(folder).is_some_and(|name| !name.contains(&b'/'))
         {
-            return Route::Script(worker.clone());
+            return PathTarget::Script(worker.clone());
         }
         if let Some(index) = self.index_of(folder) {
             return self.file_or_script(&index);
@@ -507,12 +511,12 @@ impl Router {
             }),
             FrontController::Off | FrontController::Nearest => false,
         };
-        let controller = if own { self.controller(folder) } else { Route::NOT_FOUND };
+        let controller = if own { self.controller(folder) } else { PathTarget::NOT_FOUND };
         match controller {
-            Route::Refused { .. } => {
+            PathTarget::Refused { .. } => {
                 let names = self.index.iter().map(|name| String::from_utf8_lossy(name));
                 let names = names.collect::<Vec<_>>().join(" nor ");
-                Route::forbidden(format!(
+                PathTarget::forbidden(format!(
                     "the folder has neither {names}: put one there, or name another (index, --index)"
                 ))
             }
@@ -522,7 +526,7 @@ impl Router {
 
     /// `/dir/x.php/more`: the script is the shortest prefix that has a script's ending and is a
     /// file; the rest is its `PATH_INFO`.
-    fn script_in_path(&self, path: &[u8]) -> Option<Route> {
+    fn script_in_path(&self, path: &[u8]) -> Option<PathTarget> {
         let slashes = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
         let scripts = slashes.filter_map(|end| Some((end, self.runs(&path[..end])?)));
         let mut scripts = scripts.take(MAX_SCRIPTS_IN_PATH);
@@ -532,19 +536,19 @@ impl Router {
     }
 
     /// The front controller for a path that leads to no file.
-    fn controller(&self, path: &[u8]) -> Route {
+    fn controller(&self, path: &[u8]) -> PathTarget {
         if let Some(worker) = self.worker_controller() {
-            return Route::Script(worker.clone());
+            return PathTarget::Script(worker.clone());
         }
         match &self.front_controller {
-            FrontController::Off => Route::NOT_FOUND,
+            FrontController::Off => PathTarget::NOT_FOUND,
             FrontController::Listed(all) => {
                 let contains = |folder: &str| {
                     let rest = path.strip_prefix(folder.as_bytes());
                     rest.is_some_and(|rest| rest.starts_with(b"/"))
                 };
                 let found = all.iter().find(|controller| contains(&controller.folder));
-                found.map_or(Route::NOT_FOUND, |found| self.run(found.script.as_bytes()))
+                found.map_or(PathTarget::NOT_FOUND, |found| self.run(found.script.as_bytes()))
             }
             FrontController::Nearest => {
                 let slashes = path.iter().enumerate().rev().filter(|(_, b)| **b == b'/');
@@ -552,17 +556,17 @@ impl Router {
                     .take(MAX_SCRIPTS_IN_PATH)
                     .map(|(at, _)| [&path[..at], b"/index.php"].concat());
                 let found = scripts.find(|script| self.is_file(script));
-                found.map_or(Route::NOT_FOUND, |script| self.run(&script))
+                found.map_or(PathTarget::NOT_FOUND, |script| self.run(&script))
             }
         }
     }
 
-    fn run(&self, script: &[u8]) -> Route {
+    fn run(&self, script: &[u8]) -> PathTarget {
         match self.runs(script) {
             Some(upstream) if self.is_file(script) => {
                 self.script(script, b"", self.runner(script, upstream))
             }
-            _ => Route::NOT_FOUND,
+            _ => PathTarget::NOT_FOUND,
         }
     }
 }
@@ -590,14 +594,14 @@ mod tests {
 
     fn route(router: &Router, path: &str) -> String {
         match router.route(path.as_bytes()) {
-            Route::Script(script) => {
+            PathTarget::Script(script) => {
                 assert_eq!(script.filename, [router.root_bytes(), &script.name].concat());
                 let text = |bytes| String::from_utf8(bytes).unwrap();
                 format!("{} {}", text(script.name), text(script.path_info))
             }
-            Route::File(entry) => format!("file of {}", entry.size),
-            Route::Folder => "folder".to_owned(),
-            Route::Refused { status, .. } => status.as_str().to_owned(),
+            PathTarget::File(entry) => format!("file of {}", entry.size),
+            PathTarget::Folder => "folder".to_owned(),
+            PathTarget::Refused { status, .. } => status.as_str().to_owned(),
         }
     }
 

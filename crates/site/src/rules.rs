@@ -21,7 +21,7 @@ use super::effects::{Answer, Effects};
 use super::field_change::{Action, FieldChange, FieldChanges};
 use super::matching::{Conditions, Matched, may_ask};
 use super::pool_page::PoolPage;
-use super::router::{Route, Router, Upstream};
+use super::router::{PathTarget, Router, Upstream};
 use super::text::{Groups, Text, Use, shared_field};
 
 pub(super) use named::read_by_application;
@@ -56,7 +56,7 @@ impl From<ScriptsResult> for Applied {
             ScriptsResult::Answer(answer) => Self::Answer(Answer::Lua(answer)),
             ScriptsResult::Refused(status, why) => {
                 let why = why.map(Into::into);
-                Self::Answer(Answer::Route(Route::Refused { status, why }))
+                Self::Answer(Answer::Path(PathTarget::Refused { status, why }))
             }
         }
     }
@@ -369,7 +369,7 @@ impl CompiledRoute {
         match found {
             Ok(None) => {}
             Ok(Some(status)) => {
-                return Applied::Answer(Answer::Route(Route::Refused { status, why: None }));
+                return Applied::Answer(Answer::Path(PathTarget::Refused { status, why: None }));
             }
             Err(why) => {
                 let why = format!("{}: {why}", self.origin);
@@ -445,7 +445,7 @@ impl CompiledRoute {
     /// The answer to a client without access.
     fn refusal(&self, request: &Request) -> Option<Answer> {
         if self.is_internal && !request.is_internal_redirect {
-            return Some(Answer::Route(Route::Refused {
+            return Some(Answer::Path(PathTarget::Refused {
                 status: StatusCode::NOT_FOUND,
                 why: None,
             }));
@@ -625,24 +625,24 @@ impl CompiledHandler {
     ) -> Answer {
         let path = &request.path[..];
         match self {
-            Self::Static => Answer::Route(router.file(path)),
+            Self::Static => Answer::Path(router.file(path)),
             Self::Php { pool, script } => {
                 if let Some(page) = PoolPage::at(path, *pool, pools) {
                     return Answer::PoolPage(page);
                 }
                 if let Some(worker) = pools.get(*pool).and_then(|pool| pool.worker.as_ref()) {
                     let file = worker.file.as_os_str().as_bytes();
-                    return Answer::Route(Route::Script(router.worker_script(file, *pool)));
+                    return Answer::Path(PathTarget::Script(router.worker_script(file, *pool)));
                 }
                 let script = script.as_deref().unwrap_or(path);
-                Answer::Route(router.script_at(script, Upstream::Workers(*pool)))
+                Answer::Path(router.script_at(script, Upstream::Workers(*pool)))
             }
             Self::FastCgi { application, only_files: true } => {
-                Answer::Route(router.script_at(path, Upstream::Application(*application)))
+                Answer::Path(router.script_at(path, Upstream::Application(*application)))
             }
             Self::FastCgi { application, only_files: false } => {
                 let (name, rest) = path.split_at(matched.prefix.min(path.len()));
-                Answer::Route(router.application(name, rest, *application))
+                Answer::Path(router.application(name, rest, *application))
             }
             Self::Proxy { application } => {
                 Answer::Proxy { application: *application, prefix: matched.prefix }

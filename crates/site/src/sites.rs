@@ -27,20 +27,26 @@ pub struct Sites {
     scripts: Rc<ScriptShare>,
 }
 
-/// The sites of one listener, by their numbers.
+/// The sites of one listener.
 #[derive(Debug, Default)]
 struct ListenerSites {
+    names: Arc<HostNames>,
+    /// The only party that answers for them.
+    party: Option<Rc<Party>>,
+}
+
+/// The host names of the sites of one listener, with the numbers of the sites.
+#[derive(Debug, Default)]
+pub struct HostNames {
     exact: HashMap<Box<str>, usize>,
     /// Endings of host names, longest first.
     beneath: Vec<(Box<str>, usize)>,
     /// The site for all other hosts: the site without hosts, otherwise the first site.
     default: Option<usize>,
     has_catch_all: bool,
-    /// The only party that answers for them.
-    party: Option<Rc<Party>>,
 }
 
-impl ListenerSites {
+impl HostNames {
     fn add(&mut self, site: &sendoff_config::Site, number: usize) {
         for host in &site.hosts {
             match host {
@@ -55,6 +61,11 @@ impl ListenerSites {
             (self.default, self.has_catch_all) = (Some(number), true);
         }
         self.default = self.default.or(Some(number));
+    }
+
+    /// The number of the site for a host name; without a name, the default site.
+    pub fn number_of(&self, host: Option<&str>) -> Option<usize> {
+        host.map_or(self.default, |host| self.find(&host.to_ascii_lowercase()))
     }
 
     fn find(&self, host: &str) -> Option<usize> {
@@ -107,7 +118,7 @@ impl Sites {
     /// The site cannot be opened.
     pub fn of(&self, request: &Request) -> io::Result<Rc<Site>> {
         let none = || io::Error::other("no site listens here");
-        let hosts = self.listeners.get(request.listener).ok_or_else(none)?;
+        let hosts = &self.listeners.get(request.listener).ok_or_else(none)?.names;
         let number = match hosts.default {
             // The usual case: with a single site, the host is irrelevant.
             Some(only) if hosts.exact.is_empty() && hosts.beneath.is_empty() => only,
@@ -119,8 +130,12 @@ impl Sites {
     /// The number of the site for a host name on a listener; without a name, the default site of
     /// the listener.
     pub fn number_of(&self, listener: usize, host: Option<&str>) -> Option<usize> {
-        let hosts = self.listeners.get(listener)?;
-        host.map_or(hosts.default, |host| hosts.find(&host.to_ascii_lowercase()))
+        self.listeners.get(listener)?.names.number_of(host)
+    }
+
+    /// The host names on a listener.
+    pub fn names(&self, listener: usize) -> Option<&Arc<HostNames>> {
+        self.listeners.get(listener).map(|hosts| &hosts.names)
     }
 
     /// The party whose processes answer all requests of a listener; `None` if there are several.
@@ -149,17 +164,18 @@ fn by_listener(config: &Config) -> Vec<ListenerSites> {
     // After a reload, the listeners of a front have other numbers.
     let count =
         config.sites.iter().flat_map(|site| &site.listeners).max().map_or(0, |last| last + 1);
-    let party = |listener| config.sole_party(listener).map(Rc::new);
-    let hosts = |listener| ListenerSites { party: party(listener), ..ListenerSites::default() };
-    let mut listeners: Vec<ListenerSites> = (0..count).map(hosts).collect();
+    let mut names: Vec<HostNames> = (0..count).map(|_| HostNames::default()).collect();
     for (number, site) in config.sites.iter().enumerate() {
         for &listener in &site.listeners {
-            if let Some(hosts) = listeners.get_mut(listener) {
-                hosts.add(site, number);
+            if let Some(names) = names.get_mut(listener) {
+                names.add(site, number);
             }
         }
     }
-    listeners
+    let party = |listener| config.sole_party(listener).map(Rc::new);
+    let sites =
+        |(listener, names)| ListenerSites { names: Arc::new(names), party: party(listener) };
+    names.into_iter().enumerate().map(sites).collect()
 }
 
 #[cfg(test)]
@@ -177,7 +193,7 @@ mod tests {
 
     #[test]
     fn exact_names_come_before_endings_and_long_endings_before_short_ones() {
-        let mut hosts = ListenerSites::default();
+        let mut hosts = HostNames::default();
         let sites = [
             site(&["a.example"]),
             site(&["*.example"]),
@@ -198,7 +214,7 @@ mod tests {
         ] {
             assert_eq!(hosts.find(host), Some(number), "{host}");
         }
-        let mut named_only = ListenerSites::default();
+        let mut named_only = HostNames::default();
         named_only.add(&sites[0], 7);
         named_only.add(&sites[1], 8);
         assert_eq!(named_only.find("other"), Some(7), "the first is the default");

@@ -77,9 +77,9 @@ impl Entry {
 
     /// The same file with another media type.
     #[must_use]
-    pub fn with_type(mut self, content_type: &Bytes) -> Self {
+    pub fn with_type(mut self, content_type: Bytes) -> Self {
         self.content_type = content_type.clone();
-        let field = Field::shared("Content-Type", content_type.clone());
+        let field = Field::shared("Content-Type", content_type);
         Rc::make_mut(&mut self.fields).content_type = field;
         self
     }

@@ -51,7 +51,7 @@ pub struct StaticResponse {
 
 /// The error that answers a request for a file. The caller may add a page.
 #[derive(Debug, PartialEq, Eq)]
-pub struct RequestError {
+pub struct FileRequestError {
     /// The status.
     pub status: StatusCode,
     /// A field that goes with it.
@@ -73,10 +73,10 @@ pub fn respond_with(
     entry: &Entry,
     method: &Method,
     headers: &HeaderMap,
-) -> Result<StaticResponse, RequestError> {
+) -> Result<StaticResponse, FileRequestError> {
     if *method != Method::GET && *method != Method::HEAD {
         let field = Some(("Allow", Bytes::from_static(b"GET, HEAD")));
-        return Err(RequestError { status: StatusCode::METHOD_NOT_ALLOWED, field });
+        return Err(FileRequestError { status: StatusCode::METHOD_NOT_ALLOWED, field });
     }
     let validators = Validators { etag: &entry.etag, modified: entry.modified };
     // Room for the fields that filters add.
@@ -91,7 +91,7 @@ pub fn respond_with(
             return Ok(StaticResponse { status, fields, body, content_length: None });
         }
         ConditionOutcome::PreconditionFailed => {
-            return Err(RequestError { status: StatusCode::PRECONDITION_FAILED, field: None });
+            return Err(FileRequestError { status: StatusCode::PRECONDITION_FAILED, field: None });
         }
     }
     let asks_for_range = is_conditional && *method == Method::GET && headers.contains_key(RANGE);
@@ -108,7 +108,7 @@ fn with_body(
     mut fields: Vec<Field>,
     entry: &Entry,
     range: Option<&[u8]>,
-) -> Result<StaticResponse, RequestError> {
+) -> Result<StaticResponse, FileRequestError> {
     let (status, len, body) = match range
         .map_or(Ranges::Whole, |value| Ranges::parse(value, entry.size))
     {
@@ -120,7 +120,7 @@ fn with_body(
         // The validators describe the file, and the error does not contain the file.
         Ranges::Unsatisfiable => {
             let field = Some(("Content-Range", format!("bytes */{}", entry.size).into()));
-            return Err(RequestError { status: StatusCode::RANGE_NOT_SATISFIABLE, field });
+            return Err(FileRequestError { status: StatusCode::RANGE_NOT_SATISFIABLE, field });
         }
         Ranges::One(range) => {
             fields.push(entry.fields.content_type.clone());

@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    /// What is sent by `answer`.
+    /// The calls that `answer` makes.
     fn sent(answer: impl FnOnce(ResponseStream<Noted>)) -> Vec<String> {
         let noted = Rc::default();
         answer(ResponseStream::new(Noted(Rc::clone(&noted))));

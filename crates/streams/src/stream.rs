@@ -175,7 +175,11 @@ async fn receive<S: Service, B: RequestBody, R: ResponseSender>(
     }
     let store = if wanted { BodyStore::keep() } else { BodyStore::discard() };
     match read_body(open, service, body, store, most, || request.shown()).await {
-        Ok(body) => request.body = body,
+        Ok(body) => {
+            // A client may end its stream a moment after the head of a request without a body.
+            request.has_body = framing != BodyFraming::Chunked || !body.is_empty();
+            request.body = body;
+        }
         Err(end) => return Err((end, Some(request))),
     }
     Ok((plan, request, None))

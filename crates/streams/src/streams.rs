@@ -65,11 +65,7 @@ pub struct Streams<S> {
 
 impl<S> Streams<S> {
     /// A connection without streams.
-    pub fn new(
-        origin: Origin,
-        services: Rc<Current<S>>,
-        lifecycle: Rc<Lifecycle>,
-    ) -> Rc<Self> {
+    pub fn new(origin: Origin, services: Rc<Current<S>>, lifecycle: Rc<Lifecycle>) -> Rc<Self> {
         Rc::new(Self {
             origin,
             services,

@@ -9,7 +9,7 @@ use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, mpsc};
 use loom::thread;
-use sendoff_fastcgi::region::{Layout, Lender};
+use sendoff_fastcgi::region::{ChunkLender, Layout};
 
 const CHUNKS: u32 = 2;
 const ATTEMPTS: u32 = 4;
@@ -26,7 +26,7 @@ unsafe impl Send for Memory {}
 
 /// Lends a chunk per attempt if one is free. Returns the number of lent chunks.
 fn worker(memory: &Memory, pieces: &mpsc::Sender<Option<(u32, u32)>>) -> u32 {
-    let mut lender = Lender::new(Layout::new(4096, CHUNKS).unwrap());
+    let mut lender = ChunkLender::new(Layout::new(4096, CHUNKS).unwrap());
     let mut lent = 0;
     for attempt in 0..ATTEMPTS {
         if let Some(chunk) = lender.lend(|chunk| memory.returns[chunk as usize].load(Acquire)) {

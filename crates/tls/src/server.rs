@@ -86,6 +86,46 @@ pub fn server_config(
     Ok(Arc::new(config))
 }
 
+/// Presents the certificate of the site that a client names.
+struct BySite<F>(F);
+
+impl<F> std::fmt::Debug for BySite<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BySite")
+    }
+}
+
+impl<F> ResolvesServerCert for BySite<F>
+where
+    F: Fn(Option<&str>) -> Option<Arc<ServerConfig>> + Send + Sync,
+{
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        (self.0)(hello.server_name())?.cert_resolver.resolve(hello)
+    }
+}
+
+/// The TLS configuration for clients of QUIC, whose hello is read too late to choose another
+/// configuration by it: it asks for no client certificates, and `of_site` has the configuration of
+/// the site that a client names, whose certificate it gets. Session tickets are shared with `like`.
+///
+/// # Errors
+/// A sentence: this machine has no TLS 1.3.
+pub fn quic_config(
+    like: &ServerConfig,
+    protocols: &[&[u8]],
+    of_site: impl Fn(Option<&str>) -> Option<Arc<ServerConfig>> + Send + Sync + 'static,
+) -> Result<Arc<ServerConfig>, String> {
+    let mut config = ServerConfig::builder_with_provider(Arc::clone(&PROVIDER))
+        .with_protocol_versions(&[&TLS13])
+        .map_err(|error| error.to_string())?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(BySite(of_site)));
+    config.ticketer = Arc::clone(&like.ticketer);
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    Ok(Arc::new(config))
+}
+
 /// The TLS configuration for an authority that validates a challenge.
 pub(crate) fn challenge_config(credentials: &Credentials) -> Result<Arc<ServerConfig>, String> {
     let builder = ServerConfig::builder_with_provider(Arc::clone(&PROVIDER))

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sendoff_pool::{MAX_STATE, OUT_OF_MEMORY, ProgramState};
+use sendoff_pool_messages::{MAX_STATE, OUT_OF_MEMORY, ProgramState};
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::packets::Packets;
 use sendoff_upstream_worker::master::Master;

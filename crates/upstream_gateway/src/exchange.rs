@@ -26,7 +26,7 @@ use super::stream::{self, Stream};
 
 /// Timeouts for an application; `None`: unlimited.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct GatewayTimeLimits {
     /// Time until the first byte of the response.
     pub first_byte: Option<Duration>,
     /// Time without any progress after the first byte.
@@ -42,7 +42,7 @@ pub struct GatewayExchange {
     gateway: Arc<Gateway>,
     host: Arc<Host>,
     busy: BusyGuard,
-    patience: Patience,
+    patience: GatewayTimeLimits,
     began: Instant,
     driver: RefCell<ExchangeIo>,
 }
@@ -86,7 +86,7 @@ impl GatewayExchange {
         request: Rc<GatewayRequest>,
         client: &Request,
         reuse: Reuse,
-        patience: Patience,
+        patience: GatewayTimeLimits,
     ) -> Result<Box<Self>, UpstreamError> {
         let place = host.enter().await?;
         let kept = host.kept(reuse, request.protocol).await;

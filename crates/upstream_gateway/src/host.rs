@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
 use super::host_limit::{HostLimit, HostPermit};
-use super::protocol::Protocol;
+use super::protocol::RequestProtocol;
 use super::proxy_header;
 use super::stream::{Plain, Stream};
 
@@ -140,13 +140,15 @@ impl Host {
     /// A kept connection that the request may use, if there is one. A connection that was idle for
     /// less than [`FRESH`] is unlikely to be closed soon; with AJP, the application must answer a
     /// ping on the connection instead.
-    pub(super) async fn kept(&self, reuse: Reuse, protocol: Protocol) -> Option<Stream> {
+    pub(super) async fn kept(&self, reuse: Reuse, protocol: RequestProtocol) -> Option<Stream> {
         loop {
             let stream = match (reuse, protocol) {
                 (Reuse::New, _) => return None,
                 (Reuse::Kept, _) => return self.take(IDLE_TIME),
-                (Reuse::Fresh, Protocol::Http { .. } | Protocol::Scgi) => return self.take(FRESH),
-                (Reuse::Fresh, Protocol::Ajp { .. }) => self.take(IDLE_TIME)?,
+                (Reuse::Fresh, RequestProtocol::Http { .. } | RequestProtocol::Scgi) => {
+                    return self.take(FRESH);
+                }
+                (Reuse::Fresh, RequestProtocol::Ajp { .. }) => self.take(IDLE_TIME)?,
             };
             let pinged = timeout(self.proxy().timeouts.connect, ping(stream)).await;
             if let Ok(Some(stream)) = pinged {

@@ -22,8 +22,8 @@ mod stream;
 
 pub use application::Gateway;
 pub use application::tend_gateways;
-pub use exchange::{GatewayExchange, Patience};
+pub use exchange::{GatewayExchange, GatewayTimeLimits};
 pub use host::{Host as GatewayHost, Reuse as GatewayReuse};
-pub use protocol::Protocol;
+pub use protocol::RequestProtocol;
 pub use request::GatewayRequest;
 pub use stream::Stream;

@@ -7,7 +7,7 @@ use sendoff_http1::client::{Reply, ResponseDecoder};
 use sendoff_http1::{BadHead, CgiHead, CgiHeadReader};
 use sendoff_upstream::error::UpstreamError;
 
-use super::protocol::Protocol;
+use super::protocol::RequestProtocol;
 use super::request::GatewayRequest;
 
 /// An event of the response.
@@ -53,11 +53,11 @@ pub(super) enum Scgi {
 impl GatewayResponseParser {
     pub(super) fn new(request: &GatewayRequest) -> Self {
         match request.protocol {
-            Protocol::Http { upgrade } => {
+            RequestProtocol::Http { upgrade } => {
                 Self::Http { decoder: ResponseDecoder::new(request.is_head), upgrade }
             }
-            Protocol::Scgi => Self::Scgi(Scgi::Head(CgiHeadReader::new())),
-            Protocol::Ajp { packet_size } => {
+            RequestProtocol::Scgi => Self::Scgi(Scgi::Head(CgiHeadReader::new())),
+            RequestProtocol::Ajp { packet_size } => {
                 Self::Ajp { decoder: ajp::Decoder::new(packet_size), has_head: false }
             }
         }

@@ -2,7 +2,7 @@
 
 /// The protocol of a request to an application, with what depends on the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
+pub enum RequestProtocol {
     /// HTTP/1.1.
     Http {
         /// The client offers to change to another protocol.

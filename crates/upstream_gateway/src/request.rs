@@ -9,7 +9,7 @@ use sendoff_message::request::{Arrived, Body, BodyReader};
 use sendoff_sys::file::read_exact_at;
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 
-use super::protocol::Protocol;
+use super::protocol::RequestProtocol;
 
 /// The most bytes of one read of a body in a file.
 const PIECE: usize = 64 * 1024;
@@ -25,7 +25,7 @@ pub struct GatewayRequest {
     /// True for HEAD: the response has no body, even if its head announces one.
     pub is_head: bool,
     /// The application's protocol.
-    pub protocol: Protocol,
+    pub protocol: RequestProtocol,
 }
 
 /// The unsent part of a request.
@@ -106,8 +106,8 @@ impl Outgoing {
     /// True if the sender waits for the client.
     pub(super) fn is_starved(&self) -> bool {
         let is_wanted = match self.request.protocol {
-            Protocol::Ajp { .. } => self.asked.is_some(),
-            Protocol::Http { .. } | Protocol::Scgi => true,
+            RequestProtocol::Ajp { .. } => self.asked.is_some(),
+            RequestProtocol::Http { .. } | RequestProtocol::Scgi => true,
         };
         self.pending.is_empty() && is_wanted && matches!(self.stream, ArrivingBody::Reading(_))
     }
@@ -143,8 +143,8 @@ impl Outgoing {
     fn refill_from_stream(&mut self) -> Result<(), UpstreamError> {
         let ArrivingBody::Reading(reader) = &mut self.stream else { return Ok(()) };
         let most = match self.request.protocol {
-            Protocol::Http { .. } | Protocol::Scgi => PIECE,
-            Protocol::Ajp { packet_size } => match self.asked {
+            RequestProtocol::Http { .. } | RequestProtocol::Scgi => PIECE,
+            RequestProtocol::Ajp { packet_size } => match self.asked {
                 Some(asked) => sendoff_ajp::piece_room(asked, packet_size),
                 None => return Ok(()),
             },
@@ -160,18 +160,20 @@ impl Outgoing {
         };
         self.at += arrived.len() as u64;
         self.pending = match self.request.protocol {
-            Protocol::Ajp { packet_size } => {
+            RequestProtocol::Ajp { packet_size } => {
                 let asked = self.asked.take().unwrap_or_default();
                 sendoff_ajp::body_piece(&arrived, asked, packet_size).0
             }
-            Protocol::Http { .. } if self.request.body.known_len().is_none() => chunk(&arrived),
-            Protocol::Http { .. } | Protocol::Scgi => arrived,
+            RequestProtocol::Http { .. } if self.request.body.known_len().is_none() => {
+                chunk(&arrived)
+            }
+            RequestProtocol::Http { .. } | RequestProtocol::Scgi => arrived,
         };
         Ok(())
     }
 
     fn refill_from_store(&mut self) -> io::Result<()> {
-        let Protocol::Ajp { packet_size } = self.request.protocol else {
+        let RequestProtocol::Ajp { packet_size } = self.request.protocol else {
             self.pending = piece(&self.request.body, self.at, PIECE)?;
             self.at += self.pending.len() as u64;
             return Ok(());
@@ -228,7 +230,7 @@ mod tests {
         Body::File { descriptor: Rc::new(file.into()), len: bytes.len() as u64 }
     }
 
-    fn request(protocol: Protocol, body: Body) -> Rc<GatewayRequest> {
+    fn request(protocol: RequestProtocol, body: Body) -> Rc<GatewayRequest> {
         Rc::new(GatewayRequest {
             head: Bytes::from_static(b"head"),
             body,
@@ -253,7 +255,8 @@ mod tests {
         let bytes: Vec<u8> = (0..=250).cycle().take(PIECE * 2 + 5).collect();
         for body in [Body::Memory(bytes.clone().into()), in_file(&bytes)] {
             for step in [PIECE, 1000, usize::MAX] {
-                let mut outgoing = Outgoing::new(request(Protocol::Scgi, body.clone())).unwrap();
+                let mut outgoing =
+                    Outgoing::new(request(RequestProtocol::Scgi, body.clone())).unwrap();
                 assert!(!outgoing.is_done());
                 assert!(all(&mut outgoing, step) == [b"head", &bytes[..]].concat());
                 assert!(outgoing.is_done());
@@ -266,7 +269,7 @@ mod tests {
         let cx = &mut Context::from_waker(std::task::Waker::noop());
         for (len, expected) in [(Some(4), "abcd"), (None, "3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n")] {
             let (writer, body) = sendoff_message::request::BodyStream::new(len);
-            let message = request(Protocol::Http { upgrade: false }, Body::Stream(body));
+            let message = request(RequestProtocol::Http { upgrade: false }, Body::Stream(body));
             let mut outgoing = Outgoing::new(Rc::clone(&message)).unwrap();
             assert_eq!(all(&mut outgoing, 9), b"head");
             let mut sent = Vec::new();
@@ -292,7 +295,8 @@ mod tests {
     fn a_body_that_fails_ends_the_request() {
         let cx = &mut Context::from_waker(std::task::Waker::noop());
         let (writer, body) = sendoff_message::request::BodyStream::new(Some(9));
-        let mut outgoing = Outgoing::new(request(Protocol::Scgi, Body::Stream(body))).unwrap();
+        let mut outgoing =
+            Outgoing::new(request(RequestProtocol::Scgi, Body::Stream(body))).unwrap();
         assert_eq!(all(&mut outgoing, 9), b"head");
         writer.fail(http::StatusCode::REQUEST_TIMEOUT);
         let error = outgoing.poll_more(cx).unwrap_err();
@@ -302,7 +306,7 @@ mod tests {
 
     #[test]
     fn with_ajp_pieces_are_sent_when_they_are_asked_for() {
-        let protocol = Protocol::Ajp { packet_size: 8192 };
+        let protocol = RequestProtocol::Ajp { packet_size: 8192 };
         let bytes = vec![b'x'; 10_000];
         let mut outgoing = Outgoing::new(request(protocol, in_file(&bytes))).unwrap();
         assert_eq!(all(&mut outgoing, 100).len(), 4 + 8192);

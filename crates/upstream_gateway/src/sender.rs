@@ -106,7 +106,7 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
-    use crate::protocol::Protocol;
+    use crate::protocol::RequestProtocol;
     use crate::stream::Plain;
     use sendoff_transport::foreign::ForeignSocket;
 
@@ -116,7 +116,7 @@ mod tests {
             head: Bytes::from_static(b"head"),
             body,
             is_head: false,
-            protocol: Protocol::Scgi,
+            protocol: RequestProtocol::Scgi,
         };
         let (own, peer) = std::os::unix::net::UnixStream::pair().unwrap();
         own.set_nonblocking(true).unwrap();

@@ -85,7 +85,7 @@ mod tests {
 
     use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
     use sendoff_fastcgi::record::{Header, Kind};
-    use sendoff_pool::ToMaster;
+    use sendoff_pool_messages::ToMaster;
     use tokio::io::AsyncWriteExt;
     use tokio::time::Instant;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::net::SendFlags;
 use rustix::time::{ClockId, clock_gettime};
-use sendoff_pool::ToMaster;
+use sendoff_pool_messages::ToMaster;
 
 /// The front's sender of messages to a pool's master; all event loops share it. No call waits: a
 /// master that does not read its messages must not stop an event loop.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::process::Pid;
-use sendoff_pool::OUT_OF_MEMORY;
+use sendoff_pool_messages::OUT_OF_MEMORY;
 use sendoff_upstream::packets::Packets;
 use tokio::sync::mpsc::UnboundedSender;
 

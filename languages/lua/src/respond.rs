@@ -19,7 +19,9 @@ use sendoff_lua_host::{
 };
 use sendoff_message::request::BodyStore;
 use sendoff_message::response::Field;
-use sendoff_static_files::{CacheLimits, CacheShare, RequestError, StaticResponse, respond_with};
+use sendoff_static_files::{
+    CacheLimits, CacheShare, FileRequestError, StaticResponse, respond_with,
+};
 use sendoff_worker::{BodyPart, Gone, Sender, Worker};
 
 use crate::messages;
@@ -231,7 +233,7 @@ impl Response {
     }
 
     /// A file, or ranges of it. Fields set by scripts take precedence.
-    fn file(found: Result<StaticResponse, RequestError>, fields: Vec<(Bytes, Bytes)>) -> Self {
+    fn file(found: Result<StaticResponse, FileRequestError>, fields: Vec<(Bytes, Bytes)>) -> Self {
         let is_set = |name: &[u8]| fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
         match found {
             Ok(StaticResponse { status, fields: own, body, content_length: length }) => {
@@ -240,7 +242,7 @@ impl Response {
                 let fields = own.into_iter().chain(fields).collect();
                 Self { status, fields, body, length, place: None }
             }
-            Err(RequestError { status, field }) => {
+            Err(FileRequestError { status, field }) => {
                 let field = field.filter(|(name, _)| !is_set(name.as_bytes()));
                 let mut page = Self::page(status, fields);
                 let own =

@@ -17,7 +17,7 @@ use sendoff_config::{
     Account, Config, FrontConfig, Limits, PageStore, PoolConfig, Site, Snapshot, Timeouts,
     TrustedProxies, WorkerScript, Workers, units,
 };
-use sendoff_pool::ToMaster;
+use sendoff_pool_messages::ToMaster;
 
 use super::link::Link;
 

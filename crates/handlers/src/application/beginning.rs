@@ -163,8 +163,7 @@ impl Beginning {
         }
         // Such a response has no body, so a length would be wrong (RFC 9110 §8.6).
         head.content_length = None;
-        head.fields
-            .retain(|field| !is_for_front(field.name()) && !field.is("x-zerocopy"));
+        head.fields.retain(|field| !is_for_front(field.name()) && !field.is("x-zerocopy"));
         Ok(ResponseHead::of(head))
     }
 

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use http::StatusCode;
-use sendoff_config::Direct;
+use sendoff_config::LendPolicy;
 use sendoff_exchange::client::{Lender, Terms};
 use sendoff_exchange::sink::Sink;
 use sendoff_fastcgi::direct::{self, Sent};
@@ -21,7 +21,7 @@ use crate::head_rules;
 
 /// The decision about offering the client's socket to the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Offer {
+pub(crate) enum LendOutcome {
     /// The protocol, the client, a setting or a shortage of descriptors forbids an offer.
     Impossible,
     /// An offer is possible, but sending by the front promises to be faster, or is being timed.
@@ -38,33 +38,35 @@ pub(crate) fn offer(
     takes: Sockets,
     sink: &mut dyn Sink,
     message: &mut RequestMessageBuilder,
-) -> Offer {
+) -> LendOutcome {
     let party = context.services.sites.party(context.request.listener);
     let may_lend = |lender: &&mut dyn Lender| lender.may_lend(party.map(|party| &**party));
     let Some(lender) = sink.client().lender().filter(may_lend) else {
-        return Offer::Impossible;
+        return LendOutcome::Impossible;
     };
     let tls = context.request.tls.as_deref();
     let encrypted = tls.is_some_and(|tls| tls.by_kernel);
     let is_possible = encrypted == tls.is_some() && takes.include(encrypted);
     if descriptors::level() >= Level::Scarce || !is_possible {
-        return Offer::Impossible;
+        return LendOutcome::Impossible;
     }
     let wanted = match context.site.delivery.direct() {
-        Direct::Never => return Offer::Impossible,
-        Direct::Auto => {
+        LendPolicy::Never => return LendOutcome::Impossible,
+        LendPolicy::Auto => {
             let services = context.services;
-            services.choices.of(context.request).offers(services.sizes.of(script))
+            services.lending.of(context.request).offers(services.sizes.of(script))
         }
-        Direct::Always => true,
+        LendPolicy::Always => true,
     };
     if !wanted {
-        return Offer::Withheld;
+        return LendOutcome::Withheld;
     }
-    let Some(Terms { http_10, keep_alive }) = lender.lend(party) else { return Offer::Impossible };
+    let Some(Terms { http_10, keep_alive }) = lender.lend(party) else {
+        return LendOutcome::Impossible;
+    };
     let fields = head_rules::common_lines(&context.services.clock);
     message.lend(direct::Client { http_10, keep_alive, encrypted, fields: &fields });
-    Offer::Lent
+    LendOutcome::Lent
 }
 
 /// Continues a response that a worker has begun. Usually only its end is missing.

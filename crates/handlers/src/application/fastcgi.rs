@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::application::announce;
 use crate::application::beginning::{self, NoAnswer, ReceivedHead, ResponseStart};
-use crate::application::direct::{self, Offer};
+use crate::application::direct::{self, LendOutcome};
 use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
 use crate::application::retry::{is_repeatable, log_retry};
@@ -65,7 +65,7 @@ impl Call<'_> {
         hosts: &Attached,
         mut parameters: RequestMessageBuilder,
         sink: &mut dyn Sink,
-    ) -> (Answered, Offer) {
+    ) -> (Answered, LendOutcome) {
         let is_repeatable = is_repeatable(self.context.request);
         let mut tried = Tried::default();
         loop {
@@ -74,9 +74,9 @@ impl Call<'_> {
                 Ok(Ok(attempt)) => attempt,
                 Ok(Err(why)) => {
                     let failure = ApplicationFailure::from(why).of(&hosts.name());
-                    return (Err(failure.into()), Offer::Impossible);
+                    return (Err(failure.into()), LendOutcome::Impossible);
                 }
-                Err(cut) => return (Err(cut.into()), Offer::Impossible),
+                Err(cut) => return (Err(cut.into()), LendOutcome::Impossible),
             };
             let is_only_host = hosts.count() == 1;
             // Another host may know other ways of handing over.
@@ -120,13 +120,13 @@ impl Call<'_> {
         mut parameters: RequestMessageBuilder,
         is_only_host: bool,
         sink: &mut dyn Sink,
-    ) -> (Result<Response, FailedAttempt>, Offer) {
+    ) -> (Result<Response, FailedAttempt>, LendOutcome) {
         let (message, claim, offer) = match role {
             Role::Responder(script) => {
                 let takes = application.knows_direct();
                 let offer = direct::offer(&self.context, script, takes, sink, &mut parameters);
                 let (is_offered, explained) =
-                    (offer == Offer::Lent, sink.client().report().is_some());
+                    (offer == LendOutcome::Lent, sink.client().report().is_some());
                 let claim = announce::announce(
                     &self.context,
                     application,
@@ -142,7 +142,7 @@ impl Call<'_> {
                 (message, claim, offer)
             }
             // An authorizer's answer is short, so no way of handing over is offered.
-            Role::Authorizer => (parameters.question(), None, Offer::Impossible),
+            Role::Authorizer => (parameters.question(), None, LendOutcome::Impossible),
         };
         let message = Rc::new(message);
         let answered = self.ask_application(application, message, claim, is_only_host, sink).await;

@@ -13,7 +13,7 @@ use sendoff_site::router::{Script, Upstream};
 use tokio::time::Instant;
 
 use crate::application::beginning::ResponseStart;
-use crate::application::direct::{self, Offer};
+use crate::application::direct::{self, LendOutcome};
 use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
 use crate::application::parameters::parameters;
@@ -90,7 +90,7 @@ pub(crate) async fn respond(
         Ok(answered) => answered,
         Err(Unanswered::Cut(cut)) => return Err(cut),
         Err(Unanswered::Failed(failure)) => {
-            return call.fail(failure, offer == Offer::Lent, sink).await;
+            return call.fail(failure, offer == LendOutcome::Lent, sink).await;
         }
     };
     let notes = sink.client().notes();
@@ -125,9 +125,9 @@ pub(crate) async fn respond(
         let generated = client.notes().generated;
         services.sizes.note(script, generated);
         let is_timed = client.kept_up() && !call.is_paced.get();
-        if counts && offer != Offer::Impossible && is_timed {
-            let choice = services.choices.of(request);
-            choice.note(generated, offer == Offer::Lent, call.since.elapsed());
+        if counts && offer != LendOutcome::Impossible && is_timed {
+            let choice = services.lending.of(request);
+            choice.note(generated, offer == LendOutcome::Lent, call.since.elapsed());
         }
     }
     Ok(outcome)

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::application::accept::accepted;
 use crate::application::beginning::{self, NoAnswer};
-use crate::application::direct::{self, Offer};
+use crate::application::direct::{self, LendOutcome};
 use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
 use crate::application::script::{Answered, Call, is_untouched};
@@ -40,10 +40,10 @@ impl Call<'_> {
         pool: &LocalPool,
         mut parameters: RequestMessageBuilder,
         sink: &mut dyn Sink,
-    ) -> (Answered, Offer) {
+    ) -> (Answered, LendOutcome) {
         let offer = direct::offer(&self.context, script, Sockets::All, sink, &mut parameters);
         let explained = sink.client().report().is_some();
-        let accept = accepted(self.context.site.delivery, explained, offer == Offer::Lent);
+        let accept = accepted(self.context.site.delivery, explained, offer == LendOutcome::Lent);
         parameters.param(ACCEPT_PARAM, &accept);
         let message = match &self.context.request.body {
             request::Body::Memory(bytes) => parameters.with_bytes(bytes),

@@ -12,7 +12,7 @@ use sendoff_report::limits::Limit;
 use sendoff_site::DecisionContext;
 use sendoff_site::decision::User;
 use sendoff_site::effects::{Answer, FailedRequest};
-use sendoff_site::router::Route;
+use sendoff_site::router::PathTarget;
 
 use super::plan::SitePlan;
 use crate::application::authorizer::{self, Verdict};
@@ -84,7 +84,7 @@ impl SitePlan {
                 }
             };
             authorized.notes.push(format!("{came} the authorizer {who}"));
-            self.answer = Answer::Route(Route::Refused { status, why: None });
+            self.answer = Answer::Path(PathTarget::Refused { status, why: None });
             return;
         }
     }

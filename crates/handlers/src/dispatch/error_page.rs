@@ -6,14 +6,14 @@ use std::rc::Rc;
 use http::Method;
 use http::StatusCode;
 use http::header::{self, HeaderName};
-use sendoff_exchange::layer::Layer;
+use sendoff_exchange::head_filter::HeadFilter;
 use sendoff_exchange::sink::Sink;
 use sendoff_htaccess::ErrorDocument;
 use sendoff_message::Cut;
 use sendoff_message::request::{Body, CONDITIONS, Request};
 use sendoff_site::DecisionContext;
 use sendoff_site::effects::{Answer, FailedRequest};
-use sendoff_site::router::Route;
+use sendoff_site::router::PathTarget;
 
 use super::plan::SitePlan;
 use super::{handle, one_line};
@@ -50,7 +50,7 @@ pub(super) async fn refuse(
     let planned = plan_page(context, &mut request, failure).await;
     if !planned.answer.has_contents() {
         let why = match &planned.answer {
-            Answer::Route(Route::Refused { why: Some(why), .. }) => why,
+            Answer::Path(PathTarget::Refused { why: Some(why), .. }) => why,
             _ => "it is no file and no script that the client may ask for",
         };
         let (request, page, why) = (request.shown(), one_line(&page), one_line(why));
@@ -63,7 +63,7 @@ pub(super) async fn refuse(
     }
     let SitePlan { effects, user, answer, .. } = &planned;
     let context = Context { request: &request, effects, user, ..*context };
-    let mut with_status = Layer::new(sink, false, |head| {
+    let mut with_status = HeadFilter::new(sink, false, |head| {
         (head.status, head.reason) = (status, None);
         for (name, value) in &fields {
             head.field(name, value.clone());
@@ -92,11 +92,12 @@ async fn plan_page(
     let mut planned = SitePlan::new(site, answer, effects, user);
     if context.effects.authorized.has_failed && !planned.effects.authorizers.is_empty() {
         // The authorizer has just failed to answer.
-        planned.answer = Answer::Route(Route::Refused { status: failure.status, why: None });
+        planned.answer = Answer::Path(PathTarget::Refused { status: failure.status, why: None });
     } else if planned.asks_for_password() {
         if failure.status == StatusCode::UNAUTHORIZED {
             // The client has just failed to show a password.
-            planned.answer = Answer::Route(Route::Refused { status: failure.status, why: None });
+            planned.answer =
+                Answer::Path(PathTarget::Refused { status: failure.status, why: None });
         } else {
             Box::pin(planned.authenticate(services, request, Some(failure))).await;
         }

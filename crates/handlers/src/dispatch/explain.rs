@@ -14,7 +14,7 @@ use sendoff_message::response::{Framing, ResponseHead};
 use sendoff_report::explain::{FIELD, FileWay, Remark, Report};
 use sendoff_report::log_line::Notes;
 use sendoff_site::effects::Answer;
-use sendoff_site::router::Route;
+use sendoff_site::router::PathTarget;
 
 use super::plan::SitePlan;
 use super::{answer_or_refuse, filters};
@@ -131,8 +131,8 @@ pub(super) async fn answer(
 /// The handler, as `sendoff explain` shows it before it begins.
 fn before(answer: &Answer, request: &Request) -> Before {
     match answer {
-        Answer::Route(Route::Script(_)) | Answer::Proxy { .. } => Before::Script,
-        Answer::Route(Route::File(_)) => {
+        Answer::Path(PathTarget::Script(_)) | Answer::Proxy { .. } => Before::Script,
+        Answer::Path(PathTarget::File(_)) => {
             Before::File(String::from_utf8_lossy(&request.path).into_owned())
         }
         _ => Before::Server,

@@ -8,14 +8,19 @@
 //! A page whose application limits its rate (`X-Accel-Limit-Rate`) is recorded at that rate, too. Other
 //! handlers write to the site rules.
 
-use sendoff_exchange::layer::Layer;
+use bytes::Bytes;
+use http::Version;
+use sendoff_exchange::head_filter::HeadFilter;
 use sendoff_exchange::sink::Sink;
-use sendoff_message::request::Scheme;
+use sendoff_message::request::{Request, Scheme};
 use sendoff_message::response::ResponseHead;
 
 use crate::context::Context;
 use crate::head_rules;
 use crate::services::Services;
+
+/// The time for which clients remember that a site speaks HTTP/3, in seconds.
+const ALT_SVC_LIFETIME: u32 = 86_400;
 
 /// Applies the site's rules to the head, and adds the common fields. The client's socket may be
 /// lent only if there are no rules, because a worker that writes a response itself knows only the
@@ -23,24 +28,36 @@ use crate::services::Services;
 pub(super) fn site_rules<'r>(
     context: &Context<'r>,
     sink: &'r mut dyn Sink,
-) -> Layer<'r, impl FnMut(&mut ResponseHead)> {
+) -> HeadFilter<'r, impl FnMut(&mut ResponseHead)> {
     let Context { services, site, request, effects, .. } = *context;
     let hsts = site.hsts.as_ref().filter(|_| request.scheme == Scheme::Https);
+    let alt_svc = site.h3.then(|| alt_svc(request)).flatten();
     let has_no_rules = effects.response_headers.is_empty()
         && effects.lua.fields.is_empty()
         && effects.lua_response.is_empty()
         && effects.cache.is_none()
         && hsts.is_none()
+        && alt_svc.is_none()
         && effects.htaccess.as_ref().is_none_or(|response| !response.changes_heads());
     let context = *context;
     let hides_server = effects.response_headers.iter().any(|changes| changes.hides("Server"));
-    Layer::new(sink, has_no_rules, move |head| {
+    HeadFilter::new(sink, has_no_rules, move |head| {
         change(&context, head);
         if let Some(hsts) = hsts {
             head_rules::set_default(head, "Strict-Transport-Security", hsts);
         }
+        if let Some(alt_svc) = &alt_svc {
+            head_rules::set_default(head, "Alt-Svc", alt_svc);
+        }
         head_rules::common(head, &services.clock, hides_server);
     })
+}
+
+/// `Alt-Svc` (RFC 7838 §3) for a client that may speak HTTP/3 at the port that it has connected to.
+fn alt_svc(request: &Request) -> Option<Bytes> {
+    let is_due = request.scheme == Scheme::Https && request.version != Version::HTTP_3;
+    let port = request.local.port().filter(|_| is_due)?;
+    Some(format!("h3=\":{port}\"; ma={ALT_SVC_LIFETIME}").into())
 }
 
 /// Applies the rules of the site to a head.
@@ -56,6 +73,6 @@ pub(super) fn change(context: &Context<'_>, head: &mut ResponseHead) {
 pub(super) fn common<'r>(
     services: &'r Services,
     sink: &'r mut dyn Sink,
-) -> Layer<'r, impl FnMut(&mut ResponseHead)> {
-    Layer::new(sink, false, |head| head_rules::common(head, &services.clock, false))
+) -> HeadFilter<'r, impl FnMut(&mut ResponseHead)> {
+    HeadFilter::new(sink, false, |head| head_rules::common(head, &services.clock, false))
 }

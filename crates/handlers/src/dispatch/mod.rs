@@ -30,7 +30,8 @@ use sendoff_report::limits::Limit;
 use sendoff_report::log_line::LogLine;
 use sendoff_site::Site;
 use sendoff_site::effects::Answer;
-use sendoff_site::router::Route;
+use sendoff_site::router::PathTarget;
+use sendoff_tls::quic_config;
 
 use self::plan::{Answerer, LimitEffect, Plan, SitePlan};
 use crate::application::proxy;
@@ -42,6 +43,9 @@ use crate::lua;
 use crate::pages::{metrics, pool, status};
 use crate::respond;
 use crate::services::Services;
+
+/// The protocols that clients of QUIC may choose (ALPN).
+const QUIC_PROTOCOLS: &[&[u8]] = &[b"h3"];
 
 /// The methods in `Allow` when the server itself answers, to `OPTIONS *` or TRACE.
 const ALLOW: (&str, Bytes) = ("Allow", Bytes::from_static(b"GET, HEAD, POST, OPTIONS"));
@@ -65,6 +69,20 @@ impl Service for Services {
         let site = self.sites.number_of(listener, server_name);
         let config = site.and_then(|site| self.tls.get(site)?.clone());
         config.ok_or_else(|| io::Error::other("no site with a certificate listens here"))
+    }
+
+    fn quic(&self, listener: usize) -> io::Result<Arc<ServerConfig>> {
+        if let Some(known) = self.quic.borrow().get(&listener) {
+            return Ok(Arc::clone(known));
+        }
+        let none = || io::Error::other("no site listens here");
+        let names = Arc::clone(self.sites.names(listener).ok_or_else(none)?);
+        let tls = Arc::clone(&self.tls);
+        let of_site = move |host: Option<&str>| tls.get(names.number_of(host)?)?.clone();
+        let config = quic_config(&*self.tls(listener, None)?, QUIC_PROTOCOLS, of_site);
+        let config = config.map_err(io::Error::other)?;
+        self.quic.borrow_mut().insert(listener, Arc::clone(&config));
+        Ok(config)
     }
 
     fn challenge(&self, server_name: &str) -> Option<Arc<ServerConfig>> {
@@ -182,7 +200,7 @@ impl Services {
         let of = effects.settings.compress.unwrap_or(site.compression.of);
         let producer = match answer {
             _ if planned.denial.borrow().is_some() => Producer::Application,
-            Answer::Route(Route::Script(_))
+            Answer::Path(PathTarget::Script(_))
             | Answer::Proxy { .. }
             | Answer::Lua(ScriptAnswer::Body { .. }) => Producer::Application,
             _ => Producer::Server,
@@ -245,19 +263,19 @@ async fn handle(
         _ if cached::asks_to_purge(context) && !answer.turns_away() => {
             Box::pin(cached::purge(context, sink)).await
         }
-        Answer::Route(Route::Script(script)) => {
+        Answer::Path(PathTarget::Script(script)) => {
             cached::respond(context, cached::OriginApplication::Script(script), sink).await
         }
         Answer::Proxy { application, prefix } => {
             let passed = proxy::Passed { application: *application, prefix: *prefix };
             cached::respond(context, cached::OriginApplication::Proxy(passed), sink).await
         }
-        Answer::Route(Route::File(entry)) => file::respond(context, entry, sink).await,
-        Answer::Route(Route::Folder) => {
+        Answer::Path(PathTarget::File(entry)) => file::respond(context, entry, sink).await,
+        Answer::Path(PathTarget::Folder) => {
             error::redirect_to_folder(request, sink).await?;
             Ok(Outcome::Sent)
         }
-        Answer::Route(Route::Refused { status, why }) => {
+        Answer::Path(PathTarget::Refused { status, why }) => {
             if let Some(why) = why {
                 let (request, code, why) = (request.shown(), status.as_u16(), one_line(why));
                 tracing::warn!(request, "answered with {code}: {why}");

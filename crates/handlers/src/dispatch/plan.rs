@@ -11,11 +11,11 @@ use sendoff_exchange::clients::RequestPermit;
 use sendoff_exchange::service::{self, BodyTerms, Intake};
 use sendoff_lua_host::ScriptAnswer;
 use sendoff_message::request::{Request, RouteId, TLS_13, Who as Client};
-use sendoff_report::at_work::Listed;
+use sendoff_report::at_work::AtWorkGuard;
 use sendoff_report::explain::is_asked;
 use sendoff_report::limits::Limit;
 use sendoff_site::effects::{Answer, Effects};
-use sendoff_site::router::{Route, Upstream};
+use sendoff_site::router::{PathTarget, Upstream};
 use sendoff_site::{DecisionContext, Site};
 
 use crate::application::authorizer::Denial;
@@ -32,7 +32,7 @@ pub struct Plan {
     /// The client gets the table of `sendoff explain` instead of the response.
     pub(super) explained: bool,
     /// The entry in `sendoff status`; `None`: no application is to answer.
-    pub(super) listed: Option<Listed>,
+    pub(super) listed: Option<AtWorkGuard>,
     body: BodyTerms,
 }
 
@@ -145,7 +145,7 @@ impl SitePlan {
                     }
                 }
             }
-            Answer::Route(Route::Script(script)) => match script.upstream {
+            Answer::Path(PathTarget::Script(script)) => match script.upstream {
                 Upstream::Application(_) => Intake::StreamOfKnownLength,
                 Upstream::Workers(_) => Intake::Whole,
             },
@@ -161,7 +161,7 @@ impl SitePlan {
 
     /// Passes a static file to the application that a route names as its filter.
     pub(super) fn filter(&mut self) {
-        let (Some(number), Answer::Route(Route::File(entry))) =
+        let (Some(number), Answer::Path(PathTarget::File(entry))) =
             (self.effects.settings.filter, &self.answer)
         else {
             return;
@@ -169,7 +169,7 @@ impl SitePlan {
         let answer = match self.site.router.filter(entry, number) {
             Some(script) => {
                 self.effects.filtered = Some(Rc::clone(entry));
-                Answer::Route(Route::Script(script))
+                Answer::Path(PathTarget::Script(script))
             }
             None => {
                 let why = "the file that is to be filtered lies in no folder of the site";

@@ -29,10 +29,12 @@ impl Companions {
     pub(crate) fn of(head: &CgiHead) -> Self {
         let first = |name: &[u8]| head.values(name).next();
         Self {
-            rate: first(b"x-accel-limit-rate").and_then(|value| rate(value)),
+            rate: first(b"x-accel-limit-rate").and_then(rate),
             is_unbuffered: first(b"x-accel-buffering")
                 .is_some_and(|value| value.eq_ignore_ascii_case(b"no")),
-            charset: first(b"x-accel-charset").filter(|value| is_charset(value)).map(Bytes::copy_from_slice),
+            charset: first(b"x-accel-charset")
+                .filter(|value| is_charset(value))
+                .map(Bytes::copy_from_slice),
         }
     }
 

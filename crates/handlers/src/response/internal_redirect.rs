@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use http::header::{self, HeaderName};
 use http::{HeaderMap, Method, StatusCode};
 use percent_encoding::percent_encode;
-use sendoff_exchange::layer::Layer;
+use sendoff_exchange::head_filter::HeadFilter;
 use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
 use sendoff_message::request::{BadPath, Body, CONDITIONS, NOT_IN_PATH, Request, decode_path};
@@ -148,7 +148,7 @@ pub(crate) async fn follow(
     }
     let own = ResponseHead::of(own);
     let context = Context { request, effects, ..*context };
-    let mut merged = Layer::new(sink, false, |head| {
+    let mut merged = HeadFilter::new(sink, false, |head| {
         head_rules::apply(head, effects);
         merge(&own, head);
         context.site.note_named(head);

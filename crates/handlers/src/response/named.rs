@@ -4,6 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use sendoff_exchange::sink;
 use sendoff_exchange::sink::Sink;
@@ -73,7 +74,7 @@ pub(crate) async fn respond(
 ) -> Result<Outcome, Cut> {
     let request = context.request;
     if let Some(media_type) = head.values(b"content-type").next() {
-        entry = entry.with_type(media_type);
+        entry = entry.with_type(Bytes::copy_from_slice(media_type));
     }
     // Ranges and conditions apply to successful GET and HEAD requests; other responses contain the
     // whole file.

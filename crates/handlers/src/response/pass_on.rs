@@ -12,7 +12,7 @@
 use http::{Method, StatusCode};
 use sendoff_config::GatewayProtocol;
 use sendoff_delivery::segment::Segment;
-use sendoff_exchange::layer::Layer;
+use sendoff_exchange::head_filter::HeadFilter;
 use sendoff_exchange::sink::Sink;
 use sendoff_fastcgi::channel::is_for_front;
 use sendoff_fastcgi::handover::Sockets;
@@ -111,7 +111,7 @@ impl Call<'_> {
     ) -> Result<Outcome, Cut> {
         // The table of `sendoff explain` is not paced.
         let rate = companions.rate.filter(|_| sink.client().report().is_none());
-        let mut with_charset = Layer::new(sink, false, |head| companions.change(head));
+        let mut with_charset = HeadFilter::new(sink, false, |head| companions.change(head));
         let mut paced;
         let sink: &mut dyn Sink = match rate {
             Some(rate) => {
@@ -155,7 +155,7 @@ impl Call<'_> {
             Ok(BodySource::Named(named)) => {
                 exchange.drain();
                 let site = self.context.site;
-                let sink = &mut Layer::new(sink, false, |head| site.note_named(head));
+                let sink = &mut HeadFilter::new(sink, false, |head| site.note_named(head));
                 Box::pin(self.send_named(begun.head, *named, sink)).await
             }
             Err(Unsendable::Named(Denied { status, why })) => {

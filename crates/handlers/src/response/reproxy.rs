@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::uri::Uri;
 use http::{HeaderMap, StatusCode};
-use sendoff_exchange::layer::Layer;
+use sendoff_exchange::head_filter::HeadFilter;
 use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
 use sendoff_message::request::{CONDITIONS, Request};
@@ -72,7 +72,7 @@ pub(crate) async fn respond(
 ) -> Result<Outcome, Cut> {
     let shown = &**call.log_name();
     let value = urls(&own).unwrap_or_default().to_vec();
-    let expected = own.values(EXPECTED_SIZE).next().and_then(|size| number(size));
+    let expected = own.values(EXPECTED_SIZE).next().and_then(number);
     let named = value.split(u8::is_ascii_whitespace).filter(|url| !url.is_empty());
     let mut refused = Vec::new();
     for url in named.take(MAX_URLS) {
@@ -253,7 +253,7 @@ async fn pass_on(
         report.note(format!("led there by X-Reproxy-URL: {}", target.url));
     }
     let own = ResponseHead::of(own);
-    let mut merged = Layer::new(sink, false, |head| {
+    let mut merged = HeadFilter::new(sink, false, |head| {
         head_rules::apply(head, &target.effects);
         merge(&own, head);
     });

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use sendoff_fastcgi::handover::Record;
-use sendoff_fastcgi::region::{Layout, Lender, Piece};
+use sendoff_fastcgi::region::{ChunkLender, Layout, Piece};
 
 use super::Queue;
 
@@ -15,7 +15,7 @@ use super::Queue;
 #[derive(Debug)]
 pub struct Chunks {
     layout: Layout,
-    lender: Lender,
+    lender: ChunkLender,
     /// `REGION` has been queued.
     announced: bool,
     filling: Option<Filling>,
@@ -33,7 +33,7 @@ impl Chunks {
     /// All chunks are free.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
-        Self { layout, lender: Lender::new(layout), announced: false, filling: None }
+        Self { layout, lender: ChunkLender::new(layout), announced: false, filling: None }
     }
 
     /// Lends room for up to `len` > 0 body bytes and queues their `PIECE`, preceded by `REGION` if

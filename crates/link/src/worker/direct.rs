@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// Every transition out of `Offered` and `Writing` closes the socket. The decision is made when the
 /// queue would be sent, so a response below 32 KiB leaves as one message, with its length.
 #[derive(Debug)]
-pub enum Direct<F> {
+pub enum ClientWriter<F> {
     /// The front alone writes to it: the response goes over the link.
     Front,
     /// The worker has the socket, and has not written to it.
@@ -49,8 +49,8 @@ pub enum Direct<F> {
     Gone,
 }
 
-impl<F> Direct<F> {
-    /// Takes the state and leaves [`Direct::Front`].
+impl<F> ClientWriter<F> {
+    /// Takes the state and leaves [`ClientWriter::Front`].
     pub fn take(&mut self) -> Self {
         std::mem::replace(self, Self::Front)
     }

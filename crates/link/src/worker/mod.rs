@@ -4,7 +4,7 @@
 //!   RecordPart, descriptors ──▶ Requests ──▶ Event            (request.rs: one request at a time)
 //!                            │ Request
 //!   the application's        ▼
-//!   output ───────────▶ Response, Direct ──▶ Queue       ──▶ bytes and descriptors for one sendmsg(2)
+//!   output ───────────▶ Response, ClientWriter ──▶ Queue       ──▶ bytes and descriptors for one sendmsg(2)
 //!                       (response.rs, direct.rs)   (queue.rs)
 //! ```
 //! A worker has one [`Requests`], one [`Response`] and one [`Queue`] for all its links, because it
@@ -23,7 +23,7 @@ mod response;
 
 pub use body::{Body, ReadStep};
 pub use chunks::Chunks;
-pub use direct::{Direct, FRONT_TAKES, Offer, Unsent, Wire, Writing};
+pub use direct::{ClientWriter, FRONT_TAKES, Offer, Unsent, Wire, Writing};
 pub use error::Error;
 pub use params::{MAX_PARAMS, MAX_PARAMS_LEN, Params};
 pub use peer::{Peer, Role, Roles};

@@ -11,7 +11,7 @@ use sendoff_fastcgi::params;
 use sendoff_fastcgi::record::{BeginRequest, EndRequest, Header, Kind};
 
 use super::body::Unread;
-use super::{Body, Direct, Error, Offer, Params, Peer, Role};
+use super::{Body, ClientWriter, Error, Offer, Params, Peer, Role};
 
 /// `FCGI_CANT_MPX_CONN` and `FCGI_UNKNOWN_ROLE` (FastCGI §5.5).
 const CANT_MULTIPLEX: u8 = 1;
@@ -39,7 +39,7 @@ pub struct Requests<F> {
 ///   ▲    ABORT_REQUEST        │
 ///   └─────────────────────────┘
 /// ```
-/// `ABORT_REQUEST` to a running request makes its client [`Direct::Gone`]; the application still
+/// `ABORT_REQUEST` to a running request makes its client [`ClientWriter::Gone`]; the application still
 /// ends it.
 #[derive(Debug)]
 enum State<F> {
@@ -92,7 +92,7 @@ pub struct Request<F> {
     begun: RequestStart,
     streams: Streams<F>,
     /// Which process writes to the client's socket.
-    pub client: Direct<F>,
+    pub client: ClientWriter<F>,
     accepts: Accepts,
     is_head: bool,
     /// The front's channel, if the request announces one.
@@ -251,7 +251,7 @@ impl<F> Requests<F> {
         let streams = Streams { stdin: Body::ended(), data: Body::ended() };
         let explanations = Accepts::decode(accept).explanations;
         let accepts = Accepts { files: true, explanations, ..Accepts::default() };
-        let client = Direct::Front;
+        let client = ClientWriter::Front;
         self.state = State::Running(Request {
             begun,
             streams,
@@ -433,7 +433,7 @@ impl<F> Requests<F> {
         })?;
         self.state = match std::mem::replace(&mut self.state, State::Idle) {
             State::Receiving(Receiving { begun, streams, offer }) => {
-                let client = offer.map_or(Direct::Front, Direct::Offered);
+                let client = offer.map_or(ClientWriter::Front, ClientWriter::Offered);
                 State::Running(Request { begun, streams, client, accepts, is_head, announcement })
             }
             other => other,
@@ -444,7 +444,7 @@ impl<F> Requests<F> {
     /// Handles `ABORT_REQUEST` for the current request.
     fn abort(&mut self) -> Event<F> {
         if let State::Running(request) = &mut self.state {
-            request.client = Direct::Gone;
+            request.client = ClientWriter::Gone;
             return Event::None;
         }
         // The application does not see this request.
@@ -505,7 +505,7 @@ impl<F> Request<F> {
     /// socket has failed.
     #[must_use]
     pub fn is_aborted(&self) -> bool {
-        matches!(self.client, Direct::Gone)
+        matches!(self.client, ClientWriter::Gone)
     }
 
     /// True if the front accepts `LENGTH`, `DETACH` and `READY`.

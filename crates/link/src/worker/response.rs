@@ -4,7 +4,7 @@
 use sendoff_fastcgi::handover::{Hints, Record, Sockets};
 use sendoff_fastcgi::record::{EndRequest, Kind};
 
-use super::{Direct, Peer, Queue, Request};
+use super::{ClientWriter, Peer, Queue, Request};
 
 /// Body pieces of at least this size, in bytes, are sent from the caller's memory instead of being
 /// copied.
@@ -302,7 +302,7 @@ impl OpenResponse {
 
     /// Notes that `queued` bytes wait to be sent. True if they must be sent now.
     #[inline]
-    pub fn note_queued<F>(&mut self, queued: usize, client: &Direct<F>) -> bool {
+    pub fn note_queued<F>(&mut self, queued: usize, client: &ClientWriter<F>) -> bool {
         if queued > FLUSH_LIMIT {
             self.extent = self.extent.max(Extent::Long);
         }

@@ -9,8 +9,8 @@ use sendoff_fastcgi::Decoder;
 use sendoff_fastcgi::handover::{FileId, Record};
 use sendoff_fastcgi::record::Kind;
 use sendoff_link::worker::{
-    AfterSend, COPY_LIMIT, Chunks, Direct, End, Event, FLUSH_LIMIT, Peer, Queue, ReadStep, Request,
-    Requests, Response, Unsent,
+    AfterSend, COPY_LIMIT, Chunks, ClientWriter, End, Event, FLUSH_LIMIT, Peer, Queue, ReadStep,
+    Request, Requests, Response, Unsent,
 };
 
 use crate::site::{CHUNK, CHUNKS, Clients, Dice, FILE_LEN, FILES, Site, content};
@@ -98,7 +98,9 @@ impl WorkerEnd {
                     assert_eq!(next, AfterSend::GoOn);
                     self.queue.raw(&records);
                 }
-                Event::Ring { .. } | Event::Look | Event::Withdrawn(_) => panic!("there is no ring"),
+                Event::Ring { .. } | Event::Look | Event::Withdrawn(_) => {
+                    panic!("there is no ring")
+                }
             }
         }
         let is_aborted = self.requests.running().is_some_and(Request::is_aborted);
@@ -330,26 +332,26 @@ impl WorkerEnd {
             return Some(data);
         };
         let id = request.id();
-        if matches!(request.client, Direct::Offered(_)) {
+        if matches!(request.client, ClientWriter::Offered(_)) {
             let mut queued = Vec::new();
             let only_bytes = self.queue.take_stdout(&mut queued);
             if only_bytes && queued.is_empty() && data.is_empty() {
                 return Some(data);
             }
-            let Direct::Offered(offer) = request.client.take() else { unreachable!() };
+            let ClientWriter::Offered(offer) = request.client.take() else { unreachable!() };
             let may = only_bytes && open.has_head() && !open.has_begun();
             match if may { offer.begin(&mut queued, data) } else { None } {
                 Some(writing) => {
-                    request.client = Direct::Writing(Box::new(writing));
+                    request.client = ClientWriter::Writing(Box::new(writing));
                     open.begin();
                 }
                 None => self.queue.stdout(id, &queued),
             }
         }
-        let Direct::Writing(writing) = &mut request.client else { return Some(data) };
+        let ClientWriter::Writing(writing) = &mut request.client else { return Some(data) };
         if !self.queue.take_stdout(&mut writing.queued) {
             let sent = writing.sent_so_far();
-            request.client = Direct::Front;
+            request.client = ClientWriter::Front;
             self.queue.first(id, Record::Sent(sent));
             return Some(data);
         }
@@ -369,7 +371,7 @@ impl WorkerEnd {
         }
         if client.gone {
             let sent = writing.sent_until_gone(&wire);
-            request.client = Direct::Gone;
+            request.client = ClientWriter::Gone;
             self.queue.first(id, Record::Sent(sent));
             if let App::Writing { flushing, .. } = &mut self.app {
                 *flushing = true;
@@ -377,7 +379,7 @@ impl WorkerEnd {
             return None;
         }
         let Some(Unsent { sent, next, data }) = writing.wrote(wire) else { return Some(&[]) };
-        request.client = Direct::Front;
+        request.client = ClientWriter::Front;
         self.queue.first(id, Record::Sent(sent));
         self.queue.stdout(id, &next);
         Some(data)
@@ -387,7 +389,7 @@ impl WorkerEnd {
         if self.response.open().is_some_and(|open| open.is_long()) {
             let _gone = self.write_to_client(&[], false, clients);
         }
-        let is_writing = |request: &Request<_>| matches!(request.client, Direct::Writing(_));
+        let is_writing = |request: &Request<_>| matches!(request.client, ClientWriter::Writing(_));
         if self.requests.running().is_some_and(is_writing) {
             let _gone = self.write_to_client(&[], true, clients);
         }
@@ -396,11 +398,11 @@ impl WorkerEnd {
         }
         let request = self.requests.running_mut().unwrap();
         match request.client.take() {
-            Direct::Gone => request.client = Direct::Gone,
-            Direct::Writing(writing) => {
+            ClientWriter::Gone => request.client = ClientWriter::Gone,
+            ClientWriter::Writing(writing) => {
                 self.queue.first(request.id(), Record::Sent(writing.sent_whole()));
             }
-            Direct::Front | Direct::Offered(_) => {}
+            ClientWriter::Front | ClientWriter::Offered(_) => {}
         }
         let is_aborted = request.is_aborted();
         if is_aborted {

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use sendoff_acme::CertificateReport;
 use sendoff_config::php_ini::Contents;
 use sendoff_config::{Config, ListenAddress, LogTarget, Site};
-use sendoff_control::{Confinement, ControlAnswer, PoolReport, Reloaded, Report, SiteReport};
+use sendoff_control::{Confinement, ControlAnswer, PoolReport, Reloaded, ServerReport, SiteReport};
 use sendoff_report::status::{Encryption, SiteStatus};
 use sendoff_server::front::Purge;
 use sendoff_tls::Vault;
@@ -179,7 +179,7 @@ impl Supervisor {
             error: error.clone(),
         };
         let pools = self.config.pools.iter().zip(&self.masters);
-        let report = Report {
+        let report = ServerReport {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             front_pid: self.front.pid(),

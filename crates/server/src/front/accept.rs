@@ -12,6 +12,7 @@ use sendoff_exchange::lifecycle::{ConnectionGuard, KernelTlsGuard, Lifecycle, Pa
 use sendoff_exchange::service::{Current, Service};
 use sendoff_http1_server::{Connection, Http2, Served};
 use sendoff_http2_server as http2;
+use sendoff_http3_server as http3;
 use sendoff_message::request::{Origin, Scheme, Who};
 use sendoff_report::limits::{Limit, lacks_descriptor};
 use sendoff_transport::descriptors;
@@ -134,6 +135,53 @@ fn most_of_client(origin: &Origin, all: &Connections, limits: &Limits) -> Option
     limits.connections_per_client.or((!is_here).then_some(most.div_ceil(2)))
 }
 
+/// The decision about connections of HTTP/3. They are refused where others would wait in the
+/// backlog.
+pub(super) struct Admission<S> {
+    services: Rc<Current<S>>,
+    lifecycle: Rc<Lifecycle>,
+    most: usize,
+}
+
+impl<S> Admission<S> {
+    pub(super) fn new(services: &Rc<Current<S>>, lifecycle: &Rc<Lifecycle>, most: usize) -> Self {
+        Self { services: Rc::clone(services), lifecycle: Rc::clone(lifecycle), most }
+    }
+}
+
+impl<S: Service + 'static> http3::Admission for Admission<S> {
+    fn admit(&self, origin: &Origin) -> Option<ConnectionGuard> {
+        let room = room(&self.lifecycle, self.most, &self.services.get().limits().limits);
+        if room != ConnectionRoom::Enough && !make_room(&self.lifecycle) {
+            self.lifecycle.all().want_room();
+            if room == ConnectionRoom::None {
+                Limit::Connections.reached();
+                return None;
+            }
+        }
+        let mut counted = ConnectionGuard::new(&self.lifecycle);
+        admit(origin, &*self.services.get(), &mut counted).then_some(counted)
+    }
+}
+
+/// Counts a connection for its client. False if the client may not have another one; trusted
+/// proxies may have any number.
+fn admit<S: Service>(origin: &Origin, service: &S, counted: &mut ConnectionGuard) -> bool {
+    if origin.is_trusted(service.trusted_proxies()) {
+        return true;
+    }
+    let client = &origin.peer;
+    let most = most_of_client(origin, counted.lifecycle.all(), &service.limits().limits);
+    let Some(most) = most else { return true };
+    let is_admitted = counted.count_for(Who::of(client), most);
+    if !is_admitted {
+        Limit::ConnectionsPerClient.refuses(client, || {
+            format!("a client has {most} connections: further ones are closed (max_connections_per_client)")
+        });
+    }
+    is_admitted
+}
+
 /// Properties of a connection that was just accepted.
 struct AcceptedConnection<S> {
     origin: Origin,
@@ -189,24 +237,9 @@ async fn serve_tls<S: Service + 'static>(mut tcp: Tcp, mut start: AcceptedConnec
 }
 
 impl<S: Service + 'static> AcceptedConnection<S> {
-    /// Counts the connection for its client. False if the client may not have another one; trusted
-    /// proxies may have any number.
+    /// As [`admit`].
     fn admit(&mut self) -> bool {
-        let service = self.services.get();
-        if self.origin.is_trusted(service.trusted_proxies()) {
-            return true;
-        }
-        let client = &self.origin.peer;
-        let all = self.counted.lifecycle.all();
-        let most = most_of_client(&self.origin, all, &service.limits().limits);
-        let Some(most) = most else { return true };
-        let is_admitted = self.counted.count_for(Who::of(client), most);
-        if !is_admitted {
-            Limit::ConnectionsPerClient.refuses(client, || {
-                format!("a client has {most} connections: further ones are closed (max_connections_per_client)")
-            });
-        }
-        is_admitted
+        admit(&self.origin, &*self.services.get(), &mut self.counted)
     }
 
     /// Serves the connection to its end. `buffer`: bytes that the client has sent already.

@@ -12,7 +12,7 @@ use sendoff_config::{
     Address, Attachment, Config, PoolConfig, Proxy, ProxyAddress, Site, Upstream,
 };
 use sendoff_handlers::challenges::Challenges;
-use sendoff_pool::ProgramState;
+use sendoff_pool_messages::ProgramState;
 use sendoff_report::access_log::LogFile;
 use sendoff_report::status::{PoolStatus, ProgramStatus, WorkerStatus};
 use sendoff_tls::{Credentials, Tickets, Vault, server_config};

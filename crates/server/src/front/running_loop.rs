@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use sendoff_compress::Compressor;
-use sendoff_config::{FrontConfig, Listener};
+use sendoff_config::{FrontConfig, ListenAddress, Listener};
 use sendoff_delivery::Snapshots;
 use sendoff_delivery::blocked::set_most;
 use sendoff_exchange::clients::{Connections, RequestCounts};
@@ -18,6 +18,7 @@ use sendoff_exchange::lifecycle::Lifecycle;
 use sendoff_exchange::rates::Rates;
 use sendoff_exchange::service::Current;
 use sendoff_handlers::services::Services;
+use sendoff_http3_server as http3;
 use sendoff_lua_host::Dictionaries;
 use sendoff_observe::gather::{Figures, Gatherer, Reply};
 use sendoff_observe::upstreams::upstreams_status;
@@ -41,11 +42,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 
-use super::accept::accept;
+use super::accept::{Admission, accept};
 use super::announce::Announce;
 use super::budget::DescriptorBudget;
 use super::generation::{Generation, NewPool, NewProgram, Tasks};
-use super::listener::Listening;
+use super::listener::{Listening, quic};
 
 /// An order to a running event loop. Dropping `done` reports that it has been followed.
 #[derive(Debug)]
@@ -74,9 +75,16 @@ pub(super) struct ListenerChanges {
 }
 
 /// A listener, and the task that accepts its connections until this value is dropped.
-struct Accepting {
-    listener: Rc<Listening>,
-    _task: Tasks,
+enum Accepting {
+    Connections {
+        listener: Rc<Listening>,
+        _task: Tasks,
+    },
+    /// HTTP/3: the task also carries the packets of open connections, and ends with the last one.
+    /// Dropping this value makes it refuse further connections.
+    Quic {
+        _open: watch::Sender<()>,
+    },
 }
 
 /// A pool on one event loop, and the tasks that end stuck workers and keep their number right.
@@ -173,11 +181,12 @@ impl RunningLoop {
             attached: Arc::clone(&generation.attached),
             gateways: Arc::clone(&generation.gateways),
             tls: Arc::clone(&generation.tls),
+            quic: RefCell::default(),
             challenges: Arc::clone(&generation.challenges),
             channel: generation.channel.clone(),
             claims: Rc::clone(&claims),
             sizes: Rc::default(),
-            choices: Rc::default(),
+            lending: Rc::default(),
             patience: Rc::default(),
             at_work: Rc::default(),
             auth: Arc::clone(&generation.auth),
@@ -218,10 +227,23 @@ impl RunningLoop {
         config: &Listener,
         socket: OwnedFd,
     ) -> io::Result<()> {
-        let listener = Rc::new(Listening::new(place, config, socket)?);
         let (services, lifecycle) = (Rc::clone(&self.services), Rc::clone(&self.lifecycle));
-        let accepts = accept(Rc::clone(&listener), services, lifecycle, self.most);
-        let accepting = Accepting { listener, _task: Tasks(vec![spawn_local(accepts)]) };
+        let accepting = if let ListenAddress::Quic(address) = config.address {
+            let listener = quic(place, socket)?;
+            let (open, is_open) = watch::channel(());
+            let admission = Admission::new(&services, &lifecycle, self.most);
+            let serves = http3::serve(listener, services, lifecycle, admission, is_open);
+            spawn_local(async move {
+                if let Err(error) = serves.await {
+                    tracing::error!(%error, "no HTTP/3 at {address}");
+                }
+            });
+            Accepting::Quic { _open: open }
+        } else {
+            let listener = Rc::new(Listening::new(place, config, socket)?);
+            let accepts = accept(Rc::clone(&listener), services, lifecycle, self.most);
+            Accepting::Connections { listener, _task: Tasks(vec![spawn_local(accepts)]) }
+        };
         self.listeners.borrow_mut().insert(place, accepting);
         Ok(())
     }
@@ -238,7 +260,9 @@ impl RunningLoop {
         let before = listeners.len();
         listeners.retain(|place, accepting| match kept.get(place) {
             Some(config) => {
-                accepting.listener.change(config);
+                if let Accepting::Connections { listener, .. } = accepting {
+                    listener.change(config);
+                }
                 true
             }
             None => false,
@@ -294,11 +318,12 @@ impl RunningLoop {
             attached: Arc::clone(&generation.attached),
             gateways: Arc::clone(&generation.gateways),
             tls: Arc::clone(&generation.tls),
+            quic: RefCell::default(),
             challenges: Arc::clone(&generation.challenges),
             channel: generation.channel.clone(),
             claims: Rc::clone(&self.claims),
             sizes: Rc::clone(&before.sizes),
-            choices: Rc::clone(&before.choices),
+            lending: Rc::clone(&before.lending),
             patience: Rc::clone(&before.patience),
             at_work: Rc::clone(&before.at_work),
             auth: Arc::clone(&generation.auth),

@@ -21,14 +21,45 @@ impl ListenersSoFar {
         let mut numbers = Vec::new();
         for at in &list.0 {
             self.check_https_port(at, context);
+            check_h3(at, context);
             for address in addresses(at, context) {
+                let quic = match &address {
+                    ListenAddress::Tcp(address) if at.value.h3 => Some(*address),
+                    _ => None,
+                };
+                let (count, known) = (self.0.len(), self.has_quic(&address));
                 let number = self.number(address, at, context);
+                if number < count && known != at.value.h3 {
+                    self.h3_differs(number, at, context);
+                }
                 if !numbers.contains(&number) {
                     numbers.push(number);
+                }
+                // Behind the address of TCP, whose port it shares.
+                if let Some(address) = quic {
+                    let number = self.number(ListenAddress::Quic(address), at, context);
+                    if !numbers.contains(&number) {
+                        numbers.push(number);
+                    }
                 }
             }
         }
         numbers
+    }
+
+    /// True if clients speak HTTP/3 at an address of TCP.
+    fn has_quic(&self, address: &ListenAddress) -> bool {
+        let ListenAddress::Tcp(address) = address else { return false };
+        self.0.iter().any(|(known, _)| known.address == ListenAddress::Quic(*address))
+    }
+
+    fn h3_differs(&self, number: usize, at: &At<Listen>, context: &mut Context<'_>) {
+        let place = self.0[number].1;
+        context
+            .problems
+            .error(at.place, "the same address is listed with h3 and without")
+            .other(place, "the other one")
+            .help("a client may ask for every site of an address over one connection of HTTP/3");
     }
 
     /// Warns of an address without `tls` on the port at which browsers begin with TLS.
@@ -57,7 +88,7 @@ impl ListenersSoFar {
         let Listen { proxy_protocol, tls, .. } = at.value;
         let access = access(at, context);
         // Port 0 stands for another free port each time.
-        let is_any = matches!(&address, ListenAddress::Tcp(address) if address.port() == 0);
+        let is_any = matches!(&address, ListenAddress::Tcp(address) | ListenAddress::Quic(address) if address.port() == 0);
         let known = self.0.iter().position(|(known, _)| !is_any && known.address == address);
         let Some(number) = known else {
             self.0.push((Listener { address, proxy_protocol, tls, access }, at.place));
@@ -93,6 +124,11 @@ impl ListenersSoFar {
         self.0.get(number).map(|(listener, _)| listener)
     }
 
+    /// True if the listener with this number is one for HTTP/3.
+    pub(crate) fn is_quic(&self, number: usize) -> bool {
+        self.get(number).is_some_and(|one| matches!(one.address, ListenAddress::Quic(_)))
+    }
+
     /// The place at which the listener with this number was first written.
     fn place(&self, number: usize) -> Option<Place> {
         self.0.get(number).map(|(_, place)| *place)
@@ -115,6 +151,22 @@ impl ListenersSoFar {
         }
         let listeners = self.0.into_iter().zip(is_used);
         listeners.filter(|(_, used)| *used).map(|((listener, _), _)| listener).collect()
+    }
+}
+
+/// HTTP/3 is always encrypted, and its clients send no PROXY protocol header.
+fn check_h3(at: &At<Listen>, context: &mut Context<'_>) {
+    let Listen { h3, tls, proxy_protocol, .. } = at.value;
+    if h3 && !tls {
+        context
+            .problems
+            .error(at.place, "h3 needs tls: HTTP/3 is always encrypted")
+            .help("write \"443 tls h3\"");
+    }
+    if h3 && proxy_protocol {
+        let says =
+            "h3 and proxy_protocol exclude each other: proxies speak HTTP/1.1 to this server";
+        context.problems.error(at.place, says).help("remove one of the two words");
     }
 }
 

@@ -73,6 +73,7 @@ impl Context<'_> {
                 hosts.take(section, &listeners, self);
             }
             let tls = self.tls(section, &listeners, &all_listeners);
+            let h3 = listeners.iter().any(|number| all_listeners.is_quic(*number));
             let site = self.site(section, top, listeners, &mut pools);
             if let Some(site) = &site {
                 self.redirects_end(section, &site.routes);
@@ -80,6 +81,7 @@ impl Context<'_> {
             sites.extend(site.map(|site| Site {
                 tls: tls.tls,
                 https_port: tls.https_port,
+                h3,
                 ..site
             }));
         }

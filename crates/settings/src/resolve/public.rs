@@ -95,7 +95,7 @@ fn is_reached_from_outside(site: &Site, config: &Config) -> bool {
     site.listeners.iter().filter_map(|number| config.listen.get(*number)).any(|listener| {
         match &listener.address {
             ListenAddress::Unix(_) => false,
-            ListenAddress::Tcp(address) => match address.ip() {
+            ListenAddress::Tcp(address) | ListenAddress::Quic(address) => match address.ip() {
                 IpAddr::V4(ip) => !(ip.is_loopback() || ip.is_private() || ip.is_link_local()),
                 IpAddr::V6(ip) => {
                     !(ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local())

@@ -91,6 +91,7 @@ impl Context<'_> {
             listeners,
             tls: None,
             https_port: None,
+            h3: false,
             hsts: section.hsts.as_ref().map(|hsts| hsts.value.resolved()),
             aliases,
             links,

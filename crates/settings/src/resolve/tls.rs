@@ -38,6 +38,7 @@ impl Context<'_> {
                     place: ListenPlace::Everywhere(HTTPS),
                     proxy_protocol: false,
                     tls: true,
+                    h3: false,
                     access: sendoff_setting_values::SocketAccess::default(),
                 };
                 let list = List(vec![At { value: everywhere, place: tls.place }]);
@@ -77,7 +78,7 @@ impl Context<'_> {
         let tls_port = listeners.iter().find_map(|number| match all.get(*number) {
             Some(listener) if listener.tls => match &listener.address {
                 ListenAddress::Tcp(address) => Some(address.port()),
-                ListenAddress::Unix(_) => None,
+                ListenAddress::Quic(_) | ListenAddress::Unix(_) => None,
             },
             _ => None,
         });

@@ -27,7 +27,7 @@ use sendoff_message::response::{Field, ResponseHead};
 
 use super::decision::{Decision, User};
 use super::effects::{Answer, Effects, FailedRequest};
-use super::router::{Route, Router, Script};
+use super::router::{PathTarget, Router, Script};
 use fields::{Fields, port, socket_address};
 use files::SiteFiles;
 use outcomes::{LookedAt, Outcomes};
@@ -116,7 +116,7 @@ impl Htaccess {
     ) -> Answer {
         let mut decision = self.decision(router, request, user.clone(), failure);
         let mut answer = self.answer(router, request, effects, &decision);
-        if let Answer::Route(Route::Script(script)) = &answer
+        if let Answer::Path(PathTarget::Script(script)) = &answer
             && !is_served(&decision.outcome().answer, script)
             // A worker script may lie outside of the site's folders.
             && router.path_of(&script.filename).is_some()
@@ -296,7 +296,7 @@ impl Htaccess {
             reasons.collect::<Vec<_>>().join("; ")
         };
         if let Some(route) = self.of_site(router, request, outcome) {
-            return Answer::Route(route);
+            return Answer::Path(route);
         }
         match &outcome.answer {
             apache::Answer::Serve(target) => {
@@ -305,10 +305,10 @@ impl Htaccess {
                 effects.charset = decision.charset().cloned();
                 let script = target.path.strip_suffix(&target.path_info[..]);
                 let name = script.unwrap_or(&target.path);
-                Answer::Route(match target.handler {
+                Answer::Path(match target.handler {
                     apache::Handler::Static => router.at(&target.file, &target.path),
                     apache::Handler::Php => router.php(&target.file, name, &target.path_info),
-                    apache::Handler::Source => Route::forbidden(format!(
+                    apache::Handler::Source => PathTarget::forbidden(format!(
                         "{}: it is a script that the rules do not let run",
                         why()
                     )),
@@ -316,14 +316,14 @@ impl Htaccess {
             }
             apache::Answer::List(target) if !target.path.ends_with(b"/") => {
                 rewrite(request, target);
-                Answer::Route(Route::Folder)
+                Answer::Path(PathTarget::Folder)
             }
-            apache::Answer::List(_) => Answer::Route(Route::forbidden(
+            apache::Answer::List(_) => Answer::Path(PathTarget::forbidden(
                 "the folder has no index file, and the server lists no folders",
             )),
             apache::Answer::Missing(target) => {
                 rewrite(request, target);
-                Answer::Route(router.missing_at(&target.path))
+                Answer::Path(router.missing_at(&target.path))
             }
             apache::Answer::Redirect { status, location } => match StatusCode::from_u16(*status) {
                 Ok(status) => Answer::Redirect { status, location: location.clone().into() },
@@ -352,20 +352,20 @@ impl Htaccess {
         router: &Router,
         request: &Request,
         outcome: &apache::Outcome,
-    ) -> Option<Route> {
+    ) -> Option<PathTarget> {
         let Obeyed::WhereFound { yields, is_told } = &self.obeyed else { return None };
         let path = &request.path[..];
         if matches!(outcome.answer, apache::Answer::Missing(_)) {
             // A forbidden path must not look like a missing one.
             let route = router.route(path);
-            if matches!(route, Route::Refused { status: StatusCode::FORBIDDEN, .. }) {
+            if matches!(route, PathTarget::Refused { status: StatusCode::FORBIDDEN, .. }) {
                 return Some(route);
             }
         }
         match &outcome.answer {
             apache::Answer::Missing(target) if outcome.says.missing && *yields => {
                 let route = router.missing_at(&target.path);
-                let Route::Script(script) = &route else { return Some(route) };
+                let PathTarget::Script(script) = &route else { return Some(route) };
                 if !is_told.replace(true) {
                     tracing::info!(
                         "{}: .htaccess files say what answers for paths that lead nowhere, so {} is not asked for them; front_controller = {:?} would let it answer",
@@ -374,21 +374,22 @@ impl Htaccess {
                         String::from_utf8_lossy(&script.name),
                     );
                 }
-                Some(Route::NOT_FOUND)
+                Some(PathTarget::NOT_FOUND)
             }
             // A folder without an index file may belong to a front controller.
             apache::Answer::Refuse { status: 403 } | apache::Answer::List(_)
                 if outcome.reasons.is_empty() && !outcome.says.folders && path.ends_with(b"/") =>
             {
                 let route = router.route(path);
-                matches!(route, Route::Script(_)).then_some(route)
+                matches!(route, PathTarget::Script(_)).then_some(route)
             }
             // The worker script answers for its folder, regardless of the index file.
             apache::Answer::Serve(target)
                 if !outcome.says.folders && path.ends_with(b"/") && target.path != path =>
             {
                 let route = router.route(path);
-                let boots = matches!(&route, Route::Script(script) if script.name != target.path);
+                let boots =
+                    matches!(&route, PathTarget::Script(script) if script.name != target.path);
                 boots.then_some(route)
             }
             _ => None,

@@ -6,7 +6,7 @@ use sendoff_message::request::Request;
 use super::{CompiledHandler, CompiledRoute, CompiledRoutes};
 use crate::effects::{AccessRequirements, Answer, Effects};
 use crate::matching::Matched;
-use crate::router::{Route, Router};
+use crate::router::{PathTarget, Router};
 
 /// The target of an application's redirect: an internal route that passes the request on.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl CompiledRoutes {
         }
         match route.rewrite(router, request, &matched.groups) {
             Ok(None) => Ok(Some(InternalTarget { application, prefix: matched.prefix })),
-            Ok(Some(status)) => Err(Answer::Route(Route::Refused { status, why: None })),
+            Ok(Some(status)) => Err(Answer::Path(PathTarget::Refused { status, why: None })),
             Err(why) => {
                 let why = format!("{}: {why}", route.origin);
                 Err(Answer::refused(StatusCode::BAD_GATEWAY, why))

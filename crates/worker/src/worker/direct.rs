@@ -2,7 +2,7 @@
 //! (`docs/handover.md` §7).
 
 use sendoff_fastcgi::handover::Record;
-use sendoff_link::worker::{Direct, Unsent};
+use sendoff_link::worker::{ClientWriter, Unsent};
 
 use super::Worker;
 use crate::{Gone, client};
@@ -21,7 +21,7 @@ impl Worker {
     /// Sends bytes to the client that the kernel holds back.
     pub(super) fn push_to_client(&mut self) {
         if let Some(request) = self.requests.running_mut()
-            && let Direct::Writing(writing) = &mut request.client
+            && let ClientWriter::Writing(writing) = &mut request.client
         {
             client::push(writing);
         }
@@ -41,14 +41,14 @@ impl Worker {
         let _gone = self.go_on_direct(&[], true);
         let Some(request) = self.requests.running_mut() else { return };
         match request.client.take() {
-            Direct::Gone => request.client = Direct::Gone,
-            Direct::Writing(writing) => {
+            ClientWriter::Gone => request.client = ClientWriter::Gone,
+            ClientWriter::Writing(writing) => {
                 let sent = writing.sent_whole();
                 // Close the socket before the front learns of the end.
                 drop(writing);
                 self.shared.lock().queue.first(request.id(), Record::Sent(sent));
             }
-            Direct::Front | Direct::Offered(_) => {}
+            ClientWriter::Front | ClientWriter::Offered(_) => {}
         }
     }
 
@@ -58,7 +58,7 @@ impl Worker {
         else {
             return;
         };
-        if !matches!(request.client, Direct::Offered(_)) {
+        if !matches!(request.client, ClientWriter::Offered(_)) {
             return;
         }
         let mut state = self.shared.lock();
@@ -67,11 +67,11 @@ impl Worker {
         if only_bytes && queued.is_empty() && data.is_empty() {
             return;
         }
-        let Direct::Offered(offer) = request.client.take() else { return };
+        let ClientWriter::Offered(offer) = request.client.take() else { return };
         let may = only_bytes && open.has_head() && !open.has_begun() && !request.is_head();
         match if may { offer.begin(&mut queued, data) } else { None } {
             Some(writing) => {
-                request.client = Direct::Writing(Box::new(writing));
+                request.client = ClientWriter::Writing(Box::new(writing));
                 open.begin();
             }
             None => state.queue.stdout(request.id(), &queued),
@@ -80,13 +80,13 @@ impl Worker {
 
     fn go_on_direct<'d>(&mut self, data: &'d [u8], is_last: bool) -> Result<&'d [u8], Gone> {
         let Some(request) = self.requests.running_mut() else { return Ok(data) };
-        let Direct::Writing(writing) = &mut request.client else { return Ok(data) };
+        let ClientWriter::Writing(writing) = &mut request.client else { return Ok(data) };
         let mut state = self.shared.lock();
         if writing.is_used_up() || !state.queue.take_stdout(&mut writing.queued) {
             // The front sends files, and knows how many records the client's keys may still
             // encrypt.
             let sent = writing.sent_so_far();
-            request.client = Direct::Front;
+            request.client = ClientWriter::Front;
             state.queue.first(request.id(), Record::Sent(sent));
             return Ok(data);
         }
@@ -102,14 +102,14 @@ impl Worker {
             Ok(None) => Ok(&[]),
             Ok(Some(Unsent { sent, next, data })) => {
                 // The socket is closed before the front learns of it.
-                request.client = Direct::Front;
+                request.client = ClientWriter::Front;
                 let mut state = self.shared.lock();
                 state.queue.first(request.id(), Record::Sent(sent));
                 state.queue.stdout(request.id(), &next);
                 Ok(data)
             }
             Err(sent) => {
-                request.client = Direct::Gone;
+                request.client = ClientWriter::Gone;
                 let mut state = self.shared.lock();
                 state.queue.first(request.id(), Record::Sent(sent));
                 let _lost_is_noted = self.shared.flush(state);

@@ -9,7 +9,7 @@ use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 use sendoff_fastcgi::RecordPart;
 use sendoff_fastcgi::record::Kind;
-use sendoff_link::worker::{AfterSend, Direct, Error, Event, Peer, ReadStep, Request};
+use sendoff_link::worker::{AfterSend, ClientWriter, Error, Event, Peer, ReadStep, Request};
 
 use super::Worker;
 use crate::client;
@@ -274,10 +274,10 @@ impl Worker {
     /// Ends the response to the client as incomplete.
     pub(super) fn cut_client(&mut self) {
         if let Some(request) = self.requests.running_mut()
-            && let Direct::Writing(writing) = &request.client
+            && let ClientWriter::Writing(writing) = &request.client
         {
             client::cut(writing);
-            request.client = Direct::Front;
+            request.client = ClientWriter::Front;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The output calls of the application.
 
 use sendoff_fastcgi::record::Kind;
-use sendoff_link::worker::{COPY_LIMIT, Direct, End, FLUSH_LIMIT, Request, Response};
+use sendoff_link::worker::{COPY_LIMIT, ClientWriter, End, FLUSH_LIMIT, Request, Response};
 
 use super::Worker;
 use crate::state::State;
@@ -46,7 +46,7 @@ impl Worker {
             return Ok(false);
         }
         if request.client.is_lent() {
-            request.client = Direct::Front;
+            request.client = ClientWriter::Front;
         }
         self.put(block)?;
         self.send()?;

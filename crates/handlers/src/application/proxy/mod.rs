@@ -20,8 +20,8 @@ use sendoff_report::at_work::Phase;
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::hosts::Tried;
 use sendoff_upstream_gateway::{
-    Gateway, GatewayExchange, GatewayHost, GatewayRequest, GatewayReuse,
-    Patience as GatewayPatience, Protocol,
+    Gateway, GatewayExchange, GatewayHost, GatewayRequest, GatewayReuse, GatewayTimeLimits,
+    RequestProtocol,
 };
 
 use crate::application::beginning::{self, NoAnswer, ResponseStart};
@@ -84,12 +84,12 @@ pub(crate) fn message(
                 && request.body.is_empty()
                 && sink.client().tunnel().is_some();
             let (head, upgrade) = http::head(request, gateway.proxy(), host, may_change)?;
-            (head, Protocol::Http { upgrade })
+            (head, RequestProtocol::Http { upgrade })
         }
-        GatewayProtocol::Scgi => (scgi::head(context, passed.prefix), Protocol::Scgi),
+        GatewayProtocol::Scgi => (scgi::head(context, passed.prefix), RequestProtocol::Scgi),
         GatewayProtocol::Ajp { secret, packet_size } => {
             let head = ajp::head(context, secret.as_deref(), *packet_size)?;
-            (head, Protocol::Ajp { packet_size: *packet_size })
+            (head, RequestProtocol::Ajp { packet_size: *packet_size })
         }
     };
     let is_head = request.method == Method::HEAD;
@@ -179,7 +179,7 @@ async fn ask_host(
 
 /// The application's time limits. A route's `request_timeout` replaces the application's own limits
 /// of silence; 0 means no limit.
-fn patience(context: &Context<'_>, gateway: &Gateway) -> GatewayPatience {
+fn patience(context: &Context<'_>, gateway: &Gateway) -> GatewayTimeLimits {
     let timeouts = &gateway.proxy().timeouts;
     let of_route = context.effects.settings.request_timeout;
     let limit = |own: Duration| match of_route {
@@ -187,7 +187,7 @@ fn patience(context: &Context<'_>, gateway: &Gateway) -> GatewayPatience {
         Some(limit) => Some(limit),
         None => Some(own),
     };
-    GatewayPatience {
+    GatewayTimeLimits {
         first_byte: limit(timeouts.first_byte),
         silence: limit(timeouts.silence),
         total: timeouts.total,

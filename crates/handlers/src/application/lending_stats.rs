@@ -36,21 +36,21 @@ const OUTLIER: f64 = 4.0;
 /// Separate statistics for clear text and for TLS, where encryption takes more time than an offer
 /// may save.
 #[derive(Debug, Default)]
-pub struct Choices {
-    clear: LendingChoice,
-    encrypted: LendingChoice,
+pub struct AllLendingStats {
+    clear: LendingStats,
+    encrypted: LendingStats,
 }
 
-impl Choices {
+impl AllLendingStats {
     /// The statistics for the client of `request`.
-    pub(crate) fn of(&self, request: &Request) -> &LendingChoice {
+    pub(crate) fn of(&self, request: &Request) -> &LendingStats {
         if request.tls.is_some() { &self.encrypted } else { &self.clear }
     }
 }
 
 /// The times of all size classes.
 #[derive(Debug, Default)]
-pub(crate) struct LendingChoice {
+pub(crate) struct LendingStats {
     classes: RefCell<[Class; CLASSES]>,
     turn: Cell<u32>,
 }
@@ -68,7 +68,7 @@ struct TransferTimes {
     seen: u32,
 }
 
-impl LendingChoice {
+impl LendingStats {
     /// True if the client's socket should be offered for a response of about `size` generated
     /// bytes.
     pub(crate) fn offers(&self, size: u64) -> bool {
@@ -116,7 +116,7 @@ mod tests {
 
     /// Answers `requests` requests of `size` bytes; `took` gives each way's time in microseconds.
     /// Returns the number of offers.
-    fn answer(choice: &LendingChoice, size: u64, requests: u32, took: fn(bool) -> u64) -> u32 {
+    fn answer(choice: &LendingStats, size: u64, requests: u32, took: fn(bool) -> u64) -> u32 {
         let one = |_| {
             let offered = choice.offers(size);
             choice.note(size, offered, Duration::from_micros(took(offered)));
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_quicker_way_is_found_and_the_other_tried_now_and_then() {
-        let choice = LendingChoice::default();
+        let choice = LendingStats::default();
         assert_eq!(answer(&choice, SIZE, 2 * LEARN, |_| 100), LEARN);
         let written = answer(&choice, SIZE, 640, |offered| if offered { 50 } else { 100 });
         assert!((620..=635).contains(&written), "{written}");
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_system_that_changes_is_noticed() {
-        let choice = LendingChoice::default();
+        let choice = LendingStats::default();
         answer(&choice, SIZE, 200, |offered| if offered { 50 } else { 100 });
         // The way in use gets slower: its average shows the change at once.
         answer(&choice, SIZE, 200, |offered| if offered { 150 } else { 100 });
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn one_long_pause_decides_nothing() {
-        let choice = LendingChoice::default();
+        let choice = LendingStats::default();
         answer(&choice, SIZE, 200, |offered| if offered { 50 } else { 100 });
         choice.note(SIZE, true, Duration::from_secs(10));
         assert!(answer(&choice, SIZE, 64, |offered| if offered { 50 } else { 100 }) > 60);
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn small_responses_are_the_fronts() {
-        let choice = LendingChoice::default();
+        let choice = LendingStats::default();
         for size in [0, 1, SMALLEST - 1] {
             assert!(!choice.offers(size));
             choice.note(size, true, Duration::ZERO);

@@ -12,7 +12,7 @@
 //! | 6 | | a process has closed a connection while it worked on a request (programs) |
 //!
 //! Numbers are big-endian, times are nanoseconds of `CLOCK_MONOTONIC`. Messages from a PHP master
-//! are not here: they carry descriptors (`SCM_RIGHTS`), and `sendoff_upstream` reads them. The PHP
+//! are not here: they carry descriptors (`SCM_RIGHTS`), and `sendoff_upstream_worker` reads them. The PHP
 //! master announces each worker with its descriptors and, when it or a front starts, the socket on
 //! which workers ask for the state of the pool. The master of a program reports the state of its
 //! processes ([`ProgramState`]) when it or a front starts, and after each change. Both masters

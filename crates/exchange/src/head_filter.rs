@@ -12,12 +12,12 @@ use crate::client::Client;
 use crate::sink::{Fit, Room, Sink};
 
 /// A filter that changes the head and passes everything else on.
-pub struct Layer<'r, F> {
+pub struct HeadFilter<'r, F> {
     next: &'r mut dyn Sink,
     change: F,
 }
 
-impl<'r, F: FnMut(&mut ResponseHead)> Layer<'r, F> {
+impl<'r, F: FnMut(&mut ResponseHead)> HeadFilter<'r, F> {
     /// A filter that changes heads by `change`. `lends`: the client's socket may still be lent,
     /// although a borrower writes the head without the change.
     pub fn new(next: &'r mut dyn Sink, lends: bool, change: F) -> Self {
@@ -28,7 +28,7 @@ impl<'r, F: FnMut(&mut ResponseHead)> Layer<'r, F> {
     }
 }
 
-impl<F: FnMut(&mut ResponseHead)> Sink for Layer<'_, F> {
+impl<F: FnMut(&mut ResponseHead)> Sink for HeadFilter<'_, F> {
     /// Rules change or remove fields of an interim response as well, but fields that they add are
     /// only for the final response.
     fn interim(&mut self, mut head: ResponseHead) -> Result<(), Cut> {

@@ -1,0 +1,329 @@
+//! The two directions of a request's stream on QUIC.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::{HeaderName, StatusCode};
+use quinn_proto::StreamId;
+use sendoff_delivery::Piece;
+use sendoff_http3::frame::{self, RequestDecoder, RequestPart};
+use sendoff_http3::{Code, qpack};
+use sendoff_message::Cut;
+use sendoff_message::response::{Field, ResponseHead};
+use sendoff_streams::{RequestBody, ResponseSender, STREAM_BUFFER, StreamGone};
+use tokio::time::{sleep, timeout};
+
+use super::quic::Quic;
+
+/// The most bytes of unknown frames on a stream, which ask for nothing.
+const MOST_SKIPPED: u64 = 64 * 1024;
+
+/// Bounds for the time between the last bytes of a response that is cut and the reset.
+const RESET_DELAY: Duration = Duration::from_millis(50);
+const MOST_RESET_DELAY: Duration = Duration::from_millis(500);
+
+/// Fields about a connection, which do not exist in HTTP/3 (RFC 9114 §4.2). An application that
+/// sends one means its server's connection to the client, or copies a field from another response.
+const OF_THE_CONNECTION: [&str; 5] =
+    ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
+
+/// The receiving direction of a request's stream. Dropping it tells the client that the rest is not
+/// needed, if there is one.
+pub(crate) struct Receiver {
+    quic: Rc<Quic>,
+    id: StreamId,
+    decoder: RequestDecoder,
+    buffer: BytesMut,
+    /// Bytes of the body that its announced length still lacks; `None` without such a length.
+    missing: Option<u64>,
+    /// The client has ended the stream, or has gone.
+    has_ended: bool,
+}
+
+impl Receiver {
+    pub(crate) fn new(quic: Rc<Quic>, id: StreamId, max_section: usize) -> Self {
+        let decoder = RequestDecoder::new(max_section);
+        Self { quic, id, decoder, buffer: BytesMut::new(), missing: None, has_ended: false }
+    }
+
+    /// Notes the announced length of the body, from which the body must not differ (RFC 9114
+    /// §4.1.2): a server behind this one would take the difference for another request.
+    pub(crate) fn expect_length(&mut self, length: Option<u64>) {
+        self.missing = length;
+    }
+
+    /// Counts bytes of the body; fails if they are more than announced, or fewer at its end.
+    fn count(&mut self, data: Option<&Bytes>) -> Result<(), StreamGone> {
+        let Some(missing) = &mut self.missing else { return Ok(()) };
+        let left = match data {
+            Some(data) => missing.checked_sub(data.len() as u64),
+            None => Some(0).filter(|_| *missing == 0),
+        };
+        match left {
+            Some(left) => *missing = left,
+            None => {
+                self.quic.stop(self.id, Code::MESSAGE_ERROR.0);
+                self.quic.reset(self.id, Code::MESSAGE_ERROR.0);
+                return Err(StreamGone);
+            }
+        }
+        Ok(())
+    }
+
+    /// The next part; `None` at the end of the stream.
+    pub(crate) fn poll_part(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<RequestPart>, PartError>> {
+        loop {
+            match self.decoder.next(&mut self.buffer) {
+                Ok(RequestPart::NeedMore) => {}
+                Ok(part) => return Poll::Ready(Ok(Some(part))),
+                Err(error) => return Poll::Ready(Err(self.refuse(error))),
+            }
+            if self.decoder.skipped() > MOST_SKIPPED {
+                self.quic.close(Code::EXCESSIVE_LOAD.0, "frames without a purpose");
+                return Poll::Ready(Err(PartError::Gone));
+            }
+            if self.has_ended {
+                if self.decoder.is_at_boundary() {
+                    return Poll::Ready(Ok(None));
+                }
+                self.quic.close(Code::FRAME_ERROR.0, "a stream ends within a frame");
+                return Poll::Ready(Err(PartError::Gone));
+            }
+            match ready!(self.quic.poll_read(self.id, cx)) {
+                Ok(Some(bytes)) => self.buffer.extend_from_slice(&bytes),
+                Ok(None) => self.has_ended = true,
+                Err(StreamGone) => {
+                    self.has_ended = true;
+                    return Poll::Ready(Err(PartError::Gone));
+                }
+            }
+        }
+    }
+
+    fn refuse(&mut self, error: frame::Error) -> PartError {
+        match error {
+            frame::Error::SectionTooLarge => PartError::TooLarge,
+            frame::Error::Connection(code) => {
+                self.quic.close(code.0, "a frame out of place");
+                PartError::Gone
+            }
+        }
+    }
+
+    /// True if the client has ended the stream and no byte is left, as far as is known without
+    /// waiting.
+    pub(crate) fn knows_end(&mut self) -> bool {
+        if !self.has_ended {
+            let cx = Context::from_waker(Waker::noop());
+            match self.quic.poll_read(self.id, &cx) {
+                Poll::Ready(Ok(Some(bytes))) => self.buffer.extend_from_slice(&bytes),
+                Poll::Ready(Ok(None)) => self.has_ended = true,
+                Poll::Ready(Err(StreamGone)) | Poll::Pending => {}
+            }
+        }
+        self.has_ended && self.buffer.is_empty()
+    }
+}
+
+/// The reason why there is no next part.
+pub(crate) enum PartError {
+    /// The head is larger than the limit.
+    TooLarge,
+    /// The client has gone, or its connection was ended for its mistake.
+    Gone,
+}
+
+impl RequestBody for Receiver {
+    fn is_end(&self) -> bool {
+        self.has_ended && self.buffer.is_empty()
+    }
+
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamGone>> {
+        loop {
+            match ready!(self.poll_part(cx)) {
+                Ok(Some(RequestPart::Data(data))) if !data.is_empty() => {
+                    return Poll::Ready(self.count(Some(&data)).map(|()| Some(data)));
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return Poll::Ready(self.count(None).map(|()| None)),
+                Err(PartError::TooLarge | PartError::Gone) => return Poll::Ready(Err(StreamGone)),
+            }
+        }
+    }
+
+    /// Reading from QUIC gives the credit, and only as much is read as the handler takes.
+    fn release(&mut self, _bytes: usize) {}
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.quic.stop(self.id, Code::NO_ERROR.0);
+        }
+    }
+}
+
+/// The sending direction. Bytes that QUIC has not taken wait here.
+pub(crate) struct Sender {
+    rest: Rest,
+    send_timeout: Duration,
+}
+
+/// Bytes of a stream that QUIC has not taken yet.
+struct Rest {
+    quic: Rc<Quic>,
+    id: StreamId,
+    parts: VecDeque<Bytes>,
+    /// The stream ends behind the parts.
+    ends: bool,
+}
+
+impl Rest {
+    /// Writes as much as QUIC takes. Returns true if nothing is left.
+    fn flush(&mut self) -> Result<bool, StreamGone> {
+        self.quic.write(self.id, &mut self.parts)?;
+        let is_all = self.parts.is_empty();
+        if is_all && std::mem::take(&mut self.ends) {
+            self.quic.finish(self.id);
+        }
+        Ok(is_all)
+    }
+
+    fn poll_flush(&mut self, cx: &Context<'_>) -> Poll<Result<(), StreamGone>> {
+        if self.flush()? {
+            return Poll::Ready(Ok(()));
+        }
+        self.quic.wait_writable(self.id, cx);
+        Poll::Pending
+    }
+}
+
+impl Sender {
+    pub(crate) fn new(quic: Rc<Quic>, id: StreamId, send_timeout: Duration) -> Self {
+        let rest = Rest { quic, id, parts: VecDeque::new(), ends: false };
+        Self { rest, send_timeout }
+    }
+
+    fn send(&mut self, ends: bool) -> Result<(), Cut> {
+        self.rest.ends = ends;
+        self.rest.flush().map(drop).map_err(|StreamGone| Cut::client_gone())
+    }
+}
+
+impl ResponseSender for Sender {
+    /// The frame.
+    type Head = Bytes;
+
+    fn encode(head: ResponseHead, invalid: &mut dyn FnMut(&[u8])) -> Bytes {
+        let ResponseHead { status, fields, length, .. } = head;
+        let mut digits = String::new();
+        if let Some(length) = length.filter(|_| status != StatusCode::NO_CONTENT) {
+            digits = length.to_string();
+        }
+        let length = (!digits.is_empty()).then_some((&b"content-length"[..], digits.as_bytes()));
+        let own = fields.iter().filter_map(|field| valid(field, invalid));
+        let mut section = BytesMut::with_capacity(256);
+        qpack::encode(status, own.chain(length), &mut section);
+        let mut frame = BytesMut::with_capacity(section.len() + 8);
+        frame::headers(&section, &mut frame);
+        frame.freeze()
+    }
+
+    fn interim(&mut self, head: Bytes) -> Result<(), Cut> {
+        self.rest.parts.push_back(head);
+        self.send(false)
+    }
+
+    fn head(&mut self, head: Bytes, ends: bool) -> Result<(), Cut> {
+        self.rest.parts.push_back(head);
+        self.send(ends)
+    }
+
+    fn room(&mut self, owed: usize) -> usize {
+        match self.rest.flush() {
+            Ok(true) => owed.min(STREAM_BUFFER),
+            Ok(false) | Err(StreamGone) => 0,
+        }
+    }
+
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
+        self.rest.poll_flush(cx).map_err(|StreamGone| Cut::client_gone())
+    }
+
+    fn give(&mut self, mut piece: Piece, ends: bool) -> Result<(), Cut> {
+        if piece.has_remaining() {
+            let mut header = BytesMut::with_capacity(9);
+            frame::data_header(piece.remaining() as u64, &mut header);
+            self.rest.parts.push_back(header.freeze());
+            while let Some(part) = piece.take_part() {
+                self.rest.parts.push_back(part);
+            }
+        }
+        self.send(ends)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.rest.parts.iter().map(Bytes::len).sum()
+    }
+
+    fn poll_taken(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.rest.poll_flush(cx).map(drop)
+    }
+
+    fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.rest.quic.poll_stopped(self.rest.id, cx)
+    }
+
+    /// A reset drops what QUIC has not sent yet, and the client should see the beginning of a
+    /// response that is cut. So it comes two round trips later.
+    fn reset(&mut self) {
+        self.rest.parts.clear();
+        let (quic, id) = (Rc::clone(&self.rest.quic), self.rest.id);
+        let delay = (quic.state().rtt() * 2).clamp(RESET_DELAY, MOST_RESET_DELAY);
+        tokio::task::spawn_local(async move {
+            sleep(delay).await;
+            quic.reset(id, Code::INTERNAL_ERROR.0);
+        });
+    }
+}
+
+impl Drop for Sender {
+    /// The last piece of a response may still wait for the client's windows.
+    fn drop(&mut self) {
+        let (quic, id) = (Rc::clone(&self.rest.quic), self.rest.id);
+        if self.rest.parts.is_empty() {
+            return quic.forget(id);
+        }
+        let (parts, ends) = (std::mem::take(&mut self.rest.parts), self.rest.ends);
+        let mut rest = Rest { quic, id, parts, ends };
+        let send_timeout = self.send_timeout;
+        tokio::task::spawn_local(async move {
+            let flushed = std::future::poll_fn(|cx| rest.poll_flush(cx));
+            if timeout(send_timeout, flushed).await.is_err() {
+                rest.quic.reset(id, Code::INTERNAL_ERROR.0);
+            }
+            rest.quic.forget(id);
+        });
+    }
+}
+
+/// Name and value of a field that HTTP/3 can carry. Calls `invalid` for an invalid field.
+fn valid<'f>(field: &'f Field, invalid: &mut dyn FnMut(&[u8])) -> Option<(&'f [u8], &'f [u8])> {
+    let (name, value) = (field.name(), field.value().trim_ascii());
+    if OF_THE_CONNECTION.iter().any(|own| field.is(own)) {
+        return None;
+    }
+    let is_checked = matches!(field, Field::Line(_));
+    let is_value = || !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
+    if !is_checked && (HeaderName::from_bytes(name).is_err() || !is_value()) {
+        invalid(name);
+        return None;
+    }
+    Some((name, value))
+}

@@ -1,0 +1,306 @@
+//! The UDP socket of one event loop: received packets, and new connections.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use quinn_proto::{
+    ConnectionEvent, ConnectionHandle, DatagramEvent, EcnCodepoint, EndpointConfig, EndpointEvent,
+    Incoming, ServerConfig, Transmit,
+};
+use quinn_udp::{RecvMeta, UdpSockRef, UdpSocketState};
+use sendoff_exchange::lifecycle::{ConnectionGuard, Lifecycle, Stage};
+use sendoff_exchange::service::{Current, Service};
+use sendoff_message::request::{Endpoint as Address, Origin, Scheme};
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+use tokio::sync::watch;
+
+use super::connection::{Driver, run};
+use super::quic::Quic;
+use super::settings;
+
+/// The most datagrams, or series of datagrams that the kernel has joined (GRO), of one system call.
+const BATCH: usize = 8;
+
+/// Room for one of them.
+const DATAGRAM: usize = 64 * 1024;
+
+/// Handshakes at a time from which on clients must first prove their address (RFC 9000 §8.1.2).
+const UNPROVED_HANDSHAKES: usize = 64;
+
+/// A QUIC listener of one event loop.
+#[derive(Debug)]
+pub struct Listener {
+    /// Its number in `Config::listen`.
+    pub number: usize,
+    /// The socket, which is bound.
+    pub socket: UdpSocket,
+}
+
+/// Decides about new connections.
+pub trait Admission {
+    /// Counts a connection of this origin; `None` if there is no room for it.
+    fn admit(&self, origin: &Origin) -> Option<ConnectionGuard>;
+}
+
+/// The socket, and the connections that use it.
+pub(crate) struct Endpoint {
+    socket: UdpSocket,
+    features: UdpSocketState,
+    local: SocketAddr,
+    state: RefCell<quinn_proto::Endpoint>,
+    connections: RefCell<HashMap<ConnectionHandle, Rc<Quic>>>,
+}
+
+impl Endpoint {
+    /// Passes an event of a connection on. Returns an event for the connection.
+    pub(crate) fn handle_event(
+        &self,
+        handle: ConnectionHandle,
+        event: EndpointEvent,
+    ) -> Option<ConnectionEvent> {
+        self.state.borrow_mut().handle_event(handle, event)
+    }
+
+    /// Forgets a connection that has ended.
+    pub(crate) fn forget(&self, handle: ConnectionHandle) {
+        let connection = self.connections.borrow_mut().remove(&handle);
+        drop(connection);
+    }
+
+    /// The number of packets that one system call may send, at most `most`.
+    pub(crate) fn segments(&self, most: usize) -> usize {
+        self.features.max_gso_segments().min(most).max(1)
+    }
+
+    /// Sends packets.
+    ///
+    /// # Errors
+    /// The socket takes none at present. Other errors are as the loss of the packets.
+    pub(crate) fn send(&self, transmit: &Transmit, contents: &[u8]) -> io::Result<()> {
+        let transmit = quinn_udp::Transmit {
+            destination: transmit.destination,
+            ecn: transmit.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),
+            contents,
+            segment_size: transmit.segment_size,
+            src_ip: transmit.src_ip,
+        };
+        self.socket.try_io(Interest::WRITABLE, || {
+            self.features.send(UdpSockRef::from(&self.socket), &transmit)
+        })
+    }
+
+    /// Ready when the socket takes packets.
+    pub(crate) async fn writable(&self) -> io::Result<()> {
+        self.socket.writable().await
+    }
+}
+
+/// Serves clients until the front stops or the other end of `is_open` is gone, and goes on while
+/// connections are open. Runs in a task of its own.
+///
+/// # Errors
+/// The socket lacks what QUIC needs.
+pub async fn serve<S: Service + 'static>(
+    listener: Listener,
+    services: Rc<Current<S>>,
+    lifecycle: Rc<Lifecycle>,
+    admission: impl Admission,
+    is_open: watch::Receiver<()>,
+) -> io::Result<()> {
+    let Listener { number, socket } = listener;
+    let features = UdpSocketState::new(UdpSockRef::from(&socket))?;
+    let (local, may_probe) = (socket.local_addr()?, !features.may_fragment());
+    let config = Arc::new(EndpointConfig::default());
+    let state = RefCell::new(quinn_proto::Endpoint::new(config, None, may_probe, None));
+    let connections = RefCell::default();
+    let endpoint = Rc::new(Endpoint { socket, features, local, state, connections });
+    let accepting = Accepting {
+        endpoint,
+        number,
+        services,
+        lifecycle,
+        admission,
+        tls: RefCell::default(),
+        handshakes: Rc::default(),
+    };
+    accepting.receive(is_open).await
+}
+
+struct Accepting<S, A> {
+    endpoint: Rc<Endpoint>,
+    number: usize,
+    services: Rc<Current<S>>,
+    lifecycle: Rc<Lifecycle>,
+    admission: A,
+    /// The last TLS configuration, with the settings of QUIC that belong to it.
+    tls: RefCell<Option<(Arc<rustls::ServerConfig>, Arc<ServerConfig>)>>,
+    /// Connections whose handshake is not complete.
+    handshakes: Rc<Cell<usize>>,
+}
+
+impl<S: Service + 'static, A: Admission> Accepting<S, A> {
+    async fn receive(&self, is_open: watch::Receiver<()>) -> io::Result<()> {
+        // Fails once the sender is gone.
+        let is_closed = || is_open.has_changed().is_err() || self.lifecycle.is_stopping();
+        let mut room = vec![0; BATCH * DATAGRAM];
+        let mut about = [RecvMeta::default(); BATCH];
+        loop {
+            tokio::select! {
+                readable = self.endpoint.socket.readable() => readable?,
+                () = self.lifecycle.connection_closed(), if is_closed() => {}
+                () = self.lifecycle.reached(Stage::Cutting) => return Ok(()),
+            }
+            if is_closed() && self.endpoint.connections.borrow().is_empty() {
+                return Ok(());
+            }
+            self.set_config();
+            let Endpoint { socket, features, .. } = &*self.endpoint;
+            let received = socket.try_io(Interest::READABLE, || {
+                let mut rooms = room.chunks_mut(DATAGRAM).map(IoSliceMut::new);
+                let mut rooms: [_; BATCH] = std::array::from_fn(|_| {
+                    rooms.next().unwrap_or_else(|| IoSliceMut::new(&mut []))
+                });
+                features.recv(UdpSockRef::from(socket), &mut rooms, &mut about)
+            });
+            // Errors about packets that were sent come here as well (ICMP).
+            let Ok(count) = received else { continue };
+            for (about, room) in about.iter().zip(room.chunks(DATAGRAM)).take(count) {
+                let packets = room.get(..about.len).unwrap_or_default();
+                for packet in packets.chunks(about.stride.max(1)) {
+                    self.take(about, packet, is_closed());
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn take(&self, about: &RecvMeta, packet: &[u8], is_closed: bool) {
+        let ecn = about.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
+        let mut answer = Vec::new();
+        let event = self.endpoint.state.borrow_mut().handle(
+            Instant::now(),
+            about.addr,
+            about.dst_ip,
+            ecn,
+            BytesMut::from(packet),
+            &mut answer,
+        );
+        match event {
+            None => {}
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                let connection = self.endpoint.connections.borrow().get(&handle).cloned();
+                if let Some(connection) = connection {
+                    connection.deliver(event);
+                }
+            }
+            Some(DatagramEvent::Response(transmit)) => self.answer(&transmit, &answer),
+            Some(DatagramEvent::NewConnection(incoming)) => self.accept(incoming, is_closed),
+        }
+    }
+
+    /// Sends a packet that belongs to no connection. If the socket is full, the packet is lost as
+    /// on any path.
+    fn answer(&self, transmit: &Transmit, packet: &[u8]) {
+        let _lost = self.endpoint.send(transmit, &packet[..transmit.size]);
+    }
+
+    fn accept(&self, incoming: Incoming, is_closed: bool) {
+        let (mut answer, now) = (Vec::new(), Instant::now());
+        let mut endpoint = self.endpoint.state.borrow_mut();
+        if is_closed {
+            // After an upgrade, the client's next attempt may reach the new process.
+            return endpoint.ignore(incoming);
+        }
+        if self.handshakes.get() >= UNPROVED_HANDSHAKES && !incoming.remote_address_validated() {
+            if let Ok(transmit) = endpoint.retry(incoming, &mut answer) {
+                self.answer(&transmit, &answer);
+            }
+            return;
+        }
+        let origin = self.origin(&incoming);
+        let Some(counted) = self.admission.admit(&origin) else {
+            let transmit = endpoint.refuse(incoming, &mut answer);
+            return self.answer(&transmit, &answer);
+        };
+        let (handle, connection) = match endpoint.accept(incoming, now, &mut answer, None) {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                if let Some(transmit) = error.response {
+                    self.answer(&transmit, &answer);
+                }
+                return;
+            }
+        };
+        drop(endpoint);
+        let quic = Rc::new(Quic::new(connection));
+        self.endpoint.connections.borrow_mut().insert(handle, Rc::clone(&quic));
+        let driver = Driver::new(quic, Rc::clone(&self.endpoint), handle);
+        let handshake = Handshake::new(&self.handshakes);
+        let serve = run(driver, origin, Rc::clone(&self.services), counted, handshake);
+        // On the heap before it becomes a task, which would move it.
+        tokio::task::spawn_local(Box::pin(serve));
+    }
+
+    fn origin(&self, incoming: &Incoming) -> Origin {
+        let mut local = self.endpoint.local;
+        if let Some(address) = incoming.local_ip() {
+            local.set_ip(address);
+        }
+        Origin {
+            listener: self.number,
+            scheme: Scheme::Https,
+            tls: None,
+            peer: Address::Ip(incoming.remote_address()),
+            local: Address::Ip(local),
+        }
+    }
+
+    /// Takes on the TLS configuration for new connections, which a reload may have changed.
+    fn set_config(&self) {
+        let service = self.services.get();
+        let mut known = self.tls.borrow_mut();
+        let tls = match service.quic(self.number) {
+            Ok(tls) => tls,
+            Err(error) => {
+                if known.take().is_some() {
+                    tracing::error!(%error, "HTTP/3 takes no further connections");
+                    self.endpoint.state.borrow_mut().set_server_config(None);
+                }
+                return;
+            }
+        };
+        if known.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, &tls)) {
+            return;
+        }
+        match settings::server_config(&tls, service.limits().timeouts.idle) {
+            Ok(config) => {
+                self.endpoint.state.borrow_mut().set_server_config(Some(Arc::clone(&config)));
+                *known = Some((tls, config));
+            }
+            Err(error) => tracing::error!("HTTP/3 cannot use the settings for TLS: {error}"),
+        }
+    }
+}
+
+/// Counts a handshake until dropped.
+pub(crate) struct Handshake(Rc<Cell<usize>>);
+
+impl Handshake {
+    fn new(all: &Rc<Cell<usize>>) -> Self {
+        all.set(all.get() + 1);
+        Self(Rc::clone(all))
+    }
+}
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}

@@ -1,0 +1,69 @@
+//! The settings that this server announces, and its limits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn_proto::crypto::rustls::QuicServerConfig;
+use quinn_proto::{IdleTimeout, ServerConfig, TransportConfig, VarInt};
+
+/// The most open requests of a client on a connection; browsers and proxies are content with 100.
+const REQUESTS: u32 = 128;
+
+/// Unidirectional streams: control, two of QPACK, and some of unknown types, which are refused.
+const UNIDIRECTIONAL: u32 = 8;
+
+/// The most bytes of one body that a client may send before the stream's task has taken them: 10
+/// MB/s at a round-trip time of 100 ms.
+const STREAM_WINDOW: u32 = 1 << 20;
+
+/// The same for all bodies of a connection.
+const CONNECTION_WINDOW: u32 = 1 << 20;
+
+/// The most unacknowledged bytes of a new connection. Later it is twice the congestion window.
+pub(crate) const SEND_WINDOW: u64 = 128 * 1024;
+
+/// The most unacknowledged bytes of any connection: 100 Mbit/s at a round-trip time of 640 ms.
+pub(crate) const MOST_SEND_WINDOW: u64 = 8 << 20;
+
+/// The shortest idle timeout of QUIC: clients on bad networks need it to recover from losses.
+const SHORTEST_IDLE: Duration = Duration::from_secs(5);
+
+/// Clients whose first packets wait for an answer, at most, and their bytes.
+const MOST_INCOMING: usize = 1024;
+const MOST_INCOMING_BYTES: u64 = 64 * 1024;
+const MOST_INCOMING_BYTES_TOTAL: u64 = 8 << 20;
+
+/// The time after which QUIC gives up a silent client, for a front that ends idle connections after
+/// `idle`.
+pub(crate) fn idle_timeout(idle: Duration) -> Duration {
+    idle.max(SHORTEST_IDLE)
+}
+
+/// The settings of QUIC with this TLS configuration, or the reason why it has none: no TLS 1.3, or
+/// no AES-128-GCM.
+pub(crate) fn server_config(
+    tls: &Arc<rustls::ServerConfig>,
+    idle: Duration,
+) -> Result<Arc<ServerConfig>, String> {
+    let crypto = QuicServerConfig::try_from(Arc::clone(tls)).map_err(|error| error.to_string())?;
+    let mut transport = TransportConfig::default();
+    transport
+        .max_concurrent_bidi_streams(REQUESTS.into())
+        .max_concurrent_uni_streams(UNIDIRECTIONAL.into())
+        .stream_receive_window(STREAM_WINDOW.into())
+        .receive_window(CONNECTION_WINDOW.into())
+        .send_window(SEND_WINDOW)
+        .datagram_receive_buffer_size(None)
+        .max_idle_timeout(Some(timeout(idle_timeout(idle))));
+    let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+    config
+        .transport_config(Arc::new(transport))
+        .max_incoming(MOST_INCOMING)
+        .incoming_buffer_size(MOST_INCOMING_BYTES)
+        .incoming_buffer_size_total(MOST_INCOMING_BYTES_TOTAL);
+    Ok(Arc::new(config))
+}
+
+fn timeout(idle: Duration) -> IdleTimeout {
+    IdleTimeout::try_from(idle).unwrap_or(VarInt::MAX.into())
+}

@@ -1,0 +1,193 @@
+//! A client of HTTP/3, on the libraries `quinn` and `h3`.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes};
+use h3::client::{RequestStream, SendRequest};
+use h3_quinn::{BidiStream, OpenStreams};
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{ClientConfig, Endpoint};
+use sendoff_tls::{Verify, client_config};
+use tokio::runtime::{self, Runtime};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::LIMIT;
+use crate::client::Broken;
+use crate::http2::{head_of, received};
+use crate::message::{Framing, Request, Response};
+
+type Requests = SendRequest<OpenStreams, Bytes>;
+type Stream = RequestStream<BidiStream<Bytes>, Bytes>;
+
+/// A connection to a server, which trusts every certificate. Its packets travel while a method
+/// runs.
+pub struct Http3 {
+    runtime: Runtime,
+    connection: quinn::Connection,
+    requests: Requests,
+    endpoint: Endpoint,
+    /// Streams of [`send_raw`](Self::send_raw), which stay open.
+    raw: Vec<quinn::SendStream>,
+}
+
+impl Http3 {
+    /// Connects to a server, and names a host (SNI).
+    ///
+    /// # Panics
+    /// If no connection comes about.
+    pub fn connect(addr: SocketAddr, host: &str) -> Self {
+        Self::try_connect(addr, host).expect("a connection")
+    }
+
+    /// As [`connect`](Self::connect), when it may fail.
+    ///
+    /// # Errors
+    /// The reason why there is no connection.
+    pub fn try_connect(addr: SocketAddr, host: &str) -> Result<Self, String> {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let connected = async {
+            let endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+            let connecting = endpoint.connect_with(trusting(), addr, host).unwrap();
+            let connection = connecting.await.map_err(|error| error.to_string())?;
+            let http = h3_quinn::Connection::new(connection.clone());
+            let (mut driver, requests) =
+                h3::client::new(http).await.map_err(|error| error.to_string())?;
+            tokio::spawn(async move { driver.wait_idle().await });
+            Ok::<_, String>((endpoint, connection, requests))
+        };
+        let (endpoint, connection, requests) = within_limit(&runtime, connected)?;
+        Ok(Self { runtime, connection, requests, endpoint, raw: Vec::new() })
+    }
+
+    /// The certificate that the server has shown, in DER.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn certificate(&self) -> Vec<u8> {
+        let identity = self.connection.peer_identity().expect("a certificate");
+        let chain = identity.downcast::<Vec<rustls::pki_types::CertificateDer<'static>>>();
+        chain.expect("of rustls")[0].to_vec()
+    }
+
+    /// Sends a request and reads its response.
+    ///
+    /// # Panics
+    /// If no whole response comes.
+    #[track_caller]
+    pub fn ask(&mut self, request: &Request) -> Response {
+        match self.try_ask(request) {
+            Ok(response) => response,
+            Err(broken) => panic!("no response to {request:?}: {broken:?}"),
+        }
+    }
+
+    /// As [`ask`](Self::ask), when it may fail.
+    ///
+    /// # Errors
+    /// The reason why there is no complete response.
+    pub fn try_ask(&mut self, request: &Request) -> Result<Response, Broken> {
+        let asked = ask(self.requests.clone(), request.clone(), usize::MAX);
+        within_limit(&self.runtime, asked)
+    }
+
+    /// Sends a request, reads at least this many bytes of the body, and gives the stream up.
+    ///
+    /// # Panics
+    /// If the response is shorter.
+    pub fn leave_after(&mut self, request: &Request, bytes: usize) {
+        let asked = ask(self.requests.clone(), request.clone(), bytes);
+        let read = within_limit(&self.runtime, asked).expect("the beginning of a response");
+        assert!(read.body.len() >= bytes, "only {} bytes", read.body.len());
+    }
+
+    /// Sends requests at the same time. The responses are in the order of the requests.
+    ///
+    /// # Panics
+    /// If one of them gets no whole response.
+    #[track_caller]
+    pub fn ask_all(&mut self, requests: &[Request]) -> Vec<Response> {
+        within_limit(&self.runtime, async {
+            let mut open = JoinSet::new();
+            for (number, request) in requests.iter().enumerate() {
+                let asked = ask(self.requests.clone(), request.clone(), usize::MAX);
+                open.spawn(async move { (number, asked.await) });
+            }
+            let mut all = open.join_all().await;
+            all.sort_by_key(|(number, _)| *number);
+            all.into_iter().map(|(_, response)| response.expect("a whole response")).collect()
+        })
+    }
+
+    /// Waits until the server ends the connection. Returns its reason.
+    pub fn ended(&self) -> String {
+        within_limit(&self.runtime, self.connection.closed()).to_string()
+    }
+
+    /// Sends bytes on a new stream of its own, bidirectional or not, without a frame around them.
+    pub fn send_raw(&mut self, is_request: bool, bytes: &[u8]) {
+        let sent = within_limit(&self.runtime, async {
+            let mut stream = if is_request {
+                self.connection.open_bi().await.unwrap().0
+            } else {
+                self.connection.open_uni().await.unwrap()
+            };
+            stream.write_all(bytes).await.unwrap();
+            stream
+        });
+        self.raw.push(sent);
+    }
+}
+
+impl Drop for Http3 {
+    /// Tells the server, which would wait for packets otherwise.
+    fn drop(&mut self) {
+        self.connection.close(0_u32.into(), b"");
+        let told = async { timeout(LIMIT, self.endpoint.wait_idle()).await };
+        let _late = self.runtime.block_on(told);
+    }
+}
+
+fn trusting() -> ClientConfig {
+    let mut config = client_config(None, Verify::Nothing).unwrap();
+    config.resumption = rustls::client::Resumption::disabled();
+    config.alpn_protocols = vec![b"h3".to_vec()];
+    ClientConfig::new(Arc::new(QuicClientConfig::try_from(config).unwrap()))
+}
+
+fn within_limit<T>(runtime: &Runtime, what: impl Future<Output = T>) -> T {
+    runtime.block_on(async { timeout(LIMIT, what).await.expect("the server hangs") })
+}
+
+async fn ask(mut requests: Requests, request: Request, most: usize) -> Result<Response, Broken> {
+    let mut stream = requests.send_request(head_of(&request)).await.map_err(|_| Broken::Closed)?;
+    if let Some(body) = request.body() {
+        // The server may answer before it has read everything.
+        let _refused = stream.send_data(Bytes::copy_from_slice(body)).await;
+    }
+    let _refused = stream.finish().await;
+    receive(stream, most).await
+}
+
+async fn receive(mut stream: Stream, most: usize) -> Result<Response, Broken> {
+    let head = stream.recv_response().await.map_err(|_| Broken::Closed)?;
+    let mut head = received(&head.into_parts().0);
+    head.version = "HTTP/3".to_owned();
+    let mut response = Response { head, framing: Framing::None, body: Vec::new() };
+    loop {
+        if response.body.len() >= most {
+            // The drop of the stream asks the server to stop.
+            return Ok(response);
+        }
+        match stream.recv_data().await {
+            Ok(None) => return Ok(response),
+            Ok(Some(mut data)) => {
+                let data = data.copy_to_bytes(data.remaining());
+                response.body.extend_from_slice(&data);
+            }
+            Err(_) => return Err(Broken::Cut(Box::new(response))),
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! HTTP/3 (RFC 9114) by an independent client: the same responses as over HTTP/1 in TLS, and
+//! connections that end early, misbehave or live across a reload.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use sendoff_tests::{
+    Authority, Broken, Client, Http3, LIMIT, Request, Response, Server, Site, pattern, processes,
+    repository, sendoff, wait,
+};
+
+const MB: usize = 1 << 20;
+
+/// A script that shows its variables, except those that must differ.
+const SEEN: &str = r"<?php
+$seen = $_SERVER;
+foreach (['SERVER_PROTOCOL', 'SSL_CIPHER', 'SSL_PROTOCOL', 'SSL_TLS_SNI', 'REMOTE_PORT', 'REQUEST_TIME', 'REQUEST_TIME_FLOAT'] as $name) unset($seen[$name]);
+ksort($seen);
+echo json_encode($seen), sha1(file_get_contents('php://input'));
+";
+
+fn site() -> Site {
+    let site = Site::with("seen.php", SEEN);
+    site.write(
+        "quick.php",
+        "<?php echo 'quick ', $_SERVER['SERVER_PROTOCOL'], ' ', $_SERVER['HTTPS'];",
+    );
+    site.write("status.php", "<?php http_response_code((int) $_GET['s']); echo 'body';");
+    site.write("file.php", "<?php readfile('large');");
+    site.write(
+        "made.php",
+        "<?php for ($i = 0; $i < 20000; $i++) echo str_repeat(chr(65 + $i % 26), 100);",
+    );
+    site.write(
+        "short.php",
+        "<?php header('Content-Length: 100000'); echo str_repeat('x', 60000); flush(); exit;",
+    );
+    site.write(
+        "fields.php",
+        "<?php header('Connection: close'); header('Keep-Alive: 1'); header('X-UPPER: a'); header('X-Split: b'); echo 'ok';",
+    );
+    site.write("large", pattern(1, 20 * MB));
+    site.write("small.txt", "small");
+    site
+}
+
+/// A server with the certificate of `localhost`, which speaks HTTP/3 beside TLS.
+fn serve(site: &Site) -> Server {
+    let certificate = Authority::new().issue(&["localhost"], &site.outside("keys"), "localhost");
+    let (chain, key) = (certificate.chain.to_str().unwrap(), certificate.key.to_str().unwrap());
+    let options = ["--tls-listen", "127.0.0.1:0 h3", "--tls-cert", chain, "--tls-key", key];
+    Server::start(site.root(), &options)
+}
+
+fn connect(server: &Server) -> Http3 {
+    Http3::connect(server.tls_addr().unwrap(), "localhost")
+}
+
+/// The parts of a response that must be equal in both versions.
+fn facts(response: &Response) -> (u16, Vec<(String, String)>, &[u8]) {
+    let of_the_connection = ["alt-svc", "date", "connection", "transfer-encoding", "keep-alive"];
+    let fields =
+        response.head.headers.iter().map(|(name, value)| (name.to_lowercase(), value.clone()));
+    let mut fields: Vec<_> =
+        fields.filter(|(name, _)| !of_the_connection.contains(&&name[..])).collect();
+    fields.sort();
+    (response.status(), fields, &response.body)
+}
+
+#[test]
+fn requests_are_answered_as_in_http_1() {
+    let site = site();
+    let server = serve(&site);
+    let mut http3 = connect(&server);
+    let mut http1 = Client::connect_tls(server.tls_addr().unwrap());
+    let body = pattern(2, MB);
+    for request in [
+        Request::get("/seen.php?a=b%20c&d"),
+        Request::get("/seen.php").header("Cookie", "a=b; c=d").header("X-Y", "z"),
+        Request::post("/seen.php", "text/plain", b"some bytes".to_vec()),
+        Request::post("/seen.php", "application/octet-stream", body),
+        Request::new("HEAD", "/file.php"),
+        Request::get("/file.php"),
+        Request::get("/made.php"),
+        Request::get("/fields.php"),
+        Request::get("/small.txt"),
+        Request::new("HEAD", "/small.txt"),
+        Request::get("/large"),
+        Request::get("/large").header("Range", "bytes=100-199"),
+        Request::get("/large").header("Range", "bytes=99999999-"),
+        Request::get("/nowhere"),
+        Request::get("/status.php?s=204"),
+        Request::get("/status.php?s=304"),
+        Request::get("/status.php?s=503"),
+    ] {
+        let request = request.header("Host", "localhost");
+        http1.send(request.bytes());
+        let expected = http1.response(&request.method);
+        let response = http3.ask(&request);
+        assert_eq!(response.head.version, "HTTP/3");
+        let (expected, response) = (facts(&expected), facts(&response));
+        assert_eq!((&expected.0, &expected.1), (&response.0, &response.1), "{request:?}");
+        assert!(expected.2 == response.2, "other bytes: {request:?}");
+    }
+    let quick = http3.ask(&Request::get("/quick.php").header("Host", "localhost"));
+    assert_eq!(quick.expect(200), b"quick HTTP/3.0 on");
+}
+
+#[test]
+fn clients_over_tls_are_told() {
+    let site = site();
+    let server = serve(&site);
+    let addr = server.tls_addr().unwrap();
+    let mut client = Client::connect_tls(addr);
+    client.send(Request::get("/small.txt").bytes());
+    let expected = format!("h3=\":{}\"; ma=86400", addr.port());
+    assert_eq!(client.response("GET").header("Alt-Svc"), Some(&*expected));
+    assert_eq!(server.get("/small.txt").header("Alt-Svc"), None);
+    let over_http3 = connect(&server).ask(&Request::get("/small.txt"));
+    assert_eq!(over_http3.header("Alt-Svc"), None);
+}
+
+#[test]
+fn many_requests_share_a_connection() {
+    let site = site();
+    let server = serve(&site);
+    let mut client = connect(&server);
+    let pages = ["/file.php", "/made.php", "/large", "/small.txt", "/quick.php"];
+    let requests: Vec<_> = (0..100).map(|number| Request::get(pages[number % 5])).collect();
+    let large = pattern(1, 20 * MB);
+    for (number, response) in client.ask_all(&requests[..20]).into_iter().enumerate() {
+        match number % 5 {
+            0 | 2 => assert!(response.expect(200) == large, "{number}"),
+            1 => assert_eq!(response.expect(200).len(), 2_000_000),
+            3 => assert_eq!(response.expect(200), b"small"),
+            _ => assert!(response.expect(200).starts_with(b"quick")),
+        }
+    }
+    let small: Vec<_> = (0..1000).map(|_| Request::get("/small.txt")).collect();
+    // 128 of them may be open at a time.
+    for some in small.chunks(100) {
+        assert!(client.ask_all(some).iter().all(|response| response.body == b"small"));
+    }
+}
+
+#[test]
+fn a_response_that_is_too_short_is_cut() {
+    let site = site();
+    let server = serve(&site);
+    let mut client = connect(&server);
+    match client.try_ask(&Request::get("/short.php")) {
+        Err(Broken::Cut(part)) => {
+            assert!(part.status() == 200 && (1..=60_000).contains(&part.body.len()));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(client.ask(&Request::get("/small.txt")).expect(200), b"small");
+    server.await_log("a response was cut short");
+}
+
+#[test]
+fn clients_that_give_requests_up_cost_nothing_else() {
+    let site = site();
+    let server = serve(&site);
+    let mut client = connect(&server);
+    for page in ["/large", "/file.php", "/made.php"] {
+        for bytes in [1, 70_000, MB] {
+            client.leave_after(&Request::get(page), bytes);
+        }
+    }
+    assert_eq!(client.ask(&Request::get("/small.txt")).expect(200), b"small");
+    drop(client);
+    let held = || processes::descriptors(server.front()).len();
+    let before = held();
+    for _ in 0..20 {
+        connect(&server).leave_after(&Request::get("/large"), 100_000);
+    }
+    assert!(wait::until(LIMIT, || held() <= before + 2), "descriptors stay open");
+    assert_eq!(server.get("/small.txt").expect(200), b"small");
+}
+
+#[test]
+fn the_host_chooses_certificate_and_site_and_a_reload_keeps_connections() {
+    let site = site();
+    let authority = Authority::new();
+    let folder = site.outside("keys");
+    let names = ["a.test", "b.test"];
+    let of = |name: &str| {
+        let certificate = authority.issue(&[name], &folder, name);
+        let (chain, key) = (certificate.chain.display(), certificate.key.display());
+        format!(
+            "[[site]]\nroot = 'root'\nhosts = '{name}'\nhttps_redirect = false\ntls = {{ certificate = '{chain}', key = '{key}' }}\n[[site.route]]\nresponse_headers = {{ X-Site = '{name}' }}\n"
+        )
+    };
+    let sites: String = names.iter().map(|name| of(name)).collect();
+    let write = |extra: &str| {
+        let text = format!(
+            "listen = ['127.0.0.1:0', '127.0.0.1:0 tls h3']\nthreads = 2\n[[pool]]\nworkers = 2\n{sites}{extra}"
+        );
+        site.write_at(site.outside("sendoff.toml"), text)
+    };
+    let server = Server::try_run(&write(""), site.root(), 2).unwrap();
+    let addr = server.tls_addr().unwrap();
+    let mut clients: Vec<_> = names.iter().map(|name| Http3::connect(addr, name)).collect();
+    assert_ne!(clients[0].certificate(), clients[1].certificate());
+    let ask = |client: &mut Http3, name: &str| {
+        let response = client.ask(&Request::get("/small.txt").header("Host", name));
+        (response.status(), response.header("X-Site").map(str::to_owned))
+    };
+    for (client, name) in clients.iter_mut().zip(names) {
+        assert_eq!(ask(client, name), (200, Some(name.to_owned())));
+    }
+    // One connection, another site of the same address.
+    assert_eq!(ask(&mut clients[0], "b.test"), (200, Some("b.test".to_owned())));
+    let old = clients[0].certificate();
+    authority.issue(&["a.test"], &folder, "a.test");
+    server.command(&["reload"]).unwrap();
+    assert_eq!(ask(&mut clients[0], "a.test"), (200, Some("a.test".to_owned())));
+    assert_ne!(Http3::connect(addr, "a.test").certificate(), old);
+}
+
+#[test]
+fn the_stop_lets_responses_end() {
+    let site = site();
+    site.write("slow.php", "<?php touch('begun'); echo 'begin'; flush(); sleep(2); echo ' end';");
+    let server = serve(&site);
+    let mut client = connect(&server);
+    assert_eq!(client.ask(&Request::get("/small.txt")).expect(200), b"small");
+    let asked = std::thread::spawn(move || {
+        let response = client.ask(&Request::get("/slow.php"));
+        (response, client.ended())
+    });
+    assert!(wait::until(LIMIT, || site.path("begun").exists()), "the request has not come");
+    server.signal(Signal::TERM);
+    let (status, _) = server.await_end();
+    assert!(status.success());
+    let (response, ended) = asked.join().unwrap();
+    assert_eq!(response.expect(200), b"begin end");
+    assert!(ended.contains("closed by peer"), "{ended}");
+}
+
+/// Both processes read from the same socket for as long as the old one has requests at work.
+#[test]
+fn an_upgrade_loses_no_response() {
+    let site = site();
+    site.write("slow.php", "<?php for ($i = 0; $i < 30; $i++) { echo str_repeat('x', 20000); flush(); if ($i == 2) touch('begun'); usleep(50000); }");
+    let server = serve(&site);
+    let addr = server.tls_addr().unwrap();
+    let mut client = connect(&server);
+    let asked = std::thread::spawn(move || client.ask(&Request::get("/slow.php")));
+    assert!(wait::until(LIMIT, || site.path("begun").exists()), "the request has not come");
+    let said = server.command(&["upgrade"]).unwrap();
+    let words = said.strip_prefix("upgraded: process ").unwrap_or_else(|| panic!("{said}"));
+    let new = words.split(' ').next().unwrap().parse().unwrap();
+    for _ in 0..5 {
+        let response = Http3::connect(addr, "localhost").ask(&Request::get("/small.txt"));
+        assert_eq!(response.expect(200), b"small");
+    }
+    assert_eq!(asked.join().unwrap().expect(200).len(), 600_000);
+    processes::signal(new, Signal::TERM);
+    assert!(wait::until(LIMIT, || !processes::runs(new)));
+    let (status, log) = server.await_end();
+    assert!(status.success() && !log.contains("panicked"), "{log}");
+}
+
+#[test]
+fn mistakes_end_the_connection_with_their_code() {
+    let site = site();
+    let server = serve(&site);
+    // A type of stream, or none for requests; the bytes; the code in the client's words.
+    for (is_request, bytes, code) in [
+        // DATA before HEADERS.
+        (true, &[0, 1, b'x'][..], "261"),
+        // SETTINGS on a request stream.
+        (true, &[4, 0], "261"),
+        // A reference to the dynamic table.
+        (true, &[1, 3, 0, 0, 0x80], "512"),
+        // A second control stream.
+        (false, &[0], "259"),
+        // A push stream from a client.
+        (false, &[1], "259"),
+        // A second stream for instructions to the decoder.
+        (false, &[2, 0x3f, 0xff, 0x01], "259"),
+    ] {
+        let mut client = connect(&server);
+        client.send_raw(is_request, bytes);
+        let ended = client.ended();
+        assert!(ended.contains(code), "{bytes:?}: {ended}, not {code}");
+    }
+    assert_eq!(connect(&server).ask(&Request::get("/small.txt")).expect(200), b"small");
+}
+
+#[test]
+fn hostile_packets_change_nothing() {
+    let site = site();
+    let server = serve(&site);
+    let mut client = connect(&server);
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let addr = server.tls_addr().unwrap();
+    for number in 0..2000_usize {
+        let mut packet = pattern(number as u64, number % 1400 + 1);
+        packet[0] |= if number % 2 == 0 { 0xc0 } else { 0x40 };
+        if number % 4 == 0 && packet.len() > 6 {
+            packet[1..5].copy_from_slice(&[0, 0, 0, 1]);
+        }
+        socket.send_to(&packet, addr).unwrap();
+        if number % 100 == 0 {
+            assert_eq!(client.ask(&Request::get("/small.txt")).expect(200), b"small");
+        }
+    }
+}
+
+/// A client that shares no code with the server's library.
+#[test]
+#[ignore = "heavy: fetches aioquic"]
+fn aioquic_gets_the_same_bytes() {
+    let fetched = Command::new(repository::root().join("tools/aioquic")).output().unwrap();
+    assert!(fetched.status.success(), "{}", String::from_utf8_lossy(&fetched.stderr));
+    let packages = String::from_utf8(fetched.stdout).unwrap();
+    let site = site();
+    let server = serve(&site);
+    let port = server.tls_addr().unwrap().port().to_string();
+    let paths = ["/large", "/file.php", "/made.php", "/small.txt", "/status.php?s=503"];
+    let mut expected = String::new();
+    for path in paths {
+        let response = server.get(path);
+        let digest = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut digest = digest.unwrap();
+        digest.stdin.take().unwrap().write_all(&response.body).unwrap();
+        let digest = String::from_utf8(digest.wait_with_output().unwrap().stdout).unwrap();
+        let digest = digest.split_whitespace().next().unwrap();
+        expected += &format!("{} {} {digest}\n", response.status(), response.body.len());
+    }
+    for way in ["plain", "keys", "rebind"] {
+        let script = repository::root().join("tests/tests/http/aioquic_client.py");
+        let output = Command::new("python3")
+            .env("PYTHONPATH", packages.trim())
+            .arg(script)
+            .args([&port, way])
+            .args(paths)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{way}: {said}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{way}");
+    }
+}
+
+#[test]
+fn the_word_is_checked() {
+    let site = site();
+    for (listen, says) in [
+        ("'127.0.0.1:0 h3'", "h3 needs tls"),
+        ("'127.0.0.1:0 tls h3 proxy_protocol'", "h3 and proxy_protocol exclude each other"),
+        ("'unix:/run/x.sock h3'", "\"h3\" is not understood"),
+        ("'127.0.0.1:0 tls quic'", "it is called h3 here"),
+    ] {
+        let text = format!(
+            "listen = [{listen}]\n[[pool]]\nworkers = 2\n[[site]]\nroot = 'root'\ntls = 'self-signed'\n"
+        );
+        let config = site.write_at(site.outside("wrong.toml"), text);
+        let said = sendoff(site.root(), &["check", config.to_str().unwrap()]).unwrap_err();
+        assert!(said.contains(says), "{listen}: {said}");
+    }
+}
