@@ -1,5 +1,5 @@
 //! Frames (RFC 9114 §7): decoders for request streams and for the control stream, and encoders for
-//! what a server sends.
+//! the frames of a server.
 
 mod control;
 mod request;
