@@ -6,13 +6,7 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version};
 use sendoff_http1::{Limits, StreamHead};
 use sendoff_message::response::{Field, ResponseHead};
-use sendoff_streams::ReceivedHead;
-
-/// Fields about an HTTP/1 connection, which do not exist in HTTP/2 (RFC 9113 §8.2.2). An
-/// application that sends one means its server's connection to the client, or copies a field from
-/// another response.
-const OF_THE_CONNECTION: [&str; 5] =
-    ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
+use sendoff_streams::{OF_THE_CONNECTION, ReceivedHead};
 
 /// The checked head of a request.
 pub(super) fn received(request: &mut Request<RecvStream>) -> ReceivedHead {

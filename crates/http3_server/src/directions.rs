@@ -13,7 +13,7 @@ use sendoff_http3::frame::{self, RequestDecoder, RequestPart};
 use sendoff_http3::{Code, qpack};
 use sendoff_message::Cut;
 use sendoff_message::response::{Field, ResponseHead};
-use sendoff_streams::{RequestBody, ResponseSender, STREAM_BUFFER, StreamGone};
+use sendoff_streams::{OF_THE_CONNECTION, RequestBody, ResponseSender, STREAM_BUFFER, StreamGone};
 use tokio::time::{sleep, timeout};
 
 use super::quic::Quic;
@@ -24,11 +24,6 @@ const MOST_SKIPPED: u64 = 64 * 1024;
 /// Bounds for the time between the last bytes of a response that is cut and the reset.
 const RESET_DELAY: Duration = Duration::from_millis(50);
 const MOST_RESET_DELAY: Duration = Duration::from_millis(500);
-
-/// Fields about a connection, which do not exist in HTTP/3 (RFC 9114 §4.2). An application that
-/// sends one means its server's connection to the client, or copies a field from another response.
-const OF_THE_CONNECTION: [&str; 5] =
-    ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
 /// The receiving direction of a request's stream. Dropping it tells the client that the rest is not
 /// needed, if there is one.
@@ -51,8 +46,8 @@ impl Receiver {
 
     /// Notes the announced length of the body, from which the body must not differ (RFC 9114
     /// §4.1.2): a server behind this one would take the difference for another request.
-    pub(crate) fn expect_length(&mut self, length: Option<u64>) {
-        self.missing = length;
+    pub(crate) fn expect_length(&mut self, length: u64) {
+        self.missing = Some(length);
     }
 
     /// Counts bytes of the body; fails if they are more than announced, or fewer at its end.
@@ -127,7 +122,7 @@ impl Receiver {
                 Poll::Ready(Err(StreamGone)) | Poll::Pending => {}
             }
         }
-        self.has_ended && self.buffer.is_empty()
+        self.is_end()
     }
 }
 

@@ -76,7 +76,7 @@ fn received(
             quic.reset(id, Code::MESSAGE_ERROR.0);
             return None;
         }
-        receiver.expect_length(Some(*length));
+        receiver.expect_length(*length);
     }
     Some(ReceivedHead { method, path: named, version, size: head.size, checked })
 }

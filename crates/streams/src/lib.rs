@@ -22,3 +22,9 @@ pub use streams::{Penalty, StreamGuard, Streams};
 
 /// The most bytes of one response that its protocol keeps until the network takes them.
 pub const STREAM_BUFFER: usize = 64 * 1024;
+
+/// Fields about an HTTP/1 connection, which exist neither in HTTP/2 (RFC 9113 §8.2.2) nor in HTTP/3
+/// (RFC 9114 §4.2). An application that sends one means its server's connection to the client, or
+/// copies a field from another response.
+pub const OF_THE_CONNECTION: [&str; 5] =
+    ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
