@@ -115,8 +115,9 @@ uninstall-extension:
 # What every commit must pass; about 10 minutes on two processors once it has been built. It goes on after a failure, and lists all failures at
 # its end.
 test: style
-	tools/install test
-	$(BUILD_TESTS)
+	tools/install serve
+	@# The rest is installed meanwhile: compiling needs none of it.
+	tools/install test & installs=$$!; $(BUILD_TESTS); built=$$?; wait $$installs && exit $$built
 	tools/cargo-test --profile quick --workspace
 
 # The tests that need no Debian package: of the crates alone. Below a minute once they are built.
