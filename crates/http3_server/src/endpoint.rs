@@ -24,6 +24,7 @@ use tokio::sync::watch;
 use super::connection::{Driver, run};
 use super::quic::Quic;
 use super::settings;
+use super::steering::{ConnectionIds, EndpointId, Inbox, MOST, PassedOn, Way};
 
 /// The most datagrams, or series of datagrams that the kernel has joined (GRO), of one system call.
 const BATCH: usize = 8;
@@ -117,12 +118,17 @@ pub async fn serve<S: Service + 'static>(
     let Listener { number, socket } = listener;
     let features = UdpSocketState::new(UdpSockRef::from(&socket))?;
     let (local, may_probe) = (socket.local_addr()?, !features.may_fragment());
-    let config = Arc::new(EndpointConfig::default());
+    let inbox = Inbox::open()?;
+    let mut config = EndpointConfig::default();
+    let id = inbox.id;
+    config.cid_generator(move || Box::new(ConnectionIds(id)));
+    let config = Arc::new(config);
     let state = RefCell::new(quinn_proto::Endpoint::new(config, None, may_probe, None));
     let connections = RefCell::default();
     let endpoint = Rc::new(Endpoint { socket, features, local, state, connections });
     let accepting = Accepting {
         endpoint,
+        inbox,
         number,
         services,
         lifecycle,
@@ -135,6 +141,7 @@ pub async fn serve<S: Service + 'static>(
 
 struct Accepting<S, A> {
     endpoint: Rc<Endpoint>,
+    inbox: Inbox,
     number: usize,
     services: Rc<Current<S>>,
     lifecycle: Rc<Lifecycle>,
@@ -151,16 +158,29 @@ impl<S: Service + 'static, A: Admission> Accepting<S, A> {
         let is_closed = || is_open.has_changed().is_err() || self.lifecycle.is_stopping();
         let mut room = vec![0; BATCH * DATAGRAM];
         let mut about = [RecvMeta::default(); BATCH];
+        let mut passed_on = vec![0; MOST];
+        // After an upgrade, the next process reads the socket.
+        let mut is_replaced = false;
         loop {
             tokio::select! {
-                readable = self.endpoint.socket.readable() => readable?,
+                readable = self.endpoint.socket.readable(), if !is_replaced => readable?,
+                received = self.inbox.receive(&mut passed_on) => {
+                    let message = &passed_on[..received?];
+                    if let Some(PassedOn { is_foreign, way, packets }) = PassedOn::parse(message) {
+                        is_replaced |= is_foreign && is_closed();
+                        self.take_all(&way, packets, is_closed());
+                    }
+                    continue;
+                }
                 () = self.lifecycle.connection_closed(), if is_closed() => {}
                 () = self.lifecycle.reached(Stage::Cutting) => return Ok(()),
             }
             if is_closed() && self.endpoint.connections.borrow().is_empty() {
                 return Ok(());
             }
-            self.set_config();
+            if is_replaced {
+                continue;
+            }
             let Endpoint { socket, features, .. } = &*self.endpoint;
             let received = socket.try_io(Interest::READABLE, || {
                 let mut rooms = room.chunks_mut(DATAGRAM).map(IoSliceMut::new);
@@ -173,22 +193,48 @@ impl<S: Service + 'static, A: Admission> Accepting<S, A> {
             let Ok(count) = received else { continue };
             for (about, room) in about.iter().zip(room.chunks(DATAGRAM)).take(count) {
                 let packets = room.get(..about.len).unwrap_or_default();
-                for packet in packets.chunks(about.stride.max(1)) {
-                    self.take(about, packet, is_closed());
-                }
+                let ecn = about.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
+                let size = about.stride.max(1);
+                let way = Way { from: about.addr, to: about.dst_ip, ecn, size };
+                self.steer(&way, packets, is_closed());
             }
             tokio::task::yield_now().await;
         }
     }
 
-    fn take(&self, about: &RecvMeta, packet: &[u8], is_closed: bool) {
-        let ecn = about.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
+    /// Takes packets, or passes them on to the endpoint whose connections they belong to.
+    fn steer(&self, way: &Way, packets: &[u8], is_closed: bool) {
+        let mut rest = packets;
+        while !rest.is_empty() {
+            let endpoint = EndpointId::of(rest);
+            let others = |packet: &&[u8]| EndpointId::of(packet) == endpoint;
+            let length = rest.chunks(way.size).take_while(others).map(<[u8]>::len).sum();
+            let (together, after) = rest.split_at(length);
+            rest = after;
+            let elsewhere = endpoint.filter(|endpoint| *endpoint != self.inbox.id);
+            if !elsewhere.is_some_and(|to| self.inbox.pass_on(to, way, together)) {
+                self.take_all(way, together, is_closed);
+            }
+        }
+    }
+
+    fn take_all(&self, way: &Way, packets: &[u8], is_closed: bool) {
+        for packet in packets.chunks(way.size) {
+            self.take(way, packet, is_closed);
+        }
+    }
+
+    fn take(&self, way: &Way, packet: &[u8], is_closed: bool) {
+        // Only a packet with a long header begins a connection.
+        if packet.first().is_some_and(|first| first & 0x80 != 0) {
+            self.set_config();
+        }
         let mut answer = Vec::new();
         let event = self.endpoint.state.borrow_mut().handle(
             Instant::now(),
-            about.addr,
-            about.dst_ip,
-            ecn,
+            way.from,
+            way.to,
+            way.ecn,
             BytesMut::from(packet),
             &mut answer,
         );

@@ -22,5 +22,6 @@ mod endpoint;
 mod quic;
 mod request;
 mod settings;
+mod steering;
 
 pub use endpoint::{Admission, Listener, serve};
