@@ -1,7 +1,8 @@
-//! The carrier of a client's requests: a byte stream of HTTP/1, or streams of HTTP/2.
+//! The carrier of a client's requests: a byte stream of HTTP/1, or streams of HTTP/2 or HTTP/3.
 
 use crate::multiplexed::{self, Multiplexed};
 use crate::polled::Polled;
+use crate::quic::{self, OverQuic};
 use crate::secure::Wire;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -13,33 +14,43 @@ const WINDOW: usize = 65_535;
 pub(crate) enum Carrier {
     Bytes(Wire),
     Streams(Box<Multiplexed>),
+    Quic(Box<OverQuic>),
 }
 
 impl Carrier {
-    /// HTTP/2, if clients speak HTTP/2 to the peer's port ([`multiplexed::note`]). `receive_buffer`
-    /// is the size of the socket's receive buffer in bytes, if the client has set it.
+    /// HTTP/2 or HTTP/3, if clients speak it to the peer's port ([`multiplexed::note`],
+    /// [`quic::note`]). `receive_buffer` is the size of the socket's receive buffer in bytes, if the
+    /// client has set it.
     pub(crate) fn new(stream: TcpStream, receive_buffer: Option<usize>) -> Self {
-        let port = stream.peer_addr().map_or(0, |addr| addr.port());
-        let is_http2 = multiplexed::is_noted(port);
+        let peer = stream.peer_addr().ok();
+        let window = receive_buffer.map_or(WINDOW, |size| size.min(WINDOW));
+        let window = u32::try_from(window).unwrap();
+        if let Some(peer) = peer.filter(|peer| quic::is_noted(peer.port())) {
+            return Self::Quic(Box::new(OverQuic::connect(peer, window)));
+        }
+        let is_http2 = peer.is_some_and(|peer| multiplexed::is_noted(peer.port()));
         let wire = Wire::new(stream, is_http2);
         if !is_http2 {
             return Self::Bytes(wire);
         }
         let scheme = if matches!(wire, Wire::Tls(_)) { "https" } else { "http" };
-        let window = receive_buffer.map_or(WINDOW, |size| size.min(WINDOW));
-        let window = u32::try_from(window).unwrap();
         Self::Streams(Box::new(Multiplexed::new(Polled::new(wire), scheme, window)))
     }
 
-    pub(crate) fn is_http2(&self) -> bool {
-        matches!(self, Self::Streams(_))
+    /// The version of the responses, if it is not what they say.
+    pub(crate) fn version(&self) -> Option<&'static str> {
+        match self {
+            Self::Bytes(_) => None,
+            Self::Streams(_) => Some("HTTP/2"),
+            Self::Quic(_) => Some("HTTP/3"),
+        }
     }
 
     pub(crate) fn is_tls(&self) -> bool {
         matches!(self, Self::Bytes(Wire::Tls(_)))
     }
 
-    /// True if the protocol tells a cut response from a complete one (TLS, HTTP/2).
+    /// True if the protocol tells a cut response from a complete one (TLS, HTTP/2, HTTP/3).
     pub(crate) fn tells_cuts(&self) -> bool {
         !matches!(self, Self::Bytes(Wire::Plain(_)))
     }
@@ -48,6 +59,7 @@ impl Carrier {
         match self {
             Self::Bytes(wire) => wire.socket(),
             Self::Streams(streams) => streams.socket(),
+            Self::Quic(streams) => streams.socket(),
         }
     }
 
@@ -56,6 +68,7 @@ impl Carrier {
         match self {
             Self::Bytes(wire) => wire.write_all(bytes),
             Self::Streams(streams) => streams.write(bytes),
+            Self::Quic(streams) => streams.write(bytes),
         }
     }
 
@@ -64,6 +77,7 @@ impl Carrier {
         match self {
             Self::Bytes(wire) => wire.half_close().unwrap(),
             Self::Streams(streams) => streams.half_close(),
+            Self::Quic(streams) => streams.half_close(),
         }
     }
 
@@ -72,6 +86,7 @@ impl Carrier {
         match self {
             Self::Bytes(wire) => wire.read(buffer),
             Self::Streams(streams) => streams.read(buffer),
+            Self::Quic(streams) => streams.read(buffer),
         }
     }
 
@@ -85,6 +100,7 @@ impl Carrier {
                 read
             }
             Self::Streams(streams) => streams.read_now(buffer),
+            Self::Quic(streams) => streams.read_now(buffer),
         }
     }
 
@@ -99,6 +115,7 @@ impl Carrier {
                 matches!(peeked, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
             }
             Self::Streams(streams) => streams.is_silent(),
+            Self::Quic(streams) => streams.is_silent(),
         }
     }
 }

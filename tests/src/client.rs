@@ -166,8 +166,8 @@ impl Client {
             }
         };
         let mut head = Head::parse(&self.received[..end]).map_err(Broken::Malformed)?;
-        if self.carrier.is_http2() {
-            "HTTP/2".clone_into(&mut head.version);
+        if let Some(version) = self.carrier.version() {
+            version.clone_into(&mut head.version);
         }
         self.received.drain(..end + 4);
         Ok(head)
@@ -288,7 +288,7 @@ impl Client {
         }
     }
 
-    /// True if a TLS connection has ended without `close_notify`, or a stream of HTTP/2 was reset.
+    /// True if a TLS connection has ended without `close_notify`, or a stream of HTTP/2 or HTTP/3 was reset.
     pub fn is_truncated(&self) -> bool {
         self.truncated
     }

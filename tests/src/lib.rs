@@ -7,7 +7,8 @@
 //!
 //! `SENDOFF_TEST_PEER=stock` runs the scenarios against nginx and php-fpm instead: a failure there
 //! shows either an intended difference, or a mistake in the test. `SENDOFF_TEST_TLS=1` runs them
-//! over TLS, `SENDOFF_TEST_H2=1` over HTTP/2, both together over HTTP/2 in TLS.
+//! over TLS, `SENDOFF_TEST_H2=1` over HTTP/2, both together over HTTP/2 in TLS,
+//! `SENDOFF_TEST_H3=1` over HTTP/3.
 //! `SENDOFF_TEST_EMULATED=N` is for an emulated machine that is N times slower than a real one.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
@@ -32,6 +33,7 @@ mod pebble;
 mod polled;
 pub mod processes;
 mod progress;
+mod quic;
 pub mod repository;
 mod secure;
 mod server;

@@ -1,8 +1,9 @@
 //! TLS for scenarios: certificates, and connections of clients that trust every server.
 //!
-//! `SENDOFF_TEST_TLS=1` runs the scenarios over TLS: each server gets an address for it, and
+//! `SENDOFF_TEST_TLS=1` runs the scenarios over TLS, `SENDOFF_TEST_H3=1` over HTTP/3: each server gets an address for it, and
 //! clients use that.
 
+use crate::quic;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
@@ -15,7 +16,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 /// True if the scenarios run over TLS.
 pub(crate) fn is_wanted() -> bool {
-    std::env::var("SENDOFF_TEST_TLS").is_ok_and(|value| value == "1")
+    quic::is_wanted() || std::env::var("SENDOFF_TEST_TLS").is_ok_and(|value| value == "1")
 }
 
 /// Ports at which servers of this process speak TLS.

@@ -1,7 +1,9 @@
 //! `sendoff serve` as a child process, and the checks at its end.
 
 use crate::child::{collect_into, dies_with_us, exit_status};
-use crate::{Client, Http2, LIMIT, Request, Response, Stock, multiplexed, processes, secure, wait};
+use crate::{
+    Client, Http2, LIMIT, Request, Response, Stock, multiplexed, processes, quic, secure, wait,
+};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -103,7 +105,8 @@ impl Server {
         let tcp = |listen: &&&str| listen.starts_with(|first: char| first.is_ascii_digit());
         let listen = arguments.iter().skip_while(|argument| **argument != "--listen").nth(1);
         let beside = listen.filter(tcp).and_then(|listen| listen.rsplit_once(':'));
-        let beside = format!("{}:0", beside.map_or("127.0.0.1", |(host, _)| host));
+        let h3 = if quic::is_wanted() { " h3" } else { "" };
+        let beside = format!("{}:0{h3}", beside.map_or("127.0.0.1", |(host, _)| host));
         if let Some(secure::Certificate { chain, key }) = &certificate {
             let (chain, key) = (chain.to_str().unwrap(), key.to_str().unwrap());
             arguments.extend(["--tls-listen", &beside, "--tls-cert", chain, "--tls-key", key]);
@@ -117,7 +120,11 @@ impl Server {
         };
         let workers = if has_workers(&arguments) { count("--workers") } else { 0 };
         command.arg("serve").arg(root).args(&arguments);
-        Self::launch(command, root, workers, count("--threads"))
+        let server = Self::launch(command, root, workers, count("--threads"))?;
+        if let Some(addr) = server.tls_addr().filter(|_| quic::is_wanted()) {
+            quic::note(addr);
+        }
+        Ok(server)
     }
 
     /// Starts `sendoff run --config CONFIG`, and waits until it is ready. The file must say
@@ -443,6 +450,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         if self.process.is_some() {
             multiplexed::forget(self.addr());
+            quic::forget(self.addr());
         }
         let Some(process) = &mut self.process else { return };
         if process.unchecked {
