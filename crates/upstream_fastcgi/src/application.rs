@@ -112,18 +112,6 @@ impl Application {
         self.connections.close_old(|kept| !are_scarce && kept.parked.is_quiet());
     }
 
-    /// True for the program of a pool. The server lets its processes finish their work, so a
-    /// process that dies at work was ended by its request or by the system.
-    pub fn is_program(&self) -> bool {
-        self.peer.program.is_some()
-    }
-
-    /// Connections that it has closed while they were in use or kept.
-    #[must_use]
-    pub fn connections_lost(&self) -> u64 {
-        self.peer.lost.load(Ordering::Relaxed)
-    }
-
     /// True if descriptors can be passed to it.
     #[must_use]
     pub fn is_local(&self) -> bool {
@@ -245,7 +233,6 @@ impl Application {
                     {
                         return Ok(Some(Connection { permit, stream, region, last: Some(last) }));
                     }
-                    self.peer.lost.fetch_add(1, Ordering::Relaxed);
                 }
                 Grant::New(permit) => {
                     self.sharing.ask();

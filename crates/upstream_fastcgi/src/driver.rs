@@ -7,7 +7,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::BytesMut;
@@ -185,7 +184,6 @@ impl Driver {
     /// The application has closed the connection; with `error`, if a read or write has failed. The
     /// kernel reports a reset once, so [`Stream::was_read`] does not see it any more.
     fn closed(&self, error: Option<&io::Error>) -> UpstreamError {
-        self.peer.lost.fetch_add(1, Ordering::Relaxed);
         let was_reset = error.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionReset);
         let is_withheld = self.read_by.is_some();
         let were_read = !was_reset && !is_withheld && self.stream.was_read();

@@ -2,7 +2,7 @@
 
 use std::future::pending;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,8 +33,6 @@ pub(super) struct Peer {
     said_channel: AtomicBool,
     /// The log budget of all its connections together.
     log: Mutex<LogBudget>,
-    /// Connections that it has closed while they were in use or kept.
-    pub(super) lost: AtomicU64,
 }
 
 impl Peer {
@@ -46,7 +44,6 @@ impl Peer {
             hints: Mutex::default(),
             said_channel: AtomicBool::new(false),
             log: Mutex::default(),
-            lost: AtomicU64::new(0),
         }
     }
 

@@ -406,7 +406,6 @@ impl Sharing {
         here.remove(&connection, self.number);
         if let CloseReason::Lost(why) = ended {
             self.known.note_lost();
-            self.peer.lost.fetch_add(1, Ordering::Relaxed);
             if why.kind() == UpstreamErrorKind::Broken {
                 let address = &self.peer.address;
                 tracing::error!(%address, "broken FastCGI application: {why}");

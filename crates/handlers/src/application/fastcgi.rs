@@ -4,7 +4,6 @@
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_report::at_work::Phase;
@@ -16,7 +15,6 @@ use sendoff_upstream_fastcgi::application::Application;
 use sendoff_upstream_fastcgi::attached::Attached;
 use sendoff_upstream_fastcgi::shared::Reuse;
 use sendoff_upstream_worker::claims::Claim;
-use tokio::time::Instant;
 
 use crate::application::announce;
 use crate::application::beginning::{self, NoAnswer, ReceivedHead, ResponseStart};
@@ -25,21 +23,6 @@ use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
 use crate::application::retry::{is_repeatable, log_retry};
 use crate::application::script::{Answered, Call, Role, Unanswered, is_untouched};
-
-/// Limit of processes of one host that die alone, one after the other, while they work on a
-/// repeatable request: a script that kills its process must not end all of them.
-const MAX_DEATHS: u32 = 4;
-
-/// Time for which a request is repeated while processes die together, which means that the script
-/// is not the cause. A reload of php-fpm ends all of them, and a script of 50 ms met four reloads
-/// in a row when they came every 60 ms.
-const STORM: Duration = Duration::from_secs(10);
-
-/// The pause before the request is repeated; it doubles with each death, up to `MAX_PAUSE`. During
-/// the pause the deaths of other processes become known, and a process that is about to be killed
-/// as well does not get the request.
-const PAUSE: Duration = Duration::from_millis(20);
-const MAX_PAUSE: Duration = Duration::from_millis(160);
 
 /// A response that has begun.
 type Response = (UpstreamExchange, ResponseStart);
@@ -78,14 +61,12 @@ impl Call<'_> {
                 }
                 Err(cut) => return (Err(cut.into()), LendOutcome::Impossible),
             };
-            let is_only_host = hosts.count() == 1;
             // Another host may know other ways of handing over.
-            let own = match is_only_host {
-                true => std::mem::take(&mut parameters),
-                false => parameters.clone(),
+            let own = match hosts.count() {
+                1 => std::mem::take(&mut parameters),
+                _ => parameters.clone(),
             };
-            let (answered, offer) =
-                self.send_to_application(role, attempt.host(), own, is_only_host, sink).await;
+            let (answered, offer) = self.send_to_application(role, attempt.host(), own, sink).await;
             let why = match answered {
                 Ok((UpstreamExchange::Application(mut exchange), answer)) => {
                     attempt.answered();
@@ -118,7 +99,6 @@ impl Call<'_> {
         role: Role<'_>,
         application: &Arc<Application>,
         mut parameters: RequestMessageBuilder,
-        is_only_host: bool,
         sink: &mut dyn Sink,
     ) -> (Result<Response, FailedAttempt>, LendOutcome) {
         let (message, claim, offer) = match role {
@@ -145,26 +125,22 @@ impl Call<'_> {
             Role::Authorizer => (parameters.question(), None, LendOutcome::Impossible),
         };
         let message = Rc::new(message);
-        let answered = self.ask_application(application, message, claim, is_only_host, sink).await;
+        let answered = self.ask_application(application, message, claim, sink).await;
         (answered, offer)
     }
 
-    /// Asks one application. Asks again if its process is gone and the request is repeatable, or if
-    /// a shared connection did not take the request.
+    /// Asks one application. Asks again, once, if it may have left the request unread because it
+    /// closed a kept connection at that moment, or if other requests shared the connection.
     async fn ask_application(
         &mut self,
         application: &Arc<Application>,
         message: Rc<StreamedRequest>,
         claim: Option<Rc<Claim>>,
-        is_only_host: bool,
         sink: &mut dyn Sink,
     ) -> Result<Response, FailedAttempt> {
         let is_repeatable = is_repeatable(self.context.request);
         let mut reuse = if is_repeatable { Reuse::Any } else { Reuse::Busy };
-        let (mut deaths, mut pause) = (0_u32, PAUSE);
-        let storm_ends = Instant::now() + STORM;
         loop {
-            let gone_before = application.connections_lost();
             let (message, log_name) = (Rc::clone(&message), Rc::clone(self.log_name()));
             // A copy of the descriptor, because `unless_gone` borrows the sink while the connection
             // is made.
@@ -194,24 +170,11 @@ impl Call<'_> {
             if why.kind() != UpstreamErrorKind::Died && !needs_own {
                 return Err(FailedAttempt::Silent(why));
             }
-            let is_unread = needs_own || (reuse == Reuse::Any && why.retry() == Retry::Safe);
+            let is_unread = reuse == Reuse::Any && why.retry() == Retry::Safe;
+            // On a shared connection another request may have been the cause.
+            let may_repeat = needs_own || (is_repeatable && (is_unread || is_shared));
             reuse = Reuse::Own;
-            let may_repeat = is_repeatable || needs_own;
-            if !may_repeat || !is_untouched(sink) || (!is_unread && !is_only_host) {
-                return Err(FailedAttempt::Silent(why));
-            }
-            // A request that has ended one process of a pool would end the next one, too.
-            if application.is_program() && why.retry() == Retry::Unsafe {
-                return Err(FailedAttempt::Silent(why));
-            }
-            if is_unread {
-                continue;
-            }
-            unless_gone(sink, tokio::time::sleep(pause)).await?;
-            pause = (pause * 2).min(MAX_PAUSE);
-            let is_alone = application.connections_lost() <= gone_before + 1;
-            deaths += u32::from(is_alone);
-            if deaths == MAX_DEATHS || Instant::now() > storm_ends {
+            if !may_repeat || !is_untouched(sink) {
                 return Err(FailedAttempt::Silent(why));
             }
         }

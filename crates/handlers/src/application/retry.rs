@@ -3,15 +3,14 @@
 //! A request is sent again only if no byte of an answer has arrived, nothing has reached the
 //! client, its body is still available, and one of these is true:
 //! - The application has read no byte of the request ([`Retry::Safe`]).
-//! - The request is [repeatable](is_repeatable), and its application runs elsewhere, where an
-//!   administrator may end busy processes, for example by a reload of php-fpm. In a pool of this
-//!   server, a request that has ended one process would end the next one, too.
+//! - The request is [repeatable](is_repeatable), and another host gets it, or it shared its
+//!   connection with others. A process that had it alone is not followed by another one of the same
+//!   application: a request that has ended one process would end the next one, too.
 //!
 //! The places that send requests:
 //! - [`worker`](super::worker): to another worker of the pool, at most `MAX_TRIES` times in all.
 //! - [`fastcgi`](super::fastcgi): first over a new connection, because a process may have closed
-//!   the kept one at that moment. Then other hosts are asked; if there is no other host, a few
-//!   further retries ask the same application.
+//!   the kept one at that moment. Then other hosts are asked.
 //! - [`proxy`](super::proxy): over a new connection if the host has closed the kept one. Then other
 //!   hosts are asked.
 //!
