@@ -121,6 +121,16 @@ impl Http3 {
         })
     }
 
+    /// Changes to another port, as a NAT does that has forgotten its mapping.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn rebind(&self) {
+        let _entered = self.runtime.enter();
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        self.endpoint.rebind(socket).unwrap();
+    }
+
     /// Waits until the server ends the connection. Returns its reason.
     pub fn ended(&self) -> String {
         within_limit(&self.runtime, self.connection.closed()).to_string()
@@ -150,7 +160,7 @@ impl Drop for Http3 {
     }
 }
 
-fn trusting() -> ClientConfig {
+pub(crate) fn trusting() -> ClientConfig {
     let mut config = client_config(None, Verify::Nothing).unwrap();
     config.resumption = rustls::client::Resumption::disabled();
     config.alpn_protocols = vec![b"h3".to_vec()];

@@ -31,7 +31,8 @@ pub struct Site {
     pub https_port: Option<u16>,
     /// The value of `Strict-Transport-Security` (RFC 6797), sent under TLS.
     pub hsts: Option<String>,
-    /// Clients may speak HTTP/3 at the ports of its addresses for TLS, and are told so.
+    /// Clients may speak HTTP/3 at the ports of its addresses for TLS, and are told so. False for a
+    /// site that asks for client certificates.
     pub h3: bool,
     /// The folder with static files and scripts.
     #[serde(with = "crate::path::one")]

@@ -19,6 +19,7 @@ use sendoff_report::at_work::AtWork;
 use sendoff_report::explain::Secret;
 use sendoff_report::meters::Meters;
 use sendoff_site::sites::Sites;
+use sendoff_tls::{SiteTls, Tickets};
 use sendoff_upstream_fastcgi::attached::Attached;
 use sendoff_upstream_fastcgi::channel::Channel;
 use sendoff_upstream_gateway::Gateway;
@@ -48,7 +49,9 @@ pub struct Services {
     /// The sites of this generation.
     pub sites: Sites,
     /// TLS configurations by the number of the site; `None`: the site has no TLS.
-    pub tls: Arc<[Option<Arc<ServerConfig>>]>,
+    pub tls: Arc<[Option<SiteTls>]>,
+    /// The keys of session tickets for clients that show no certificate.
+    pub tickets: Tickets,
     /// TLS configurations for HTTP/3 by the number of the listener, made at its first packet.
     pub quic: RefCell<HashMap<usize, Arc<ServerConfig>>>,
     /// Answers to authorities that check names (ACME).
@@ -94,6 +97,11 @@ pub struct Services {
 }
 
 impl Services {
+    /// The TLS settings of a site.
+    pub(crate) fn tls_of(&self, site: Option<usize>) -> Option<&SiteTls> {
+        self.tls.get(site?)?.as_ref()
+    }
+
     /// Starts to read the folder of kept pages if the configuration keeps pages and the folder was
     /// not read before.
     pub fn start_page_cache(&self) {

@@ -277,6 +277,8 @@ pub(crate) async fn run<S: Service + 'static>(
             version: TLS_13,
             cipher: "",
             server_name: driver.server_name(),
+            // Clients of QUIC are not asked.
+            demand: None,
             client_certificate: None,
         }));
         let streams = Streams::new(origin, services, lifecycle);

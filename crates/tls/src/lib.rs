@@ -26,7 +26,7 @@ pub use credentials::Credentials;
 pub use examine::{ClientCertificate, Leaf, warnings};
 pub use identity::Whose;
 pub use obtained::{Obtained, usable_pem};
-pub use server::{ACME_PROTOCOL, Tickets, quic_config, server_config};
+pub use server::{ACME_PROTOCOL, ClientDemand, SiteTls, Tickets, quic_config, site_tls};
 pub use vault::{Complaint, Vault};
 
 #[cfg(test)]

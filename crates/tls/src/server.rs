@@ -33,6 +33,23 @@ impl Tickets {
     }
 }
 
+/// The TLS settings of one site.
+#[derive(Debug, Clone)]
+pub struct SiteTls {
+    /// For the clients that name the site.
+    pub config: Arc<ServerConfig>,
+    /// The demand for client certificates in `config`.
+    pub clients: Option<Arc<ClientDemand>>,
+}
+
+/// A demand for client certificates. Handshakes under equal demands have proved the same.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ClientDemand {
+    /// The certificates of the trusted issuers, in PEM.
+    issuers: String,
+    required: bool,
+}
+
 /// Presents the same certificate to every client.
 #[derive(Debug)]
 struct Only(Arc<CertifiedKey>);
@@ -43,17 +60,16 @@ impl ResolvesServerCert for Only {
     }
 }
 
-/// The TLS configuration for the clients of one site. `protocols`: for ALPN, the preferred one
-/// first.
+/// The TLS settings for the clients of one site. `protocols`: for ALPN, the preferred one first.
 ///
 /// # Errors
 /// A sentence: the credentials cannot be used.
-pub fn server_config(
+pub fn site_tls(
     credentials: &Credentials,
     tls: &Tls,
     tickets: &Tickets,
     protocols: &[&[u8]],
-) -> Result<Arc<ServerConfig>, String> {
+) -> Result<SiteTls, String> {
     let provider = Arc::clone(&PROVIDER);
     let versions: &[_] = match tls.oldest {
         TlsVersion::Tls12 => &[&TLS13, &TLS12],
@@ -62,18 +78,20 @@ pub fn server_config(
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions)
         .map_err(|error| error.to_string())?;
-    let (builder, tickets) = match (&tls.clients, &credentials.client_issuers) {
+    let (builder, tickets, clients) = match (&tls.clients, &credentials.client_issuers) {
         (Some(clients), Some(text)) => {
             let roots = issuers(text.as_bytes())?.into();
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
             let verifier =
                 if clients.required { verifier } else { verifier.allow_unauthenticated() };
             let verifier = verifier.build().map_err(|error| error.to_string())?;
+            let demand = ClientDemand { issuers: text.clone(), required: clients.required };
             // A ticket proves only that some site accepted its client. With ticket keys of its own,
             // the site accepts only its own tickets.
-            (builder.with_client_cert_verifier(verifier), Tickets::new()?)
+            let builder = builder.with_client_cert_verifier(verifier);
+            (builder, Tickets::new()?, Some(Arc::new(demand)))
         }
-        _ => (builder.with_no_client_auth(), tickets.clone()),
+        _ => (builder.with_no_client_auth(), tickets.clone(), None),
     };
     let mut config =
         builder.with_cert_resolver(Arc::new(Only(identity(credentials).map_err(|(_, why)| why)?)));
@@ -83,7 +101,7 @@ pub fn server_config(
     // The kernel needs the keys for TLS.
     config.enable_secret_extraction = true;
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-    Ok(Arc::new(config))
+    Ok(SiteTls { config: Arc::new(config), clients })
 }
 
 /// Presents the certificate of the site that a client names.
@@ -106,12 +124,12 @@ where
 
 /// The TLS configuration for clients of QUIC, whose hello is read too late to choose another
 /// configuration by it: it asks for no client certificates, and `of_site` has the configuration of
-/// the site that a client names, whose certificate it gets. Session tickets are shared with `like`.
+/// the site that a client names, whose certificate it gets.
 ///
 /// # Errors
 /// A sentence: this machine has no TLS 1.3.
 pub fn quic_config(
-    like: &ServerConfig,
+    tickets: &Tickets,
     protocols: &[&[u8]],
     of_site: impl Fn(Option<&str>) -> Option<Arc<ServerConfig>> + Send + Sync + 'static,
 ) -> Result<Arc<ServerConfig>, String> {
@@ -120,7 +138,7 @@ pub fn quic_config(
         .map_err(|error| error.to_string())?
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(BySite(of_site)));
-    config.ticketer = Arc::clone(&like.ticketer);
+    config.ticketer = Arc::clone(&tickets.0);
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(Arc::new(config))

@@ -221,6 +221,7 @@ fn facts(
         version,
         cipher: suite.map_or("", cipher_name),
         server_name,
+        demand: None,
         client_certificate: certificate
             .map_err(|why| io::Error::new(ErrorKind::InvalidData, why))?,
     })

@@ -240,6 +240,61 @@ fn the_stop_lets_responses_end() {
     assert!(ended.contains("closed by peer"), "{ended}");
 }
 
+/// The kernel gives packets from another port to another event loop.
+#[test]
+fn connections_live_on_when_the_clients_address_changes() {
+    let site = site();
+    let certificate = Authority::new().issue(&["localhost"], &site.outside("keys"), "localhost");
+    let (chain, key) = (certificate.chain.to_str().unwrap(), certificate.key.to_str().unwrap());
+    let options =
+        ["--tls-listen", "127.0.0.1:0 h3", "--tls-cert", chain, "--tls-key", key, "--threads", "4"];
+    let server = Server::start(site.root(), &options);
+    let mut client = connect(&server);
+    for _ in 0..12 {
+        assert_eq!(client.ask(&Request::get("/small.txt")).expect(200), b"small");
+        client.rebind();
+        assert_eq!(client.ask(&Request::get("/file.php")).expect(200), pattern(1, 20 * MB));
+    }
+}
+
+/// QUIC asks for no certificates, so such a site is not served over HTTP/3, not even to a client
+/// that names it.
+#[test]
+fn a_site_that_wants_certificates_leads_clients_to_tcp() {
+    let site = site();
+    let (authority, folder) = (Authority::new(), site.outside("keys"));
+    let issuers = site.write_at(folder.join("issuers.pem"), authority.pem());
+    let of = |name: &str, more: &str| {
+        let certificate = authority.issue(&[name], &folder, name);
+        let (chain, key) = (certificate.chain.display(), certificate.key.display());
+        format!(
+            "[[site]]\nroot = 'root'\nhosts = '{name}'\ntls = {{ certificate = '{chain}', key = '{key}'{more} }}\n"
+        )
+    };
+    let required = format!(", client_issuers = '{}'", issuers.display());
+    let optional = format!("{required}, client_certificates = 'optional'");
+    let config = format!(
+        "listen = ['127.0.0.1:0', '127.0.0.1:0 tls h3']\nthreads = 1\n[[pool]]\nworkers = 2\n{}{}{}",
+        of("required.test", &required),
+        of("optional.test", &optional),
+        of("open.test", "")
+    );
+    let config = site.write_at(site.outside("sendoff.toml"), config);
+    let server = Server::try_run(&config, site.root(), 2).unwrap();
+    for (connected, host, status) in [
+        ("required.test", "required.test", 421),
+        ("open.test", "required.test", 421),
+        ("unknown.test", "required.test", 421),
+        ("optional.test", "optional.test", 421),
+        ("open.test", "open.test", 200),
+        ("required.test", "open.test", 200),
+    ] {
+        let mut client = Http3::connect(server.tls_addr().unwrap(), connected);
+        let response = client.ask(&Request::get("/small.txt").header("Host", host));
+        assert_eq!(response.status(), status, "{connected} {host}");
+    }
+}
+
 /// Both processes read from the same socket for as long as the old one has requests at work.
 #[test]
 fn an_upgrade_loses_no_response() {

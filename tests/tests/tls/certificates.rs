@@ -102,6 +102,38 @@ fn old_certificate(secured: &Secured, authority: &Authority) -> Certificate {
     Certificate { chain, key }
 }
 
+/// A kept connection has been made under the demand of that time.
+#[test]
+fn connections_from_before_a_reload_meet_the_demand_of_after_it() {
+    let secured = Secured::new();
+    let first = Authority::new();
+    let ours = secured.issue(&["a.test"]);
+    let issuers = secured.site.outside("keys/issuers.pem");
+    let site = |more: &str| {
+        secured.write(&[&format!("hosts = 'a.test'\ntls = {{ {}{more} }}", tls(&ours))])
+    };
+    let demand =
+        format!(", client_issuers = '{}', client_certificates = 'optional'", issuers.display());
+    let ask = |client: &mut Client| {
+        client.ask(&Request::get("/seen.php").header("Host", "a.test")).status()
+    };
+    let server = secured.run(&[&format!("hosts = 'a.test'\ntls = {{ {} }}", tls(&ours))]);
+    let connect = || Client::connect_tls(server.tls_addr().unwrap());
+    let mut asked_for_nothing = connect();
+    assert_eq!(ask(&mut asked_for_nothing), 200);
+    secured.site.write_at(issuers.clone(), first.pem());
+    site(&demand);
+    server.command(&["reload"]).unwrap();
+    assert_eq!(ask(&mut asked_for_nothing), 421);
+    let mut asked_by_first = connect();
+    assert_eq!(ask(&mut asked_by_first), 200);
+    // The same file names other issuers.
+    secured.site.write_at(issuers.clone(), Authority::new().pem());
+    server.command(&["reload"]).unwrap();
+    assert_eq!(ask(&mut asked_by_first), 421);
+    assert_eq!(ask(&mut connect()), 200);
+}
+
 #[test]
 fn clients_show_certificates_where_a_site_wants_them() {
     let secured = Secured::new();

@@ -31,7 +31,7 @@ use sendoff_report::log_line::LogLine;
 use sendoff_site::Site;
 use sendoff_site::effects::Answer;
 use sendoff_site::router::PathTarget;
-use sendoff_tls::quic_config;
+use sendoff_tls::{ClientDemand, quic_config};
 
 use self::plan::{Answerer, LimitEffect, Plan, SitePlan};
 use crate::application::proxy;
@@ -66,9 +66,17 @@ impl Service for Services {
     }
 
     fn tls(&self, listener: usize, server_name: Option<&str>) -> io::Result<Arc<ServerConfig>> {
-        let site = self.sites.number_of(listener, server_name);
-        let config = site.and_then(|site| self.tls.get(site)?.clone());
+        let tls = self.tls_of(self.sites.number_of(listener, server_name));
+        let config = tls.map(|tls| Arc::clone(&tls.config));
         config.ok_or_else(|| io::Error::other("no site with a certificate listens here"))
+    }
+
+    fn client_demand(
+        &self,
+        listener: usize,
+        server_name: Option<&str>,
+    ) -> Option<Arc<ClientDemand>> {
+        self.tls_of(self.sites.number_of(listener, server_name))?.clients.clone()
     }
 
     fn quic(&self, listener: usize) -> io::Result<Arc<ServerConfig>> {
@@ -78,8 +86,12 @@ impl Service for Services {
         let none = || io::Error::other("no site listens here");
         let names = Arc::clone(self.sites.names(listener).ok_or_else(none)?);
         let tls = Arc::clone(&self.tls);
-        let of_site = move |host: Option<&str>| tls.get(names.number_of(host)?)?.clone();
-        let config = quic_config(&*self.tls(listener, None)?, QUIC_PROTOCOLS, of_site);
+        let of_site = move |host: Option<&str>| {
+            Some(Arc::clone(&tls.get(names.number_of(host)?)?.as_ref()?.config))
+        };
+        // Without a certificate, no client is served.
+        self.tls(listener, None)?;
+        let config = quic_config(&self.tickets, QUIC_PROTOCOLS, of_site);
         let config = config.map_err(io::Error::other)?;
         self.quic.borrow_mut().insert(listener, Arc::clone(&config));
         Ok(config)

@@ -274,18 +274,17 @@ impl Services {
             return Some(Answer::Redirect { status: StatusCode::PERMANENT_REDIRECT, location });
         }
         let tls = request.tls.as_ref()?;
-        let site_tls = |site: usize| self.config.sites.get(site).and_then(|site| site.tls.as_ref());
         // The connection was made for another site, with a version of TLS that this site refuses.
-        let wanted = site_tls(site.number).map(|tls| tls.oldest);
+        let wanted = self.config.sites.get(site.number).and_then(|site| site.tls.as_ref());
+        let wanted = wanted.map(|tls| tls.oldest);
         if wanted == Some(TlsVersion::Tls13) && tls.version != TLS_13 {
             let why = "the site asks for TLS 1.3, and the connection has an older version";
             return Some(Answer::refused(StatusCode::MISDIRECTED_REQUEST, why.to_owned()));
         }
-        // The client has shown its certificate, or none, to another site (RFC 9110 §15.5.20).
-        let shown_to = self.sites.number_of(request.listener, tls.server_name.as_deref())?;
-        let asks = |site: usize| site_tls(site).and_then(|tls| tls.clients.as_ref());
-        let is_misdirected = shown_to != site.number && asks(shown_to) != asks(site.number);
-        is_misdirected.then(|| {
+        // The client was asked for its certificate by another site, before a reload, or over QUIC,
+        // which does not ask (RFC 9110 §15.5.20).
+        let demand = self.tls_of(Some(site.number)).and_then(|tls| tls.clients.as_ref());
+        (demand != tls.demand.as_ref()).then(|| {
             let why = "the site asks for other client certificates than the one that the connection was made for";
             Answer::refused(StatusCode::MISDIRECTED_REQUEST, why.to_owned())
         })

@@ -134,7 +134,8 @@ fn a_worker_that_dies_at_any_time_takes_one_request_with_it_at_most() {
 #[test]
 #[ignore = "heavy: ten times as many seeds"]
 fn all_troubles_with_many_seeds() {
-    for (aborts, writers, death) in [(false, true, false), (true, true, false), (true, true, true)] {
+    for (aborts, writers, death) in [(false, true, false), (true, true, false), (true, true, true)]
+    {
         (0..2_500).for_each(|seed| run(seed, Trouble { aborts, writers, death }));
     }
 }

@@ -6,9 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use sendoff_config::TrustedProxies;
-use sendoff_tls::ClientCertificate;
+use sendoff_tls::{ClientCertificate, ClientDemand};
 
 /// Facts about a connection that are known before its first request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +77,8 @@ pub struct TlsFacts {
     pub cipher: &'static str,
     /// The host that the client named (SNI).
     pub server_name: Option<Rc<str>>,
+    /// The demand for client certificates under which the client has connected.
+    pub demand: Option<Arc<ClientDemand>>,
     /// The certificate that the client has shown and that was verified.
     pub client_certificate: Option<ClientCertificate>,
 }

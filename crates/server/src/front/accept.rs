@@ -13,7 +13,7 @@ use sendoff_exchange::service::{Current, Service};
 use sendoff_http1_server::{Connection, Http2, Served};
 use sendoff_http2_server as http2;
 use sendoff_http3_server as http3;
-use sendoff_message::request::{Origin, Scheme, Who};
+use sendoff_message::request::{Origin, Scheme, TlsFacts, Who};
 use sendoff_report::limits::{Limit, lacks_descriptor};
 use sendoff_transport::descriptors;
 use sendoff_transport::descriptors::Level;
@@ -300,7 +300,9 @@ impl<S: Service + 'static> AcceptedConnection<S> {
         let service = self.services.get();
         let limit = service.limits().timeouts.head;
         let listener = self.origin.listener;
+        let mut demand = None;
         let choose = |hello: Hello<'_>| {
+            demand = service.client_demand(listener, hello.server_name);
             let authority = hello.server_name.filter(|_| hello.is_authority);
             let challenge = authority.and_then(|name| service.challenge(name));
             challenge.map_or_else(|| service.tls(listener, hello.server_name), Ok)
@@ -315,7 +317,7 @@ impl<S: Service + 'static> AcceptedConnection<S> {
         let client = &self.origin.peer;
         match accepted {
             Ok(Ok((transport, facts))) => {
-                self.origin.tls = Some(Rc::new(facts));
+                self.origin.tls = Some(Rc::new(TlsFacts { demand, ..facts }));
                 return Some(transport);
             }
             Ok(Err(HandshakeFailure::Io(error))) => {

@@ -6,7 +6,6 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::ServerConfig;
 use sendoff_auth::Auth;
 use sendoff_config::{
     Address, Attachment, Config, PoolConfig, Proxy, ProxyAddress, Site, Upstream,
@@ -15,7 +14,7 @@ use sendoff_handlers::challenges::Challenges;
 use sendoff_pool_messages::ProgramState;
 use sendoff_report::access_log::LogFile;
 use sendoff_report::status::{PoolStatus, ProgramStatus, WorkerStatus};
-use sendoff_tls::{Credentials, Tickets, Vault, server_config};
+use sendoff_tls::{Credentials, SiteTls, Tickets, Vault, site_tls};
 use sendoff_upstream::queue::QueueLimits;
 use sendoff_upstream_fastcgi::application::{Application, ApplicationLoad};
 use sendoff_upstream_fastcgi::attached::hosts_of;
@@ -36,7 +35,10 @@ const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
 pub(super) struct Generation {
     pub(super) config: Arc<Config>,
     /// Indexed by the number of the site; `None` for a site without TLS.
-    pub(super) tls: Arc<[Option<Arc<ServerConfig>>]>,
+    pub(super) tls: Arc<[Option<SiteTls>]>,
+    /// The keys of session tickets for clients that show no certificate; the same in all
+    /// generations.
+    pub(super) tickets: Tickets,
     /// Answers to authorities that validate names; the same in all generations.
     pub(super) challenges: Arc<Challenges>,
     /// The targets of each site's attachments, indexed by the numbers of site and attachment.
@@ -246,14 +248,14 @@ pub(super) fn tls_of_sites(
     config: &Config,
     vault: &Vault,
     tickets: &Tickets,
-) -> Result<Arc<[Option<Arc<ServerConfig>>]>, String> {
+) -> Result<Arc<[Option<SiteTls>]>, String> {
     let of_site = |(number, site): (usize, &Site)| {
         let Some(tls) = &site.tls else { return Ok(None) };
         let credentials = vault.0.get(number).and_then(Option::as_ref);
         let credentials = credentials.ok_or("they are missing");
         credentials
             .map_err(str::to_owned)
-            .and_then(|credentials| server_config(credentials, tls, tickets, PROTOCOLS))
+            .and_then(|credentials| site_tls(credentials, tls, tickets, PROTOCOLS))
             .map(Some)
             .map_err(|why| format!("the credentials of site {}: {why}", site.name))
     };
@@ -268,13 +270,13 @@ pub(super) fn tls_replaced(
     before: &Generation,
     vault: &Vault,
     tickets: &Tickets,
-) -> Result<Arc<[Option<Arc<ServerConfig>>]>, String> {
+) -> Result<Arc<[Option<SiteTls>]>, String> {
     let sites = before.config.sites.iter().zip(&vault.0).zip(&*before.tls);
     let of_site = |((site, credentials), tls): ((&Site, &Option<Credentials>), _)| match (
         &site.tls,
         credentials,
     ) {
-        (Some(tls), Some(credentials)) => server_config(credentials, tls, tickets, PROTOCOLS)
+        (Some(tls), Some(credentials)) => site_tls(credentials, tls, tickets, PROTOCOLS)
             .map(Some)
             .map_err(|why| format!("the certificate of site {}: {why}", site.name)),
         _ => Ok(Option::clone(tls)),

@@ -110,6 +110,7 @@ impl Front {
         drop(vault);
         let generation = Arc::new(Generation {
             tls,
+            tickets: tickets.clone(),
             challenges: Arc::default(),
             attached: attached_of(&config, &used, HashMap::new()),
             gateways: gateways(&config, &[]),

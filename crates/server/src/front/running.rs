@@ -319,6 +319,7 @@ impl RunningFront {
             logs,
             auth: Arc::clone(&before.auth),
             tls,
+            tickets: before.tickets.clone(),
             challenges: Arc::clone(&before.challenges),
             pools: used,
             config,

@@ -73,7 +73,9 @@ impl Context<'_> {
                 hosts.take(section, &listeners, self);
             }
             let tls = self.tls(section, &listeners, &all_listeners);
-            let h3 = listeners.iter().any(|number| all_listeners.is_quic(*number));
+            // QUIC asks for no certificates, so clients of other sites are not led there.
+            let asks_none = tls.tls.as_ref().is_none_or(|tls| tls.clients.is_none());
+            let h3 = asks_none && listeners.iter().any(|number| all_listeners.is_quic(*number));
             let site = self.site(section, top, listeners, &mut pools);
             if let Some(site) = &site {
                 self.redirects_end(section, &site.routes);
