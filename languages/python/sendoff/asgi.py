@@ -29,9 +29,14 @@ BODY_PIECE = 64 * 1024
 # silent.
 LOOK_INTERVAL = 0.5
 
-# Time in seconds for an application that waits for `http.disconnect` to end its task before send()
-# raises.
-DISCONNECT_PATIENCE = 1.0
+# Time in seconds for which send() drops the pieces of a response whose client has left. Then it
+# raises: an application that streams without end and does not listen would keep its thread.
+DROP_LIMIT = 2.0
+
+# Number of pieces that send() drops before it lets the event loop run other tasks. It does not wait
+# at each piece: a task that is cancelled inside send() leaves its generator of pieces at a `yield`,
+# and the generator's `finally` does not run.
+DROPS_PER_TURN = 32
 
 # Time limit in seconds for the application's startup and shutdown.
 LIFESPAN_LIMIT = 60.0
@@ -48,7 +53,7 @@ _ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 
 class Disconnected(OSError):
-    """Raised by send() after the client has gone."""
+    """Raised by send() if an application still streams ``DROP_LIMIT`` seconds after the client has left."""
 
 
 class LifespanFailed(Exception):
@@ -66,7 +71,7 @@ class Exchange:
         self.orders = queue.SimpleQueue()
         # The thread has to read the next piece of the body.
         self.must_read = False
-        # The piece that it has read; None if the client has gone, or the thread has ended.
+        # The piece that it has read; None if the client has left, or the thread has ended.
         self.piece = None
         self.piece_came = asyncio.Event()
         # receive() has ordered a piece that it has not returned.
@@ -84,17 +89,25 @@ class Exchange:
         # The whole response has been sent: the thread's work is done, but the application may go
         # on.
         self.complete = False
-        # receive() waits, or has returned `http.disconnect`.
-        self.is_listening = False
-        # Set when the response is complete or the client has gone: receive() waits for it after the
+        # Futures of orders for which send() waits.
+        self.answers = set()
+        # The client has left, and the event loop knows it. The thread sets `response.gone` before.
+        self.has_left = False
+        # Number of pieces dropped since then, and the loop's time from which on send() raises.
+        self.dropped = 0
+        self.raises_at = None
+        # Set when the response is complete or the client has left: receive() waits for it after the
         # body.
         self.over = asyncio.Event()
 
     # Methods for the thread that has the connection.
 
     def work(self):
-        """Executes the coroutine's orders, until the response is complete or the coroutine has ended."""
-        while not self.complete:
+        """Executes the coroutine's orders, until the response is complete or the coroutine has ended.
+
+        After the client has left, waits until the coroutine has ended, or has sent the end of its response.
+        """
+        while not self.complete and not self.response.gone:
             patience = LOOK_INTERVAL
             if self.must_read:
                 if self._read(patience if self.orders.empty() else 0):
@@ -103,9 +116,7 @@ class Exchange:
             try:
                 order = self.orders.get(timeout=patience)
             except queue.Empty:
-                if not self.response.gone and self.thread.aborted():
-                    self.response.gone = True
-                    self.loop.call_soon_threadsafe(self.over.set)
+                self.response.gone = self.thread.aborted()
                 continue
             if order is None:
                 break
@@ -119,9 +130,16 @@ class Exchange:
                     # The client need not wait for later work of the application.
                     self.thread.finish()
             except BaseException as error:
-                self.loop.call_soon_threadsafe(_fail, answer, error)
+                if not self.response.gone:
+                    self.loop.call_soon_threadsafe(_fail, answer, error)
             else:
                 self.loop.call_soon_threadsafe(_answer, answer, result)
+        if self.response.gone:
+            self.loop.call_soon_threadsafe(self._leave)
+            # Orders that are still queued are dropped.
+            while not self.ended and self.orders.get() is not None:
+                pass
+            return
         if self.must_read:
             self._give_piece(None)
         self._refuse()
@@ -157,8 +175,8 @@ class Exchange:
                 self.left -= len(data)
         except OSError:
             self.response.gone = True
-            data = None
-        self._give_piece(data)
+        else:
+            self._give_piece(data)
         return True
 
     def _write(self, data, is_last):
@@ -208,14 +226,48 @@ class Exchange:
 
     async def _ask(self, call, *arguments):
         answer = self.loop.create_future()
-        self.put((call, arguments, answer))
-        return await answer
+        self.answers.add(answer)
+        try:
+            self.put((call, arguments, answer))
+            await answer
+        finally:
+            self.answers.discard(answer)
+
+    def _leave(self):
+        """The client has left: waiting calls of send() return, and only then receive().
+
+        Its `http.disconnect` makes applications cancel the task that sends. By then that task should be at its own work,
+        not inside send() (see ``DROPS_PER_TURN``).
+        """
+        self.has_left = True
+        for answer in self.answers:
+            _answer(answer, None)
+        self.piece_came.set()
+        self.over.set()
+
+    async def _drop(self, message):
+        """What send() does after the client has left: nothing, as in uvicorn."""
+        kind = message["type"]
+        if kind == "http.response.body" and message.get("more_body", False):
+            now = self.loop.time()
+            if self.raises_at is None:
+                self.raises_at = now + DROP_LIMIT
+            elif now > self.raises_at:
+                raise Disconnected("the client has left")
+            self.dropped += 1
+            if self.dropped % DROPS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        elif kind in ("http.response.body", "http.response.pathsend") and not self.ended:
+            self.ended = True
+            # The thread need not wait for later work of the application.
+            self.orders.put(None)
 
     async def _next_piece(self):
         """The next piece of the body, empty at its end; None if no more will come."""
         if not self.awaits_piece:
             if self.left == 0:
                 return b""
+            self.piece = None
             self.piece_came.clear()
             self.put(_READ)
             self.awaits_piece = True
@@ -237,29 +289,21 @@ class Exchange:
     async def receive(self):
         """The application's `receive`."""
         async with self.turn:
-            self.is_listening = True
-            if not self.body_ended and not self.response.gone and not self.ended:
+            if not self.body_ended and not self.has_left and not self.ended:
                 data = await self._next_piece()
                 if data is not None:
-                    self.is_listening = False
                     self.body_ended = not data or self.left == 0
                     return {"type": "http.request", "body": data, "more_body": not self.body_ended}
-            elif not self.response.gone:
+            elif not self.has_left:
                 await self.over.wait()
         return {"type": "http.disconnect"}
 
-    async def _disconnected(self):
-        """Raises send()'s exception after the client has gone. An application that listens may end its task by itself."""
-        self.over.set()
-        if self.is_listening:
-            await asyncio.sleep(DISCONNECT_PATIENCE)
-        raise Disconnected("the client has gone")
-
     async def send(self, message):
         """The application's `send`."""
+        if self.has_left:
+            await self._drop(message)
+            return
         kind = message["type"]
-        if self.response.gone:
-            await self._disconnected()
         if kind == "http.response.start":
             if self.head is not None:
                 raise RuntimeError("http.response.start was sent twice")
@@ -277,13 +321,8 @@ class Exchange:
             order = (self._send_path, message["path"])
         else:
             raise RuntimeError(f"{kind} is not known here")
-        try:
-            if order is not None:
-                await self._ask(*order)
-        except BrokenPipeError:
-            if not self.response.gone:
-                raise
-            await self._disconnected()
+        if order is not None:
+            await self._ask(*order)
         if self.ended:
             self.over.set()
 
@@ -379,18 +418,21 @@ class AsgiHandler:
         ended = asyncio.run_coroutine_threadsafe(exchange.answer(self.application, scope), self.loop)
         ended.add_done_callback(lambda _: exchange.put(None))
         exchange.work()
-        if exchange.complete:
+        gone = exchange.response.gone
+        if exchange.complete or (gone and exchange.ended):
             errors.end()
+            if gone:
+                thread.cut()
             self.behind.add(ended)
             ended.add_done_callback(self._ended)
             return
         error = ended.result()
         if error is None:
             error = RuntimeError("the application has ended without a complete response")
-        if not exchange.response.gone:
+        if not gone:
             report(errors, error)
         errors.end()
-        if exchange.response.gone:
+        if gone:
             thread.cut()
         else:
             exchange.response.fail()

@@ -1,6 +1,7 @@
 //! WSGI and ASGI applications in `sendoff-python`: their requests, and the responses that clients
 //! get.
 
+mod departed;
 mod duplex;
 mod server;
 mod sites;

@@ -101,11 +101,9 @@ async def on_gone(scope, query, receive, send):
     assert (await receive())["type"] == "http.request"
     ended = asyncio.ensure_future(receive())
     await start(send)
-    try:
-        while True:
-            await body(send, b"x" * 10000, True)
-    except OSError:
-        assert (await ended)["type"] == "http.disconnect"
+    while not ended.done():
+        await body(send, b"x" * 10000, True)
+    assert (await ended)["type"] == "http.disconnect"
     with open(os.path.join(FOLDER, "gone"), "w") as file:
         file.write("gone")
 
@@ -125,10 +123,7 @@ async def on_listens(scope, query, receive, send):
     assert (await receive())["type"] == "http.request"
     note(query["note"] + " begun")
     await start(send)
-    try:
-        await body(send, b"x" * int(query.get("n", 0)), True)
-    except OSError:
-        pass
+    await body(send, b"x" * int(query.get("n", 0)), True)
     assert (await receive())["type"] == "http.disconnect"
     note(query["note"])
 
@@ -151,6 +146,63 @@ async def on_streams(scope, query, receive, send):
         await task
     except asyncio.CancelledError:
         note(query["note"])
+
+
+async def on_events(scope, query, receive, send):
+    """Starlette's StreamingResponse: a task sends what a generator yields, until its client leaves. The generator yields ``burst``
+    pieces of ``size`` bytes without a pause. Notes whether it is closed when the task has ended."""
+    size, burst, pause = int(query["size"]), int(query["burst"]), float(query["pause"])
+    state = "open"
+
+    async def events():
+        nonlocal state
+        try:
+            while True:
+                for _ in range(burst):
+                    yield b"x" * size
+                await asyncio.sleep(pause)
+        finally:
+            state = "closed"
+
+    pieces = events()
+
+    async def stream():
+        await start(send)
+        async for piece in pieces:
+            await body(send, piece, True)
+
+    task = asyncio.ensure_future(stream())
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    task.cancel()
+    await asyncio.wait((task,))
+    note(f"{query['note']} {state}")
+    await pieces.aclose()
+
+
+async def on_too_late(scope, query, receive, send):
+    """Ends its response when the client has left, and goes on behind it."""
+    await start(send)
+    await body(send, b"begun", True)
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    await body(send, b"more", True)
+    await body(send, b"end")
+    note(query["note"] + " sent")
+    while not os.path.exists(os.path.join(FOLDER, query["until"])):
+        await asyncio.sleep(0.01)
+    raise LookupError("behind a response without a client")
+
+
+async def on_endless(scope, query, receive, send):
+    """Never calls receive()."""
+    await start(send)
+    try:
+        while True:
+            await body(send, b"x" * 10000, True)
+    except OSError:
+        note(query["note"])
+        raise
 
 
 async def on_duplex(scope, query, receive, send):
@@ -184,10 +236,8 @@ async def on_awaits(scope, query, receive, send):
     while (await receive())["type"] == "http.request":
         pass
     note(query["note"])
-    try:
-        await body(send, b"to nobody", True)
-    except OSError:
-        note(query["note"] + " raised")
+    await body(send, b"to nobody", True)
+    note(query["note"] + " sent")
 
 
 async def on_impatient(scope, query, receive, send):

@@ -72,7 +72,7 @@ fn a_client_that_leaves_inside_its_body_is_noticed() {
         await_note(&python, name);
         assert_eq!(server.page("/hello"), "hello");
     }
-    await_note(&python, "awaits raised");
+    await_note(&python, "awaits sent");
     assert!(!python.log().contains("Traceback"), "{}", python.log());
 }
 

@@ -275,12 +275,14 @@ fn a_site_on_fastapi_is_the_same_as_in_uvicorn() {
     assert!(server.ask(&request).expect(206) == &pattern(8, 300_000)[1000..150_001]);
     // It runs behind the response.
     assert!(wait::until(LIMIT, || server.page("/done") == "1"));
-    let mut client = server.connect();
-    client.send(Request::get("/events").bytes());
-    client.head().unwrap();
-    drop(client);
-    let ended = python.site.outside("events ended");
-    assert!(wait::until(LIMIT, || ended.exists()), "{}", python.log());
+    for stream in ["events", "ticks"] {
+        let mut client = server.connect();
+        client.send(Request::get(&format!("/{stream}")).bytes());
+        client.head().unwrap();
+        drop(client);
+        let ended = python.site.outside(&format!("{stream} ended"));
+        assert!(wait::until(LIMIT, || ended.exists()), "{stream}: {}", python.log());
+    }
     let request = Request::get("/shrinks").header("Range", "bytes=1000-280000");
     assert!(server.connect().try_ask(&request).is_err());
     assert!(!python.log().contains("Traceback"), "{}", python.log());

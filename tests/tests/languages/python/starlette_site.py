@@ -57,6 +57,21 @@ async def events():
     return StreamingResponse(event(), media_type="text/event-stream")
 
 
+@application.get("/ticks")
+async def ticks():
+    """Server-sent events without an end."""
+
+    async def tick():
+        try:
+            while True:
+                yield "data: tick\n\n"
+                await asyncio.sleep(0.05)
+        finally:
+            open(os.path.join(FOLDER, "ticks ended"), "w").close()
+
+    return StreamingResponse(tick(), media_type="text/event-stream")
+
+
 class Own(FileResponse):
     """A file that the application opens in its own way."""
 
