@@ -59,7 +59,7 @@ pub fn assert_same(what: &str, stock: &Response, ours: &Response) {
 /// are equal. Headers in which two correct servers may differ are ignored.
 pub fn difference(what: &str, stock: &Response, ours: &Response) -> Option<String> {
     // HTTP/2 has no reason phrases.
-    let has_reason = !ours.is_http2();
+    let has_reason = !ours.is_multiplexed();
     let status = |response: &Response| {
         (response.head.status, has_reason.then(|| response.head.reason.clone()))
     };
@@ -77,7 +77,7 @@ pub fn difference(what: &str, stock: &Response, ours: &Response) -> Option<Strin
     {
         return Some(format!("{what}: Content-Length: ours {our_length}, stock {stock_length}"));
     }
-    let ours = if ours.is_http2() { &of_version_1(ours, &stock.body) } else { ours };
+    let ours = if ours.is_multiplexed() { &of_version_1(ours, &stock.body) } else { ours };
     if ours.body == stock.body {
         return None;
     }

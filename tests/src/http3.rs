@@ -93,6 +93,31 @@ impl Http3 {
         within_limit(&self.runtime, asked)
     }
 
+    /// Sends a POST with trailers, which the server may refuse.
+    ///
+    /// # Errors
+    /// The reason why there is no complete response.
+    pub fn try_ask_with_trailers(
+        &mut self,
+        target: &str,
+        body: &[u8],
+        trailers: &[(&'static str, &str)],
+    ) -> Result<Response, Broken> {
+        let fields = trailers.iter().map(|(name, value)| {
+            (http::HeaderName::from_static(name), http::HeaderValue::from_str(value).unwrap())
+        });
+        let (mut requests, fields) = (self.requests.clone(), fields.collect());
+        let (head, body) = (Request::new("POST", target), Bytes::copy_from_slice(body));
+        within_limit(&self.runtime, async {
+            let stream = requests.send_request(head_of(&head)).await;
+            let mut stream = stream.map_err(|_| Broken::Closed)?;
+            let _refused = stream.send_data(body).await;
+            let _refused = stream.send_trailers(fields).await;
+            let _refused = stream.finish().await;
+            receive(stream, usize::MAX).await
+        })
+    }
+
     /// Sends a request, reads at least this many bytes of the body, and gives the stream up.
     ///
     /// # Panics

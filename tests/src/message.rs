@@ -213,9 +213,9 @@ impl Response {
         self.head.status
     }
 
-    /// True if the response came over HTTP/2, which has no reason phrases and no framing.
-    pub fn is_http2(&self) -> bool {
-        self.head.version == "HTTP/2"
+    /// True if the response came over HTTP/2 or HTTP/3, which have no reason phrases and no framing.
+    pub fn is_multiplexed(&self) -> bool {
+        matches!(&*self.head.version, "HTTP/2" | "HTTP/3")
     }
 
     /// The first value of a header.

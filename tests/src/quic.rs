@@ -2,7 +2,7 @@
 //!
 //! As in [`multiplexed`](crate::multiplexed), each request gets a stream of its own when the
 //! previous response has been read, and its answer is rendered as a response of HTTP/1. Packets
-//! travel in a thread of their own, as those of TCP travel in the kernel. Data is taken from a
+//! travel in a thread of their own, as they do with TCP in the kernel. Data is taken from a
 //! stream only as the scenario reads it.
 
 use crate::LIMIT;

@@ -9,8 +9,9 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderName, StatusCode};
 use quinn_proto::StreamId;
 use sendoff_delivery::Piece;
+use sendoff_http3::Code;
 use sendoff_http3::frame::{self, RequestDecoder, RequestPart};
-use sendoff_http3::{Code, qpack};
+use sendoff_http3::qpack::{self, QpackError};
 use sendoff_message::Cut;
 use sendoff_message::response::{Field, ResponseHead};
 use sendoff_streams::{OF_THE_CONNECTION, RequestBody, ResponseSender, STREAM_BUFFER, StreamGone};
@@ -31,6 +32,8 @@ pub(crate) struct Receiver {
     quic: Rc<Quic>,
     id: StreamId,
     decoder: RequestDecoder,
+    /// The most bytes of a field section.
+    max_section: usize,
     buffer: BytesMut,
     /// Bytes of the body that its announced length still lacks; `None` without such a length.
     missing: Option<u64>,
@@ -40,8 +43,8 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     pub(crate) fn new(quic: Rc<Quic>, id: StreamId, max_section: usize) -> Self {
-        let decoder = RequestDecoder::new(max_section);
-        Self { quic, id, decoder, buffer: BytesMut::new(), missing: None, has_ended: false }
+        let (decoder, buffer) = (RequestDecoder::new(max_section), BytesMut::new());
+        Self { quic, id, decoder, max_section, buffer, missing: None, has_ended: false }
     }
 
     /// Notes the announced length of the body, from which the body must not differ (RFC 9114
@@ -59,13 +62,28 @@ impl Receiver {
         };
         match left {
             Some(left) => *missing = left,
-            None => {
-                self.quic.stop(self.id, Code::MESSAGE_ERROR.0);
-                self.quic.reset(self.id, Code::MESSAGE_ERROR.0);
-                return Err(StreamGone);
-            }
+            None => return Err(self.refuse_message()),
         }
         Ok(())
+    }
+
+    /// Ends the stream of a malformed request (RFC 9114 §4.1.2).
+    fn refuse_message(&self) -> StreamGone {
+        self.quic.stop(self.id, Code::MESSAGE_ERROR.0);
+        self.quic.reset(self.id, Code::MESSAGE_ERROR.0);
+        StreamGone
+    }
+
+    /// Checks trailers, which the server does not use.
+    fn check_trailers(&self, section: &[u8]) -> Result<(), StreamGone> {
+        match qpack::trailers(section, self.max_section) {
+            Ok(_unused) => Ok(()),
+            Err(QpackError::Malformed(_) | QpackError::TooLarge) => Err(self.refuse_message()),
+            Err(QpackError::Decompression) => {
+                self.quic.close(Code::QPACK_DECOMPRESSION_FAILED.0, "trailers cannot be decoded");
+                Err(StreamGone)
+            }
+        }
     }
 
     /// The next part; `None` at the end of the stream.
@@ -145,6 +163,7 @@ impl RequestBody for Receiver {
                 Ok(Some(RequestPart::Data(data))) if !data.is_empty() => {
                     return Poll::Ready(self.count(Some(&data)).map(|()| Some(data)));
                 }
+                Ok(Some(RequestPart::Trailers(section))) => self.check_trailers(&section)?,
                 Ok(Some(_)) => {}
                 Ok(None) => return Poll::Ready(self.count(None).map(|()| None)),
                 Err(PartError::TooLarge | PartError::Gone) => return Poll::Ready(Err(StreamGone)),

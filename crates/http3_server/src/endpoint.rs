@@ -38,10 +38,20 @@ const UNPROVED_HANDSHAKES: usize = 64;
 /// A QUIC listener of one event loop.
 #[derive(Debug)]
 pub struct Listener {
-    /// Its number in `Config::listen`.
-    pub number: usize,
-    /// The socket, which is bound.
-    pub socket: UdpSocket,
+    number: usize,
+    socket: UdpSocket,
+    inbox: Inbox,
+}
+
+impl Listener {
+    /// A listener on a socket that is bound. `number` is the listener's in `Config::listen`.
+    ///
+    /// # Errors
+    /// The event loop cannot watch the socket, or there are no UNIX sockets.
+    pub fn new(number: usize, socket: std::net::UdpSocket) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(Self { number, socket: UdpSocket::from_std(socket)?, inbox: Inbox::open()? })
+    }
 }
 
 /// Decides about new connections.
@@ -115,10 +125,9 @@ pub async fn serve<S: Service + 'static>(
     admission: impl Admission,
     is_open: watch::Receiver<()>,
 ) -> io::Result<()> {
-    let Listener { number, socket } = listener;
+    let Listener { number, socket, inbox } = listener;
     let features = UdpSocketState::new(UdpSockRef::from(&socket))?;
     let (local, may_probe) = (socket.local_addr()?, !features.may_fragment());
-    let inbox = Inbox::open()?;
     let mut config = EndpointConfig::default();
     let id = inbox.id;
     config.cid_generator(move || Box::new(ConnectionIds(id)));

@@ -4,7 +4,7 @@
 //! client's address that changes (RFC 9000 §9, or another mapping of its NAT), and an upgrade,
 //! during which two processes read the same sockets. So each connection id names the endpoint that
 //! has issued it, by the first bytes, and each endpoint has an inbox: a UNIX socket whose name is
-//! made of the same bytes. Whoever receives a packet with the id of another endpoint passes it on.
+//! made of the same bytes. An endpoint that receives a packet of another one passes it on.
 //!
 //! The socket's name is not in the file system (`unix(7)`, abstract). Local processes that know it
 //! can send forged packets to it, as everybody can to the UDP socket: packets are authenticated.
@@ -88,6 +88,7 @@ pub(crate) struct Way {
 }
 
 /// The socket into which other endpoints put packets for this one.
+#[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) id: EndpointId,
     receiver: tokio::net::UnixDatagram,
@@ -118,7 +119,7 @@ impl Inbox {
     /// Waits for packets.
     ///
     /// # Errors
-    /// Those of `recv`.
+    /// The socket is broken.
     pub(crate) async fn receive(&self, room: &mut [u8]) -> io::Result<usize> {
         self.receiver.recv(room).await
     }

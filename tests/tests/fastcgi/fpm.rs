@@ -299,7 +299,7 @@ fn a_script_that_kills_its_process_ends_no_other() {
     assert_eq!(std::fs::read_to_string(site.path("ran")).unwrap(), "xxxx");
 }
 
-/// php-fpm ends a script that is too slow, and its process with it. Nobody runs it again.
+/// php-fpm ends a script that is too slow, and its process with it.
 #[test]
 fn a_script_that_takes_too_long_runs_once() {
     let site =

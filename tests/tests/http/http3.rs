@@ -346,6 +346,24 @@ fn mistakes_end_the_connection_with_their_code() {
     assert_eq!(connect(&server).ask(&Request::get("/small.txt")).expect(200), b"small");
 }
 
+/// Trailers hold no pseudo-header fields (RFC 9114 §4.3).
+#[test]
+fn malformed_trailers_are_refused() {
+    let site = site();
+    let server = serve(&site);
+    let mut client = connect(&server);
+    let trailers = |name: &'static str| vec![(name, "x")];
+    for name in ["x-checksum", "grpc-status"] {
+        let response = client.try_ask_with_trailers("/seen.php", b"body", &trailers(name)).unwrap();
+        response.expect(200);
+    }
+    for name in ["connection", "transfer-encoding"] {
+        let refused = client.try_ask_with_trailers("/seen.php", b"body", &trailers(name));
+        assert!(refused.is_err(), "{name}: {refused:?}");
+    }
+    assert_eq!(client.ask(&Request::get("/small.txt")).expect(200), b"small");
+}
+
 #[test]
 fn hostile_packets_change_nothing() {
     let site = site();

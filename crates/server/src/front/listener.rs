@@ -2,14 +2,13 @@
 
 use std::cell::Cell;
 use std::io;
-use std::net::{TcpListener, UdpSocket};
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::rc::Rc;
 
 use sendoff_config::{ListenAddress, Listener};
-use sendoff_http3_server as http3;
 use sendoff_message::request::{Endpoint, Origin, Scheme};
 use sendoff_transport::descriptors;
 use sendoff_transport::{Tcp, Unix};
@@ -45,7 +44,7 @@ impl Listening {
     ///
     /// # Errors
     /// The event loop cannot watch the socket, or it has no connections to accept: it is one for
-    /// [`quic`].
+    /// [`http3::Listener`](sendoff_http3_server::Listener).
     pub(super) fn new(place: usize, config: &Listener, socket: OwnedFd) -> io::Result<Self> {
         let socket = match &config.address {
             ListenAddress::Quic(_) => return Err(io::ErrorKind::Unsupported.into()),
@@ -95,16 +94,6 @@ impl Listening {
             }
         }
     }
-}
-
-/// A listener for HTTP/3.
-///
-/// # Errors
-/// The event loop cannot watch the socket.
-pub(super) fn quic(place: usize, socket: OwnedFd) -> io::Result<http3::Listener> {
-    let socket = UdpSocket::from(socket);
-    socket.set_nonblocking(true)?;
-    Ok(http3::Listener { number: place, socket: tokio::net::UdpSocket::from_std(socket)? })
 }
 
 fn scheme(config: &Listener) -> Scheme {

@@ -46,7 +46,7 @@ use super::accept::{Admission, accept};
 use super::announce::Announce;
 use super::budget::DescriptorBudget;
 use super::generation::{Generation, NewPool, NewProgram, Tasks};
-use super::listener::{Listening, quic};
+use super::listener::Listening;
 
 /// An order to a running event loop. Dropping `done` reports that it has been followed.
 #[derive(Debug)]
@@ -230,7 +230,7 @@ impl RunningLoop {
     ) -> io::Result<()> {
         let (services, lifecycle) = (Rc::clone(&self.services), Rc::clone(&self.lifecycle));
         let accepting = if let ListenAddress::Quic(address) = config.address {
-            let listener = quic(place, socket)?;
+            let listener = http3::Listener::new(place, socket.into())?;
             let (open, is_open) = watch::channel(());
             let admission = Admission::new(&services, &lifecycle, self.most);
             let serves = http3::serve(listener, services, lifecycle, admission, is_open);
