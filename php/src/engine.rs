@@ -8,19 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sendoff_config::{Accel, PoolConfig};
+use sendoff_config::PoolConfig;
 use sendoff_sys::process::real_time_signal;
 
 use crate::settings;
 // Linked for the C code, which calls the worker through it.
 use sendoff_capi as _;
-
-/// `sendoff_php_accel` of `php_sendoff.h`.
-#[repr(C)]
-struct CAccel {
-    prefix: *const c_char,
-    folder: *const c_char,
-}
 
 /// `sendoff_php_start` of `php_sendoff.h`.
 #[repr(C)]
@@ -34,8 +27,6 @@ struct CStartup {
     environment: *const *const c_char,
     environment_count: usize,
     folder: *const c_char,
-    accel: *const CAccel,
-    accel_count: usize,
     stuck_signal: c_int,
     orphan_time: u64,
     worker_script: *const c_char,
@@ -66,9 +57,6 @@ pub(crate) struct Startup<'a> {
     pub(crate) pool: &'a PoolConfig,
     /// The environment of scripts, each `NAME=VALUE`.
     pub(crate) environment: &'a [CString],
-    /// Folders for prefixes of URIs in `X-Accel-Redirect`, longest prefix first. Workers open the
-    /// files for the front.
-    pub(crate) accel: &'a [Accel],
     /// The time for a worker's request after the death of its master.
     pub(crate) orphan_time: Duration,
     /// A file for PHP's messages, in addition to the log.
@@ -110,17 +98,6 @@ impl Engine {
         let environment: Vec<_> = startup.environment.iter().map(|text| text.as_ptr()).collect();
         let name = text(pool.name.as_bytes())?;
         let folder = text(pool.chdir.as_os_str().as_bytes())?;
-        let accel: Vec<(CString, CString)> = startup
-            .accel
-            .iter()
-            .map(|Accel { prefix, folder }| {
-                text(prefix.as_bytes()).zip(text(folder.as_os_str().as_bytes()))
-            })
-            .collect::<Option<_>>()?;
-        let accel: Vec<_> = accel
-            .iter()
-            .map(|(prefix, folder)| CAccel { prefix: prefix.as_ptr(), folder: folder.as_ptr() })
-            .collect();
         let worker = pool.worker.as_ref();
         let script = match worker {
             Some(worker) => Some(text(inside(pool, &worker.file).as_os_str().as_bytes())?),
@@ -136,8 +113,6 @@ impl Engine {
             environment: environment.as_ptr(),
             environment_count: environment.len(),
             folder: folder.as_ptr(),
-            accel: accel.as_ptr(),
-            accel_count: accel.len(),
             stuck_signal: stuck_signal().as_raw(),
             orphan_time: u64::try_from(startup.orphan_time.as_millis()).unwrap_or(u64::MAX).max(1),
             worker_script: script.as_ref().map_or(std::ptr::null(), |path| path.as_ptr()),

@@ -81,8 +81,6 @@ fn run(inherited: &Inherited) -> Result<(), Failure> {
     let socket = take("--pool-fd", inherited.pool_fd)?;
     let no_pool = || Failure::Internal(format!("the configuration has no pool {}", inherited.pool));
     let pool = config.pools.get(inherited.pool).ok_or_else(no_pool)?;
-    let site = config.sites.iter().find(|site| site.has_pool(inherited.pool));
-    let accel = site.map_or(&[][..], |site| &site.accel);
     let ini_dir = php_ini::folder();
     title::set(&format!("sendoff: php master, pool {}", pool.name));
     start::check(pool)?;
@@ -90,7 +88,7 @@ fn run(inherited: &Inherited) -> Result<(), Failure> {
     let said_file = inherited.said_fd.map(|number| take("--said-fd", number)).transpose()?;
     let said = said_file.as_ref();
     let (environment, orphan_time) = (&environment[..], config.shutdown_timeout);
-    let startup = Startup { ini_dir: &ini_dir, pool, environment, accel, orphan_time, said };
+    let startup = Startup { ini_dir: &ini_dir, pool, environment, orphan_time, said };
     let engine = Engine::start(&startup).ok_or(Failure::Php)?;
     drop(said_file);
     let role = Master::new(&config, pool, socket, MemoryWatch::new(group))

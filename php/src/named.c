@@ -29,19 +29,6 @@ static named fields[] = {
 
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
-/* The options --accel, longest prefix first. */
-static sendoff_php_accel *accel;
-static size_t accel_count;
-
-void sendoff_named_startup(const sendoff_php_accel *options, size_t count)
-{
-	accel = count ? malloc(count * sizeof(*accel)) : NULL;
-	for (accel_count = 0; accel && accel_count < count; accel_count++) {
-		accel[accel_count].prefix = strdup(options[accel_count].prefix);
-		accel[accel_count].folder = strdup(options[accel_count].folder);
-	}
-}
-
 static void forget(named *field)
 {
 	if (field->value) {
@@ -87,14 +74,25 @@ static int open_regular(const char *path)
  */
 static const char *accel_folder(const char **uri)
 {
-	for (size_t i = 0; i < accel_count; i++) {
-		const char *prefix = accel[i].prefix;
-		size_t len = strlen(prefix);
+	size_t len = 0;
+	const char *at =
+		sendoff_param_get(sendoff_php_worker, SENDOFF_ACCEL, sizeof(SENDOFF_ACCEL) - 1, &len);
+	const char *end = at ? at + len : NULL;
 
-		if (!strncmp(*uri, prefix, len) && (prefix[len - 1] == '/' || (*uri)[len] == '/')) {
-			*uri += len;
-			return accel[i].folder;
+	while (at < end) {
+		const char *prefix = at;
+		size_t prefix_len = strlen(prefix);
+		const char *folder = prefix + prefix_len + 1;
+
+		if (folder >= end) {
+			break;
 		}
+		if (!strncmp(*uri, prefix, prefix_len) &&
+			(prefix[prefix_len - 1] == '/' || (*uri)[prefix_len] == '/')) {
+			*uri += prefix_len;
+			return folder;
+		}
+		at = folder + strlen(folder) + 1;
 	}
 	return SENDOFF_PARAM("DOCUMENT_ROOT");
 }

@@ -70,6 +70,12 @@ static param *find(const char *name, size_t name_len)
 	return NULL;
 }
 
+static bool is_hidden(const sendoff_param *sent)
+{
+	return sent->name_len == sizeof(SENDOFF_ACCEL) - 1 &&
+		   !memcmp(sent->name, SENDOFF_ACCEL, sent->name_len);
+}
+
 void sendoff_params_load(const sendoff_worker *worker)
 {
 	size_t count;
@@ -81,6 +87,9 @@ void sendoff_params_load(const sendoff_worker *worker)
 	role->value = "RESPONDER";
 	role->value_len = sizeof("RESPONDER") - 1;
 	for (size_t i = 0; i < count; i++) {
+		if (is_hidden(&sent[i])) {
+			continue;
+		}
 		/* As in php-fpm, the last of several parameters with one name counts, in the position of
 		 * the first. */
 		param *entry = find(sent[i].name, sent[i].name_len);

@@ -32,12 +32,6 @@ extern sendoff_php_ini sendoff_php_settings;
 
 /* sapi.c: called by the Rust side. */
 
-/* Maps URIs in X-Accel-Redirect that begin with `prefix` to a folder. */
-typedef struct {
-	const char *prefix;
-	const char *folder;
-} sendoff_php_accel;
-
 /*
  * Arguments of PHP's start. The caller keeps ownership; sendoff_php_startup() copies what is needed
  * later.
@@ -58,9 +52,6 @@ typedef struct {
 	size_t environment_count;
 	/* The working folder of workers before and after a script. */
 	const char *folder;
-	/* Longest prefix first. */
-	const sendoff_php_accel *accel;
-	size_t accel_count;
 	/* On this signal a worker writes its PHP backtrace and ends. */
 	int stuck_signal;
 	/* Milliseconds, at least 1, that a worker has for its request after the death of its master. */
@@ -230,7 +221,11 @@ PHP_FUNCTION(fpm_get_status);
 void sendoff_report(void);
 
 /* named.c: files that X-Sendfile and X-Accel-Redirect name. */
-void sendoff_named_startup(const sendoff_php_accel *accel, size_t count);
+/*
+ * The parameter with the accel table of the request's site, which scripts do not see: prefixes of
+ * URIs, each followed by its folder, the longest prefix first. A NUL ends each of them.
+ */
+#define SENDOFF_ACCEL "SENDOFF_ACCEL"
 int sendoff_header_handler(sapi_header_struct *header, sapi_header_op_enum op,
 						   sapi_headers_struct *headers);
 /* Sends the open file to the front. Call it right before the header block. */

@@ -225,7 +225,6 @@ int sendoff_php_startup(const sendoff_php_start *start)
 	sendoff_php_folder = pestrdup(start->folder, 1);
 	sendoff_server_vars_init();
 	hints_send = sendoff_send_interim;
-	sendoff_named_startup(start->accel, start->accel_count);
 	stuck_signal = start->stuck_signal;
 	orphan_time = start->orphan_time;
 	sendoff_crashes_off();

@@ -106,12 +106,6 @@ pub struct Site {
 }
 
 impl Site {
-    /// True if the pool with this number runs the site's scripts or its worker script.
-    #[must_use]
-    pub fn has_pool(&self, pool: usize) -> bool {
-        self.pool == Some(pool) || self.worker.as_ref().is_some_and(|worker| worker.pool == pool)
-    }
-
     /// A site with this folder; the other values are defaults.
     #[must_use]
     pub fn new(root: PathBuf) -> Self {

@@ -18,6 +18,10 @@ pub const ACCEPT_EXPLAIN: &[u8] = b"explain";
 /// The word in [`ACCEPT_PARAM`] for `NAMED`.
 pub const ACCEPT_NAMED: &[u8] = b"named";
 
+/// The request parameter for PHP workers with the `accel` table of the request's site: prefixes of
+/// decoded URIs, each followed by its folder, the longest prefix first. A NUL ends each of them.
+pub const ACCEL_PARAM: &[u8] = b"SENDOFF_ACCEL";
+
 /// The longest content of an `EXPLAIN` record, in bytes.
 pub const MAX_EXPLANATION: usize = 1024;
 /// The word in [`ACCEPT_PARAM`] for `LENGTH`, `DETACH` and `READY` alone, which `file` includes.

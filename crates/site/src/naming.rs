@@ -17,7 +17,7 @@ use super::Site;
 use super::effects::{AccessRequirements, Answer};
 use super::router::PathTarget;
 use super::rules::read_by_application;
-use super::sendable::{ByPath, Denied};
+use super::sendable::{ByPath, Denied, Sendable};
 
 /// The files that the response to one request may name.
 #[derive(Debug)]
@@ -106,10 +106,24 @@ impl<'a> Naming<'a> {
     /// # Errors
     /// A route denies access, to everyone or to this client.
     pub fn may_send(&self, file: &Path) -> Result<(), Denied> {
+        self.may_name_path(|sendable| sendable.site_path(file))
+    }
+
+    /// As [`may_name`](Self::may_name), for the place at which a worker has opened the file of a
+    /// URI. The caller must have checked that the folder of the URI contains the place.
+    ///
+    /// # Errors
+    /// A route denies access, to everyone or to this client.
+    pub fn may_send_from(&self, uri: &[u8], place: &Path) -> Result<(), Denied> {
+        self.may_name_path(|sendable| sendable.path_beside(uri, place))
+    }
+
+    /// As [`may_name`](Self::may_name), for a path of the site; `None`: no route applies.
+    fn may_name_path(&self, path: impl FnOnce(&Sendable) -> Option<Vec<u8>>) -> Result<(), Denied> {
         if !self.site.rules.guard() {
             return Ok(());
         }
-        let Some(path) = self.site.sendable.site_path(file) else { return Ok(()) };
+        let Some(path) = path(&self.site.sendable) else { return Ok(()) };
         let method = match self.request.method {
             Method::HEAD => Method::HEAD,
             _ => Method::GET,

@@ -101,6 +101,11 @@ impl Sendable {
         !self.folders.is_empty()
     }
 
+    /// The URI prefixes of `accel`, longest first, with their folders.
+    pub fn accel(&self) -> impl Iterator<Item = (&[u8], &Path)> {
+        self.prefixes.iter().map(|(prefix, folder)| (&prefix[..], &*folder.path))
+    }
+
     /// The site's path of a file with this absolute path, if clients may ask for it there; `None`:
     /// it is in a folder that the operator has listed, or in no folder of the site.
     pub(crate) fn site_path(&self, path: &Path) -> Option<Vec<u8>> {
@@ -112,6 +117,15 @@ impl Sendable {
             Some(normalise(&[b"/", rest].concat()).ok())
         };
         path_in(path).or_else(|| path_in(&path.canonicalize().ok()?)).flatten()
+    }
+
+    /// The path of the site by which the `accel` prefix of a URI, or the root if it has none, leads
+    /// to `place`; `None`: no path leads there, or the operator has listed its folder.
+    pub(crate) fn path_beside(&self, uri: &[u8], place: &Path) -> Option<Vec<u8>> {
+        let path = decode_path(path_of_uri(uri)).ok()?;
+        let Some((folder, rest)) = self.folder_of(&path) else { return self.site_path(place) };
+        let prefix = &path[..path.len() - rest.len()];
+        normalise(&[prefix, folder.beneath(place)?].concat()).ok()
     }
 
     /// The folder of an `accel` prefix that contains a decoded path of a URI, and the rest of the

@@ -203,6 +203,136 @@ fn routes_hold_for_what_applications_name() {
     }
 }
 
+/// Sites of one pool of workers, `a.test` and `b.test`, each with further keys.
+fn two_sites(site: &Site, a: &str, b: &str) -> Server {
+    let text = format!(
+        "listen = '127.0.0.1:0'\nthreads = 1\n[[pool]]\nworkers = 1\n\
+         [[site]]\nhosts = 'a.test'\nroot = 'root'\n{a}\
+         [[site]]\nhosts = 'b.test'\n{b}"
+    );
+    let config = site.write_at(site.outside("sendoff.toml"), text);
+    Server::try_run(&config, site.root(), 1).unwrap_or_else(|failed| panic!("{}", failed.stderr))
+}
+
+fn ask_host(server: &Server, host: &str, field: &str, value: &str) -> Response {
+    server.ask(&Request::get(&target(field, value)).header("Host", host))
+}
+
+/// For a script of another site of the pool, the URIs of `accel` lead nowhere (as in nginx), so
+/// they lead past no route either.
+#[test]
+fn accel_of_a_site_is_for_its_own_scripts_alone() {
+    let site = site(BY_NAME);
+    let other = site.outside("other");
+    site.write_at(other.join("send.php"), BY_NAME);
+    for name in ["shut", "asks", "near", "open"] {
+        site.write_at(other.join(name).join("f.txt"), name);
+    }
+    site.write_at(site.outside("links/own.txt"), "own");
+    std::os::unix::fs::symlink(other.join("shut/f.txt"), site.outside("links/l.txt")).unwrap();
+    let users = site.write_at(site.outside("users"), "ann:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\n");
+    let server = two_sites(
+        &site,
+        "accel = { '/other' = 'other', '/links' = 'links' }\n",
+        &format!(
+            "root = 'other'\n[[site.route]]\nprefix = '/shut'\ndeny = true\n\
+             [[site.route]]\nprefix = '/asks'\nauth = {{ users = '{}' }}\n\
+             [[site.route]]\nprefix = '/near'\nallow_from = '192.0.2.1'\n",
+            users.display()
+        ),
+    );
+    for field in ["X-Accel-Redirect", "X-LiteSpeed-Location"] {
+        for (uri, of_a, of_b) in [
+            ("/other/shut/f.txt", 200, 404),
+            ("/other/asks/f.txt", 200, 404),
+            ("/other/near/f.txt", 200, 404),
+            ("/other/open/f.txt", 200, 404),
+            ("/links/own.txt", 200, 404),
+            ("/links/l.txt", 403, 404),
+            ("/shut/f.txt", 404, 403),
+            ("/asks/f.txt", 404, 401),
+            ("/near/f.txt", 404, 403),
+            ("/open/f.txt", 404, 200),
+        ] {
+            for (host, expected) in [("a.test", of_a), ("b.test", of_b), ("a.test", of_a)] {
+                let response = ask_host(&server, host, field, uri);
+                assert_eq!(response.status(), expected, "{host}: {field}: {uri}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sites_of_a_pool_have_different_folders_for_one_prefix_of_accel() {
+    let script = "<?php
+        header('X-Accel-Redirect: ' . $_GET['uri']);
+        if (isset($_GET['remove'])) unlink($_GET['remove']);
+        echo json_encode([isset($_SERVER['SENDOFF_ACCEL']), getenv('SENDOFF_ACCEL')]);";
+    let site = site(script);
+    for path in ["one/f.txt", "two/f.txt", "deep/f.txt", "two/deep/f.txt"] {
+        site.write_at(site.outside(path), path);
+    }
+    let server = two_sites(
+        &site,
+        "accel = { '/files' = 'one', '/files/deep' = 'deep' }\n",
+        "root = 'root'\naccel = { '/files' = 'two' }\n",
+    );
+    for remove in [false, true] {
+        for (host, uri, path) in [
+            ("a.test", "/files/f.txt", "one/f.txt"),
+            ("b.test", "/files/f.txt", "two/f.txt"),
+            ("a.test", "/files/deep/f.txt", "deep/f.txt"),
+            ("b.test", "/files/deep/f.txt", "two/deep/f.txt"),
+        ] {
+            let file = site.write_at(site.outside(path), path);
+            let remove = remove.then(|| format!("&remove={}", file.display()));
+            let target = format!("/send.php?uri={uri}{}", remove.unwrap_or_default());
+            let response = server.ask(&Request::get(&target).header("Host", host));
+            let seen = (response.status(), response.text());
+            assert_eq!(seen, (200, path.to_owned()), "{host}{target}");
+        }
+    }
+    // Scripts do not see how the worker learns the folders.
+    let none = server.ask(&Request::get("/send.php?uri=").header("Host", "a.test"));
+    assert_eq!(none.text(), "[false,false]");
+}
+
+/// A file that its name no longer leads to is sent only if the routes would let it be named where
+/// it was opened.
+#[test]
+fn routes_hold_for_the_place_of_an_open_file() {
+    let script = "<?php
+        [$link, $to] = [$_GET['link'], $_GET['to']];
+        symlink($to, $link);
+        header('X-Accel-Redirect: ' . $_GET['uri']);
+        unlink($link);";
+    let site = site(script);
+    site.write("shut/s.txt", "secret");
+    let private = site.outside("private");
+    site.write_at(private.join("shut/s.txt"), "secret");
+    site.write_at(private.join("d.txt"), "allowed");
+    let text = format!(
+        "listen = '127.0.0.1:0'\nthreads = 1\n[[pool]]\nworkers = 1\n[[site]]\nroot = 'root'\n\
+         accel = {{ '/protected' = '{}' }}\n\
+         [[site.route]]\nprefix = ['/shut', '/protected/shut']\ndeny = true\n",
+        private.display()
+    );
+    let config = site.write_at(site.outside("sendoff.toml"), text);
+    let server =
+        Server::try_run(&config, site.root(), 1).unwrap_or_else(|f| panic!("{}", f.stderr));
+    for (uri, link, to, status) in [
+        ("/l.txt", site.path("l.txt"), "files/a.bin", 200),
+        ("/l.txt", site.path("l.txt"), "shut/s.txt", 403),
+        ("/protected/l.txt", private.join("l.txt"), "d.txt", 200),
+        ("/protected/l.txt", private.join("l.txt"), "shut/s.txt", 403),
+    ] {
+        let target = format!("/send.php?uri={uri}&link={}&to={to}", link.display());
+        let response = server.get(&target);
+        assert_eq!(response.status(), status, "{uri} to {to}: {}", server.log());
+        assert!(!response.text().contains("secret"));
+    }
+}
+
 /// Links in a folder, such as links from an unpacked archive, give no access to files elsewhere.
 #[test]
 fn links_lead_out_of_no_folder() {

@@ -148,8 +148,9 @@ fn a_switch_counts_for_the_other_folders_of_a_site() {
     let fpm = sendoff_tests::Fpm::start(&site.outside("app"), "");
     let text = format!(
         "listen = '127.0.0.1:0'\nthreads = 1\n[[pool]]\nworkers = 1
-        [[site]]\nhosts = 'beneath.test'\nroot = '{current}/public'
         [[site]]\nhosts = 'beside.test'\nroot = 'app'\nalias = {{ '/media' = '{current}/media' }}
+        accel = {{ '/in' = '{current}/private' }}
+        [[site]]\nhosts = 'beneath.test'\nroot = '{current}/public'
         [[site]]\nhosts = 'named.test'\nroot = 'app'\nfastcgi = {{ '.php' = '{}' }}
         sendfile_from = '{current}/private'\naccel = {{ '/in' = '{current}/private' }}\n",
         fpm.address()
@@ -162,6 +163,7 @@ fn a_switch_counts_for_the_other_folders_of_a_site() {
             ("beneath.test", "/own.txt"),
             ("beside.test", "/media/part.txt"),
             ("beside.test", "/media/in.php"),
+            ("beside.test", "/named.php"),
             ("named.test", "/send.php"),
             ("named.test", "/named.php"),
         ] {

@@ -1,5 +1,4 @@
-//! A configuration that is read again while clients are served. The command line stays the same;
-//! the targets of its paths change.
+//! A configuration that is read again while clients are served.
 
 use rustix::process::Signal;
 use sendoff_tests::{
@@ -7,15 +6,16 @@ use sendoff_tests::{
 };
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const RELOADS: usize = 50;
 
-/// A site with an option whose folder the PHP master gets at its start.
+/// A site whose pool of 4 workers changes from turn to turn.
 struct Reloaded {
     site: Site,
-    accel: String,
+    /// Keys at the top of the file.
+    top: String,
     turn: usize,
 }
 
@@ -23,31 +23,28 @@ impl Reloaded {
     fn new() -> Self {
         let site = Site::waiting();
         site.write("pid.php", "<?php echo getmypid();");
-        for folder in ["one", "two"] {
-            fs::create_dir(site.outside(folder)).unwrap();
-        }
-        let link = site.outside("link");
-        symlink(site.outside("one"), &link).unwrap();
-        let accel = format!("/files={}", link.display());
-        Self { site, accel, turn: 0 }
+        Self { site, top: "threads = 1\n".to_owned(), turn: 0 }
     }
 
-    fn start(&self, options: &[&str]) -> Server {
-        Server::start(self.site.root(), &[&["--accel", &self.accel], options].concat())
+    fn start(&self) -> Server {
+        Server::try_run(&self.write(), self.site.root(), 4).unwrap()
     }
 
     /// Changes the configuration of the pool.
     fn change_pool(&mut self) {
         self.turn += 1;
-        switch(&self.site.outside("link"), &self.site.outside(["one", "two"][self.turn % 2]));
+        self.write();
     }
-}
 
-/// Makes a link lead elsewhere, at once.
-fn switch(link: &Path, to: &Path) {
-    let new = link.with_extension("new");
-    symlink(to, &new).unwrap();
-    fs::rename(&new, link).unwrap();
+    fn write(&self) -> PathBuf {
+        let text = format!(
+            "listen = '127.0.0.1:0'\n{}[[pool]]\nworkers = 4\nphp_ini = {{ precision = {} }}\n\
+             [[site]]\nroot = 'root'\n",
+            self.top,
+            10 + self.turn
+        );
+        self.site.write_at(self.site.outside("sendoff.toml"), text)
+    }
 }
 
 fn reload(server: &Server) -> String {
@@ -117,7 +114,8 @@ fn fifty_reloads_under_load_lose_no_request_and_close_no_connection() {
         ("/made.php", b"abcdefgh".repeat(20_000)),
     ];
     let log = site.outside("access.log");
-    let server = reloaded.start(&["--threads", "2", "--access-log", log.to_str().unwrap()]);
+    reloaded.top = format!("threads = 2\naccess_log = '{}'\n", log.display());
+    let server = reloaded.start();
     let (front, first_master) = (server.front(), server.php_master());
     let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -153,7 +151,7 @@ fn fifty_reloads_under_load_lose_no_request_and_close_no_connection() {
 #[test]
 fn a_pool_that_did_not_change_keeps_its_workers_and_one_that_did_gets_others() {
     let mut reloaded = Reloaded::new();
-    let server = reloaded.start(&[]);
+    let server = reloaded.start();
     let (workers, master) = (server.workers(), server.php_master());
     server.signal(Signal::HUP);
     server.await_log("INFO reloaded");
@@ -184,7 +182,7 @@ fn a_pool_that_did_not_change_keeps_its_workers_and_one_that_did_gets_others() {
 fn a_request_under_way_ends_on_its_old_worker() {
     let mut reloaded = Reloaded::new();
     let pipe = reloaded.site.fifo("pipe");
-    let server = reloaded.start(&["--workers", "2"]);
+    let server = reloaded.start();
     let master = server.php_master();
     let mut client = server.connect();
     client.send(Request::get("/wait.php").bytes());
@@ -200,9 +198,11 @@ fn a_request_under_way_ends_on_its_old_worker() {
 
 #[test]
 fn a_configuration_that_cannot_be_used_changes_nothing_and_says_why() {
-    let reloaded = Reloaded::new();
-    let server = reloaded.start(&[]);
-    let (workers, link) = (server.workers(), reloaded.site.outside("link"));
+    let site = Site::waiting();
+    let link = site.outside("link");
+    symlink(site.root(), &link).unwrap();
+    let server = Server::start(site.root(), &["--accel", &format!("/files={}", link.display())]);
+    let workers = server.workers();
     fs::remove_file(&link).unwrap();
     let why = format!("not reloaded, nothing has changed: --accel: {}: No such", link.display());
     let said = server.command(&["reload"]).unwrap_err();
@@ -262,9 +262,9 @@ fn a_file_is_read_again_with_its_sites_routes_and_pools() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root: it gives a folder to another user")]
 fn another_user_needs_a_restart_as_root() {
-    let reloaded = Reloaded::new();
-    let server = reloaded.start(&[]);
-    std::os::unix::fs::chown(reloaded.site.root(), Some(1), Some(1)).unwrap();
+    let site = Site::waiting();
+    let server = Server::start(site.root(), &[]);
+    std::os::unix::fs::chown(site.root(), Some(1), Some(1)).unwrap();
     let said = server.command(&["reload"]).unwrap_err();
     assert!(said.contains("the user cannot be changed without a restart"), "{said}");
     assert_eq!(server.page("/ok.php"), "ok");

@@ -306,7 +306,7 @@ fn variables_of_files_do_not_replace_those_of_the_server() {
 /// `SENDOFF_CHANNEL` a tenant could lead the process's links to a socket of his own.
 #[test]
 fn files_announce_no_front_and_no_channel() {
-    let names = ["SENDOFF_FRONT", "SENDOFF_CHANNEL", "SENDOFF_ACCEPT"];
+    let names = ["SENDOFF_FRONT", "SENDOFF_CHANNEL", "SENDOFF_ACCEPT", "SENDOFF_ACCEL"];
     let site = Site::with(
         "env.php",
         "<?php echo implode(' ', preg_grep('/SENDOFF|APP/', array_keys($_SERVER)));",

@@ -6,8 +6,10 @@ use std::path::Path;
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, COOKIE};
 use sendoff_config::{Address, Authorizer};
+use sendoff_fastcgi::handover::ACCEL_PARAM;
 use sendoff_message::request::{Request, Scheme, TlsFacts, protocol};
 use sendoff_site::router::{Script, Upstream};
+use sendoff_site::sendable::Sendable;
 use sendoff_upstream::cgi::RequestMessageBuilder;
 
 use crate::context::Context;
@@ -19,7 +21,7 @@ pub(crate) const NOT_FROM_CLIENTS: [&str; 3] = ["proxy", "x-sendfile-type", "x-a
 
 /// Parameters that the server does not set in every request, and that `.htaccess` files must not
 /// set either.
-const NOT_FROM_FOLDERS: [&[u8]; 11] = [
+const NOT_FROM_FOLDERS: [&[u8]; 12] = [
     b"AUTH_TYPE",
     b"FCGI_ROLE",
     b"HTTP_PROXY",
@@ -28,6 +30,7 @@ const NOT_FROM_FOLDERS: [&[u8]; 11] = [
     b"PATH_TRANSLATED",
     b"PHP_ADMIN_VALUE",
     b"PHP_VALUE",
+    ACCEL_PARAM,
     b"SENDOFF_ACCEPT",
     b"SENDOFF_CHANNEL",
     b"SENDOFF_FRONT",
@@ -52,7 +55,25 @@ pub(crate) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessa
     write(context, [&script.name, &script.path_info], paths, |name, value| {
         builder.param(name, value);
     });
+    if matches!(script.upstream, Upstream::Workers(_)) {
+        let table = accel(&site.sendable, chroot);
+        if !table.is_empty() {
+            builder.param(ACCEL_PARAM, &table);
+        }
+    }
     builder
+}
+
+/// The value of [`ACCEL_PARAM`]; empty: the site has no `accel`.
+fn accel(sendable: &Sendable, chroot: Option<&Path>) -> Vec<u8> {
+    let mut table = Vec::new();
+    for (prefix, folder) in sendable.accel() {
+        for text in [prefix, inside(chroot, folder.as_os_str().as_bytes())] {
+            table.extend_from_slice(text);
+            table.push(0);
+        }
+    }
+    table
 }
 
 /// The root directory of a FastCGI application of the site; `None`: the server's own, or unknown.

@@ -57,11 +57,14 @@ pub(crate) fn file(
 ) -> Result<Entry, Denied> {
     let (is_path, value, found) = match name {
         Name::Path(_, path) => (true, path, naming.by_path(path)),
+        // The routes have already checked the path of the URI.
         Name::Uri(_, uri) => (false, uri, naming.by_uri(uri)),
     };
     let Some(opened) = opened else { return found };
-    // The routes have already checked the path of a URI.
-    let may_leave = |place: &Path| if is_path { naming.may_send(place) } else { Ok(()) };
+    let may_leave = |place: &Path| match is_path {
+        true => naming.may_send(place),
+        false => naming.may_send_from(value, place),
+    };
     naming.site().sendable.opened(is_path, value, opened, found, may_leave)
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rustix::fs::MemfdFlags;
 use sendoff_config::php_ini::{self, Contents};
-use sendoff_config::{Accel, Config, Listener, LogTarget};
+use sendoff_config::{Config, Listener, LogTarget};
 use sendoff_control::ControlAnswer;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -418,16 +418,8 @@ fn sources(from: &Config, to: &Config, may_stay: bool) -> Vec<Option<usize>> {
     let same = |number: usize| {
         let mut known = (0..from.pools.len()).filter(|_| may_stay);
         known.find(|&known| {
-            from.pools[known] == to.pools[number]
-                && to.pools[number].worker.is_none()
-                && accel(from, known) == accel(to, number)
+            from.pools[known] == to.pools[number] && to.pools[number].worker.is_none()
         })
     };
     (0..to.pools.len()).map(same).collect()
-}
-
-/// The `accel` folders of the sites whose scripts a pool runs, for the pool's master.
-fn accel(config: &Config, pool: usize) -> &[Accel] {
-    let site = config.sites.iter().find(|site| site.has_pool(pool));
-    site.map_or(&[], |site| &site.accel)
 }
