@@ -79,40 +79,60 @@ pub struct CgiHead {
     pub status: StatusCode,
     /// True if the application set the status itself, by `Status`.
     pub has_status: bool,
-    /// The words after the number in `Status`, if any.
+    /// The words after the number in `Status`, if any, unless they contain a control character.
     pub reason: Option<Bytes>,
     /// All other fields that concern the client, in their order and spelling.
     pub fields: Vec<Field>,
     /// The value of `Content-Length`, which is not among `fields`; also `None` if it was invalid.
     pub content_length: Option<u64>,
-    /// The reason why `Content-Length` was dropped: it is not a number of bytes. Worth a line in
-    /// the log.
+    /// The part of a valid line that was dropped: a `Content-Length` that is not a number of bytes,
+    /// or a reason with a control character. Worth a line in the log.
     pub dropped: Option<&'static str>,
-    /// The first line that is not a field and was dropped. Worth a line in the log.
-    pub bad_line: Option<String>,
+    /// The lines that are not fields and were dropped. Worth a line in the log.
+    pub bad_lines: Vec<BadLine>,
+}
+
+/// A line of a header block that is not a field.
+#[derive(Debug)]
+pub struct BadLine(Bytes);
+
+impl BadLine {
+    /// The part before the colon; `None`: there is no colon.
+    #[must_use]
+    pub fn name(&self) -> Option<&[u8]> {
+        memchr::memchr(b':', &self.0).map(|colon| &self.0[..colon])
+    }
+}
+
+impl fmt::Display for BadLine {
+    /// The beginning of the line, escaped.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0[..self.0.len().min(MAX_SHOWN)].escape_ascii().fmt(f)
+    }
 }
 
 impl CgiHead {
-    /// Parses a complete header block. A line that is not a field is dropped. If the name of a
-    /// field is empty, or contains white space or a control character, the block is refused as in
-    /// nginx: it may not be a header block at all. (A status line is dropped like other lines.)
+    /// Parses a complete header block. A line that is not a field, or has a control character in
+    /// its value, is dropped. If the name of a field is empty, or contains white space or a control
+    /// character, the block is refused as in nginx: it may not be a header block at all. (A status
+    /// line is dropped like other lines.)
     ///
     /// # Errors
     /// The block breaks the grammar, or two `Content-Length` fields differ.
     pub fn parse(block: &Bytes) -> Result<Self, BadHead> {
         let mut room = FieldRoom::of(block);
         let good;
-        let (fields, bad_line) = match httparse::parse_headers(block, room.as_mut()) {
-            Ok(httparse::Status::Complete((_, fields))) => (fields, None),
+        let (fields, bad_lines) = match httparse::parse_headers(block, room.as_mut()) {
+            Ok(httparse::Status::Complete((_, fields))) => (fields, Vec::new()),
             Ok(httparse::Status::Partial) => return Err(BadHead("an incomplete header block")),
             Err(_) => {
-                let bad_line;
-                (good, bad_line) = good_fields(block)?;
+                let bad_lines;
+                (good, bad_lines) = good_fields(block)?;
                 // A page without a head also has lines.
                 if good.is_empty() {
                     return Err(BadHead("an invalid header field"));
                 }
-                (&good[..], bad_line)
+                (&good[..], bad_lines)
             }
         };
         let mut head = Self {
@@ -122,14 +142,13 @@ impl CgiHead {
             fields: Vec::with_capacity(fields.len() + ADDED_FIELDS),
             content_length: None,
             dropped: None,
-            bad_line,
+            bad_lines,
         };
         let (mut has_location, mut length) = (false, None);
         for field in fields {
             let name = field.name;
             if name.eq_ignore_ascii_case("status") {
-                (head.status, head.reason) = parse_status(block, field.value)?;
-                head.has_status = true;
+                head.set_status(block, field.value)?;
             } else if name.eq_ignore_ascii_case("content-length") {
                 head.note_length(field.value, length.replace(field.value))?;
             } else if name.eq_ignore_ascii_case("content-type") && field.value.is_empty() {
@@ -162,7 +181,7 @@ impl CgiHead {
             fields: kept,
             content_length: None,
             dropped: None,
-            bad_line: None,
+            bad_lines: Vec::new(),
         };
         for (name, value) in fields {
             if name.eq_ignore_ascii_case(b"content-length") {
@@ -191,6 +210,26 @@ impl CgiHead {
         } else {
             self.fields.push(field);
         }
+    }
+
+    /// True if a line, or a part of one, was dropped.
+    #[must_use]
+    pub fn is_incomplete(&self) -> bool {
+        self.dropped.is_some() || !self.bad_lines.is_empty()
+    }
+
+    /// Stores the status. A reason with a control character is dropped: clients may have sent it,
+    /// and the number counts.
+    fn set_status(&mut self, block: &Bytes, value: &[u8]) -> Result<(), BadHead> {
+        let (status, reason) = parse_status(value)?;
+        self.status = status;
+        self.has_status = true;
+        let is_sent = !reason.is_empty() && is_plain(reason);
+        self.reason = is_sent.then(|| block.slice_ref(reason));
+        if !is_plain(reason) {
+            self.dropped = Some("a reason phrase with a control character");
+        }
+        Ok(())
     }
 
     /// Stores `Content-Length`. An invalid one is dropped and the response kept: the response can
@@ -227,9 +266,10 @@ impl CgiHead {
     }
 }
 
-/// The valid fields of a block, and the first line that is not a field.
-fn good_fields(block: &[u8]) -> Result<(Vec<httparse::Header<'_>>, Option<String>), BadHead> {
-    let (mut fields, mut bad_line) = (Vec::new(), None);
+/// The fields of a block, and the lines that are not fields. The values are valid except for
+/// `Status` and `Content-Length`, which do not reach the client as they are.
+fn good_fields(block: &Bytes) -> Result<(Vec<httparse::Header<'_>>, Vec<BadLine>), BadHead> {
+    let (mut fields, mut bad_lines) = (Vec::new(), Vec::new());
     for line in block.split(|&byte| byte == b'\n') {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
@@ -242,22 +282,27 @@ fn good_fields(block: &[u8]) -> Result<(Vec<httparse::Header<'_>>, Option<String
         if has_gap && !is_status_line {
             return Err(BadHead("an invalid header field"));
         }
+        if fields.len() + bad_lines.len() == MAX_FIELDS {
+            return Err(BadHead("too many header fields"));
+        }
         let value = colon.map(|colon| line[colon + 1..].trim_ascii());
-        let is_plain = |byte: &u8| *byte == b'\t' || !byte.is_ascii_control();
-        let value = value.filter(|value| value.iter().all(is_plain));
         let name = std::str::from_utf8(name).ok().filter(|name| is_token(name));
-        match name.zip(value).filter(|_| !is_status_line) {
-            Some((name, value)) if fields.len() < MAX_FIELDS => {
+        let is_for_us = |name: &str| {
+            ["status", "content-length"].iter().any(|own| own.eq_ignore_ascii_case(name))
+        };
+        match name.zip(value).filter(|(name, value)| is_for_us(name) || is_plain(value)) {
+            Some((name, value)) if !is_status_line => {
                 fields.push(httparse::Header { name, value });
             }
-            Some(_) => return Err(BadHead("too many header fields")),
-            None => {
-                let shown = || line[..line.len().min(MAX_SHOWN)].escape_ascii().to_string();
-                bad_line.get_or_insert_with(shown);
-            }
+            _ => bad_lines.push(BadLine(block.slice_ref(line))),
         }
     }
-    Ok((fields, bad_line))
+    Ok((fields, bad_lines))
+}
+
+/// True if a text has no control character except for tabs.
+fn is_plain(text: &[u8]) -> bool {
+    text.iter().all(|byte| *byte == b'\t' || !byte.is_ascii_control())
 }
 
 /// True if a name may be the name of a field (RFC 9110 §5.1).
@@ -265,7 +310,8 @@ fn is_token(name: &str) -> bool {
     HeaderName::from_bytes(name.as_bytes()).is_ok()
 }
 
-fn parse_status(block: &Bytes, value: &[u8]) -> Result<(StatusCode, Option<Bytes>), BadHead> {
+/// The number and the reason, which may be empty.
+fn parse_status(value: &[u8]) -> Result<(StatusCode, &[u8]), BadHead> {
     let (code, rest) = value.split_at_checked(3).ok_or(BadHead("an invalid Status"))?;
     let status = StatusCode::from_bytes(code).map_err(|_| BadHead("an invalid Status"))?;
     if !(rest.is_empty() || rest[0] == b' ') {
@@ -277,10 +323,8 @@ fn parse_status(block: &Bytes, value: &[u8]) -> Result<(StatusCode, Option<Bytes
         StatusCode::SWITCHING_PROTOCOLS => {
             Err(BadHead("a Status of 101: no application can change the client's protocol"))
         }
-        _ => Ok(()),
-    }?;
-    let reason = rest.trim_ascii();
-    Ok((status, (!reason.is_empty()).then(|| block.slice_ref(reason))))
+        _ => Ok((status, rest.trim_ascii())),
+    }
 }
 
 /// A number of bytes in decimal digits.
@@ -355,8 +399,8 @@ mod tests {
             let head = CgiHead::parse(&block).unwrap();
             assert_eq!(head.status, 404, "{bad:?}");
             assert_eq!(fields(&head), [("X", "1"), ("Y", "2")], "{bad:?}");
-            let shown = bad.as_bytes().escape_ascii().to_string();
-            assert_eq!(head.bad_line, Some(shown));
+            let shown: Vec<_> = head.bad_lines.iter().map(BadLine::to_string).collect();
+            assert_eq!(shown, [bad.as_bytes().escape_ascii().to_string()]);
         }
         for other in ["", "X: 1\r\n"] {
             for bad in [": x", " folded", "Bad Name: x", "Bad : x", "<p>Hello <b>", "A\u{1}: x"] {
@@ -366,7 +410,21 @@ mod tests {
         }
         let many = Bytes::from(format!("NoColon\n{}\n", "A: b\n".repeat(MAX_FIELDS + 1)));
         assert!(CgiHead::parse(&many).is_err());
-        assert_eq!(parse("A: b\r\n\r\n").unwrap().bad_line, None);
+        assert!(parse("A: b\r\n\r\n").unwrap().bad_lines.is_empty());
+    }
+
+    #[test]
+    fn a_control_character_leaves_the_number_of_a_status() {
+        for reason in ["", " ", " a\u{1b}b", " \u{1}", " a\rb", " a\u{7f}"] {
+            let block = Bytes::from(format!("Status: 403{reason}\r\nX: \u{1}\r\n\r\n"));
+            let head = CgiHead::parse(&block).unwrap();
+            assert_eq!((head.status.as_u16(), head.reason.as_deref()), (403, None), "{reason:?}");
+            assert_eq!(head.dropped.is_some(), !reason.trim().is_empty(), "{reason:?}");
+        }
+        for bad in ["403\u{1}", "40\u{1}", "\u{1}", "1000 \u{1}"] {
+            let block = Bytes::from(format!("Status: {bad}\r\nX: 1\r\n\r\n"));
+            assert_eq!(CgiHead::parse(&block).unwrap_err().0, "an invalid Status", "{bad:?}");
+        }
     }
 
     #[test]
@@ -403,7 +461,7 @@ mod tests {
                 "two different Content-Length fields"
             );
         }
-        for bad in ["-1", "+1", "1 2", "1, 1", "1.0", "", "99999999999999999999"] {
+        for bad in ["-1", "+1", "1 2", "1, 1", "1.0", "", "99999999999999999999", "1\u{1}"] {
             let block = Bytes::from(format!("Content-Length: {bad}\r\nA: b\r\n\r\n"));
             let head = CgiHead::parse(&block).unwrap();
             assert_eq!((head.content_length, head.fields.len()), (None, 1), "{bad:?}");

@@ -31,7 +31,7 @@ mod target;
 mod tests;
 
 pub use body::{BodyDecoder, Decoded};
-pub use cgi_head::{BadHead, CgiHead, MAX_HEAD as MAX_CGI_HEAD};
+pub use cgi_head::{BadHead, BadLine, CgiHead, MAX_HEAD as MAX_CGI_HEAD};
 pub use cgi_head_reader::CgiHeadReader;
 pub use error::RequestError;
 pub use field::Field;

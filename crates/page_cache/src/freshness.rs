@@ -71,8 +71,12 @@ impl Times {
 
 /// Returns the lifetimes of a response; `None` if it may not be kept.
 pub(super) fn judge(keeping: &Keeping, head: &ResponseHead, now: SystemTime) -> Option<Times> {
-    // A response that sets a cookie is for one client.
-    if head.has(SET_COOKIE.as_str()) || PARTS.contains(&head.status) || !can_be_chosen(head) {
+    // A response that sets a cookie is for one client. An incomplete head may lack the cookie.
+    if head.has(SET_COOKIE.as_str())
+        || head.is_incomplete
+        || PARTS.contains(&head.status)
+        || !can_be_chosen(head)
+    {
         return None;
     }
     let targeted = match Targeted::of(head) {

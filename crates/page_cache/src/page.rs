@@ -238,6 +238,7 @@ impl Page {
         head.fields.retain(|field| !is_age(field) && !is_new(field.name()));
         head.fields.extend(said.fields.iter().cloned());
         head.accel_expires.clone_from(&said.accel_expires);
+        head.is_incomplete = said.is_incomplete;
         let times = freshness::judge(keeping, &head, now);
         let mut facts = Facts { made: now, fields: texts(&head), ..self.facts.clone() };
         // If the fields in `Vary` have changed, the requests that the page is for are unknown.

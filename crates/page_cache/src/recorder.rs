@@ -199,8 +199,11 @@ impl Sink for Recorder<'_, '_> {
         let is_kept = kept.is_some();
         // The head does not say that the page is stored (RFC 9211 §2.5): that is known only at the
         // end of the body.
-        let ttl =
-            judged.map_or(String::new(), |times| format!("; ttl={}", times.seconds_left(now)));
+        let outcome = match judged {
+            Some(times) => format!("; ttl={}", times.seconds_left(now)),
+            None if head.is_incomplete => "; detail=invalid-field".to_owned(),
+            None => String::new(),
+        };
         self.state = State::Passing { kept, length: head.length };
         if !is_kept {
             self.give_up();
@@ -210,7 +213,7 @@ impl Sink for Recorder<'_, '_> {
             head.status = StatusCode::NOT_MODIFIED;
             (head.reason, head.length) = (None, None);
         }
-        head.field("Cache-Status", format!("sendoff; {told}{ttl}"));
+        head.field("Cache-Status", format!("sendoff; {told}{outcome}"));
         self.next.begin(head)
     }
 

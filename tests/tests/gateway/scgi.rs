@@ -88,6 +88,36 @@ fn broken_responses_are_refused_or_cut() {
     }
 }
 
+#[test]
+fn lines_with_control_characters_are_dropped_unless_the_server_obeys_them() {
+    let site = Site::new();
+    for (wire, status, logged) in [
+        ("Status: 403 a\u{1b}b\r\n\r\n", 403, "a reason phrase with a control character"),
+        ("Status: 403\r\nX-A: \u{1}\r\n\r\n", 403, "which is dropped: X-A: "),
+        ("Status: 403\r\nLocation: /\u{1}\r\n\r\n", 502, "that the server obeys: Location: /"),
+        ("Status: 403 \r\nX-A: 1\r\nX-Sendfile: /\r1\r\n\r\n", 502, "obeys: X-Sendfile: "),
+        // Such fields of interim responses have no meaning.
+        (
+            "Status: 103\r\nX-Sendfile: \u{1}\r\n\r\nStatus: 403\r\n\r\n",
+            403,
+            "which is dropped: X-Sendfile: ",
+        ),
+    ] {
+        let app = Responder::start(move |peer| {
+            params(peer)?;
+            peer.say(format!("{wire}body"))
+        });
+        let server = pass_on(&site, &url(&app), "");
+        let mut client = server.connect();
+        client.send(Request::get("/").bytes());
+        if wire.starts_with("Status: 103") {
+            assert_eq!(client.head().unwrap().status, 103);
+        }
+        assert_eq!(client.response("GET").status(), status, "{wire:?}");
+        server.await_log(logged);
+    }
+}
+
 /// The body of a response that mixes bytes and the file `name`.
 fn mixed(name: &str) -> (String, String) {
     let places = format!("X-ZeroCopy: 5/{}", name.len());

@@ -320,12 +320,16 @@ fn a_script_whose_only_status_is_interim_is_refused() {
     site.write("101.php", format!("<?php http_response_code(101); {head}"));
     site.write("named.php", format!("<?php header('Status: 103 Hint'); {head}"));
     site.write("line.php", format!("<?php header('HTTP/1.1 199 Made'); {head}"));
+    site.write("digits.php", "<?php header('HTTP/1.1 1000 x');");
     site.write("large.php", "<?php http_response_code(103); echo str_repeat('x', 1 << 20);");
     let server = Server::start(site.root(), &["--workers", "1"]);
-    for name in ["103.php", "100.php", "101.php", "named.php", "line.php", "large.php"] {
+    for name in
+        ["103.php", "100.php", "101.php", "named.php", "line.php", "digits.php", "large.php"]
+    {
         server.get(&format!("/{name}")).expect(502);
     }
     server.await_log("a response has no status 103: it is interim");
+    server.await_log("a response has no status 1000: a status has three digits");
     let fpm = Fpm::start(site.root(), "");
     let server = Server::start(site.root(), &["--fastcgi", &fpm.php()]);
     for name in ["100.php", "101.php"] {

@@ -352,3 +352,35 @@ fn what_is_named_behind_a_route_for_some_clients_is_not_kept() {
         assert_eq!(status(&page), "sendoff; fwd=uri-miss");
     }
 }
+
+/// A dropped line may have been the one that keeps the page from others.
+#[test]
+fn a_page_of_which_a_line_was_dropped_is_not_kept() {
+    let script = "<?php header('ETag: \"t\"'); header('Cache-Control: max-age=1');
+        if (isset($_SERVER['HTTP_IF_NONE_MATCH'])) {
+            header('X-Said: 1'); header(\"Set-Cookie: a=\\x01\"); http_response_code(304); exit;
+        }
+        echo 'page';";
+    let site = Site::with("page.php", PAGE);
+    site.write("confirmed.php", script);
+    let kept = CachingServer::with(site, "10m");
+    for field in [
+        "Set-Cookie:+sid=%01abc",
+        "Cache-Control:+private,x=%01",
+        "Status:+404+a%1bb&head[]=Cache-Control:+max-age=60",
+        "Content-Length:+x",
+        "NoColon",
+    ] {
+        let target = format!("/page.php?head[]=X-A:+1&head[]={field}");
+        let (one, two) = (kept.get(&target), kept.get(&target));
+        assert_eq!(status(&one), "sendoff; fwd=uri-miss; detail=invalid-field", "{field}");
+        assert_ne!(one.text(), two.text(), "{field}");
+    }
+    let target = "/page.php?head[]=X-Accel-Redirect:+/x%01";
+    assert_eq!([kept.get(target).status(), kept.get(target).status()], [502, 502]);
+    kept.get("/confirmed.php");
+    wait::for_some("a question", || {
+        Some(kept.get("/confirmed.php")).filter(|page| page.header("X-Said").is_some())
+    });
+    assert!(wait::until(LIMIT, || kept.bodies().is_empty()));
+}

@@ -1,6 +1,6 @@
 //! All kinds of responses of scripts: equal to php-fpm's responses in every byte and every header.
 
-use sendoff_tests::{Pair, Request, Server, Site, Stock};
+use sendoff_tests::{Fpm, Pair, Request, Server, Site, Stock};
 
 /// One behaviour per script. Each is requested with GET and HEAD, with `output_buffering` 0, 4096
 /// and On.
@@ -159,6 +159,73 @@ fn a_line_that_is_no_header_field_is_dropped_and_logged() {
     }
     for number in lines.len()..lines.len() + 2 {
         assert_eq!(server.get(&format!("/{number}.php?n=1")).status(), 502);
+    }
+}
+
+/// Clients may have sent the reason; nginx passes it on.
+#[test]
+fn a_control_character_in_a_reason_leaves_the_status() {
+    let site = Site::with(
+        "line.php",
+        "<?php header(\"HTTP/1.1 $_GET[s] No: a$_GET[m]b\"); echo str_repeat('x', (int)$_GET['n']);",
+    );
+    site.write(
+        "field.php",
+        "<?php header(\"Status: $_GET[s] No: a$_GET[m]b\"); echo str_repeat('x', (int)$_GET['n']);",
+    );
+    let pair = Pair::start(&site, &[]);
+    let fpm = Fpm::start(site.root(), "");
+    let by_fpm = Server::start(site.root(), &["--fastcgi", &fpm.php()]);
+    for (name, status) in [("line", 403), ("line", 500), ("line", 302), ("field", 404)] {
+        for (character, n) in [("%1b", 1), ("%01", 1), ("%7f", 1), ("%1b", 100_000)] {
+            let target = format!("/{name}.php?s={status}&m={character}&n={n}");
+            let stock = pair.stock.ask(&Request::get(&target));
+            assert_eq!(stock.status(), status, "{target}");
+            for server in [&pair.ours, &by_fpm] {
+                let ours = server.get(&target);
+                assert_eq!(ours.status(), status, "{target}");
+                assert!(ours.body == stock.body, "{target}");
+                assert!(!ours.head.reason.contains(char::is_control), "{target}");
+            }
+        }
+        let kept = pair.ours.get(&format!("/{name}.php?s={status}&m=%09&n=1"));
+        assert_eq!(&*kept.head.reason, "No: a\tb");
+    }
+    for server in [&pair.ours, &by_fpm] {
+        server.await_log("a reason phrase with a control character, which is dropped");
+    }
+}
+
+/// nginx obeys or ignores such fields.
+#[test]
+fn a_control_character_in_a_field_that_the_server_obeys_is_a_failure() {
+    let site = Site::new();
+    let fields = [
+        "X-Accel-Redirect: /x",
+        "X-Accel-Expires: 0",
+        "X-Sendfile: /x",
+        "X-Sendfile2: /x",
+        "x-litespeed-location: /x",
+        "X-Reproxy-URL: http://x/",
+        "Location: /x",
+        "Content-type: text/plain",
+    ];
+    for (number, field) in fields.iter().enumerate() {
+        let script = format!(
+            "<?php header('NoColon'); header('X-Next: 1'); header(\"{field}\\x01\"); echo str_repeat('x', (int)$_GET['n']);"
+        );
+        site.write(&format!("{number}.php"), script);
+    }
+    let fpm = Fpm::start(site.root(), "");
+    for options in [&[][..], &["--fastcgi", &fpm.php()]] {
+        let server = Server::start(site.root(), options);
+        for (number, field) in fields.iter().enumerate() {
+            for n in [1, 100_000] {
+                assert_eq!(server.get(&format!("/{number}.php?n={n}")).status(), 502, "{field}");
+            }
+            let what = "a control character in a field that the server obeys";
+            server.await_log(&format!("it sent {what}: {field}"));
+        }
     }
 }
 

@@ -141,7 +141,7 @@ async fn ask_in_time(
         return Err(ApplicationFailure::bad_gateway(why).of(&exchange.who()));
     }
     // The dropped line may have been the field that names the user.
-    if let Some(line) = &head.bad_line {
+    if let Some(line) = head.bad_lines.first() {
         let why = format!("it gave access in a head with a line that is no field: {line}");
         return Err(ApplicationFailure::bad_gateway(why).of(&exchange.who()));
     }
@@ -234,7 +234,7 @@ mod tests {
             "Status: 200\r\nVariable-A: x\ry\r\n\r\n",
         ] {
             let head = CgiHead::parse(&Bytes::from(block));
-            assert!(!head.is_ok_and(|head| head.bad_line.is_none()), "{block:?}");
+            assert!(!head.is_ok_and(|head| head.bad_lines.is_empty()), "{block:?}");
         }
         let lines = "Status: 200\nVariable-A: x\nB: y\n\n";
         let head = CgiHead::parse(&Bytes::from(lines)).unwrap();

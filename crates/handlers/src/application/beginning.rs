@@ -10,12 +10,13 @@ use sendoff_fastcgi::direct::Sent;
 use sendoff_http1::CgiHeadReader;
 use sendoff_message::Cut;
 use sendoff_message::request::Request;
-use sendoff_message::response::{CgiHead, ResponseHead};
+use sendoff_message::response::{BadLine, CgiHead, ResponseHead};
 use sendoff_upstream::error::UpstreamError;
 use sendoff_upstream::inbox::Event;
 
 use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
+use crate::response::zero_copy;
 
 /// Maximum number of explanations kept before the header block; further ones are dropped.
 const MAX_EARLY_EXPLANATIONS: usize = 1000;
@@ -118,6 +119,7 @@ impl Beginning {
     ) -> Result<HeaderBlock, NoAnswer> {
         loop {
             if let Some(head) = self.head.take() {
+                inspect(&head, exchange, request)?;
                 return self.headed(head, Bytes::new());
             }
             let data = std::mem::take(&mut self.rest);
@@ -131,15 +133,7 @@ impl Beginning {
             let read = self.reader.push(&data);
             let wrong = |wrong| ApplicationFailure::bad_gateway(format!("it sent {wrong}"));
             let Some((head, rest)) = read.map_err(wrong)? else { continue };
-            if let Some(dropped) = head.dropped.filter(|_| !head.status.is_informational()) {
-                let (request, who) = (request.shown(), exchange.who());
-                tracing::warn!(request, "{who}: it sent {dropped}, which is dropped");
-            }
-            if let Some(line) = &head.bad_line {
-                let (request, who) = (request.shown(), exchange.who());
-                let what = "a line that is no header field, which is dropped";
-                tracing::warn!(request, "{who}: it sent {what}: {line}");
-            }
+            inspect(&head, exchange, request)?;
             return self.headed(head, rest);
         }
     }
@@ -198,6 +192,39 @@ impl Beginning {
     fn is_empty(&self) -> bool {
         self.interim == 0 && self.reader.is_empty()
     }
+}
+
+/// Logs the lines of a head that were dropped.
+///
+/// # Errors
+/// The server would have obeyed such a line: half of the head means another response.
+fn inspect(
+    head: &CgiHead,
+    exchange: &UpstreamExchange,
+    request: &Request,
+) -> Result<(), ApplicationFailure> {
+    let is_final = !head.status.is_informational();
+    let is_obeyed = |line: &&BadLine| line.name().is_some_and(is_obeyed);
+    if let Some(line) = head.bad_lines.iter().find(is_obeyed).filter(|_| is_final) {
+        let what = "a control character in a field that the server obeys";
+        return Err(ApplicationFailure::bad_gateway(format!("it sent {what}: {line}")));
+    }
+    if let Some(dropped) = head.dropped.filter(|_| is_final) {
+        let (request, who) = (request.shown(), exchange.who());
+        tracing::warn!(request, "{who}: it sent {dropped}, which is dropped");
+    }
+    if let Some(line) = head.bad_lines.first() {
+        let (request, who) = (request.shown(), exchange.who());
+        let what = "a line that is no header field, which is dropped";
+        tracing::warn!(request, "{who}: it sent {what}: {line}");
+    }
+    Ok(())
+}
+
+/// True if the server acts on the field, or browsers would guess without it (`Content-Type`).
+fn is_obeyed(name: &[u8]) -> bool {
+    let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
+    is_for_front(name) || [zero_copy::FIELD, "Location", "Content-Type"].into_iter().any(is)
 }
 
 fn early(what: &str) -> NoAnswer {

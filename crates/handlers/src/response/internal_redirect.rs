@@ -176,6 +176,7 @@ fn merge(own: &ResponseHead, head: &mut ResponseHead) {
     }
     head.fields.extend(kept);
     head.accel_expires = own.value("X-Accel-Expires").map(Bytes::copy_from_slice);
+    head.is_incomplete |= own.is_incomplete;
 }
 
 #[cfg(test)]
@@ -245,5 +246,11 @@ mod tests {
         merge(&own, &mut bare);
         assert_eq!(bare.value("content-type"), Some(&b"text/html"[..]));
         assert_eq!(bare.accel_expires.as_deref(), Some(&b"5"[..]));
+        for (own, other) in [(false, true), (true, false)] {
+            let own = ResponseHead { is_incomplete: own, ..bare.clone() };
+            let mut merged = ResponseHead { is_incomplete: other, ..bare.clone() };
+            merge(&own, &mut merged);
+            assert!(merged.is_incomplete);
+        }
     }
 }

@@ -269,6 +269,7 @@ fn merge(own: &ResponseHead, head: &mut ResponseHead) {
         (head.status, head.reason) = (other.status, None);
     }
     head.length = other.length;
+    head.is_incomplete |= other.is_incomplete;
     head.accel_expires = head.take("X-Accel-Expires");
     let is_of_the_bytes = |field: &Field| OF_THE_BYTES.iter().any(|name| field.is(name));
     head.fields.retain(|field| {

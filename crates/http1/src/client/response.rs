@@ -187,7 +187,7 @@ impl Parsed {
             fields: Vec::with_capacity(fields.len() + ADDED_FIELDS),
             content_length: None,
             dropped: None,
-            bad_line: None,
+            bad_lines: Vec::new(),
         };
         let framing = None;
         let mut parsed =

@@ -98,7 +98,7 @@ impl<F> Offer<F> {
         let head = CgiHead::parse(&Bytes::copy_from_slice(&queued[..end])).ok()?;
         let is_interim = head.status.is_informational();
         // The front logs dropped fields.
-        let is_bad = head.bad_line.is_some();
+        let is_bad = head.is_incomplete();
         if is_interim || is_bad || head.fields.iter().any(|field| needs_front(field.name())) {
             return None;
         }

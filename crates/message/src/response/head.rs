@@ -21,6 +21,9 @@ pub struct ResponseHead {
     /// The value of `X-Accel-Expires`, which applications send to the cache in front of them;
     /// clients do not get it.
     pub accel_expires: Option<Bytes>,
+    /// True if a line of the application's head, or a part of one, was dropped. It may have kept
+    /// the response from other clients.
+    pub is_incomplete: bool,
     /// True if the server itself makes the response (an error page or a redirect) instead of a file
     /// or an application.
     pub by_server: bool,
@@ -39,14 +42,17 @@ impl ResponseHead {
     /// A head with these fields.
     #[must_use]
     pub fn with_fields(status: StatusCode, length: Option<u64>, fields: Vec<Field>) -> Self {
-        Self { status, reason: None, fields, length, accel_expires: None, by_server: false }
+        let (reason, accel_expires) = (None, None);
+        let (is_incomplete, by_server) = (false, false);
+        Self { status, reason, fields, length, accel_expires, is_incomplete, by_server }
     }
 
     /// An application's head. Its `Content-Length` becomes `length`.
     #[must_use]
     pub fn of(head: CgiHead) -> Self {
+        let is_incomplete = head.is_incomplete();
         let CgiHead { status, reason, fields, content_length, .. } = head;
-        Self { reason, ..Self::with_fields(status, content_length, fields) }
+        Self { reason, is_incomplete, ..Self::with_fields(status, content_length, fields) }
     }
 
     /// Adds a field at the end.

@@ -21,7 +21,9 @@ impl Worker {
         match interim_status(block) {
             // The front would take the body for the next head. It answers 502 to this one.
             Some(status) => {
-                self.log(format!("a response has no status {status}: it is interim").as_bytes());
+                let is_interim = status.len() == 3;
+                let why = if is_interim { "it is interim" } else { "a status has three digits" };
+                self.log(format!("a response has no status {status}: {why}").as_bytes());
                 self.put(b"Status: 000\r\n\r\n")?;
             }
             None => self.put(block)?,
@@ -248,11 +250,11 @@ impl Worker {
     }
 }
 
-/// The status of a CGI header block, if it is interim (1xx).
+/// The first word of a CGI header block's status, if it begins as an interim one does (1xx).
 fn interim_status(block: &[u8]) -> Option<&str> {
     let lines = block.split(|byte| *byte == b'\n');
     let mut fields = lines.filter_map(|line| line.split_at_checked("status:".len()));
     let (_, value) = fields.find(|(name, _)| name.eq_ignore_ascii_case(b"status:"))?;
-    let status = value.trim_ascii().get(..3).filter(|status| status[0] == b'1')?;
-    std::str::from_utf8(status).ok()
+    let status = value.trim_ascii().split(|byte| *byte == b' ').next()?;
+    std::str::from_utf8(status).ok().filter(|status| status.len() >= 3 && status.starts_with('1'))
 }
