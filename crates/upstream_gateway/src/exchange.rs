@@ -217,7 +217,11 @@ impl GatewayExchange {
     }
 
     fn failed(&self, error: UpstreamError) -> Event {
-        self.driver.borrow_mut().stream = None;
+        let mut driver = self.driver.borrow_mut();
+        driver.stream = None;
+        if driver.is_kept && !driver.was_heard && error.kind() == UpstreamErrorKind::Died {
+            self.host.note_early_end();
+        }
         Event::Failed(error)
     }
 }

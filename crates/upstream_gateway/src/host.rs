@@ -31,6 +31,9 @@ const IDLE_TIME: Duration = Duration::from_secs(4);
 /// The longest idle time of a connection for a request that must not be sent twice: half of
 /// gunicorn's 2 s, the shortest idle timeout of the common application servers.
 const FRESH: Duration = Duration::from_secs(1);
+/// The time for which a host counts as one that ends connections without a word, as gunicorn does
+/// after `--max-requests`.
+const UNRELIABLE: Duration = Duration::from_secs(60);
 /// The most idle connections to one host, of all event loops together.
 const MAX_IDLE: usize = 64;
 
@@ -41,6 +44,9 @@ pub struct Host {
     address: Address,
     /// Idle connections; the last one was used most recently.
     idle: Mutex<VecDeque<Idle>>,
+    /// The time at which a connection was last found ended amid a request, or before it had been
+    /// idle for [`FRESH`].
+    ended_early: Mutex<Option<Instant>>,
     room: HostLimit,
     /// Requests that it was given.
     requests: AtomicU64,
@@ -101,7 +107,14 @@ impl Host {
     /// A host that gets at most `limit` requests at a time.
     pub(super) fn new(manner: Arc<Manner>, address: Address, limit: Option<NonZeroUsize>) -> Self {
         let room = HostLimit::new(limit, QueueLimits::default());
-        Self { manner, address, idle: Mutex::default(), room, requests: AtomicU64::new(0) }
+        Self {
+            manner,
+            address,
+            idle: Mutex::default(),
+            ended_early: Mutex::default(),
+            room,
+            requests: AtomicU64::new(0),
+        }
     }
 
     /// The address at which it listens.
@@ -138,15 +151,19 @@ impl Host {
     }
 
     /// A kept connection that the request may use, if there is one. A connection that was idle for
-    /// less than [`FRESH`] is unlikely to be closed soon; with AJP, the application must answer a
-    /// ping on the connection instead.
+    /// less than [`FRESH`] is unlikely to be closed soon, unless another one was; with AJP, the
+    /// application must answer a ping on the connection instead.
     pub(super) async fn kept(&self, reuse: Reuse, protocol: RequestProtocol) -> Option<Stream> {
         loop {
             let stream = match (reuse, protocol) {
                 (Reuse::New, _) => return None,
                 (Reuse::Kept, _) => return self.take(IDLE_TIME),
                 (Reuse::Fresh, RequestProtocol::Http { .. } | RequestProtocol::Scgi) => {
-                    return self.take(FRESH);
+                    if self.ends_early() {
+                        return None;
+                    }
+                    // The look at connections may have found one that has ended.
+                    return self.take(FRESH).filter(|_| !self.ends_early());
                 }
                 (Reuse::Fresh, RequestProtocol::Ajp { .. }) => self.take(IDLE_TIME)?,
             };
@@ -164,11 +181,27 @@ impl Host {
         loop {
             let at = idle.iter().rposition(|one| one.thread == thread)?;
             idle.get(at).filter(|one| one.since.elapsed() < limit)?;
-            let Idle { mut stream, .. } = idle.remove(at)?;
+            let Idle { mut stream, since, .. } = idle.remove(at)?;
             if stream.is_quiet() {
                 return Some(stream);
             }
+            if since.elapsed() < FRESH {
+                self.note_early_end();
+            }
         }
+    }
+
+    /// Notes that the host has ended a connection when a request might have been on its way.
+    pub(super) fn note_early_end(&self) {
+        *self.early_end() = Some(Instant::now());
+    }
+
+    fn ends_early(&self) -> bool {
+        self.early_end().is_some_and(|last| last.elapsed() < UNRELIABLE)
+    }
+
+    fn early_end(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.ended_early.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a connection for the next request.

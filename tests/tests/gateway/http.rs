@@ -387,9 +387,35 @@ fn connections_are_kept_and_lost_without_a_lost_request() {
         assert_eq!(client.ask(&Request::get("/")).text(), "ok");
     }
     assert_eq!(ASKED.load(Ordering::SeqCst), 20);
-    // A request that was read is not sent twice unless it is idempotent.
-    let statuses = [(); 2].map(|()| client.ask(&Request::post("/", "a/b", "x")).status());
-    assert_eq!(statuses, [502, 200]);
+    // A request that was read is not sent twice unless it is idempotent. From then on such requests
+    // get new connections.
+    let server = pass_on(&site, &app.url(), "");
+    let mut client = server.connect();
+    let statuses = [(); 5].map(|()| client.ask(&Request::post("/", "a/b", "x")).status());
+    assert_eq!(statuses, [200, 502, 200, 200, 200]);
+}
+
+/// As gunicorn does when a process has answered `--max-requests`.
+#[test]
+fn a_host_that_ends_connections_without_a_word_loses_no_post() {
+    static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
+    let app = Responder::start(|peer| {
+        let number = CONNECTIONS.fetch_add(1, Ordering::SeqCst);
+        peer.request()?;
+        peer.say(OK)?;
+        // The first is closed behind its response, others amid their second request.
+        if number > 0 {
+            peer.request()?;
+        }
+        None
+    });
+    let site = Site::new();
+    let server = pass_on(&site, &app.url(), "");
+    let mut client = server.connect();
+    for number in 1..=10 {
+        assert_eq!(client.ask(&Request::post("/", "a/b", "x")).text(), "ok");
+        assert!(number > 1 || wait::until(LIMIT, || app.closed() == 1));
+    }
 }
 
 #[test]

@@ -353,7 +353,7 @@ fn what_is_named_behind_a_route_for_some_clients_is_not_kept() {
     }
 }
 
-/// A dropped line may have been the one that keeps the page from others.
+/// A dropped line may have forbidden the page to be kept.
 #[test]
 fn a_page_of_which_a_line_was_dropped_is_not_kept() {
     let script = "<?php header('ETag: \"t\"'); header('Cache-Control: max-age=1');
