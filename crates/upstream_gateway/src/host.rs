@@ -31,8 +31,8 @@ const IDLE_TIME: Duration = Duration::from_secs(4);
 /// The longest idle time of a connection for a request that must not be sent twice: half of
 /// gunicorn's 2 s, the shortest idle timeout of the common application servers.
 const FRESH: Duration = Duration::from_secs(1);
-/// The time for which a host counts as one that ends connections without a word, as gunicorn does
-/// after `--max-requests`.
+/// The time for which a host is expected to end further connections without a word, as gunicorn
+/// does after `--max-requests`.
 const UNRELIABLE: Duration = Duration::from_secs(60);
 /// The most idle connections to one host, of all event loops together.
 const MAX_IDLE: usize = 64;
@@ -162,7 +162,7 @@ impl Host {
                     if self.ends_early() {
                         return None;
                     }
-                    // The look at connections may have found one that has ended.
+                    // A connection that has ended may just have been found.
                     return self.take(FRESH).filter(|_| !self.ends_early());
                 }
                 (Reuse::Fresh, RequestProtocol::Ajp { .. }) => self.take(IDLE_TIME)?,
