@@ -344,7 +344,15 @@ mod tests {
     /// Opens the file as a worker does. The thread that would be told of the lease break has ended.
     fn leased(path: &std::path::Path) -> OwnedFd {
         let file = OwnedFd::from(File::open(path).unwrap());
-        sendoff_sys::lease::take(file.as_fd(), rustix::thread::gettid()).unwrap();
+        let began = Instant::now();
+        // A process that another test starts has, until it executes its program, a copy of the
+        // descriptor that has written the file.
+        while let Err(error) = sendoff_sys::lease::take(file.as_fd(), rustix::thread::gettid()) {
+            let goes_on = error.kind() == io::ErrorKind::WouldBlock
+                && began.elapsed() < Duration::from_secs(10);
+            assert!(goes_on, "{error}");
+            std::thread::yield_now();
+        }
         file
     }
 
