@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
 
 /// Pieces of requests that the scenario may write ahead of the connection.
-const PIECES_AHEAD: usize = 16;
+const PIECES_AHEAD: usize = 1024;
 
 /// True if the scenarios run over HTTP/3.
 pub(crate) fn is_wanted() -> bool {
@@ -308,14 +308,16 @@ async fn receive(
     form: &mut ResponseForm,
     readable: &mpsc::Sender<Vec<u8>>,
 ) -> Result<(), Cut> {
-    let mut rendered = Vec::new();
     let head = loop {
         let head = receiver.recv_response().await.map_err(|_| Cut)?;
         if !head.status().is_informational() {
             break head.into_parts().0;
         }
+        let mut rendered = Vec::new();
         translate::interim(&head, &mut rendered);
+        readable.send(rendered).await.map_err(|_| Cut)?;
     };
+    let mut rendered = Vec::new();
     let is_chunked = translate::response(&head, form, &mut rendered);
     readable.send(rendered).await.map_err(|_| Cut)?;
     while let Some(mut data) = receiver.recv_data().await.map_err(|_| Cut)? {

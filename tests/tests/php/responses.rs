@@ -189,7 +189,7 @@ fn a_control_character_in_a_reason_leaves_the_status() {
             }
         }
         let kept = pair.ours.get(&format!("/{name}.php?s={status}&m=%09&n=1"));
-        assert_eq!(&*kept.head.reason, "No: a\tb");
+        assert_eq!(&*kept.head.reason, if kept.is_multiplexed() { "" } else { "No: a\tb" });
     }
     for server in [&pair.ours, &by_fpm] {
         server.await_log("a reason phrase with a control character, which is dropped");
