@@ -18,17 +18,17 @@ pub(crate) enum Carrier {
 }
 
 impl Carrier {
-    /// HTTP/2 or HTTP/3, if clients speak it to the peer's port ([`multiplexed::note`],
-    /// [`quic::note`]). `receive_buffer` is the size of the socket's receive buffer in bytes, if the
+    /// HTTP/2 or HTTP/3, if clients speak it to the peer's port ([`multiplexed::PORTS`],
+    /// [`quic::PORTS`]). `receive_buffer` is the size of the socket's receive buffer in bytes, if the
     /// client has set it.
     pub(crate) fn new(stream: TcpStream, receive_buffer: Option<usize>) -> Self {
         let peer = stream.peer_addr().ok();
         let window = receive_buffer.map_or(WINDOW, |size| size.min(WINDOW));
         let window = u32::try_from(window).unwrap();
-        if let Some(peer) = peer.filter(|peer| quic::is_noted(peer.port())) {
+        if let Some(peer) = peer.filter(|peer| quic::PORTS.has(peer.port())) {
             return Self::Quic(Box::new(OverQuic::connect(peer, window)));
         }
-        let is_http2 = peer.is_some_and(|peer| multiplexed::is_noted(peer.port()));
+        let is_http2 = peer.is_some_and(|peer| multiplexed::PORTS.has(peer.port()));
         let wire = Wire::new(stream, is_http2);
         if !is_http2 {
             return Self::Bytes(wire);

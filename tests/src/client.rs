@@ -43,7 +43,7 @@ impl Client {
     /// # Panics
     /// If the connection is refused.
     pub fn connect_tls(addr: SocketAddr) -> Self {
-        secure::note(addr);
+        secure::PORTS.note(addr);
         Self::connect(addr)
     }
 

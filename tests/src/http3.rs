@@ -19,7 +19,7 @@ use crate::client::Broken;
 use crate::http2::{head_of, received};
 use crate::message::{Framing, Request, Response};
 
-type Requests = SendRequest<OpenStreams, Bytes>;
+pub(crate) type Requests = SendRequest<OpenStreams, Bytes>;
 type Stream = RequestStream<BidiStream<Bytes>, Bytes>;
 
 /// A connection to a server, which trusts every certificate. Its packets travel while a method
@@ -48,16 +48,7 @@ impl Http3 {
     /// The reason why there is no connection.
     pub fn try_connect(addr: SocketAddr, host: &str) -> Result<Self, String> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let connected = async {
-            let endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
-            let connecting = endpoint.connect_with(trusting(), addr, host).unwrap();
-            let connection = connecting.await.map_err(|error| error.to_string())?;
-            let http = h3_quinn::Connection::new(connection.clone());
-            let (mut driver, requests) =
-                h3::client::new(http).await.map_err(|error| error.to_string())?;
-            tokio::spawn(async move { driver.wait_idle().await });
-            Ok::<_, String>((endpoint, connection, requests))
-        };
+        let connected = connect(addr, host, trusting());
         let (endpoint, connection, requests) = within_limit(&runtime, connected)?;
         Ok(Self { runtime, connection, requests, endpoint, raw: Vec::new() })
     }
@@ -183,6 +174,21 @@ impl Drop for Http3 {
         let told = async { timeout(LIMIT, self.endpoint.wait_idle()).await };
         let _late = self.runtime.block_on(told);
     }
+}
+
+/// A connection to a server, and the endpoint that it needs. A task of its own drives it.
+pub(crate) async fn connect(
+    addr: SocketAddr,
+    host: &str,
+    config: ClientConfig,
+) -> Result<(Endpoint, quinn::Connection, Requests), String> {
+    let endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+    let connecting = endpoint.connect_with(config, addr, host).unwrap();
+    let connection = connecting.await.map_err(|error| error.to_string())?;
+    let http = h3_quinn::Connection::new(connection.clone());
+    let (mut driver, requests) = h3::client::new(http).await.map_err(|error| error.to_string())?;
+    tokio::spawn(async move { driver.wait_idle().await });
+    Ok((endpoint, connection, requests))
 }
 
 pub(crate) fn trusting() -> ClientConfig {

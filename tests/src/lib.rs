@@ -31,6 +31,7 @@ mod message;
 mod multiplexed;
 mod pebble;
 mod polled;
+mod ports;
 pub mod processes;
 mod progress;
 mod quic;

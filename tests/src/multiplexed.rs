@@ -10,16 +10,15 @@
 
 use crate::LIMIT;
 use crate::polled::{Polled, Waiting};
+use crate::ports::Ports;
 use crate::translate::{self, ResponseForm, Upload};
 use bytes::Bytes;
 use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
 use h2::{Ping, RecvStream, SendStream};
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::{LazyLock, Mutex};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -29,22 +28,7 @@ pub(crate) fn is_wanted() -> bool {
 }
 
 /// Ports at which servers of this process are asked over HTTP/2.
-static PORTS: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
-
-/// Makes clients speak HTTP/2 to this address.
-pub(crate) fn note(addr: SocketAddr) {
-    PORTS.lock().unwrap().insert(addr.port());
-}
-
-/// True if clients speak HTTP/2 to this port.
-pub(crate) fn is_noted(port: u16) -> bool {
-    PORTS.lock().unwrap().contains(&port)
-}
-
-/// Makes clients speak HTTP/1 to this address again: another server may get the port.
-pub(crate) fn forget(addr: SocketAddr) {
-    PORTS.lock().unwrap().remove(&addr.port());
-}
+pub(crate) static PORTS: Ports = Ports::new();
 
 /// An HTTP/2 connection with the interface of an HTTP/1 connection.
 pub(crate) struct Multiplexed {

@@ -6,18 +6,18 @@
 //! stream only as the scenario reads it.
 
 use crate::LIMIT;
-use crate::http3::trusting;
+use crate::http3::{self, Requests, trusting};
+use crate::ports::Ports;
 use crate::translate::{self, ResponseForm, Upload};
 use bytes::{Buf, Bytes};
-use h3::client::{RequestStream, SendRequest};
+use h3::client::RequestStream;
 use h3::error::Code;
-use h3_quinn::OpenStreams;
 use quinn::{ConnectionError, Endpoint, TransportConfig, VarInt};
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::pin::pin;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
@@ -33,22 +33,7 @@ pub(crate) fn is_wanted() -> bool {
 }
 
 /// Ports at which servers of this process are asked over HTTP/3.
-static PORTS: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
-
-/// Makes clients speak HTTP/3 to this address.
-pub(crate) fn note(addr: SocketAddr) {
-    PORTS.lock().unwrap().insert(addr.port());
-}
-
-/// True if clients speak HTTP/3 to this port.
-pub(crate) fn is_noted(port: u16) -> bool {
-    PORTS.lock().unwrap().contains(&port)
-}
-
-/// Makes clients speak HTTP/1 to this address again: another server may get the port.
-pub(crate) fn forget(addr: SocketAddr) {
-    PORTS.lock().unwrap().remove(&addr.port());
-}
+pub(crate) static PORTS: Ports = Ports::new();
 
 /// The thread in which packets travel.
 static NETWORK: LazyLock<Handle> = LazyLock::new(|| {
@@ -81,7 +66,6 @@ enum End {
     Cut,
 }
 
-type Requests = SendRequest<OpenStreams, Bytes>;
 type SendStream = RequestStream<h3_quinn::SendStream<Bytes>, Bytes>;
 type RecvStream = RequestStream<h3_quinn::RecvStream, Bytes>;
 
@@ -200,12 +184,7 @@ async fn connect(addr: SocketAddr, window: u32) -> Option<(Endpoint, quinn::Conn
     let mut transport = TransportConfig::default();
     transport.stream_receive_window(window.into()).max_idle_timeout(None);
     config.transport_config(Arc::new(transport));
-    let endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
-    let connection = endpoint.connect_with(config, addr, "localhost").unwrap().await.ok()?;
-    let http = h3_quinn::Connection::new(connection.clone());
-    let (mut driver, requests) = h3::client::new(http).await.ok()?;
-    tokio::spawn(async move { driver.wait_idle().await });
-    Some((endpoint, connection, requests))
+    http3::connect(addr, "localhost", config).await.ok()
 }
 
 /// Exchanges requests and responses up to the end of the connection.

@@ -1,18 +1,18 @@
 //! TLS for scenarios: certificates, and connections of clients that trust every server.
 //!
-//! `SENDOFF_TEST_TLS=1` runs the scenarios over TLS, `SENDOFF_TEST_H3=1` over HTTP/3: each server gets an address for it, and
-//! clients use that.
+//! `SENDOFF_TEST_TLS=1` runs the scenarios over TLS, `SENDOFF_TEST_H3=1` over HTTP/3: each server
+//! gets an address for it, and clients use that.
 
+use crate::ports::Ports;
 use crate::quic;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use sendoff_tls::{Verify, client_config};
-use std::collections::HashSet;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 
 /// True if the scenarios run over TLS.
 pub(crate) fn is_wanted() -> bool {
@@ -20,12 +20,7 @@ pub(crate) fn is_wanted() -> bool {
 }
 
 /// Ports at which servers of this process speak TLS.
-static PORTS: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
-
-/// Makes clients speak TLS to this address.
-pub(crate) fn note(addr: SocketAddr) {
-    PORTS.lock().unwrap().insert(addr.port());
-}
+pub(crate) static PORTS: Ports = Ports::new();
 
 /// An authority that signs certificates.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -97,7 +92,7 @@ impl Wire {
     /// nothing.
     pub(crate) fn new(stream: TcpStream, is_http2: bool) -> Self {
         let port = stream.peer_addr().map_or(0, |addr| addr.port());
-        if !PORTS.lock().unwrap().contains(&port) {
+        if !PORTS.has(port) {
             return Self::Plain(stream);
         }
         let name = ServerName::try_from("localhost").unwrap();

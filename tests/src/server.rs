@@ -122,7 +122,7 @@ impl Server {
         command.arg("serve").arg(root).args(&arguments);
         let server = Self::launch(command, root, workers, count("--threads"))?;
         if let Some(addr) = server.tls_addr().filter(|_| quic::is_wanted()) {
-            quic::note(addr);
+            quic::PORTS.note(addr);
         }
         Ok(server)
     }
@@ -202,10 +202,10 @@ impl Server {
         let addr = address_in(&ready_line);
         let tls = tls_address_in(&ready_line);
         if let Some(tls) = tls {
-            secure::note(tls);
+            secure::PORTS.note(tls);
         }
         if multiplexed::is_wanted() {
-            multiplexed::note(if secure::is_wanted() { tls.unwrap_or(addr) } else { addr });
+            multiplexed::PORTS.note(if secure::is_wanted() { tls.unwrap_or(addr) } else { addr });
         }
         let mut process = Process {
             child,
@@ -449,8 +449,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if self.process.is_some() {
-            multiplexed::forget(self.addr());
-            quic::forget(self.addr());
+            multiplexed::PORTS.forget(self.addr());
+            quic::PORTS.forget(self.addr());
         }
         let Some(process) = &mut self.process else { return };
         if process.unchecked {
