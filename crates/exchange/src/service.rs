@@ -13,7 +13,7 @@ use sendoff_http1::BodyFraming;
 use sendoff_message::Cut;
 use sendoff_message::request::Request;
 use sendoff_report::log_line::LogLine;
-use sendoff_tls::ClientDemand;
+use sendoff_tls::SiteTls;
 
 use crate::sink::Sink;
 
@@ -107,16 +107,7 @@ pub trait Service {
     ///
     /// # Errors
     /// No site on the listener speaks TLS.
-    fn tls(&self, listener: usize, server_name: Option<&str>) -> io::Result<Arc<ServerConfig>>;
-
-    /// The demand for client certificates in these settings.
-    fn client_demand(
-        &self,
-        _listener: usize,
-        _server_name: Option<&str>,
-    ) -> Option<Arc<ClientDemand>> {
-        None
-    }
+    fn tls(&self, listener: usize, server_name: Option<&str>) -> io::Result<SiteTls>;
 
     /// The TLS settings for a certificate authority that validates this host (ACME, RFC 8737);
     /// `None`: no validation is expected, and the client gets the usual settings.

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
-use rustls::ServerConfig;
 use sendoff_config::{FrontConfig, Limits, PageStore, Party, Timeouts, TrustedProxies};
 use sendoff_delivery::segment::{FileSegment, OpenFile, Segment};
 use sendoff_exchange::client::{Client, Lender};
@@ -24,6 +23,7 @@ use sendoff_message::request::{Endpoint, Origin, Request, Scheme};
 use sendoff_message::response::ResponseEnd;
 use sendoff_message::response::ResponseHead;
 use sendoff_report::log_line::LogLine;
+use sendoff_tls::SiteTls;
 use sendoff_sys::tcp;
 use sendoff_transport::Tcp;
 use tokio::sync::watch;
@@ -59,7 +59,7 @@ impl Service for Noting {
         &self.proxies
     }
 
-    fn tls(&self, _: usize, _: Option<&str>) -> io::Result<Arc<ServerConfig>> {
+    fn tls(&self, _: usize, _: Option<&str>) -> io::Result<SiteTls> {
         Err(io::ErrorKind::Unsupported.into())
     }
 

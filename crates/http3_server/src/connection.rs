@@ -217,6 +217,16 @@ impl Driver {
         while !matches!(self.next().await, Happened::Drained) {}
     }
 
+    /// Tells the client by one packet that the connection ends now.
+    fn abort(&mut self) {
+        self.quic.close(Code::INTERNAL_ERROR.0, "");
+        self.buffer.clear();
+        let last = self.quic.state().poll_transmit(Instant::now(), 1, &mut self.buffer);
+        if let Some(transmit) = last {
+            let _lost = self.endpoint.send(&transmit, &self.buffer[..transmit.size]);
+        }
+    }
+
     /// The host that the client named.
     fn server_name(&self) -> Option<Rc<str>> {
         let data = self.quic.state().crypto_session().handshake_data()?;
@@ -227,6 +237,8 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         if !self.has_drained {
+            // The event loop has ended: nothing polls the task any more.
+            self.abort();
             self.endpoint.handle_event(self.handle, EndpointEvent::drained());
         }
         self.endpoint.forget(self.handle);

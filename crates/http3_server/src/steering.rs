@@ -27,15 +27,18 @@ const HEADER: usize = 42;
 /// The most bytes of one message.
 pub(crate) const MOST: usize = HEADER + (64 << 10);
 
+/// The bytes of a connection id that name its endpoint; the others are random.
+const ENDPOINT_ID: usize = 5;
+
 /// The beginning of all connection ids of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct EndpointId([u8; 5]);
+pub(crate) struct EndpointId([u8; ENDPOINT_ID]);
 
 impl EndpointId {
     fn random() -> Self {
         let random = RandomConnectionIdGenerator::new(CONNECTION_ID).generate_cid();
-        let mut id = [0; 5];
-        id.copy_from_slice(&random[..5]);
+        let mut id = [0; ENDPOINT_ID];
+        id.copy_from_slice(&random[..ENDPOINT_ID]);
         Self(id)
     }
 
@@ -63,7 +66,7 @@ pub(crate) struct ConnectionIds(pub(crate) EndpointId);
 impl ConnectionIdGenerator for ConnectionIds {
     fn generate_cid(&mut self) -> ConnectionId {
         let mut id = RandomConnectionIdGenerator::new(CONNECTION_ID).generate_cid();
-        id[..5].copy_from_slice(&self.0.0);
+        id[..ENDPOINT_ID].copy_from_slice(&self.0.0);
         id
     }
 

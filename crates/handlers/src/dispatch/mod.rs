@@ -31,7 +31,7 @@ use sendoff_report::log_line::LogLine;
 use sendoff_site::Site;
 use sendoff_site::effects::Answer;
 use sendoff_site::router::PathTarget;
-use sendoff_tls::{ClientDemand, quic_config};
+use sendoff_tls::{SiteTls, quic_config};
 
 use self::plan::{Answerer, LimitEffect, Plan, SitePlan};
 use crate::application::proxy;
@@ -65,18 +65,9 @@ impl Service for Services {
         self.sites.party(listener)
     }
 
-    fn tls(&self, listener: usize, server_name: Option<&str>) -> io::Result<Arc<ServerConfig>> {
-        let tls = self.tls_of(self.sites.number_of(listener, server_name));
-        let config = tls.map(|tls| Arc::clone(&tls.config));
-        config.ok_or_else(|| io::Error::other("no site with a certificate listens here"))
-    }
-
-    fn client_demand(
-        &self,
-        listener: usize,
-        server_name: Option<&str>,
-    ) -> Option<Arc<ClientDemand>> {
-        self.tls_of(self.sites.number_of(listener, server_name))?.clients.clone()
+    fn tls(&self, listener: usize, server_name: Option<&str>) -> io::Result<SiteTls> {
+        let tls = self.tls_of(self.sites.number_of(listener, server_name)).cloned();
+        tls.ok_or_else(|| io::Error::other("no site with a certificate listens here"))
     }
 
     fn quic(&self, listener: usize) -> io::Result<Arc<ServerConfig>> {

@@ -302,10 +302,13 @@ impl<S: Service + 'static> AcceptedConnection<S> {
         let listener = self.origin.listener;
         let mut demand = None;
         let choose = |hello: Hello<'_>| {
-            demand = service.client_demand(listener, hello.server_name);
             let authority = hello.server_name.filter(|_| hello.is_authority);
-            let challenge = authority.and_then(|name| service.challenge(name));
-            challenge.map_or_else(|| service.tls(listener, hello.server_name), Ok)
+            if let Some(challenge) = authority.and_then(|name| service.challenge(name)) {
+                return Ok(challenge);
+            }
+            let site = service.tls(listener, hello.server_name)?;
+            demand = site.clients;
+            Ok(site.config)
         };
         let mut refused = None;
         let accepted = handshake::accept(tcp, early, choose, &mut refused);
