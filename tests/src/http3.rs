@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
-use h3::client::{RequestStream, SendRequest};
-use h3_quinn::{BidiStream, OpenStreams};
+use h3::client::SendRequest;
+use h3_quinn::OpenStreams;
+use http::HeaderMap;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Endpoint};
 use sendoff_tls::{Verify, client_config};
@@ -20,7 +21,6 @@ use crate::http2::{head_of, received};
 use crate::message::{Framing, Request, Response};
 
 pub(crate) type Requests = SendRequest<OpenStreams, Bytes>;
-type Stream = RequestStream<BidiStream<Bytes>, Bytes>;
 
 /// A connection to a server, which trusts every certificate. Its packets travel while a method
 /// runs.
@@ -97,16 +97,9 @@ impl Http3 {
         let fields = trailers.iter().map(|(name, value)| {
             (http::HeaderName::from_static(name), http::HeaderValue::from_str(value).unwrap())
         });
-        let (mut requests, fields) = (self.requests.clone(), fields.collect());
-        let (head, body) = (Request::new("POST", target), Bytes::copy_from_slice(body));
-        within_limit(&self.runtime, async {
-            let stream = requests.send_request(head_of(&head)).await;
-            let mut stream = stream.map_err(|_| Broken::Closed)?;
-            let _refused = stream.send_data(body).await;
-            let _refused = stream.send_trailers(fields).await;
-            let _refused = stream.finish().await;
-            receive(stream, usize::MAX).await
-        })
+        let request = Request::post(target, "text/plain", body);
+        let asked = ask_with(self.requests.clone(), request, fields.collect(), usize::MAX);
+        within_limit(&self.runtime, asked)
     }
 
     /// Sends a request, reads at least this many bytes of the body, and gives the stream up.
@@ -202,17 +195,25 @@ fn within_limit<T>(runtime: &Runtime, what: impl Future<Output = T>) -> T {
     runtime.block_on(async { timeout(LIMIT, what).await.expect("the server hangs") })
 }
 
-async fn ask(mut requests: Requests, request: Request, most: usize) -> Result<Response, Broken> {
+async fn ask(requests: Requests, request: Request, most: usize) -> Result<Response, Broken> {
+    ask_with(requests, request, HeaderMap::new(), most).await
+}
+
+async fn ask_with(
+    mut requests: Requests,
+    request: Request,
+    trailers: HeaderMap,
+    most: usize,
+) -> Result<Response, Broken> {
     let mut stream = requests.send_request(head_of(&request)).await.map_err(|_| Broken::Closed)?;
     if let Some(body) = request.body() {
         // The server may answer before it has read everything.
         let _refused = stream.send_data(Bytes::copy_from_slice(body)).await;
     }
+    if !trailers.is_empty() {
+        let _refused = stream.send_trailers(trailers).await;
+    }
     let _refused = stream.finish().await;
-    receive(stream, most).await
-}
-
-async fn receive(mut stream: Stream, most: usize) -> Result<Response, Broken> {
     let head = stream.recv_response().await.map_err(|_| Broken::Closed)?;
     let mut head = received(&head.into_parts().0);
     head.version = "HTTP/3".to_owned();

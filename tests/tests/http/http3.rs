@@ -47,10 +47,15 @@ fn site() -> Site {
 
 /// A server with the certificate of `localhost`, which speaks HTTP/3 beside TLS.
 fn serve(site: &Site) -> Server {
+    serve_with(site, &[])
+}
+
+/// As [`serve`], with further options.
+fn serve_with(site: &Site, further: &[&str]) -> Server {
     let certificate = Authority::new().issue(&["localhost"], &site.outside("keys"), "localhost");
     let (chain, key) = (certificate.chain.to_str().unwrap(), certificate.key.to_str().unwrap());
     let options = ["--tls-listen", "127.0.0.1:0 h3", "--tls-cert", chain, "--tls-key", key];
-    Server::start(site.root(), &options)
+    Server::start(site.root(), &[&options, further].concat())
 }
 
 fn connect(server: &Server) -> Http3 {
@@ -240,15 +245,33 @@ fn the_stop_lets_responses_end() {
     assert!(ended.contains("closed by peer"), "{ended}");
 }
 
+#[test]
+fn a_stop_tells_clients_whose_responses_it_cuts() {
+    let site = site();
+    site.write(
+        "endless.php",
+        "<?php echo 'begin'; ob_flush(); flush(); touch('begun'); sleep(60);",
+    );
+    let server = serve_with(&site, &["--shutdown-timeout", "1500ms"]);
+    let mut client = connect(&server);
+    let asked = std::thread::spawn(move || {
+        let response = client.try_ask(&Request::get("/endless.php"));
+        (response, client.ended())
+    });
+    assert!(wait::until(LIMIT, || site.path("begun").exists()), "the request has not come");
+    server.signal(Signal::TERM);
+    let (status, _) = server.await_end();
+    assert!(status.success());
+    let (response, ended) = asked.join().unwrap();
+    assert!(matches!(response, Err(Broken::Cut(_))), "{response:?}");
+    assert!(ended.contains("258"), "{ended}");
+}
+
 /// The kernel gives packets from another port to another event loop.
 #[test]
 fn connections_live_on_when_the_clients_address_changes() {
     let site = site();
-    let certificate = Authority::new().issue(&["localhost"], &site.outside("keys"), "localhost");
-    let (chain, key) = (certificate.chain.to_str().unwrap(), certificate.key.to_str().unwrap());
-    let options =
-        ["--tls-listen", "127.0.0.1:0 h3", "--tls-cert", chain, "--tls-key", key, "--threads", "4"];
-    let server = Server::start(site.root(), &options);
+    let server = serve_with(&site, &["--threads", "4"]);
     let mut client = connect(&server);
     for _ in 0..12 {
         assert_eq!(client.ask(&Request::get("/small.txt")).expect(200), b"small");
