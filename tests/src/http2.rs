@@ -85,6 +85,33 @@ impl Http2 {
         within_limit(&self.runtime, asked)
     }
 
+    /// Asks for a tunnel (RFC 8441), and sends these bytes and the end of its direction; the body of
+    /// the response is all of the other direction.
+    ///
+    /// # Errors
+    /// The reason why there is no complete response.
+    pub fn tunnel(
+        &mut self,
+        protocol: &'static str,
+        target: &str,
+        sent: Vec<u8>,
+    ) -> Result<Response, Broken> {
+        let requests = self.requests.clone();
+        let mut head = head_of(&Request::new("CONNECT", target));
+        head.extensions_mut().insert(h2::ext::Protocol::from_static(protocol));
+        within_limit(&self.runtime, async {
+            let mut requests = requests.ready().await.map_err(|_| Broken::Closed)?;
+            // The server's SETTINGS allow it.
+            while !requests.is_extended_connect_protocol_enabled() {
+                tokio::task::yield_now().await;
+            }
+            let asked = requests.send_request(head, false);
+            let (response, sender) = asked.map_err(|_| Broken::Closed)?;
+            tokio::spawn(send(sender, sent.into()));
+            receive(response.await.map_err(|_| Broken::Closed)?).await
+        })
+    }
+
     /// Sends requests at the same time. The responses are in the order of the requests.
     ///
     /// # Panics
@@ -131,7 +158,11 @@ async fn ask(
         Pin::new(&mut response).poll(cx)
     });
     let (response, ()) = tokio::join!(comes, sends);
-    let (head, mut body) = response.map_err(closed)?.into_parts();
+    receive(response.map_err(closed)?).await
+}
+
+async fn receive(response: http::Response<h2::RecvStream>) -> Result<Response, Broken> {
+    let (head, mut body) = response.into_parts();
     let mut response = Response { head: received(&head), framing: Framing::None, body: Vec::new() };
     while let Some(data) = body.data().await {
         let Ok(data) = data else { return Err(Broken::Cut(Box::new(response))) };

@@ -130,6 +130,25 @@ impl Http3 {
         })
     }
 
+    /// Sends a request of raw frames, and reads all frames of the response.
+    ///
+    /// # Errors
+    /// The server has reset the stream.
+    pub fn try_ask_raw(&mut self, frames: Vec<u8>) -> Result<Vec<u8>, Broken> {
+        within_limit(&self.runtime, async {
+            let (mut sender, mut receiver) =
+                self.connection.open_bi().await.map_err(|_| Broken::Closed)?;
+            let sends = tokio::spawn(async move {
+                let _refused = sender.write_all(&frames).await;
+                let _refused = sender.finish();
+                sender
+            });
+            let answer = receiver.read_to_end(usize::MAX).await.map_err(|_| Broken::Closed);
+            let _ended = sends.await;
+            answer
+        })
+    }
+
     /// Changes to another port, as a NAT does that has forgotten its mapping.
     ///
     /// # Panics

@@ -2,7 +2,7 @@
 //! applications do not see the difference between the versions.
 
 use bytes::{Bytes, BytesMut};
-use http::header::{COOKIE, HOST};
+use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 
 use crate::framing::expect_continue;
@@ -21,6 +21,8 @@ pub struct StreamHead {
     pub method: Method,
     /// `:path`.
     pub path: Bytes,
+    /// `:protocol`, the protocol of a tunnel (RFC 8441 §4).
+    pub protocol: Option<Bytes>,
     /// `:authority`.
     pub authority: Option<Bytes>,
     /// The other fields.
@@ -30,15 +32,22 @@ pub struct StreamHead {
 }
 
 impl StreamHead {
-    /// Checks the head and converts it to the form of HTTP/1.1: `Host` is the authority, and there
-    /// is at most one `Cookie` field.
+    /// Checks the head and converts it to the form of HTTP/1.1: `Host` is the authority, there is at
+    /// most one `Cookie` field, and a WebSocket is asked for by GET with `Upgrade`.
     ///
     /// # Errors
     /// The request is refused; the connection stays usable.
     pub fn check(self, limits: Limits) -> Result<Head, RequestError> {
-        let Self { version, method, path, authority, fields, ends } = self;
-        if method == Method::CONNECT {
-            return Err(RequestError::Tunnel);
+        let Self { version, mut method, path, protocol, authority, mut fields, ends } = self;
+        let is_tunnel = method == Method::CONNECT;
+        if is_tunnel {
+            if !protocol.is_some_and(|name| name.eq_ignore_ascii_case(b"websocket")) {
+                return Err(RequestError::Tunnel);
+            }
+            method = Method::GET;
+            // What follows is no body.
+            fields.remove(CONTENT_LENGTH);
+            fields.remove(EXPECT);
         }
         check_method(&method)?;
         if path.len() > limits.request_line {
@@ -52,7 +61,10 @@ impl StreamHead {
         let mut headers = checked_fields(fields)?;
         let host = host(&mut headers, authority)?;
         let mut framing = BodyFraming::of(&headers, version)?;
-        if framing == BodyFraming::None && !ends {
+        if is_tunnel {
+            headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+        } else if framing == BodyFraming::None && !ends {
             // A frame ends the body, as a last chunk would.
             framing = BodyFraming::Chunked;
         }
@@ -162,6 +174,7 @@ mod tests {
             version: Version::HTTP_2,
             method: Method::GET,
             path: "/a?b".into(),
+            protocol: None,
             authority: Some("a.example".into()),
             fields: map,
             ends: true,
@@ -244,6 +257,26 @@ mod tests {
         let names: Vec<_> = (0..=MAX_FIELDS).map(|number| format!("x-{number}")).collect();
         let many: Vec<_> = names.iter().map(|name| (&name[..], "")).collect();
         assert_eq!(refused(head(&many)), RequestError::HeadTooLarge);
+    }
+
+    #[test]
+    fn a_websocket_is_asked_for_as_in_http_1() {
+        let connect = |protocol: Option<&'static str>| StreamHead {
+            method: Method::CONNECT,
+            protocol: protocol.map(Bytes::from),
+            ends: false,
+            ..head(&[("content-length", "9"), ("expect", "100-continue")])
+        };
+        let head = connect(Some("WebSocket")).check(Limits::default()).unwrap();
+        assert_eq!((head.method, head.framing), (Method::GET, BodyFraming::None));
+        assert_eq!(
+            (&head.headers["upgrade"], &head.headers["connection"]),
+            (&"websocket".parse().unwrap(), &"upgrade".parse().unwrap())
+        );
+        assert!(!head.expect_continue && !head.headers.contains_key("content-length"));
+        for protocol in [None, Some("connect-udp"), Some("h2c"), Some("websocket, h2c")] {
+            assert_eq!(refused(connect(protocol)), RequestError::Tunnel, "{protocol:?}");
+        }
     }
 
     #[test]

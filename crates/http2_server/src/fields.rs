@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use h2::RecvStream;
+use h2::ext::Protocol;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version};
 use sendoff_http1::{Limits, StreamHead};
@@ -18,9 +19,11 @@ pub(super) fn received(request: &mut Request<RecvStream>) -> ReceivedHead {
     let (method, fields) = (request.method().clone(), std::mem::take(request.headers_mut()));
     let field_size = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len();
     let size = path.len() + fields.iter().map(field_size).sum::<usize>();
+    let protocol = request.extensions().get::<Protocol>();
+    let protocol = protocol.map(|name| Bytes::copy_from_slice(name.as_str().as_bytes()));
     let (version, ends) = (Version::HTTP_2, request.body().is_end_stream());
     let (asked, named) = (method.clone(), path.clone());
-    let head = StreamHead { version, method, path, authority, fields, ends };
+    let head = StreamHead { version, method, path, protocol, authority, fields, ends };
     let checked = head.check(Limits::default());
     ReceivedHead { method: asked, path: named, version, size, checked }
 }

@@ -36,6 +36,7 @@ pub(super) fn builder() -> Builder {
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buffer_size(STREAM_BUFFER)
+        .enable_connect_protocol()
         .max_pending_accept_reset_streams(RESET_UNSEEN)
         .max_local_error_reset_streams(Some(RESET_FOR_ERRORS));
     builder

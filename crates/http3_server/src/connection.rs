@@ -336,7 +336,7 @@ impl<S: Service + 'static> Connection<S> {
         let connection = Self { quic, streams, opened: Rc::default(), control };
         let mut settings = BytesMut::new();
         frame::control_stream(&mut settings);
-        frame::settings(Limits::default().head as u64, false, &mut settings);
+        frame::settings(Limits::default().head as u64, true, &mut settings);
         connection.tell(settings.freeze());
         connection
     }

@@ -68,8 +68,9 @@ fn received(
     let path = head.path.unwrap_or_default();
     let (method, named) = (head.method.clone(), path.clone());
     let (version, ends) = (Version::HTTP_3, receiver.knows_end());
-    let (authority, fields) = (head.authority, head.fields);
-    let checked = StreamHead { version, method: head.method, path, authority, fields, ends };
+    let (protocol, authority, fields) = (head.protocol, head.authority, head.fields);
+    let checked =
+        StreamHead { version, method: head.method, path, protocol, authority, fields, ends };
     let checked = checked.check(Limits::default());
     if let Ok(Head { framing: BodyFraming::Length(length), .. }) = &checked {
         if ends && *length > 0 {

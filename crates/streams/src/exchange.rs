@@ -3,23 +3,24 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
-use http::{Method, Version};
+use bytes::{Buf, Bytes, BytesMut};
+use http::{Method, StatusCode, Version};
 use sendoff_delivery::segment::Segment;
 use sendoff_delivery::{Progress, SendLimits, SendQueue, SendTimer};
-use sendoff_exchange::client::Client;
+use sendoff_exchange::client::{Client, Tunnel};
 use sendoff_exchange::service::Service;
 use sendoff_exchange::sink::{Fit, Room, Sink};
 use sendoff_message::Cut;
 use sendoff_message::request::{Request, named, protocol};
 use sendoff_message::response::{Framing, ResponseEnd, ResponseHead};
 use sendoff_report::log_line::{BodyBytes, LogLine, Notes};
+use sendoff_transport::pipe::Pipe;
 use tokio::time::Instant;
 
 use crate::STREAM_BUFFER;
-use crate::directions::ResponseSender;
+use crate::directions::{RequestBody, ResponseSender, StreamGone};
 use crate::response_stream::ResponseStream;
 use crate::streams::{StreamGuard, Streams};
 
@@ -55,6 +56,8 @@ pub(super) struct Exchange<'c, S: Service, R: ResponseSender> {
     /// `None` if the request was refused before it could be understood.
     request: Option<&'c Request>,
     stream: ResponseStream<R>,
+    /// The client's bytes, for a tunnel.
+    pub(super) input: Option<&'c mut dyn RequestBody>,
     queue: SendQueue,
     kept_up: bool,
     /// Bytes of the body that were passed to the protocol.
@@ -79,6 +82,7 @@ impl<'c, S: Service, R: ResponseSender> Exchange<'c, S, R> {
             asked,
             request,
             stream: ResponseStream::new(sender),
+            input: None,
             queue: SendQueue::default(),
             kept_up: true,
             sent: 0,
@@ -128,12 +132,17 @@ impl<S: Service, R: ResponseSender> Sink for Exchange<'_, S, R> {
         self.stream.interim(head)
     }
 
-    fn begin(&mut self, head: ResponseHead) -> Result<(), Cut> {
+    fn begin(&mut self, mut head: ResponseHead) -> Result<(), Cut> {
         // The version does not matter for the framing here: the end of the connection never ends a
         // body.
         let version = Version::HTTP_11;
+        let mut framing = Framing::choose(&self.asked.method, version, head.status, head.length);
+        if self.asked.method == Method::CONNECT && head.status.is_success() {
+            // Success would mean that a tunnel begins (RFC 8441 §5).
+            head = ResponseHead::new(StatusCode::NOT_IMPLEMENTED, Some(0));
+            framing = Framing::NoBody;
+        }
         let status = head.status;
-        let framing = Framing::choose(&self.asked.method, version, status, head.length);
         let head = self.encode(head);
         self.stream.begin(status, head, framing);
         Ok(())
@@ -198,8 +207,8 @@ impl<S: Service, R: ResponseSender> Sink for Exchange<'_, S, R> {
     }
 }
 
-/// A stream's end harms no later request on the connection, other streams write to the same socket,
-/// and no stream changes its protocol. So nothing is closed, lent or tunnelled.
+/// A stream's end harms no later request on the connection, and other streams write to the same
+/// socket. So nothing is closed or lent.
 impl<S: Service, R: ResponseSender> Client for Exchange<'_, S, R> {
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self.stream.poll_reset(cx) {
@@ -217,9 +226,96 @@ impl<S: Service, R: ResponseSender> Client for Exchange<'_, S, R> {
         self.kept_up
     }
 
+    fn tunnel(&mut self) -> Option<&mut dyn Tunnel> {
+        (self.asked.method == Method::CONNECT && self.input.is_some()).then_some(self)
+    }
+
     fn notes(&mut self) -> &mut Notes {
         &mut self.notes
     }
+}
+
+/// A WebSocket (RFC 8441, RFC 9220): its bytes are the contents of both directions of the stream.
+impl<S: Service, R: ResponseSender> Tunnel for Exchange<'_, S, R> {
+    fn begin(&mut self, mut head: ResponseHead) -> Result<(), Cut> {
+        // The answer to a key that this client has not sent.
+        head.take("Sec-WebSocket-Accept");
+        head.status = StatusCode::OK;
+        let head = self.encode(head);
+        self.stream.begin(StatusCode::OK, head, Framing::Chunked);
+        self.stream.send_head(false)
+    }
+
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut BytesMut,
+    ) -> Poll<io::Result<usize>> {
+        let Some(input) = &mut self.input else { return Poll::Ready(Ok(0)) };
+        loop {
+            let Poll::Ready(data) = input.poll_data(cx) else {
+                return self.open.poll_input_end(cx).map(|()| Err(has_gone()));
+            };
+            let Some(data) = data.map_err(|StreamGone| has_gone())? else {
+                return Poll::Ready(Ok(0));
+            };
+            if !data.is_empty() {
+                self.streams.note_useful(data.len());
+                input.release(data.len());
+                buffer.extend_from_slice(&data);
+                return Poll::Ready(Ok(data.len()));
+            }
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.stream.poll_reset(cx).is_ready() {
+            return Poll::Ready(Err(has_gone()));
+        }
+        let owed = bytes.len().min(STREAM_BUFFER);
+        let room = loop {
+            let Some(client) = self.stream.sending() else { return Poll::Ready(Err(has_gone())) };
+            match client.room(owed) {
+                0 => ready!(client.poll_room(cx)).map_err(|_gone| has_gone())?,
+                room => break room,
+            }
+        };
+        let segment = Segment::Bytes(Bytes::copy_from_slice(&bytes[..room]));
+        self.body.note(segment.medium(), segment.len());
+        self.queue.push(segment).map_err(io::Error::other)?;
+        let piece = self.queue.take(room).map_err(io::Error::other)?;
+        self.stream.give(piece, false).map_err(|_gone| has_gone())?;
+        self.sent += room as u64;
+        self.streams.note_useful(room);
+        Poll::Ready(Ok(room))
+    }
+
+    fn is_clear(&self) -> bool {
+        false
+    }
+
+    fn poll_fill(&mut self, _: &mut Context<'_>, _: &mut Pipe) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
+
+    fn poll_drain(&mut self, _: &mut Context<'_>, _: &mut Pipe) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
+
+    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn finish(&mut self) {
+        self.stream.end();
+        if let Ok(nothing) = self.queue.take(0) {
+            let _gone = self.stream.give(nothing, true);
+        }
+    }
+}
+
+fn has_gone() -> io::Error {
+    io::ErrorKind::ConnectionReset.into()
 }
 
 impl<S: Service, R: ResponseSender> Drop for Exchange<'_, S, R> {

@@ -84,14 +84,21 @@ pub async fn serve<S: Service, B: RequestBody, R: ResponseSender>(
         Ok((plan, request, rest)) => {
             let most = plan.body().max;
             let mut exchange = Exchange::new(&open, &*service, &asked, Some(&request), sender);
+            let body = match rest {
+                None => {
+                    exchange.input = Some(&mut body);
+                    None
+                }
+                Some(writer) => Some((&mut body, writer)),
+            };
             let answered = {
                 let mut answered = pin!(service.answer(plan, &request, &mut exchange));
-                match rest {
+                match body {
                     None => answered.await,
-                    Some(writer) => tokio::select! {
+                    Some((body, writer)) => tokio::select! {
                         biased;
                         answered = &mut answered => answered,
-                        () = pass_body(&open, &*service, &mut body, writer, most) => answered.await,
+                        () = pass_body(&open, &*service, body, writer, most) => answered.await,
                     },
                 }
             };
@@ -156,7 +163,8 @@ async fn receive<S: Service, B: RequestBody, R: ResponseSender>(
         return Err((RequestError::BodyTooLarge.into(), Some(request)));
     }
     let wanted = terms.is_wanted();
-    if body.is_end() || waits && !wanted {
+    // The bytes of a tunnel are no body.
+    if framing == BodyFraming::None || body.is_end() || waits && !wanted {
         return Ok((plan, request, None));
     }
     if waits {

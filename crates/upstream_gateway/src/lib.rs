@@ -19,6 +19,7 @@ mod proxy_header;
 mod request;
 mod sender;
 mod stream;
+mod websocket;
 
 pub use application::Gateway;
 pub use application::tend_gateways;
@@ -27,3 +28,4 @@ pub use host::{Host as GatewayHost, Reuse as GatewayReuse};
 pub use protocol::RequestProtocol;
 pub use request::GatewayRequest;
 pub use stream::Stream;
+pub use websocket::WebSocketKey;

@@ -9,6 +9,7 @@ use sendoff_upstream::error::UpstreamError;
 
 use super::protocol::RequestProtocol;
 use super::request::GatewayRequest;
+use super::websocket::WebSocketKey;
 
 /// An event of the response.
 #[derive(Debug)]
@@ -36,6 +37,7 @@ pub(super) enum GatewayResponseParser {
         decoder: ResponseDecoder,
         /// The client offers to change the protocol.
         upgrade: bool,
+        key: Option<WebSocketKey>,
     },
     Scgi(Scgi),
     Ajp {
@@ -53,8 +55,8 @@ pub(super) enum Scgi {
 impl GatewayResponseParser {
     pub(super) fn new(request: &GatewayRequest) -> Self {
         match request.protocol {
-            RequestProtocol::Http { upgrade } => {
-                Self::Http { decoder: ResponseDecoder::new(request.is_head), upgrade }
+            RequestProtocol::Http { upgrade, key } => {
+                Self::Http { decoder: ResponseDecoder::new(request.is_head), upgrade, key }
             }
             RequestProtocol::Scgi => Self::Scgi(Scgi::Head(CgiHeadReader::new())),
             RequestProtocol::Ajp { packet_size } => {
@@ -69,7 +71,7 @@ impl GatewayResponseParser {
     /// The application has broken the protocol; the connection cannot be used any longer.
     pub(super) fn next(&mut self, received: &mut BytesMut) -> Result<ResponseEvent, UpstreamError> {
         match self {
-            Self::Http { decoder, upgrade } => http(decoder, *upgrade, received),
+            Self::Http { decoder, upgrade, key } => http(decoder, *upgrade, *key, received),
             Self::Scgi(state) => scgi(state, received),
             Self::Ajp { decoder, has_head } => from_container(decoder, has_head, received),
         }
@@ -96,6 +98,7 @@ impl GatewayResponseParser {
 fn http(
     decoder: &mut ResponseDecoder,
     upgrade: bool,
+    key: Option<WebSocketKey>,
     received: &mut BytesMut,
 ) -> Result<ResponseEvent, UpstreamError> {
     loop {
@@ -103,7 +106,12 @@ fn http(
             // Ignored: the body is sent without waiting for it.
             Reply::Interim(head) if head.status == StatusCode::CONTINUE => continue,
             Reply::Interim(head) | Reply::Head(head) => ResponseEvent::Head(head),
-            Reply::Switch(head) if upgrade => ResponseEvent::Switch(head),
+            Reply::Switch(head) if upgrade && key.is_none_or(|key| is_answered(key, &head)) => {
+                ResponseEvent::Switch(head)
+            }
+            Reply::Switch(_) if upgrade => {
+                return Err(UpstreamError::broken("its Sec-WebSocket-Accept is not the key's"));
+            }
             Reply::Switch(_) => {
                 return Err(UpstreamError::broken("it changed the protocol unasked"));
             }
@@ -112,6 +120,11 @@ fn http(
             Reply::NeedMore => ResponseEvent::Nothing,
         });
     }
+}
+
+fn is_answered(key: WebSocketKey, head: &CgiHead) -> bool {
+    let mut answers = head.fields.iter().filter(|field| field.is("Sec-WebSocket-Accept"));
+    answers.next().is_some_and(|answer| key.is_answered_by(answer.value()))
 }
 
 fn scgi(state: &mut Scgi, received: &mut BytesMut) -> Result<ResponseEvent, UpstreamError> {

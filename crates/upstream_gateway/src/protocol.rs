@@ -1,5 +1,7 @@
 //! The protocols between the server and the hosts of applications.
 
+use crate::websocket::WebSocketKey;
+
 /// The protocol of a request to an application, with what depends on the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestProtocol {
@@ -7,6 +9,8 @@ pub enum RequestProtocol {
     Http {
         /// The client offers to change to another protocol.
         upgrade: bool,
+        /// The key of a WebSocket whose client sends none: the server checks the answer.
+        key: Option<WebSocketKey>,
     },
     /// SCGI.
     Scgi,

@@ -269,7 +269,8 @@ mod tests {
         let cx = &mut Context::from_waker(std::task::Waker::noop());
         for (len, expected) in [(Some(4), "abcd"), (None, "3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n")] {
             let (writer, body) = sendoff_message::request::BodyStream::new(len);
-            let message = request(RequestProtocol::Http { upgrade: false }, Body::Stream(body));
+            let message =
+                request(RequestProtocol::Http { upgrade: false, key: None }, Body::Stream(body));
             let mut outgoing = Outgoing::new(Rc::clone(&message)).unwrap();
             assert_eq!(all(&mut outgoing, 9), b"head");
             let mut sent = Vec::new();

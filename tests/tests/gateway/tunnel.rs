@@ -3,7 +3,11 @@
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 
-use sendoff_tests::{Request, Site, pattern};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::BytesMut;
+use sendoff_http3::frame::{RequestDecoder, RequestPart};
+use sendoff_tests::{Authority, Http2, Http3, Request, Server, Site, pattern};
 
 use crate::responder::Responder;
 use crate::{pass_on, serve};
@@ -116,6 +120,143 @@ fn echo(mut input: impl Read, mut output: impl Write) {
     }
     output.write_all(SWITCH.as_bytes()).unwrap();
     std::io::copy(&mut input, &mut output).unwrap();
+}
+
+/// An application that speaks WebSocket as far as its first head.
+fn websocket_echo() -> Responder {
+    Responder::start(|peer| {
+        let request = peer.request()?;
+        let key = request.split("sec-websocket-key: ").nth(1)?.split("\r\n").next()?;
+        let answer = if request.starts_with("GET /wrong ") {
+            "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=".to_owned()
+        } else {
+            answer_to(key)
+        };
+        if request.starts_with("GET /no ") {
+            return peer.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno");
+        }
+        assert!(request.contains("connection: upgrade\r\nupgrade: websocket\r\n"), "{request}");
+        peer.say(format!(
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Accept: {answer}\r\nX-A: b\r\n\r\nfirst"
+        ))?;
+        let rest = peer.rest();
+        peer.say(rest)?;
+        peer.half_close()
+    })
+}
+
+/// RFC 6455 §1.3.
+fn answer_to(key: &str) -> String {
+    let mut command = std::process::Command::new("/usr/bin/openssl");
+    let mut child = command
+        .args(["dgst", "-sha1", "-binary"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let guid = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+    child.stdin.take().unwrap().write_all(format!("{key}{guid}").as_bytes()).unwrap();
+    STANDARD.encode(child.wait_with_output().unwrap().stdout)
+}
+
+#[test]
+fn websockets_pass_from_http_2() {
+    let app = websocket_echo();
+    let site = Site::with("a.txt", "static");
+    let routes = format!(
+        "compress = true\n[[site.route]]\npath = ['/', '/wrong', '/no']\nproxy = '{}'\n",
+        app.url()
+    );
+    let server = serve(&site, &routes);
+    let mut client = Http2::connect(server.addr());
+    for size in [0, 5, 100_000, 4 << 20] {
+        let sent = pattern(4, size);
+        let got = client.tunnel("websocket", "/", sent.clone()).unwrap();
+        assert_eq!((got.status(), got.header("x-a")), (200, Some("b")));
+        for name in ["upgrade", "connection", "sec-websocket-accept"] {
+            assert_eq!(got.header(name), None);
+        }
+        assert!(got.body.starts_with(b"first") && got.body[5..] == sent, "{size}");
+    }
+    // Without a tunnel there is no success, and no body that could be taken for its bytes.
+    for (protocol, target, status) in [
+        ("websocket", "/wrong", 502),
+        ("websocket", "/no", 501),
+        ("websocket", "/a.txt", 501),
+        ("connect-udp", "/", 501),
+    ] {
+        let got = client.tunnel(protocol, target, b"sent".to_vec()).unwrap();
+        assert_eq!(got.status(), status, "{protocol} {target}");
+        assert!(!got.text().contains("static") && !got.text().starts_with("no"), "{}", got.text());
+    }
+    assert_eq!(client.ask(&Request::get("/a.txt")).expect(200), b"static");
+    server.await_log("its Sec-WebSocket-Accept is not the key's");
+}
+
+#[test]
+fn websockets_pass_from_http_3() {
+    let app = websocket_echo();
+    let site = Site::new();
+    let keys = Authority::new().issue(&["localhost"], &site.outside("keys"), "localhost");
+    let text = format!(
+        "listen = ['127.0.0.1:0', '127.0.0.1:0 tls h3']\nthreads = 1\n[[pool]]\nworkers = 'ondemand'\n[[site]]\nroot = 'root'\n\
+         tls = {{ certificate = '{}', key = '{}' }}\n[[site.route]]\nproxy = '{}'\n",
+        keys.chain.display(),
+        keys.key.display(),
+        app.url()
+    );
+    let config = site.write_at(site.outside("sendoff.toml"), text);
+    let server = Server::try_run(&config, site.root(), 0).unwrap_or_else(|why| panic!("{why:#?}"));
+    let mut client = Http3::connect(server.tls_addr().unwrap(), "localhost");
+    for size in [0, 5, 4 << 20] {
+        let sent = pattern(5, size);
+        let mut frames = headers_frame(&[
+            (":method", "CONNECT"),
+            (":protocol", "websocket"),
+            (":scheme", "https"),
+            (":authority", "localhost"),
+            (":path", "/"),
+        ]);
+        for piece in sent.chunks(10_000) {
+            // DATA, with its length in four bytes.
+            frames.push(0);
+            frames.extend((0x8000_0000 | u32::try_from(piece.len()).unwrap()).to_be_bytes());
+            frames.extend(piece);
+        }
+        let mut answer = BytesMut::from(&client.try_ask_raw(frames).unwrap()[..]);
+        let mut decoder = RequestDecoder::new(10_000);
+        let mut body = Vec::new();
+        loop {
+            match decoder.next(&mut answer).unwrap() {
+                // `:status: 200` of the static table comes first.
+                RequestPart::Head(section) => assert_eq!(section[..3], [0, 0, 0xd9]),
+                RequestPart::Data(data) => body.extend(data),
+                RequestPart::Trailers(_) => panic!("trailers"),
+                RequestPart::NeedMore => break,
+            }
+        }
+        assert!(answer.is_empty() && decoder.is_at_boundary());
+        assert!(body.starts_with(b"first") && body[5..] == sent, "{size}: {}", body.len());
+    }
+}
+
+/// A HEADERS frame of HTTP/3 without the tables of QPACK.
+fn headers_frame(fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut section = vec![0, 0];
+    for (name, value) in fields {
+        // RFC 9204 §4.5.6: names of at least 7 bytes continue the prefix.
+        match name.len().checked_sub(7) {
+            None => section.push(0x20 | u8::try_from(name.len()).unwrap()),
+            Some(more) => section.extend([0x27, u8::try_from(more).unwrap()]),
+        }
+        section.extend(name.as_bytes());
+        section.push(u8::try_from(value.len()).unwrap());
+        section.extend(value.as_bytes());
+    }
+    let mut frame = vec![1, 0x40, u8::try_from(section.len()).unwrap()];
+    frame.extend(section);
+    frame
 }
 
 #[test]

@@ -1,27 +1,30 @@
 //! Requests for applications that speak HTTP/1.1.
 
 use bytes::{Bytes, BytesMut};
-use http::header::{COOKIE, HOST};
-use http::{HeaderMap, StatusCode};
+use http::header::{COOKIE, HOST, SEC_WEBSOCKET_KEY};
+use http::{HeaderMap, StatusCode, Version};
 use sendoff_config::{Proxy, ProxyAddress, ProxyHost};
 use sendoff_http1::client::{HopByHop, RequestEncoder};
 use sendoff_message::request::Request;
+use sendoff_upstream_gateway::{RequestProtocol, WebSocketKey};
 
 use crate::application::failure::ApplicationFailure;
 use crate::application::parameters::NOT_FROM_CLIENTS;
 use crate::application::proxy::forwarded;
 use crate::application::proxy::target::ProxyTarget;
 
-/// The head of a request; true: it offers to switch the protocol.
+/// The head of a request, with the offer to switch the protocol that is in it.
 pub(crate) fn head(
     request: &Request,
     proxy: &Proxy,
     host: &ProxyHost,
     may_change: bool,
-) -> Result<(Bytes, bool), ApplicationFailure> {
+) -> Result<(Bytes, RequestProtocol), ApplicationFailure> {
     let target = ProxyTarget::of(request)?;
     let hops = HopByHop::of(&request.headers);
     let upgrade = hops.upgrade().filter(|_| may_change);
+    let is_keyless = upgrade.is_some() && request.version > Version::HTTP_11;
+    let key = is_keyless.then(WebSocketKey::random);
     let mut out = BytesMut::with_capacity(1024);
     let head = RequestEncoder::new(&mut out, &request.method, &target.whole());
     let mut head = head.map_err(|_| {
@@ -34,6 +37,7 @@ pub(crate) fn head(
         let is_replaced = *name == HOST
             || hops.is(name)
             || forwarded::replaces(proxy.forwarded, name)
+            || key.is_some() && *name == SEC_WEBSOCKET_KEY
             || NOT_FROM_CLIENTS.contains(&name.as_str());
         if is_replaced {
             continue;
@@ -58,11 +62,14 @@ pub(crate) fn head(
     if let Some(protocols) = &upgrade {
         field("connection", b"upgrade");
         field("upgrade", protocols);
+        if let Some(key) = &key {
+            field("sec-websocket-key", key.as_bytes());
+        }
     } else if proxy.proxy_protocol {
         field("connection", b"close");
     }
     head.finish();
-    Ok((out.freeze(), upgrade.is_some()))
+    Ok((out.freeze(), RequestProtocol::Http { upgrade: upgrade.is_some(), key }))
 }
 
 /// All cookies as one field: an HTTP/2 client may send several (RFC 9113 §8.2.3).

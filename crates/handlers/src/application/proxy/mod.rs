@@ -79,12 +79,11 @@ pub(crate) fn message(
     let (head, protocol) = match &gateway.proxy().protocol {
         GatewayProtocol::Http { host, upgrade, .. } => {
             let may_change = *upgrade
-                && request.version == Version::HTTP_11
+                && request.version >= Version::HTTP_11
                 && request.method == Method::GET
                 && request.body.is_empty()
                 && sink.client().tunnel().is_some();
-            let (head, upgrade) = http::head(request, gateway.proxy(), host, may_change)?;
-            (head, RequestProtocol::Http { upgrade })
+            http::head(request, gateway.proxy(), host, may_change)?
         }
         GatewayProtocol::Scgi => (scgi::head(context, passed.prefix), RequestProtocol::Scgi),
         GatewayProtocol::Ajp { secret, packet_size } => {
