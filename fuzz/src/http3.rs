@@ -50,8 +50,9 @@ fn head(section: &[u8]) {
     let Ok(head) = qpack::decode(section, MAX_SECTION) else { return };
     assert!(head.size <= MAX_SECTION, "the limit holds");
     let path = head.path.unwrap_or_default();
-    let (version, method, authority) = (Version::HTTP_3, head.method, head.authority);
-    let head = StreamHead { version, method, path, authority, fields: head.fields, ends: true };
+    let (version, method, protocol) = (Version::HTTP_3, head.method, head.protocol);
+    let (authority, fields) = (head.authority, head.fields);
+    let head = StreamHead { version, method, path, protocol, authority, fields, ends: true };
     let Ok(head) = head.check(Limits::default()) else { return };
     let is_plain = |bytes: &[u8]| !bytes.iter().any(|byte| b"\r\n\0".contains(byte));
     assert!(is_plain(head.target.raw()) && !head.target.raw().contains(&b' '));
