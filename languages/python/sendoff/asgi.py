@@ -16,6 +16,7 @@ import threading
 import traceback
 
 from .files import FileWrapper
+from .forked import end_if_forked
 from .head import Head
 from .log import log
 from .ranges import range_of
@@ -328,11 +329,14 @@ class Exchange:
 
     async def answer(self, application, scope):
         """Runs the application. Returns its exception, which must neither end the event loop nor get lost."""
+        process = os.getpid()
+        failed = None
         try:
             await application(scope, self.receive, self.send)
         except BaseException as error:
-            return error
-        return None
+            failed = error
+        end_if_forked(process, failed)
+        return failed
 
 
 class AsgiHandler:

@@ -101,9 +101,10 @@ class Process:
         signal.signal(WAKE, lambda *_: None)
         signal.signal(signal.SIGTERM, self.stop)
         signal.signal(signal.SIGQUIT, self.stop)
-        # A terminal sends these to the whole process group; the master decides about them.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        # A terminal sends these to the whole process group; the master decides about them. They are not ignored, because
+        # programs that the application starts would ignore them, too.
+        signal.signal(signal.SIGINT, lambda *_: None)
+        signal.signal(signal.SIGHUP, lambda *_: None)
 
     def stop(self, *_):
         self.stopping = True

@@ -1,9 +1,11 @@
 """One request to a WSGI application (PEP 3333)."""
 
+import os
 import traceback
 from contextlib import nullcontext
 
 from .files import FileWrapper, closes_at_once, plain_part
+from .forked import end_if_forked
 from .head import Head
 from .known import is_at_hand
 from .place import Places
@@ -158,6 +160,7 @@ class WsgiHandler:
 
     def __init__(self, application, multithread, multiprocess):
         self.application = application
+        self.process = os.getpid()
         self.base = {
             **PROMISED,
             "wsgi.version": (1, 0),
@@ -198,6 +201,7 @@ class WsgiHandler:
         whole = True
         try:
             result = self.application(environ, response.start_response)
+            end_if_forked(self.process)
             close = getattr(result, "close", None)
             at_hand = is_at_hand(result)
             response.send(result, at_hand)
@@ -205,6 +209,7 @@ class WsgiHandler:
                 # The client need not wait for later work of the application.
                 response.flush()
         except BaseException as error:
+            end_if_forked(self.process, error)
             # An application may raise an exception of its own after the client has gone.
             if not response.gone:
                 whole = False

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 # The application for tests/tests/languages/ruby.rs. LINT wraps it in Rack::Lint, FOLDER holds its files.
+require 'English'
 require 'rack'
 
 FOLDER = ENV.fetch('FOLDER')
@@ -87,6 +88,18 @@ def kinds(name, size)
   end
 end
 
+# A child that comes back out of the application in this way.
+def forked(way)
+  child = fork
+  if child.nil?
+    exit(7) if way == 'exit'
+    raise 'in the child' if way == 'raise'
+    return 'child'
+  end
+  Process.wait(child)
+  "the child ended with #{$CHILD_STATUS.exitstatus}"
+end
+
 # Paths with a page of their own.
 def page(env, path, rest)
   plain = { 'Content-Type' => 'text/plain' }
@@ -104,6 +117,7 @@ def page(env, path, rest)
   when 'bad-header' then [200, { 'X-Bad' => "a\r\nX-Forged: 1" }, ['body']]
   when 'kill' then Thread.current.kill
   when 'exit' then exit!(9)
+  when 'fork' then [200, plain, [forked(rest)]]
   when 'gone' then [200, plain, Named.new("#{FOLDER}/gone", 'from each')]
   when 'wrong-size'
     File.write("#{FOLDER}/wrong-size", 'x' * 20_000)

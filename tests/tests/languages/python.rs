@@ -500,6 +500,27 @@ fn workers_that_die_or_have_done_their_share_are_replaced() {
     python.await_log("was ended by SIGKILL");
 }
 
+#[test]
+fn a_child_of_the_application_answers_nothing() {
+    let python = Python::start(APPLICATION, &["--workers", "1"]);
+    let server = python.front(&[]);
+    let worker = server.page("/pid");
+    for _ in 0..3 {
+        assert_eq!(server.page("/fork?way=exit"), "the child ended with 7");
+        assert_eq!(server.page("/fork?way=raise"), "the child ended with 1");
+        assert_eq!(server.page("/fork?way=return"), "the child ended with 0");
+    }
+    python.await_log("LookupError: in the child");
+    assert_eq!(server.page("/pid"), worker);
+    assert_eq!(processes::descendants(worker.parse().unwrap()), [0; 0]);
+}
+
+#[test]
+fn programs_that_the_application_starts_are_ended_by_signals() {
+    let python = Python::start(APPLICATION, &["--workers", "1"]);
+    assert_eq!(python.front(&[]).page("/signals"), "-2 -1 -15");
+}
+
 /// A process that has been given a request could work, so the next one starts at once.
 #[test]
 fn a_page_that_ends_its_process_makes_no_other_page_wait() {

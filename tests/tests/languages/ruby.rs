@@ -376,6 +376,20 @@ fn workers_that_die_are_replaced() {
     server.page("/pid").parse::<u32>().unwrap();
 }
 
+#[test]
+fn a_child_of_the_application_answers_nothing() {
+    let (_site, application, server) = started(&["workers=1", "threads=1"]);
+    let worker = server.page("/pid");
+    for _ in 0..3 {
+        assert_eq!(server.page("/fork/exit"), "the child ended with 7");
+        assert_eq!(server.page("/fork/raise"), "the child ended with 1");
+        assert_eq!(server.page("/fork/return"), "the child ended with 0");
+    }
+    application.await_log("in the child");
+    assert_eq!(server.page("/pid"), worker);
+    assert_eq!(processes::descendants(worker.parse().unwrap()), [0; 0]);
+}
+
 /// A process that has been given a request could work, so the next one starts at once.
 #[test]
 fn a_page_that_ends_its_process_makes_no_other_page_wait() {

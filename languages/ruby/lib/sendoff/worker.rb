@@ -18,6 +18,7 @@ module Sendoff
       @stopping = false
       @events = Queue.new
       @connections = {}
+      @process = Process.pid
     end
 
     # The block is called before the first request, or by several threads before their first
@@ -120,17 +121,30 @@ module Sendoff
 
     def call(connection, parameters, errors)
       env = @environment.complete(parameters, connection, errors)
-      response = Response.new(connection, env, answer(connection, env))
+      result = answer(connection, env)
+      end_if_forked
+      response = Response.new(connection, env, result)
       whole = response.send
       finished(connection, env, response, nil, whole)
       whole
     rescue Environment::BodyCut
       false
     rescue Exception => e # rubocop:disable Lint/RescueException
+      end_if_forked(e)
       report(errors, e)
       whole = !response&.begun? && fail_with_page(connection)
       finished(connection, env, response, e, whole) if env
       whole
+    end
+
+    # Ends a process that the application has forked and that has come back out of it: the connection and the listener
+    # are its parent's.
+    def end_if_forked(error = nil)
+      return if Process.pid == @process
+
+      warn error.full_message(highlight: false, order: :top) unless error.nil? || error.is_a?(SystemExit)
+      $stdout.flush
+      exit!(error.is_a?(SystemExit) ? error.status : error.nil?)
     end
 
     # The application's result. If the response is explained, the front is told its line.

@@ -3,6 +3,8 @@
 import gzip
 import io
 import os
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -72,6 +74,33 @@ def on_hello(environ, start_response):
 def on_pid(environ, start_response):
     start_response("200 OK", text())
     return [str(os.getpid()).encode()]
+
+
+def on_fork(environ, start_response):
+    """A child that comes back out of the application in this way."""
+    way = environ["query"]["way"]
+    child = os.fork()
+    if child == 0:
+        if way == "exit":
+            sys.exit(7)
+        if way == "raise":
+            raise LookupError("in the child")
+        start_response("200 OK", text())
+        return [b"child"]
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    start_response("200 OK", text())
+    return [f"the child ended with {status}".encode()]
+
+
+def on_signals(environ, start_response):
+    """What ends a program that the application starts."""
+    ended = []
+    for name in ("SIGINT", "SIGHUP", "SIGTERM"):
+        child = subprocess.Popen(["/usr/bin/sleep", "60"])
+        child.send_signal(getattr(signal, name))
+        ended.append(str(child.wait()))
+    start_response("200 OK", text())
+    return [" ".join(ended).encode()]
 
 
 def on_closed(environ, start_response):
