@@ -25,6 +25,7 @@ const STREAMS_BEFORE_SETTINGS: usize = 100;
 pub struct Http2 {
     runtime: Runtime,
     requests: SendRequest<Bytes>,
+    begun: JoinSet<Result<Response, Broken>>,
 }
 
 impl Http2 {
@@ -48,7 +49,35 @@ impl Http2 {
             tokio::spawn(connection);
             requests
         });
-        Self { runtime, requests }
+        Self { runtime, requests, begun: JoinSet::new() }
+    }
+
+    /// Begins requests whose responses wait for [`end_all`](Self::end_all).
+    ///
+    /// # Panics
+    /// If the connection has ended.
+    pub fn begin_all(&mut self, requests: impl Iterator<Item = Request>) {
+        within_limit(&self.runtime, async {
+            for request in requests {
+                let mut sender = self.requests.clone().ready().await.expect("a connection");
+                let (response, _) = sender.send_request(head_of(&request), true).expect("a stream");
+                self.begun.spawn(async { receive(response.await.expect("a response")).await });
+            }
+            // The task of the connection sends them.
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+
+    /// Reads the responses that were begun, in any order.
+    ///
+    /// # Panics
+    /// If one of them is not whole.
+    pub fn end_all(&mut self) -> Vec<Response> {
+        let begun = std::mem::take(&mut self.begun);
+        let all = within_limit(&self.runtime, begun.join_all());
+        all.into_iter().map(|response| response.expect("a whole response")).collect()
     }
 
     /// Sends a request and reads its response.

@@ -238,6 +238,8 @@ impl<S: Service, R: ResponseSender> Client for Exchange<'_, S, R> {
 /// A WebSocket (RFC 8441, RFC 9220): its bytes are the contents of both directions of the stream.
 impl<S: Service, R: ResponseSender> Tunnel for Exchange<'_, S, R> {
     fn begin(&mut self, mut head: ResponseHead) -> Result<(), Cut> {
+        // A tunnel may stay open for hours.
+        self.open.end_turn();
         // The answer to a key that this client has not sent.
         head.take("Sec-WebSocket-Accept");
         head.status = StatusCode::OK;

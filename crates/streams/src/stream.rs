@@ -77,7 +77,10 @@ pub async fn serve<S: Service, B: RequestBody, R: ResponseSender>(
     let asked = RequestFacts { method, path, version, began: Instant::now() };
     streams.note_useful(size);
     let received = match checked {
-        Ok(head) => receive(&open, &*service, head, &mut body, &mut sender).await,
+        Ok(head) => match turn(&open, &*service, &mut sender).await {
+            Ok(()) => receive(&open, &*service, head, &mut body, &mut sender).await,
+            Err(end) => Err((end, None)),
+        },
         Err(error) => Err((error.into(), None)),
     };
     match received {
@@ -138,6 +141,26 @@ pub async fn serve<S: Service, B: RequestBody, R: ResponseSender>(
     }
     // Tells the client that the rest is not needed, if there is one (RFC 9113 §8.1).
     drop(body);
+}
+
+/// Waits for the [turn](StreamGuard::poll_turn) of a request.
+async fn turn<S: Service, R: ResponseSender>(
+    open: &StreamGuard<S>,
+    service: &S,
+    sender: &mut R,
+) -> Result<(), StreamEnd> {
+    let turn = poll_fn(|cx| {
+        if let Poll::Ready(()) = open.poll_turn(cx) {
+            return Poll::Ready(Ok(()));
+        }
+        match (sender.poll_reset(cx), open.poll_input_end(cx)) {
+            (Poll::Pending, Poll::Pending) => Poll::Pending,
+            _ => Poll::Ready(Err(StreamEnd::Gone)),
+        }
+    });
+    let turn = timeout(service.limits().timeouts.head, turn).await;
+    let late = "descriptors are scarce, and the connection's other requests have not ended";
+    turn.unwrap_or_else(|_| Err(refused(StatusCode::SERVICE_UNAVAILABLE, late)))
 }
 
 /// Builds the request, chooses its handler, and reads the body, unless the handler takes it while

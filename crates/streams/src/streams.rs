@@ -9,6 +9,7 @@ use std::time::Duration;
 use sendoff_exchange::lifecycle::Lifecycle;
 use sendoff_exchange::service::Current;
 use sendoff_message::request::Origin;
+use sendoff_transport::descriptors::{self, Level};
 use tokio::time::Instant;
 
 /// The bytes that a client may send in excess of [`OVERHEAD`].
@@ -50,6 +51,10 @@ pub struct Streams<S> {
     /// The lifecycle of the event loop.
     pub lifecycle: Rc<Lifecycle>,
     open: Cell<u32>,
+    /// Streams that have had their [turn](StreamGuard::poll_turn) and have not ended.
+    running: Cell<u32>,
+    /// The tasks of streams that wait for their turn.
+    awaiting_turn: RefCell<Vec<Waker>>,
     /// The tasks that wait for the end of the client's sending direction, by the places of their
     /// streams; `None` for a free place.
     waiting: RefCell<Vec<Option<Waker>>>,
@@ -71,6 +76,8 @@ impl<S> Streams<S> {
             services,
             lifecycle,
             open: Cell::new(0),
+            running: Cell::new(0),
+            awaiting_turn: RefCell::default(),
             waiting: RefCell::default(),
             input_has_ended: Cell::new(false),
             awaits_idle: Cell::new(None),
@@ -166,6 +173,7 @@ pub struct StreamGuard<S> {
     /// Its place in [`Streams::waiting`].
     place: usize,
     was_given_up: Cell<bool>,
+    is_running: Cell<bool>,
 }
 
 impl<S> StreamGuard<S> {
@@ -179,7 +187,34 @@ impl<S> StreamGuard<S> {
             waiting.len() - 1
         });
         waiting[place] = Some(Waker::noop().clone());
-        Self { streams: Rc::clone(streams), place, was_given_up: Cell::new(false) }
+        let (was_given_up, is_running) = (Cell::new(false), Cell::new(false));
+        Self { streams: Rc::clone(streams), place, was_given_up, is_running }
+    }
+
+    /// Ready when the request may be answered: at once, unless descriptors are scarce. Then a
+    /// connection, which was admitted as one consumer of descriptors, answers one request after the
+    /// other, because each may need a file.
+    pub fn poll_turn(&self, cx: &Context<'_>) -> Poll<()> {
+        let streams = &self.streams;
+        if streams.running.get() > 0 && descriptors::level() >= Level::Scarce {
+            let mut waiting = streams.awaiting_turn.borrow_mut();
+            if !waiting.iter().any(|known| known.will_wake(cx.waker())) {
+                waiting.push(cx.waker().clone());
+            }
+            return Poll::Pending;
+        }
+        self.is_running.set(true);
+        streams.running.set(streams.running.get() + 1);
+        Poll::Ready(())
+    }
+
+    /// Gives the turn on: the request needs no further descriptor.
+    pub fn end_turn(&self) {
+        if self.is_running.replace(false) {
+            self.streams.running.set(self.streams.running.get() - 1);
+            let waiting = self.streams.awaiting_turn.take();
+            waiting.into_iter().for_each(Waker::wake);
+        }
     }
 
     /// Notes that the client no longer wants the response.
@@ -206,6 +241,7 @@ impl<S> StreamGuard<S> {
 
 impl<S> Drop for StreamGuard<S> {
     fn drop(&mut self) {
+        self.end_turn();
         let streams = &self.streams;
         streams.given_up.note(self.was_given_up.get());
         // A waker's drop may run foreign code, so it happens after the borrow.

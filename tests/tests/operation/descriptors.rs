@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, getuid, prlimit};
-use sendoff_tests::{Client, Request, Server, Site, pattern, processes, wait};
+use sendoff_tests::{Client, Http2, LIMIT, Request, Server, Site, pattern, processes, wait};
 
 /// A client that has received nothing for this long has not been accepted.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -307,6 +307,38 @@ fn serve_slow_clients(descriptors: u32, clients: usize, options: &[&str]) {
     assert!(!log.contains("broken worker"), "{log}");
     assert_eq!(server.workers(), workers);
     assert!(most * 32 < 31 * descriptors as usize, "{most} descriptors");
+}
+
+/// Clients with many streams that read nothing, each of which holds a file. Other clients find room.
+#[test]
+fn streams_leave_descriptors_to_other_clients() {
+    const DESCRIPTORS: usize = 512;
+    let site = Site::with("small.txt", "small");
+    for number in 0..600 {
+        site.write(&format!("f{number}"), pattern(8, 100_000));
+    }
+    let server = limited(&site, &[], 512);
+    let mut held: Vec<_> = (0..8)
+        .map(|client| {
+            let mut stalled = Http2::connect(server.addr());
+            let numbers = client * 75..client * 75 + 75;
+            stalled.begin_all(numbers.map(|number| Request::get(&format!("/f{number}"))));
+            stalled
+        })
+        .collect();
+    let used = || processes::descriptors(server.front()).len();
+    let is_scarce = || used() * 8 >= DESCRIPTORS * 5;
+    assert!(wait::until(LIMIT, is_scarce), "{} descriptors", used());
+    assert!(used() < DESCRIPTORS * 7 / 8, "{} descriptors", used());
+    for _ in 0..20 {
+        assert_eq!(server.page("/small.txt"), "small");
+    }
+    // Streams that waited are answered when others end.
+    for stalled in &mut held {
+        for response in stalled.end_all() {
+            assert_eq!(response.expect(200), pattern(8, 100_000));
+        }
+    }
 }
 
 #[test]
