@@ -2,8 +2,8 @@
 //!
 //! The limit is a token bucket. One token is one byte, and the bucket holds one second's tokens, so
 //! that the first second's bytes leave at once (as in nginx). Bytes without tokens wait here:
-//! ranges of files as such, and at most [`MAX_HELD`] bytes in memory, beyond which the application
-//! waits. One timer wakes the task four times per second.
+//! ranges of files as such, and about one second's bytes in memory, at least [`MIN_HELD`] and at most
+//! [`MAX_HELD`], beyond which the application waits. One timer wakes the task four times per second.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -20,6 +20,9 @@ use sendoff_exchange::sink::{Fit, Room, Sink};
 use sendoff_message::Cut;
 use sendoff_message::response::{Framing, ResponseEnd, ResponseHead};
 use tokio::time::{Instant, Sleep, sleep};
+
+/// Bytes in memory that may wait for tokens at any rate.
+const MIN_HELD: u64 = 16 * 1024;
 
 /// Maximum number of bytes in memory that wait for tokens.
 const MAX_HELD: u64 = 256 * 1024;
@@ -177,7 +180,8 @@ impl Sink for Paced<'_> {
 
     /// A full queue has no room in the spool either, because the spool lies behind the rate limit.
     fn room(&self) -> Room {
-        let is_full = self.held >= MAX_HELD || self.waiting.len() >= MAX_PIECES;
+        let is_full = self.held >= self.bucket.rate.clamp(MIN_HELD, MAX_HELD)
+            || self.waiting.len() >= MAX_PIECES;
         if is_full { Room::None } else { self.next.room() }
     }
 
