@@ -43,6 +43,7 @@ pub(crate) async fn pass_body(
         exchange: &exchange,
         naming: Naming::within_body(context.site, context.request),
         zero_copy: body.zero_copy,
+        named: 0,
         surplus: body.surplus,
         is_unbuffered: body.is_unbuffered,
         patience: &context.services.patience,
@@ -50,7 +51,7 @@ pub(crate) async fn pass_body(
         generated: 0,
         ending: ResponseEnd::Failed,
     };
-    relay.push(Segment::Bytes(body.rest))?;
+    relay.push(Segment::Bytes(body.rest)).await?;
     relay.run().await?;
     let Relay { surplus, zero_copy, ending, .. } = relay;
     sink.client().notes().generated += relay.generated;
@@ -78,11 +79,16 @@ pub(crate) async fn pass_body(
     Ok(())
 }
 
+/// The most files named in a body that are open at a time.
+const MOST_NAMED: usize = 256;
+
 struct Relay<'a> {
     sink: &'a mut dyn Sink,
     exchange: &'a UpstreamExchange,
     naming: Naming<'a>,
     zero_copy: Option<ZeroCopy>,
+    /// Files that were named in the body and may still be open.
+    named: usize,
     /// The application has sent more than its announced length.
     surplus: bool,
     is_unbuffered: bool,
@@ -104,7 +110,7 @@ enum Wait {
 }
 
 impl Relay<'_> {
-    fn push(&mut self, segment: Segment) -> Result<(), Cut> {
+    async fn push(&mut self, segment: Segment) -> Result<(), Cut> {
         if let Segment::Bytes(bytes) = &segment {
             self.generated += bytes.len() as u64;
         }
@@ -117,7 +123,13 @@ impl Relay<'_> {
                     if let Some(report) = self.sink.client().report() {
                         report.remark(zero_copy::remark(&piece));
                     }
+                    self.named += usize::from(matches!(piece, Segment::File(_)));
                     self.sink.push(piece)?;
+                    if self.named >= MOST_NAMED {
+                        // Each of them is an open file.
+                        flush(self.sink).await?;
+                        self.named = 0;
+                    }
                 }
             }
             (Some(places), segment) => {
@@ -202,7 +214,7 @@ impl Relay<'_> {
     /// Handles an event. Returns true at the end of the response.
     async fn take(&mut self, event: Event) -> Result<bool, Cut> {
         match event {
-            Event::Segment(segment) => self.push(segment)?,
+            Event::Segment(segment) => self.push(segment).await?,
             Event::Explanation(text) => {
                 if let Some(report) = self.sink.client().report() {
                     report.remark(Remark::decode(&text));
@@ -217,7 +229,7 @@ impl Relay<'_> {
                     notes.mode = Mode::Region;
                 }
                 let bytes = if has_names { Bytes::copy_from_slice(&bytes) } else { bytes };
-                self.push(Segment::Bytes(bytes))?;
+                self.push(Segment::Bytes(bytes)).await?;
             }
             // These have no effect any more, because the head has been queued.
             Event::Length(_)

@@ -5,6 +5,8 @@
 //! The status and the fields are the application's, including `Content-Range`, because the
 //! application has chosen the ranges itself.
 
+use std::collections::{HashMap, hash_map};
+
 use http::StatusCode;
 use percent_encoding::percent_decode;
 use sendoff_delivery::segment::Segment;
@@ -14,6 +16,7 @@ use sendoff_fastcgi::channel::is_for_front;
 use sendoff_message::Cut;
 use sendoff_message::response::{CgiHead, ResponseHead};
 use sendoff_site::sendable::{ByPath, Denied};
+use sendoff_static_files::Entry;
 
 const FIELD: &[u8] = b"x-sendfile2";
 
@@ -22,9 +25,13 @@ pub(crate) fn value(head: &CgiHead) -> Option<&[u8]> {
     head.values(FIELD).find(|value| !value.is_empty())
 }
 
-/// Opens the files that the field names; returns the ranges as segments.
+/// The most files of one response, which all are open until they have been sent.
+const MOST_FILES: usize = 256;
+
+/// Opens the files that the field names, each once; returns the ranges as segments.
 pub(crate) fn open(files: &impl ByPath, value: &[u8]) -> Result<Vec<Segment>, Denied> {
     let mut segments = Vec::new();
+    let mut opened: HashMap<Vec<u8>, Entry> = HashMap::new();
     for piece in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
         if piece.is_empty() {
             continue;
@@ -36,7 +43,15 @@ pub(crate) fn open(files: &impl ByPath, value: &[u8]) -> Result<Vec<Segment>, De
         let space = piece.iter().position(|&byte| byte == b' ').ok_or_else(|| bad("no range"))?;
         let path: Vec<u8> = percent_decode(&piece[..space]).collect();
         let (first, last) = parse(&piece[space..]).ok_or_else(|| bad("a range that is none"))?;
-        let entry = files.by_path(&path)?;
+        let is_full = opened.len() >= MOST_FILES;
+        let entry = match opened.entry(path) {
+            hash_map::Entry::Occupied(known) => known.into_mut(),
+            hash_map::Entry::Vacant(_) if is_full => return Err(bad("more than 256 files")),
+            hash_map::Entry::Vacant(new) => {
+                let entry = files.by_path(new.key())?;
+                new.insert(entry)
+            }
+        };
         let end = match last {
             Some(last) => last.checked_add(1).filter(|&end| end <= entry.size),
             None => Some(entry.size),
@@ -74,6 +89,8 @@ pub(crate) async fn respond(
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
     use sendoff_site::sendable::Sendable;
 
@@ -84,6 +101,30 @@ mod tests {
             Segment::File(_) => panic!("small files are in memory"),
         });
         Ok(bytes.collect())
+    }
+
+    #[test]
+    fn many_ranges_open_each_file_once_and_files_are_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let sendable = Sendable::open(&sendoff_config::Site::new(dir.path().to_owned())).unwrap();
+        let name = |number: usize| dir.path().join(number.to_string()).display().to_string();
+        for number in 0..=MOST_FILES {
+            std::fs::write(name(number), vec![b'x'; 100_000]).unwrap();
+        }
+        let ranges = format!("{} 0-99998,", name(0)).repeat(1000);
+        let segments = open(&sendable, ranges.as_bytes()).unwrap();
+        let descriptors: std::collections::HashSet<_> = segments
+            .iter()
+            .map(|segment| match segment {
+                Segment::File(part) => part.file.descriptor().unwrap().as_raw_fd(),
+                Segment::Bytes(_) => panic!("large parts are files"),
+            })
+            .collect();
+        assert_eq!((segments.len(), descriptors.len()), (1000, 1));
+        let all = |count| (0..count).map(|number| format!("{} 0-,", name(number))).collect();
+        let (most, more): (String, String) = (all(MOST_FILES), all(MOST_FILES + 1));
+        assert_eq!(open(&sendable, most.as_bytes()).unwrap().len(), MOST_FILES);
+        assert!(open(&sendable, more.as_bytes()).unwrap_err().why.contains("256 files"));
     }
 
     #[test]
