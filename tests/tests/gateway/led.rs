@@ -3,7 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use sendoff_tests::{Fpm, Request, Response, Server, Site, Stock, pattern};
+use sendoff_tests::{
+    Client, Fpm, LIMIT, Request, Response, Server, Site, Stock, pattern, processes, wait,
+};
 
 use crate::responder::{Peer, Responder};
 use crate::serve;
@@ -535,6 +537,28 @@ fn a_body_leaves_at_the_pace_that_the_application_asks_for() {
     }
     let mut head = server.connect();
     assert!(head.ask(&Request::new("HEAD", "/x.php?how=file")).body.is_empty());
+}
+
+/// A client that reads nothing, and a body that names more files than may be open.
+#[test]
+fn files_named_in_a_body_are_opened_in_time() {
+    const NAMES: usize = 600;
+    let mixed = "<?php header('X-ZeroCopy: chunked'); $a = __DIR__ . '/a.bin';
+        for ($i = 0; $i < 600; $i++) printf(\"%x;file\\r\\n%s\\r\\n\", strlen($a), $a);
+        echo \"0\\r\\n\\r\\n\";";
+    let site = Site::with("x.php", mixed);
+    let contents = pattern(3, 80_000);
+    site.write("a.bin", &contents);
+    let server = php_and(&site, "[[site.route]]\nprefix = '/x.php'\nname_files = true\n", 2);
+    let used = || processes::descriptors(server.front()).len();
+    let before = used();
+    let mut client = Client::connect_narrow(server.addr(), 16 * 1024);
+    client.send(Request::get("/x.php").bytes());
+    assert!(wait::until(LIMIT, || used() >= before + 256), "{} descriptors", used());
+    let is_more = || used() > before + 280;
+    assert!(!wait::until(Duration::from_millis(500), is_more), "{} descriptors", used());
+    let response = client.response("GET");
+    assert!(response.expect(200) == contents.repeat(NAMES), "{} bytes", response.body.len());
 }
 
 #[test]

@@ -220,7 +220,25 @@ impl Sink for Paced<'_> {
 
 #[cfg(test)]
 mod tests {
+    use http::StatusCode;
+    use sendoff_exchange::sink::Discard;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn about_one_seconds_bytes_wait_in_memory() {
+        for (rate, expected) in [(1, MIN_HELD), (100_000, 100_000), (u64::MAX, MAX_HELD)] {
+            let mut sink = Discard::default();
+            let mut paced = Paced::new(&mut sink, &Method::GET, NonZeroU64::new(rate).unwrap());
+            paced.begin(ResponseHead::new(StatusCode::OK, None)).unwrap();
+            let mut waiting = 0;
+            while paced.room() != Room::None {
+                paced.push(Segment::Bytes(Bytes::from(vec![b'x'; 1000]))).unwrap();
+                waiting += 1000;
+            }
+            assert!((expected..expected + 1000).contains(&waiting), "{rate}: {waiting}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn tokens_come_with_time_and_a_second_of_them_is_kept() {
