@@ -554,7 +554,7 @@ fn files_named_in_a_body_are_opened_in_time() {
     let before = used();
     let mut client = Client::connect_narrow(server.addr(), 16 * 1024);
     client.send(Request::get("/x.php").bytes());
-    assert!(wait::until(LIMIT, || used() >= before + 256), "{} descriptors", used());
+    assert!(wait::until(LIMIT, || used() >= before + 200), "{} descriptors", used());
     let is_more = || used() > before + 280;
     assert!(!wait::until(Duration::from_millis(500), is_more), "{} descriptors", used());
     let response = client.response("GET");
