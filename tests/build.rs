@@ -1,13 +1,19 @@
-//! Tells the tests whether they run as root: `#[cfg_attr(not(root), ignore = "needs root: ...")]`.
+//! Tells the tests whether they run as root, `#[cfg_attr(not(root), ignore = "needs root: ...")]`, and
+//! whether Debian's applications are those of Debian 12 (`bookworm`).
 
 use std::os::unix::fs::MetadataExt;
 
 fn main() {
-    println!("cargo::rustc-check-cfg=cfg(root)");
+    println!("cargo::rustc-check-cfg=cfg(root, bookworm)");
     // sudo and su change it.
     println!("cargo::rerun-if-env-changed=HOME");
+    println!("cargo::rerun-if-changed=/etc/os-release");
     // The owner of this process.
     if std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
         println!("cargo::rustc-cfg=root");
+    }
+    let system = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    if system.lines().any(|line| line == "VERSION_CODENAME=bookworm") {
+        println!("cargo::rustc-cfg=bookworm");
     }
 }
