@@ -205,6 +205,8 @@ class WsgiHandler:
             close = getattr(result, "close", None)
             at_hand = is_at_hand(result)
             response.send(result, at_hand)
+            # A generator may fork as well.
+            end_if_forked(self.process)
             if close is not None and not at_hand and not closes_at_once(close):
                 # The client need not wait for later work of the application.
                 response.flush()

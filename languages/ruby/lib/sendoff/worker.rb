@@ -125,6 +125,8 @@ module Sendoff
       end_if_forked
       response = Response.new(connection, env, result)
       whole = response.send
+      # `each` may fork as well.
+      end_if_forked
       finished(connection, env, response, nil, whole)
       whole
     rescue Environment::BodyCut
