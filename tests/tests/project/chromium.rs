@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command};
 
-use sendoff_tests::{Progress, Request, Server, Site, dies_with_us, repository};
+use sendoff_tests::{LIMIT, Progress, Request, Server, Site, dies_with_us, repository, wait};
 use serde_json::{Value, json};
 
 /// A headless browser, driven by the DevTools protocol over two pipes.
@@ -217,6 +217,65 @@ fn the_example_site_over_http_2() {
     let page = server.ask(&Request::get("/no/such/page"));
     assert_eq!(page.status(), 404);
     drop(browser);
+}
+
+/// An echo, once it listens.
+const WEBSOCKETS: &str = r"
+import asyncio, os, sys, websockets
+os.umask(0)
+async def echo(socket):
+    async for message in socket:
+        await socket.send(message)
+async def main():
+    async with websockets.unix_serve(echo, sys.argv[1]):
+        await asyncio.Future()
+asyncio.run(main())
+";
+
+/// Messages there and back, then the end in order.
+const ECHO: &str = "new Promise((resolve) => {
+    const socket = new WebSocket(location.origin.replace('https', 'wss') + '/socket');
+    let received = 0;
+    socket.onopen = () => socket.send('x'.repeat(200000));
+    socket.onmessage = ({ data }) => {
+        received += data.length;
+        if (received < 1000000) socket.send(data); else socket.close(1000);
+    };
+    socket.onclose = ({ code }) => resolve(code + ' ' + received);
+})";
+
+#[test]
+#[ignore = "heavy: make test-heavy; Chromium"]
+fn a_websocket_over_http_2() {
+    let site = Site::with("index.html", "a page");
+    let socket = site.outside("echo.sock");
+    let script = site.write_at(site.outside("echo.py"), WEBSOCKETS);
+    let mut echo =
+        dies_with_us("/usr/bin/python3".as_ref(), "KILL").args([&script, &socket]).spawn().unwrap();
+    let config = site.write_at(
+        site.outside("sendoff.toml"),
+        format!(
+            "listen = ['127.0.0.1:0', '127.0.0.1:0 tls']\naccess_log = 'access.log'\n[[pool]]\nworkers = 1\n\
+             [[site]]\nroot = 'root'\ntls = 'self-signed'\n\
+             [[site.route]]\npath = '/socket'\nproxy = 'http://unix:{}'\n",
+            socket.display()
+        ),
+    );
+    let server = Server::try_run(&config, site.root(), 1).unwrap_or_else(|why| panic!("{why:#?}"));
+    assert!(wait::until(LIMIT, || socket.exists()), "no echo");
+    let mut browser = Browser::start(&site);
+    browser.open(&format!("https://localhost:{}/", server.tls_addr().unwrap().port()));
+    for _ in 0..3 {
+        assert_eq!(browser.evaluate(ECHO), "1000 1000000");
+    }
+    drop(browser);
+    let is_logged = || {
+        let log = fs::read_to_string(site.outside("access.log")).unwrap_or_default();
+        log.matches("\"CONNECT /socket HTTP/2.0\" 200").count() == 3
+    };
+    assert!(wait::until(LIMIT, is_logged), "not over HTTP/2");
+    let _ = echo.kill();
+    let _ = echo.wait();
 }
 
 #[test]
