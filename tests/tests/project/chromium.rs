@@ -1,11 +1,13 @@
-//! The example site in Chromium, over HTTP/2 and TLS.
+//! The example site in Chromium, over HTTP/2 and HTTP/3; a WebSocket.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command};
 
-use sendoff_tests::{LIMIT, Progress, Request, Server, Site, dies_with_us, repository, wait};
+use sendoff_tests::{
+    Authority, LIMIT, Progress, Request, Server, Site, dies_with_us, repository, wait,
+};
 use serde_json::{Value, json};
 
 /// A headless browser, driven by the DevTools protocol over two pipes.
@@ -22,6 +24,10 @@ struct Browser {
 
 impl Browser {
     fn start(site: &Site) -> Self {
+        Self::start_with(site, &["--disable-quic"])
+    }
+
+    fn start_with(site: &Site, options: &[&str]) -> Self {
         let (commands, messages) = (site.outside("commands"), site.outside("messages"));
         for pipe in [&commands, &messages] {
             assert!(Command::new("mkfifo").arg(pipe).status().unwrap().success());
@@ -29,10 +35,12 @@ impl Browser {
         let process = dies_with_us("sh".as_ref(), "KILL")
             .arg("-c")
             .arg(
-                "exec chromium --headless --no-sandbox --disable-gpu --disable-quic --ignore-certificate-errors \
-                 --user-data-dir=\"$2\" --remote-debugging-pipe 3<\"$0\" 4>\"$1\" 2>\"$2.log\"",
+                "in=$0 out=$1 profile=$2; shift 2; exec chromium --headless --no-sandbox --disable-gpu \
+                 --ignore-certificate-errors --user-data-dir=\"$profile\" --remote-debugging-pipe \"$@\" \
+                 3<\"$in\" 4>\"$out\" 2>\"$profile.log\"",
             )
             .args([&commands, &messages, &site.outside("profile")])
+            .args(options)
             .env("HOME", site.outside(""))
             .spawn()
             .unwrap();
@@ -217,6 +225,46 @@ fn the_example_site_over_http_2() {
     let page = server.ask(&Request::get("/no/such/page"));
     assert_eq!(page.status(), 404);
     drop(browser);
+}
+
+/// The hash of a certificate's public key: Chromium speaks QUIC to no other unknown certificate.
+const KEY_HASH: &str = "openssl x509 -in \"$0\" -noout -pubkey | openssl pkey -pubin -outform der | \
+    openssl dgst -sha256 -binary | base64";
+
+#[test]
+#[ignore = "heavy: make test-heavy; Chromium"]
+fn the_example_site_over_http_3() {
+    let site = example();
+    let keys = Authority::new().issue(&["site.test"], &site.outside("keys"), "site");
+    let (chain, key) = (keys.chain.to_str().unwrap(), keys.key.to_str().unwrap());
+    let options = ["--tls-listen", "127.0.0.1:0 h3", "--tls-cert", chain, "--tls-key", key];
+    let server = Server::start(site.root(), &options);
+    let host = format!("site.test:{}", server.tls_addr().unwrap().port());
+    let hash = Command::new("sh").args(["-c", KEY_HASH, chain]).output().unwrap().stdout;
+    let hash = String::from_utf8(hash).unwrap();
+    let mut browser = Browser::start_with(
+        &site,
+        &[
+            "--host-resolver-rules=MAP site.test 127.0.0.1",
+            &format!("--ignore-certificate-errors-spki-list={}", hash.trim()),
+            &format!("--origin-to-force-quic-on={host}"),
+        ],
+    );
+    let wrong = browser.open(&format!("https://{host}/"));
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    let protocol = "performance.getEntriesByType('navigation')[0].nextHopProtocol";
+    assert_eq!(browser.evaluate(protocol), "h3");
+    for how in ["readfile", "echo"] {
+        let path = format!("/download.php?how={how}");
+        let whole = site.write_at(site.outside("download"), &server.get(&path).body);
+        let sum = Command::new("sha256sum").arg(&whole).output().unwrap();
+        let sum = String::from_utf8(sum.stdout).unwrap()[..64].to_owned();
+        let fetch = FETCH.replace("URL", &path);
+        let many = format!("Promise.all(Array.from({{ length: 20 }}, () => {fetch}))");
+        assert_eq!(browser.evaluate(&many), json!(vec![sum; 20]), "{how}");
+    }
+    let answered = browser.evaluate(&UPLOAD.replace("URL", "/upload.php"));
+    assert!(answered.as_str().unwrap().starts_with("200 "), "{answered}");
 }
 
 /// An echo, once it listens.
