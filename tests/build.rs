@@ -1,5 +1,5 @@
-//! Tells the tests whether they run as root, `#[cfg_attr(not(root), ignore = "needs root: ...")]`, and
-//! whether Debian's applications are those of Debian 12 (`bookworm`).
+//! Conditions of tests, such as `#[cfg_attr(not(root), ignore = "needs root: ...")]`: `root`, and
+//! `bookworm`, for Debian 12 and the versions of its applications.
 
 use std::os::unix::fs::MetadataExt;
 

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use sendoff_delivery::segment::{FileSegment, OpenFile, SMALL, Segment};
 use sendoff_message::response::Field;
+use sendoff_transport::descriptors;
 
 use super::refusal::{Forbidden, Refusal};
 use super::resolve::{Identity, Resolved, Root};
@@ -375,7 +376,9 @@ fn open(root: &Root, path: &[u8], types: &MediaTypes) -> Result<Opened, Refusal>
     Ok(match root.resolve(path)? {
         Resolved::Directory(identity) => Opened::Directory(identity),
         Resolved::File(unopened, identity) => {
-            Opened::File(Entry::new(path, types, &identity, unopened.open()?), identity)
+            let file = unopened.open()?;
+            descriptors::note(&file);
+            Opened::File(Entry::new(path, types, &identity, file), identity)
         }
     })
 }
