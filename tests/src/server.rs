@@ -201,6 +201,8 @@ impl Server {
         }
         let addr = address_in(&ready_line);
         let tls = tls_address_in(&ready_line);
+        // It may have been the port of a server that has ended.
+        secure::PORTS.forget(addr);
         if let Some(tls) = tls {
             secure::PORTS.note(tls);
         }

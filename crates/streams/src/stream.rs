@@ -143,12 +143,16 @@ pub async fn serve<S: Service, B: RequestBody, R: ResponseSender>(
     drop(body);
 }
 
-/// Waits for the [turn](StreamGuard::poll_turn) of a request.
+/// Waits for the [turn](StreamGuard::take_turn) of a request.
 async fn turn<S: Service, R: ResponseSender>(
     open: &StreamGuard<S>,
     service: &S,
     sender: &mut R,
 ) -> Result<(), StreamEnd> {
+    // Most requests need no timer.
+    if open.take_turn() {
+        return Ok(());
+    }
     let turn = poll_fn(|cx| {
         if let Poll::Ready(()) = open.poll_turn(cx) {
             return Poll::Ready(Ok(()));

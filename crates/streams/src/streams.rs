@@ -51,7 +51,7 @@ pub struct Streams<S> {
     /// The lifecycle of the event loop.
     pub lifecycle: Rc<Lifecycle>,
     open: Cell<u32>,
-    /// Streams that have had their [turn](StreamGuard::poll_turn) and have not ended.
+    /// Streams that have had their [turn](StreamGuard::take_turn) and have not ended.
     running: Cell<u32>,
     /// The tasks of streams that wait for their turn.
     awaiting_turn: RefCell<Vec<Waker>>,
@@ -191,21 +191,29 @@ impl<S> StreamGuard<S> {
         Self { streams: Rc::clone(streams), place, was_given_up, is_running }
     }
 
-    /// Ready when the request may be answered: at once, unless descriptors are scarce. Then a
+    /// True if the request may be answered: always, unless descriptors are scarce. Then a
     /// connection, which was admitted as one consumer of descriptors, answers one request after the
     /// other, because each may need a file.
-    pub fn poll_turn(&self, cx: &Context<'_>) -> Poll<()> {
+    pub fn take_turn(&self) -> bool {
         let streams = &self.streams;
         if streams.running.get() > 0 && descriptors::level() >= Level::Scarce {
-            let mut waiting = streams.awaiting_turn.borrow_mut();
-            if !waiting.iter().any(|known| known.will_wake(cx.waker())) {
-                waiting.push(cx.waker().clone());
-            }
-            return Poll::Pending;
+            return false;
         }
         self.is_running.set(true);
         streams.running.set(streams.running.get() + 1);
-        Poll::Ready(())
+        true
+    }
+
+    /// Ready when [`take_turn`](Self::take_turn) has succeeded.
+    pub fn poll_turn(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.take_turn() {
+            return Poll::Ready(());
+        }
+        let mut waiting = self.streams.awaiting_turn.borrow_mut();
+        if !waiting.iter().any(|known| known.will_wake(cx.waker())) {
+            waiting.push(cx.waker().clone());
+        }
+        Poll::Pending
     }
 
     /// Gives the turn on: the request needs no further descriptor.
