@@ -450,14 +450,14 @@ fn the_worker_is_free_while_the_store_answers() {
     );
     let mut client = server.connect();
     client.send(Request::get("/x.php").bytes());
-    assert!(sendoff_tests::wait::until(sendoff_tests::LIMIT, || app.seen().len() == 1));
+    assert!(wait::until(LIMIT, || app.seen().len() == 1));
     assert_eq!(server.get("/y.php").text(), "the worker is free");
     let_go.send(()).unwrap();
     assert_eq!(client.response("GET").text(), "object of GET /store/a");
     // A client that leaves: the next request is served.
     let mut leaving = server.connect();
     leaving.send(Request::get("/x.php").bytes());
-    assert!(sendoff_tests::wait::until(sendoff_tests::LIMIT, || app.seen().len() == 2));
+    assert!(wait::until(LIMIT, || app.seen().len() == 2));
     drop(leaving);
     let_go.send(()).unwrap();
     assert_eq!(server.get("/y.php").text(), "the worker is free");
