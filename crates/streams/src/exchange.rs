@@ -136,12 +136,13 @@ impl<S: Service, R: ResponseSender> Sink for Exchange<'_, S, R> {
         // The version does not matter for the framing here: the end of the connection never ends a
         // body.
         let version = Version::HTTP_11;
-        let mut framing = Framing::choose(&self.asked.method, version, head.status, head.length);
-        if self.asked.method == Method::CONNECT && head.status.is_success() {
-            // Success would mean that a tunnel begins (RFC 8441 §5).
+        let framing = if self.asked.method == Method::CONNECT && head.status.is_success() {
+            // Success would mean that a tunnel begins (RFC 8441 §5). The body is dropped.
             head = ResponseHead::new(StatusCode::NOT_IMPLEMENTED, Some(0));
-            framing = Framing::NoBody;
-        }
+            Framing::NoBody
+        } else {
+            Framing::choose(&self.asked.method, version, head.status, head.length)
+        };
         let status = head.status;
         let head = self.encode(head);
         self.stream.begin(status, head, framing);

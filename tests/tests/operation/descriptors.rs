@@ -312,12 +312,12 @@ fn serve_slow_clients(descriptors: u32, clients: usize, options: &[&str]) {
 /// Clients with many streams that read nothing, each of which holds a file. Other clients find room.
 #[test]
 fn streams_leave_descriptors_to_other_clients() {
-    const DESCRIPTORS: usize = 512;
+    const DESCRIPTORS: u32 = 512;
     let site = Site::with("small.txt", "small");
     for number in 0..600 {
         site.write(&format!("f{number}"), pattern(8, 100_000));
     }
-    let server = limited(&site, &[], 512);
+    let server = limited(&site, &[], DESCRIPTORS);
     let mut held: Vec<_> = (0..8)
         .map(|client| {
             let mut stalled = Http2::connect(server.addr());
@@ -327,9 +327,9 @@ fn streams_leave_descriptors_to_other_clients() {
         })
         .collect();
     let used = || processes::descriptors(server.front()).len();
-    let is_scarce = || used() * 8 >= DESCRIPTORS * 5;
+    let is_scarce = || used() * 8 >= DESCRIPTORS as usize * 5;
     assert!(wait::until(LIMIT, is_scarce), "{} descriptors", used());
-    assert!(used() < DESCRIPTORS * 7 / 8, "{} descriptors", used());
+    assert!(used() * 8 < DESCRIPTORS as usize * 7, "{} descriptors", used());
     for _ in 0..20 {
         assert_eq!(server.page("/small.txt"), "small");
     }

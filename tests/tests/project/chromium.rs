@@ -169,6 +169,24 @@ const UPLOAD: &str = "(async () => {
     return response.status + ' ' + (await response.text()).length;
 })()";
 
+/// The open page of the example site gets whole downloads, one and many at a time, and its upload
+/// arrives.
+fn assert_transfers(browser: &mut Browser, site: &Site, server: &Server) {
+    for how in ["readfile", "echo"] {
+        let path = format!("/download.php?how={how}");
+        let whole = site.write_at(site.outside("download"), &server.get(&path).body);
+        assert_eq!(fs::metadata(&whole).unwrap().len(), 5 << 20);
+        let sum = Command::new("sha256sum").arg(&whole).output().unwrap();
+        let sum = String::from_utf8(sum.stdout).unwrap()[..64].to_owned();
+        let fetch = FETCH.replace("URL", &path);
+        assert_eq!(browser.evaluate(&fetch), sum.as_str(), "{how}");
+        let many = format!("Promise.all(Array.from({{ length: 20 }}, () => {fetch}))");
+        assert_eq!(browser.evaluate(&many), json!(vec![sum; 20]), "{how}");
+    }
+    let answered = browser.evaluate(&UPLOAD.replace("URL", "/upload.php"));
+    assert!(answered.as_str().unwrap().starts_with("200 "), "{answered}");
+}
+
 #[test]
 #[ignore = "heavy: make test-heavy; Chromium"]
 fn the_example_site_over_http_2() {
@@ -202,20 +220,7 @@ fn the_example_site_over_http_2() {
         open.extend(links.filter(|link| !link.contains("?how=")));
     }
     assert!(seen.len() >= 4, "{seen:?}");
-    // Downloads arrive whole, many at a time, too.
-    for how in ["readfile", "echo"] {
-        let path = format!("/download.php?how={how}");
-        let whole = site.write_at(site.outside("download"), &server.get(&path).body);
-        assert_eq!(fs::metadata(&whole).unwrap().len(), 5 << 20);
-        let sum = Command::new("sha256sum").arg(&whole).output().unwrap();
-        let sum = String::from_utf8(sum.stdout).unwrap()[..64].to_owned();
-        let fetch = FETCH.replace("URL", &path);
-        assert_eq!(browser.evaluate(&fetch), sum.as_str(), "{how}");
-        let many = format!("Promise.all(Array.from({{ length: 20 }}, () => {fetch}))");
-        assert_eq!(browser.evaluate(&many), json!(vec![sum; 20]), "{how}");
-    }
-    let answered = browser.evaluate(&UPLOAD.replace("URL", "/upload.php"));
-    assert!(answered.as_str().unwrap().starts_with("200 "), "{answered}");
+    assert_transfers(&mut browser, &site, &server);
     // The site has an error page for missing pages.
     browser.open(&format!("{base}/no/such/page"));
     assert_eq!(
@@ -254,20 +259,10 @@ fn the_example_site_over_http_3() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     let protocol = "performance.getEntriesByType('navigation')[0].nextHopProtocol";
     assert_eq!(browser.evaluate(protocol), "h3");
-    for how in ["readfile", "echo"] {
-        let path = format!("/download.php?how={how}");
-        let whole = site.write_at(site.outside("download"), &server.get(&path).body);
-        let sum = Command::new("sha256sum").arg(&whole).output().unwrap();
-        let sum = String::from_utf8(sum.stdout).unwrap()[..64].to_owned();
-        let fetch = FETCH.replace("URL", &path);
-        let many = format!("Promise.all(Array.from({{ length: 20 }}, () => {fetch}))");
-        assert_eq!(browser.evaluate(&many), json!(vec![sum; 20]), "{how}");
-    }
-    let answered = browser.evaluate(&UPLOAD.replace("URL", "/upload.php"));
-    assert!(answered.as_str().unwrap().starts_with("200 "), "{answered}");
+    assert_transfers(&mut browser, &site, &server);
 }
 
-/// An echo, once it listens.
+/// A WebSocket server that sends each message back.
 const WEBSOCKETS: &str = r"
 import asyncio, os, sys, websockets
 os.umask(0)

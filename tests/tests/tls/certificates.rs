@@ -102,7 +102,7 @@ fn old_certificate(secured: &Secured, authority: &Authority) -> Certificate {
     Certificate { chain, key }
 }
 
-/// True if OpenSSL makes such certificates by default; its version 3.5 does not.
+/// True if a certificate that OpenSSL has made is of X.509 version 1. OpenSSL 3.5 makes version 3.
 fn is_version_1(certificate: &Path) -> bool {
     let show = ["x509", "-noout", "-text", "-in"];
     let shown = Command::new("openssl").args(show).arg(certificate).output().unwrap();
