@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::HeaderValue;
 use http::header::HOST;
+use sendoff_http1::client::remove_nominated;
 use sendoff_lua::{self as lua, Dictionary, Exchange, Phase, Physical};
 use sendoff_message::request::{BadPath, Body, Endpoint, Request, normalise, protocol};
 use sendoff_sys::file::read_exact_at;
@@ -38,6 +39,8 @@ pub(super) fn lend(
     let authority = request.host.clone().unwrap_or_default();
     // Must come first: it needs the fields, which are moved below.
     let body = body(request);
+    // Fields that the script sets are the server's.
+    remove_nominated(&mut request.headers);
     let request = lua::Request {
         method: request.method.clone(),
         protocol: protocol(request.version),

@@ -69,6 +69,10 @@ impl Times {
     }
 }
 
+/// Members of `Vary` of which no page can be chosen for other clients. The two fields tell
+/// applications the client's address, and the request as the client sent it lacks them.
+const OF_EACH_CLIENT: [&str; 3] = ["*", "forwarded", "x-forwarded-for"];
+
 /// Returns the lifetimes of a response; `None` if it may not be kept.
 pub(super) fn judge(keeping: &Keeping, head: &ResponseHead, now: SystemTime) -> Option<Times> {
     // A response that sets a cookie is for one client. An incomplete head may lack the cookie.
@@ -140,9 +144,12 @@ fn has_word(text: &[u8], word: &str) -> bool {
 }
 
 /// True if request fields decide which requests get the page: `Vary` contains neither `*` nor an
-/// invalid field name.
+/// invalid field name, nor a field that the server itself sends to applications with the address of
+/// each client.
 fn can_be_chosen(head: &ResponseHead) -> bool {
-    let is_field = |name: &String| name != "*" && HeaderName::from_bytes(name.as_bytes()).is_ok();
+    let is_field = |name: &String| {
+        !OF_EACH_CLIENT.contains(&&**name) && HeaderName::from_bytes(name.as_bytes()).is_ok()
+    };
     varies_with(head).iter().all(is_field)
 }
 

@@ -11,6 +11,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use sendoff_config::{
     Authorizer, BasicAuth, Cache, Clients, Handler, HeaderRule, PoolConfig, Rate, RouteSettings,
 };
+use sendoff_http1::client::{HopByHop, claim};
 use sendoff_lua::Phase;
 use sendoff_lua_host::{Asks, Call, ScriptsResult, SiteScripts, without_dots};
 use sendoff_message::request::RouteId;
@@ -576,11 +577,18 @@ impl TextChange {
         }
         let value = self.text.bytes(request, groups, Use::Uri);
         let Ok(value) = HeaderValue::from_maybe_shared(value) else { return };
+        let is_sent = || {
+            let headers = &request.headers;
+            headers.contains_key(&name) && !HopByHop::of(headers).nominates(&name)
+        };
+        if self.action == Action::Default && is_sent() {
+            return;
+        }
+        claim(&mut request.headers, &name);
         match self.action {
             Action::Add => {
                 request.headers.append(name, value);
             }
-            Action::Default if request.headers.contains_key(&name) => {}
             Action::Set | Action::Default | Action::Remove => {
                 request.headers.insert(name, value);
             }

@@ -53,6 +53,31 @@ fn the_application_gets_the_request_and_the_client_its_response() {
     assert!(back.body.ends_with(&large) && back.body.len() < large.len() + 1000);
 }
 
+/// A client's `Connection` may take away fields of the client, but none that a route has set.
+#[test]
+fn connection_takes_away_no_field_of_a_route() {
+    let (site, app) = (Site::new(), Responder::start(echo));
+    site.write(".htaccess", "RequestHeader set X-Folder set\n");
+    let routes = format!(
+        "[[site.route]]\nrequest_headers = {{ X-Role = 'set', '?X-More' = 'set' }}\n\
+         [[site.route]]\nprefix = '/stored'\ninternal = true\nrequest_headers = {{ Authorization = 'key' }}\nproxy = '{url}'\n\
+         [[site.route]]\nproxy = '{url}'\n",
+        url = app.url()
+    );
+    let server = crate::serve(&site, &routes);
+    let request = Request::get("/")
+        .header("X-Role", "set")
+        .header("X-More", "client")
+        .header("X-Own", "client")
+        .header("Connection", "keep-alive, X-Role, x-more, X-Own, X-Forwarded-For");
+    let response = server.ask(&request);
+    let asked = response.text();
+    for field in ["x-role: set\r\n", "x-more: set\r\n", "x-forwarded-for: 127.0.0.1\r\n"] {
+        assert!(asked.contains(field), "no {field:?}: {asked}");
+    }
+    assert!(!asked.contains("client"), "{asked}");
+}
+
 /// Servlet containers drop `;...` of each segment before they look at a path, so routes that deny a
 /// path deny it with `;...` as well.
 #[test]

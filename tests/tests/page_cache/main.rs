@@ -205,6 +205,29 @@ fn pages_vary_with_the_fields_that_they_name() {
 }
 
 /// Twenty clients ask for a page that is just being made: the script runs once.
+/// The application behind the cache does not see a field that `Connection` names, so its page is for
+/// requests without the field. It sees the address of each client in a field that the clients have
+/// not sent.
+#[test]
+fn pages_vary_with_the_fields_that_the_application_has_seen() {
+    let app = Site::with("page.php", PAGE);
+    let behind = Server::start(app.root(), &[]);
+    let route = format!("[[site.route]]\nproxy = 'http://{}'\n", behind.addr());
+    let kept = CachingServer::with_route(Site::new(), "10m", &route);
+    let target = "/page.php?head[]=Vary:+X-A";
+    let named = Request::get(target).header("X-A", "one").header("Connection", "X-A");
+    assert!(kept.server.ask(&named).text().contains(" - "));
+    let bare = wait::for_some("a kept page", || Some(kept.get(target)).filter(is_hit));
+    assert!(bare.text().starts_with("run 1 - "), "{}", bare.text());
+    let own = kept.server.ask(&Request::get(target).header("X-A", "one"));
+    assert!(own.text().contains(" one "), "{}", own.text());
+    for field in ["X-Forwarded-For", "Accept,+Forwarded"] {
+        let target = format!("/page.php?head[]=Vary:+{field}");
+        let pages = [(); 3].map(|()| kept.get(&target));
+        assert!(!pages.iter().any(is_hit), "{field}: {:?}", pages.each_ref().map(status));
+    }
+}
+
 #[test]
 fn many_wait_for_one() {
     let site = Site::with("page.php", PAGE);

@@ -6,9 +6,10 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode};
 use sendoff_compress::translate_tags;
-use sendoff_config::{Compress, GatewayProtocol, TlsVersion};
+use sendoff_config::{Compress, GatewayProtocol, PageCache, TlsVersion};
 use sendoff_exchange::clients::RequestPermit;
 use sendoff_exchange::service::{self, BodyTerms, Intake};
+use sendoff_http1::client::remove_nominated;
 use sendoff_lua_host::ScriptAnswer;
 use sendoff_message::request::{Request, RouteId, TLS_13, Who as Client};
 use sendoff_report::at_work::AtWorkGuard;
@@ -159,6 +160,13 @@ impl SitePlan {
         }
     }
 
+    /// True if this server is an intermediary (RFC 9110 §3.7) for the request: it passes it on, or
+    /// keeps the response.
+    fn passes_on(&self) -> bool {
+        matches!(self.answer, Answer::Proxy { .. })
+            || matches!(self.effects.settings.page_cache, Some(PageCache::On(_)))
+    }
+
     /// Passes a static file to the application that a route names as its filter.
     pub(super) fn filter(&mut self) {
         let (Some(number), Answer::Path(PathTarget::File(entry))) =
@@ -255,6 +263,10 @@ impl Services {
             Box::pin(planned.authorize(self, request)).await;
         }
         planned.filter();
+        // Pages are kept for the fields that the application has seen.
+        if planned.passes_on() {
+            remove_nominated(&mut request.headers);
+        }
         planned
     }
 

@@ -1,4 +1,5 @@
-use http::{HeaderMap, HeaderName};
+use http::header::CONNECTION;
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::cgi_head::HOP_BY_HOP;
 use crate::framing::list;
@@ -8,6 +9,10 @@ use crate::framing::list;
 /// anew.
 const NOT_PASSED_ON: [&str; 5] =
     ["content-length", "expect", "http2-settings", "proxy-authenticate", "proxy-authorization"];
+
+/// Fields by which proxies describe the client. A client cannot take them away from an application.
+const ABOUT_THE_CLIENT: [&str; 5] =
+    ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-port", "x-forwarded-proto"];
 
 /// The fields of a request that concern the client's connection only (RFC 9110 §7.6.1).
 #[derive(Debug)]
@@ -21,15 +26,22 @@ impl<'h> HopByHop<'h> {
     /// For the request with these fields.
     #[must_use]
     pub fn of(headers: &'h HeaderMap) -> Self {
-        let options = list(headers, &http::header::CONNECTION).collect();
+        let options = list(headers, &CONNECTION).collect();
         Self { headers, options }
     }
 
     /// True if this field concerns the connection only.
     #[must_use]
     pub fn is(&self, name: &HeaderName) -> bool {
-        let name = name.as_str();
-        HOP_BY_HOP.contains(&name) || NOT_PASSED_ON.contains(&name) || self.names(name)
+        is_never_passed_on(name) || self.nominates(name)
+    }
+
+    /// True if `Connection` names this field, which would be passed on otherwise.
+    #[must_use]
+    pub fn nominates(&self, name: &HeaderName) -> bool {
+        !is_never_passed_on(name)
+            && !ABOUT_THE_CLIENT.contains(&name.as_str())
+            && self.names(name.as_str())
     }
 
     /// True if `Connection` names the field or option, which is given in lower case.
@@ -50,6 +62,35 @@ impl<'h> HopByHop<'h> {
         let joined = passed.collect::<Vec<_>>().join(&b", "[..]);
         (!joined.is_empty()).then_some(joined)
     }
+}
+
+/// Has `Connection` no longer name this field: a rule of the server has set it, so it is not the
+/// client's to take away.
+pub fn claim(headers: &mut HeaderMap, name: &HeaderName) {
+    let hops = HopByHop::of(headers);
+    if !hops.nominates(name) {
+        return;
+    }
+    let is_other = |option: &&&[u8]| !option.eq_ignore_ascii_case(name.as_str().as_bytes());
+    let others: Vec<_> = hops.options.iter().filter(is_other).copied().collect();
+    // Members of a valid value are valid.
+    if let Ok(others) = HeaderValue::from_bytes(&others.join(&b", "[..])) {
+        headers.insert(CONNECTION, others);
+    }
+}
+
+/// Removes the fields that `Connection` names, as an intermediary must before it passes a request
+/// on (RFC 9110 §7.6.1).
+pub fn remove_nominated(headers: &mut HeaderMap) {
+    let hops = HopByHop::of(headers);
+    let nominated: Vec<_> = headers.keys().filter(|name| hops.nominates(name)).cloned().collect();
+    for name in nominated {
+        headers.remove(name);
+    }
+}
+
+fn is_never_passed_on(name: &HeaderName) -> bool {
+    HOP_BY_HOP.contains(&name.as_str()) || NOT_PASSED_ON.contains(&name.as_str())
 }
 
 /// True for `h2c` and `http`, with or without a version behind a slash.
@@ -78,6 +119,24 @@ mod tests {
             assert!(hops.is(&HeaderName::from_static(name)), "{name}");
         }
         assert!(!hops.is(&HeaderName::from_static("cookie")));
+    }
+
+    #[test]
+    fn a_field_that_a_rule_has_set_is_not_the_clients() {
+        let mut headers = headers(&[
+            ("connection", "Close, X-Role"),
+            ("connection", "upgrade, x-own, x-forwarded-for"),
+            ("x-role", "set"),
+            ("x-own", "1"),
+            ("x-forwarded-for", "192.0.2.1"),
+            ("upgrade", "websocket"),
+        ]);
+        claim(&mut headers, &HeaderName::from_static("x-role"));
+        claim(&mut headers, &HeaderName::from_static("upgrade"));
+        assert_eq!(headers["connection"], "Close, upgrade, x-own, x-forwarded-for");
+        remove_nominated(&mut headers);
+        let left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        assert_eq!(left, ["connection", "x-role", "x-forwarded-for", "upgrade"]);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use sendoff_config::Htaccess as Setting;
 use sendoff_htaccess as apache;
 use sendoff_htaccess::{Failed, RequestedFile, VerifiedUser};
+use sendoff_http1::client::claim;
 use sendoff_message::request::{Request, Scheme, protocol};
 use sendoff_message::response::{Field, ResponseHead};
 
@@ -437,7 +438,10 @@ fn change_field(headers: &mut HeaderMap, name: &[u8], value: Option<&[u8]>) {
     let Ok(name) = HeaderName::from_bytes(name) else { return };
     match value.map(HeaderValue::from_bytes) {
         None => drop(headers.remove(name)),
-        Some(Ok(value)) => drop(headers.insert(name, value)),
+        Some(Ok(value)) => {
+            claim(headers, &name);
+            headers.insert(name, value);
+        }
         Some(Err(_)) => {}
     }
 }
