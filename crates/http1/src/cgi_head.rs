@@ -115,7 +115,7 @@ impl CgiHead {
     /// Parses a complete header block. A line that is not a field, or has a control character in
     /// its value, is dropped. If the name of a field is empty, or contains white space or a control
     /// character, the block is refused as in nginx: it may not be a header block at all. (A status
-    /// line is dropped like other lines.)
+    /// line is dropped like other lines; [`CgiHeadReader::with_status_line`] reads it.)
     ///
     /// # Errors
     /// The block breaks the grammar, or two `Content-Length` fields differ.
@@ -161,6 +161,19 @@ impl CgiHead {
         if has_location && !head.has_status {
             head.status = StatusCode::FOUND;
         }
+        Ok(head)
+    }
+
+    /// Parses a complete header block behind a status line (RFC 9112 §4) of `len` bytes, which counts
+    /// before a `Status`, as in nginx.
+    ///
+    /// # Errors
+    /// As for [`parse`](Self::parse), or the status line has no status.
+    pub(crate) fn behind_status_line(block: &Bytes, len: usize) -> Result<Self, BadHead> {
+        let mut head = Self::parse(&block.slice(len..))?;
+        let words = block[..len].trim_ascii_end();
+        let status = memchr::memchr(b' ', words).map_or(&words[..0], |blank| &words[blank + 1..]);
+        head.set_status(block, status)?;
         Ok(head)
     }
 

@@ -10,6 +10,16 @@ pub struct CgiHeadReader {
     /// The pieces so far, which do not contain the end of the block.
     received: BytesMut,
     line: LineState,
+    first: FirstLine,
+}
+
+/// What the block may begin with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum FirstLine {
+    #[default]
+    Field,
+    /// A status line of HTTP/1, or a field.
+    StatusOrField,
 }
 
 /// The state of the line to which the next byte belongs.
@@ -29,6 +39,13 @@ impl CgiHeadReader {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A reader for a response that may begin with a status line of HTTP/1, as nginx accepts it of
+    /// SCGI applications.
+    #[must_use]
+    pub fn with_status_line() -> Self {
+        Self { first: FirstLine::StatusOrField, ..Self::default() }
     }
 
     /// True if no byte has come.
@@ -59,7 +76,23 @@ impl CgiHeadReader {
             self.received.extend_from_slice(&piece[..end]);
             std::mem::take(&mut self.received).freeze()
         };
-        Ok(Some((CgiHead::parse(&block)?, piece.slice(end..))))
+        let head = match status_line(&block) {
+            Some(len) if self.first == FirstLine::StatusOrField => {
+                CgiHead::behind_status_line(&block, len)?
+            }
+            _ => CgiHead::parse(&block)?,
+        };
+        Ok(Some((head, piece.slice(end..))))
+    }
+}
+
+/// The length of the status line (RFC 9112 §4) at the start of the block, with its line ending.
+fn status_line(block: &[u8]) -> Option<usize> {
+    match block {
+        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor, b' ', ..] if minor.is_ascii_digit() => {
+            Some(memchr::memchr(b'\n', block)? + 1)
+        }
+        _ => None,
     }
 }
 
@@ -118,6 +151,28 @@ mod tests {
         }
         let bytes = WIRE.iter().map(|byte| Bytes::copy_from_slice(&[*byte]));
         assert!(read(bytes).unwrap().1.is_empty());
+    }
+
+    #[test]
+    fn a_status_line_sets_the_status_only_where_it_may_stand() {
+        for (block, status, reason, fields) in [
+            ("HTTP/1.1 202 Accepted\r\nA: b\r\n\r\n", 202, Some("Accepted"), 1),
+            ("HTTP/1.0 404\n\n", 404, None, 0),
+            ("HTTP/1.1 404 Gone\r\nStatus: 200 Fine\r\nLocation: /\r\n\r\n", 404, Some("Gone"), 1),
+            ("Status: 404\r\nA: b\r\n\r\n", 404, None, 1),
+        ] {
+            let mut reader = CgiHeadReader::with_status_line();
+            let (head, _) = reader.push(&Bytes::from_static(block.as_bytes())).unwrap().unwrap();
+            let found = (head.status.as_u16(), head.reason.as_deref(), head.fields.len());
+            assert_eq!(found, (status, reason.map(str::as_bytes), fields), "{block:?}");
+            assert!(head.bad_lines.is_empty(), "{block:?}");
+        }
+        for block in ["HTTP/1.1 nonsense\r\nA: b\r\n\r\n", "HTTP/1.1 999999\r\n\r\n"] {
+            let mut reader = CgiHeadReader::with_status_line();
+            assert!(reader.push(&Bytes::from_static(block.as_bytes())).is_err(), "{block:?}");
+        }
+        let (head, _) = read([Bytes::from_static(b"HTTP/1.1 404 Gone\r\nA: b\r\n\r\n")]).unwrap();
+        assert_eq!((head.status.as_u16(), head.bad_lines.len()), (200, 1));
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl GatewayResponseParser {
             RequestProtocol::Http { upgrade, key } => {
                 Self::Http { decoder: ResponseDecoder::new(request.is_head), upgrade, key }
             }
-            RequestProtocol::Scgi => Self::Scgi(Scgi::Head(CgiHeadReader::new())),
+            RequestProtocol::Scgi => Self::Scgi(Scgi::Head(CgiHeadReader::with_status_line())),
             RequestProtocol::Ajp { packet_size } => {
                 Self::Ajp { decoder: ajp::Decoder::new(packet_size), has_head: false }
             }
@@ -137,7 +137,7 @@ fn scgi(state: &mut Scgi, received: &mut BytesMut) -> Result<ResponseEvent, Upst
         return Ok(ResponseEvent::Nothing);
     };
     *state = match head.status.is_informational() {
-        true => Scgi::Head(CgiHeadReader::new()),
+        true => Scgi::Head(CgiHeadReader::with_status_line()),
         false => Scgi::Body,
     };
     received.unsplit(BytesMut::from(rest));

@@ -33,6 +33,19 @@ pub(crate) fn answer_ok(peer: &mut Peer) -> Option<()> {
 }
 
 #[test]
+fn a_status_line_is_the_status() {
+    let app = Responder::start(|peer| {
+        let params = params(peer)?;
+        peer.bytes(params[0].1.parse().unwrap())?;
+        peer.say("HTTP/1.1 404 Not Here\r\nX-A: b\r\n\r\nmissing")
+    });
+    let site = Site::new();
+    let response = pass_on(&site, &url(&app), "").get("/");
+    assert_eq!((response.status(), &*response.head.reason), (404, "Not Here"));
+    assert_eq!((response.header("x-a"), response.text()), (Some("b"), "missing"));
+}
+
+#[test]
 fn parameters_and_the_body_arrive() {
     let app = Responder::start(|peer| {
         let params = params(peer)?;
