@@ -16,7 +16,7 @@ import threading
 import traceback
 
 from .files import FileWrapper
-from .forked import end_if_forked
+from .forked import end_if_forked, end_without_loop
 from .head import Head
 from .log import log
 from .ranges import range_of
@@ -348,6 +348,7 @@ class AsgiHandler:
         self.behind = set()
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self._run_loop, name="sendoff-loop", daemon=True).start()
+        end_without_loop(self.loop)
         # State that startup has stored for all requests.
         self.state = {}
         self.messages = asyncio.Queue()

@@ -20,6 +20,25 @@ def end_if_forked(owner, error=None):
             print(error.code, file=sys.stderr)
         else:
             traceback.print_exception(type(error), error, error.__traceback__)
+    _end(status)
+
+
+def end_without_loop(loop):
+    """Has each process that the application forks end when it awaits something, or when a function ends that it runs in a
+    thread of a pool: both return to ``loop``, whose selector and whose threads are the parent's."""
+
+    def awaits():
+        print("A forked process awaits the event loop of its parent: it ends", file=sys.stderr)
+        _end(1)
+
+    def in_child():
+        loop.call_soon(awaits)
+        loop.call_soon_threadsafe = lambda *_, **__: _end(0)
+
+    os.register_at_fork(after_in_child=in_child)
+
+
+def _end(status):
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

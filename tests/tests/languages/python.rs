@@ -515,6 +515,28 @@ fn a_child_of_the_application_answers_nothing() {
     assert_eq!(processes::descendants(worker.parse().unwrap()), [0; 0]);
 }
 
+/// It would take the wake-ups of its parent's event loop.
+#[test]
+fn a_child_of_a_coroutine_does_not_go_on_in_the_event_loop() {
+    let site = Site::new();
+    site.write_at(site.outside("coroutines.py"), COROUTINES_PY);
+    let python = Python::start_in(site, COROUTINES, &["--workers", "1", "--threads", "2"]);
+    let server = python.front(&[]);
+    for (target, status) in [
+        ("/fork?way=return", 0),
+        ("/fork?way=raise", 1),
+        ("/fork?way=sleep", 1),
+        ("/fork?way=answer", 1),
+        ("/fork?way=caught", 1),
+        ("/fork_in_thread", 0),
+    ] {
+        assert_eq!(server.page(target), format!("the child ended with {status}"), "{target}");
+        assert_eq!(server.page("/hello"), "hello");
+    }
+    python.await_log("LookupError: in the child");
+    python.await_log("A forked process awaits the event loop of its parent");
+}
+
 #[test]
 fn programs_that_the_application_starts_are_ended_by_signals() {
     let python = Python::start(APPLICATION, &["--workers", "1"]);

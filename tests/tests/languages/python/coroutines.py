@@ -47,6 +47,41 @@ async def on_hello(scope, query, receive, send):
     await body(send, b"hello")
 
 
+async def on_fork(scope, query, receive, send):
+    """A child that comes back to the event loop in this way."""
+    child = os.fork()
+    if child == 0:
+        if query["way"] == "raise":
+            raise LookupError("in the child")
+        if query["way"] == "sleep":
+            await asyncio.sleep(0.01)
+        if query["way"] == "answer":
+            await start(send)
+            await body(send, b"child")
+        if query["way"] == "caught":
+            # As error pages of frameworks.
+            try:
+                raise LookupError("caught in the child")
+            except LookupError:
+                await start(send, 500)
+                await body(send, b"child")
+        return
+    await _ended(child, send)
+
+
+async def on_fork_in_thread(scope, query, receive, send):
+    children = []
+    await asyncio.get_running_loop().run_in_executor(None, lambda: children.append(os.fork()))
+    await _ended(children[0], send)
+
+
+async def _ended(child, send):
+    _, status = await asyncio.get_running_loop().run_in_executor(None, os.waitpid, child, 0)
+    status = os.waitstatus_to_exitcode(status)
+    await start(send)
+    await body(send, f"the child ended with {status}".encode())
+
+
 async def on_scope(scope, query, receive, send):
     names = ("type", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path")
     fields = dict(scope["headers"])
