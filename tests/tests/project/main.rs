@@ -8,3 +8,4 @@ mod first_site;
 mod harness;
 mod install;
 mod scaling;
+mod tasks;
