@@ -34,6 +34,8 @@ pub(super) enum AnswerEvent<D> {
     Explanation(Bytes),
     /// A part of the application's log output.
     Log { text: Bytes, ends_record: bool },
+    /// The response comes on the connection that was sent along with the request.
+    Tunnel,
     /// The response has ended; the connection may serve the next request.
     End(Hints, ResponseEnd),
 }
@@ -57,6 +59,21 @@ pub(super) enum SocketHolder {
     Lent,
 }
 
+/// The connection that was sent along with the request, for an answer in HTTP/1.1.
+///
+/// ```text
+///            TUNNEL
+///  Offered ──────────▶ Chosen
+///     └── the first bytes of another answer ──▶ None
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TunnelState {
+    None,
+    Offered,
+    /// Only log output and the end of the request may follow.
+    Chosen,
+}
+
 /// State of the answer: nothing or something was received since the request was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Voice {
@@ -72,6 +89,7 @@ pub(super) struct FastCgiResponseParser {
     previous: Option<u16>,
     medium: Medium,
     holder: SocketHolder,
+    tunnel: TunnelState,
     voice: Voice,
     decoder: Decoder,
 }
@@ -84,7 +102,20 @@ impl FastCgiResponseParser {
         medium: Medium,
         holder: SocketHolder,
     ) -> Self {
-        Self { id, previous, medium, holder, voice: Voice::Silent, decoder: Decoder::default() }
+        Self {
+            id,
+            previous,
+            medium,
+            holder,
+            tunnel: TunnelState::None,
+            voice: Voice::Silent,
+            decoder: Decoder::default(),
+        }
+    }
+
+    /// Lets the application answer with `TUNNEL`.
+    pub(super) fn offer_tunnel(&mut self) {
+        self.tunnel = TunnelState::Offered;
     }
 
     /// The party that may write to the client now.
@@ -153,6 +184,7 @@ impl FastCgiResponseParser {
         }
         match part {
             RecordPart::Stream { kind: Kind::STDOUT, data, .. } => {
+                self.decline_tunnel(kind)?;
                 self.holder = SocketHolder::Front;
                 Ok(Some(AnswerEvent::Bytes(data)))
             }
@@ -191,6 +223,15 @@ impl FastCgiResponseParser {
         descriptors: &mut VecDeque<D>,
     ) -> Result<AnswerEvent<D>, UpstreamError> {
         match record {
+            Record::Tunnel if self.tunnel == TunnelState::Offered => {
+                (self.holder, self.tunnel) = (SocketHolder::Front, TunnelState::Chosen);
+                return Ok(AnswerEvent::Tunnel);
+            }
+            // A region may be announced early.
+            Record::Region => {}
+            _ => self.decline_tunnel(kind)?,
+        }
+        match record {
             Record::Region => {
                 let missing = || UpstreamError::broken("it announced a region and sent none");
                 descriptors.pop_front().map(AnswerEvent::Region).ok_or_else(missing)
@@ -205,6 +246,17 @@ impl FastCgiResponseParser {
                 Ok(AnswerEvent::Piece(piece))
             }
             _ => Err(out_of_place(kind)),
+        }
+    }
+
+    /// Notes that the answer begins on this connection.
+    fn decline_tunnel(&mut self, kind: Kind) -> Result<(), UpstreamError> {
+        match self.tunnel {
+            TunnelState::Chosen => Err(out_of_place(kind)),
+            TunnelState::None | TunnelState::Offered => {
+                self.tunnel = TunnelState::None;
+                Ok(())
+            }
         }
     }
 }
@@ -260,7 +312,8 @@ mod tests {
 
     fn end(protocol_status: u8) -> Vec<u8> {
         let end = EndRequest { app_status: 0, protocol_status };
-        Hints { region: true, direct: Sockets::All, channel: false }.end_request(end, 2).to_vec()
+        Hints { region: true, direct: Sockets::All, channel: false, tunnel: false }
+            .end_request(end, 2).to_vec()
     }
 
     fn answer(medium: Medium, holder: SocketHolder) -> FastCgiResponseParser {
