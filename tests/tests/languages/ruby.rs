@@ -3,6 +3,7 @@
 mod application;
 mod redmine;
 mod sites;
+mod sockets;
 mod storm;
 
 use std::os::unix::net::UnixListener;
