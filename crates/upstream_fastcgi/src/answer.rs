@@ -403,6 +403,30 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_moves_to_its_own_connection_once_first_and_if_it_was_offered() {
+        let offered = || {
+            let mut answer = answer(Medium::Unix, SocketHolder::Front);
+            answer.offer_tunnel();
+            answer
+        };
+        let (tunnel, log) = (record(Record::Tunnel), stream(Kind::STDERR, 2, b"late"));
+        let ended = [stream(Kind::STDOUT, 2, b""), end(0)].concat();
+        let heard = hear(&mut offered(), &[&tunnel, &log, &ended], &[]).unwrap();
+        assert!(heard[0].contains("Tunnel") && heard.len() == 3, "{heard:?}");
+        hear(&mut answer(Medium::Unix, SocketHolder::Front), &[&tunnel], &[]).unwrap_err();
+        let body = stream(Kind::STDOUT, 2, b"Status: 200\r\n\r\n");
+        let piece = record(Record::Piece(Piece { chunk: 0, last: true, offset: 0, length: 5 }));
+        for second in [&tunnel, &body, &piece] {
+            hear(&mut offered(), &[&tunnel, second], &[]).unwrap_err();
+        }
+        for first in [&body, &piece] {
+            hear(&mut offered(), &[first, &tunnel], &[]).unwrap_err();
+        }
+        // A descriptor does not come along.
+        hear(&mut offered(), &[&tunnel], &[1, 2]).unwrap_err();
+    }
+
+    #[test]
     fn explanations_are_short_and_come_over_unix_sockets() {
         let explanation = |len| stream(Kind::EXPLAIN, 2, &vec![b'x'; len]);
         let unix = || answer(Medium::Unix, SocketHolder::Front);

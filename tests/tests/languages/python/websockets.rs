@@ -6,7 +6,7 @@ use sendoff_tests::{
     Authority, Client, Http3, LIMIT, Request, Server, Site, pattern, processes, wait,
 };
 
-use super::server::Python;
+use super::server::{Python, starlette};
 
 const APPLICATION: &str = "websockets_site:application";
 
@@ -244,4 +244,61 @@ fn a_stop_and_a_reload_close_with_1012() {
     }
     let (status, log) = python.end();
     assert!(status.success(), "{log}");
+}
+
+/// What the front does: it limits silence, and a reload and a stop drain.
+#[test]
+fn the_front_ends_silent_websockets_and_waits_for_others_at_a_reload() {
+    let python = python();
+    let server = front(&python, "[[site.route]]\npath = '/deaf'\ntunnel_timeout = '300ms'\n");
+    let mut silent = open(&server, "/deaf");
+    assert!(silent.client().is_closed());
+    server.await_log("tunnel_timeout");
+    let mut socket = open(&server, "/echo");
+    server.command(&["reload"]).unwrap();
+    for text in [&b"one"[..], b"two"] {
+        socket.send(TEXT, text);
+        assert_eq!(socket.receive(), (TEXT, text.to_vec()));
+    }
+    let mut next = open(&server, "/echo");
+    next.send(TEXT, b"new");
+    assert_eq!(next.receive(), (TEXT, b"new".to_vec()));
+    for socket in [&mut socket, &mut next] {
+        socket.client().send(websocket::close(1000));
+        assert_eq!(socket.closed(), 1000);
+    }
+}
+
+/// One thread and two browsers, over the versions of HTTP that a browser may choose.
+#[test]
+#[ignore = "heavy: FastAPI, which is fetched"]
+fn a_chat_on_fastapi_works() {
+    let site = Site::new();
+    site.write_at(site.outside("chat_site.py"), include_bytes!("chat_site.py"));
+    let options = ["--workers", "1", "--threads", "1"];
+    let python = Python::start_beside(&starlette(), site, "chat_site:application", &options);
+    let server = front(&python, "");
+    let mut ann = open(&server, "/chat/ann");
+    ann.send(TEXT, b"first");
+    assert_eq!(ann.receive(), (TEXT, b"ann: first".to_vec()));
+    let bob = Client::connect_tls(server.tls_addr().unwrap());
+    let mut bob = WebSocket::open(bob, &handshake("/chat/bob"));
+    bob.send(TEXT, b"second");
+    for socket in [&mut ann, &mut bob] {
+        assert_eq!(socket.receive(), (TEXT, b"bob: second".to_vec()));
+    }
+    assert_eq!(server.page("/hello"), "2");
+    drop(bob);
+    assert!(wait::until(LIMIT, || server.page("/hello") == "1"));
+    ann.client().send(websocket::close(1001));
+    assert_eq!(ann.closed(), 1001);
+    let mut echo = open(&server, "/echo");
+    for size in SIZES {
+        echo.send(BINARY, &pattern(6, size));
+        let (opcode, payload) = echo.receive();
+        assert!(opcode == BINARY && payload == pattern(6, size), "{size}");
+    }
+    let denied = Client::connect(server.clear_addr()).ask(&handshake("/nowhere"));
+    assert_eq!(denied.status(), 403);
+    assert!(!python.log().contains("Traceback"), "{}", python.log());
 }
