@@ -277,10 +277,7 @@ async fn send(mut sender: h2::SendStream<Bytes>, body: Bytes) -> Result<(), h2::
     sender.send_data(Bytes::new(), true)
 }
 
-async fn send_some(
-    sender: &mut h2::SendStream<Bytes>,
-    mut body: Bytes,
-) -> Result<(), h2::Error> {
+async fn send_some(sender: &mut h2::SendStream<Bytes>, mut body: Bytes) -> Result<(), h2::Error> {
     while body.has_remaining() {
         sender.reserve_capacity(body.len());
         let Some(room) = poll_fn(|cx| sender.poll_capacity(cx)).await else { return Ok(()) };

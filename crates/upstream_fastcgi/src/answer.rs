@@ -313,7 +313,8 @@ mod tests {
     fn end(protocol_status: u8) -> Vec<u8> {
         let end = EndRequest { app_status: 0, protocol_status };
         Hints { region: true, direct: Sockets::All, channel: false, tunnel: false }
-            .end_request(end, 2).to_vec()
+            .end_request(end, 2)
+            .to_vec()
     }
 
     fn answer(medium: Medium, holder: SocketHolder) -> FastCgiResponseParser {

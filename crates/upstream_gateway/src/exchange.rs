@@ -51,9 +51,14 @@ pub struct GatewayExchange {
 /// The process that answers.
 #[derive(Debug)]
 enum Source {
-    Host { gateway: Arc<Gateway>, host: Arc<Host> },
+    Host {
+        gateway: Arc<Gateway>,
+        host: Arc<Host>,
+    },
     /// An application with a connection for this request alone; its name in logs.
-    Tunnel { who: String },
+    Tunnel {
+        who: String,
+    },
 }
 
 /// Counts the host as busy with the request until dropped.

@@ -106,8 +106,7 @@ impl Call<'_> {
     ) -> (Result<Response, FailedAttempt>, LendOutcome) {
         let (message, claim, offer, tunnel) = match role {
             Role::Responder(script) => {
-                let tunnel =
-                    TunnelOffer::make(&self.context, application, sink, &mut parameters);
+                let tunnel = TunnelOffer::make(&self.context, application, sink, &mut parameters);
                 let offer = match tunnel {
                     Some(_) => LendOutcome::Impossible,
                     None => {
@@ -130,9 +129,7 @@ impl Call<'_> {
                 (message, claim, offer, tunnel)
             }
             // An authorizer's answer is short, so no way of handing over is offered.
-            Role::Authorizer => {
-                (parameters.question(), None, LendOutcome::Impossible, None)
-            }
+            Role::Authorizer => (parameters.question(), None, LendOutcome::Impossible, None),
         };
         let message = Rc::new(message);
         let theirs = tunnel.as_ref().map(TunnelOffer::for_application);

@@ -13,9 +13,7 @@ use sendoff_transport::descriptors;
 use sendoff_transport::descriptors::Level;
 use sendoff_upstream::cgi::RequestMessageBuilder;
 use sendoff_upstream_fastcgi::application::Application;
-use sendoff_upstream_gateway::{
-    GatewayExchange, GatewayTimeLimits, RequestProtocol, WebSocketKey,
-};
+use sendoff_upstream_gateway::{GatewayExchange, GatewayTimeLimits, RequestProtocol, WebSocketKey};
 
 use crate::application::beginning::{self, NoAnswer, ResponseStart};
 use crate::application::exchange::UpstreamExchange;
@@ -48,10 +46,7 @@ impl TunnelOffer {
             && request.body.is_empty()
             && HopByHop::of(&request.headers).upgrade().is_some()
             && sink.client().tunnel().is_some();
-        if !may_switch
-            || !application.may_know_tunnel()
-            || descriptors::level() >= Level::Scarce
-        {
+        if !may_switch || !application.may_know_tunnel() || descriptors::level() >= Level::Scarce {
             return None;
         }
         let failed = |error: &_| {

@@ -30,7 +30,8 @@ fn front(python: &Python, more: &str) -> Server {
         site.outside("socket").display(),
     );
     let config = site.write_at(site.outside("sendoff.toml"), text);
-    let mut server = Server::try_run(&config, site.root(), 0).unwrap_or_else(|why| panic!("{why:#?}"));
+    let mut server =
+        Server::try_run(&config, site.root(), 0).unwrap_or_else(|why| panic!("{why:#?}"));
     server.expect_linked_processes(32);
     server
 }
@@ -108,7 +109,9 @@ fn messages_come_back_over_every_protocol() {
     assert_eq!(noted(&python, "ended"), "4321 ");
     let mut client = Http3::connect(tls, "localhost");
     let version = [("sec-websocket-version", "13")];
-    assert_echoed(&client.tunnel("localhost", "/echo", &version, &sent(), (awaited, &last)).unwrap());
+    assert_echoed(
+        &client.tunnel("localhost", "/echo", &version, &sent(), (awaited, &last)).unwrap(),
+    );
     assert_eq!(noted(&python, "ended"), "4321 ");
     assert!(!python.log().contains("Traceback"), "{}", python.log());
 }
@@ -132,7 +135,8 @@ fn an_application_accepts_or_refuses() {
     assert_eq!(denied.text(), "first second");
     assert_eq!(ask(&handshake("/fails_first")).status(), 500);
     python.await_log("LookupError: before the handshake");
-    let keyless = Request::get("/echo").header("Connection", "upgrade").header("Upgrade", "websocket");
+    let keyless =
+        Request::get("/echo").header("Connection", "upgrade").header("Upgrade", "websocket");
     assert_eq!(ask(&keyless.clone().header("Sec-WebSocket-Version", "13")).status(), 400);
     assert_eq!(ask(&keyless.header("Sec-WebSocket-Version", "8")).status(), 400);
     // The same request without an offer is one like others.
@@ -246,7 +250,7 @@ fn a_stop_and_a_reload_close_with_1012() {
     assert!(status.success(), "{log}");
 }
 
-/// What the front does: it limits silence, and a reload and a stop drain.
+/// `tunnel_timeout` limits silence. A reload cuts no WebSocket.
 #[test]
 fn the_front_ends_silent_websockets_and_waits_for_others_at_a_reload() {
     let python = python();

@@ -6,8 +6,8 @@ use std::net::Shutdown;
 
 use sendoff_tests::websocket::{self, BINARY, TEXT, WebSocket, handshake};
 use sendoff_tests::{
-    Authority, Broken, Client, Http3, LIMIT, Request, Server, Site, pattern, processes,
-    repository, wait,
+    Authority, Broken, Client, Http3, LIMIT, Request, Server, Site, pattern, processes, repository,
+    wait,
 };
 
 use super::application::Application;
@@ -56,7 +56,7 @@ fn noted(site: &Site, name: &str) -> String {
     text
 }
 
-/// The framing is that of the gem websocket-driver, as in ActionCable.
+/// The gem websocket-driver makes the frames, as in ActionCable.
 #[test]
 fn websockets_of_a_hijacking_application_pass_over_every_protocol() {
     let site = Site::new();
