@@ -515,8 +515,8 @@ int sendoff_has_tunnel(const struct sendoff_worker *worker);
  * connection to the client, which the caller owns: a UNIX stream socket that blocks. On it the
  * application sends a response in HTTP/1.1, of which the web server makes one in the client's
  * version of HTTP. If its status is 101, both sides then use the protocol that the client has
- * asked for. Returns -1 if there is no such connection (errno ENOTSUP: read sendoff_has_tunnel()),
- * or the client has gone (errno EPIPE).
+ * asked for. Returns -1 with errno ENOTSUP where sendoff_has_tunnel() returns 0, and with errno
+ * EPIPE if the client has gone.
  */
 int sendoff_tunnel(struct sendoff_worker *worker);
 
