@@ -504,6 +504,22 @@ int sendoff_send_file(struct sendoff_worker *worker,
                       uint64_t offset,
                       uint64_t len);
 
+/**
+ * 1 if the client asks for another protocol, such as WebSocket, and the application may answer on
+ * a connection of its own, else 0.
+ */
+int sendoff_has_tunnel(const struct sendoff_worker *worker);
+
+/**
+ * Ends the request for this worker, as sendoff_finish() does, and returns the descriptor of a
+ * connection to the client, which the caller owns: a UNIX stream socket that blocks. On it the
+ * application sends a response in HTTP/1.1, of which the web server makes one in the client's
+ * version of HTTP. If its status is 101, both sides then use the protocol that the client has
+ * asked for. Returns -1 with errno ENOTSUP where sendoff_has_tunnel() returns 0, and with errno
+ * EPIPE if the client has gone.
+ */
+int sendoff_tunnel(struct sendoff_worker *worker);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

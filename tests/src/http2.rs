@@ -125,8 +125,23 @@ impl Http2 {
         target: &str,
         sent: Vec<u8>,
     ) -> Result<Response, Broken> {
+        self.tunnel_of(protocol, &Request::new("CONNECT", target), sent, (0, Vec::new()))
+    }
+
+    /// As [`tunnel`](Self::tunnel), with the fields of a `CONNECT` request. When this number of bytes
+    /// has come back, sends the last bytes.
+    ///
+    /// # Errors
+    /// The reason why there is no complete response.
+    pub fn tunnel_of(
+        &mut self,
+        protocol: &'static str,
+        request: &Request,
+        sent: Vec<u8>,
+        (awaited, last): (usize, Vec<u8>),
+    ) -> Result<Response, Broken> {
         let requests = self.requests.clone();
-        let mut head = head_of(&Request::new("CONNECT", target));
+        let mut head = head_of(request);
         head.extensions_mut().insert(h2::ext::Protocol::from_static(protocol));
         within_limit(&self.runtime, async {
             let mut requests = requests.ready().await.map_err(|_| Broken::Closed)?;
@@ -136,8 +151,15 @@ impl Http2 {
             }
             let asked = requests.send_request(head, false);
             let (response, sender) = asked.map_err(|_| Broken::Closed)?;
-            tokio::spawn(send(sender, sent.into()));
-            receive(response.await.map_err(|_| Broken::Closed)?).await
+            let (go, may_end) = tokio::sync::oneshot::channel();
+            tokio::spawn(async move {
+                let mut sender = sender;
+                send_some(&mut sender, sent.into()).await?;
+                // The other end may be gone.
+                let _gone = may_end.await;
+                send(sender, last.into()).await
+            });
+            receive_telling(response.await.map_err(|_| Broken::Closed)?, awaited, go).await
         })
     }
 
@@ -191,11 +213,31 @@ async fn ask(
 }
 
 async fn receive(response: http::Response<h2::RecvStream>) -> Result<Response, Broken> {
+    let (go, _nobody) = tokio::sync::oneshot::channel();
+    receive_telling(response, 0, go).await
+}
+
+/// Tells when this number of body bytes has come.
+async fn receive_telling(
+    response: http::Response<h2::RecvStream>,
+    awaited: usize,
+    go: tokio::sync::oneshot::Sender<()>,
+) -> Result<Response, Broken> {
     let (head, mut body) = response.into_parts();
     let mut response = Response { head: received(&head), framing: Framing::None, body: Vec::new() };
+    let mut go = Some(go);
+    let mut tell = |count: usize| {
+        if count >= awaited
+            && let Some(go) = go.take()
+        {
+            let _gone = go.send(());
+        }
+    };
+    tell(0);
     while let Some(data) = body.data().await {
         let Ok(data) = data else { return Err(Broken::Cut(Box::new(response))) };
         response.body.extend_from_slice(&data);
+        tell(response.body.len());
         // It fails if the stream has ended.
         let _ended = body.flow_control().release_capacity(data.len());
     }
@@ -230,11 +272,16 @@ pub(crate) fn head_of(request: &Request) -> http::Request<()> {
     head.body(()).unwrap()
 }
 
-async fn send(mut sender: h2::SendStream<Bytes>, mut body: Bytes) -> Result<(), h2::Error> {
+async fn send(mut sender: h2::SendStream<Bytes>, body: Bytes) -> Result<(), h2::Error> {
+    send_some(&mut sender, body).await?;
+    sender.send_data(Bytes::new(), true)
+}
+
+async fn send_some(sender: &mut h2::SendStream<Bytes>, mut body: Bytes) -> Result<(), h2::Error> {
     while body.has_remaining() {
         sender.reserve_capacity(body.len());
         let Some(room) = poll_fn(|cx| sender.poll_capacity(cx)).await else { return Ok(()) };
         sender.send_data(body.split_to(room?.min(body.len())), false)?;
     }
-    sender.send_data(Bytes::new(), true)
+    Ok(())
 }

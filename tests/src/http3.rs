@@ -4,12 +4,13 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use h3::client::SendRequest;
 use h3_quinn::OpenStreams;
 use http::HeaderMap;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Endpoint};
+use sendoff_http3::frame::{RequestDecoder, RequestPart};
 use sendoff_tls::{Verify, client_config};
 use tokio::runtime::{self, Runtime};
 use tokio::task::JoinSet;
@@ -135,18 +136,79 @@ impl Http3 {
     /// # Errors
     /// The server has reset the stream.
     pub fn try_ask_raw(&mut self, frames: Vec<u8>) -> Result<Vec<u8>, Broken> {
+        self.try_ask_raw_in_turns(frames, 0, Vec::new())
+    }
+
+    /// The same, with frames that follow when this number of bytes has come.
+    fn try_ask_raw_in_turns(
+        &mut self,
+        frames: Vec<u8>,
+        awaited: usize,
+        last: Vec<u8>,
+    ) -> Result<Vec<u8>, Broken> {
         within_limit(&self.runtime, async {
             let (mut sender, mut receiver) =
                 self.connection.open_bi().await.map_err(|_| Broken::Closed)?;
+            let (go, may_end) = tokio::sync::oneshot::channel();
             let sends = tokio::spawn(async move {
                 let _refused = sender.write_all(&frames).await;
+                // The other end may be gone.
+                let _gone: Result<(), _> = may_end.await;
+                let _refused = sender.write_all(&last).await;
                 let _refused = sender.finish();
                 sender
             });
-            let answer = receiver.read_to_end(usize::MAX).await.map_err(|_| Broken::Closed);
+            let mut answer = vec![0; awaited];
+            let came = receiver.read_exact(&mut answer).await;
+            let _gone = go.send(());
+            came.map_err(|_| Broken::Closed)?;
+            let rest = receiver.read_to_end(usize::MAX).await.map_err(|_| Broken::Closed);
             let _ended = sends.await;
-            answer
+            answer.extend(rest?);
+            Ok(answer)
         })
+    }
+
+    /// Asks for a WebSocket (RFC 9220), and sends these bytes; when this number of bytes has come
+    /// back, also the last bytes and the end of its direction. Returns all bytes of the other
+    /// direction.
+    ///
+    /// # Errors
+    /// The server has reset the stream.
+    ///
+    /// # Panics
+    /// If the server refuses.
+    pub fn tunnel(
+        &mut self,
+        host: &str,
+        target: &str,
+        fields: &[(&str, &str)],
+        sent: &[u8],
+        (awaited, last): (usize, &[u8]),
+    ) -> Result<Vec<u8>, Broken> {
+        let connect = [
+            (":method", "CONNECT"),
+            (":protocol", "websocket"),
+            (":scheme", "https"),
+            (":authority", host),
+            (":path", target),
+        ];
+        let frames = [headers_frame(&[&connect, fields].concat()), data_frames(sent)].concat();
+        let answer = self.try_ask_raw_in_turns(frames, awaited, data_frames(last))?;
+        let mut answer = BytesMut::from(&answer[..]);
+        let mut decoder = RequestDecoder::new(10_000);
+        let mut body = Vec::new();
+        loop {
+            match decoder.next(&mut answer).unwrap() {
+                // `:status: 200` of the static table comes first.
+                RequestPart::Head(section) => assert_eq!(section[..3], [0, 0, 0xd9]),
+                RequestPart::Data(data) => body.extend(data),
+                RequestPart::Trailers(_) => panic!("trailers"),
+                RequestPart::NeedMore => break,
+            }
+        }
+        assert!(answer.is_empty() && decoder.is_at_boundary());
+        Ok(body)
     }
 
     /// Changes to another port, as a NAT does that has forgotten its mapping.
@@ -251,4 +313,33 @@ async fn ask_with(
             Err(_) => return Err(Broken::Cut(Box::new(response))),
         }
     }
+}
+
+/// DATA frames of HTTP/3, with lengths in four bytes.
+fn data_frames(bytes: &[u8]) -> Vec<u8> {
+    let mut frames = Vec::new();
+    for piece in bytes.chunks(10_000) {
+        frames.push(0);
+        frames.extend((0x8000_0000 | u32::try_from(piece.len()).unwrap()).to_be_bytes());
+        frames.extend(piece);
+    }
+    frames
+}
+
+/// A HEADERS frame of HTTP/3 without the tables of QPACK.
+fn headers_frame(fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut section = vec![0, 0];
+    for (name, value) in fields {
+        // RFC 9204 §4.5.6: names of at least 7 bytes continue the prefix.
+        match name.len().checked_sub(7) {
+            None => section.push(0x20 | u8::try_from(name.len()).unwrap()),
+            Some(more) => section.extend([0x27, u8::try_from(more).unwrap()]),
+        }
+        section.extend(name.as_bytes());
+        section.push(u8::try_from(value.len()).unwrap());
+        section.extend(value.as_bytes());
+    }
+    let mut frame = vec![1, 0x40, u8::try_from(section.len()).unwrap()];
+    frame.extend(section);
+    frame
 }

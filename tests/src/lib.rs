@@ -43,6 +43,7 @@ mod stock;
 mod tomcat;
 mod translate;
 pub mod wait;
+pub mod websocket;
 
 pub use apache::Apache;
 pub use child::dies_with_us;

@@ -26,6 +26,8 @@ mod channel;
 
 mod sender;
 
+mod tunnel;
+
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -43,6 +45,7 @@ pub use explain::*;
 pub use files::*;
 pub use named::*;
 pub use sender::*;
+pub use tunnel::*;
 
 /// A worker serves requests, one at a time. It is created by sendoff_worker_new(),
 /// sendoff_worker_on() or sendoff_channel_open(), and freed by sendoff_worker_free() or

@@ -101,6 +101,9 @@ overlaid! {
         pub stream_body: Option<bool>,
         /// The longest time without output of a script; zero: no limit; `None`: the pool's.
         pub request_timeout: Option<Duration>,
+        /// The longest time without a byte in either direction of a WebSocket to a FastCGI
+        /// application; `None`: an hour.
+        pub tunnel_timeout: Option<Duration>,
         /// Writes the request to the access log; `None`: the site's choice.
         pub access_log: Option<bool>,
         /// The number in `Site::fastcgi` of the application that gets static files as the data of a

@@ -18,6 +18,10 @@ pub const ACCEPT_EXPLAIN: &[u8] = b"explain";
 /// The word in [`ACCEPT_PARAM`] for `NAMED`.
 pub const ACCEPT_NAMED: &[u8] = b"named";
 
+/// The word in [`ACCEPT_PARAM`] for `TUNNEL`: one end of a connection comes along with the first byte
+/// of the request.
+pub const ACCEPT_TUNNEL: &[u8] = b"tunnel";
+
 /// The request parameter for PHP workers with the `accel` table of the request's site: prefixes of
 /// decoded URIs, each followed by its folder, the longest prefix first. A NUL ends each of them.
 pub const ACCEL_PARAM: &[u8] = b"SENDOFF_ACCEL";
@@ -39,6 +43,7 @@ const HINT_REGION: u8 = 1;
 const HINT_DIRECT: u8 = 2;
 const HINT_CHANNEL: u8 = 4;
 const HINT_ENCRYPTED: u8 = 8;
+const HINT_TUNNEL: u8 = 16;
 
 /// The clients' sockets that an application can write to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -77,6 +82,8 @@ pub struct Hints {
     pub direct: Sockets,
     /// It can open links and answer on them ([`crate::channel`]).
     pub channel: bool,
+    /// It can answer with `TUNNEL`.
+    pub tunnel: bool,
 }
 
 impl Hints {
@@ -86,8 +93,10 @@ impl Hints {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         let mut padding = [0; HINTS.len() + 1];
         padding[..HINTS.len()].copy_from_slice(&HINTS);
-        padding[HINTS.len()] =
-            bit(self.region, HINT_REGION) | self.direct.bits() | bit(self.channel, HINT_CHANNEL);
+        padding[HINTS.len()] = bit(self.region, HINT_REGION)
+            | self.direct.bits()
+            | bit(self.channel, HINT_CHANNEL)
+            | bit(self.tunnel, HINT_TUNNEL);
         let header = Header { padding_len: 8, ..Header::new(Kind::END_REQUEST, request_id, 8) };
         let mut record = [0; HEADER_LEN + 16];
         record[..HEADER_LEN + 8].copy_from_slice(&end.encode(request_id));
@@ -101,12 +110,14 @@ impl Hints {
     pub fn of(padding: &[u8]) -> Self {
         let Some(&[hints]) = padding.strip_prefix(&HINTS) else { return Self::default() };
         let all = [Sockets::None, Sockets::Clear, Sockets::All];
-        let (of_sockets, others) = (Sockets::All.bits(), HINT_REGION | HINT_CHANNEL);
+        let others = HINT_REGION | HINT_CHANNEL | HINT_TUNNEL;
+        let of_sockets = Sockets::All.bits();
         match all.into_iter().find(|sockets| sockets.bits() == hints & of_sockets) {
             Some(direct) if hints & !(of_sockets | others) == 0 => Self {
                 region: hints & HINT_REGION != 0,
                 direct,
                 channel: hints & HINT_CHANNEL != 0,
+                tunnel: hints & HINT_TUNNEL != 0,
             },
             _ => Self::default(),
         }
@@ -158,6 +169,8 @@ pub enum Record {
     Piece(Piece),
     /// The file that the header block names; its descriptor comes with the record.
     Named,
+    /// The application answers in HTTP/1.1, on the connection that came along with the request.
+    Tunnel,
     /// The worker has written to the client's socket that `CLIENT` brought, and writes no more.
     Sent(Sent),
     /// The rest of the body of the request with this claim follows on this link, under the id of
@@ -193,7 +206,12 @@ impl Record {
                 Self::Segment { .. } => 24,
                 Self::Ring(_) => 4,
                 Self::Length(_) | Self::Body(_) | Self::Abandon(_) => 8,
-                Self::Detach | Self::Ready | Self::Named | Self::Region | Self::Look => 0,
+                Self::Detach
+                | Self::Ready
+                | Self::Named
+                | Self::Tunnel
+                | Self::Region
+                | Self::Look => 0,
                 Self::Piece(_) | Self::Claim(_) | Self::Taken { .. } => 16,
                 Self::Sent(_) => SENT_LEN,
             }
@@ -221,6 +239,7 @@ impl Record {
             Self::Detach => start(Kind::DETACH, request_id, 0),
             Self::Ready => start(Kind::READY, request_id, 0),
             Self::Named => start(Kind::NAMED, request_id, 0),
+            Self::Tunnel => start(Kind::TUNNEL, request_id, 0),
             Self::Recall(file) => {
                 start(Kind::RECALL, 0, 4);
                 out.extend_from_slice(&file.0.to_be_bytes());
@@ -294,6 +313,7 @@ impl Record {
             Kind::REGION => empty(Self::Region)?,
             Kind::PIECE => Self::Piece(Piece::decode(content)?),
             Kind::NAMED => empty(Self::Named)?,
+            Kind::TUNNEL => empty(Self::Tunnel)?,
             Kind::SENT => Self::Sent(Sent::decode(content).ok_or_else(wrong)?),
             Kind::CLAIM => Self::Claim(Secret(content.try_into().map_err(|_| wrong())?)),
             Kind::RING => {
@@ -386,6 +406,7 @@ mod tests {
             Record::Region,
             Record::Piece(Piece { chunk: 1, last: true, offset: 2, length: 3 }),
             Record::Named,
+            Record::Tunnel,
             Record::Claim(Secret([8; 16])),
             Record::Ring(0x0102),
             Record::Look,
@@ -409,12 +430,16 @@ mod tests {
         let end = EndRequest { app_status: 7, protocol_status: 0 };
         let all = [Sockets::None, Sockets::Clear, Sockets::All];
         let both = [false, true].into_iter();
-        let each =
-            both.clone().flat_map(|region| both.clone().map(move |channel| (region, channel)));
-        for (direct, (region, channel)) in
+        let each = both
+            .clone()
+            .flat_map(|region| both.clone().map(move |channel| (region, channel)))
+            .flat_map(|(region, channel)| {
+                both.clone().map(move |tunnel| (region, channel, tunnel))
+            });
+        for (direct, (region, channel, tunnel)) in
             all.into_iter().flat_map(|d| each.clone().map(move |e| (d, e)))
         {
-            let hints = Hints { region, direct, channel };
+            let hints = Hints { region, direct, channel, tunnel };
             let record = hints.end_request(end, 9);
             let mut buf = BytesMut::from(&record[..]);
             let part = Decoder::default().next(&mut buf).unwrap();
@@ -431,7 +456,7 @@ mod tests {
             b"sendoff",
             b"sendofg\x03",
             b"sendoff\x08",
-            b"sendoff\x10",
+            b"sendoff\x20",
             b"sendoff\x03\x03",
         ];
         for padding in nonsense {

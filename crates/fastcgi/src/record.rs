@@ -49,6 +49,8 @@ impl Kind {
     pub const LOOK: Self = Self(144);
     pub const TAKEN: Self = Self(145);
     pub const ABANDON: Self = Self(146);
+    /// The application answers on the connection that came along with the request.
+    pub const TUNNEL: Self = Self(147);
 
     /// True if records of this type are pieces of a stream (§3.3), whose record boundaries have no
     /// meaning.

@@ -110,6 +110,11 @@ impl ResponseSender for Sender {
         self.in_flight.get()
     }
 
+    /// The connection's task sends them.
+    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Cut>> {
+        Poll::Ready(Ok(()))
+    }
+
     fn poll_taken(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.connection.is_empty() {
             return Poll::Ready(());

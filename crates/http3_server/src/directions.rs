@@ -282,6 +282,10 @@ impl ResponseSender for Sender {
         self.send(ends)
     }
 
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
+        self.rest.poll_flush(cx).map_err(|StreamGone| Cut::client_gone())
+    }
+
     fn in_flight(&self) -> usize {
         self.rest.parts.iter().map(Bytes::len).sum()
     }

@@ -671,7 +671,12 @@ impl<C: Caller> Front<C> {
                 Output::Claim(secret)
             }
             Record::Taken { number, at } => self.taken(number, at)?,
-            Record::Body(_) | Record::Ring(_) | Record::Look | Record::Abandon(_) => {
+            // Only FastCGI connections bring tunnels.
+            Record::Tunnel
+            | Record::Body(_)
+            | Record::Ring(_)
+            | Record::Look
+            | Record::Abandon(_) => {
                 return Err(Broken::OutOfPlace(kind));
             }
         }))

@@ -375,6 +375,10 @@ section! {
     /// Rule: the longest time in which a script may send nothing; 0: no limit.
     request_timeout: Time,
         example "\"10m\"", also "fastcgi_read_timeout" "timeout" "max_execution_time";
+    /// Rule: the longest time without a byte in either direction of a WebSocket to a FastCGI
+    /// application or a pool. `proxy` has a `tunnel_timeout` of its own.
+    tunnel_timeout: PositiveTime, unless "1h",
+        example "\"1d\"";
     /// Rule: the largest number of requests per time of one client and, behind `burst=`, of
     /// requests at once. A client is an IPv4 address or a /64 network of IPv6. Further requests get
     /// 429 with `Retry-After`.

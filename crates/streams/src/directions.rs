@@ -59,6 +59,12 @@ pub trait ResponseSender {
     /// The client has gone.
     fn give(&mut self, piece: Piece, ends: bool) -> Result<(), Cut>;
 
+    /// Ready when no given bytes wait here for the client's window. Sends as many as it takes.
+    ///
+    /// # Errors
+    /// The client has gone.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>>;
+
     /// Bytes of the body that were given and that the network has not taken yet.
     fn in_flight(&self) -> usize;
 

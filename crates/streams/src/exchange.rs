@@ -305,8 +305,9 @@ impl<S: Service, R: ResponseSender> Tunnel for Exchange<'_, S, R> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 
-    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(client) = self.stream.sending() else { return Poll::Ready(Err(has_gone())) };
+        client.poll_flush(cx).map_err(|_gone| has_gone())
     }
 
     fn finish(&mut self) {

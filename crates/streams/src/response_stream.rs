@@ -202,6 +202,10 @@ mod tests {
             Ok(())
         }
 
+        fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
+            Poll::Ready(Ok(()))
+        }
+
         fn in_flight(&self) -> usize {
             0
         }

@@ -36,6 +36,9 @@ pub enum Event {
     /// The upstream has written the beginning of the response to the client; the following segments
     /// are all body. Can only be the first event.
     Sent(Sent),
+    /// The response comes on the connection that was sent along with the request, in HTTP/1.1; only
+    /// the end follows here. Can only be the first event.
+    Tunnel,
     /// The open file that the header block names. At most once.
     Named(OwnedFd),
     /// A remark about the following segments, for `sendoff explain`.

@@ -34,6 +34,8 @@ pub(super) enum AnswerEvent<D> {
     Explanation(Bytes),
     /// A part of the application's log output.
     Log { text: Bytes, ends_record: bool },
+    /// The response comes on the connection that was sent along with the request.
+    Tunnel,
     /// The response has ended; the connection may serve the next request.
     End(Hints, ResponseEnd),
 }
@@ -57,6 +59,21 @@ pub(super) enum SocketHolder {
     Lent,
 }
 
+/// The connection that was sent along with the request, for an answer in HTTP/1.1.
+///
+/// ```text
+///            TUNNEL
+///  Offered ──────────▶ Chosen
+///     └── the first bytes of another answer ──▶ None
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TunnelState {
+    None,
+    Offered,
+    /// Only log output and the end of the request may follow.
+    Chosen,
+}
+
 /// State of the answer: nothing or something was received since the request was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Voice {
@@ -72,6 +89,7 @@ pub(super) struct FastCgiResponseParser {
     previous: Option<u16>,
     medium: Medium,
     holder: SocketHolder,
+    tunnel: TunnelState,
     voice: Voice,
     decoder: Decoder,
 }
@@ -84,7 +102,20 @@ impl FastCgiResponseParser {
         medium: Medium,
         holder: SocketHolder,
     ) -> Self {
-        Self { id, previous, medium, holder, voice: Voice::Silent, decoder: Decoder::default() }
+        Self {
+            id,
+            previous,
+            medium,
+            holder,
+            tunnel: TunnelState::None,
+            voice: Voice::Silent,
+            decoder: Decoder::default(),
+        }
+    }
+
+    /// Lets the application answer with `TUNNEL`.
+    pub(super) fn offer_tunnel(&mut self) {
+        self.tunnel = TunnelState::Offered;
     }
 
     /// The party that may write to the client now.
@@ -153,6 +184,7 @@ impl FastCgiResponseParser {
         }
         match part {
             RecordPart::Stream { kind: Kind::STDOUT, data, .. } => {
+                self.decline_tunnel(kind)?;
                 self.holder = SocketHolder::Front;
                 Ok(Some(AnswerEvent::Bytes(data)))
             }
@@ -191,6 +223,15 @@ impl FastCgiResponseParser {
         descriptors: &mut VecDeque<D>,
     ) -> Result<AnswerEvent<D>, UpstreamError> {
         match record {
+            Record::Tunnel if self.tunnel == TunnelState::Offered => {
+                (self.holder, self.tunnel) = (SocketHolder::Front, TunnelState::Chosen);
+                return Ok(AnswerEvent::Tunnel);
+            }
+            // A region may be announced early.
+            Record::Region => {}
+            _ => self.decline_tunnel(kind)?,
+        }
+        match record {
             Record::Region => {
                 let missing = || UpstreamError::broken("it announced a region and sent none");
                 descriptors.pop_front().map(AnswerEvent::Region).ok_or_else(missing)
@@ -205,6 +246,17 @@ impl FastCgiResponseParser {
                 Ok(AnswerEvent::Piece(piece))
             }
             _ => Err(out_of_place(kind)),
+        }
+    }
+
+    /// Notes that the answer begins on this connection.
+    fn decline_tunnel(&mut self, kind: Kind) -> Result<(), UpstreamError> {
+        match self.tunnel {
+            TunnelState::Chosen => Err(out_of_place(kind)),
+            TunnelState::None | TunnelState::Offered => {
+                self.tunnel = TunnelState::None;
+                Ok(())
+            }
         }
     }
 }
@@ -260,7 +312,9 @@ mod tests {
 
     fn end(protocol_status: u8) -> Vec<u8> {
         let end = EndRequest { app_status: 0, protocol_status };
-        Hints { region: true, direct: Sockets::All, channel: false }.end_request(end, 2).to_vec()
+        Hints { region: true, direct: Sockets::All, channel: false, tunnel: false }
+            .end_request(end, 2)
+            .to_vec()
     }
 
     fn answer(medium: Medium, holder: SocketHolder) -> FastCgiResponseParser {
@@ -347,6 +401,30 @@ mod tests {
         hear(&mut answer(Medium::Unix, SocketHolder::Front), &[&sent], &[]).unwrap_err();
         let after_body = [stream(Kind::STDOUT, 2, b"x"), sent].concat();
         hear(&mut answer(Medium::Unix, SocketHolder::Lent), &[&after_body], &[]).unwrap_err();
+    }
+
+    #[test]
+    fn an_answer_moves_to_its_own_connection_once_first_and_if_it_was_offered() {
+        let offered = || {
+            let mut answer = answer(Medium::Unix, SocketHolder::Front);
+            answer.offer_tunnel();
+            answer
+        };
+        let (tunnel, log) = (record(Record::Tunnel), stream(Kind::STDERR, 2, b"late"));
+        let ended = [stream(Kind::STDOUT, 2, b""), end(0)].concat();
+        let heard = hear(&mut offered(), &[&tunnel, &log, &ended], &[]).unwrap();
+        assert!(heard[0].contains("Tunnel") && heard.len() == 3, "{heard:?}");
+        hear(&mut answer(Medium::Unix, SocketHolder::Front), &[&tunnel], &[]).unwrap_err();
+        let body = stream(Kind::STDOUT, 2, b"Status: 200\r\n\r\n");
+        let piece = record(Record::Piece(Piece { chunk: 0, last: true, offset: 0, length: 5 }));
+        for second in [&tunnel, &body, &piece] {
+            hear(&mut offered(), &[&tunnel, second], &[]).unwrap_err();
+        }
+        for first in [&body, &piece] {
+            hear(&mut offered(), &[first, &tunnel], &[]).unwrap_err();
+        }
+        // A descriptor does not come along.
+        hear(&mut offered(), &[&tunnel], &[1, 2]).unwrap_err();
     }
 
     #[test]

@@ -5,7 +5,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
-use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +24,7 @@ use tokio::task::AbortHandle;
 
 use super::connections::{Connections, Grant};
 use super::driver::Driver;
+pub use super::driver::SentAlong;
 use super::framed::{self, Framed};
 use super::peer::{Connection, KeptConnection, Peer};
 use super::program::Program;
@@ -140,6 +140,19 @@ impl Application {
         self.peer.hints().direct
     }
 
+    /// True if a connection for its answer should be sent along with a request that asks for another
+    /// protocol: its last response announced that it knows `TUNNEL`, or it has sent none so far.
+    #[must_use]
+    pub fn may_know_tunnel(&self) -> bool {
+        self.is_local() && self.peer.last_hints().is_none_or(|hints| hints.tunnel)
+    }
+
+    /// The longest silence during a request.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        self.peer.timeout
+    }
+
     /// True if the channel should be announced to it. An application that does not know the channel
     /// would pass the parameter on to its scripts.
     #[must_use]
@@ -160,8 +173,7 @@ impl Application {
     }
 
     /// Gives the application a request: over a shared connection if the application multiplexes,
-    /// otherwise over an exclusive one. The socket of `client` is sent along if the request lends
-    /// it and the application has announced on this kept connection that it can use it.
+    /// otherwise over an exclusive one.
     ///
     /// # Errors
     /// It cannot be reached.
@@ -169,11 +181,12 @@ impl Application {
         self: &Arc<Self>,
         request: Rc<StreamedRequest>,
         reuse: Reuse,
-        client: Option<BorrowedFd<'_>>,
+        along: SentAlong<'_>,
         label: Rc<str>,
     ) -> Result<FastcgiExchange, UpstreamError> {
+        let needs_own = reuse == Reuse::Own || matches!(along, SentAlong::Tunnel(_));
         let exchange = loop {
-            if reuse != Reuse::Own
+            if !needs_own
                 && self.sharing.is_on()
                 && let Some((begun, seat)) = self.sharing.begin(&request, reuse, &label).await?
             {
@@ -187,8 +200,8 @@ impl Application {
                     attempt: None,
                 };
             }
-            let Some(connection) = self.connection(reuse).await? else { continue };
-            break self.drive(connection, request, client, label);
+            let Some(connection) = self.connection(reuse, needs_own).await? else { continue };
+            break self.drive(connection, request, along, label);
         };
         self.requests.fetch_add(1, Ordering::Relaxed);
         Ok(exchange)
@@ -199,10 +212,10 @@ impl Application {
         self: &Arc<Self>,
         connection: Connection,
         request: Rc<StreamedRequest>,
-        client: Option<BorrowedFd<'_>>,
+        along: SentAlong<'_>,
         label: Rc<str>,
     ) -> FastcgiExchange {
-        let driver = Driver::new(Arc::clone(&self.peer), connection, request, client, label);
+        let driver = Driver::new(Arc::clone(&self.peer), connection, request, along, label);
         let (inbox, may_be_silent) = (Rc::clone(&driver.inbox), Rc::clone(&driver.may_be_silent));
         let knows_direct = driver.knows_direct;
         let carrier = RequestCarrier::Own(tokio::task::spawn_local(driver.run()).abort_handle());
@@ -223,6 +236,7 @@ impl Application {
     async fn connection(
         self: &Arc<Self>,
         reuse: Reuse,
+        needs_own: bool,
     ) -> Result<Option<Connection>, UpstreamError> {
         loop {
             self.sharing.make_room();
@@ -243,7 +257,7 @@ impl Application {
                     let (stream, region) = (connected?, LinkRegion::default());
                     return Ok(Some(Connection { permit, stream, region, last: None }));
                 }
-                Grant::Shared if reuse != Reuse::Own => return Ok(None),
+                Grant::Shared if !needs_own => return Ok(None),
                 Grant::Shared => {}
             }
         }

@@ -32,6 +32,19 @@ const RECEIVE: usize = 64 * 1024;
 /// A buffer with less room than this is replaced before the next read.
 const RECEIVE_MIN: usize = 16 * 1024;
 
+/// A descriptor that goes along with the first byte of a request.
+#[derive(Debug, Clone, Copy)]
+pub enum SentAlong<'a> {
+    /// None.
+    Nothing,
+    /// The client's socket, if the request lends it and the application has announced on this kept
+    /// connection that it can use it.
+    Client(BorrowedFd<'a>),
+    /// The application's end of a connection on which it may answer. It goes over an exclusive
+    /// connection.
+    Tunnel(BorrowedFd<'a>),
+}
+
 /// Sends a request and receives its answer at the same time: an application may answer before it
 /// has read the whole request, and block until its answer is read.
 pub(super) struct Driver {
@@ -51,6 +64,8 @@ pub(super) struct Driver {
     pub(super) knows_direct: bool,
     /// The client's socket, if it was also lent to the application.
     lent: Option<LentClient>,
+    /// The application's end of a connection for its answer, until it is sent.
+    tunnel: Option<OwnedFd>,
     outgoing: Outgoing,
     answer: FastCgiResponseParser,
     buffer: BytesMut,
@@ -67,19 +82,22 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// An exchange of `request` over `connection`. The socket of `client` is sent along if the
-    /// request lends it and the application has announced on this kept connection that it can use
-    /// it.
+    /// An exchange of `request` over `connection`.
     pub(super) fn new(
         peer: Arc<Peer>,
         connection: Connection,
         request: Rc<StreamedRequest>,
-        client: Option<BorrowedFd<'_>>,
+        along: SentAlong<'_>,
         label: Rc<str>,
     ) -> Self {
         let Connection { permit, stream, region, last } = connection;
         let takes = last.map_or(Sockets::None, |last| last.hints.direct);
         let knows_direct = takes.include(request.encrypted);
+        let (client, tunnel) = match along {
+            SentAlong::Nothing => (None, None),
+            SentAlong::Client(client) => (Some(client), None),
+            SentAlong::Tunnel(tunnel) => (None, tunnel.try_clone_to_owned().ok()),
+        };
         let client = client.filter(|_| knows_direct && !request.client.is_empty());
         let lent = client.and_then(|client| LentClient::new(client).ok());
         let id = last.map_or(REQUEST_ID, |last| next_id(last.id));
@@ -93,6 +111,11 @@ impl Driver {
             Stream::Tcp(_) => Medium::Tcp,
         };
         let holder = if lent.is_some() { SocketHolder::Lent } else { SocketHolder::Front };
+        let previous = last.map(|last| last.id);
+        let mut answer = FastCgiResponseParser::new(id, previous, medium, holder);
+        if tunnel.is_some() {
+            answer.offer_tunnel();
+        }
         Self {
             peer,
             permit,
@@ -102,8 +125,9 @@ impl Driver {
             forgot_writable: false,
             knows_direct,
             lent,
+            tunnel,
             outgoing: Outgoing::new(request, id),
-            answer: FastCgiResponseParser::new(id, last.map(|last| last.id), medium, holder),
+            answer,
             buffer: BytesMut::new(),
             descriptors: VecDeque::new(),
             region,
@@ -153,6 +177,8 @@ impl Driver {
     async fn exchange(&mut self, is_kept: bool) -> Result<(Hints, ResponseEnd), UpstreamError> {
         if is_kept {
             self.read_by = self.stream.unread().map(|_| Instant::now() + WAKE_UP);
+        }
+        if is_kept || self.tunnel.is_some() {
             self.send_at_once()?;
         }
         let (mut writable, mut is_unanswered) = (true, !is_kept);
@@ -190,9 +216,11 @@ impl Driver {
         self.answer.closed(self.outgoing.sent, were_read)
     }
 
-    /// Sends as much of the request as a kept connection takes, with the lent descriptor.
+    /// Sends as much of the request as the connection takes, with the descriptor that goes along.
     fn send_at_once(&mut self) -> Result<(), UpstreamError> {
-        let descriptor = self.lent.as_ref().map(|lent| lent.socket.as_fd());
+        let tunnel = self.tunnel.take();
+        let lent = self.lent.as_ref().map(|lent| lent.socket.as_fd());
+        let descriptor = lent.or(tunnel.as_ref().map(AsFd::as_fd));
         let may_send = self.may_send();
         let Ok(bytes) = self.outgoing.bytes() else { return Ok(()) };
         match self.stream.write_at_once(&bytes[..bytes.len().min(may_send)], descriptor) {
@@ -344,6 +372,7 @@ impl Driver {
         match output {
             AnswerEvent::Bytes(bytes) => self.inbox.push(Event::Segment(Segment::Bytes(bytes))),
             AnswerEvent::Sent(sent) => self.inbox.push(Event::Sent(sent)),
+            AnswerEvent::Tunnel => self.inbox.push(Event::Tunnel),
             AnswerEvent::Region(memory) => self.region.announce(&memory)?,
             AnswerEvent::Piece(piece) => {
                 if let Some(bytes) = self.region.piece(piece)? {

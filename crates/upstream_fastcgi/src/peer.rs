@@ -27,8 +27,8 @@ pub(super) struct Peer {
     pub(super) program: Option<Arc<Program>>,
     /// The longest silence during a request.
     pub(super) timeout: Duration,
-    /// The capabilities that the end of its last answer announced.
-    hints: Mutex<Hints>,
+    /// The capabilities that the end of its last answer announced; `None` before the first answer.
+    hints: Mutex<Option<Hints>>,
     /// A field of its last response head announced the channel.
     said_channel: AtomicBool,
     /// The log budget of all its connections together.
@@ -128,11 +128,16 @@ impl Peer {
 
     /// The capabilities that the last answer announced.
     pub(super) fn hints(&self) -> Hints {
+        self.last_hints().unwrap_or_default()
+    }
+
+    /// The same; `None` before the first answer.
+    pub(super) fn last_hints(&self) -> Option<Hints> {
         *self.hints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn note_hints(&self, hints: Hints) {
-        *self.hints.lock().unwrap_or_else(PoisonError::into_inner) = hints;
+        *self.hints.lock().unwrap_or_else(PoisonError::into_inner) = Some(hints);
     }
 
     pub(super) fn log_budget(&self) -> MutexGuard<'_, LogBudget> {

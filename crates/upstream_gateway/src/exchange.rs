@@ -2,14 +2,15 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use sendoff_delivery::segment::Segment;
-use sendoff_message::request::Request;
+use sendoff_message::request::{Body, Request};
 use sendoff_message::response::ResponseEnd;
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::hosts::AttemptGuard;
@@ -20,6 +21,7 @@ use super::application::Gateway;
 use super::host::{Host, Reuse};
 use super::host_limit::HostPermit;
 use super::parser::{GatewayResponseParser, ResponseEvent};
+use super::protocol::RequestProtocol;
 use super::request::GatewayRequest;
 use super::sender::RequestSender;
 use super::stream::{self, Stream};
@@ -39,12 +41,24 @@ pub struct GatewayTimeLimits {
 /// [`next`](Self::next) is cancellation-safe: dropping its future loses nothing.
 #[derive(Debug)]
 pub struct GatewayExchange {
-    gateway: Arc<Gateway>,
-    host: Arc<Host>,
+    source: Source,
     busy: BusyGuard,
     patience: GatewayTimeLimits,
     began: Instant,
     driver: RefCell<ExchangeIo>,
+}
+
+/// The process that answers.
+#[derive(Debug)]
+enum Source {
+    Host {
+        gateway: Arc<Gateway>,
+        host: Arc<Host>,
+    },
+    /// An application with a connection for this request alone; its name in logs.
+    Tunnel {
+        who: String,
+    },
 }
 
 /// Counts the host as busy with the request until dropped.
@@ -106,8 +120,7 @@ impl GatewayExchange {
             was_heard: false,
         };
         Ok(Box::new(Self {
-            gateway: Arc::clone(gateway),
-            host: Arc::clone(host),
+            source: Source::Host { gateway: Arc::clone(gateway), host: Arc::clone(host) },
             busy: BusyGuard { _permit: place, _attempt: None },
             patience,
             began: Instant::now(),
@@ -115,15 +128,56 @@ impl GatewayExchange {
         }))
     }
 
-    /// The application.
+    /// The response to a request that has reached the application `who` on another way, on a
+    /// connection for this response alone.
+    ///
+    /// # Errors
+    /// The socket cannot be used by this event loop.
+    pub fn on_tunnel(
+        socket: OwnedFd,
+        protocol: RequestProtocol,
+        patience: GatewayTimeLimits,
+        who: String,
+    ) -> Result<Box<Self>, UpstreamError> {
+        let body = Body::Memory(Bytes::new());
+        let request = GatewayRequest { head: Bytes::new(), body, is_head: false, protocol };
+        let unusable = |error| {
+            let why = format!("the connection for its answer cannot be used: {error}");
+            UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
+        };
+        let parser = GatewayResponseParser::new(&request);
+        let driver = ExchangeIo {
+            stream: Some(Stream::of_unix(socket).map_err(unusable)?),
+            is_kept: false,
+            sender: RequestSender::new(Rc::new(request))?,
+            parser,
+            received: BytesMut::new(),
+            was_heard: false,
+        };
+        Ok(Box::new(Self {
+            source: Source::Tunnel { who },
+            busy: BusyGuard::default(),
+            patience,
+            began: Instant::now(),
+            driver: RefCell::new(driver),
+        }))
+    }
+
+    /// The application; `None` if it got the request on another way.
     #[must_use]
-    pub fn gateway(&self) -> &Gateway {
-        &self.gateway
+    pub fn gateway(&self) -> Option<&Gateway> {
+        match &self.source {
+            Source::Host { gateway, .. } => Some(gateway),
+            Source::Tunnel { .. } => None,
+        }
     }
 
     /// The application as named in logs; for an upstream, with the host.
     pub fn who(&self) -> String {
-        self.gateway.name_of(&self.host)
+        match &self.source {
+            Source::Host { gateway, host } => gateway.name_of(host),
+            Source::Tunnel { who } => who.clone(),
+        }
     }
 
     /// True if the connection has served other requests.
@@ -202,8 +256,10 @@ impl GatewayExchange {
                 let is_clean = driver.received.is_empty() && driver.sender.is_done();
                 let stream = driver.stream.take();
                 stream::give_back(std::mem::take(&mut driver.received));
-                if let Some(stream) = stream.filter(|_| may_stay && is_clean) {
-                    self.host.keep(stream);
+                if let Source::Host { host, .. } = &self.source
+                    && let Some(stream) = stream.filter(|_| may_stay && is_clean)
+                {
+                    host.keep(stream);
                 }
                 Event::End(ResponseEnd::Complete)
             }
@@ -219,8 +275,12 @@ impl GatewayExchange {
     fn failed(&self, error: UpstreamError) -> Event {
         let mut driver = self.driver.borrow_mut();
         driver.stream = None;
-        if driver.is_kept && !driver.was_heard && error.kind() == UpstreamErrorKind::Died {
-            self.host.note_early_end();
+        if let Source::Host { host, .. } = &self.source
+            && driver.is_kept
+            && !driver.was_heard
+            && error.kind() == UpstreamErrorKind::Died
+        {
+            host.note_early_end();
         }
         Event::Failed(error)
     }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io::{self, BufRead};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
@@ -142,6 +142,13 @@ impl Plain {
 }
 
 impl Stream {
+    /// A connected UNIX stream socket, registered with the event loop of the caller.
+    pub(super) fn of_unix(socket: OwnedFd) -> io::Result<Self> {
+        let socket = std::os::unix::net::UnixStream::from(socket);
+        socket.set_nonblocking(true)?;
+        Ok(Self::Plain(Plain::Unix(ForeignSocket::new(UnixStream::from_std(socket)?))))
+    }
+
     /// True if bytes may move between the connection and a pipe, because nothing encrypts them.
     pub fn is_clear(&self) -> bool {
         matches!(self, Self::Plain(_))

@@ -23,6 +23,7 @@ mod named;
 mod output;
 mod register;
 mod ring;
+mod tunnel;
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -11,10 +11,12 @@ import concurrent.futures
 import http
 import os
 import queue
+import resource
 import sys
 import threading
 import traceback
 
+from . import websocket
 from .files import FileWrapper
 from .forked import end_if_forked, end_without_loop
 from .head import Head
@@ -346,6 +348,10 @@ class AsgiHandler:
         self.application = application
         # Work after complete responses: a future for each.
         self.behind = set()
+        # Open WebSockets. The event loop changes the set.
+        self.websockets = set()
+        # The log says that the package for WebSockets is missing.
+        self.has_warned = False
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self._run_loop, name="sendoff-loop", daemon=True).start()
         end_without_loop(self.loop)
@@ -398,6 +404,8 @@ class AsgiHandler:
 
     def close(self, patience):
         """Waits ``patience`` seconds for work after responses, and tells the application that the process ends."""
+        for opened in tuple(self.websockets):
+            asyncio.run_coroutine_threadsafe(opened.close(), self.loop)
         left = concurrent.futures.wait(tuple(self.behind), patience).not_done
         if left:
             log(f"{len(left)} tasks that go on behind their responses have not ended")
@@ -416,10 +424,12 @@ class AsgiHandler:
         """Answers the current request of a thread."""
         environ = thread.environ(PROMISED)
         complete(environ)
-        exchange = Exchange(thread, environ, self.loop)
-        errors = Errors(thread)
         scope = scope_of(environ)
         scope["state"] = self.state.copy()
+        if websocket.is_asked_for(environ) and self._open(thread, scope):
+            return
+        errors = Errors(thread)
+        exchange = Exchange(thread, environ, self.loop)
         ended = asyncio.run_coroutine_threadsafe(exchange.answer(self.application, scope), self.loop)
         ended.add_done_callback(lambda _: exchange.put(None))
         exchange.work()
@@ -442,13 +452,68 @@ class AsgiHandler:
         else:
             exchange.response.fail()
 
+    def _open(self, thread, scope):
+        """Begins a WebSocket, which the thread does not wait for. Returns False if there can be none: then the request is
+        one like others, as in uvicorn."""
+        if not websocket.is_available():
+            if not self.has_warned:
+                self.has_warned = True
+                log("a client asks for a WebSocket: install the package websockets")
+            return False
+        if not thread.has_tunnel():
+            return False
+        if len(self.websockets) >= most_websockets():
+            log(f"a client asks for a WebSocket, but {len(self.websockets)} are open in this process")
+            _refuse(thread)
+            return True
+        try:
+            descriptor = thread.tunnel()
+        except OSError:
+            thread.cut()  # The client has left.
+            return True
+        served = asyncio.run_coroutine_threadsafe(self._serve(scope, descriptor), self.loop)
+        self.behind.add(served)
+        served.add_done_callback(self.behind.discard)
+        return True
+
+    async def _serve(self, scope, descriptor):
+        opened = websocket.WebSocket(websocket.scope_of(scope), descriptor)
+        self.websockets.add(opened)
+        try:
+            error = await opened.serve(self.application)
+        except Exception as failure:
+            error = failure
+        finally:
+            self.websockets.discard(opened)
+        if error is not None:
+            log(f"a WebSocket of {scope['path']!r} has failed:\n{_trace(error)}")
+
     def _ended(self, future):
         """Called when an application has ended after a complete response."""
         self.behind.discard(future)
         error = future.result()
         if error is not None:
-            lines = traceback.format_exception(type(error), error, error.__traceback__)
-            log(f"the application has failed behind its response:\n{''.join(lines).rstrip()}")
+            log(f"the application has failed behind its response:\n{_trace(error)}")
+
+
+def most_websockets():
+    """The number of WebSockets of one process: half of the descriptors that it may have open. The other half is for
+    requests, files and the application's own."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return limit // 2 if limit != resource.RLIM_INFINITY else sys.maxsize
+
+
+def _refuse(thread):
+    response = Response(thread, "GET")
+    response.head = Head("503 Service Unavailable", [("Content-Type", "text/plain")])
+    try:
+        response.send_blocks([b"Too many WebSockets are open.\n"])
+    except BrokenPipeError:
+        pass
+
+
+def _trace(error):
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
 
 
 def _answer(future, result):

@@ -531,6 +531,35 @@ static PyObject *thread_aborted(PyObject *object, PyObject *unused)
 	return has_request(self) ? PyBool_FromLong(sendoff_aborted(self->worker)) : NULL;
 }
 
+static PyObject *thread_has_tunnel(PyObject *object, PyObject *unused)
+{
+	Thread *self = self_of(object);
+
+	(void)unused;
+	return has_request(self) ? PyBool_FromLong(sendoff_has_tunnel(self->worker)) : NULL;
+}
+
+/* Ends the request for this thread. */
+static PyObject *thread_tunnel(PyObject *object, PyObject *unused)
+{
+	Thread *self = self_of(object);
+	PyThreadState *state;
+	int fd;
+
+	(void)unused;
+	if (!has_request(self)) {
+		return NULL;
+	}
+	state = unlock(self);
+	fd = sendoff_tunnel(self->worker);
+	lock(self, state);
+	if (fd < 0) {
+		return PyErr_SetFromErrno(PyExc_OSError);
+	}
+	self->has_request = 0;
+	return PyLong_FromLong(fd);
+}
+
 static PyMethodDef methods[] = {
 	{"accept", thread_accept, METH_NOARGS,
 	 "Ends the current request and waits for the next one. False: a signal handler ran, or "
@@ -547,6 +576,10 @@ static PyMethodDef methods[] = {
 	 "send_file(head, fd, offset, length): a response that is a part of a file. Whether the file "
 	 "was handed over."},
 	{"flush", thread_flush, METH_NOARGS, "Sends what is queued."},
+	{"has_tunnel", thread_has_tunnel, METH_NOARGS,
+	 "Whether the client asks for another protocol, for which tunnel() gives a connection."},
+	{"tunnel", thread_tunnel, METH_NOARGS,
+	 "Ends the request here. The descriptor of a socket for a response in HTTP/1.1."},
 	{"finish", thread_finish, METH_NOARGS, "Ends the response."},
 	{"cut", thread_cut, METH_NOARGS, "Closes the connection inside the response, if there is one."},
 	{"close", thread_close, METH_NOARGS, "Closes connection, links and files, for good."},

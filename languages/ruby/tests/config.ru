@@ -133,6 +133,7 @@ def page(env, path, rest)
     [200, path == 'seeked' ? plain : plain.merge('Content-Length' => left), file]
   when 'wait' then [200, plain, Noted.new(['first ']) { |block| block.call(File.read("#{FOLDER}/go")) }]
   when 'endless' then [200, plain, Noted.new([], 'endless') { |block| loop { block.call('x' * 10_000) } }]
+  when 'events' then [200, plain, Noted.new([], 'events') { |block| loop { block.call("data: x\n\n") && sleep(0.02) } }]
   when 'finished'
     env['rack.response_finished'] << ->(_, status, *) { File.write("#{FOLDER}/finished", status.to_s) }
     [200, plain, ['ok']]

@@ -146,6 +146,7 @@ impl Front {
             Record::Body(_)
             | Record::Claim(_)
             | Record::Named
+            | Record::Tunnel
             | Record::Region
             | Record::Piece(_)
             | Record::Sent(_)

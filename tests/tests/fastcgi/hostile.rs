@@ -12,6 +12,7 @@ use sendoff_tests::{Broken, Request, Server, Site};
 const END_REQUEST: u8 = 3;
 const STDOUT: u8 = 6;
 const STDERR: u8 = 7;
+const TUNNEL: u8 = 147;
 
 const HEAD: &[u8] = b"Content-Type: text/plain\r\n\r\n";
 
@@ -58,9 +59,17 @@ impl Hostile {
     /// cut connection. The request is a `POST`, which has a connection of its own and is not
     /// repeated.
     fn ask(&self, pieces: Vec<Vec<u8>>, then: Then) -> Result<(u16, String), Broken> {
+        self.ask_for(&Request::post("/app/x", "text/plain", "x"), pieces, then)
+    }
+
+    fn ask_for(
+        &self,
+        request: &Request,
+        pieces: Vec<Vec<u8>>,
+        then: Then,
+    ) -> Result<(u16, String), Broken> {
         self.scripts.send((pieces, then)).unwrap();
-        let post = Request::post("/app/x", "text/plain", "x");
-        let response = self.server.connect().try_ask(&post)?;
+        let response = self.server.connect().try_ask(request)?;
         Ok((response.status(), String::from_utf8_lossy(&response.body).into_owned()))
     }
 
@@ -246,6 +255,34 @@ fn a_connection_that_closes_early_cuts_the_response() {
     // More than was announced is left out.
     let more = vec![stdout(length), stdout(&[b'x'; 2000]), end()];
     assert_eq!(hostile.ask(more, Then::Silence).unwrap(), (200, "x".repeat(1000)));
+}
+
+/// It has dropped the connection for its answer, as a read(2) does with a descriptor.
+#[test]
+fn a_tunnel_that_nothing_comes_from_is_a_502() {
+    let hostile = Hostile::start();
+    let upgrade = Request::get("/app/x").header("Connection", "upgrade").header("Upgrade", "echo");
+    // It need not know what came along.
+    let got = hostile.ask_for(&upgrade, vec![response("an answer")], Then::Close);
+    assert_eq!(got.unwrap(), (200, "an answer".to_owned()));
+    let tunnel = || record(TUNNEL, b"");
+    hostile.expect_status(vec![tunnel(), end()], Then::Silence, 502);
+    for (what, pieces) in [
+        ("alone", vec![tunnel()]),
+        ("with an end", vec![tunnel(), end()]),
+        ("twice", vec![tunnel(), tunnel(), end()]),
+        ("and a response", vec![tunnel(), response("an answer")]),
+        ("with content", vec![record(TUNNEL, b"x"), end()]),
+        ("behind a head", vec![stdout(b"Content-Type: a/b\r\n"), tunnel(), end()]),
+    ] {
+        for then in [Then::Close, Then::Silence] {
+            // An application that has answered without a word about tunnels is offered none.
+            let hostile = Hostile::start();
+            let got = hostile.ask_for(&upgrade, pieces.clone(), then).unwrap();
+            assert_eq!(got.0, 502, "{what}: {}", got.1);
+            hostile.expect_fine(what);
+        }
+    }
 }
 
 /// 200,000 empty and tiny records around a small response.

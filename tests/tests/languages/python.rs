@@ -5,6 +5,7 @@ mod departed;
 mod duplex;
 mod server;
 mod sites;
+mod websockets;
 
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};

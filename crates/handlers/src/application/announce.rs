@@ -6,7 +6,9 @@ use std::rc::Rc;
 use bytes::Bytes;
 use sendoff_fastcgi::channel::{CHANNEL_FIELD, CHANNEL_PARAM, FRONT_PARAM, SOFTWARE_START};
 use sendoff_fastcgi::direct::ACCEPT_DIRECT;
-use sendoff_fastcgi::handover::{ACCEPT_CHANNEL, ACCEPT_EXPLAIN, ACCEPT_PARAM, ACCEPT_REGION};
+use sendoff_fastcgi::handover::{
+    ACCEPT_CHANNEL, ACCEPT_EXPLAIN, ACCEPT_PARAM, ACCEPT_REGION, ACCEPT_TUNNEL,
+};
 use sendoff_message::response::CgiHead;
 use sendoff_upstream::cgi::RequestMessageBuilder;
 use sendoff_upstream_fastcgi::application::Application;
@@ -16,16 +18,27 @@ use crate::application::accept::words;
 use crate::application::exchange::UpstreamExchange;
 use crate::context::Context;
 
+/// Ways of answering that depend on the request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Offered {
+    /// The client's socket is lent.
+    pub(crate) direct: bool,
+    /// A connection for the answer goes along with the request.
+    pub(crate) tunnel: bool,
+    /// The response is to be explained.
+    pub(crate) explained: bool,
+}
+
 /// Adds parameters that announce how an application may answer beyond FastCGI's own records,
 /// limited to the ways that the application has said it knows. Returns the claim if the channel is
 /// announced.
 pub(crate) fn announce(
     context: &Context<'_>,
     application: &Application,
-    direct: bool,
-    explained: bool,
+    offered: Offered,
     parameters: &mut RequestMessageBuilder,
 ) -> Option<Rc<Claim>> {
+    let Offered { direct, tunnel, explained } = offered;
     let services = context.services;
     let region = context.site.delivery.accepts_regions() && application.knows_region();
     let knows_memory = direct || region;
@@ -40,6 +53,7 @@ pub(crate) fn announce(
         direct.then_some(ACCEPT_DIRECT),
         region.then_some(ACCEPT_REGION),
         announced.is_some().then_some(ACCEPT_CHANNEL),
+        tunnel.then_some(ACCEPT_TUNNEL),
         explains.then_some(ACCEPT_EXPLAIN),
     ]);
     if !words.is_empty() {

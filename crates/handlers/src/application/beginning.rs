@@ -32,6 +32,8 @@ pub(crate) enum ResponseStart {
     Head(Box<ReceivedHead>),
     /// The worker has written the response to the client itself.
     Sent(Sent),
+    /// The response comes on the connection that was sent along with the request.
+    Tunnel,
     /// The upstream has switched to a protocol that the client has offered.
     Switch(CgiHead),
 }
@@ -173,6 +175,8 @@ impl Beginning {
             }
             Event::Length(announced) => self.length = Some(announced),
             Event::Sent(sent) => return Ok(Some(ResponseStart::Sent(sent))),
+            Event::Tunnel if self.is_empty() => return Ok(Some(ResponseStart::Tunnel)),
+            Event::Tunnel => return Err(early("the connection")),
             Event::Head(head) => self.head = Some(head),
             Event::Switch(head) => return Ok(Some(ResponseStart::Switch(head))),
             Event::Failed(error) if self.is_empty() => return Err(NoAnswer::Silent(error)),

@@ -1,9 +1,10 @@
 //! Requests to FastCGI applications: one host after the other, and each host again where
 //! [the rule of repeating a request](super::retry) permits it.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_report::at_work::Phase;
@@ -11,18 +12,19 @@ use sendoff_transport::lent::LentSocket;
 use sendoff_upstream::cgi::{RequestMessageBuilder, StreamedRequest};
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::hosts::Tried;
-use sendoff_upstream_fastcgi::application::Application;
+use sendoff_upstream_fastcgi::application::{Application, SentAlong};
 use sendoff_upstream_fastcgi::attached::Attached;
 use sendoff_upstream_fastcgi::shared::Reuse;
 use sendoff_upstream_worker::claims::Claim;
 
-use crate::application::announce;
+use crate::application::announce::{self, Offered};
 use crate::application::beginning::{self, NoAnswer, ReceivedHead, ResponseStart};
 use crate::application::direct::{self, LendOutcome};
 use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
 use crate::application::retry::{is_repeatable, log_retry};
 use crate::application::script::{Answered, Call, Role, Unanswered, is_untouched};
+use crate::application::tunnel::TunnelOffer;
 
 /// A response that has begun.
 type Response = (UpstreamExchange, ResponseStart);
@@ -68,12 +70,13 @@ impl Call<'_> {
             };
             let (answered, offer) = self.send_to_application(role, attempt.host(), own, sink).await;
             let why = match answered {
-                Ok((UpstreamExchange::Application(mut exchange), answer)) => {
+                Ok((mut exchange, answer)) => {
                     attempt.answered();
-                    exchange.hold(attempt);
-                    return (Ok((UpstreamExchange::Application(exchange), answer)), offer);
+                    if let UpstreamExchange::Application(exchange) = &mut exchange {
+                        exchange.hold(attempt);
+                    }
+                    return (Ok((exchange, answer)), offer);
                 }
-                Ok(other) => return (Ok(other), offer),
                 Err(FailedAttempt::Other(why)) => {
                     if let Unanswered::Failed(ApplicationFailure { why, .. }) = &why {
                         let kind = UpstreamErrorKind::Broken;
@@ -101,32 +104,61 @@ impl Call<'_> {
         mut parameters: RequestMessageBuilder,
         sink: &mut dyn Sink,
     ) -> (Result<Response, FailedAttempt>, LendOutcome) {
-        let (message, claim, offer) = match role {
+        let (message, claim, offer, tunnel) = match role {
             Role::Responder(script) => {
-                let takes = application.knows_direct();
-                let offer = direct::offer(&self.context, script, takes, sink, &mut parameters);
-                let (is_offered, explained) =
-                    (offer == LendOutcome::Lent, sink.client().report().is_some());
-                let claim = announce::announce(
-                    &self.context,
-                    application,
-                    is_offered,
-                    explained,
-                    &mut parameters,
-                );
+                let tunnel = TunnelOffer::make(&self.context, application, sink, &mut parameters);
+                let offer = match tunnel {
+                    Some(_) => LendOutcome::Impossible,
+                    None => {
+                        let takes = application.knows_direct();
+                        direct::offer(&self.context, script, takes, sink, &mut parameters)
+                    }
+                };
+                let offered = Offered {
+                    direct: offer == LendOutcome::Lent,
+                    tunnel: tunnel.is_some(),
+                    explained: sink.client().report().is_some(),
+                };
+                let claim =
+                    announce::announce(&self.context, application, offered, &mut parameters);
                 let body = &self.context.request.body;
                 let message = match &self.context.effects.filtered {
                     Some(file) => parameters.filtered(body, file.as_file(), file.modified),
                     None => parameters.streamed(body),
                 };
-                (message, claim, offer)
+                (message, claim, offer, tunnel)
             }
             // An authorizer's answer is short, so no way of handing over is offered.
-            Role::Authorizer => (parameters.question(), None, LendOutcome::Impossible),
+            Role::Authorizer => (parameters.question(), None, LendOutcome::Impossible, None),
         };
         let message = Rc::new(message);
-        let answered = self.ask_application(application, message, claim, sink).await;
+        let theirs = tunnel.as_ref().map(TunnelOffer::for_application);
+        let answered = self.ask_application(application, message, claim, theirs, sink).await;
+        let answered = match (answered, tunnel) {
+            (Ok((exchange, ResponseStart::Tunnel)), Some(tunnel)) => {
+                self.answered_on(tunnel, exchange, application.timeout(), sink).await
+            }
+            (answered, _) => answered,
+        };
         (answered, offer)
+    }
+
+    /// Waits for the answer on the connection that was sent along with the request.
+    async fn answered_on(
+        &self,
+        tunnel: TunnelOffer,
+        exchange: UpstreamExchange,
+        silence: Duration,
+        sink: &mut dyn Sink,
+    ) -> Result<Response, FailedAttempt> {
+        let who = exchange.who();
+        let failure = match tunnel.answer(&self.context, exchange, silence, sink).await? {
+            Ok(response) => return Ok(response),
+            Err(NoAnswer::Failed(failure)) => failure,
+            // No other host may be asked: the application has had the request.
+            Err(NoAnswer::Silent(why)) => ApplicationFailure::from(why),
+        };
+        Err(failure.of(&who).into())
     }
 
     /// Asks one application. Asks again, once, if it may have left the request unread because it
@@ -136,6 +168,7 @@ impl Call<'_> {
         application: &Arc<Application>,
         message: Rc<StreamedRequest>,
         claim: Option<Rc<Claim>>,
+        tunnel: Option<BorrowedFd<'_>>,
         sink: &mut dyn Sink,
     ) -> Result<Response, FailedAttempt> {
         let is_repeatable = is_repeatable(self.context.request);
@@ -147,8 +180,12 @@ impl Call<'_> {
             let borrower = application.address();
             let socket = sink.client().lender().and_then(|lender| lender.socket(&borrower));
             let socket = socket.and_then(|socket| LentSocket::of(socket).ok());
-            let client = socket.as_ref().map(AsFd::as_fd);
-            let begun = application.begin(message, reuse, client, log_name);
+            let along = match (tunnel, &socket) {
+                (Some(tunnel), _) => SentAlong::Tunnel(tunnel),
+                (None, Some(socket)) => SentAlong::Client(socket.as_fd()),
+                (None, None) => SentAlong::Nothing,
+            };
+            let begun = application.begin(message, reuse, along, log_name);
             let exchange = unless_gone(sink, begun).await?.map_err(FailedAttempt::Silent)?;
             sink.client().notes().note_phase(Phase::Running);
             let mut exchange = UpstreamExchange::Application(Box::new(exchange));

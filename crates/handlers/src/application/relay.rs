@@ -235,6 +235,7 @@ impl Relay<'_> {
             Event::Length(_)
             | Event::Named(_)
             | Event::Sent(_)
+            | Event::Tunnel
             | Event::Head(_)
             | Event::Switch(_) => {}
             Event::End(ending) => {

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 use http::{Method, StatusCode};
 use sendoff_config::{Address, Attachment};
@@ -17,8 +18,13 @@ use crate::application::direct::{self, LendOutcome};
 use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
 use crate::application::parameters::parameters;
+use crate::application::proxy;
 use crate::context::Context;
 use crate::error::Outcome;
+
+/// The longest time without a byte in either direction of a WebSocket to a FastCGI application, as
+/// for `proxy`, unless `tunnel_timeout` says otherwise.
+const TUNNEL_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// A request to an upstream.
 pub(crate) struct Call<'a> {
@@ -110,15 +116,25 @@ pub(crate) async fn respond(
     let status = match &answer {
         ResponseStart::Head(begun) => begun.head.status.as_u16(),
         ResponseStart::Sent(sent) => sent.status,
-        ResponseStart::Switch(_) => StatusCode::SWITCHING_PROTOCOLS.as_u16(),
+        ResponseStart::Tunnel | ResponseStart::Switch(_) => {
+            StatusCode::SWITCHING_PROTOCOLS.as_u16()
+        }
     };
     let outcome = match answer {
         ResponseStart::Head(begun) => call.pass_on(exchange, begun, sink).await,
         ResponseStart::Sent(sent) => {
             direct::take_over(context, sink, exchange, sent).await.map(|()| Outcome::Sent)
         }
-        // Scripts cannot switch the protocol.
-        ResponseStart::Switch(_) => Ok(Outcome::refused(StatusCode::BAD_GATEWAY, [])),
+        ResponseStart::Switch(head) => {
+            let UpstreamExchange::Gateway(exchange) = exchange else {
+                return Ok(Outcome::refused(StatusCode::BAD_GATEWAY, []));
+            };
+            let limit = context.effects.settings.tunnel_timeout.unwrap_or(TUNNEL_TIMEOUT);
+            // Says nothing about the size of pages.
+            return proxy::switch(*exchange, head, limit, sink).await;
+        }
+        // Only a request that offers a connection gets this answer, and follows it.
+        ResponseStart::Tunnel => return Ok(Outcome::refused(StatusCode::BAD_GATEWAY, [])),
     }?;
     if request.method != Method::HEAD && status != StatusCode::NOT_MODIFIED.as_u16() {
         let client = sink.client();

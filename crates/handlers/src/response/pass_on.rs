@@ -304,10 +304,10 @@ fn explain(sink: &mut dyn Sink, exchange: &UpstreamExchange, begun: &ReceivedHea
             why: or(told.why, handover(exchange.application(), exchange.is_framed())),
         });
     } else if let UpstreamExchange::Gateway(exchange) = exchange {
-        let protocol = match exchange.gateway().proxy().protocol {
-            GatewayProtocol::Http { .. } => "HTTP",
-            GatewayProtocol::Scgi => "SCGI",
-            GatewayProtocol::Ajp { .. } => "AJP",
+        let protocol = match exchange.gateway().map(|gateway| &gateway.proxy().protocol) {
+            Some(GatewayProtocol::Http { .. }) | None => "HTTP",
+            Some(GatewayProtocol::Scgi) => "SCGI",
+            Some(GatewayProtocol::Ajp { .. }) => "AJP",
         };
         report.remark(Remark {
             how: "bytes".to_owned(),

@@ -210,7 +210,7 @@ async fn ask(
     let answered = proxy::ask(&Call::new(context), gateway, &Rc::new(message), sink).await?;
     Ok(answered.and_then(|(exchange, answer)| match answer {
         ResponseStart::Head(begun) => is_wanted(&begun.head, expected).map(|()| (exchange, begun)),
-        ResponseStart::Sent(_) | ResponseStart::Switch(_) => {
+        ResponseStart::Sent(_) | ResponseStart::Tunnel | ResponseStart::Switch(_) => {
             Err(ApplicationFailure::bad_gateway("it changes the protocol"))
         }
     }))

@@ -62,6 +62,12 @@ impl Peer {
         matches!(self, Self::Server(_))
     }
 
+    /// True if a connection on which the application answers may come along with a request.
+    #[must_use]
+    pub fn brings_tunnels(self) -> bool {
+        matches!(self, Self::Server(_))
+    }
+
     /// True if `STDOUT` must be ended even if it is empty (FastCGI §6.2). A Sendoff front does not
     /// require it.
     pub fn wants_every_stdout_ended(self) -> bool {

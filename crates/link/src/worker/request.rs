@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use sendoff_fastcgi::RecordPart;
 use sendoff_fastcgi::channel::{Announcement, CHANNEL_PARAM, FRONT_PARAM};
 use sendoff_fastcgi::handover::{
-    ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_NAMED, ACCEPT_PARAM, ACCEPT_REGION, ACCEPT_RELAY, Record,
+    ACCEPT_EXPLAIN, ACCEPT_FILE, ACCEPT_NAMED, ACCEPT_PARAM, ACCEPT_REGION, ACCEPT_RELAY,
+    ACCEPT_TUNNEL, Record,
 };
 use sendoff_fastcgi::params;
 use sendoff_fastcgi::record::{BeginRequest, EndRequest, Header, Kind};
@@ -97,6 +98,8 @@ pub struct Request<F> {
     is_head: bool,
     /// The front's channel, if the request announces one.
     announcement: Option<Announcement>,
+    /// The end of a connection to the client on which the application may answer.
+    tunnel: Option<F>,
 }
 
 /// The words in the parameter `SENDOFF_ACCEPT`: the records that the front accepts.
@@ -108,6 +111,7 @@ struct Accepts {
     regions: bool,
     explanations: bool,
     named: bool,
+    tunnel: bool,
 }
 
 impl Accepts {
@@ -120,6 +124,7 @@ impl Accepts {
                 ACCEPT_REGION => accepts.regions = true,
                 ACCEPT_EXPLAIN => accepts.explanations = true,
                 ACCEPT_NAMED => accepts.named = true,
+                ACCEPT_TUNNEL => accepts.tunnel = true,
                 _ => {}
             }
         }
@@ -259,6 +264,7 @@ impl<F> Requests<F> {
             accepts,
             is_head: false,
             announcement: None,
+            tunnel: None,
         });
     }
 
@@ -312,7 +318,7 @@ impl<F> Requests<F> {
                 self.params.add(&data)?;
             }
             RecordPart::EndOfStream { kind: Kind::PARAMS, .. } if self.is_receiving() => {
-                self.end_params()?;
+                self.end_params(descriptors)?;
             }
             RecordPart::Stream { kind: Kind::STDIN | Kind::DATA, data, .. } => {
                 let added = self.is_unwanted(kind)
@@ -415,7 +421,7 @@ impl<F> Requests<F> {
         Ok(Event::Send { records, next })
     }
 
-    fn end_params(&mut self) -> Result<(), Error> {
+    fn end_params(&mut self, descriptors: &mut VecDeque<F>) -> Result<(), Error> {
         let (mut accepts, mut is_head, mut announcement) = (Accepts::default(), false, None);
         self.params.finish(|name, value| {
             // If a parameter is sent several times, the last one counts.
@@ -434,7 +440,16 @@ impl<F> Requests<F> {
         self.state = match std::mem::replace(&mut self.state, State::Idle) {
             State::Receiving(Receiving { begun, streams, offer }) => {
                 let client = offer.map_or(ClientWriter::Front, ClientWriter::Offered);
-                State::Running(Request { begun, streams, client, accepts, is_head, announcement })
+                let tunnel = if accepts.tunnel { descriptors.pop_front() } else { None };
+                State::Running(Request {
+                    begun,
+                    streams,
+                    client,
+                    accepts,
+                    is_head,
+                    announcement,
+                    tunnel,
+                })
             }
             other => other,
         };
@@ -544,6 +559,22 @@ impl<F> Request<F> {
     #[must_use]
     pub fn accepts_named(&self) -> bool {
         self.accepts.named
+    }
+
+    /// True if the application may answer on a connection of its own.
+    #[must_use]
+    pub fn has_tunnel(&self) -> bool {
+        self.tunnel.is_some()
+    }
+
+    /// The application's end of the connection on which it answers, once. The client's socket, if it
+    /// was lent, belongs to the front again.
+    pub fn take_tunnel(&mut self) -> Option<F> {
+        let tunnel = self.tunnel.take()?;
+        if self.client.is_lent() {
+            self.client = ClientWriter::Front;
+        }
+        Some(tunnel)
     }
 
     /// The stream of `STDIN` or `DATA`.

@@ -157,7 +157,12 @@ impl Response {
         if open.wrote_stderr {
             queue.stream(Kind::STDERR, id, &[]);
         }
-        let hints = Hints { region: true, direct: Sockets::All, channel: end.hands_over };
+        let hints = Hints {
+            region: true,
+            direct: Sockets::All,
+            channel: end.hands_over,
+            tunnel: end.peer.brings_tunnels(),
+        };
         let end = EndRequest { app_status: end.app_status, protocol_status: 0 };
         queue.raw(&hints.end_request(end, id));
         *self = if detached { Self::Detached } else { Self::Finished };
@@ -224,6 +229,13 @@ impl OpenResponse {
     /// application's own body is irrelevant then.
     pub fn sent_named(&mut self) {
         self.head = HeadState::Named;
+        self.begin();
+    }
+
+    /// Queues the record that moves the response to the connection that came along with the request.
+    /// Only the end of the response may follow.
+    pub fn tunnel(&mut self, queue: &mut Queue, request_id: u16) {
+        queue.record(request_id, Record::Tunnel);
         self.begin();
     }
 

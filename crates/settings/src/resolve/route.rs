@@ -118,6 +118,7 @@ impl<'a, 'c> Routes<'a, 'c> {
                 max_body: section.max_body.as_ref().map(|size| size.value.0),
                 stream_body: section.stream_body.map(|at| at.value),
                 request_timeout: section.request_timeout.as_ref().map(|time| time.value.0),
+                tunnel_timeout: section.tunnel_timeout.as_ref().map(|time| time.value.0),
                 access_log: section.access_log.map(|at| at.value),
                 filter: section.filter.as_ref().map(|at| self.attach(&at.value.0, at.place)),
             },

@@ -24,7 +24,8 @@ async fn ask(application: &Arc<Application>, accept: Option<&[u8]>) -> (Vec<Byte
         builder.param(ACCEPT_PARAM, words);
     }
     let message = Rc::new(builder.streamed(&Body::Memory(Bytes::new())));
-    let exchange = application.begin(message, Reuse::Any, None, "GET /".into()).await.unwrap();
+    let exchange =
+        application.begin(message, Reuse::Any, SentAlong::Nothing, "GET /".into()).await.unwrap();
     let (mut all, mut lent) = (Vec::new(), 0);
     loop {
         match exchange.next().await {
@@ -118,7 +119,7 @@ fn applications_write_to_clients_over_kept_connections() {
                 fields: b"A: b\r\n",
             });
             let message = Rc::new(builder.streamed(&Body::Memory(Bytes::new())));
-            let client = Some(ours.as_fd());
+            let client = SentAlong::Client(ours.as_fd());
             let begun = application.begin(message, Reuse::Any, client, "GET /".into()).await;
             let exchange = begun.unwrap();
             let Event::Sent(sent) = exchange.next().await else {
@@ -167,7 +168,10 @@ fn a_request_given_up_while_it_is_sent_closes_its_connection() {
         let application = Application::new(address, Duration::from_secs(20));
         let body = Body::Memory(vec![b'x'; 10_000_000].into());
         let message = Rc::new(RequestMessageBuilder::new().streamed(&body));
-        let exchange = application.begin(message, Reuse::Any, None, "POST /".into()).await.unwrap();
+        let exchange = application
+            .begin(message, Reuse::Any, SentAlong::Nothing, "POST /".into())
+            .await
+            .unwrap();
         seen.recv().await.unwrap();
         drop(exchange);
         left.send(()).unwrap();

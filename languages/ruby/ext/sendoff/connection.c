@@ -542,6 +542,38 @@ static VALUE connection_finish(VALUE self)
 	return Qnil;
 }
 
+/* tunnel? -> true if the client asks for another protocol, for which tunnel() gives a socket */
+static VALUE connection_has_tunnel(VALUE self)
+{
+	connection *connection = usable(self);
+
+	return connection && sendoff_has_tunnel(connection->worker) ? Qtrue : Qfalse;
+}
+
+static void *tunnel_without_gvl(void *pointer)
+{
+	call *call = pointer;
+
+	call->ran = true;
+	call->result = sendoff_tunnel(call->connection->worker);
+	return NULL;
+}
+
+/*
+ * tunnel: ends the request here -> the descriptor of a socket for a response in HTTP/1.1; nil if
+ * there is none, or the client has gone
+ */
+static VALUE connection_tunnel(VALUE self)
+{
+	call call = {.connection = usable(self), .result = -1};
+
+	if (call.connection) {
+		/* No interrupt may come between the call and its result, which would be lost. */
+		tunnel_without_gvl(&call);
+	}
+	return call.result < 0 ? Qnil : INT2NUM((int)call.result);
+}
+
 /* cut: closes the connection in the middle of a response, without its end */
 static VALUE connection_cut(VALUE self)
 {
@@ -598,6 +630,8 @@ RUBY_FUNC_EXPORTED void Init_native(void)
 	rb_define_method(class, "explains?", connection_explains, 0);
 	rb_define_method(class, "explain", connection_explain, 1);
 	rb_define_method(class, "finish", connection_finish, 0);
+	rb_define_method(class, "tunnel?", connection_has_tunnel, 0);
+	rb_define_method(class, "tunnel", connection_tunnel, 0);
 	rb_define_method(class, "cut", connection_cut, 0);
 	rb_define_method(class, "close", connection_close, 0);
 }

@@ -35,10 +35,18 @@ module Sendoff
       parameters['rack.errors'] = errors
       parameters['rack.response_finished'] = []
       parameters['rack.input'] = input(parameters, connection)
+      hijack(parameters, connection)
       parameters
     end
 
     private
+
+    # A WebSocket and the like. Other requests have no socket of their own.
+    def hijack(parameters, connection)
+      possible = connection.tunnel?
+      parameters['rack.hijack?'] = possible
+      parameters['rack.hijack'] = Hijack.new(connection, parameters) if possible
+    end
 
     def scheme(parameters)
       case parameters['HTTPS']

@@ -61,7 +61,8 @@ module Sendoff
     # the connection must be cut.
     def send
       read_headers
-      if @bodyless then send_head
+      if switches? then switch
+      elsif @bodyless then send_head
       elsif @hijack then send_head && Body.send_hijacked(@connection, @hijack, @env['rack.input'])
       else send_body
       end
@@ -70,6 +71,20 @@ module Sendoff
     end
 
     private
+
+    # True if the application continues in another protocol (partial hijacking).
+    def switches?
+      @status == 101 && @hijack && @env['rack.hijack']
+    end
+
+    # Sends the head over the request's own socket, and gives the application that socket.
+    def switch
+      io = @env['rack.hijack'].call
+      @begun = true
+      io.write("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n", @lines, "\r\n")
+      @hijack.call(io)
+      true
+    end
 
     def read_headers
       @status = Integer(@status)

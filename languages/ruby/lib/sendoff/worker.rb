@@ -54,8 +54,7 @@ module Sendoff
       settings = {
         'rack.multithread' => threads > 1,
         'rack.multiprocess' => processes > 1,
-        'rack.run_once' => false,
-        'rack.hijack?' => false
+        'rack.run_once' => false
       }
       settings['rack.version'] = ::Rack::VERSION if defined?(::Rack::VERSION)
       settings
@@ -121,8 +120,11 @@ module Sendoff
 
     def call(connection, parameters, errors)
       env = @environment.complete(parameters, connection, errors)
+      hijack = env['rack.hijack']
       result = answer(connection, env)
       end_if_forked
+      return true if hijack&.taken?
+
       response = Response.new(connection, env, result)
       whole = response.send
       # `each` may fork as well.
@@ -134,9 +136,13 @@ module Sendoff
     rescue Exception => e # rubocop:disable Lint/RescueException
       end_if_forked(e)
       report(errors, e)
+      return true if hijack&.taken?
+
       whole = !response&.begun? && fail_with_page(connection)
       finished(connection, env, response, e, whole) if env
       whole
+    ensure
+      hijack&.expire
     end
 
     # Ends a process that the application has forked and that has come back out of it: the connection and the listener

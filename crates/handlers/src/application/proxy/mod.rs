@@ -203,21 +203,34 @@ async fn pass_on(
     match (answer, exchange) {
         (ResponseStart::Head(begun), exchange) => call.pass_on(exchange, begun, sink).await,
         (ResponseStart::Switch(head), UpstreamExchange::Gateway(exchange)) => {
-            let Some((stream, received, _busy)) = exchange.into_tunnel() else {
-                return Err(Cut::application("a connection that has ended changed its protocol"));
-            };
-            let limit = gateway.proxy().timeouts.tunnel;
-            let Some(client) = sink.client().tunnel() else {
-                return Ok(Outcome::refused(StatusCode::BAD_GATEWAY, []));
-            };
-            client.begin(switched(head))?;
-            tunnel::carry(client, stream, received, limit).await.map(|()| Outcome::Sent)
+            switch(*exchange, head, gateway.proxy().timeouts.tunnel, sink).await
         }
-        // Only workers are lent the client's socket.
-        (ResponseStart::Sent(_) | ResponseStart::Switch(_), _) => {
+        // Only workers are lent the client's socket, or sent a connection.
+        (ResponseStart::Sent(_) | ResponseStart::Tunnel | ResponseStart::Switch(_), _) => {
             Ok(Outcome::refused(StatusCode::BAD_GATEWAY, []))
         }
     }
+}
+
+/// Tells the client that the protocol has changed, and carries the bytes of both ends. `limit`: the
+/// longest time without a byte.
+///
+/// # Errors
+/// The client has gone, or nothing has come from either end for too long.
+pub(crate) async fn switch(
+    exchange: GatewayExchange,
+    head: CgiHead,
+    limit: Duration,
+    sink: &mut dyn Sink,
+) -> Result<Outcome, Cut> {
+    let Some((stream, received, _busy)) = exchange.into_tunnel() else {
+        return Err(Cut::application("a connection that has ended changed its protocol"));
+    };
+    let Some(client) = sink.client().tunnel() else {
+        return Ok(Outcome::refused(StatusCode::BAD_GATEWAY, []));
+    };
+    client.begin(switched(head))?;
+    tunnel::carry(client, stream, received, limit).await.map(|()| Outcome::Sent)
 }
 
 /// The head that tells the client of the switch to the other protocol.
