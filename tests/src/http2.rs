@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::LIMIT;
 use crate::client::Broken;
-use crate::message::{Framing, Head, Request, Response};
+use crate::message::{Head, Request, Response};
 
 /// Streams that are opened before the server's SETTINGS have come. Without this limit, the server
 /// would refuse the streams beyond its own limit, and the client would have to repeat them. Servers
@@ -192,26 +192,32 @@ async fn ask(
 
 async fn receive(response: http::Response<h2::RecvStream>) -> Result<Response, Broken> {
     let (head, mut body) = response.into_parts();
-    let mut response = Response { head: received(&head), framing: Framing::None, body: Vec::new() };
+    let mut response = Response { head: received(&head), ..Response::empty() };
     while let Some(data) = body.data().await {
         let Ok(data) = data else { return Err(Broken::Cut(Box::new(response))) };
         response.body.extend_from_slice(&data);
         // It fails if the stream has ended.
         let _ended = body.flow_control().release_capacity(data.len());
     }
+    let Ok(trailers) = body.trailers().await else { return Err(Broken::Cut(Box::new(response))) };
+    response.trailers = trailers.as_ref().map_or(Vec::new(), texts);
     Ok(response)
 }
 
 pub(crate) fn received(head: &http::response::Parts) -> Head {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let headers = head.headers.iter();
-    let headers = headers.map(|(name, value)| (name.as_str().to_owned(), text(value.as_bytes())));
     Head {
         version: "HTTP/2".to_owned(),
         status: head.status.as_u16(),
         reason: String::new(),
-        headers: headers.collect(),
+        headers: texts(&head.headers),
     }
+}
+
+/// Names and values as text.
+pub(crate) fn texts(fields: &http::HeaderMap) -> Vec<(String, String)> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let fields = fields.iter();
+    fields.map(|(name, value)| (name.as_str().to_owned(), text(value.as_bytes()))).collect()
 }
 
 pub(crate) fn head_of(request: &Request) -> http::Request<()> {

@@ -10,7 +10,7 @@ use h2::{Reason, RecvStream, SendStream};
 use http::Response;
 use sendoff_delivery::Piece;
 use sendoff_message::Cut;
-use sendoff_message::response::ResponseHead;
+use sendoff_message::response::{ResponseHead, Trailers};
 use sendoff_streams::{RequestBody, ResponseSender, StreamGone};
 
 use super::fields;
@@ -104,6 +104,11 @@ impl ResponseSender for Sender {
         let given = self.connection.give(piece, &self.in_flight);
         debug_assert!(ends || given.has_remaining(), "a frame without a purpose");
         body.send_data(given, ends).map_err(|error| gone(&error))
+    }
+
+    fn trailers(&mut self, trailers: Trailers) -> Result<(), Cut> {
+        let Some(body) = &mut self.body else { return Ok(()) };
+        body.send_trailers(trailers.into_fields()).map_err(|error| gone(&error))
     }
 
     fn in_flight(&self) -> usize {

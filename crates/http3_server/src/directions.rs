@@ -13,7 +13,7 @@ use sendoff_http3::Code;
 use sendoff_http3::frame::{self, RequestDecoder, RequestPart};
 use sendoff_http3::qpack::{self, QpackError};
 use sendoff_message::Cut;
-use sendoff_message::response::{Field, ResponseHead};
+use sendoff_message::response::{Field, ResponseHead, Trailers};
 use sendoff_streams::{OF_THE_CONNECTION, RequestBody, ResponseSender, STREAM_BUFFER, StreamGone};
 use tokio::time::{sleep, timeout};
 
@@ -280,6 +280,16 @@ impl ResponseSender for Sender {
             }
         }
         self.send(ends)
+    }
+
+    fn trailers(&mut self, trailers: Trailers) -> Result<(), Cut> {
+        let fields = trailers.fields().iter();
+        let fields = fields.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
+        let (mut section, mut frame) = (BytesMut::new(), BytesMut::new());
+        qpack::encode_trailers(fields, &mut section);
+        frame::headers(&section, &mut frame);
+        self.rest.parts.push_back(frame.freeze());
+        self.send(true)
     }
 
     fn in_flight(&self) -> usize {

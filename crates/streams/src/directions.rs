@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use sendoff_delivery::Piece;
 use sendoff_message::Cut;
-use sendoff_message::response::ResponseHead;
+use sendoff_message::response::{ResponseHead, Trailers};
 
 /// The client has reset the stream, or the connection has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +58,12 @@ pub trait ResponseSender {
     /// # Errors
     /// The client has gone.
     fn give(&mut self, piece: Piece, ends: bool) -> Result<(), Cut>;
+
+    /// Sends the fields behind the body, which end the stream.
+    ///
+    /// # Errors
+    /// The client has gone.
+    fn trailers(&mut self, trailers: Trailers) -> Result<(), Cut>;
 
     /// Bytes of the body that were given and that the network has not taken yet.
     fn in_flight(&self) -> usize;

@@ -197,6 +197,7 @@ impl GatewayExchange {
             ResponseEvent::Head(head) => Event::Head(head),
             ResponseEvent::Switch(head) => Event::Switch(head),
             ResponseEvent::Bytes(bytes) => Event::Segment(Segment::Bytes(bytes)),
+            ResponseEvent::Trailers(trailers) => Event::Trailers(trailers),
             ResponseEvent::End { may_stay } => {
                 let mut driver = self.driver.borrow_mut();
                 let is_clean = driver.received.is_empty() && driver.sender.is_done();

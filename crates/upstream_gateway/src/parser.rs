@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use sendoff_ajp as ajp;
 use sendoff_http1::client::{Reply, ResponseDecoder};
-use sendoff_http1::{BadHead, CgiHead, CgiHeadReader};
+use sendoff_http1::{BadHead, CgiHead, CgiHeadReader, Trailers};
 use sendoff_upstream::error::UpstreamError;
 
 use super::protocol::RequestProtocol;
@@ -20,6 +20,8 @@ pub(super) enum ResponseEvent {
     Switch(CgiHead),
     /// Bytes of the body.
     Bytes(Bytes),
+    /// The fields behind the body; the end follows.
+    Trailers(Trailers),
     /// The application asks for bytes of the request body (AJP).
     Wants(u16),
     /// The response is complete; `may_stay`: the connection may serve another request.
@@ -116,6 +118,7 @@ fn http(
                 return Err(UpstreamError::broken("it changed the protocol unasked"));
             }
             Reply::Data(data) => ResponseEvent::Bytes(data),
+            Reply::Trailers(trailers) => ResponseEvent::Trailers(trailers),
             Reply::End { may_stay } => ResponseEvent::End { may_stay },
             Reply::NeedMore => ResponseEvent::Nothing,
         });

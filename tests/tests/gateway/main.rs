@@ -9,6 +9,7 @@ mod real;
 mod responder;
 mod scgi;
 mod streaming;
+mod trailers;
 mod tunnel;
 
 use sendoff_tests::{Server, Site};
