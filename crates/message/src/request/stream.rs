@@ -34,7 +34,18 @@ pub struct BodyWriter(Rc<RefCell<BodyState>>);
 
 /// The end that an upstream empties.
 #[derive(Debug)]
-pub struct BodyReader(Rc<RefCell<BodyState>>);
+pub struct BodyReader {
+    shared: Rc<RefCell<BodyState>>,
+    replay: Replay,
+}
+
+/// The pieces that were taken, for another reader.
+#[derive(Debug)]
+enum Replay {
+    /// They are not kept, or were too many.
+    Gone,
+    Kept { pieces: Vec<Bytes>, len: usize },
+}
 
 /// A result of reading the queue.
 #[derive(Debug, PartialEq, Eq)]
@@ -110,7 +121,17 @@ impl BodyStream {
             return None;
         }
         shared.reading = Reading::Begun;
-        Some(BodyReader(Rc::clone(&self.shared)))
+        Some(BodyReader { shared: Rc::clone(&self.shared), replay: Replay::Gone })
+    }
+
+    /// As [`reader`](Self::reader). The reader keeps what is taken, at most [`ROOM`] bytes, so that
+    /// it can be [given back](BodyReader::give_back).
+    pub fn replayable_reader(&self) -> Option<BodyReader> {
+        let replay = Replay::Kept { pieces: Vec::new(), len: 0 };
+        self.reader().map(|mut reader| {
+            reader.replay = replay;
+            reader
+        })
     }
 }
 
@@ -164,7 +185,7 @@ impl Drop for BodyWriter {
 impl BodyReader {
     /// Takes the next piece of the body, at most `most` bytes.
     pub fn take(&mut self, most: usize) -> Arrived {
-        let mut shared = self.0.borrow_mut();
+        let mut shared = self.shared.borrow_mut();
         // A body that cannot become complete is given up at once.
         if let Completion::Failed(status) = shared.end {
             return Arrived::Failed(status);
@@ -183,12 +204,13 @@ impl BodyReader {
         if shared.len < ROOM {
             wake(shared.writer.take());
         }
+        self.replay.note(&piece);
         Arrived::Bytes(piece)
     }
 
     /// Ready when [`take`](Self::take) has something other than [`Arrived::Nothing`].
     pub fn poll_arrived(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut shared = self.0.borrow_mut();
+        let mut shared = self.shared.borrow_mut();
         if !shared.pieces.is_empty() || shared.end != Completion::NotYet {
             return Poll::Ready(());
         }
@@ -197,9 +219,44 @@ impl BodyReader {
     }
 }
 
+impl Replay {
+    fn note(&mut self, piece: &Bytes) {
+        if let Self::Kept { pieces, len } = self {
+            *len += piece.len();
+            if *len <= ROOM {
+                pieces.push(piece.clone());
+            } else {
+                *self = Self::Gone;
+            }
+        }
+    }
+}
+
+impl BodyReader {
+    /// Keeps what was taken no longer.
+    pub fn keep_nothing(&mut self) {
+        self.replay = Replay::Gone;
+    }
+
+    /// Puts back what was taken, so that the next reader reads the body from its beginning. The body
+    /// stays spent if not all of it was kept.
+    pub fn give_back(mut self) {
+        if let Replay::Kept { pieces, len } = std::mem::replace(&mut self.replay, Replay::Gone) {
+            let mut shared = self.shared.borrow_mut();
+            pieces.into_iter().rev().for_each(|piece| shared.pieces.push_front(piece));
+            shared.len += len;
+            shared.reading = Reading::NotYet;
+        }
+    }
+}
+
 impl Drop for BodyReader {
     fn drop(&mut self) {
-        let mut shared = self.0.borrow_mut();
+        let mut shared = self.shared.borrow_mut();
+        if shared.reading == Reading::NotYet {
+            // It was given back.
+            return;
+        }
         shared.reading = Reading::Over;
         shared.pieces.clear();
         shared.len = 0;
@@ -231,6 +288,33 @@ mod tests {
         assert_eq!(rest.len(), ROOM - 1);
         writer.end();
         assert_eq!(reader.take(1), Arrived::End);
+    }
+
+    #[test]
+    fn a_body_that_is_given_back_is_read_from_its_beginning() {
+        let (writer, body) = BodyStream::new(None);
+        let mut first = body.replayable_reader().unwrap();
+        writer.push("abc".into());
+        writer.push("def".into());
+        assert_eq!((first.take(2), first.take(9)), (Arrived::Bytes("ab".into()), Arrived::Bytes("c".into())));
+        first.give_back();
+        assert!(!body.is_spent());
+        writer.end();
+        let mut second = body.replayable_reader().unwrap();
+        for expected in ["ab", "c", "def"] {
+            assert_eq!(second.take(9), Arrived::Bytes(expected.into()));
+        }
+        assert_eq!(second.take(9), Arrived::End);
+        second.keep_nothing();
+        second.give_back();
+        assert!(body.is_spent());
+        // More than the reader keeps.
+        let (writer, body) = BodyStream::new(None);
+        writer.push(vec![b'a'; ROOM + 1].into());
+        let mut reader = body.replayable_reader().unwrap();
+        let _all = reader.take(ROOM + 1);
+        reader.give_back();
+        assert!(body.is_spent());
     }
 
     #[test]
