@@ -56,6 +56,13 @@ pub enum GatewayProtocol {
         /// Lets clients change to another protocol, such as WebSocket.
         upgrade: bool,
     },
+    /// HTTP/2.
+    Http2 {
+        /// The authority of requests.
+        host: ProxyHost,
+        /// `None`: without TLS, by prior knowledge.
+        tls: Option<ProxyTls>,
+    },
     /// SCGI.
     Scgi,
     /// AJP 1.3.
@@ -137,6 +144,8 @@ impl fmt::Display for Proxy {
         let scheme = match &self.protocol {
             GatewayProtocol::Http { tls: None, .. } => "http",
             GatewayProtocol::Http { tls: Some(_), .. } => "https",
+            GatewayProtocol::Http2 { tls: None, .. } => "h2",
+            GatewayProtocol::Http2 { tls: Some(_), .. } => "h2s",
             GatewayProtocol::Scgi => "scgi",
             GatewayProtocol::Ajp { .. } => "ajp",
         };

@@ -26,8 +26,6 @@ pub(super) enum ResponseEvent {
     Wants(u16),
     /// The response is complete; `may_stay`: the connection may serve another request.
     End { may_stay: bool },
-    /// The response has ended with the connection.
-    Closed,
     /// No event until more bytes are received.
     Nothing,
 }

@@ -8,11 +8,21 @@ use bytes::{Bytes, BytesMut};
 use sendoff_message::request::{Arrived, Body, BodyReader};
 use sendoff_sys::file::read_exact_at;
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use sendoff_upstream_http2::Http2Request;
 
 use super::protocol::RequestProtocol;
 
 /// The most bytes of one read of a body in a file.
 const PIECE: usize = 64 * 1024;
+
+/// A request to an application, in the form of its protocol.
+#[derive(Debug, Clone)]
+pub enum GatewayMessage {
+    /// For a connection of its own.
+    Bytes(Rc<GatewayRequest>),
+    /// For a stream of HTTP/2.
+    Http2(Rc<Http2Request>),
+}
 
 /// A request in the application's protocol. It may be sent again over another connection, unless
 /// its body is still arriving.

@@ -11,9 +11,9 @@ pub(crate) const STREAMS: usize = 100;
 /// The most connections of an event loop to a host. Further requests wait.
 pub(crate) const CONNECTIONS: usize = 64;
 
-/// The idle timeout of a connection: proxies and balancers in between forget connections after
-/// minutes.
-pub(crate) const IDLE_TIME: Duration = Duration::from_secs(60);
+/// The idle timeout of a connection, as with HTTP/1.1. It is shorter than that of hosts in use, so
+/// that few requests meet a connection that is about to be closed.
+pub(crate) const IDLE_TIME: Duration = Duration::from_secs(4);
 
 /// The most times that a request is offered to a connection which turns out to be ending.
 pub(crate) const OFFERS: usize = 3;

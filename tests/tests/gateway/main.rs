@@ -4,6 +4,8 @@
 mod ajp;
 mod hosts;
 mod http;
+mod http2;
+mod http2_app;
 mod led;
 mod real;
 mod responder;

@@ -306,6 +306,7 @@ fn explain(sink: &mut dyn Sink, exchange: &UpstreamExchange, begun: &ReceivedHea
     } else if let UpstreamExchange::Gateway(exchange) = exchange {
         let protocol = match exchange.gateway().proxy().protocol {
             GatewayProtocol::Http { .. } => "HTTP",
+            GatewayProtocol::Http2 { .. } => "HTTP/2",
             GatewayProtocol::Scgi => "SCGI",
             GatewayProtocol::Ajp { .. } => "AJP",
         };

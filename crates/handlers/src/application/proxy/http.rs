@@ -73,12 +73,12 @@ pub(crate) fn head(
 }
 
 /// All cookies as one field: an HTTP/2 client may send several (RFC 9113 §8.2.3).
-fn cookies(headers: &HeaderMap) -> Vec<u8> {
+pub(crate) fn cookies(headers: &HeaderMap) -> Vec<u8> {
     let values: Vec<_> = headers.get_all(COOKIE).iter().map(|value| value.as_bytes()).collect();
     values.join(&b"; "[..])
 }
 
-fn host_of<'a>(request: &'a Request, proxy: &'a Proxy, host: &'a ProxyHost) -> &'a [u8] {
+pub(crate) fn host_of<'a>(request: &'a Request, proxy: &'a Proxy, host: &'a ProxyHost) -> &'a [u8] {
     match (host, &request.host) {
         (ProxyHost::Client, Some(host)) => host,
         (ProxyHost::Fixed(host), _) => host.as_bytes(),
