@@ -100,6 +100,32 @@ impl Http2 {
         self.try_ask_seeing(request, |_| {})
     }
 
+    /// Sends a POST with trailers, which the server may refuse.
+    ///
+    /// # Errors
+    /// The reason why there is no complete response.
+    pub fn try_ask_with_trailers(
+        &mut self,
+        target: &str,
+        body: &[u8],
+        trailers: &[(&'static str, &str)],
+    ) -> Result<Response, Broken> {
+        let fields = trailers.iter().map(|(name, value)| {
+            (http::HeaderName::from_static(name), http::HeaderValue::from_str(value).unwrap())
+        });
+        let (fields, requests) = (fields.collect(), self.requests.clone());
+        let request = Request::post(target, "text/plain", body);
+        within_limit(&self.runtime, async {
+            let mut requests = requests.ready().await.map_err(|_| Broken::Closed)?;
+            let asked = requests.send_request(head_of(&request), false);
+            let (response, mut sender) = asked.map_err(|_| Broken::Closed)?;
+            let body = Bytes::copy_from_slice(body);
+            sender.send_data(body, false).map_err(|_| Broken::Closed)?;
+            sender.send_trailers(fields).map_err(|_| Broken::Closed)?;
+            receive(response.await.map_err(|_| Broken::Closed)?).await
+        })
+    }
+
     /// As [`try_ask`](Self::try_ask). Calls `see` with the head of each interim response (1xx) when
     /// it has come.
     ///

@@ -65,6 +65,8 @@ pub enum GatewayProtocol {
     },
     /// SCGI.
     Scgi,
+    /// The uwsgi protocol.
+    Uwsgi,
     /// AJP 1.3.
     Ajp {
         /// The secret that the application demands from servers.
@@ -147,6 +149,7 @@ impl fmt::Display for Proxy {
             GatewayProtocol::Http2 { tls: None, .. } => "h2",
             GatewayProtocol::Http2 { tls: Some(_), .. } => "h2s",
             GatewayProtocol::Scgi => "scgi",
+            GatewayProtocol::Uwsgi => "uwsgi",
             GatewayProtocol::Ajp { .. } => "ajp",
         };
         write!(f, "{scheme}://{}", self.address)

@@ -135,9 +135,14 @@ impl BodyDecoder {
         }
     }
 
-    /// The trailer fields that may be passed on, once the body is complete.
+    /// The trailer fields of a response that may be passed on, once the body is complete.
     pub fn take_trailers(&mut self) -> Option<Trailers> {
         Trailers::of(*self.fields.take()?)
+    }
+
+    /// The same for a request.
+    pub fn take_request_trailers(&mut self) -> Option<Trailers> {
+        Trailers::of_request(*self.fields.take()?)
     }
 
     /// Takes the complete small chunks at the start of `buf`. `None` if there is none: the state

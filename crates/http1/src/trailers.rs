@@ -4,6 +4,7 @@ use http::{HeaderMap, HeaderName};
 
 use crate::cgi_head::HOP_BY_HOP;
 use crate::framing::list;
+use crate::head::is_passed_on;
 use crate::response::push_field;
 
 /// Fields that have no meaning behind a body, or that a recipient must know before it (RFC 9110
@@ -46,8 +47,16 @@ const ONLY_IN_HEADS: [&str; 33] = [
     "www-authenticate",
 ];
 
-/// Beginnings of the names of fields that proxies obey. They count in heads only.
-const OBEYED: [&str; 3] = ["x-accel-", "x-forwarded-", "x-sendfile"];
+/// Beginnings of the names of fields that servers obey. They count in heads only.
+const OBEYED: [&str; 7] = [
+    "x-accel-",
+    "x-forwarded-",
+    "x-litespeed-",
+    "x-reproxy-",
+    "x-sendfile",
+    "x-sendoff",
+    "x-zerocopy",
+];
 
 /// The fields behind a body that may be passed on (RFC 9110 §6.5); at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +72,19 @@ impl Trailers {
         let mut fields = HeaderMap::new();
         for (name, value) in received.iter().filter(|(name, _)| may_pass(name)) {
             fields.append(name.clone(), value.clone());
+        }
+        (!fields.is_empty()).then_some(Self(fields))
+    }
+
+    /// The same for a request: of the names that differ only in characters other than letters and
+    /// digits, those with `-` are passed on, as with fields of the head.
+    #[must_use]
+    pub fn of_request(received: HeaderMap) -> Option<Self> {
+        let Self(mut fields) = Self::of(received)?;
+        let unwanted: Vec<_> =
+            fields.keys().filter(|name| !is_passed_on(name.as_str().as_bytes())).cloned().collect();
+        for name in unwanted {
+            fields.remove(name);
         }
         (!fields.is_empty()).then_some(Self(fields))
     }

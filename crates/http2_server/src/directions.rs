@@ -17,20 +17,38 @@ use super::fields;
 use super::in_flight::{Given, InFlight};
 
 /// The body of a request.
-pub(super) struct Body(pub(super) RecvStream);
+pub(super) struct Body {
+    stream: RecvStream,
+    trailers: Option<Trailers>,
+}
+
+impl Body {
+    pub(super) fn new(stream: RecvStream) -> Self {
+        Self { stream, trailers: None }
+    }
+}
 
 impl RequestBody for Body {
     fn is_end(&self) -> bool {
-        self.0.is_end_stream()
+        self.stream.is_end_stream()
     }
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamGone>> {
-        self.0.poll_data(cx).map(|data| data.transpose().map_err(|_| StreamGone))
+        if let Some(data) = ready!(self.stream.poll_data(cx)) {
+            return Poll::Ready(data.map(Some).map_err(|_| StreamGone));
+        }
+        let trailers = ready!(self.stream.poll_trailers(cx)).map_err(|_| StreamGone)?;
+        self.trailers = trailers.and_then(Trailers::of_request);
+        Poll::Ready(Ok(None))
+    }
+
+    fn take_trailers(&mut self) -> Option<Trailers> {
+        self.trailers.take()
     }
 
     fn release(&mut self, bytes: usize) {
         // It fails if the stream has ended meanwhile.
-        let _ended = self.0.flow_control().release_capacity(bytes);
+        let _ended = self.stream.flow_control().release_capacity(bytes);
     }
 }
 

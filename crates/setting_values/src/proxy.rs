@@ -18,16 +18,19 @@ pub enum ProxyScheme {
     H2s,
     /// SCGI.
     Scgi,
+    /// The uwsgi protocol.
+    Uwsgi,
     /// AJP 1.3.
     Ajp,
 }
 
-const SCHEMES: [(&str, ProxyScheme, u16); 6] = [
+const SCHEMES: [(&str, ProxyScheme, u16); 7] = [
     ("http", ProxyScheme::Http, 80),
     ("https", ProxyScheme::Https, 443),
     ("h2", ProxyScheme::H2, 80),
     ("h2s", ProxyScheme::H2s, 443),
     ("scgi", ProxyScheme::Scgi, 4000),
+    ("uwsgi", ProxyScheme::Uwsgi, 3031),
     ("ajp", ProxyScheme::Ajp, 8009),
 ];
 
@@ -51,7 +54,7 @@ impl ProxyUrl {
 }
 
 impl Word for ProxyUrl {
-    const KIND: &'static str = "a URL such as \"http://127.0.0.1:8080\", \"http://unix:/run/app.sock\", \"http://upstream:NAME\", \"h2://...\", \"scgi://...\" or \"ajp://...\"";
+    const KIND: &'static str = "a URL such as \"http://127.0.0.1:8080\", \"http://unix:/run/app.sock\", \"http://upstream:NAME\", \"h2://...\", \"scgi://...\", \"uwsgi://...\" or \"ajp://...\"";
 
     fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
         if text.contains(|c: char| c.is_control() || c == ' ' && !text.contains("unix:")) {
@@ -61,7 +64,7 @@ impl Word for ProxyUrl {
             let says = format!("\"{text}\" does not say what the application speaks");
             let text = text.trim_start_matches('/');
             return Err(Wrong::new(says).help(format!(
-                "write \"http://{text}\", or with https://, h2://, h2s://, scgi:// or ajp:// before it"
+                "write \"http://{text}\", or with https://, h2://, h2s://, scgi://, uwsgi:// or ajp:// before it"
             )));
         };
         let known = SCHEMES.iter().find(|(known, ..)| known.eq_ignore_ascii_case(name));

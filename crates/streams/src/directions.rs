@@ -17,8 +17,11 @@ pub trait RequestBody {
     /// True if no byte follows.
     fn is_end(&self) -> bool;
 
-    /// The next bytes; `None` at the end. Trailers are dropped.
+    /// The next bytes; `None` at the end, when the trailers are known, too.
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamGone>>;
+
+    /// The fields behind the body that may be passed on, once its end was read.
+    fn take_trailers(&mut self) -> Option<Trailers>;
 
     /// Allows the client to send as many more bytes.
     fn release(&mut self, bytes: usize);

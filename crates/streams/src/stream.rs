@@ -234,10 +234,11 @@ async fn receive<S: Service, B: RequestBody, R: ResponseSender>(
     }
     let store = if wanted { BodyStore::keep() } else { BodyStore::discard() };
     match read_body(open, service, body, store, most, || request.shown()).await {
-        Ok(body) => {
+        Ok(stored) => {
             // A client may end its stream a moment after the head of a request without a body.
-            request.has_body = framing != BodyFraming::Chunked || !body.is_empty();
-            request.body = body;
+            request.has_body = framing != BodyFraming::Chunked || !stored.is_empty();
+            request.body = stored;
+            request.trailers = body.take_trailers();
         }
         Err(end) => return Err((end, Some(request))),
     }
@@ -262,15 +263,14 @@ async fn pass_body<S: Service, B: RequestBody>(
         match next_piece(open, slowest, body, &mut pace, &mut left).await {
             Ok(Some(data)) if data.is_empty() => {}
             Ok(Some(data)) => writer.push(data),
-            Ok(None) => return writer.end(),
+            Ok(None) => return writer.end(body.take_trailers()),
             Err(StreamEnd::Gone) => return writer.fail(StatusCode::BAD_REQUEST),
             Err(StreamEnd::Refused { status, .. }) => return writer.fail(status),
         }
     }
 }
 
-/// Reads and stores the body. The client may send more as its bytes are stored. Trailers are
-/// dropped. `request` names the request for log lines.
+/// Reads and stores the body. The client may send more as its bytes are stored. `request` names the request for log lines.
 async fn read_body<S: Service, B: RequestBody>(
     open: &StreamGuard<S>,
     service: &S,

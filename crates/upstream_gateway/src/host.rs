@@ -178,7 +178,10 @@ impl Host {
             let stream = match (reuse, protocol) {
                 (Reuse::New, _) => return None,
                 (Reuse::Kept, _) => return self.take(IDLE_TIME),
-                (Reuse::Fresh, RequestProtocol::Http { .. } | RequestProtocol::Scgi) => {
+                (
+                    Reuse::Fresh,
+                    RequestProtocol::Http { .. } | RequestProtocol::Scgi | RequestProtocol::Uwsgi,
+                ) => {
                     if self.ends_early() {
                         return None;
                     }

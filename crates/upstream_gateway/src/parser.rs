@@ -40,6 +40,8 @@ pub(super) enum GatewayResponseParser {
         key: Option<WebSocketKey>,
     },
     Scgi(Scgi),
+    /// The connection serves one request, whatever the response says.
+    Uwsgi(ResponseDecoder),
     Ajp {
         decoder: ajp::Decoder,
         has_head: bool,
@@ -59,6 +61,7 @@ impl GatewayResponseParser {
                 Self::Http { decoder: ResponseDecoder::new(request.is_head), upgrade, key }
             }
             RequestProtocol::Scgi => Self::Scgi(Scgi::Head(CgiHeadReader::new())),
+            RequestProtocol::Uwsgi => Self::Uwsgi(ResponseDecoder::new(request.is_head)),
             RequestProtocol::Ajp { packet_size } => {
                 Self::Ajp { decoder: ajp::Decoder::new(packet_size), has_head: false }
             }
@@ -73,6 +76,10 @@ impl GatewayResponseParser {
         match self {
             Self::Http { decoder, upgrade, key } => http(decoder, *upgrade, *key, received),
             Self::Scgi(state) => scgi(state, received),
+            Self::Uwsgi(decoder) => match http(decoder, false, None, received)? {
+                ResponseEvent::End { .. } => Ok(ResponseEvent::End { may_stay: false }),
+                event => Ok(event),
+            },
             Self::Ajp { decoder, has_head } => from_container(decoder, has_head, received),
         }
     }
@@ -84,7 +91,7 @@ impl GatewayResponseParser {
     /// The connection was closed inside the header block (SCGI).
     pub(super) fn closed(&mut self) -> Result<bool, UpstreamError> {
         match self {
-            Self::Http { decoder, .. } => Ok(decoder.closed()),
+            Self::Http { decoder, .. } | Self::Uwsgi(decoder) => Ok(decoder.closed()),
             Self::Scgi(Scgi::Body) => Ok(true),
             Self::Scgi(Scgi::Head(head)) if head.is_empty() => Ok(false),
             Self::Scgi(Scgi::Head(_)) => {

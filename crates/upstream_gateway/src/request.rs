@@ -117,7 +117,7 @@ impl Outgoing {
     pub(super) fn is_starved(&self) -> bool {
         let is_wanted = match self.request.protocol {
             RequestProtocol::Ajp { .. } => self.asked.is_some(),
-            RequestProtocol::Http { .. } | RequestProtocol::Scgi => true,
+            RequestProtocol::Http { .. } | RequestProtocol::Scgi | RequestProtocol::Uwsgi => true,
         };
         self.pending.is_empty() && is_wanted && matches!(self.stream, ArrivingBody::Reading(_))
     }
@@ -153,7 +153,7 @@ impl Outgoing {
     fn refill_from_stream(&mut self) -> Result<(), UpstreamError> {
         let ArrivingBody::Reading(reader) = &mut self.stream else { return Ok(()) };
         let most = match self.request.protocol {
-            RequestProtocol::Http { .. } | RequestProtocol::Scgi => PIECE,
+            RequestProtocol::Http { .. } | RequestProtocol::Scgi | RequestProtocol::Uwsgi => PIECE,
             RequestProtocol::Ajp { packet_size } => match self.asked {
                 Some(asked) => sendoff_ajp::piece_room(asked, packet_size),
                 None => return Ok(()),
@@ -177,7 +177,7 @@ impl Outgoing {
             RequestProtocol::Http { .. } if self.request.body.known_len().is_none() => {
                 chunk(&arrived)
             }
-            RequestProtocol::Http { .. } | RequestProtocol::Scgi => arrived,
+            RequestProtocol::Http { .. } | RequestProtocol::Scgi | RequestProtocol::Uwsgi => arrived,
         };
         Ok(())
     }
@@ -290,7 +290,7 @@ mod tests {
                 outgoing.poll_more(cx).unwrap();
                 sent.extend(all(&mut outgoing, 1));
             }
-            writer.end();
+            writer.end(None);
             outgoing.poll_more(cx).unwrap();
             sent.extend(all(&mut outgoing, 9));
             assert_eq!(

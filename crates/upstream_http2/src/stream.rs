@@ -25,6 +25,8 @@ pub struct Http2Request {
     pub head: Request<()>,
     /// The body.
     pub body: Body,
+    /// The fields behind a body that is complete.
+    pub trailers: Option<Trailers>,
 }
 
 /// A request and its response. Dropping it before the last event resets the stream; other requests
@@ -64,10 +66,10 @@ impl Http2Stream {
             error::of_connection(&error)
         };
         let mut requests = place.requests().ready().await.map_err(retired)?;
-        let ends = request.body.is_empty();
+        let ends = request.body.is_empty() && request.trailers.is_none();
         let begun = requests.send_request(request.head.clone(), ends);
         let (response, stream) = begun.map_err(retired)?;
-        let upload = Upload::new(&request.body, stream, ends)?;
+        let upload = Upload::new(request, stream, ends)?;
         Ok(Self { upload, response: Response::Head(response), was_heard: false, place })
     }
 

@@ -5,9 +5,12 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use h2::SendStream;
+use sendoff_http1::Trailers;
 use sendoff_message::request::{Arrived, Body, BodyReader};
 use sendoff_sys::file::read_exact_at;
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+
+use crate::stream::Http2Request;
 
 /// The most bytes of a body that are read at a time.
 const PIECE: usize = 64 * 1024;
@@ -23,8 +26,8 @@ pub(crate) struct Upload {
 
 #[derive(Debug)]
 enum Source {
-    /// The body from this offset on.
-    Stored(Body, u64),
+    /// The body from this offset on, and the fields behind it.
+    Stored { body: Body, at: u64, trailers: Option<Trailers> },
     Arriving(BodyReader),
     /// The end of the body was sent, or the host reads no more.
     Over,
@@ -33,14 +36,17 @@ enum Source {
 impl Upload {
     /// The body of a request whose head was sent. `ends`: the head has ended the stream.
     pub(crate) fn new(
-        body: &Body,
+        request: &Http2Request,
         stream: SendStream<Bytes>,
         ends: bool,
     ) -> Result<Self, UpstreamError> {
+        let Http2Request { body, trailers, .. } = request;
         let source = match body {
             _ if ends => Source::Over,
             Body::Stream(body) => Source::Arriving(body.replayable_reader().ok_or_else(spent)?),
-            Body::Memory(_) | Body::File { .. } => Source::Stored(body.clone(), 0),
+            Body::Memory(_) | Body::File { .. } => {
+                Source::Stored { body: body.clone(), at: 0, trailers: trailers.clone() }
+            }
         };
         Ok(Self { stream, source, pending: Bytes::new() })
     }
@@ -99,11 +105,13 @@ impl Upload {
 
     /// Reads the next bytes, or ends the stream. False: there are none now.
     fn refill(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
+        let mut behind = None;
         match &mut self.source {
             Source::Over => return Ok(false),
-            Source::Stored(body, at) => {
+            Source::Stored { body, at, trailers } => {
                 self.pending = piece(body, *at).map_err(unreadable)?;
                 *at += self.pending.len() as u64;
+                behind = trailers.take_if(|_| self.pending.is_empty());
             }
             Source::Arriving(reader) => {
                 if reader.poll_arrived(cx).is_pending() {
@@ -112,14 +120,17 @@ impl Upload {
                 match reader.take(PIECE) {
                     Arrived::Bytes(bytes) => self.pending = bytes,
                     Arrived::Nothing => return Ok(false),
-                    Arrived::End => {}
+                    Arrived::End => behind = reader.trailers(),
                     Arrived::Failed(status) => return Err(UpstreamError::of_body(status)),
                 }
             }
         }
         if self.pending.is_empty() {
             // It fails if the host has reset the stream, which the response tells.
-            let _reset = self.stream.send_data(Bytes::new(), true);
+            let _reset = match behind {
+                Some(trailers) => self.stream.send_trailers(trailers.into_fields()),
+                None => self.stream.send_data(Bytes::new(), true),
+            };
             self.source = Source::Over;
             return Ok(false);
         }

@@ -2,6 +2,7 @@
 
 use sendoff_tests::{Client, Http3, Request, Response, Server, Site};
 
+use crate::http2_app::{self, Http2App};
 use crate::responder::Responder;
 
 const FIELDS: &str = "X-Sum: 1a2b\r\ngrpc-status:  0 \r\nX-Sum: 3c\r\n";
@@ -80,4 +81,48 @@ fn trailers_pass_the_filters() {
         }
     }
     assert_eq!(app.seen().len(), 6);
+}
+
+/// Trailers of requests reach applications over HTTP/2, whether the body is read first or passed on
+/// while it arrives. HTTP/1.1 applications do not get them: some take them for fields of the head.
+#[test]
+fn trailers_of_requests_reach_applications_over_http2() {
+    let (site, app) = (Site::new(), Http2App::start(http2_app::echo));
+    let old = Responder::saying("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let more = format!(
+        "[[site.route]]\nprefix = '/streamed'\nstream_body = true\n\
+         [[site.route]]\nmatch = '/old$'\nproxy = '{}'\n",
+        old.url()
+    );
+    let server = serve(&site, &app.url(), &more);
+    let fields = [
+        ("x-sum", "1a2b"),
+        ("host", "b"),
+        ("content-length", "7"),
+        ("x-forwarded-for", "6.6.6.6"),
+        ("x_user", "root"),
+        ("cookie", "a=b"),
+    ];
+    let mut http3 = Http3::connect(server.tls_addr().unwrap(), "localhost");
+    for path in ["/stored", "/streamed"] {
+        let [two, three] = [
+            server.http2().try_ask_with_trailers(path, b"body", &fields),
+            http3.try_ask_with_trailers(path, b"body", &fields),
+        ];
+        let chunked = format!(
+            "POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\
+             X-Sum: 1a2b\r\nHost: b\r\nContent-Length: 7\r\nCookie: a=b\r\nX_User: root\r\n\r\n"
+        );
+        let mut client = Client::connect(server.clear_addr());
+        client.send(chunked);
+        for response in [two.unwrap(), three.unwrap(), client.response("POST")] {
+            let text = response.text();
+            assert!(text.ends_with("\n\nbody\nx-sum: \"1a2b\""), "{path}: {text}");
+        }
+        let path = format!("{path}/old");
+        assert_eq!(server.http2().try_ask_with_trailers(&path, b"body", &fields).unwrap().text(), "ok");
+    }
+    for request in old.seen() {
+        assert!(!request.contains("x-sum"), "{request}");
+    }
 }

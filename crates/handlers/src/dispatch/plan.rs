@@ -144,7 +144,7 @@ impl SitePlan {
                         return Intake::Duplex;
                     }
                     GatewayProtocol::Http { .. } | GatewayProtocol::Http2 { .. } => Intake::Stream,
-                    GatewayProtocol::Scgi | GatewayProtocol::Ajp { .. } => {
+                    GatewayProtocol::Scgi | GatewayProtocol::Uwsgi | GatewayProtocol::Ajp { .. } => {
                         Intake::StreamOfKnownLength
                     }
                 }

@@ -308,6 +308,7 @@ fn explain(sink: &mut dyn Sink, exchange: &UpstreamExchange, begun: &ReceivedHea
             GatewayProtocol::Http { .. } => "HTTP",
             GatewayProtocol::Http2 { .. } => "HTTP/2",
             GatewayProtocol::Scgi => "SCGI",
+            GatewayProtocol::Uwsgi => "uwsgi",
             GatewayProtocol::Ajp { .. } => "AJP",
         };
         report.remark(Remark {

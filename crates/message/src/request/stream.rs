@@ -16,6 +16,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::StatusCode;
+use sendoff_http1::Trailers;
 
 /// Capacity of the queue in bytes; the last piece may exceed it.
 const ROOM: usize = 64 * 1024;
@@ -66,6 +67,8 @@ struct BodyState {
     pieces: VecDeque<Bytes>,
     len: usize,
     end: Completion,
+    /// The fields behind the body.
+    trailers: Option<Trailers>,
     reading: Reading,
     /// The reader that waits for bytes.
     reader: Option<Waker>,
@@ -95,6 +98,7 @@ impl BodyStream {
             pieces: VecDeque::new(),
             len: 0,
             end: Completion::NotYet,
+            trailers: None,
             reading: Reading::NotYet,
             reader: None,
             writer: None,
@@ -157,8 +161,9 @@ impl BodyWriter {
         wake(shared.reader.take());
     }
 
-    /// The body is complete.
-    pub fn end(self) {
+    /// The body is complete, with these fields behind it.
+    pub fn end(self, trailers: Option<Trailers>) {
+        self.0.borrow_mut().trailers = trailers;
         self.finish(Completion::Complete);
     }
 
@@ -206,6 +211,11 @@ impl BodyReader {
         }
         self.replay.note(&piece);
         Arrived::Bytes(piece)
+    }
+
+    /// The fields behind the body, after [`Arrived::End`].
+    pub fn trailers(&mut self) -> Option<Trailers> {
+        self.shared.borrow_mut().trailers.take()
     }
 
     /// Ready when [`take`](Self::take) has something other than [`Arrived::Nothing`].
@@ -286,7 +296,7 @@ mod tests {
         assert!(writer.poll_room(cx).is_ready());
         let Arrived::Bytes(rest) = reader.take(ROOM) else { panic!("nothing") };
         assert_eq!(rest.len(), ROOM - 1);
-        writer.end();
+        writer.end(None);
         assert_eq!(reader.take(1), Arrived::End);
     }
 
@@ -299,7 +309,7 @@ mod tests {
         assert_eq!((first.take(2), first.take(9)), (Arrived::Bytes("ab".into()), Arrived::Bytes("c".into())));
         first.give_back();
         assert!(!body.is_spent());
-        writer.end();
+        writer.end(None);
         let mut second = body.replayable_reader().unwrap();
         for expected in ["ab", "c", "def"] {
             assert_eq!(second.take(9), Arrived::Bytes(expected.into()));

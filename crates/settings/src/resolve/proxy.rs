@@ -57,6 +57,7 @@ impl Context<'_> {
     fn protocol(&mut self, section: &keys::Proxy, url: &ProxyUrl) -> GatewayProtocol {
         match url.scheme {
             ProxyScheme::Scgi => GatewayProtocol::Scgi,
+            ProxyScheme::Uwsgi => GatewayProtocol::Uwsgi,
             ProxyScheme::Ajp => GatewayProtocol::Ajp {
                 secret: section.secret.as_ref().map(|secret| secret.value.0.clone()),
                 packet_size: usize::try_from(section.packet_size.value.0).unwrap_or(usize::MAX),

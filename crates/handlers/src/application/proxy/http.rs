@@ -5,6 +5,7 @@ use http::header::{COOKIE, HOST, SEC_WEBSOCKET_KEY};
 use http::{HeaderMap, StatusCode, Version};
 use sendoff_config::{Proxy, ProxyAddress, ProxyHost};
 use sendoff_http1::client::{HopByHop, RequestEncoder};
+use sendoff_http1::takes_trailers;
 use sendoff_message::request::Request;
 use sendoff_upstream_gateway::{RequestProtocol, WebSocketKey};
 
@@ -59,14 +60,23 @@ pub(crate) fn head(
             None => field("transfer-encoding", b"chunked"),
         }
     }
+    let takes_trailers = takes_trailers(&request.headers);
+    if takes_trailers {
+        field("te", b"trailers");
+    }
     if let Some(protocols) = &upgrade {
-        field("connection", b"upgrade");
+        field("connection", if takes_trailers { b"te, upgrade" } else { b"upgrade" });
         field("upgrade", protocols);
         if let Some(key) = &key {
             field("sec-websocket-key", key.as_bytes());
         }
-    } else if proxy.proxy_protocol {
-        field("connection", b"close");
+    } else {
+        match (takes_trailers, proxy.proxy_protocol) {
+            (true, true) => field("connection", b"te, close"),
+            (true, false) => field("connection", b"te"),
+            (false, true) => field("connection", b"close"),
+            (false, false) => {}
+        }
     }
     head.finish();
     Ok((out.freeze(), RequestProtocol::Http { upgrade: upgrade.is_some(), key }))
@@ -136,18 +146,18 @@ mod tests {
         assert_eq!(
             written(&request, ProxyHost::Client, true),
             format!(
-                "GET /a?b HTTP/1.1\r\nhost: a.test\r\n{rest}connection: upgrade\r\nupgrade: websocket\r\n\r\n"
+                "GET /a?b HTTP/1.1\r\nhost: a.test\r\n{rest}te: trailers\r\nconnection: te, upgrade\r\nupgrade: websocket\r\n\r\n"
             )
         );
         assert_eq!(
             written(&request, ProxyHost::Upstream, false),
-            format!("GET /a?b HTTP/1.1\r\nhost: app.test:8080\r\n{rest}\r\n")
+            format!("GET /a?b HTTP/1.1\r\nhost: app.test:8080\r\n{rest}te: trailers\r\nconnection: te\r\n\r\n")
         );
         request.has_body = true;
         request.body = sendoff_message::request::Body::Memory("xyz".into());
         assert_eq!(
             written(&request, ProxyHost::Fixed("x.test".to_owned()), false),
-            format!("GET /a?b HTTP/1.1\r\nhost: x.test\r\n{rest}content-length: 3\r\n\r\n")
+            format!("GET /a?b HTTP/1.1\r\nhost: x.test\r\n{rest}content-length: 3\r\nte: trailers\r\nconnection: te\r\n\r\n")
         );
     }
 }

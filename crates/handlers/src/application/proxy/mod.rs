@@ -8,6 +8,7 @@ mod http2;
 mod scgi;
 mod target;
 mod tunnel;
+mod uwsgi;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -89,10 +90,12 @@ pub(crate) fn message(
         }
         GatewayProtocol::Http2 { host, tls } => {
             let head = http2::head(request, gateway.proxy(), host, tls.is_some())?;
-            let message = Http2Request { head, body: request.body.clone() };
+            let (body, trailers) = (request.body.clone(), request.trailers.clone());
+            let message = Http2Request { head, body, trailers };
             return Ok(GatewayMessage::Http2(Rc::new(message)));
         }
         GatewayProtocol::Scgi => (scgi::head(context, passed.prefix), RequestProtocol::Scgi),
+        GatewayProtocol::Uwsgi => (uwsgi::head(context, passed.prefix)?, RequestProtocol::Uwsgi),
         GatewayProtocol::Ajp { secret, packet_size } => {
             let head = ajp::head(context, secret.as_deref(), *packet_size)?;
             (head, RequestProtocol::Ajp { packet_size: *packet_size })
