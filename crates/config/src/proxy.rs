@@ -1,4 +1,4 @@
-//! Applications that requests are passed on to over HTTP, SCGI or AJP.
+//! Applications that requests are passed on to over HTTP, SCGI, uwsgi or AJP.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// An application that speaks HTTP, SCGI or AJP, and the settings of requests to it.
+/// An application that speaks HTTP, SCGI, uwsgi or AJP, and the settings of requests to it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proxy {

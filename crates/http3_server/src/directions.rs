@@ -46,7 +46,16 @@ pub(crate) struct Receiver {
 impl Receiver {
     pub(crate) fn new(quic: Rc<Quic>, id: StreamId, max_section: usize) -> Self {
         let (decoder, buffer) = (RequestDecoder::new(max_section), BytesMut::new());
-        Self { quic, id, decoder, max_section, buffer, missing: None, trailers: None, has_ended: false }
+        Self {
+            quic,
+            id,
+            decoder,
+            max_section,
+            buffer,
+            missing: None,
+            trailers: None,
+            has_ended: false,
+        }
     }
 
     /// Notes the announced length of the body, from which the body must not differ (RFC 9114

@@ -7,7 +7,8 @@ const CIPHERS: &str = "remove it: the server chooses ciphers and keeps sessions 
 const COMPRESSION: &str = "compress = true needs no such key: levels and Vary are chosen by the server (docs/compression.md)";
 const PROXY: &str = "a route passes requests on: proxy = \"http://127.0.0.1:8080\", also with h2://, scgi://, uwsgi:// and ajp:// (docs/gateway.md)";
 const GRPC: &str = "gRPC is HTTP/2: a route passes it on with proxy = \"h2://127.0.0.1:50051\", over TLS with h2s:// (docs/gateway.md)";
-const UWSGI: &str = "a route passes requests on: proxy = \"uwsgi://unix:/run/app.sock\" (docs/gateway.md)";
+const UWSGI: &str =
+    "a route passes requests on: proxy = \"uwsgi://unix:/run/app.sock\" (docs/gateway.md)";
 const NO_LIMITS: &str = "bytes per second are not limited: max_connections_per_client, and of a route rate and concurrency, limit what one client gets";
 const BY_ITSELF: &str = "remove it: there is nothing to set here";
 const WORKERS: &str = "for a fixed number write workers = 16, else workers = \"auto\" or \"ondemand\" with min_workers and max_workers";

@@ -1,4 +1,4 @@
-//! A host of an application that speaks HTTP, SCGI or AJP, and its kept connections.
+//! A host of an application that speaks HTTP, SCGI, uwsgi or AJP, and its kept connections.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -268,13 +268,14 @@ impl Host {
             plain.write_all(&proxy_header::header(client)).await.map_err(said)?;
         }
         let Some(tls) = &self.manner.tls else { return Ok(Stream::Plain(plain)) };
-        let TlsClient { connector, protocol, server_name } =
-            tls.as_ref().map_err(Clone::clone)?;
+        let TlsClient { connector, protocol, server_name } = tls.as_ref().map_err(Clone::clone)?;
         let shaken = connector.connect(server_name.clone(), plain).await;
         let tls = shaken.map_err(|error| format!("TLS: {error}"))?;
         // A host without ALPN speaks HTTP/1.1.
         if *protocol == HTTP_2 && tls.get_ref().1.alpn_protocol() != Some(HTTP_2) {
-            return Err("it does not speak HTTP/2 over TLS: it has not chosen h2 by ALPN".to_owned());
+            return Err(
+                "it does not speak HTTP/2 over TLS: it has not chosen h2 by ALPN".to_owned()
+            );
         }
         Ok(Stream::Tls(Box::new(tls)))
     }

@@ -1,4 +1,4 @@
-//! Applications that speak HTTP, SCGI or AJP (`docs/gateway.md`).
+//! Applications that speak HTTP, SCGI, uwsgi or AJP (`docs/gateway.md`).
 //!
 //! ```text
 //!  GatewayRequest ──▶ RequestSender ──▶ Stream ──▶ GatewayResponseParser ──▶ Event

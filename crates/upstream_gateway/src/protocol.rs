@@ -14,7 +14,7 @@ pub enum RequestProtocol {
     },
     /// SCGI.
     Scgi,
-    /// The uwsgi protocol; its responses are those of HTTP/1.
+    /// The uwsgi protocol, with responses of HTTP/1.
     Uwsgi,
     /// AJP 1.3.
     Ajp {

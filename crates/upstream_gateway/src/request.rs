@@ -177,7 +177,9 @@ impl Outgoing {
             RequestProtocol::Http { .. } if self.request.body.known_len().is_none() => {
                 chunk(&arrived)
             }
-            RequestProtocol::Http { .. } | RequestProtocol::Scgi | RequestProtocol::Uwsgi => arrived,
+            RequestProtocol::Http { .. } | RequestProtocol::Scgi | RequestProtocol::Uwsgi => {
+                arrived
+            }
         };
         Ok(())
     }

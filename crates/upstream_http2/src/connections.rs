@@ -195,3 +195,74 @@ impl Drop for Waiter<'_> {
         self.all.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use http::Request;
+    use sendoff_message::request::Body;
+    use sendoff_upstream::error::UpstreamErrorKind;
+    use tokio::io::DuplexStream;
+    use tokio::task::{LocalSet, yield_now};
+
+    use super::*;
+
+    fn request() -> Http2Request {
+        let head = Request::get("http://a.test/").body(()).unwrap();
+        Http2Request { head, body: Body::default(), trailers: None }
+    }
+
+    #[tokio::test]
+    async fn requests_that_wait_for_a_connection_share_its_failure() {
+        let (connections, attempts) = (Connections::default(), Cell::new(0));
+        let connect = async || -> Result<DuplexStream, UpstreamError> {
+            attempts.set(attempts.get() + 1);
+            yield_now().await;
+            let kind = UpstreamErrorKind::Unreachable;
+            Err(UpstreamError::new(kind, Retry::Unsafe, "it is away"))
+        };
+        let request = request();
+        let begin = || connections.begin(&request, &connect);
+        let (one, two, three) = tokio::join!(begin(), begin(), begin());
+        for result in [one, two, three] {
+            assert_eq!(result.unwrap_err().kind(), UpstreamErrorKind::Unreachable);
+        }
+        assert_eq!((attempts.get(), connections.waiting.load(Ordering::Relaxed)), (1, 0));
+        // The next request tries again.
+        assert!(begin().await.is_err());
+        assert_eq!(attempts.get(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_share_a_connection_that_ends_when_it_is_idle() {
+        let (connections, peers) = (Connections::default(), Mutex::new(Vec::new()));
+        let connect = async || {
+            let (ours, peer) = tokio::io::duplex(64 * 1024);
+            peers.lock().unwrap().push(peer);
+            Ok(ours)
+        };
+        let request = request();
+        let begin = || async { connections.begin(&request, &connect).await.unwrap() };
+        let count = || connections.with_own(|own| own.open.len());
+        LocalSet::new()
+            .run_until(async {
+                let streams = [begin().await, begin().await];
+                assert_eq!((peers.lock().unwrap().len(), count()), (1, 1));
+                // The host is silent: further requests avoid the connection.
+                streams[0].distrust();
+                let third = begin().await;
+                assert_eq!((peers.lock().unwrap().len(), count()), (2, 1));
+                tokio::time::advance(settings::IDLE_TIME * 2).await;
+                connections.close_idle();
+                assert_eq!(count(), 1);
+                drop((streams, third));
+                connections.close_idle();
+                assert_eq!(count(), 1);
+                tokio::time::advance(settings::IDLE_TIME).await;
+                connections.close_idle();
+                assert_eq!(count(), 0);
+            })
+            .await;
+    }
+}

@@ -11,8 +11,8 @@ pub(crate) const STREAMS: usize = 100;
 /// The most connections of an event loop to a host. Further requests wait.
 pub(crate) const CONNECTIONS: usize = 64;
 
-/// The idle timeout of a connection, as with HTTP/1.1. It is shorter than that of hosts in use, so
-/// that few requests meet a connection that is about to be closed.
+/// The idle timeout of a connection, as with HTTP/1.1. Hosts in use have longer ones, so few requests
+/// meet a connection that is about to be closed.
 pub(crate) const IDLE_TIME: Duration = Duration::from_secs(4);
 
 /// The most times that a request is offered to a connection which turns out to be ending.

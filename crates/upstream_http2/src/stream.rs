@@ -57,10 +57,7 @@ enum Response {
 
 impl Http2Stream {
     /// Sends the head of a request. The connection retires if it takes no request.
-    pub(crate) async fn begin(
-        place: Place,
-        request: &Http2Request,
-    ) -> Result<Self, UpstreamError> {
+    pub(crate) async fn begin(place: Place, request: &Http2Request) -> Result<Self, UpstreamError> {
         let retired = |error| {
             place.retire();
             error::of_connection(&error)

@@ -27,7 +27,11 @@ pub(crate) struct Upload {
 #[derive(Debug)]
 enum Source {
     /// The body from this offset on, and the fields behind it.
-    Stored { body: Body, at: u64, trailers: Option<Trailers> },
+    Stored {
+        body: Body,
+        at: u64,
+        trailers: Option<Trailers>,
+    },
     Arriving(BodyReader),
     /// The end of the body was sent, or the host reads no more.
     Over,

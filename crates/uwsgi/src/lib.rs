@@ -50,8 +50,7 @@ impl RequestHead {
     /// The parameter cannot be sent and was left out.
     pub fn param(&mut self, name: &[u8], value: &[u8]) -> Result<(), InvalidParam> {
         let sizes = u16::try_from(name.len()).ok().zip(u16::try_from(value.len()).ok());
-        let (name_size, value_size) =
-            sizes.filter(|(name, _)| *name > 0).ok_or(InvalidParam)?;
+        let (name_size, value_size) = sizes.filter(|(name, _)| *name > 0).ok_or(InvalidParam)?;
         if self.names.insert(name.into()) {
             self.packet.put_u16_le(name_size);
             self.packet.put_slice(name);
@@ -81,7 +80,8 @@ mod tests {
         let mut head = RequestHead::new(7);
         head.param(b"REQUEST_METHOD", b"POST").unwrap();
         head.param(b"A", b"").unwrap();
-        let expected = b"\0\x2e\0\0\x0e\0CONTENT_LENGTH\x01\x007\x0e\0REQUEST_METHOD\x04\0POST\x01\0A\0\0";
+        let expected =
+            b"\0\x2e\0\0\x0e\0CONTENT_LENGTH\x01\x007\x0e\0REQUEST_METHOD\x04\0POST\x01\0A\0\0";
         assert_eq!(head.finish().unwrap(), expected[..]);
     }
 

@@ -69,7 +69,8 @@ fn calls_of_grpcio_come_through() {
         app.1
     );
     let config = site.write_at(site.outside("sendoff.toml"), text);
-    let server = Server::try_run(&config, site.root(), 0).unwrap_or_else(|failed| panic!("{failed:#?}"));
+    let server =
+        Server::try_run(&config, site.root(), 0).unwrap_or_else(|failed| panic!("{failed:#?}"));
     call(&packages, &[&format!("127.0.0.1:{}", server.clear_addr().port())]);
     let tls = format!("localhost:{}", server.tls_addr().unwrap().port());
     call(&packages, &[&tls, roots]);
@@ -82,6 +83,7 @@ fn calls_of_grpcio_come_through() {
              [[site.route]]\nproxy = {{ to = 'h2s://{tls}', roots = '{roots}' }}\n"
         ),
     );
-    let server = Server::try_run(&config, outer.root(), 0).unwrap_or_else(|failed| panic!("{failed:#?}"));
+    let server =
+        Server::try_run(&config, outer.root(), 0).unwrap_or_else(|failed| panic!("{failed:#?}"));
     call(&packages, &[&format!("127.0.0.1:{}", server.clear_addr().port())]);
 }

@@ -131,7 +131,10 @@ fn both_directions_of_a_call_stream_at_once() {
         let (response, mut sender) = client.call();
         // The head comes before the first message is sent.
         let (head, mut answers) = response.await.unwrap().into_parts();
-        assert_eq!((head.status.as_u16(), &head.headers["content-type"]), (200, &"application/grpc".parse().unwrap()));
+        assert_eq!(
+            (head.status.as_u16(), &head.headers["content-type"]),
+            (200, &"application/grpc".parse().unwrap())
+        );
         for text in ["one", "two", "three"] {
             send(&mut sender, text.into()).await.unwrap();
             assert_eq!(message(&mut answers).await.flatten().as_deref(), Some(text.as_bytes()));
@@ -142,7 +145,7 @@ fn both_directions_of_a_call_stream_at_once() {
     });
 }
 
-/// How many calls ended early at the application.
+/// Calls that ended early at the application.
 static CANCELLED: AtomicUsize = AtomicUsize::new(0);
 
 async fn note_cancel(
@@ -205,7 +208,8 @@ async fn trailers_only(
     _: http::Request<RecvStream>,
     mut respond: h2::server::SendResponse<Bytes>,
 ) -> Option<()> {
-    let fields = [("content-type", "application/grpc"), ("grpc-status", "5"), ("grpc-message", "no%20such")];
+    let fields =
+        [("content-type", "application/grpc"), ("grpc-status", "5"), ("grpc-message", "no%20such")];
     respond.send_response(head(&fields), true).ok().map(drop)
 }
 
@@ -343,7 +347,9 @@ async fn send_much(
 ) -> Option<()> {
     let mut stream = respond.send_response(head(&[("x-accel-buffering", "no")]), false).ok()?;
     if request.uri().path() == "/small" {
-        return send(&mut stream, Bytes::from_static(b"small")).await.and_then(|()| stream.send_trailers(map(&[("x-a", "b")])).ok());
+        return send(&mut stream, Bytes::from_static(b"small"))
+            .await
+            .and_then(|()| stream.send_trailers(map(&[("x-a", "b")])).ok());
     }
     let piece = Bytes::from(vec![b'x'; 64 * 1024]);
     for _ in 0..1600 {
@@ -357,7 +363,8 @@ async fn send_much(
 #[test]
 fn a_client_that_reads_nothing_holds_only_its_own_stream_back() {
     let (site, app) = (Site::new(), Http2App::start(send_much));
-    let server = serve(&site, &format!("[[site.route]]\nname_files = true\nproxy = '{}'\n", app.url()));
+    let server =
+        serve(&site, &format!("[[site.route]]\nname_files = true\nproxy = '{}'\n", app.url()));
     let before = processes::private_memory(server.front());
     let slow = Streams::connect(&server);
     slow.run(async {

@@ -1,4 +1,4 @@
-//! Requests that are passed on over HTTP, SCGI and AJP (`docs/gateway.md`).
+//! Requests that are passed on over HTTP, SCGI, uwsgi and AJP (`docs/gateway.md`).
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod ajp;

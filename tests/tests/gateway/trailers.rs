@@ -12,7 +12,9 @@ const EXPECTED: [&str; 3] = ["x-sum: 1a2b", "x-sum: 3c", "grpc-status: 0"];
 
 /// A response in chunks with this trailer section.
 fn chunked(head: &str, fields: &str) -> String {
-    format!("HTTP/1.1 200 OK\r\n{head}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n{fields}\r\n")
+    format!(
+        "HTTP/1.1 200 OK\r\n{head}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n{fields}\r\n"
+    )
 }
 
 fn serve(site: &Site, url: &str, more: &str) -> Server {
@@ -47,7 +49,8 @@ fn trailers_of_an_application_reach_clients_that_read_them() {
     assert_eq!((first.text(), first.trailer_lines()), ("hello".to_owned(), Vec::<String>::new()));
     assert_eq!((second.trailer_lines().len(), third.trailer_lines().len()), (3, 3));
     // An HTTP/1.0 body ends with the connection, and a response to HEAD has no end.
-    let old = Client::connect(server.clear_addr()).ask(&Request::get("/").header("TE", "trailers").http10());
+    let old = Client::connect(server.clear_addr())
+        .ask(&Request::get("/").header("TE", "trailers").http10());
     assert_eq!((old.text(), old.trailers.len()), ("hello".to_owned(), 0));
 }
 
@@ -69,7 +72,8 @@ fn fields_of_heads_do_not_come_as_trailers() {
 /// Compression and the rate limit pass trailers on, and a page with trailers is not kept.
 #[test]
 fn trailers_pass_the_filters() {
-    let body = "Content-Type: text/plain\r\nCache-Control: max-age=60\r\nX-Accel-Limit-Rate: 1000000\r\n";
+    let body =
+        "Content-Type: text/plain\r\nCache-Control: max-age=60\r\nX-Accel-Limit-Rate: 1000000\r\n";
     let (site, app) = (Site::new(), Responder::saying(chunked(body, FIELDS)));
     let more = "compress = true\ncompress_min_length = 1\n[[site.route]]\npage_cache = 'http'\nresponse_headers = { X-Rule = '1' }\n";
     let server = serve(&site, &app.url(), more);
@@ -120,7 +124,10 @@ fn trailers_of_requests_reach_applications_over_http2() {
             assert!(text.ends_with("\n\nbody\nx-sum: \"1a2b\""), "{path}: {text}");
         }
         let path = format!("{path}/old");
-        assert_eq!(server.http2().try_ask_with_trailers(&path, b"body", &fields).unwrap().text(), "ok");
+        assert_eq!(
+            server.http2().try_ask_with_trailers(&path, b"body", &fields).unwrap().text(),
+            "ok"
+        );
     }
     for request in old.seen() {
         assert!(!request.contains("x-sum"), "{request}");

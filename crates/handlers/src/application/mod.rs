@@ -1,7 +1,7 @@
 //! One request to an application, from its parameters to the last byte of the response body.
 //!
 //! [`script`] answers with a script's response: [`worker`] asks workers of a pool, [`fastcgi`] asks
-//! FastCGI applications. [`proxy`] asks hosts that speak HTTP, SCGI or AJP. [`retry`] has the rule
+//! FastCGI applications. [`proxy`] asks hosts that speak HTTP, SCGI, uwsgi or AJP. [`retry`] has the rule
 //! of repeating a request after a failure. [`beginning`] reads the response head, [`relay`] passes
 //! the body on, [`direct`] lets a worker write to the client's socket itself ([`choice`] and
 //! [`sizes`] tell when that pays).

@@ -301,7 +301,7 @@ mod tests {
             body: sendoff_message::request::Body::Memory("xyz".into()),
             has_body: true,
             trailers: None,
-        is_internal_redirect: false,
+            is_internal_redirect: false,
             id: Some("id-1".into()),
             listener: 0,
             peer: sendoff_message::request::Endpoint::Ip("192.0.2.1:5".parse().unwrap()),

@@ -115,7 +115,8 @@ async fn plan_page(
 
 /// The request for the page of an error.
 fn for_page(failed: &Request, page: &str) -> Request {
-    let mut request = Request { body: Body::default(), has_body: false, trailers: None, ..failed.clone() };
+    let mut request =
+        Request { body: Body::default(), has_body: false, trailers: None, ..failed.clone() };
     for name in CONDITIONS.into_iter().chain(OF_THE_BODY) {
         request.headers.remove(name);
     }

@@ -144,9 +144,9 @@ impl SitePlan {
                         return Intake::Duplex;
                     }
                     GatewayProtocol::Http { .. } | GatewayProtocol::Http2 { .. } => Intake::Stream,
-                    GatewayProtocol::Scgi | GatewayProtocol::Uwsgi | GatewayProtocol::Ajp { .. } => {
-                        Intake::StreamOfKnownLength
-                    }
+                    GatewayProtocol::Scgi
+                    | GatewayProtocol::Uwsgi
+                    | GatewayProtocol::Ajp { .. } => Intake::StreamOfKnownLength,
                 }
             }
             Answer::Path(PathTarget::Script(script)) => match script.upstream {

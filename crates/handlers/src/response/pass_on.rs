@@ -273,7 +273,7 @@ impl Call<'_> {
     }
 }
 
-/// True if the upstream may name files in its response. An upstream over HTTP, SCGI or AJP can be a
+/// True if the upstream may name files in its response. An upstream over HTTP, SCGI, uwsgi or AJP can be a
 /// foreign server, which must not get at files of this machine: it may name files only if the
 /// operator has listed folders that files may be sent from.
 fn may_name_files(exchange: &UpstreamExchange, sendable: &Sendable) -> bool {

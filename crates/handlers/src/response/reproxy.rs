@@ -5,7 +5,6 @@
 //! the server ask another machine. Of the client's fields they see only ranges and conditions: no
 //! cookie, no password.
 
-
 use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::uri::Uri;

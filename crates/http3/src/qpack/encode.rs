@@ -24,10 +24,7 @@ pub fn encode<'a>(
 
 /// Appends the encoded field section of trailers (RFC 9114 §4.1), with the same duties as
 /// [`encode`].
-pub fn encode_trailers<'a>(
-    fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
-    out: &mut BytesMut,
-) {
+pub fn encode_trailers<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>, out: &mut BytesMut) {
     out.put_slice(&[0, 0]);
     for (name, value) in fields {
         line(name, value, out);

@@ -45,7 +45,10 @@ pub struct BodyReader {
 enum Replay {
     /// They are not kept, or were too many.
     Gone,
-    Kept { pieces: Vec<Bytes>, len: usize },
+    Kept {
+        pieces: Vec<Bytes>,
+        len: usize,
+    },
 }
 
 /// A result of reading the queue.
@@ -306,7 +309,10 @@ mod tests {
         let mut first = body.replayable_reader().unwrap();
         writer.push("abc".into());
         writer.push("def".into());
-        assert_eq!((first.take(2), first.take(9)), (Arrived::Bytes("ab".into()), Arrived::Bytes("c".into())));
+        assert_eq!(
+            (first.take(2), first.take(9)),
+            (Arrived::Bytes("ab".into()), Arrived::Bytes("c".into()))
+        );
         first.give_back();
         assert!(!body.is_spent());
         writer.end(None);

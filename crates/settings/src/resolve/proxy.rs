@@ -1,4 +1,4 @@
-//! Applications that routes pass requests on to over HTTP, SCGI or AJP.
+//! Applications that routes pass requests on to over HTTP, SCGI, uwsgi or AJP.
 
 use sendoff_config::{GatewayProtocol, Handler, Proxy, ProxyAddress, ProxyTimeouts, ProxyTls};
 use sendoff_setting_values::{At, Place, ProxyHost, ProxyScheme, ProxyUrl};
@@ -105,7 +105,12 @@ impl Context<'_> {
         let has_tls = matches!(scheme, ProxyScheme::Https | ProxyScheme::H2s);
         let of_ajp = scheme == ProxyScheme::Ajp;
         for (key, place, fits, where_) in [
-            ("host", given(section.host.place), is_http1 || is_http2, "http://, https://, h2:// and h2s://"),
+            (
+                "host",
+                given(section.host.place),
+                is_http1 || is_http2,
+                "http://, https://, h2:// and h2s://",
+            ),
             ("upgrade", given(section.upgrade.place), is_http1, "http:// and https://"),
             (
                 "tunnel_timeout",
@@ -113,7 +118,12 @@ impl Context<'_> {
                 is_http1,
                 "http:// and https://",
             ),
-            ("tls_name", section.tls_name.as_ref().map(|at| at.place), has_tls, "https:// and h2s://"),
+            (
+                "tls_name",
+                section.tls_name.as_ref().map(|at| at.place),
+                has_tls,
+                "https:// and h2s://",
+            ),
             ("roots", section.roots.as_ref().map(|at| at.place), has_tls, "https:// and h2s://"),
             ("verify", given(section.verify.place), has_tls, "https:// and h2s://"),
             (

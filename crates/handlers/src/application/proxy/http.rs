@@ -151,13 +151,17 @@ mod tests {
         );
         assert_eq!(
             written(&request, ProxyHost::Upstream, false),
-            format!("GET /a?b HTTP/1.1\r\nhost: app.test:8080\r\n{rest}te: trailers\r\nconnection: te\r\n\r\n")
+            format!(
+                "GET /a?b HTTP/1.1\r\nhost: app.test:8080\r\n{rest}te: trailers\r\nconnection: te\r\n\r\n"
+            )
         );
         request.has_body = true;
         request.body = sendoff_message::request::Body::Memory("xyz".into());
         assert_eq!(
             written(&request, ProxyHost::Fixed("x.test".to_owned()), false),
-            format!("GET /a?b HTTP/1.1\r\nhost: x.test\r\n{rest}content-length: 3\r\nte: trailers\r\nconnection: te\r\n\r\n")
+            format!(
+                "GET /a?b HTTP/1.1\r\nhost: x.test\r\n{rest}content-length: 3\r\nte: trailers\r\nconnection: te\r\n\r\n"
+            )
         );
     }
 }

@@ -17,8 +17,17 @@ use crate::application::proxy::http::{cookies, host_of};
 use crate::application::proxy::target::ProxyTarget;
 
 /// Characters that no URI has (RFC 3986 §2). HTTP/1.1 clients send some of them all the same.
-const NOT_IN_URI: &AsciiSet =
-    &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
+const NOT_IN_URI: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'<')
+    .add(b'>')
+    .add(b'\\')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
 
 /// The head of a request: its authority is the host, and no field concerns a connection.
 pub(crate) fn head(

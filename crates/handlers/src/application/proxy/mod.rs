@@ -1,4 +1,4 @@
-//! Applications that speak HTTP, SCGI or AJP: sends a request to one, and its response to the
+//! Applications that speak HTTP, SCGI, uwsgi or AJP: sends a request to one, and its response to the
 //! client (`docs/gateway.md`).
 
 mod ajp;
