@@ -33,6 +33,8 @@ enum Source {
         trailers: Option<Trailers>,
     },
     Arriving(BodyReader),
+    /// No more of the body is sent, and all of it could be given back.
+    Sent(BodyReader),
     /// The end of the body was sent, or the host reads no more.
     Over,
 }
@@ -62,14 +64,18 @@ impl Upload {
 
     /// The request need not be sent again.
     pub(crate) fn keep_nothing(&mut self) {
-        if let Source::Arriving(reader) = &mut self.source {
-            reader.keep_nothing();
+        match &mut self.source {
+            Source::Arriving(reader) => reader.keep_nothing(),
+            Source::Sent(_) => self.source = Source::Over,
+            Source::Stored { .. } | Source::Over => {}
         }
     }
 
     /// Gives a body that is still arriving back, for another stream.
     pub(crate) fn give_back(&mut self) {
-        if let Source::Arriving(reader) = std::mem::replace(&mut self.source, Source::Over) {
+        if let Source::Arriving(reader) | Source::Sent(reader) =
+            std::mem::replace(&mut self.source, Source::Over)
+        {
             reader.give_back();
         }
         self.pending = Bytes::new();
@@ -101,9 +107,14 @@ impl Upload {
         }
     }
 
-    /// The host reads no more. It may still answer; the response tells the reason.
+    /// No more of the body is sent: its end was, or the host reads no more and the response tells
+    /// the reason.
     fn stop(&mut self) {
-        self.source = Source::Over;
+        self.source = match std::mem::replace(&mut self.source, Source::Over) {
+            Source::Arriving(reader) if reader.is_replayable() => Source::Sent(reader),
+            Source::Sent(reader) => Source::Sent(reader),
+            Source::Arriving(_) | Source::Stored { .. } | Source::Over => Source::Over,
+        };
         self.pending = Bytes::new();
     }
 
@@ -111,7 +122,7 @@ impl Upload {
     fn refill(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
         let mut behind = None;
         match &mut self.source {
-            Source::Over => return Ok(false),
+            Source::Sent(_) | Source::Over => return Ok(false),
             Source::Stored { body, at, trailers } => {
                 self.pending = piece(body, *at).map_err(unreadable)?;
                 *at += self.pending.len() as u64;
@@ -135,7 +146,7 @@ impl Upload {
                 Some(trailers) => self.stream.send_trailers(trailers.into_fields()),
                 None => self.stream.send_data(Bytes::new(), true),
             };
-            self.source = Source::Over;
+            self.stop();
             return Ok(false);
         }
         Ok(true)

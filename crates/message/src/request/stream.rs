@@ -217,8 +217,8 @@ impl BodyReader {
     }
 
     /// The fields behind the body, after [`Arrived::End`].
-    pub fn trailers(&mut self) -> Option<Trailers> {
-        self.shared.borrow_mut().trailers.take()
+    pub fn trailers(&self) -> Option<Trailers> {
+        self.shared.borrow().trailers.clone()
     }
 
     /// Ready when [`take`](Self::take) has something other than [`Arrived::Nothing`].
@@ -246,6 +246,12 @@ impl Replay {
 }
 
 impl BodyReader {
+    /// True if all that was taken is kept.
+    #[must_use]
+    pub fn is_replayable(&self) -> bool {
+        matches!(self.replay, Replay::Kept { .. })
+    }
+
     /// Keeps what was taken no longer.
     pub fn keep_nothing(&mut self) {
         self.replay = Replay::Gone;
