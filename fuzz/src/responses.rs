@@ -30,6 +30,10 @@ fn http<'a>(is_head: bool, pieces: impl Iterator<Item = &'a [u8]>) -> Read {
                     ended = true;
                     said.push(format!("{body:?} {may_stay}"));
                 }
+                Ok(Reply::Trailers(trailers)) => {
+                    assert!(!ended && !trailers.fields().is_empty());
+                    said.push(format!("{trailers:?}"));
+                }
                 Ok(reply) => {
                     assert!(!ended && body.is_empty());
                     note(&mut said, &reply);

@@ -188,11 +188,11 @@ impl Client {
     /// [`Broken::Cut`] with the part that has come, or another reason.
     pub fn body_of(&mut self, head: Head, method: &str) -> Result<Response, Broken> {
         let framing = head.framing(method).map_err(Broken::Malformed)?;
-        let mut response = Response { head, framing, body: Vec::new() };
+        let mut response = Response { head, framing, ..Response::empty() };
         let whole = match framing {
             Framing::None => true,
             Framing::Length(length) => self.take(length, &mut response.body)?,
-            Framing::Chunked => self.chunks(&mut response.body)?,
+            Framing::Chunked => self.chunks(&mut response)?,
             Framing::Close => {
                 while self.more()? > 0 {}
                 response.body = std::mem::take(&mut self.received);
@@ -219,12 +219,15 @@ impl Client {
         }
     }
 
-    fn chunks(&mut self, into: &mut Vec<u8>) -> Result<bool, Broken> {
+    fn chunks(&mut self, into: &mut Response) -> Result<bool, Broken> {
         loop {
             let Some(line) = self.line()? else { return Ok(false) };
             let size = u64::from_str_radix(&line, 16)
                 .map_err(|_| Broken::Malformed(format!("chunk size {line:?}")))?;
-            if size > 0 && !self.take(size, into)? {
+            if size == 0 {
+                return self.trailers(&mut into.trailers);
+            }
+            if !self.take(size, &mut into.body)? {
                 return Ok(false);
             }
             match self.line()? {
@@ -232,9 +235,19 @@ impl Client {
                 Some(end) if end.is_empty() => {}
                 Some(other) => return Err(Broken::Malformed(format!("after a chunk: {other:?}"))),
             }
-            if size == 0 {
+        }
+    }
+
+    /// Reads the trailer section; false if the connection ends before.
+    fn trailers(&mut self, into: &mut Vec<(String, String)>) -> Result<bool, Broken> {
+        loop {
+            let Some(line) = self.line()? else { return Ok(false) };
+            if line.is_empty() {
                 return Ok(true);
             }
+            let field = line.split_once(": ");
+            let (name, value) = field.ok_or_else(|| Broken::Malformed(line.clone()))?;
+            into.push((name.to_owned(), value.to_owned()));
         }
     }
 

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::LIMIT;
 use crate::client::Broken;
-use crate::message::{Framing, Head, Request, Response};
+use crate::message::{Head, Request, Response};
 
 /// Streams that are opened before the server's SETTINGS have come. Without this limit, the server
 /// would refuse the streams beyond its own limit, and the client would have to repeat them. Servers
@@ -98,6 +98,32 @@ impl Http2 {
     /// The reason why there is no complete response.
     pub fn try_ask(&mut self, request: &Request) -> Result<Response, Broken> {
         self.try_ask_seeing(request, |_| {})
+    }
+
+    /// Sends a POST with trailers, which the server may refuse.
+    ///
+    /// # Errors
+    /// The reason why there is no complete response.
+    pub fn try_ask_with_trailers(
+        &mut self,
+        target: &str,
+        body: &[u8],
+        trailers: &[(&'static str, &str)],
+    ) -> Result<Response, Broken> {
+        let fields = trailers.iter().map(|(name, value)| {
+            (http::HeaderName::from_static(name), http::HeaderValue::from_str(value).unwrap())
+        });
+        let (fields, requests) = (fields.collect(), self.requests.clone());
+        let request = Request::post(target, "text/plain", body);
+        within_limit(&self.runtime, async {
+            let mut requests = requests.ready().await.map_err(|_| Broken::Closed)?;
+            let asked = requests.send_request(head_of(&request), false);
+            let (response, mut sender) = asked.map_err(|_| Broken::Closed)?;
+            let body = Bytes::copy_from_slice(body);
+            sender.send_data(body, false).map_err(|_| Broken::Closed)?;
+            sender.send_trailers(fields).map_err(|_| Broken::Closed)?;
+            receive(response.await.map_err(|_| Broken::Closed)?).await
+        })
     }
 
     /// As [`try_ask`](Self::try_ask). Calls `see` with the head of each interim response (1xx) when
@@ -224,7 +250,7 @@ async fn receive_telling(
     go: tokio::sync::oneshot::Sender<()>,
 ) -> Result<Response, Broken> {
     let (head, mut body) = response.into_parts();
-    let mut response = Response { head: received(&head), framing: Framing::None, body: Vec::new() };
+    let mut response = Response { head: received(&head), ..Response::empty() };
     let mut go = Some(go);
     let mut tell = |count: usize| {
         if count >= awaited
@@ -241,19 +267,25 @@ async fn receive_telling(
         // It fails if the stream has ended.
         let _ended = body.flow_control().release_capacity(data.len());
     }
+    let Ok(trailers) = body.trailers().await else { return Err(Broken::Cut(Box::new(response))) };
+    response.trailers = trailers.as_ref().map_or(Vec::new(), texts);
     Ok(response)
 }
 
 pub(crate) fn received(head: &http::response::Parts) -> Head {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let headers = head.headers.iter();
-    let headers = headers.map(|(name, value)| (name.as_str().to_owned(), text(value.as_bytes())));
     Head {
         version: "HTTP/2".to_owned(),
         status: head.status.as_u16(),
         reason: String::new(),
-        headers: headers.collect(),
+        headers: texts(&head.headers),
     }
+}
+
+/// Names and values as text.
+pub(crate) fn texts(fields: &http::HeaderMap) -> Vec<(String, String)> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let fields = fields.iter();
+    fields.map(|(name, value)| (name.as_str().to_owned(), text(value.as_bytes()))).collect()
 }
 
 pub(crate) fn head_of(request: &Request) -> http::Request<()> {

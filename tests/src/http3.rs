@@ -18,8 +18,8 @@ use tokio::time::timeout;
 
 use crate::LIMIT;
 use crate::client::Broken;
-use crate::http2::{head_of, received};
-use crate::message::{Framing, Request, Response};
+use crate::http2::{head_of, received, texts};
+use crate::message::{Request, Response};
 
 pub(crate) type Requests = SendRequest<OpenStreams, Bytes>;
 
@@ -298,14 +298,19 @@ async fn ask_with(
     let head = stream.recv_response().await.map_err(|_| Broken::Closed)?;
     let mut head = received(&head.into_parts().0);
     head.version = "HTTP/3".to_owned();
-    let mut response = Response { head, framing: Framing::None, body: Vec::new() };
+    let mut response = Response { head, ..Response::empty() };
     loop {
         if response.body.len() >= most {
             // The drop of the stream asks the server to stop.
             return Ok(response);
         }
         match stream.recv_data().await {
-            Ok(None) => return Ok(response),
+            Ok(None) => {
+                let trailers = stream.recv_trailers().await;
+                let Ok(trailers) = trailers else { return Err(Broken::Cut(Box::new(response))) };
+                response.trailers = trailers.as_ref().map_or(Vec::new(), texts);
+                return Ok(response);
+            }
             Ok(Some(mut data)) => {
                 let data = data.copy_to_bytes(data.remaining());
                 response.body.extend_from_slice(&data);

@@ -205,9 +205,23 @@ pub struct Response {
     pub framing: Framing,
     /// The body, chunked coding removed.
     pub body: Vec<u8>,
+    /// The fields behind the body, names as they were sent.
+    pub trailers: Vec<(String, String)>,
 }
 
 impl Response {
+    /// A response without a head, to be filled.
+    pub(crate) fn empty() -> Self {
+        let (version, reason) = (String::new(), String::new());
+        let head = Head { version, status: 0, reason, headers: Vec::new() };
+        Self { head, framing: Framing::None, body: Vec::new(), trailers: Vec::new() }
+    }
+
+    /// The trailers as `name: value`.
+    pub fn trailer_lines(&self) -> Vec<String> {
+        self.trailers.iter().map(|(name, value)| format!("{name}: {value}")).collect()
+    }
+
     /// The status code.
     pub fn status(&self) -> u16 {
         self.head.status

@@ -12,7 +12,7 @@ use sendoff_delivery::segment::Segment;
 use sendoff_exchange::client::Client;
 use sendoff_exchange::sink::{Fit, Room, Sink};
 use sendoff_message::Cut;
-use sendoff_message::response::{ResponseEnd, ResponseHead};
+use sendoff_message::response::{ResponseEnd, ResponseHead, Trailers};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::Compressor;
@@ -338,6 +338,16 @@ impl Sink for Compressed<'_> {
             State::Waiting | State::Passing => self.next.push(segment),
             _ => Ok(self.input.push(segment)?),
         }
+    }
+
+    /// A held body would be compressed in one go, with an announced length, behind which HTTP/1.1
+    /// has no trailers. So it is passed on unchanged.
+    fn trailers(&mut self, trailers: Trailers) -> Result<(), Cut> {
+        match std::mem::replace(&mut self.state, State::Ended) {
+            State::Held(head, _) => self.pass(*head, true)?,
+            other => self.state = other,
+        }
+        self.next.trailers(trailers)
     }
 
     fn end(&mut self, ending: ResponseEnd) -> Result<u64, Cut> {

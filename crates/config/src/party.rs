@@ -22,7 +22,7 @@ impl Config {
         let sites = self.sites.iter().filter(|site| site.listeners.contains(&listener));
         let mut sole = None;
         for site in sites {
-            // Applications that speak HTTP, SCGI or AJP are never lent a connection, so each is
+            // Applications that speak HTTP, SCGI, uwsgi or AJP are never lent a connection, so each is
             // another party.
             if !site.proxies.is_empty() {
                 return None;

@@ -1,4 +1,4 @@
-//! Applications that requests are passed on to over HTTP, SCGI or AJP.
+//! Applications that requests are passed on to over HTTP, SCGI, uwsgi or AJP.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// An application that speaks HTTP, SCGI or AJP, and the settings of requests to it.
+/// An application that speaks HTTP, SCGI, uwsgi or AJP, and the settings of requests to it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proxy {
@@ -56,8 +56,17 @@ pub enum GatewayProtocol {
         /// Lets clients change to another protocol, such as WebSocket.
         upgrade: bool,
     },
+    /// HTTP/2.
+    Http2 {
+        /// The authority of requests.
+        host: ProxyHost,
+        /// `None`: without TLS, by prior knowledge.
+        tls: Option<ProxyTls>,
+    },
     /// SCGI.
     Scgi,
+    /// The uwsgi protocol.
+    Uwsgi,
     /// AJP 1.3.
     Ajp {
         /// The secret that the application demands from servers.
@@ -137,7 +146,10 @@ impl fmt::Display for Proxy {
         let scheme = match &self.protocol {
             GatewayProtocol::Http { tls: None, .. } => "http",
             GatewayProtocol::Http { tls: Some(_), .. } => "https",
+            GatewayProtocol::Http2 { tls: None, .. } => "h2",
+            GatewayProtocol::Http2 { tls: Some(_), .. } => "h2s",
             GatewayProtocol::Scgi => "scgi",
+            GatewayProtocol::Uwsgi => "uwsgi",
             GatewayProtocol::Ajp { .. } => "ajp",
         };
         write!(f, "{scheme}://{}", self.address)

@@ -278,7 +278,7 @@ pub enum Handler {
         /// The path must lead to a file of the site.
         only_files: bool,
     },
-    /// An application that speaks HTTP, SCGI or AJP.
+    /// An application that speaks HTTP, SCGI, uwsgi or AJP.
     Proxy {
         /// Its number in `Site::proxies`.
         proxy: usize,

@@ -6,7 +6,7 @@ use http::StatusCode;
 use sendoff_delivery::Progress;
 use sendoff_delivery::segment::Segment;
 use sendoff_message::Cut;
-use sendoff_message::response::{ResponseEnd, ResponseHead};
+use sendoff_message::response::{ResponseEnd, ResponseHead, Trailers};
 
 use crate::client::Client;
 use crate::sink::{Fit, Room, Sink};
@@ -49,6 +49,10 @@ impl<F: FnMut(&mut ResponseHead)> Sink for HeadFilter<'_, F> {
 
     fn push(&mut self, segment: Segment) -> Result<Fit, Cut> {
         self.next.push(segment)
+    }
+
+    fn trailers(&mut self, trailers: Trailers) -> Result<(), Cut> {
+        self.next.trailers(trailers)
     }
 
     fn end(&mut self, ending: ResponseEnd) -> Result<u64, Cut> {

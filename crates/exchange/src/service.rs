@@ -68,6 +68,8 @@ pub enum Intake {
     StreamOfKnownLength,
     /// The handler takes the body while it arrives.
     Stream,
+    /// The same, and the handler answers meanwhile: the client may be silent for long.
+    Duplex,
 }
 
 impl BodyTerms {
@@ -81,7 +83,7 @@ impl BodyTerms {
         match self.intake {
             Intake::Unused | Intake::Whole => false,
             Intake::StreamOfKnownLength => matches!(framing, BodyFraming::Length(1..)),
-            Intake::Stream => true,
+            Intake::Stream | Intake::Duplex => true,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A response on its way from a handler to the client.
 //!
 //! ```text
-//!  handler ── interim()* ─ begin() ─ push()* ─ end() ──▶ filter ─▶ … ─▶ HTTP/1 or 2 ─▶ Transport
+//!  handler ── interim()* ─ begin() ─ push()* ─ trailers()? ─ end() ──▶ filter ─▶ … ─▶ HTTP/1 or 2 ─▶ Transport
 //! ```
 //!
 //! A sink is one response: an HTTP/1 exchange, an HTTP/2 stream, the table of `sendoff explain`, or
@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 use sendoff_delivery::segment::Segment;
 use sendoff_delivery::{Progress, SendQueue};
 use sendoff_message::Cut;
-use sendoff_message::response::{Framing, ResponseEnd, ResponseHead};
+use sendoff_message::response::{Framing, ResponseEnd, ResponseHead, Trailers};
 
 use crate::client::{Client, NoClient};
 
@@ -81,6 +81,11 @@ pub trait Sink {
     /// Queues a piece of the body. If the response has no body (HEAD, 304), the piece is dropped.
     fn push(&mut self, segment: Segment) -> Result<Fit, Cut>;
 
+    /// Takes the fields behind the body, which leave with its end. Called at most once, directly
+    /// before [`end`](Self::end). Dropped if the client's protocol, or the framing of the response,
+    /// has no room for them.
+    fn trailers(&mut self, trailers: Trailers) -> Result<(), Cut>;
+
     /// Queues the end of the body; `ending` is the end that the body's producer reported. Returns
     /// the number of missing bytes of the announced length; if it is not 0, the response cannot be
     /// completed.
@@ -101,7 +106,7 @@ pub trait Sink {
 }
 
 /// A [`Sink`] that keeps or drops its response within this process: it takes everything at once, and
-/// drops interim responses.
+/// drops interim responses and trailers.
 pub trait Collector {
     /// As [`Sink::begin`].
     fn begin(&mut self, head: ResponseHead);
@@ -128,6 +133,10 @@ impl<C: Collector> Sink for C {
 
     fn push(&mut self, segment: Segment) -> Result<Fit, Cut> {
         Collector::push(self, segment)
+    }
+
+    fn trailers(&mut self, _trailers: Trailers) -> Result<(), Cut> {
+        Ok(())
     }
 
     fn end(&mut self, _ending: ResponseEnd) -> Result<u64, Cut> {

@@ -22,6 +22,7 @@ mod context;
 mod dispatch;
 mod error;
 mod file;
+mod grpc;
 mod head_rules;
 mod lua;
 mod pages;

@@ -1,6 +1,7 @@
 use bytes::{Buf, Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::{BodyFraming, RequestError};
+use crate::{BodyFraming, RequestError, Trailers};
 
 /// The most bytes of chunk extensions, and of zeros before chunk sizes, in one body. No client
 /// needs them; an attacker could use them to make the server work.
@@ -28,8 +29,8 @@ pub enum Decoded {
     End,
 }
 
-/// Takes one request body out of a buffer (RFC 9112 §6, §7.1). Trailer fields are validated and
-/// dropped.
+/// Takes one request body out of a buffer (RFC 9112 §6, §7.1). All trailer fields are
+/// validated; [`take_trailers`](BodyDecoder::take_trailers) has those that may be passed on.
 ///
 /// ```text
 ///           size > 0             all passed on             CRLF
@@ -45,6 +46,8 @@ pub struct BodyDecoder {
     allowance: u64,
     extensions: usize,
     trailers: usize,
+    /// The trailer fields so far.
+    fields: Option<Box<HeaderMap>>,
     scanned: usize,
 }
 
@@ -71,7 +74,7 @@ impl BodyDecoder {
             BodyFraming::Chunked => State::Size,
         };
         let (extensions, trailers) = (EXTENSIONS_LIMIT, TRAILERS_LIMIT);
-        Ok(Self { state, allowance: max, extensions, trailers, scanned: 0 })
+        Ok(Self { state, allowance: max, extensions, trailers, fields: None, scanned: 0 })
     }
 
     /// Takes the next piece out of `buf`. Between two calls bytes may only be added to `buf`.
@@ -123,12 +126,23 @@ impl BodyDecoder {
                         State::End
                     } else {
                         self.trailers -= line.len();
-                        check_trailer(&line)?;
+                        let (name, value) = trailer(&line)?;
+                        self.fields.get_or_insert_default().append(name, value);
                         State::Trailers
                     }
                 }
             };
         }
+    }
+
+    /// The trailer fields of a response that may be passed on, once the body is complete.
+    pub fn take_trailers(&mut self) -> Option<Trailers> {
+        Trailers::of(*self.fields.take()?)
+    }
+
+    /// The same for a request.
+    pub fn take_request_trailers(&mut self) -> Option<Trailers> {
+        Trailers::of_request(*self.fields.take()?)
     }
 
     /// Takes the complete small chunks at the start of `buf`. `None` if there is none: the state
@@ -216,16 +230,14 @@ fn small_chunk(bytes: &[u8]) -> Option<(usize, usize)> {
     None
 }
 
-/// Checks a trailer, which is dropped. Every other line could be the beginning of a smuggled
-/// request.
-fn check_trailer(line: &[u8]) -> Result<(), RequestError> {
-    let colon = memchr::memchr(b':', line);
-    match colon.map(|at| line.split_at(at)) {
-        Some((name, value)) if http::HeaderName::from_bytes(name).is_ok() && is_text(value) => {
-            Ok(())
-        }
-        _ => Err(RequestError::Malformed("a trailer field is not valid")),
-    }
+/// A trailer field. Every other line could be the beginning of a smuggled request.
+fn trailer(line: &[u8]) -> Result<(HeaderName, HeaderValue), RequestError> {
+    let parse = || {
+        let (name, value) = line.split_at(memchr::memchr(b':', line)?);
+        let value = HeaderValue::from_bytes(value[1..].trim_ascii()).ok()?;
+        Some((HeaderName::from_bytes(name).ok()?, value))
+    };
+    parse().ok_or(RequestError::Malformed("a trailer field is not valid"))
 }
 
 fn is_text(bytes: &[u8]) -> bool {

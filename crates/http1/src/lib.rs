@@ -26,6 +26,7 @@ mod response;
 mod response_framing;
 mod stream_head;
 mod target;
+mod trailers;
 
 #[cfg(test)]
 mod tests;
@@ -43,3 +44,4 @@ pub use response::{
 pub use response_framing::Framing;
 pub use stream_head::StreamHead;
 pub use target::{Target, is_host};
+pub use trailers::{Trailers, takes_trailers};

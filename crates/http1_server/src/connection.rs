@@ -318,7 +318,7 @@ impl<T: Transport> Connection<T> {
         let mut store = if wanted { BodyStore::keep() } else { BodyStore::discard() };
         let streams = terms.streams(framing);
         let (mut must_ask, mut pace) = (waits, None);
-        let mut rest = None;
+        let (mut rest, mut trailers) = (None, None);
         let mut turn = 0;
         loop {
             match decoder.decode(&mut self.buffer)? {
@@ -327,7 +327,10 @@ impl<T: Transport> Connection<T> {
                         refused(not_stored(&error, &request.shown()), NOT_STORED)
                     })?;
                 }
-                Decoded::End => break,
+                Decoded::End => {
+                    trailers = decoder.take_request_trailers();
+                    break;
+                }
                 Decoded::NeedMore => {
                     if std::mem::take(&mut must_ask) && self.buffer.is_empty() {
                         self.send_interim(service, CONTINUE).await?;
@@ -356,6 +359,7 @@ impl<T: Transport> Connection<T> {
             .map_err(|error| refused(not_stored(&error, &request.shown()), NOT_STORED))?;
         let Some((decoder, writer, stream)) = rest else {
             request.body = body;
+            request.trailers = trailers;
             return Ok(Received { plan, keep_alive: true, rest: None });
         };
         // The bytes that came with the head are in memory.

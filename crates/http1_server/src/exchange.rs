@@ -16,9 +16,9 @@ use sendoff_exchange::lifecycle::{Lifecycle, StartingGuard};
 use sendoff_exchange::service::Service;
 use sendoff_exchange::sink::{Fit, Room, Sink};
 use sendoff_fastcgi::direct::Sent;
-use sendoff_http1::HeadEncoder;
+use sendoff_http1::{HeadEncoder, takes_trailers};
 use sendoff_message::request::{Endpoint, Request, named, protocol};
-use sendoff_message::response::{Field, Framing, ResponseEnd, ResponseHead};
+use sendoff_message::response::{Field, Framing, ResponseEnd, ResponseHead, Trailers};
 use sendoff_message::{Cut, Fault};
 use sendoff_report::log_line::{BodyBytes, LogLine, Notes};
 use sendoff_transport::Transport;
@@ -135,6 +135,8 @@ pub(super) struct Exchange<'c, T: Transport, S: Service> {
     /// `None` if the request was refused before it could be understood.
     request: Option<&'c Request>,
     queue: SendQueue,
+    /// The fields to send behind a chunked body.
+    trailers: Option<Trailers>,
     state: State,
     unread: Unread,
     framed: Framed,
@@ -187,6 +189,7 @@ impl<'c, T: Transport, S: Service> Exchange<'c, T, S> {
             asked,
             request,
             queue: SendQueue::default(),
+            trailers: None,
             state: State::Waiting,
             unread: Unread::Nothing,
             framed: Framed::default(),
@@ -364,6 +367,14 @@ impl<T: Transport, S: Service> Sink for Exchange<'_, T, S> {
         Ok(fit)
     }
 
+    /// Sent only to a client that says that it reads trailers: `TE: trailers` (RFC 9110 §10.1.4).
+    fn trailers(&mut self, trailers: Trailers) -> Result<(), Cut> {
+        if self.request.is_some_and(|request| takes_trailers(&request.headers)) {
+            self.trailers = Some(trailers);
+        }
+        Ok(())
+    }
+
     fn end(&mut self, _ending: ResponseEnd) -> Result<u64, Cut> {
         if self.framed.missing() > 0 {
             return Ok(self.framed.missing());
@@ -373,7 +384,8 @@ impl<T: Transport, S: Service> Sink for Exchange<'_, T, S> {
             return Ok(framing.missing());
         }
         if let Some(end) = framing.end() {
-            self.queue.push_bytes(end)?;
+            let trailers = self.trailers.take();
+            self.queue.push_bytes(trailers.map_or(end, |trailers| trailers.last_chunk()))?;
         }
         let keep_alive = self.keep_alive && framing != Framing::Close;
         self.state = State::Ended { status, head_len, keep_alive };

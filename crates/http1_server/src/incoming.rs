@@ -57,9 +57,9 @@ impl Incoming {
     }
 
     /// Tells the upstream about the end.
-    pub(super) fn finish(self, ended: BodyEnd) {
+    pub(super) fn finish(mut self, ended: BodyEnd) {
         match ended {
-            BodyEnd::Complete => self.writer.end(),
+            BodyEnd::Complete => self.writer.end(self.decoder.take_request_trailers()),
             BodyEnd::Refused(status) => self.writer.fail(status),
             BodyEnd::Gone => self.writer.fail(StatusCode::BAD_REQUEST),
         }

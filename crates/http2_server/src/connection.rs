@@ -213,7 +213,7 @@ async fn next<T: Transport, S: Service + 'static>(
             // On the heap before it becomes a task: moving its kilobytes took 5 % of the time of
             // small files.
             let head = fields::received(&mut request);
-            let body = Body(request.into_body());
+            let body = Body::new(request.into_body());
             let sender = Sender::new(response, Rc::clone(&sending.in_flight), sending.frame);
             tokio::task::spawn_local(Box::pin(sendoff_streams::serve(open, head, body, sender)));
             if was_idle {

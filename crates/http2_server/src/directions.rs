@@ -10,27 +10,45 @@ use h2::{Reason, RecvStream, SendStream};
 use http::Response;
 use sendoff_delivery::Piece;
 use sendoff_message::Cut;
-use sendoff_message::response::ResponseHead;
+use sendoff_message::response::{ResponseHead, Trailers};
 use sendoff_streams::{RequestBody, ResponseSender, StreamGone};
 
 use super::fields;
 use super::in_flight::{Given, InFlight};
 
 /// The body of a request.
-pub(super) struct Body(pub(super) RecvStream);
+pub(super) struct Body {
+    stream: RecvStream,
+    trailers: Option<Trailers>,
+}
+
+impl Body {
+    pub(super) fn new(stream: RecvStream) -> Self {
+        Self { stream, trailers: None }
+    }
+}
 
 impl RequestBody for Body {
     fn is_end(&self) -> bool {
-        self.0.is_end_stream()
+        self.stream.is_end_stream()
     }
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamGone>> {
-        self.0.poll_data(cx).map(|data| data.transpose().map_err(|_| StreamGone))
+        if let Some(data) = ready!(self.stream.poll_data(cx)) {
+            return Poll::Ready(data.map(Some).map_err(|_| StreamGone));
+        }
+        let trailers = ready!(self.stream.poll_trailers(cx)).map_err(|_| StreamGone)?;
+        self.trailers = trailers.and_then(Trailers::of_request);
+        Poll::Ready(Ok(None))
+    }
+
+    fn take_trailers(&mut self) -> Option<Trailers> {
+        self.trailers.take()
     }
 
     fn release(&mut self, bytes: usize) {
         // It fails if the stream has ended meanwhile.
-        let _ended = self.0.flow_control().release_capacity(bytes);
+        let _ended = self.stream.flow_control().release_capacity(bytes);
     }
 }
 
@@ -104,6 +122,11 @@ impl ResponseSender for Sender {
         let given = self.connection.give(piece, &self.in_flight);
         debug_assert!(ends || given.has_remaining(), "a frame without a purpose");
         body.send_data(given, ends).map_err(|error| gone(&error))
+    }
+
+    fn trailers(&mut self, trailers: Trailers) -> Result<(), Cut> {
+        let Some(body) = &mut self.body else { return Ok(()) };
+        body.send_trailers(trailers.into_fields()).map_err(|error| gone(&error))
     }
 
     fn in_flight(&self) -> usize {

@@ -13,7 +13,7 @@ use sendoff_http3::Code;
 use sendoff_http3::frame::{self, RequestDecoder, RequestPart};
 use sendoff_http3::qpack::{self, QpackError};
 use sendoff_message::Cut;
-use sendoff_message::response::{Field, ResponseHead};
+use sendoff_message::response::{Field, ResponseHead, Trailers};
 use sendoff_streams::{OF_THE_CONNECTION, RequestBody, ResponseSender, STREAM_BUFFER, StreamGone};
 use tokio::time::{sleep, timeout};
 
@@ -37,6 +37,8 @@ pub(crate) struct Receiver {
     buffer: BytesMut,
     /// Bytes of the body that its announced length still lacks; `None` without such a length.
     missing: Option<u64>,
+    /// The fields behind the body.
+    trailers: Option<Trailers>,
     /// The client has ended the stream, or has gone.
     has_ended: bool,
 }
@@ -44,7 +46,16 @@ pub(crate) struct Receiver {
 impl Receiver {
     pub(crate) fn new(quic: Rc<Quic>, id: StreamId, max_section: usize) -> Self {
         let (decoder, buffer) = (RequestDecoder::new(max_section), BytesMut::new());
-        Self { quic, id, decoder, max_section, buffer, missing: None, has_ended: false }
+        Self {
+            quic,
+            id,
+            decoder,
+            max_section,
+            buffer,
+            missing: None,
+            trailers: None,
+            has_ended: false,
+        }
     }
 
     /// Notes the announced length of the body, from which the body must not differ (RFC 9114
@@ -74,10 +85,13 @@ impl Receiver {
         StreamGone
     }
 
-    /// Checks trailers, which the server does not use.
-    fn check_trailers(&self, section: &[u8]) -> Result<(), StreamGone> {
+    /// Checks and keeps trailers.
+    fn note_trailers(&mut self, section: &[u8]) -> Result<(), StreamGone> {
         match qpack::trailers(section, self.max_section) {
-            Ok(_unused) => Ok(()),
+            Ok(fields) => {
+                self.trailers = Trailers::of_request(fields);
+                Ok(())
+            }
             Err(QpackError::Malformed(_) | QpackError::TooLarge) => Err(self.refuse_message()),
             Err(QpackError::Decompression) => {
                 self.quic.close(Code::QPACK_DECOMPRESSION_FAILED.0, "trailers cannot be decoded");
@@ -163,12 +177,16 @@ impl RequestBody for Receiver {
                 Ok(Some(RequestPart::Data(data))) if !data.is_empty() => {
                     return Poll::Ready(self.count(Some(&data)).map(|()| Some(data)));
                 }
-                Ok(Some(RequestPart::Trailers(section))) => self.check_trailers(&section)?,
+                Ok(Some(RequestPart::Trailers(section))) => self.note_trailers(&section)?,
                 Ok(Some(_)) => {}
                 Ok(None) => return Poll::Ready(self.count(None).map(|()| None)),
                 Err(PartError::TooLarge | PartError::Gone) => return Poll::Ready(Err(StreamGone)),
             }
         }
+    }
+
+    fn take_trailers(&mut self) -> Option<Trailers> {
+        self.trailers.take()
     }
 
     /// Reading from QUIC gives the credit, and only as much is read as the handler takes.
@@ -284,6 +302,16 @@ impl ResponseSender for Sender {
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>> {
         self.rest.poll_flush(cx).map_err(|StreamGone| Cut::client_gone())
+    }
+
+    fn trailers(&mut self, trailers: Trailers) -> Result<(), Cut> {
+        let fields = trailers.fields().iter();
+        let fields = fields.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
+        let (mut section, mut frame) = (BytesMut::new(), BytesMut::new());
+        qpack::encode_trailers(fields, &mut section);
+        frame::headers(&section, &mut frame);
+        self.rest.parts.push_back(frame.freeze());
+        self.send(true)
     }
 
     fn in_flight(&self) -> usize {

@@ -12,7 +12,7 @@ use sendoff_exchange::client::Client;
 use sendoff_exchange::sink::{Fit, Room, Sink};
 use sendoff_message::Cut;
 use sendoff_message::request::Request;
-use sendoff_message::response::{ResponseEnd, ResponseHead};
+use sendoff_message::response::{ResponseEnd, ResponseHead, Trailers};
 
 use super::LARGEST;
 use super::flights::MakePermit;
@@ -220,6 +220,12 @@ impl Sink for Recorder<'_, '_> {
     fn push(&mut self, segment: Segment) -> Result<Fit, Cut> {
         self.keep(&segment);
         if self.swallows() { Ok(Fit::Whole) } else { self.next.push(segment) }
+    }
+
+    /// A page with trailers is not kept, because kept pages have none.
+    fn trailers(&mut self, trailers: Trailers) -> Result<(), Cut> {
+        self.give_up();
+        if self.swallows() { Ok(()) } else { self.next.trailers(trailers) }
     }
 
     fn end(&mut self, ending: ResponseEnd) -> Result<u64, Cut> {

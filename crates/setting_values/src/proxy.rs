@@ -12,16 +12,25 @@ pub enum ProxyScheme {
     Http,
     /// HTTP/1.1 over TLS.
     Https,
+    /// HTTP/2 in the clear, by prior knowledge.
+    H2,
+    /// HTTP/2 over TLS.
+    H2s,
     /// SCGI.
     Scgi,
+    /// The uwsgi protocol.
+    Uwsgi,
     /// AJP 1.3.
     Ajp,
 }
 
-const SCHEMES: [(&str, ProxyScheme, u16); 4] = [
+const SCHEMES: [(&str, ProxyScheme, u16); 7] = [
     ("http", ProxyScheme::Http, 80),
     ("https", ProxyScheme::Https, 443),
+    ("h2", ProxyScheme::H2, 80),
+    ("h2s", ProxyScheme::H2s, 443),
     ("scgi", ProxyScheme::Scgi, 4000),
+    ("uwsgi", ProxyScheme::Uwsgi, 3031),
     ("ajp", ProxyScheme::Ajp, 8009),
 ];
 
@@ -45,7 +54,7 @@ impl ProxyUrl {
 }
 
 impl Word for ProxyUrl {
-    const KIND: &'static str = "a URL such as \"http://127.0.0.1:8080\", \"http://unix:/run/app.sock\", \"http://upstream:NAME\", \"scgi://...\" or \"ajp://...\"";
+    const KIND: &'static str = "a URL such as \"http://127.0.0.1:8080\", \"http://unix:/run/app.sock\", \"http://upstream:NAME\", \"h2://...\", \"scgi://...\", \"uwsgi://...\" or \"ajp://...\"";
 
     fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
         if text.contains(|c: char| c.is_control() || c == ' ' && !text.contains("unix:")) {
@@ -55,7 +64,7 @@ impl Word for ProxyUrl {
             let says = format!("\"{text}\" does not say what the application speaks");
             let text = text.trim_start_matches('/');
             return Err(Wrong::new(says).help(format!(
-                "write \"http://{text}\", or with https://, scgi:// or ajp:// before it"
+                "write \"http://{text}\", or with https://, h2://, h2s://, scgi://, uwsgi:// or ajp:// before it"
             )));
         };
         let known = SCHEMES.iter().find(|(known, ..)| known.eq_ignore_ascii_case(name));
@@ -65,6 +74,8 @@ impl Word for ProxyUrl {
                 ("fastcgi" | "fcgi", _) => {
                     wrong.at(0).help(format!("write fastcgi = \"{rest}\" in place of proxy"))
                 }
+                ("grpc", _) => wrong.at(0).help(format!("gRPC is HTTP/2: write h2://{rest}")),
+                ("grpcs", _) => wrong.at(0).help(format!("gRPC is HTTP/2: write h2s://{rest}")),
                 ("ws" | "wss", _) => wrong.at(0).help("WebSockets come with http:// and https://"),
                 (_, Some(similar)) => wrong.at(0).help(format!("did you mean {similar}://?")),
                 _ => wrong.at(0).help(format!("expected {}", Self::KIND)),

@@ -5,8 +5,10 @@
 const TLS: &str = "tls of [[site]] names the certificate, and an address with tls speaks it";
 const CIPHERS: &str = "remove it: the server chooses ciphers and keeps sessions by itself";
 const COMPRESSION: &str = "compress = true needs no such key: levels and Vary are chosen by the server (docs/compression.md)";
-const PROXY: &str = "a route passes requests on: proxy = \"http://127.0.0.1:8080\", also with scgi:// and ajp:// (docs/gateway.md)";
-const NO_UWSGI: &str = "the protocol of uWSGI is not spoken: with `http-socket` or `scgi-socket` a route with proxy reaches it (docs/gateway.md)";
+const PROXY: &str = "a route passes requests on: proxy = \"http://127.0.0.1:8080\", also with h2://, scgi://, uwsgi:// and ajp:// (docs/gateway.md)";
+const GRPC: &str = "gRPC is HTTP/2: a route passes it on with proxy = \"h2://127.0.0.1:50051\", over TLS with h2s:// (docs/gateway.md)";
+const UWSGI: &str =
+    "a route passes requests on: proxy = \"uwsgi://unix:/run/app.sock\" (docs/gateway.md)";
 const NO_LIMITS: &str = "bytes per second are not limited: max_connections_per_client, and of a route rate and concurrency, limit what one client gets";
 const BY_ITSELF: &str = "remove it: there is nothing to set here";
 const WORKERS: &str = "for a fixed number write workers = 16, else workers = \"auto\" or \"ondemand\" with min_workers and max_workers";
@@ -38,7 +40,8 @@ const TABLE: &[(&[&str], &str)] = &[
     (&["http3", "quic"], "HTTP/3 is a word behind an address: listen = \"443 tls h3\""),
     (&["deflate", "gzip_comp_level", "gzip_disable", "gzip_proxied", "gzip_vary"], COMPRESSION),
     (&["balancermember", "jkworkersfile", "proxypassreverse"], PROXY),
-    (&["uwsgi_pass"], NO_UWSGI),
+    (&["grpc_pass"], GRPC),
+    (&["uwsgi_pass"], UWSGI),
     (&["limit_rate"], NO_LIMITS),
     (&["default_server"], "a site without hosts answers for all other hosts"),
     (

@@ -433,7 +433,7 @@ section! {
     /// With `fastcgi`: only paths that lead to a file of the site go to the application.
     only_files: Yes,
         example "true";
-    /// Handler: an application that speaks HTTP, SCGI or AJP: its URL, or a table with its URL and
+    /// Handler: an application that speaks HTTP, SCGI, uwsgi or AJP: its URL, or a table with its URL and
     /// further keys (gateway.md).
     proxy: Short<Proxy>,
         example "\"http://127.0.0.1:8080\"", also "proxy_pass" "reverse_proxy" "ProxyPass" "scgi_pass" "JkMount" "upstream" "backend";
@@ -500,11 +500,12 @@ section! {
     /// `proxy = { to = "...", host = "..." }`, or shorter `proxy = "http://127.0.0.1:8080"`.
     Proxy "proxy"
 
-    /// Its URL: `http://`, `https://`, `scgi://` or `ajp://`, then a host and a port, `unix:` and
-    /// the path of a socket, or `upstream:` and the name of an upstream (upstreams.md).
+    /// Its URL: `http://`, `https://`, `h2://` (HTTP/2, gRPC), `h2s://`, `scgi://`, `uwsgi://` or
+    /// `ajp://`, then a host and a port, `unix:` and the path of a socket, or `upstream:` and the
+    /// name of an upstream (upstreams.md).
     to: ProxyUrl,
         example "\"http://unix:/run/app.sock\"", also "url" "address" "server" "dial";
-    /// With HTTP, the `Host` field of requests: `client` for the host that the client named,
+    /// With HTTP and HTTP/2, the host of requests: `client` for the host that the client named,
     /// `upstream` for the host of `to`, or a text.
     host: ProxyHost = ProxyHost::Client,
         example "\"upstream\"", also "ProxyPreserveHost" "header_up";
@@ -514,13 +515,13 @@ section! {
         example "\"Forwarded\"", also "ProxyAddHeaders";
     /// Time limit for making a connection.
     connect_timeout: PositiveTime = PositiveTime(seconds(5)),
-        example "\"2s\"", also "proxy_connect_timeout" "scgi_connect_timeout" "dial_timeout" "connectiontimeout";
+        example "\"2s\"", also "proxy_connect_timeout" "scgi_connect_timeout" "grpc_connect_timeout" "uwsgi_connect_timeout" "dial_timeout" "connectiontimeout";
     /// Time limit for the first byte of the response.
     first_byte_timeout: PositiveTime, unless "as `timeout`",
         example "\"5m\"", also "response_header_timeout";
     /// The longest time in which the application may neither send nor read anything.
     timeout: PositiveTime = PositiveTime(seconds(60)),
-        example "\"2m\"", also "proxy_read_timeout" "proxy_send_timeout" "scgi_read_timeout" "read_timeout" "ProxyTimeout";
+        example "\"2m\"", also "proxy_read_timeout" "proxy_send_timeout" "scgi_read_timeout" "grpc_read_timeout" "uwsgi_read_timeout" "read_timeout" "ProxyTimeout";
     /// Time limit for the whole response.
     total_timeout: PositiveTime, unless "as long as it likes",
         example "\"10m\"";
@@ -528,20 +529,20 @@ section! {
     /// connection.
     tunnel_timeout: PositiveTime = PositiveTime(seconds(3600)),
         example "\"1d\"", also "stream_timeout";
-    /// With HTTP, lets clients change to another protocol, such as WebSocket.
+    /// With HTTP/1.1, lets clients change to another protocol, such as WebSocket.
     upgrade: bool = true,
         example "false";
-    /// With https, the name that the application's certificate must have.
+    /// With https and h2s, the name that the application's certificate must have.
     tls_name: HostText, unless "the host of `to`",
         example "\"app.internal\"", also "proxy_ssl_name" "tls_server_name";
-    /// With https, the root certificates in PEM that the application's certificate must lead to.
+    /// With https and h2s, the root certificates in PEM that the application's certificate must lead to.
     roots: FilePath, unless "those of the system",
         example "\"/etc/sendoff/internal-ca.pem\"", also "proxy_ssl_trusted_certificate" "SSLProxyCACertificateFile" "tls_trusted_ca_certs";
-    /// With https, checks the application's certificate.
+    /// With https and h2s, checks the application's certificate.
     verify: bool = true,
         example "false", also "proxy_ssl_verify" "SSLProxyVerify";
     /// Begins each connection with a header of the PROXY protocol (version 2), which names the
-    /// client. Such connections are not reused.
+    /// client. Such connections are not reused. Not with HTTP/2.
     proxy_protocol: bool = false,
         example "true", also "ProxyProtocol" "send-proxy-v2";
     /// With AJP, the secret of its connector.

@@ -134,6 +134,7 @@ impl<'a> Naming<'a> {
             query: None,
             body: Body::default(),
             has_body: false,
+            trailers: None,
             is_internal_redirect: true,
             ..self.request.clone()
         })

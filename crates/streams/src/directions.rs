@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use sendoff_delivery::Piece;
 use sendoff_message::Cut;
-use sendoff_message::response::ResponseHead;
+use sendoff_message::response::{ResponseHead, Trailers};
 
 /// The client has reset the stream, or the connection has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,8 +17,11 @@ pub trait RequestBody {
     /// True if no byte follows.
     fn is_end(&self) -> bool;
 
-    /// The next bytes; `None` at the end. Trailers are dropped.
+    /// The next bytes; `None` at the end, when the trailers are known, too.
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamGone>>;
+
+    /// The fields behind the body that may be passed on, once its end was read.
+    fn take_trailers(&mut self) -> Option<Trailers>;
 
     /// Allows the client to send as many more bytes.
     fn release(&mut self, bytes: usize);
@@ -64,6 +67,12 @@ pub trait ResponseSender {
     /// # Errors
     /// The client has gone.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cut>>;
+
+    /// Sends the fields behind the body, which end the stream.
+    ///
+    /// # Errors
+    /// The client has gone.
+    fn trailers(&mut self, trailers: Trailers) -> Result<(), Cut>;
 
     /// Bytes of the body that were given and that the network has not taken yet.
     fn in_flight(&self) -> usize;

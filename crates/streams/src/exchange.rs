@@ -14,7 +14,7 @@ use sendoff_exchange::service::Service;
 use sendoff_exchange::sink::{Fit, Room, Sink};
 use sendoff_message::Cut;
 use sendoff_message::request::{Request, named, protocol};
-use sendoff_message::response::{Framing, ResponseEnd, ResponseHead};
+use sendoff_message::response::{Framing, ResponseEnd, ResponseHead, Trailers};
 use sendoff_report::log_line::{BodyBytes, LogLine, Notes};
 use sendoff_transport::pipe::Pipe;
 use tokio::time::Instant;
@@ -156,6 +156,11 @@ impl<S: Service, R: ResponseSender> Sink for Exchange<'_, S, R> {
             self.queue.push(segment)?;
         }
         Ok(fit)
+    }
+
+    fn trailers(&mut self, trailers: Trailers) -> Result<(), Cut> {
+        self.stream.trailers(trailers);
+        Ok(())
     }
 
     fn end(&mut self, _ending: ResponseEnd) -> Result<u64, Cut> {

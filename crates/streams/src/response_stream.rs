@@ -8,7 +8,7 @@ use sendoff_delivery::Piece;
 use sendoff_delivery::segment::Segment;
 use sendoff_exchange::sink::Fit;
 use sendoff_message::Cut;
-use sendoff_message::response::Framing;
+use sendoff_message::response::{Framing, Trailers};
 
 use crate::directions::ResponseSender;
 
@@ -23,6 +23,8 @@ use crate::directions::ResponseSender;
 pub(crate) struct ResponseStream<R: ResponseSender> {
     sender: R,
     state: StreamState<R::Head>,
+    /// The fields to send behind the body.
+    trailers: Option<Trailers>,
 }
 
 /// The framing of bytes that are still to be queued ([`Framing::Chunked`] stands for a body of
@@ -43,7 +45,7 @@ enum StreamState<H> {
 
 impl<R: ResponseSender> ResponseStream<R> {
     pub(crate) fn new(sender: R) -> Self {
-        Self { sender, state: StreamState::Waiting }
+        Self { sender, state: StreamState::Waiting, trailers: None }
     }
 
     /// The status of the response, once it has begun.
@@ -83,6 +85,11 @@ impl<R: ResponseSender> ResponseStream<R> {
         Fit::of(segment, self.rest().and_then(Option::as_mut).unwrap_or(&mut nothing))
     }
 
+    /// Keeps the fields that end the stream behind the body.
+    pub(crate) fn trailers(&mut self, trailers: Trailers) {
+        self.trailers = Some(trailers);
+    }
+
     /// Notes that all of the body is queued, unless bytes of its announced length are missing;
     /// returns their number.
     pub(crate) fn end(&mut self) -> u64 {
@@ -104,7 +111,11 @@ impl<R: ResponseSender> ResponseStream<R> {
         let is_all = rest.is_none() && is_empty;
         let ends = is_all || rest == Some(Framing::NoBody);
         self.state = StreamState::Ended(status);
-        self.sender.head(head, ends)?;
+        let trailers = self.trailers.take_if(|_| is_all);
+        self.sender.head(head, ends && trailers.is_none())?;
+        if let Some(trailers) = trailers {
+            self.sender.trailers(trailers)?;
+        }
         if !ends {
             self.state = StreamState::Sending(status, rest);
         }
@@ -120,8 +131,13 @@ impl<R: ResponseSender> ResponseStream<R> {
     pub(crate) fn give(&mut self, piece: Piece, is_last: bool) -> Result<(), Cut> {
         let StreamState::Sending(status, rest) = &self.state else { return Ok(()) };
         let (status, ends) = (*status, is_last && rest.is_none());
-        if ends || piece.has_remaining() {
-            self.sender.give(piece, ends)?;
+        let trailers = self.trailers.take_if(|_| ends);
+        let is_last = ends && trailers.is_none();
+        if is_last || piece.has_remaining() {
+            self.sender.give(piece, is_last)?;
+        }
+        if let Some(trailers) = trailers {
+            self.sender.trailers(trailers)?;
         }
         if ends {
             self.state = StreamState::Ended(status);
@@ -212,6 +228,11 @@ mod tests {
 
         fn poll_taken(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
             Poll::Ready(())
+        }
+
+        fn trailers(&mut self, trailers: Trailers) -> Result<(), Cut> {
+            self.0.borrow_mut().push(format!("trailers {:?}", trailers.fields()));
+            Ok(())
         }
 
         fn poll_reset(&mut self, _cx: &mut Context<'_>) -> Poll<()> {

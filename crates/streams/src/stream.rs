@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, StatusCode, Version};
-use sendoff_exchange::service::{Plan, Service};
+use sendoff_config::FrontConfig;
+use sendoff_exchange::service::{BodyTerms, Intake, Plan, Service};
 use sendoff_http1::{BodyFraming, Head, RequestError};
 use sendoff_message::Fault;
 use sendoff_message::request::{
@@ -24,6 +25,28 @@ use crate::streams::StreamGuard;
 
 /// Time for reading and dropping the rest of a refused request's body.
 const REST_TIME: Duration = Duration::from_secs(2);
+
+/// The longest pause of a client whose body and response are a conversation, such as a stream of
+/// gRPC. The same as the default `tunnel_timeout` of a WebSocket.
+const CONVERSATION_PAUSE: Duration = Duration::from_secs(3600);
+
+/// The slowest that a client may send a body.
+#[derive(Debug, Clone, Copy)]
+struct BodyPace {
+    /// The longest time without a byte.
+    pause: Duration,
+    /// The lowest rate in bytes per second; 0: no lowest rate.
+    rate: u64,
+}
+
+impl BodyPace {
+    fn of(intake: Intake, limits: &FrontConfig) -> Self {
+        match intake {
+            Intake::Duplex => Self { pause: CONVERSATION_PAUSE, rate: 0 },
+            _ => Self { pause: limits.timeouts.body, rate: limits.limits.body_rate },
+        }
+    }
+}
 
 /// The reason why no handler answers a request.
 enum StreamEnd {
@@ -85,7 +108,8 @@ pub async fn serve<S: Service, B: RequestBody, R: ResponseSender>(
     };
     match received {
         Ok((plan, request, rest)) => {
-            let most = plan.body().max;
+            let BodyTerms { max: most, intake } = plan.body();
+            let slowest = BodyPace::of(intake, service.limits());
             let mut exchange = Exchange::new(&open, &*service, &asked, Some(&request), sender);
             let body = match rest {
                 None => {
@@ -101,7 +125,7 @@ pub async fn serve<S: Service, B: RequestBody, R: ResponseSender>(
                     Some((body, writer)) => tokio::select! {
                         biased;
                         answered = &mut answered => answered,
-                        () = pass_body(&open, &*service, body, writer, most) => answered.await,
+                        () = pass_body(&open, slowest, body, writer, most) => answered.await,
                     },
                 }
             };
@@ -210,10 +234,11 @@ async fn receive<S: Service, B: RequestBody, R: ResponseSender>(
     }
     let store = if wanted { BodyStore::keep() } else { BodyStore::discard() };
     match read_body(open, service, body, store, most, || request.shown()).await {
-        Ok(body) => {
+        Ok(stored) => {
             // A client may end its stream a moment after the head of a request without a body.
-            request.has_body = framing != BodyFraming::Chunked || !body.is_empty();
-            request.body = body;
+            request.has_body = framing != BodyFraming::Chunked || !stored.is_empty();
+            request.body = stored;
+            request.trailers = body.take_trailers();
         }
         Err(end) => return Err((end, Some(request))),
     }
@@ -223,30 +248,29 @@ async fn receive<S: Service, B: RequestBody, R: ResponseSender>(
 /// Passes the body on while it arrives. The client may send more as the application takes it.
 async fn pass_body<S: Service, B: RequestBody>(
     open: &StreamGuard<S>,
-    service: &S,
+    slowest: BodyPace,
     body: &mut B,
     writer: BodyWriter,
     most: u64,
 ) {
     let mut left = most;
-    let mut pace = Pace::new(service.limits().timeouts.body);
+    let mut pace = Pace::new(slowest.pause);
     loop {
         let left_to_client = pace.left();
         poll_fn(|cx| writer.poll_room(cx)).await;
         // Time that the application takes does not count for the client.
         pace = Pace::new(left_to_client);
-        match next_piece(open, service, body, &mut pace, &mut left).await {
+        match next_piece(open, slowest, body, &mut pace, &mut left).await {
             Ok(Some(data)) if data.is_empty() => {}
             Ok(Some(data)) => writer.push(data),
-            Ok(None) => return writer.end(),
+            Ok(None) => return writer.end(body.take_trailers()),
             Err(StreamEnd::Gone) => return writer.fail(StatusCode::BAD_REQUEST),
             Err(StreamEnd::Refused { status, .. }) => return writer.fail(status),
         }
     }
 }
 
-/// Reads and stores the body. The client may send more as its bytes are stored. Trailers are
-/// dropped. `request` names the request for log lines.
+/// Reads and stores the body. The client may send more as its bytes are stored. `request` names the request for log lines.
 async fn read_body<S: Service, B: RequestBody>(
     open: &StreamGuard<S>,
     service: &S,
@@ -257,8 +281,9 @@ async fn read_body<S: Service, B: RequestBody>(
 ) -> Result<Body, StreamEnd> {
     let not_stored = |error| refused(not_stored(&error, &request()), NOT_STORED);
     let mut left = most;
-    let mut pace = Pace::new(service.limits().timeouts.body);
-    while let Some(data) = next_piece(open, service, body, &mut pace, &mut left).await? {
+    let slowest = BodyPace::of(Intake::Whole, service.limits());
+    let mut pace = Pace::new(slowest.pause);
+    while let Some(data) = next_piece(open, slowest, body, &mut pace, &mut left).await? {
         store.push(&data).map_err(not_stored)?;
     }
     store.finish().map_err(not_stored)
@@ -268,7 +293,7 @@ async fn read_body<S: Service, B: RequestBody>(
 /// that the body may still have.
 async fn next_piece<S: Service, B: RequestBody>(
     open: &StreamGuard<S>,
-    service: &S,
+    slowest: BodyPace,
     body: &mut B,
     pace: &mut Pace,
     left: &mut u64,
@@ -279,8 +304,7 @@ async fn next_piece<S: Service, B: RequestBody>(
         return Err(refused(StatusCode::REQUEST_TIMEOUT, "the request body took too long"));
     };
     let Some(data) = next? else { return Ok(None) };
-    let limits = service.limits();
-    pace.note(data.len() as u64, limits.limits.body_rate, limits.timeouts.body);
+    pace.note(data.len() as u64, slowest.rate, slowest.pause);
     open.streams().note_useful(data.len());
     *left = left.checked_sub(data.len() as u64).ok_or(RequestError::BodyTooLarge)?;
     body.release(data.len());

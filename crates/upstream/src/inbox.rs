@@ -13,7 +13,7 @@ use bytes::Bytes;
 use sendoff_delivery::segment::Segment;
 use sendoff_delivery::{Spool, Spooled};
 use sendoff_fastcgi::direct::Sent;
-use sendoff_http1::CgiHead;
+use sendoff_http1::{CgiHead, Trailers};
 use sendoff_message::response::ResponseEnd;
 use tokio::sync::Notify;
 
@@ -54,6 +54,8 @@ pub enum Event {
     /// Bytes of the body in memory that the worker can still change: they are passed to the kernel,
     /// or copied before they are parsed.
     Piece(Bytes),
+    /// The fields behind the body. At most once, behind all segments.
+    Trailers(Trailers),
     /// The response has ended.
     End(ResponseEnd),
     /// The rest of the response will not come, for this reason.

@@ -1,4 +1,4 @@
-//! An application that speaks HTTP, SCGI or AJP, on one host or on the hosts of an upstream.
+//! An application that speaks HTTP, SCGI, uwsgi or AJP, on one host or on the hosts of an upstream.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;

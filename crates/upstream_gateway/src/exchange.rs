@@ -1,30 +1,30 @@
-//! One request to an application and its response: the I/O for `sender.rs` and `parser.rs`.
+//! One request to an application and its response, over any protocol, with their time limits.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use sendoff_delivery::segment::Segment;
 use sendoff_message::request::{Body, Request};
-use sendoff_message::response::ResponseEnd;
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::hosts::AttemptGuard;
 use sendoff_upstream::inbox::Event;
+use sendoff_upstream_http2::Http2Stream;
 use tokio::time::{Instant, timeout_at};
 
 use super::application::Gateway;
+use super::exchange_io::ExchangeIo;
 use super::host::{Host, Reuse};
 use super::host_limit::HostPermit;
-use super::parser::{GatewayResponseParser, ResponseEvent};
+use super::parser::GatewayResponseParser;
 use super::protocol::RequestProtocol;
-use super::request::GatewayRequest;
+use super::request::{GatewayMessage, GatewayRequest};
 use super::sender::RequestSender;
-use super::stream::{self, Stream};
+use super::stream::Stream;
 
 /// Timeouts for an application; `None`: unlimited.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +37,8 @@ pub struct GatewayTimeLimits {
     pub total: Option<Duration>,
 }
 
-/// A request and its response. Dropping it before the last event closes the connection.
+/// A request and its response. Dropping it before the last event closes the connection, or resets
+/// the stream of HTTP/2.
 /// [`next`](Self::next) is cancellation-safe: dropping its future loses nothing.
 #[derive(Debug)]
 pub struct GatewayExchange {
@@ -45,7 +46,9 @@ pub struct GatewayExchange {
     busy: BusyGuard,
     patience: GatewayTimeLimits,
     began: Instant,
-    driver: RefCell<ExchangeIo>,
+    /// As [`is_kept`](GatewayExchange::is_kept).
+    is_kept: bool,
+    driver: RefCell<Driver>,
 }
 
 /// The process that answers.
@@ -61,6 +64,16 @@ enum Source {
     },
 }
 
+impl Source {
+    /// The host whose connection it is.
+    fn host(&self) -> Option<&Host> {
+        match self {
+            Self::Host { host, .. } => Some(host),
+            Self::Tunnel { .. } => None,
+        }
+    }
+}
+
 /// Counts the host as busy with the request until dropped.
 #[derive(Debug, Default)]
 pub struct BusyGuard {
@@ -68,24 +81,13 @@ pub struct BusyGuard {
     _attempt: Option<AttemptGuard<Host>>,
 }
 
+/// The I/O of the exchange.
 #[derive(Debug)]
-struct ExchangeIo {
-    /// `None` once the exchange has ended.
-    stream: Option<Stream>,
-    /// The connection has served other requests.
-    is_kept: bool,
-    sender: RequestSender,
-    parser: GatewayResponseParser,
-    received: BytesMut,
-    /// A byte of the response has arrived.
-    was_heard: bool,
-}
-
-/// The result of one round of I/O.
-enum IoProgress {
-    Said(ResponseEvent),
-    /// Bytes have moved, but no part is complete yet.
-    Moved,
+enum Driver {
+    /// On a connection of its own.
+    Own(ExchangeIo),
+    /// On a stream of HTTP/2, beside others.
+    Stream(Http2Stream),
 }
 
 impl GatewayExchange {
@@ -97,33 +99,36 @@ impl GatewayExchange {
     pub async fn begin(
         gateway: &Arc<Gateway>,
         host: &Arc<Host>,
-        request: Rc<GatewayRequest>,
+        message: &GatewayMessage,
         client: &Request,
         reuse: Reuse,
         patience: GatewayTimeLimits,
     ) -> Result<Box<Self>, UpstreamError> {
         let place = host.enter().await?;
-        let kept = host.kept(reuse, request.protocol).await;
-        let is_kept = kept.is_some();
-        let stream = match kept {
-            Some(stream) => stream,
-            // On the heap, because most requests find a kept connection.
-            None => Box::pin(host.connect(client)).await?,
-        };
-        let parser = GatewayResponseParser::new(&request);
-        let driver = ExchangeIo {
-            stream: Some(stream),
-            is_kept,
-            sender: RequestSender::new(request)?,
-            parser,
-            received: BytesMut::new(),
-            was_heard: false,
+        let (driver, is_kept) = match message {
+            GatewayMessage::Bytes(request) => {
+                let kept = host.kept(reuse, request.protocol).await;
+                let is_kept = kept.is_some();
+                let stream = match kept {
+                    Some(stream) => stream,
+                    // On the heap, because most requests find a kept connection.
+                    None => Box::pin(host.connect(client)).await?,
+                };
+                let parser = GatewayResponseParser::new(request);
+                let sender = RequestSender::new(Rc::clone(request))?;
+                (Driver::Own(ExchangeIo::new(stream, is_kept, sender, parser)), is_kept)
+            }
+            GatewayMessage::Http2(request) => {
+                let stream = Box::pin(host.begin_http2(request, client)).await?;
+                (Driver::Stream(stream), reuse != Reuse::New)
+            }
         };
         Ok(Box::new(Self {
             source: Source::Host { gateway: Arc::clone(gateway), host: Arc::clone(host) },
             busy: BusyGuard { _permit: place, _attempt: None },
             patience,
             began: Instant::now(),
+            is_kept,
             driver: RefCell::new(driver),
         }))
     }
@@ -146,19 +151,15 @@ impl GatewayExchange {
             UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
         };
         let parser = GatewayResponseParser::new(&request);
-        let driver = ExchangeIo {
-            stream: Some(Stream::of_unix(socket).map_err(unusable)?),
-            is_kept: false,
-            sender: RequestSender::new(Rc::new(request))?,
-            parser,
-            received: BytesMut::new(),
-            was_heard: false,
-        };
+        let (stream, is_kept) = (Stream::of_unix(socket).map_err(unusable)?, false);
+        let sender = RequestSender::new(Rc::new(request))?;
+        let driver = Driver::Own(ExchangeIo::new(stream, is_kept, sender, parser));
         Ok(Box::new(Self {
             source: Source::Tunnel { who },
             busy: BusyGuard::default(),
             patience,
             began: Instant::now(),
+            is_kept,
             driver: RefCell::new(driver),
         }))
     }
@@ -180,10 +181,11 @@ impl GatewayExchange {
         }
     }
 
-    /// True if the connection has served other requests.
+    /// True if the connection may have ended before the request: it has served other requests, or
+    /// serves others now. The request may then be tried once more.
     #[must_use]
     pub fn is_kept(&self) -> bool {
-        self.driver.borrow().is_kept
+        self.is_kept
     }
 
     /// Counts the exchange as work of its host until it ends.
@@ -193,18 +195,22 @@ impl GatewayExchange {
 
     /// The next event that can be derived from received bytes; `None`: more bytes are needed.
     pub fn try_next(&self) -> Option<Event> {
-        let said = self.driver.borrow_mut().said();
-        match said {
-            Ok(None) => None,
-            Ok(Some(said)) => Some(self.event(said)),
-            Err(error) => Some(self.failed(error)),
-        }
+        let said = match &mut *self.driver.borrow_mut() {
+            Driver::Own(io) => io.said(self.source.host()).transpose(),
+            Driver::Stream(stream) => {
+                match stream.poll_event(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(event) => Some(event),
+                    Poll::Pending => None,
+                }
+            }
+        };
+        said.map(|said| said.unwrap_or_else(|error| self.failed(error)))
     }
 
     /// Waits for the next event.
     pub async fn next(&self) -> Event {
         loop {
-            let step = poll_fn(|cx| self.driver.borrow_mut().poll(cx));
+            let step = poll_fn(|cx| self.driver.borrow_mut().poll(self.source.host(), cx));
             let step = match self.deadline() {
                 Some(deadline) => timeout_at(deadline, step).await.unwrap_or_else(|_| {
                     let total =
@@ -214,8 +220,8 @@ impl GatewayExchange {
                 None => step.await,
             };
             match step {
-                Ok(IoProgress::Moved) => {}
-                Ok(IoProgress::Said(said)) => return self.event(said),
+                Ok(None) => {}
+                Ok(Some(event)) => return event,
                 Err(error) => return self.failed(error),
             }
         }
@@ -225,14 +231,14 @@ impl GatewayExchange {
     /// value that counts the host as busy.
     #[must_use]
     pub fn into_tunnel(self) -> Option<(Stream, BytesMut, BusyGuard)> {
-        let ExchangeIo { stream, received, .. } = self.driver.into_inner();
-        stream.map(|stream| (stream, received, self.busy))
+        let Driver::Own(io) = self.driver.into_inner() else { return None };
+        io.into_tunnel().map(|(stream, received)| (stream, received, self.busy))
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let (was_heard, is_starved) = {
-            let driver = self.driver.borrow();
-            (driver.was_heard, driver.sender.is_starved())
+        let (was_heard, is_starved) = match &*self.driver.borrow() {
+            Driver::Own(io) => (io.was_heard, io.is_starved()),
+            Driver::Stream(stream) => (stream.was_heard(), stream.is_starved()),
         };
         let patience = &self.patience;
         let silence = match was_heard {
@@ -246,117 +252,32 @@ impl GatewayExchange {
         [silent, total].into_iter().flatten().min()
     }
 
-    fn event(&self, said: ResponseEvent) -> Event {
-        match said {
-            ResponseEvent::Head(head) => Event::Head(head),
-            ResponseEvent::Switch(head) => Event::Switch(head),
-            ResponseEvent::Bytes(bytes) => Event::Segment(Segment::Bytes(bytes)),
-            ResponseEvent::End { may_stay } => {
-                let mut driver = self.driver.borrow_mut();
-                let is_clean = driver.received.is_empty() && driver.sender.is_done();
-                let stream = driver.stream.take();
-                stream::give_back(std::mem::take(&mut driver.received));
-                if let Source::Host { host, .. } = &self.source
-                    && let Some(stream) = stream.filter(|_| may_stay && is_clean)
-                {
-                    host.keep(stream);
-                }
-                Event::End(ResponseEnd::Complete)
-            }
-            ResponseEvent::Closed => {
-                self.driver.borrow_mut().stream = None;
-                Event::End(ResponseEnd::Closed)
-            }
-            // `ExchangeIo::said` never returns these.
-            ResponseEvent::Wants(_) | ResponseEvent::Nothing => Event::Failed(out_of_place()),
-        }
-    }
-
     fn failed(&self, error: UpstreamError) -> Event {
-        let mut driver = self.driver.borrow_mut();
-        driver.stream = None;
-        if let Source::Host { host, .. } = &self.source
-            && driver.is_kept
-            && !driver.was_heard
-            && error.kind() == UpstreamErrorKind::Died
-        {
-            host.note_early_end();
+        match &mut *self.driver.borrow_mut() {
+            Driver::Own(io) => io.fail(&error, self.source.host()),
+            Driver::Stream(stream) if error.kind() == UpstreamErrorKind::Silent => {
+                stream.distrust();
+            }
+            Driver::Stream(_) => {}
         }
         Event::Failed(error)
     }
 }
 
-impl ExchangeIo {
-    /// The next part of the response that can be derived from received bytes; `None`: more bytes
-    /// are needed.
-    fn said(&mut self) -> Result<Option<ResponseEvent>, UpstreamError> {
-        loop {
-            match self.parser.next(&mut self.received)? {
-                ResponseEvent::Nothing => return Ok(None),
-                ResponseEvent::Wants(bytes) => {
-                    self.sender.wants(bytes)?;
-                }
-                said => return Ok(Some(said)),
-            }
+impl Driver {
+    fn poll(
+        &mut self,
+        host: Option<&Host>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Event>, UpstreamError>> {
+        match self {
+            Self::Own(io) => io.poll(host, cx),
+            Self::Stream(stream) => stream.poll(cx),
         }
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<IoProgress, UpstreamError>> {
-        let was_starved = self.sender.is_starved();
-        loop {
-            if let Some(said) = self.said()? {
-                return Poll::Ready(Ok(IoProgress::Said(said)));
-            }
-            let Some(stream) = &mut self.stream else {
-                return Poll::Ready(Err(out_of_place()));
-            };
-            let has_sent = self.sender.poll(stream, cx)?;
-            match stream.poll_read(cx, &mut self.received) {
-                Poll::Ready(Ok(1..)) => self.was_heard = true,
-                Poll::Ready(Ok(0)) => {
-                    let ends = self.parser.closed()?;
-                    return Poll::Ready(if ends {
-                        Ok(IoProgress::Said(ResponseEvent::Closed))
-                    } else {
-                        Err(self.died(self.was_closed_before()))
-                    });
-                }
-                Poll::Ready(Err(_)) => return Poll::Ready(Err(self.died(false))),
-                // Another timeout applies while the client delays the exchange.
-                Poll::Pending if has_sent || self.sender.is_starved() != was_starved => {
-                    return Poll::Ready(Ok(IoProgress::Moved));
-                }
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-    }
-
-    /// True if the application closed its sending direction of a kept connection before the request
-    /// arrived.
-    fn was_closed_before(&self) -> bool {
-        let is_silent = !self.was_heard && self.is_kept;
-        let written = self.sender.written();
-        is_silent && self.stream.as_ref().is_some_and(|stream| stream.is_unreceived(written))
-    }
-
-    /// The error for a connection that was closed too early. `is_unread`: the application cannot
-    /// have read any byte of the request.
-    fn died(&self, is_unread: bool) -> UpstreamError {
-        let retry =
-            if self.sender.written() == 0 || is_unread { Retry::Safe } else { Retry::Unsafe };
-        let why = match self.was_heard {
-            true => "it closed the connection before the end of its response",
-            false => "it closed the connection without a response",
-        };
-        UpstreamError::new(UpstreamErrorKind::Died, retry, why)
     }
 }
 
 fn too_long() -> UpstreamError {
     let why = "its response took longer than total_timeout";
     UpstreamError::new(UpstreamErrorKind::Silent, Retry::Unsafe, why)
-}
-
-fn out_of_place() -> UpstreamError {
-    UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, "its exchange has ended already")
 }

@@ -1,4 +1,4 @@
-//! A host of an application that speaks HTTP, SCGI or AJP, and its kept connections.
+//! A host of an application that speaks HTTP, SCGI, uwsgi or AJP, and its kept connections.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -16,6 +16,7 @@ use sendoff_message::request::Request;
 use sendoff_tls::{Verify, client_config};
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::queue::QueueLimits;
+use sendoff_upstream_http2::{Connections, Http2Request, Http2Stream};
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
@@ -37,6 +38,10 @@ const UNRELIABLE: Duration = Duration::from_secs(60);
 /// The most idle connections to one host, of all event loops together.
 const MAX_IDLE: usize = 64;
 
+/// Names of protocols for ALPN (RFC 7301).
+const HTTP_1: &[u8] = b"http/1.1";
+const HTTP_2: &[u8] = b"h2";
+
 /// A host of an application, shared by all event loops.
 #[derive(Debug)]
 pub struct Host {
@@ -47,6 +52,8 @@ pub struct Host {
     /// The time at which a connection was last found ended amid a request, or before it had been
     /// idle for [`FRESH`].
     ended_early: Mutex<Option<Instant>>,
+    /// Connections of HTTP/2.
+    http2: Connections,
     room: HostLimit,
     /// Requests that it was given.
     requests: AtomicU64,
@@ -75,6 +82,8 @@ pub(super) struct Manner {
 /// The prerequisites of TLS connections.
 pub(super) struct TlsClient {
     connector: TlsConnector,
+    /// The only protocol that is offered (ALPN).
+    protocol: &'static [u8],
     server_name: ServerName<'static>,
 }
 
@@ -96,7 +105,8 @@ impl Manner {
     /// An error in the root certificates is kept, and reported when a host is connected to.
     pub(super) fn new(proxy: Proxy) -> Self {
         let tls = match &proxy.protocol {
-            GatewayProtocol::Http { tls: Some(tls), .. } => Some(TlsClient::new(tls)),
+            GatewayProtocol::Http { tls: Some(tls), .. } => Some(TlsClient::new(tls, HTTP_1)),
+            GatewayProtocol::Http2 { tls: Some(tls), .. } => Some(TlsClient::new(tls, HTTP_2)),
             _ => None,
         };
         Self { proxy, tls }
@@ -112,6 +122,7 @@ impl Host {
             address,
             idle: Mutex::default(),
             ended_early: Mutex::default(),
+            http2: Connections::default(),
             room,
             requests: AtomicU64::new(0),
         }
@@ -132,6 +143,15 @@ impl Host {
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Begins a request on a connection of HTTP/2.
+    pub(super) async fn begin_http2(
+        &self,
+        request: &Http2Request,
+        client: &Request,
+    ) -> Result<Http2Stream, UpstreamError> {
+        self.http2.begin(request, async || self.connect(client).await).await
     }
 
     /// Waits for permission to give the host one more request, which is counted.
@@ -158,7 +178,10 @@ impl Host {
             let stream = match (reuse, protocol) {
                 (Reuse::New, _) => return None,
                 (Reuse::Kept, _) => return self.take(IDLE_TIME),
-                (Reuse::Fresh, RequestProtocol::Http { .. } | RequestProtocol::Scgi) => {
+                (
+                    Reuse::Fresh,
+                    RequestProtocol::Http { .. } | RequestProtocol::Scgi | RequestProtocol::Uwsgi,
+                ) => {
                     if self.ends_early() {
                         return None;
                     }
@@ -245,9 +268,16 @@ impl Host {
             plain.write_all(&proxy_header::header(client)).await.map_err(said)?;
         }
         let Some(tls) = &self.manner.tls else { return Ok(Stream::Plain(plain)) };
-        let TlsClient { connector, server_name } = tls.as_ref().map_err(Clone::clone)?;
+        let TlsClient { connector, protocol, server_name } = tls.as_ref().map_err(Clone::clone)?;
         let shaken = connector.connect(server_name.clone(), plain).await;
-        shaken.map(|tls| Stream::Tls(Box::new(tls))).map_err(|error| format!("TLS: {error}"))
+        let tls = shaken.map_err(|error| format!("TLS: {error}"))?;
+        // A host without ALPN speaks HTTP/1.1.
+        if *protocol == HTTP_2 && tls.get_ref().1.alpn_protocol() != Some(HTTP_2) {
+            return Err(
+                "it does not speak HTTP/2 over TLS: it has not chosen h2 by ALPN".to_owned()
+            );
+        }
+        Ok(Stream::Tls(Box::new(tls)))
     }
 
     fn idle(&self) -> MutexGuard<'_, VecDeque<Idle>> {
@@ -257,6 +287,7 @@ impl Host {
 
     /// Closes connections that have been idle for too long, or are not quiet.
     pub(super) fn close_old(&self) {
+        self.http2.close_idle();
         let now = Instant::now();
         self.idle().retain_mut(|idle| {
             now.duration_since(idle.since) < IDLE_TIME && idle.stream.is_quiet()
@@ -265,13 +296,13 @@ impl Host {
 }
 
 impl TlsClient {
-    fn new(tls: &ProxyTls) -> Result<Self, String> {
+    fn new(tls: &ProxyTls, protocol: &'static [u8]) -> Result<Self, String> {
         let verify = if tls.verify { Verify::Certificate } else { Verify::Nothing };
         let mut config = client_config(tls.roots.as_deref(), verify)?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![protocol.to_vec()];
         let server_name = ServerName::try_from(tls.server_name.clone())
             .map_err(|_| format!("{:?} is no name that a certificate can have", tls.server_name))?;
-        Ok(Self { connector: Arc::new(config).into(), server_name })
+        Ok(Self { connector: Arc::new(config).into(), protocol, server_name })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Applications that speak HTTP, SCGI or AJP (`docs/gateway.md`).
+//! Applications that speak HTTP, SCGI, uwsgi or AJP (`docs/gateway.md`).
 //!
 //! ```text
 //!  GatewayRequest ──▶ RequestSender ──▶ Stream ──▶ GatewayResponseParser ──▶ Event
@@ -11,6 +11,7 @@
 
 mod application;
 mod exchange;
+mod exchange_io;
 mod host;
 mod host_limit;
 mod parser;
@@ -26,6 +27,6 @@ pub use application::tend_gateways;
 pub use exchange::{GatewayExchange, GatewayTimeLimits};
 pub use host::{Host as GatewayHost, Reuse as GatewayReuse};
 pub use protocol::RequestProtocol;
-pub use request::GatewayRequest;
+pub use request::{GatewayMessage, GatewayRequest};
 pub use stream::Stream;
 pub use websocket::WebSocketKey;

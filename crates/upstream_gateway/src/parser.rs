@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use sendoff_ajp as ajp;
 use sendoff_http1::client::{Reply, ResponseDecoder};
-use sendoff_http1::{BadHead, CgiHead, CgiHeadReader};
+use sendoff_http1::{BadHead, CgiHead, CgiHeadReader, Trailers};
 use sendoff_upstream::error::UpstreamError;
 
 use super::protocol::RequestProtocol;
@@ -20,12 +20,12 @@ pub(super) enum ResponseEvent {
     Switch(CgiHead),
     /// Bytes of the body.
     Bytes(Bytes),
+    /// The fields behind the body; the end follows.
+    Trailers(Trailers),
     /// The application asks for bytes of the request body (AJP).
     Wants(u16),
     /// The response is complete; `may_stay`: the connection may serve another request.
     End { may_stay: bool },
-    /// The response has ended with the connection.
-    Closed,
     /// No event until more bytes are received.
     Nothing,
 }
@@ -40,6 +40,8 @@ pub(super) enum GatewayResponseParser {
         key: Option<WebSocketKey>,
     },
     Scgi(Scgi),
+    /// The connection serves one request, whatever the response says.
+    Uwsgi(ResponseDecoder),
     Ajp {
         decoder: ajp::Decoder,
         has_head: bool,
@@ -59,6 +61,7 @@ impl GatewayResponseParser {
                 Self::Http { decoder: ResponseDecoder::new(request.is_head), upgrade, key }
             }
             RequestProtocol::Scgi => Self::Scgi(Scgi::Head(CgiHeadReader::with_status_line())),
+            RequestProtocol::Uwsgi => Self::Uwsgi(ResponseDecoder::new(request.is_head)),
             RequestProtocol::Ajp { packet_size } => {
                 Self::Ajp { decoder: ajp::Decoder::new(packet_size), has_head: false }
             }
@@ -73,6 +76,10 @@ impl GatewayResponseParser {
         match self {
             Self::Http { decoder, upgrade, key } => http(decoder, *upgrade, *key, received),
             Self::Scgi(state) => scgi(state, received),
+            Self::Uwsgi(decoder) => match http(decoder, false, None, received)? {
+                ResponseEvent::End { .. } => Ok(ResponseEvent::End { may_stay: false }),
+                event => Ok(event),
+            },
             Self::Ajp { decoder, has_head } => from_container(decoder, has_head, received),
         }
     }
@@ -84,7 +91,7 @@ impl GatewayResponseParser {
     /// The connection was closed inside the header block (SCGI).
     pub(super) fn closed(&mut self) -> Result<bool, UpstreamError> {
         match self {
-            Self::Http { decoder, .. } => Ok(decoder.closed()),
+            Self::Http { decoder, .. } | Self::Uwsgi(decoder) => Ok(decoder.closed()),
             Self::Scgi(Scgi::Body) => Ok(true),
             Self::Scgi(Scgi::Head(head)) if head.is_empty() => Ok(false),
             Self::Scgi(Scgi::Head(_)) => {
@@ -116,6 +123,7 @@ fn http(
                 return Err(UpstreamError::broken("it changed the protocol unasked"));
             }
             Reply::Data(data) => ResponseEvent::Bytes(data),
+            Reply::Trailers(trailers) => ResponseEvent::Trailers(trailers),
             Reply::End { may_stay } => ResponseEvent::End { may_stay },
             Reply::NeedMore => ResponseEvent::Nothing,
         });

@@ -14,6 +14,8 @@ pub enum RequestProtocol {
     },
     /// SCGI.
     Scgi,
+    /// The uwsgi protocol, with responses of HTTP/1.
+    Uwsgi,
     /// AJP 1.3.
     Ajp {
         /// The largest packet, in bytes.

@@ -8,11 +8,21 @@ use bytes::{Bytes, BytesMut};
 use sendoff_message::request::{Arrived, Body, BodyReader};
 use sendoff_sys::file::read_exact_at;
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use sendoff_upstream_http2::Http2Request;
 
 use super::protocol::RequestProtocol;
 
 /// The most bytes of one read of a body in a file.
 const PIECE: usize = 64 * 1024;
+
+/// A request to an application, in the form of its protocol.
+#[derive(Debug, Clone)]
+pub enum GatewayMessage {
+    /// For a connection of its own.
+    Bytes(Rc<GatewayRequest>),
+    /// For a stream of HTTP/2.
+    Http2(Rc<Http2Request>),
+}
 
 /// A request in the application's protocol. It may be sent again over another connection, unless
 /// its body is still arriving.
@@ -107,7 +117,7 @@ impl Outgoing {
     pub(super) fn is_starved(&self) -> bool {
         let is_wanted = match self.request.protocol {
             RequestProtocol::Ajp { .. } => self.asked.is_some(),
-            RequestProtocol::Http { .. } | RequestProtocol::Scgi => true,
+            RequestProtocol::Http { .. } | RequestProtocol::Scgi | RequestProtocol::Uwsgi => true,
         };
         self.pending.is_empty() && is_wanted && matches!(self.stream, ArrivingBody::Reading(_))
     }
@@ -143,7 +153,7 @@ impl Outgoing {
     fn refill_from_stream(&mut self) -> Result<(), UpstreamError> {
         let ArrivingBody::Reading(reader) = &mut self.stream else { return Ok(()) };
         let most = match self.request.protocol {
-            RequestProtocol::Http { .. } | RequestProtocol::Scgi => PIECE,
+            RequestProtocol::Http { .. } | RequestProtocol::Scgi | RequestProtocol::Uwsgi => PIECE,
             RequestProtocol::Ajp { packet_size } => match self.asked {
                 Some(asked) => sendoff_ajp::piece_room(asked, packet_size),
                 None => return Ok(()),
@@ -167,7 +177,9 @@ impl Outgoing {
             RequestProtocol::Http { .. } if self.request.body.known_len().is_none() => {
                 chunk(&arrived)
             }
-            RequestProtocol::Http { .. } | RequestProtocol::Scgi => arrived,
+            RequestProtocol::Http { .. } | RequestProtocol::Scgi | RequestProtocol::Uwsgi => {
+                arrived
+            }
         };
         Ok(())
     }
@@ -280,7 +292,7 @@ mod tests {
                 outgoing.poll_more(cx).unwrap();
                 sent.extend(all(&mut outgoing, 1));
             }
-            writer.end();
+            writer.end(None);
             outgoing.poll_more(cx).unwrap();
             sent.extend(all(&mut outgoing, 9));
             assert_eq!(

@@ -88,6 +88,7 @@ pub(crate) fn read<'p>(
         tls: None,
         port: set("SERVER_PORT").and_then(|port| number(&port)),
         body: Body::default(),
+        trailers: None,
         is_internal_redirect: false,
         has_body: headers.contains_key(CONTENT_LENGTH),
         id: None,

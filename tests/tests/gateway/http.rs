@@ -43,7 +43,7 @@ fn the_application_gets_the_request_and_the_client_its_response() {
     assert_eq!(
         response.text(),
         format!(
-            "POST /a%20b/%2F?c=%20 HTTP/1.1\r\nhost: a.test:81\r\ncontent-type: text/plain\r\ncookie: a=b\r\nx-forwarded-for: 127.0.0.1\r\nx-forwarded-proto: http\r\nx-forwarded-host: a.test:81\r\nx-forwarded-port: {port}\r\ncontent-length: 4\r\n\r\nbody"
+            "POST /a%20b/%2F?c=%20 HTTP/1.1\r\nhost: a.test:81\r\ncontent-type: text/plain\r\ncookie: a=b\r\nx-forwarded-for: 127.0.0.1\r\nx-forwarded-proto: http\r\nx-forwarded-host: a.test:81\r\nx-forwarded-port: {port}\r\ncontent-length: 4\r\nte: trailers\r\nconnection: te\r\n\r\nbody"
         )
     );
     let head = client.ask(&Request::new("HEAD", "/x"));

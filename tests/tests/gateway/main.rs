@@ -1,14 +1,18 @@
-//! Requests that are passed on over HTTP, SCGI and AJP (`docs/gateway.md`).
+//! Requests that are passed on over HTTP, SCGI, uwsgi and AJP (`docs/gateway.md`).
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod ajp;
+mod grpc;
 mod hosts;
 mod http;
+mod http2;
+mod http2_app;
 mod led;
 mod real;
 mod responder;
 mod scgi;
 mod streaming;
+mod trailers;
 mod tunnel;
 
 use sendoff_tests::{Server, Site};

@@ -97,11 +97,12 @@ fn uwsgi(option: &'static str) -> [&'static str; 10] {
 }
 
 #[test]
-fn gunicorn_and_uwsgi_answer_over_http_and_scgi() {
+fn gunicorn_and_uwsgi_answer_over_their_protocols() {
     for (command, scheme) in [
         (GUNICORN, "http"),
         (&uwsgi("--http-socket")[..], "http"),
         (&uwsgi("--scgi-socket")[..], "scgi"),
+        (&uwsgi("--uwsgi-socket")[..], "uwsgi"),
     ] {
         let site = Site::new();
         let app = App::start(&site, command);
@@ -119,8 +120,11 @@ fn gunicorn_and_uwsgi_answer_over_http_and_scgi() {
             // Over a UNIX socket HTTP has no address of the client but the one in X-Forwarded-For.
             let line =
                 String::from_utf8_lossy(response.body.split(|b| *b == b'\n').next().unwrap());
-            let rest =
-                if scheme == "scgi" { "127.0.0.1|example.test|e" } else { "|example.test|e" };
+            let rest = if matches!(scheme, "scgi" | "uwsgi") {
+                "127.0.0.1|example.test|e"
+            } else {
+                "|example.test|e"
+            };
             assert!(line.starts_with("POST||/a b|c=d|") && line.ends_with(rest), "{line}");
             assert!(response.body.ends_with(&body), "{} bytes", response.body.len());
         }

@@ -10,6 +10,7 @@
 mod applications;
 mod corpus;
 mod http2;
+mod to_http2;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

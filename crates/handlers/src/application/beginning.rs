@@ -183,6 +183,7 @@ impl Beginning {
             Event::Failed(error) => return Err(ApplicationFailure::from(error).into()),
             Event::Segment(Segment::File(_)) => return Err(early("a file")),
             Event::Piece(_) => return Err(early("shared memory")),
+            Event::Trailers(_) => return Err(early("trailers")),
             Event::End(_) => {
                 return Err(
                     ApplicationFailure::bad_gateway("the response has no header block").into()

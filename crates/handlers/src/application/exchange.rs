@@ -14,7 +14,7 @@ pub(crate) enum UpstreamExchange {
     Worker(WorkerExchange),
     /// With a FastCGI application that was started elsewhere.
     Application(Box<FastcgiExchange>),
-    /// With an application that speaks HTTP, SCGI or AJP.
+    /// With an application that speaks HTTP, SCGI, uwsgi or AJP.
     Gateway(Box<GatewayExchange>),
 }
 

@@ -1,8 +1,8 @@
 //! One request to an application, from its parameters to the last byte of the response body.
 //!
 //! [`script`] answers with a script's response: [`worker`] asks workers of a pool, [`fastcgi`] asks
-//! FastCGI applications. [`proxy`] asks hosts that speak HTTP, SCGI or AJP, [`tunnel`] lets FastCGI applications answer in
-//! HTTP. [`retry`] has the rule
+//! FastCGI applications. [`proxy`] asks hosts that speak HTTP, SCGI, uwsgi or AJP, [`tunnel`] lets
+//! FastCGI applications answer in HTTP. [`retry`] has the rule
 //! of repeating a request after a failure. [`beginning`] reads the response head, [`relay`] passes
 //! the body on, [`direct`] lets a worker write to the client's socket itself ([`choice`] and
 //! [`sizes`] tell when that pays).

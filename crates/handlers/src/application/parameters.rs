@@ -300,6 +300,7 @@ mod tests {
             port: Some(8443),
             body: sendoff_message::request::Body::Memory("xyz".into()),
             has_body: true,
+            trailers: None,
             is_internal_redirect: false,
             id: Some("id-1".into()),
             listener: 0,

@@ -7,7 +7,7 @@ use sendoff_delivery::Progress;
 use sendoff_delivery::segment::Segment;
 use sendoff_exchange::sink::{Fit, Room, Sink, flush, unless_gone};
 use sendoff_message::Cut;
-use sendoff_message::response::ResponseEnd;
+use sendoff_message::response::{ResponseEnd, Trailers};
 use sendoff_report::explain::Remark;
 use sendoff_report::mode::Mode;
 use sendoff_site::naming::Naming;
@@ -49,11 +49,12 @@ pub(crate) async fn pass_body(
         patience: &context.services.patience,
         wait: Wait::NotNeeded,
         generated: 0,
+        trailers: None,
         ending: ResponseEnd::Failed,
     };
     relay.push(Segment::Bytes(body.rest)).await?;
     relay.run().await?;
-    let Relay { surplus, zero_copy, ending, .. } = relay;
+    let Relay { surplus, zero_copy, trailers, ending, .. } = relay;
     sink.client().notes().generated += relay.generated;
     if surplus {
         let who = exchange.who();
@@ -70,6 +71,9 @@ pub(crate) async fn pass_body(
     }
     // Frees the exchange's resources before the wait for a slow client.
     drop(exchange);
+    if let Some(trailers) = trailers {
+        sink.trailers(trailers)?;
+    }
     let missing = sink.end(ending)?;
     flush(sink).await?;
     if missing > 0 {
@@ -96,6 +100,8 @@ struct Relay<'a> {
     wait: Wait,
     /// Body bytes so far; bytes of files do not count.
     generated: u64,
+    /// The fields behind the body.
+    trailers: Option<Trailers>,
     ending: ResponseEnd,
 }
 
@@ -238,6 +244,7 @@ impl Relay<'_> {
             | Event::Tunnel
             | Event::Head(_)
             | Event::Switch(_) => {}
+            Event::Trailers(trailers) => self.trailers = Some(trailers),
             Event::End(ending) => {
                 self.ending = ending;
                 self.sink.client().notes().note_worker_free();

@@ -19,6 +19,7 @@ use super::plan::SitePlan;
 use super::{handle, one_line};
 use crate::context::Context;
 use crate::error::{self, Outcome, Refused};
+use crate::grpc;
 use crate::respond;
 
 /// Fields that describe a request's body. The request for an error page has no body.
@@ -31,6 +32,9 @@ pub(super) async fn refuse(
     sink: &mut dyn Sink,
 ) -> Result<(), Cut> {
     let Refused { status, fields } = refused;
+    if grpc::is_call(context.request) {
+        return grpc::respond_error(sink, status, fields).await;
+    }
     let rules = context.effects.htaccess.as_deref();
     let page = match rules.and_then(|rules| rules.error_document(status)) {
         Some(ErrorDocument::Path(path)) => Some(String::from_utf8_lossy(path).into_owned()),
@@ -111,7 +115,8 @@ async fn plan_page(
 
 /// The request for the page of an error.
 fn for_page(failed: &Request, page: &str) -> Request {
-    let mut request = Request { body: Body::default(), has_body: false, ..failed.clone() };
+    let mut request =
+        Request { body: Body::default(), has_body: false, trailers: None, ..failed.clone() };
     for name in CONDITIONS.into_iter().chain(OF_THE_BODY) {
         request.headers.remove(name);
     }

@@ -20,6 +20,7 @@ use sendoff_site::router::{PathTarget, Upstream};
 use sendoff_site::{DecisionContext, Site};
 
 use crate::application::authorizer::Denial;
+use crate::grpc;
 use crate::services::Services;
 use crate::subrequest::Asker;
 
@@ -133,17 +134,20 @@ impl SitePlan {
 
     /// The way of the request's body to the handler. `may_stream`: the request itself allows a
     /// handler to take the body while it arrives.
-    fn intake(&self, services: &Services, may_stream: bool) -> Intake {
+    fn intake(&self, services: &Services, request: &Request, may_stream: bool) -> Intake {
         let Self { site, answer, effects, .. } = self;
         let streamed = match answer {
             // Only HTTP can transmit a body whose length is not known before its end.
             Answer::Proxy { application, .. } => {
                 let gateway = &services.gateways[site.number][*application];
                 match gateway.proxy().protocol {
-                    GatewayProtocol::Http { .. } => Intake::Stream,
-                    GatewayProtocol::Scgi | GatewayProtocol::Ajp { .. } => {
-                        Intake::StreamOfKnownLength
+                    GatewayProtocol::Http2 { .. } if may_stream && grpc::is_call(request) => {
+                        return Intake::Duplex;
                     }
+                    GatewayProtocol::Http { .. } | GatewayProtocol::Http2 { .. } => Intake::Stream,
+                    GatewayProtocol::Scgi
+                    | GatewayProtocol::Uwsgi
+                    | GatewayProtocol::Ajp { .. } => Intake::StreamOfKnownLength,
                 }
             }
             Answer::Path(PathTarget::Script(script)) => match script.upstream {
@@ -216,7 +220,7 @@ impl Services {
             return Plan { who, explained, listed: None, body };
         };
         let may_stream = !explained && !matches!(request.method, Method::GET | Method::HEAD);
-        let intake = plan.intake(self, may_stream);
+        let intake = plan.intake(self, request, may_stream);
         let body = BodyTerms { max: plan.effects.body_limit(max), intake };
         let listed = body.is_wanted().then(|| {
             let name = self.config.sites.get(plan.site.number).map_or("", |site| &*site.name);

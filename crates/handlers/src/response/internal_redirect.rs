@@ -88,6 +88,7 @@ pub(crate) fn request_for(asked: &Request, head: &CgiHead, uri: &[u8]) -> Result
     let mut request = Request {
         body: Body::default(),
         has_body: false,
+        trailers: None,
         is_internal_redirect: true,
         ..asked.clone()
     };

@@ -273,7 +273,7 @@ impl Call<'_> {
     }
 }
 
-/// True if the upstream may name files in its response. An upstream over HTTP, SCGI or AJP can be a
+/// True if the upstream may name files in its response. An upstream over HTTP, SCGI, uwsgi or AJP can be a
 /// foreign server, which must not get at files of this machine: it may name files only if the
 /// operator has listed folders that files may be sent from.
 fn may_name_files(exchange: &UpstreamExchange, sendable: &Sendable) -> bool {
@@ -306,7 +306,9 @@ fn explain(sink: &mut dyn Sink, exchange: &UpstreamExchange, begun: &ReceivedHea
     } else if let UpstreamExchange::Gateway(exchange) = exchange {
         let protocol = match exchange.gateway().map(|gateway| &gateway.proxy().protocol) {
             Some(GatewayProtocol::Http { .. }) | None => "HTTP",
+            Some(GatewayProtocol::Http2 { .. }) => "HTTP/2",
             Some(GatewayProtocol::Scgi) => "SCGI",
+            Some(GatewayProtocol::Uwsgi) => "uwsgi",
             Some(GatewayProtocol::Ajp { .. }) => "AJP",
         };
         report.remark(Remark {

@@ -18,7 +18,7 @@ use sendoff_delivery::segment::Segment;
 use sendoff_exchange::client::Client;
 use sendoff_exchange::sink::{Fit, Room, Sink};
 use sendoff_message::Cut;
-use sendoff_message::response::{Framing, ResponseEnd, ResponseHead};
+use sendoff_message::response::{Framing, ResponseEnd, ResponseHead, Trailers};
 use tokio::time::{Instant, Sleep, sleep};
 
 /// Bytes in memory that may wait for tokens at any rate.
@@ -171,6 +171,11 @@ impl Sink for Paced<'_> {
             self.waiting.push_back(segment);
         }
         Ok(fit)
+    }
+
+    /// They overtake the waiting bytes: the protocol sends them with the end.
+    fn trailers(&mut self, trailers: Trailers) -> Result<(), Cut> {
+        self.next.trailers(trailers)
     }
 
     fn end(&mut self, ending: ResponseEnd) -> Result<u64, Cut> {

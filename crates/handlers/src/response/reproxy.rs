@@ -5,8 +5,6 @@
 //! the server ask another machine. Of the client's fields they see only ranges and conditions: no
 //! cookie, no password.
 
-use std::rc::Rc;
-
 use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::uri::Uri;
@@ -207,7 +205,7 @@ async fn ask(
             return Ok(Err(ApplicationFailure::bad_gateway(why)));
         }
     };
-    let answered = proxy::ask(&Call::new(context), gateway, &Rc::new(message), sink).await?;
+    let answered = proxy::ask(&Call::new(context), gateway, &message, sink).await?;
     Ok(answered.and_then(|(exchange, answer)| match answer {
         ResponseStart::Head(begun) => is_wanted(&begun.head, expected).map(|()| (exchange, begun)),
         ResponseStart::Sent(_) | ResponseStart::Tunnel | ResponseStart::Switch(_) => {

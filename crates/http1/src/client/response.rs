@@ -4,7 +4,7 @@ use http::{StatusCode, Version};
 use crate::cgi_head::{
     ADDED_FIELDS, BadHead, CgiHead, FieldRoom, HOP_BY_HOP, MAX_HEAD, parse_length,
 };
-use crate::{BodyDecoder, BodyFraming, Decoded, Field};
+use crate::{BodyDecoder, BodyFraming, Decoded, Field, Trailers};
 
 /// The most interim responses before the final one. An upstream that sends more would only keep the
 /// server busy.
@@ -23,6 +23,8 @@ pub enum Reply {
     Switch(CgiHead),
     /// Bytes of the body, never empty.
     Data(Bytes),
+    /// The fields behind a chunked body that may be passed on. The end follows.
+    Trailers(Trailers),
     /// The response is complete. The connection may serve another request if `may_stay` is true and
     /// the buffer is empty.
     End {
@@ -35,7 +37,7 @@ pub enum Reply {
 
 /// Reads the response to one request from a buffer (RFC 9112 §6.3). Lines end with CR LF.
 /// `Content-Length` occurs at most once, and not beside `Transfer-Encoding`, whose only value is
-/// `chunked`. Every other response is refused. Trailer fields are checked and dropped.
+/// `chunked`. Every other response is refused.
 ///
 /// ```text
 ///  Head ──▶ Sized, Chunked ──▶ Over
@@ -80,6 +82,9 @@ impl ResponseDecoder {
                 Ok(Decoded::Data(data)) => Ok(Reply::Data(data)),
                 Ok(Decoded::NeedMore) => Ok(Reply::NeedMore),
                 Ok(Decoded::End) => {
+                    if let Some(trailers) = body.take_trailers() {
+                        return Ok(Reply::Trailers(trailers));
+                    }
                     self.state = State::Over;
                     Ok(Reply::End { may_stay: self.may_stay })
                 }

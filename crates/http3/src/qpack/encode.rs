@@ -22,6 +22,15 @@ pub fn encode<'a>(
     }
 }
 
+/// Appends the encoded field section of trailers (RFC 9114 §4.1), with the same duties as
+/// [`encode`].
+pub fn encode_trailers<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>, out: &mut BytesMut) {
+    out.put_slice(&[0, 0]);
+    for (name, value) in fields {
+        line(name, value, out);
+    }
+}
+
 fn line(name: &[u8], value: &[u8], out: &mut BytesMut) {
     match find(name, value) {
         // Indexed field line in the static table (§4.5.2).

@@ -12,7 +12,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-pub use encode::encode;
+pub use encode::{encode, encode_trailers};
 pub use section::{FieldSection, decode, trailers};
 pub use streams::{DecoderStream, EncoderStream};
 

@@ -21,6 +21,8 @@ use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::{HeaderMap, Method, Version};
 
+use sendoff_http1::Trailers;
+
 pub use body::{Body, BodyStore, NOT_STORED, not_stored};
 pub use id::new_id;
 pub use origin::{Endpoint, Origin, Scheme, TLS_13, TlsFacts};
@@ -87,6 +89,9 @@ pub struct Request {
     pub body: Body,
     /// True if the request has a body, even of 0 bytes (`Content-Length: 0`).
     pub has_body: bool,
+    /// The fields behind the body, if it is complete and has some. A body that is still arriving
+    /// tells its reader.
+    pub trailers: Option<Trailers>,
     /// True if an application redirected the request internally (`X-Accel-Redirect`,
     /// `X-Reproxy-URL`).
     pub is_internal_redirect: bool,

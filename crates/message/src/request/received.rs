@@ -39,6 +39,7 @@ pub fn request(
         port: origin.local.port(),
         body: Body::default(),
         has_body: head.framing != BodyFraming::None,
+        trailers: None,
         is_internal_redirect: false,
         id: None,
         listener: origin.listener,

@@ -22,6 +22,7 @@ pub fn request(host: Option<&str>) -> Request {
         port: Some(80),
         body: Body::default(),
         has_body: false,
+        trailers: None,
         is_internal_redirect: false,
         id: None,
         listener: 0,

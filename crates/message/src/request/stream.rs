@@ -16,6 +16,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::StatusCode;
+use sendoff_http1::Trailers;
 
 /// Capacity of the queue in bytes; the last piece may exceed it.
 const ROOM: usize = 64 * 1024;
@@ -34,7 +35,21 @@ pub struct BodyWriter(Rc<RefCell<BodyState>>);
 
 /// The end that an upstream empties.
 #[derive(Debug)]
-pub struct BodyReader(Rc<RefCell<BodyState>>);
+pub struct BodyReader {
+    shared: Rc<RefCell<BodyState>>,
+    replay: Replay,
+}
+
+/// The pieces that were taken, for another reader.
+#[derive(Debug)]
+enum Replay {
+    /// They are not kept, or were too many.
+    Gone,
+    Kept {
+        pieces: Vec<Bytes>,
+        len: usize,
+    },
+}
 
 /// A result of reading the queue.
 #[derive(Debug, PartialEq, Eq)]
@@ -55,6 +70,8 @@ struct BodyState {
     pieces: VecDeque<Bytes>,
     len: usize,
     end: Completion,
+    /// The fields behind the body.
+    trailers: Option<Trailers>,
     reading: Reading,
     /// The reader that waits for bytes.
     reader: Option<Waker>,
@@ -84,6 +101,7 @@ impl BodyStream {
             pieces: VecDeque::new(),
             len: 0,
             end: Completion::NotYet,
+            trailers: None,
             reading: Reading::NotYet,
             reader: None,
             writer: None,
@@ -110,7 +128,17 @@ impl BodyStream {
             return None;
         }
         shared.reading = Reading::Begun;
-        Some(BodyReader(Rc::clone(&self.shared)))
+        Some(BodyReader { shared: Rc::clone(&self.shared), replay: Replay::Gone })
+    }
+
+    /// As [`reader`](Self::reader). The reader keeps what is taken, at most [`ROOM`] bytes, so that
+    /// it can be [given back](BodyReader::give_back).
+    pub fn replayable_reader(&self) -> Option<BodyReader> {
+        let replay = Replay::Kept { pieces: Vec::new(), len: 0 };
+        self.reader().map(|mut reader| {
+            reader.replay = replay;
+            reader
+        })
     }
 }
 
@@ -136,8 +164,9 @@ impl BodyWriter {
         wake(shared.reader.take());
     }
 
-    /// The body is complete.
-    pub fn end(self) {
+    /// The body is complete, with these fields behind it.
+    pub fn end(self, trailers: Option<Trailers>) {
+        self.0.borrow_mut().trailers = trailers;
         self.finish(Completion::Complete);
     }
 
@@ -164,7 +193,7 @@ impl Drop for BodyWriter {
 impl BodyReader {
     /// Takes the next piece of the body, at most `most` bytes.
     pub fn take(&mut self, most: usize) -> Arrived {
-        let mut shared = self.0.borrow_mut();
+        let mut shared = self.shared.borrow_mut();
         // A body that cannot become complete is given up at once.
         if let Completion::Failed(status) = shared.end {
             return Arrived::Failed(status);
@@ -183,12 +212,18 @@ impl BodyReader {
         if shared.len < ROOM {
             wake(shared.writer.take());
         }
+        self.replay.note(&piece);
         Arrived::Bytes(piece)
+    }
+
+    /// The fields behind the body, after [`Arrived::End`].
+    pub fn trailers(&self) -> Option<Trailers> {
+        self.shared.borrow().trailers.clone()
     }
 
     /// Ready when [`take`](Self::take) has something other than [`Arrived::Nothing`].
     pub fn poll_arrived(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut shared = self.0.borrow_mut();
+        let mut shared = self.shared.borrow_mut();
         if !shared.pieces.is_empty() || shared.end != Completion::NotYet {
             return Poll::Ready(());
         }
@@ -197,9 +232,50 @@ impl BodyReader {
     }
 }
 
+impl Replay {
+    fn note(&mut self, piece: &Bytes) {
+        if let Self::Kept { pieces, len } = self {
+            *len += piece.len();
+            if *len <= ROOM {
+                pieces.push(piece.clone());
+            } else {
+                *self = Self::Gone;
+            }
+        }
+    }
+}
+
+impl BodyReader {
+    /// True if all that was taken is kept.
+    #[must_use]
+    pub fn is_replayable(&self) -> bool {
+        matches!(self.replay, Replay::Kept { .. })
+    }
+
+    /// Keeps what was taken no longer.
+    pub fn keep_nothing(&mut self) {
+        self.replay = Replay::Gone;
+    }
+
+    /// Puts back what was taken, so that the next reader reads the body from its beginning. The body
+    /// stays spent if not all of it was kept.
+    pub fn give_back(mut self) {
+        if let Replay::Kept { pieces, len } = std::mem::replace(&mut self.replay, Replay::Gone) {
+            let mut shared = self.shared.borrow_mut();
+            pieces.into_iter().rev().for_each(|piece| shared.pieces.push_front(piece));
+            shared.len += len;
+            shared.reading = Reading::NotYet;
+        }
+    }
+}
+
 impl Drop for BodyReader {
     fn drop(&mut self) {
-        let mut shared = self.0.borrow_mut();
+        let mut shared = self.shared.borrow_mut();
+        if shared.reading == Reading::NotYet {
+            // It was given back.
+            return;
+        }
         shared.reading = Reading::Over;
         shared.pieces.clear();
         shared.len = 0;
@@ -229,8 +305,38 @@ mod tests {
         assert!(writer.poll_room(cx).is_ready());
         let Arrived::Bytes(rest) = reader.take(ROOM) else { panic!("nothing") };
         assert_eq!(rest.len(), ROOM - 1);
-        writer.end();
+        writer.end(None);
         assert_eq!(reader.take(1), Arrived::End);
+    }
+
+    #[test]
+    fn a_body_that_is_given_back_is_read_from_its_beginning() {
+        let (writer, body) = BodyStream::new(None);
+        let mut first = body.replayable_reader().unwrap();
+        writer.push("abc".into());
+        writer.push("def".into());
+        assert_eq!(
+            (first.take(2), first.take(9)),
+            (Arrived::Bytes("ab".into()), Arrived::Bytes("c".into()))
+        );
+        first.give_back();
+        assert!(!body.is_spent());
+        writer.end(None);
+        let mut second = body.replayable_reader().unwrap();
+        for expected in ["ab", "c", "def"] {
+            assert_eq!(second.take(9), Arrived::Bytes(expected.into()));
+        }
+        assert_eq!(second.take(9), Arrived::End);
+        second.keep_nothing();
+        second.give_back();
+        assert!(body.is_spent());
+        // More than the reader keeps.
+        let (writer, body) = BodyStream::new(None);
+        writer.push(vec![b'a'; ROOM + 1].into());
+        let mut reader = body.replayable_reader().unwrap();
+        let _all = reader.take(ROOM + 1);
+        reader.give_back();
+        assert!(body.is_spent());
     }
 
     #[test]

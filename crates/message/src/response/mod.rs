@@ -6,4 +6,6 @@ mod head;
 
 pub use end::ResponseEnd;
 pub use head::{ResponseHead, append_fields};
-pub use sendoff_http1::{BadHead, BadLine, CgiHead, Field, Framing, MAX_CGI_HEAD as MAX_HEAD};
+pub use sendoff_http1::{
+    BadHead, BadLine, CgiHead, Field, Framing, MAX_CGI_HEAD as MAX_HEAD, Trailers,
+};

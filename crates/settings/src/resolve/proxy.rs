@@ -1,4 +1,4 @@
-//! Applications that routes pass requests on to over HTTP, SCGI or AJP.
+//! Applications that routes pass requests on to over HTTP, SCGI, uwsgi or AJP.
 
 use sendoff_config::{GatewayProtocol, Handler, Proxy, ProxyAddress, ProxyTimeouts, ProxyTls};
 use sendoff_setting_values::{At, Place, ProxyHost, ProxyScheme, ProxyUrl};
@@ -57,6 +57,7 @@ impl Context<'_> {
     fn protocol(&mut self, section: &keys::Proxy, url: &ProxyUrl) -> GatewayProtocol {
         match url.scheme {
             ProxyScheme::Scgi => GatewayProtocol::Scgi,
+            ProxyScheme::Uwsgi => GatewayProtocol::Uwsgi,
             ProxyScheme::Ajp => GatewayProtocol::Ajp {
                 secret: section.secret.as_ref().map(|secret| secret.value.0.clone()),
                 packet_size: usize::try_from(section.packet_size.value.0).unwrap_or(usize::MAX),
@@ -65,6 +66,10 @@ impl Context<'_> {
                 host: (&section.host.value).into(),
                 tls: (url.scheme == ProxyScheme::Https).then(|| self.upstream_tls(section, url)),
                 upgrade: section.upgrade.value,
+            },
+            ProxyScheme::H2 | ProxyScheme::H2s => GatewayProtocol::Http2 {
+                host: (&section.host.value).into(),
+                tls: (url.scheme == ProxyScheme::H2s).then(|| self.upstream_tls(section, url)),
             },
         }
     }
@@ -94,22 +99,39 @@ impl Context<'_> {
 
     /// Reports keys that have a meaning only for another protocol.
     fn keys_fit(&mut self, section: &keys::Proxy, scheme: ProxyScheme) {
-        let is_http = matches!(scheme, ProxyScheme::Http | ProxyScheme::Https);
+        let is_http1 = matches!(scheme, ProxyScheme::Http | ProxyScheme::Https);
+        let is_http2 = matches!(scheme, ProxyScheme::H2 | ProxyScheme::H2s);
         let given = |place: Place| Some(place).filter(|place| *place != Place::Default);
-        let of_https = scheme == ProxyScheme::Https;
+        let has_tls = matches!(scheme, ProxyScheme::Https | ProxyScheme::H2s);
         let of_ajp = scheme == ProxyScheme::Ajp;
         for (key, place, fits, where_) in [
-            ("host", given(section.host.place), is_http, "http:// and https://"),
-            ("upgrade", given(section.upgrade.place), is_http, "http:// and https://"),
+            (
+                "host",
+                given(section.host.place),
+                is_http1 || is_http2,
+                "http://, https://, h2:// and h2s://",
+            ),
+            ("upgrade", given(section.upgrade.place), is_http1, "http:// and https://"),
             (
                 "tunnel_timeout",
                 given(section.tunnel_timeout.place),
-                is_http,
+                is_http1,
                 "http:// and https://",
             ),
-            ("tls_name", section.tls_name.as_ref().map(|at| at.place), of_https, "https://"),
-            ("roots", section.roots.as_ref().map(|at| at.place), of_https, "https://"),
-            ("verify", given(section.verify.place), of_https, "https://"),
+            (
+                "tls_name",
+                section.tls_name.as_ref().map(|at| at.place),
+                has_tls,
+                "https:// and h2s://",
+            ),
+            ("roots", section.roots.as_ref().map(|at| at.place), has_tls, "https:// and h2s://"),
+            ("verify", given(section.verify.place), has_tls, "https:// and h2s://"),
+            (
+                "proxy_protocol",
+                given(section.proxy_protocol.place),
+                !is_http2,
+                "other protocols: connections of HTTP/2 serve many clients",
+            ),
             ("secret", section.secret.as_ref().map(|at| at.place), of_ajp, "ajp://"),
             ("packet_size", given(section.packet_size.place), of_ajp, "ajp://"),
         ] {

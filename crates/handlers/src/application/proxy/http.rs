@@ -5,6 +5,7 @@ use http::header::{COOKIE, HOST, SEC_WEBSOCKET_KEY};
 use http::{HeaderMap, StatusCode, Version};
 use sendoff_config::{Proxy, ProxyAddress, ProxyHost};
 use sendoff_http1::client::{HopByHop, RequestEncoder};
+use sendoff_http1::takes_trailers;
 use sendoff_message::request::Request;
 use sendoff_upstream_gateway::{RequestProtocol, WebSocketKey};
 
@@ -59,26 +60,35 @@ pub(crate) fn head(
             None => field("transfer-encoding", b"chunked"),
         }
     }
+    let takes_trailers = takes_trailers(&request.headers);
+    if takes_trailers {
+        field("te", b"trailers");
+    }
     if let Some(protocols) = &upgrade {
-        field("connection", b"upgrade");
+        field("connection", if takes_trailers { b"te, upgrade" } else { b"upgrade" });
         field("upgrade", protocols);
         if let Some(key) = &key {
             field("sec-websocket-key", key.as_bytes());
         }
-    } else if proxy.proxy_protocol {
-        field("connection", b"close");
+    } else {
+        match (takes_trailers, proxy.proxy_protocol) {
+            (true, true) => field("connection", b"te, close"),
+            (true, false) => field("connection", b"te"),
+            (false, true) => field("connection", b"close"),
+            (false, false) => {}
+        }
     }
     head.finish();
     Ok((out.freeze(), RequestProtocol::Http { upgrade: upgrade.is_some(), key }))
 }
 
 /// All cookies as one field: an HTTP/2 client may send several (RFC 9113 §8.2.3).
-fn cookies(headers: &HeaderMap) -> Vec<u8> {
+pub(crate) fn cookies(headers: &HeaderMap) -> Vec<u8> {
     let values: Vec<_> = headers.get_all(COOKIE).iter().map(|value| value.as_bytes()).collect();
     values.join(&b"; "[..])
 }
 
-fn host_of<'a>(request: &'a Request, proxy: &'a Proxy, host: &'a ProxyHost) -> &'a [u8] {
+pub(crate) fn host_of<'a>(request: &'a Request, proxy: &'a Proxy, host: &'a ProxyHost) -> &'a [u8] {
     match (host, &request.host) {
         (ProxyHost::Client, Some(host)) => host,
         (ProxyHost::Fixed(host), _) => host.as_bytes(),
@@ -136,18 +146,22 @@ mod tests {
         assert_eq!(
             written(&request, ProxyHost::Client, true),
             format!(
-                "GET /a?b HTTP/1.1\r\nhost: a.test\r\n{rest}connection: upgrade\r\nupgrade: websocket\r\n\r\n"
+                "GET /a?b HTTP/1.1\r\nhost: a.test\r\n{rest}te: trailers\r\nconnection: te, upgrade\r\nupgrade: websocket\r\n\r\n"
             )
         );
         assert_eq!(
             written(&request, ProxyHost::Upstream, false),
-            format!("GET /a?b HTTP/1.1\r\nhost: app.test:8080\r\n{rest}\r\n")
+            format!(
+                "GET /a?b HTTP/1.1\r\nhost: app.test:8080\r\n{rest}te: trailers\r\nconnection: te\r\n\r\n"
+            )
         );
         request.has_body = true;
         request.body = sendoff_message::request::Body::Memory("xyz".into());
         assert_eq!(
             written(&request, ProxyHost::Fixed("x.test".to_owned()), false),
-            format!("GET /a?b HTTP/1.1\r\nhost: x.test\r\n{rest}content-length: 3\r\n\r\n")
+            format!(
+                "GET /a?b HTTP/1.1\r\nhost: x.test\r\n{rest}content-length: 3\r\nte: trailers\r\nconnection: te\r\n\r\n"
+            )
         );
     }
 }

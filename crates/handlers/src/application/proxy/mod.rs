@@ -1,12 +1,14 @@
-//! Applications that speak HTTP, SCGI or AJP: sends a request to one, and its response to the
+//! Applications that speak HTTP, SCGI, uwsgi or AJP: sends a request to one, and its response to the
 //! client (`docs/gateway.md`).
 
 mod ajp;
 mod forwarded;
 mod http;
+mod http2;
 mod scgi;
 mod target;
 mod tunnel;
+mod uwsgi;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,9 +22,10 @@ use sendoff_report::at_work::Phase;
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::hosts::Tried;
 use sendoff_upstream_gateway::{
-    Gateway, GatewayExchange, GatewayHost, GatewayRequest, GatewayReuse, GatewayTimeLimits,
-    RequestProtocol,
+    Gateway, GatewayExchange, GatewayHost, GatewayMessage, GatewayRequest, GatewayReuse,
+    GatewayTimeLimits, RequestProtocol,
 };
+use sendoff_upstream_http2::Http2Request;
 
 use crate::application::beginning::{self, NoAnswer, ResponseStart};
 use crate::application::exchange::UpstreamExchange;
@@ -54,7 +57,7 @@ pub(crate) async fn respond(
     let gateway = &context.services.gateways[context.site.number][passed.application];
     let call = Call::new(*context);
     let failure = match message(context, gateway, passed, sink) {
-        Ok(message) => match ask(&call, gateway, &Rc::new(message), sink).await? {
+        Ok(message) => match ask(&call, gateway, &message, sink).await? {
             Ok((exchange, answer)) => {
                 let notes = sink.client().notes();
                 notes.note_phase(Phase::Sending);
@@ -74,7 +77,7 @@ pub(crate) fn message(
     gateway: &Gateway,
     passed: Passed,
     sink: &mut dyn Sink,
-) -> Result<GatewayRequest, ApplicationFailure> {
+) -> Result<GatewayMessage, ApplicationFailure> {
     let request = context.request;
     let (head, protocol) = match &gateway.proxy().protocol {
         GatewayProtocol::Http { host, upgrade, .. } => {
@@ -85,14 +88,22 @@ pub(crate) fn message(
                 && sink.client().tunnel().is_some();
             http::head(request, gateway.proxy(), host, may_change)?
         }
+        GatewayProtocol::Http2 { host, tls } => {
+            let head = http2::head(request, gateway.proxy(), host, tls.is_some())?;
+            let (body, trailers) = (request.body.clone(), request.trailers.clone());
+            let message = Http2Request { head, body, trailers };
+            return Ok(GatewayMessage::Http2(Rc::new(message)));
+        }
         GatewayProtocol::Scgi => (scgi::head(context, passed.prefix), RequestProtocol::Scgi),
+        GatewayProtocol::Uwsgi => (uwsgi::head(context, passed.prefix)?, RequestProtocol::Uwsgi),
         GatewayProtocol::Ajp { secret, packet_size } => {
             let head = ajp::head(context, secret.as_deref(), *packet_size)?;
             (head, RequestProtocol::Ajp { packet_size: *packet_size })
         }
     };
     let is_head = request.method == Method::HEAD;
-    Ok(GatewayRequest { head, body: request.body.clone(), is_head, protocol })
+    let message = GatewayRequest { head, body: request.body.clone(), is_head, protocol };
+    Ok(GatewayMessage::Bytes(Rc::new(message)))
 }
 
 /// Sends the request to one host after the other, until one of them answers.
@@ -102,7 +113,7 @@ pub(crate) fn message(
 pub(crate) async fn ask(
     call: &Call<'_>,
     gateway: &Arc<Gateway>,
-    message: &Rc<GatewayRequest>,
+    message: &GatewayMessage,
     sink: &mut dyn Sink,
 ) -> Result<Result<(UpstreamExchange, ResponseStart), ApplicationFailure>, Cut> {
     let is_repeatable = is_repeatable(call.context.request);
@@ -145,14 +156,13 @@ async fn ask_host(
     context: &Context<'_>,
     gateway: &Arc<Gateway>,
     host: &Arc<GatewayHost>,
-    message: &Rc<GatewayRequest>,
+    message: &GatewayMessage,
     sink: &mut dyn Sink,
 ) -> Result<Result<(UpstreamExchange, ResponseStart), NoAnswer>, Cut> {
     let is_repeatable = is_repeatable(context.request);
     let mut reuse = if is_repeatable { GatewayReuse::Kept } else { GatewayReuse::Fresh };
     let patience = patience(context, gateway);
     loop {
-        let message = Rc::clone(message);
         let client = context.request;
         let begun = GatewayExchange::begin(gateway, host, message, client, reuse, patience);
         let exchange = match unless_gone(sink, begun).await? {

@@ -15,6 +15,7 @@ fn read(is_head: bool, pieces: &[&[u8]], closes: bool) -> Result<Vec<String>, Ba
                 Reply::Interim(head) => said.push(format!("interim {}", show(&head))),
                 Reply::Head(head) => said.push(format!("head {}", show(&head))),
                 Reply::Switch(head) => said.push(format!("switch {}", show(&head))),
+                Reply::Trailers(trailers) => said.push(format!("trailers {:?}", trailers.fields())),
                 Reply::End { may_stay } => {
                     said.push(format!("body {}", String::from_utf8_lossy(&body)));
                     said.push(format!("end {may_stay}"));
@@ -47,7 +48,14 @@ fn a_response_means_the_same_however_it_is_cut() {
     let expected = read(false, &[wire], false).unwrap();
     assert_eq!(
         expected,
-        ["interim 103 Link=</a>", "head 200 X-A=b", "body hello world", "end true", "left next"]
+        [
+            "interim 103 Link=</a>",
+            "head 200 X-A=b",
+            "trailers {\"x-trailer\": \"z\"}",
+            "body hello world",
+            "end true",
+            "left next"
+        ]
     );
     for cut in 0..=wire.len() {
         assert_eq!(read(false, &[&wire[..cut], &wire[cut..]], false).unwrap(), expected, "{cut}");

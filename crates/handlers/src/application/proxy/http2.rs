@@ -1,0 +1,157 @@
+//! Requests for applications that speak HTTP/2.
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, COOKIE, HOST, TE};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderName, HeaderValue, Request as Head, StatusCode, Uri};
+use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
+use sendoff_config::{Proxy, ProxyHost};
+use sendoff_http1::client::HopByHop;
+use sendoff_http1::takes_trailers;
+use sendoff_message::request::Request;
+
+use crate::application::failure::ApplicationFailure;
+use crate::application::parameters::NOT_FROM_CLIENTS;
+use crate::application::proxy::forwarded;
+use crate::application::proxy::http::{cookies, host_of};
+use crate::application::proxy::target::ProxyTarget;
+
+/// Characters that no URI has (RFC 3986 §2). HTTP/1.1 clients send some of them all the same.
+const NOT_IN_URI: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'<')
+    .add(b'>')
+    .add(b'\\')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+
+/// The head of a request: its authority is the host, and no field concerns a connection.
+pub(crate) fn head(
+    request: &Request,
+    proxy: &Proxy,
+    host: &ProxyHost,
+    is_tls: bool,
+) -> Result<Head<()>, ApplicationFailure> {
+    let target = ProxyTarget::of(request)?.whole().into_owned();
+    let mut uri = http::uri::Parts::default();
+    uri.scheme = Some(if is_tls { Scheme::HTTPS } else { Scheme::HTTP });
+    let authority = Bytes::copy_from_slice(host_of(request, proxy, host));
+    uri.authority = Authority::from_maybe_shared(authority).ok();
+    uri.path_and_query = path_and_query(target);
+    let is_whole = uri.authority.is_some() && uri.path_and_query.is_some();
+    let uri = Uri::from_parts(uri).ok().filter(|_| is_whole).ok_or_else(|| {
+        ApplicationFailure::new(StatusCode::BAD_REQUEST, "its target cannot be sent in HTTP/2")
+    })?;
+    let mut head = Head::new(());
+    *head.method_mut() = request.method.clone();
+    *head.uri_mut() = uri;
+    *head.headers_mut() = fields(request, proxy);
+    Ok(head)
+}
+
+fn path_and_query(target: Vec<u8>) -> Option<PathAndQuery> {
+    let target = Bytes::from(target);
+    PathAndQuery::from_maybe_shared(target.clone()).ok().or_else(|| {
+        let encoded = percent_encode(&target, NOT_IN_URI).to_string();
+        PathAndQuery::from_maybe_shared(encoded).ok()
+    })
+}
+
+fn fields(request: &Request, proxy: &Proxy) -> HeaderMap {
+    let hops = HopByHop::of(&request.headers);
+    let mut fields = HeaderMap::with_capacity(request.headers.len() + 8);
+    for (name, value) in &request.headers {
+        let is_replaced = matches!(*name, HOST | COOKIE)
+            || hops.is(name)
+            || forwarded::replaces(proxy.forwarded, name)
+            || NOT_FROM_CLIENTS.contains(&name.as_str());
+        if !is_replaced {
+            fields.append(name.clone(), value.clone());
+        }
+    }
+    let mut field = |name: &str, value: &[u8]| {
+        // The server's own values, and the client's checked ones, are valid.
+        let name = HeaderName::from_bytes(name.as_bytes());
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
+            fields.insert(name, value);
+        }
+    };
+    if request.headers.contains_key(COOKIE) {
+        field("cookie", &cookies(&request.headers));
+    }
+    forwarded::fields(proxy.forwarded, request, &mut field);
+    if takes_trailers(&request.headers) {
+        fields.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    if let Some(len) = request.body.known_len().filter(|_| request.has_body) {
+        fields.insert(CONTENT_LENGTH, HeaderValue::from(len));
+    }
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sendoff_config::{ForwardedFields, GatewayProtocol, ProxyAddress, ProxyTimeouts};
+    use sendoff_message::request::sample::request;
+
+    fn proxy() -> Proxy {
+        Proxy {
+            address: ProxyAddress::Tcp("app.test:8080".to_owned()),
+            protocol: GatewayProtocol::Http2 { host: ProxyHost::Client, tls: None },
+            forwarded: ForwardedFields::Off,
+            proxy_protocol: false,
+            timeouts: ProxyTimeouts::default(),
+        }
+    }
+
+    fn asked(uri: &'static str) -> Request {
+        let mut request = request(Some("a.test:81"));
+        request.uri = uri.into();
+        request.restart().unwrap();
+        request
+    }
+
+    #[test]
+    fn no_field_of_the_connection_is_sent() {
+        let mut request = asked("/a?b");
+        for (name, value) in [
+            ("host", "a.test:81"),
+            ("cookie", "a=1"),
+            ("cookie", "b=2"),
+            ("connection", "x-own, te"),
+            ("x-own", "x"),
+            ("te", "trailers"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("grpc-timeout", "10S"),
+            ("expect", "100-continue"),
+        ] {
+            request.headers.append(name, value.parse().unwrap());
+        }
+        let head = head(&request, &proxy(), &ProxyHost::Client, false).unwrap();
+        assert_eq!(head.uri(), "http://a.test:81/a?b");
+        let sent: Vec<_> = head
+            .headers()
+            .iter()
+            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+            .collect();
+        assert_eq!(sent, ["grpc-timeout: 10S", "cookie: a=1; b=2", "te: trailers"]);
+    }
+
+    #[test]
+    fn the_target_is_the_clients() {
+        for (uri, host, is_tls, expected) in [
+            ("/a%20b//c?d=%", ProxyHost::Client, false, "http://a.test:81/a%20b//c?d=%"),
+            ("/a<b>?\"`", ProxyHost::Upstream, true, "https://app.test:8080/a%3Cb%3E?%22%60"),
+            ("/", ProxyHost::Fixed("b.test".to_owned()), true, "https://b.test/"),
+        ] {
+            let head = head(&asked(uri), &proxy(), &host, is_tls).unwrap();
+            assert_eq!(head.uri(), expected);
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Applications that speak HTTP/2 (RFC 9113): connections that many requests share, and one request
+//! on a stream of its own (`docs/gateway.md`, "HTTP/2 and gRPC").
+//!
+//! ```text
+//!  Http2Request ──▶ Connections ── place on a connection ──▶ Http2Stream ──▶ Event
+//!                     │                                        │ Upload ──▶ body, trailers
+//!                     └── a task per connection moves its frames (h2)
+//! ```
+//! The state machine of the protocol is the library `h2`. Back-pressure is its flow control: bytes of
+//! a response are released when the handler takes them, and bytes of a request are read when the
+//! host's windows have room.
+#![forbid(unsafe_code)]
+
+mod connection;
+mod connections;
+mod error;
+mod fields;
+mod settings;
+mod stream;
+mod upload;
+
+pub use connections::Connections;
+pub use stream::{Http2Request, Http2Stream};

@@ -1,0 +1,201 @@
+//! One request on a stream, and its response.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use h2::RecvStream;
+use h2::client::ResponseFuture;
+use http::{HeaderMap, Request, StatusCode};
+use sendoff_delivery::segment::Segment;
+use sendoff_http1::Trailers;
+use sendoff_message::request::Body;
+use sendoff_message::response::ResponseEnd;
+use sendoff_upstream::error::{Retry, UpstreamError};
+use sendoff_upstream::inbox::Event;
+
+use crate::connection::Place;
+use crate::upload::Upload;
+use crate::{error, fields};
+
+/// A request for a host that speaks HTTP/2. It may be sent again on another stream, unless its body
+/// is still arriving.
+#[derive(Debug)]
+pub struct Http2Request {
+    /// The head, whose URI has the scheme and the authority, too.
+    pub head: Request<()>,
+    /// The body.
+    pub body: Body,
+    /// The fields behind a body that is complete.
+    pub trailers: Option<Trailers>,
+}
+
+/// A request and its response. Dropping it before the last event resets the stream; other requests
+/// on the connection go on.
+#[derive(Debug)]
+pub struct Http2Stream {
+    upload: Upload,
+    response: Response,
+    /// The host has answered with a head.
+    was_heard: bool,
+    place: Place,
+}
+
+/// ```text
+///        head            all data             trailers, or none
+///  Head ──────▶ Body ─────────────▶ Trailers ───────────────────▶ Complete ──▶ Over
+///    └─── the stream has ended with the head ────────────────────────▲
+/// ```
+#[derive(Debug)]
+enum Response {
+    Head(ResponseFuture),
+    Body(RecvStream),
+    Trailers(RecvStream),
+    /// The end is still to be told.
+    Complete,
+    Over,
+}
+
+impl Http2Stream {
+    /// Sends the head of a request. The connection retires if it takes no request.
+    pub(crate) async fn begin(place: Place, request: &Http2Request) -> Result<Self, UpstreamError> {
+        let retired = |error| {
+            place.retire();
+            error::of_connection(&error)
+        };
+        let mut requests = place.requests().ready().await.map_err(retired)?;
+        let ends = request.body.is_empty() && request.trailers.is_none();
+        let begun = requests.send_request(request.head.clone(), ends);
+        let (response, stream) = begun.map_err(retired)?;
+        let upload = Upload::new(request, stream, ends)?;
+        Ok(Self { upload, response: Response::Head(response), was_heard: false, place })
+    }
+
+    /// True once the host has answered with a head.
+    #[must_use]
+    pub fn was_heard(&self) -> bool {
+        self.was_heard
+    }
+
+    /// True if the stream waits for the client's next bytes.
+    #[must_use]
+    pub fn is_starved(&self) -> bool {
+        self.upload.is_starved()
+    }
+
+    /// Lets no further request onto the connection, because the host is silent.
+    pub fn distrust(&self) {
+        self.place.retire();
+    }
+
+    /// Sends bytes of the body, and takes the next event. `None`: bytes were sent, or others are
+    /// needed now.
+    ///
+    /// # Errors
+    /// The host has ended the stream or the connection, or broken the protocol; or the rest of the
+    /// request's body does not come.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Event>, UpstreamError>> {
+        let was_starved = self.upload.is_starved();
+        let has_sent = self.upload.poll(cx)?;
+        match self.poll_event(cx) {
+            Poll::Ready(event) => Poll::Ready(event.map(Some)),
+            Poll::Pending if has_sent || self.upload.is_starved() != was_starved => {
+                Poll::Ready(Ok(None))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// The next event.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    pub fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, UpstreamError>> {
+        loop {
+            match &mut self.response {
+                Response::Head(response) => {
+                    let (status, fields, body) = match ready!(poll_head(response, cx)) {
+                        Ok(Head::Interim(head)) => return Poll::Ready(self.heard(head)),
+                        Ok(Head::Final(head)) => head,
+                        Err(error) => return Poll::Ready(Err(self.failed(&error))),
+                    };
+                    self.response = match body.is_end_stream() {
+                        true => Response::Complete,
+                        false => Response::Body(body),
+                    };
+                    return Poll::Ready(self.heard((status, fields)));
+                }
+                Response::Body(body) => match ready!(body.poll_data(cx)) {
+                    Some(Ok(data)) => {
+                        // It fails if the stream has ended meanwhile.
+                        let _ended = body.flow_control().release_capacity(data.len());
+                        if !data.is_empty() {
+                            return Poll::Ready(Ok(Event::Segment(Segment::Bytes(data))));
+                        }
+                    }
+                    Some(Err(error)) => return Poll::Ready(Err(self.failed(&error))),
+                    None => match std::mem::replace(&mut self.response, Response::Over) {
+                        Response::Body(body) => self.response = Response::Trailers(body),
+                        other => self.response = other,
+                    },
+                },
+                Response::Trailers(body) => match ready!(body.poll_trailers(cx)) {
+                    Ok(trailers) => {
+                        self.response = Response::Complete;
+                        if let Some(trailers) = trailers.and_then(Trailers::of) {
+                            return Poll::Ready(Ok(Event::Trailers(trailers)));
+                        }
+                    }
+                    Err(error) => return Poll::Ready(Err(self.failed(&error))),
+                },
+                Response::Complete => {
+                    self.response = Response::Over;
+                    return Poll::Ready(Ok(Event::End(ResponseEnd::Complete)));
+                }
+                Response::Over => return Poll::Pending,
+            }
+        }
+    }
+
+    /// The event of a head. The body of the request need not be sent again.
+    fn heard(&mut self, (status, fields): ReceivedHead) -> Result<Event, UpstreamError> {
+        self.was_heard = true;
+        self.upload.keep_nothing();
+        fields::head(status, &fields).map(Event::Head)
+    }
+
+    /// The error of the stream. If the request was not processed, its body is given back.
+    fn failed(&mut self, error: &h2::Error) -> UpstreamError {
+        self.response = Response::Over;
+        if error.is_go_away() || error.is_io() {
+            self.place.retire();
+        }
+        let error = error::of_stream(error);
+        if self.was_heard {
+            // Part of the answer has reached the client.
+            return UpstreamError::new(error.kind(), Retry::Unsafe, error.to_string());
+        }
+        if error.retry() == Retry::Safe {
+            self.upload.give_back();
+        }
+        error
+    }
+}
+
+type ReceivedHead = (StatusCode, HeaderMap);
+
+enum Head {
+    Interim(ReceivedHead),
+    Final((StatusCode, HeaderMap, RecvStream)),
+}
+
+/// The next head, but for `100 Continue`: the body is sent without waiting for it.
+fn poll_head(response: &mut ResponseFuture, cx: &mut Context<'_>) -> Poll<Result<Head, h2::Error>> {
+    while let Poll::Ready(Some(interim)) = response.poll_informational(cx) {
+        let (head, ()) = interim?.into_parts();
+        if head.status != StatusCode::CONTINUE {
+            return Poll::Ready(Ok(Head::Interim((head.status, head.headers))));
+        }
+    }
+    let (head, body) = ready!(Pin::new(response).poll(cx))?.into_parts();
+    Poll::Ready(Ok(Head::Final((head.status, head.headers, body))))
+}

@@ -1,0 +1,183 @@
+//! The body of a request on its way to the host.
+
+use std::io;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use h2::SendStream;
+use sendoff_http1::Trailers;
+use sendoff_message::request::{Arrived, Body, BodyReader};
+use sendoff_sys::file::read_exact_at;
+use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+
+use crate::stream::Http2Request;
+
+/// The most bytes of a body that are read at a time.
+const PIECE: usize = 64 * 1024;
+
+/// The sending direction of a stream.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    stream: SendStream<Bytes>,
+    source: Source,
+    /// The next bytes.
+    pending: Bytes,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// The body from this offset on, and the fields behind it.
+    Stored {
+        body: Body,
+        at: u64,
+        trailers: Option<Trailers>,
+    },
+    Arriving(BodyReader),
+    /// No more of the body is sent, and all of it could be given back.
+    Sent(BodyReader),
+    /// The end of the body was sent, or the host reads no more.
+    Over,
+}
+
+impl Upload {
+    /// The body of a request whose head was sent. `ends`: the head has ended the stream.
+    pub(crate) fn new(
+        request: &Http2Request,
+        stream: SendStream<Bytes>,
+        ends: bool,
+    ) -> Result<Self, UpstreamError> {
+        let Http2Request { body, trailers, .. } = request;
+        let source = match body {
+            _ if ends => Source::Over,
+            Body::Stream(body) => Source::Arriving(body.replayable_reader().ok_or_else(spent)?),
+            Body::Memory(_) | Body::File { .. } => {
+                Source::Stored { body: body.clone(), at: 0, trailers: trailers.clone() }
+            }
+        };
+        Ok(Self { stream, source, pending: Bytes::new() })
+    }
+
+    /// True if the next bytes must come from the client.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.pending.is_empty() && matches!(self.source, Source::Arriving(_))
+    }
+
+    /// The request need not be sent again.
+    pub(crate) fn keep_nothing(&mut self) {
+        match &mut self.source {
+            Source::Arriving(reader) => reader.keep_nothing(),
+            Source::Sent(_) => self.source = Source::Over,
+            Source::Stored { .. } | Source::Over => {}
+        }
+    }
+
+    /// Gives a body that is still arriving back, for another stream.
+    pub(crate) fn give_back(&mut self) {
+        if let Source::Arriving(reader) | Source::Sent(reader) =
+            std::mem::replace(&mut self.source, Source::Over)
+        {
+            reader.give_back();
+        }
+        self.pending = Bytes::new();
+    }
+
+    /// Sends as much as the host's windows allow. Returns true if any byte was sent.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
+        let mut has_sent = false;
+        loop {
+            if self.pending.is_empty() && !self.refill(cx)? {
+                return Ok(has_sent);
+            }
+            self.stream.reserve_capacity(self.pending.len());
+            if self.stream.capacity() == 0 {
+                match self.stream.poll_capacity(cx) {
+                    Poll::Ready(Some(Ok(_))) => {}
+                    Poll::Ready(Some(Err(_)) | None) => self.stop(),
+                    Poll::Pending => return Ok(has_sent),
+                }
+            }
+            let room = self.stream.capacity().min(self.pending.len());
+            if room > 0 {
+                has_sent = true;
+                let piece = self.pending.split_to(room);
+                if self.stream.send_data(piece, false).is_err() {
+                    self.stop();
+                }
+            }
+        }
+    }
+
+    /// No more of the body is sent: its end was, or the host reads no more and the response tells
+    /// the reason.
+    fn stop(&mut self) {
+        self.source = match std::mem::replace(&mut self.source, Source::Over) {
+            Source::Arriving(reader) if reader.is_replayable() => Source::Sent(reader),
+            Source::Sent(reader) => Source::Sent(reader),
+            Source::Arriving(_) | Source::Stored { .. } | Source::Over => Source::Over,
+        };
+        self.pending = Bytes::new();
+    }
+
+    /// Reads the next bytes, or ends the stream. False: there are none now.
+    fn refill(&mut self, cx: &mut Context<'_>) -> Result<bool, UpstreamError> {
+        let mut behind = None;
+        match &mut self.source {
+            Source::Sent(_) | Source::Over => return Ok(false),
+            Source::Stored { body, at, trailers } => {
+                self.pending = piece(body, *at).map_err(unreadable)?;
+                *at += self.pending.len() as u64;
+                behind = trailers.take_if(|_| self.pending.is_empty());
+            }
+            Source::Arriving(reader) => {
+                if reader.poll_arrived(cx).is_pending() {
+                    return Ok(false);
+                }
+                match reader.take(PIECE) {
+                    Arrived::Bytes(bytes) => self.pending = bytes,
+                    Arrived::Nothing => return Ok(false),
+                    Arrived::End => behind = reader.trailers(),
+                    Arrived::Failed(status) => return Err(UpstreamError::of_body(status)),
+                }
+            }
+        }
+        if self.pending.is_empty() {
+            // It fails if the host has reset the stream, which the response tells.
+            let _reset = match behind {
+                Some(trailers) => self.stream.send_trailers(trailers.into_fields()),
+                None => self.stream.send_data(Bytes::new(), true),
+            };
+            self.stop();
+            return Ok(false);
+        }
+        Ok(true)
+    }
+}
+
+/// The next bytes of a stored body; empty at its end.
+fn piece(body: &Body, at: u64) -> io::Result<Bytes> {
+    let left = body.len().saturating_sub(at);
+    let len = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
+    match body {
+        Body::Memory(bytes) => {
+            let start = usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
+            Ok(bytes.slice(start..start + len))
+        }
+        Body::File { descriptor, .. } => {
+            let mut buffer = BytesMut::zeroed(len);
+            read_exact_at(descriptor, &mut buffer, at)?;
+            Ok(buffer.freeze())
+        }
+        // It is read by its own reader.
+        Body::Stream(_) => Ok(Bytes::new()),
+    }
+}
+
+fn unreadable(error: io::Error) -> UpstreamError {
+    let why = format!("the request body cannot be read: {error}");
+    UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
+}
+
+fn spent() -> UpstreamError {
+    let why = "the request body was passed on already, while it arrived";
+    UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
+}

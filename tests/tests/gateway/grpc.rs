@@ -1,0 +1,89 @@
+//! gRPC's own client and server, with the server between them.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use sendoff_tests::{Authority, Server, Site, dies_with_us, repository};
+
+/// The folder with grpcio.
+fn packages() -> String {
+    let fetched = Command::new(repository::root().join("tools/grpcio")).output().unwrap();
+    assert!(fetched.status.success(), "{}", String::from_utf8_lossy(&fetched.stderr));
+    String::from_utf8(fetched.stdout).unwrap().trim().to_owned()
+}
+
+/// The application, and its port.
+struct Application(Child, String);
+
+impl Application {
+    fn start(packages: &str) -> Self {
+        let mut child = dies_with_us(Path::new("/usr/bin/python3"), "KILL")
+            .env("PYTHONPATH", packages)
+            .arg(repository::root().join("tests/tests/gateway/grpc_server.py"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut port = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut port).unwrap();
+        Self(child, port.trim().to_owned())
+    }
+}
+
+impl Drop for Application {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs the client's calls.
+fn call(packages: &str, arguments: &[&str]) {
+    let output = Command::new("python3")
+        .env("PYTHONPATH", packages)
+        .arg(repository::root().join("tests/tests/gateway/grpc_client.py"))
+        .args(arguments)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "all calls as expected\n");
+}
+
+#[test]
+#[ignore = "heavy: fetches grpcio"]
+fn calls_of_grpcio_come_through() {
+    let packages = packages();
+    let (site, app) = (Site::new(), Application::start(&packages));
+    let authority = Authority::new();
+    let certificate = authority.issue(&["localhost"], &site.outside("keys"), "localhost");
+    let roots = site.write_at(site.outside("roots.pem"), authority.pem());
+    let roots = roots.to_str().unwrap();
+    let text = format!(
+        "listen = ['127.0.0.1:0', '127.0.0.1:0 tls']\nthreads = 2\nmax_body = '64M'\n[[pool]]\nworkers = 'ondemand'\n\
+         [[site]]\nroot = 'root'\nhttps_redirect = false\n\
+         tls = {{ certificate = '{}', key = '{}' }}\n[[site.route]]\nproxy = 'h2://127.0.0.1:{}'\n",
+        certificate.chain.display(),
+        certificate.key.display(),
+        app.1
+    );
+    let config = site.write_at(site.outside("sendoff.toml"), text);
+    let server =
+        Server::try_run(&config, site.root(), 0).unwrap_or_else(|failed| panic!("{failed:#?}"));
+    call(&packages, &[&format!("127.0.0.1:{}", server.clear_addr().port())]);
+    let tls = format!("localhost:{}", server.tls_addr().unwrap().port());
+    call(&packages, &[&tls, roots]);
+    // One server after the other, the inner one over TLS.
+    let outer = Site::new();
+    let config = outer.write_at(
+        outer.outside("sendoff.toml"),
+        format!(
+            "listen = '127.0.0.1:0'\nmax_body = '64M'\n[[pool]]\nworkers = 'ondemand'\n[[site]]\nroot = 'root'\n\
+             [[site.route]]\nproxy = {{ to = 'h2s://{tls}', roots = '{roots}' }}\n"
+        ),
+    );
+    let server =
+        Server::try_run(&config, outer.root(), 0).unwrap_or_else(|failed| panic!("{failed:#?}"));
+    call(&packages, &[&format!("127.0.0.1:{}", server.clear_addr().port())]);
+}
