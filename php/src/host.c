@@ -1,5 +1,5 @@
 /*
- * Takes over a stock PHP program (php-fpm, php-cgi, php), whose process becomes the master of a
+ * Takes over a stock PHP program (php-fpm, php-cgi), whose process becomes the master of a
  * pool. The supervisor runs it as `php-fpm -d zend_extension=THIS_MODULE ... -i`:
  *
  *   load        the program loads this module before its extensions and before any of them starts:
@@ -98,7 +98,6 @@ static void take_sapi(void)
 	activate = sapi_module.activate;
 	sapi_module.activate = take_over;
 	remove_module("cgi-fcgi");
-	remove_module("cli");
 	set_constants();
 	sendoff_sapi_tell(start->said);
 	if (sendoff_sapi_register() == FAILURE) {
@@ -126,6 +125,12 @@ static int check_build(const char *build)
 	if (strcmp(build, ZEND_EXTENSION_BUILD_ID) != 0) {
 		fprintf(stderr, "sendoff-php: the module is for %s, and the program is %s\n",
 				ZEND_EXTENSION_BUILD_ID, build);
+		_exit(CANNOT_START);
+	}
+	if (strcmp(sapi_module.name, "cli") == 0) {
+		/* It puts settings of its own over php.ini. */
+		fprintf(stderr,
+				"sendoff-php: the command line's php hosts no workers: name php-fpm or php-cgi\n");
 		_exit(CANNOT_START);
 	}
 	start = sendoff_host_prepare();

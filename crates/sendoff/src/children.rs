@@ -418,7 +418,10 @@ impl Recipe {
 }
 
 /// The program with libphp.
-fn own_php_program() -> Result<PathBuf, Failure> {
+///
+/// # Errors
+/// It is not installed.
+pub(crate) fn own_php_program() -> Result<PathBuf, Failure> {
     let program = this_program()?.with_file_name(PHP_PROGRAM);
     if program.is_file() {
         return Ok(program);

@@ -12,6 +12,7 @@ use sendoff_settings::{Chosen, FileKind, Machine};
 use sendoff_sys::process::{find_account, find_group};
 
 use crate::account;
+use crate::children::own_php_program;
 
 /// The machine on which the program runs.
 #[derive(Debug)]
@@ -94,6 +95,10 @@ impl Machine for ThisMachine {
 
     fn php_build(&self, path: &Path) -> io::Result<Option<PhpBuild>> {
         Ok(PhpBuild::find(&fs::read(path)?))
+    }
+
+    fn has_own_php(&self) -> bool {
+        own_php_program().is_ok()
     }
 
     fn worker_group(&self, name: &str) -> Result<u32, String> {

@@ -82,6 +82,9 @@ pub trait Machine {
     /// It cannot be read.
     fn php_build(&self, path: &Path) -> io::Result<Option<PhpBuild>>;
 
+    /// True if PHP workers need no other program, because `sendoff-php` is installed.
+    fn has_own_php(&self) -> bool;
+
     /// The number of a group that workers of the pool can be given.
     ///
     /// # Errors

@@ -3,53 +3,63 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use sendoff_config::{HostProgram, PhpApi, PhpBuild, Program};
-use sendoff_setting_values::{At, FilePath, PhpProgram};
+use sendoff_config::{HostProgram, PHP_VERSION, PhpApi, PhpBuild, Program};
+use sendoff_setting_values::{At, FilePath, PhpProgram, Place};
 
 use super::context::{Context, unusable};
+use crate::keys::Pool;
 
-/// The program that the key `php` names. Reports a program that cannot host workers.
-pub(super) fn host_program(php: &At<PhpProgram>, context: &mut Context<'_>) -> Option<HostProgram> {
-    match &php.value {
-        PhpProgram::Version(version) => by_version(php, version, context),
-        PhpProgram::File(FilePath(path)) => by_path(php, path, context),
+/// The names of PHP's programs for web servers; Debian puts the version behind them. (The command
+/// line's `php` puts settings of its own over php.ini.)
+const PROGRAMS: [&str; 2] = ["php-fpm", "php-cgi"];
+
+/// The program that the key `php` names. Reports a program that cannot host workers. Without the key
+/// it is `sendoff-php` (`None`); where that is not installed, PHP of the version that the build is
+/// for.
+pub(super) fn host_program(section: &Pool, context: &mut Context<'_>) -> Option<HostProgram> {
+    match &section.php {
+        Some(At { value: PhpProgram::Version(version), place }) => {
+            let found = by_version(version, context);
+            if found.is_none() {
+                refuse_version(*place, version, context);
+            }
+            found
+        }
+        Some(At { value: PhpProgram::File(FilePath(path)), place }) => {
+            by_path(path, *place, context)
+        }
+        None if context.machine.has_own_php() => None,
+        None => by_version(PHP_VERSION, context),
     }
 }
 
-/// The programs with the version in their names come first; php-fpm has the settings and the
-/// functions of a web server.
-fn by_version(
-    php: &At<PhpProgram>,
-    version: &str,
-    context: &mut Context<'_>,
-) -> Option<HostProgram> {
-    let programs = ["php-fpm", "php-cgi", "php"];
-    let named = programs.map(|program| format!("{program}{version}"));
-    let names = named.iter().map(String::as_str).chain(programs);
-    let fits = |file: &PathBuf| {
-        context.machine.may_run(file).ok()?;
-        let build = context.machine.php_build(file).ok()??;
+/// The programs of a version, the first one that can host workers. php-fpm comes first: it has the
+/// settings and the functions of a web server.
+fn by_version(version: &str, context: &Context<'_>) -> Option<HostProgram> {
+    let named = PROGRAMS.map(|program| format!("{program}{version}"));
+    let names = named.iter().map(String::as_str).chain(PROGRAMS);
+    let fits = |file: PathBuf| {
+        context.machine.may_run(&file).ok()?;
+        let build = context.machine.php_build(&file).ok()??;
         let fits = build.api.version() == Some(version) && obstacle(build).is_none();
-        fits.then(|| HostProgram { file: file.clone(), api: build.api })
+        fits.then_some(HostProgram { file, api: build.api })
     };
     let folders = || Program::PATH.split(':').map(Path::new);
-    let found = names.flat_map(|name| folders().map(move |folder| folder.join(name)));
-    let found = found.filter_map(|file| fits(&file)).next();
-    if found.is_none() {
-        let names = named.join(", ");
-        context
-            .problems
-            .error(php.place, format!("there is no PHP {version} that can host workers"))
-            .help(format!(
-                "{names} and the same names without version are looked for in {}: install php{version}-fpm, \
-                 or write the path of a PHP program",
-                Program::PATH.replace(':', ", ")
-            ));
-    }
-    found
+    names.flat_map(|name| folders().map(move |folder| folder.join(name))).find_map(fits)
 }
 
-fn by_path(php: &At<PhpProgram>, path: &Path, context: &mut Context<'_>) -> Option<HostProgram> {
+fn refuse_version(place: Place, version: &str, context: &mut Context<'_>) {
+    let names = PROGRAMS.map(|program| format!("{program}{version}")).join(", ");
+    let folders = Program::PATH.replace(':', ", ");
+    context.problems.error(place, format!("there is no PHP {version} that can host workers")).help(
+        format!(
+            "{names} and the same names without version are looked for in {folders}: install \
+             php{version}-fpm, or write the path of a PHP program"
+        ),
+    );
+}
+
+fn by_path(path: &Path, place: Place, context: &mut Context<'_>) -> Option<HostProgram> {
     let build = context.machine.may_run(path).and_then(|()| context.machine.php_build(path));
     let (says, help) = match build {
         Ok(Some(build)) => match obstacle(build) {
@@ -58,11 +68,11 @@ fn by_path(php: &At<PhpProgram>, path: &Path, context: &mut Context<'_>) -> Opti
         },
         Ok(None) => (
             format!("{} is no PHP program", path.display()),
-            "name php-fpm, php-cgi or php itself, not a script that starts it".to_owned(),
+            "name php-fpm or php-cgi itself, not a script that starts it".to_owned(),
         ),
         Err(error) => (refusal(path, &error), fitting()),
     };
-    context.problems.error(php.place, says).help(help);
+    context.problems.error(place, says).help(help);
     None
 }
 
@@ -80,7 +90,7 @@ fn obstacle(build: PhpBuild) -> Option<String> {
 fn fitting() -> String {
     let versions = PhpApi::versions().collect::<Vec<_>>().join(", ");
     format!(
-        "php-fpm, php-cgi and php of the versions {versions} fit, not thread-safe (NTS), as distributions build them"
+        "php-fpm and php-cgi of the versions {versions} fit, not thread-safe (NTS), as distributions build them"
     )
 }
 

@@ -328,7 +328,7 @@ fn pool(section: &Pool, context: &mut Context<'_>) -> PoolConfig {
     let environment = section.env.iter().flat_map(|map| &map.value.0);
     PoolConfig {
         program,
-        host: section.php.as_ref().and_then(|php| host::host_program(php, context)),
+        host: if command.is_none() { host::host_program(section, context) } else { None },
         worker: worker_script(section, context),
         account: section.user.as_ref().and_then(|user| account(user, context)),
         umask: section.umask.map(|mask| mask.value.0),

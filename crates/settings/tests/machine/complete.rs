@@ -55,6 +55,10 @@ impl<R: Fn(&Path) -> String> Machine for Complete<R> {
         Ok(PhpBuild::find(b"API20220829,NTS\0"))
     }
 
+    fn has_own_php(&self) -> bool {
+        true
+    }
+
     fn worker_group(&self, _: &str) -> Result<u32, String> {
         Ok(33)
     }

@@ -138,6 +138,10 @@ impl Machine for Fake {
         })
     }
 
+    fn has_own_php(&self) -> bool {
+        true
+    }
+
     fn worker_group(&self, name: &str) -> Result<u32, String> {
         if name == "www-data" { Ok(33) } else { Err(format!("there is no group {name}")) }
     }
