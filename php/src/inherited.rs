@@ -1,4 +1,4 @@
-//! What the supervisor leaves to the master of a pool.
+//! The options of a master, which the supervisor sets.
 
 use std::os::fd::{OwnedFd, RawFd};
 

@@ -33,8 +33,8 @@ fn make(built: &Path) -> PathBuf {
     fs::create_dir_all(&ours).unwrap();
     fs::hard_link(built, ours.join("sendoff")).unwrap();
     let library = newest_library("libsendoff_php");
-    let module = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
-    let module = module.filter(|path| path.extension().is_some_and(|end| end == "so")).next();
+    let mut made = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let module = made.find(|path| path.extension().is_some_and(|end| end == "so"));
     if module.is_none_or(|module| is_outdated(&module, &library)) {
         let mut build = Command::new(root().join("tools/extension"));
         let build = build.env("CFLAGS", "-Wextra -Werror -Wno-unused-parameter");

@@ -33,7 +33,7 @@ pub(super) fn host_program(section: &Pool, context: &mut Context<'_>) -> Option<
     }
 }
 
-/// The programs of a version, the first one that can host workers. php-fpm comes first: it has the
+/// The first program of a version that can host workers. php-fpm precedes php-cgi: it has the
 /// settings and the functions of a web server.
 fn by_version(version: &str, context: &Context<'_>) -> Option<HostProgram> {
     let named = PROGRAMS.map(|program| format!("{program}{version}"));
