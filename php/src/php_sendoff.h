@@ -73,7 +73,7 @@ int sendoff_php_startup(const sendoff_php_start *start, const char *ini_dir);
 /* Before anything else of PHP. */
 void sendoff_php_begin(const sendoff_php_start *start);
 
-/* Puts the functions of the SAPI into `module`, whose other members are those of its program. */
+/* Puts the functions of the SAPI into `module`. Other members stay unchanged. */
 void sendoff_sapi_use(sapi_module_struct *module);
 
 /* Messages of PHP's start go to this descriptor, too (-1: none), until sendoff_php_finish(). */
