@@ -10,6 +10,7 @@ fn main() {
     let sources = [
         "backtrace",
         "boot",
+        "embed",
         "functions",
         "globals",
         "hints",

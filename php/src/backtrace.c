@@ -9,6 +9,7 @@
  * lost.
  */
 #include "php_sendoff.h"
+#include "php_main.h"
 #include "zend_execute.h"
 
 #include <dlfcn.h>
@@ -241,16 +242,16 @@ static void append_extension(void)
 {
 	void *calls[MAX_FRAMES];
 	int count = backtrace(calls, MAX_FRAMES);
-	Dl_info own;
+	Dl_info own, php;
 
-	/* Recognises this program by its address: its file name is overwritten by the process title. */
-	if (!dladdr((void *)is_extension, &own)) {
+	/* Recognises programs by their addresses: the process title overwrites their file name. */
+	if (!dladdr((void *)is_extension, &own) || !dladdr((void *)php_request_startup, &php)) {
 		return;
 	}
 	for (int i = 0; i < count; i++) {
 		Dl_info found;
-		if (dladdr(calls[i], &found) && found.dli_fbase != own.dli_fbase && found.dli_fname &&
-			is_extension(found.dli_fname)) {
+		if (dladdr(calls[i], &found) && found.dli_fbase != own.dli_fbase &&
+			found.dli_fbase != php.dli_fbase && found.dli_fname && is_extension(found.dli_fname)) {
 			APPEND(" in ");
 			append_printable(found.dli_fname);
 			return;

@@ -30,15 +30,11 @@ typedef struct {
 
 extern sendoff_php_ini sendoff_php_settings;
 
-/* sapi.c: called by the Rust side. */
-
 /*
- * Arguments of PHP's start. The caller keeps ownership; sendoff_php_startup() copies what is needed
+ * Arguments of PHP's start. The caller keeps ownership; sendoff_php_finish() copies what is needed
  * later.
  */
 typedef struct {
-	/* The folder with php.ini and conf.d. */
-	const char *ini_dir;
 	/* Settings that override php.ini, each KEY=VALUE. */
 	const char *const *defines;
 	size_t define_count;
@@ -66,21 +62,39 @@ typedef struct {
 } sendoff_php_start;
 
 /*
- * Starts PHP and loads the extensions. Call it once, before the first worker is forked, so that the
- * workers share the extensions' shared memory. Returns 0, or -1 after an error.
+ * embed.c, called by the Rust side: starts libphp and loads the extensions, with php.ini and conf.d
+ * of the folder `ini_dir`. Call it once, before the first worker is forked, so that the workers
+ * share the extensions' shared memory. Returns 0, or -1 after an error.
  */
-int sendoff_php_startup(const sendoff_php_start *start);
+int sendoff_php_startup(const sendoff_php_start *start, const char *ini_dir);
+
+/* sapi.c: the steps of PHP's start that embed.c and host.c share, in this order. */
+
+/* Before anything else of PHP. */
+void sendoff_php_begin(const sendoff_php_start *start);
+
+/* Puts the functions of the SAPI into `module`. Other members stay unchanged. */
+void sendoff_sapi_use(sapi_module_struct *module);
+
+/* Messages of PHP's start go to this descriptor, too (-1: none), until sendoff_php_finish(). */
+void sendoff_sapi_tell(int file);
+
+/* Registers the modules of the SAPI, right after those that are compiled into PHP. */
+int sendoff_sapi_register(void);
+
+/* After PHP's start. Returns 0, or -1 after an error. */
+int sendoff_php_finish(const sendoff_php_start *start);
 
 /*
- * Serves requests until the front closes a link, SIGTERM arrives or `max_requests` (0: no limit)
- * have been answered. Takes ownership of these descriptors: the links; the guard (-1: none); the
- * socket `slow` (-1: none), on which the master sends files to write the running script's backtrace
- * to; and the socket `status`, on which the worker asks the front for the state of the pool. The
- * eventfd `busy` is borrowed: the worker adds the time of the first request (nanoseconds of
- * CLOCK_MONOTONIC) to it. From that the master learns whether a worker crashed in a request or
- * could not start at all, and which front it has served. The worker adds SENDOFF_SERVED after the
- * first response, and SENDOFF_BOOTED when a worker script asks for its first request. Returns the
- * exit status of the process.
+ * Called by the Rust side. Serves requests until the front closes a link, SIGTERM arrives or
+ * `max_requests` (0: no limit) have been answered. Takes ownership of these descriptors: the links;
+ * the guard (-1: none); the socket `slow` (-1: none), on which the master sends files to write the
+ * running script's backtrace to; and the socket `status`, on which the worker asks the front for
+ * the state of the pool. The eventfd `busy` is borrowed: the worker adds the time of the first
+ * request (nanoseconds of CLOCK_MONOTONIC) to it. From that the master learns whether a worker
+ * crashed in a request or could not start at all, and which front it has served. The worker adds
+ * SENDOFF_SERVED after the first response, and SENDOFF_BOOTED when a worker script asks for its
+ * first request. Returns the exit status of the process.
  */
 int sendoff_php_serve(const int *links, size_t link_count, int guard, int slow, int status,
 					  int busy, uint64_t max_requests);

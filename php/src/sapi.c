@@ -1,5 +1,5 @@
 /*
- * The SAPI: starts PHP in the master, and a worker after each fork.
+ * The SAPI: its functions, and a worker after each fork. embed.c and host.c start PHP with them.
  *
  * It has the name of php-fpm's SAPI, because extensions (opcache first) and applications check for
  * that name.
@@ -7,8 +7,6 @@
 #include "php_sendoff.h"
 #include "lazy.h"
 #include "php_main.h"
-#include "php_ini.h"
-#include "php_ini_builder.h"
 #include "zend_signal.h"
 
 #include <signal.h>
@@ -48,7 +46,7 @@ static int activate(void)
 }
 
 /*
- * Removes functions that libphp has for command lines and that no web SAPI offers. A forking script
+ * Removes functions that PHP has for command lines and that no web SAPI offers. A forking script
  * would leave two processes on one link; chroot() would change the root directory for all later
  * requests.
  */
@@ -77,61 +75,44 @@ static void tell_error(int type, zend_string *file, const uint32_t line, zend_st
 	handle_error(type, file, line, message);
 }
 
-/* php_module_startup() takes one module from a SAPI; Sendoff has two. */
-static int register_extensions(void)
+int sendoff_sapi_register(void)
 {
 	zend_module_entry *const ours[] = {&sendoff_sapi_entry, &sendoff_module_entry};
-	/* The engine has been started, and extensions are loaded next. */
-	if (said >= 0) {
-		handle_error = zend_error_cb;
-		zend_error_cb = tell_error;
-	}
-	if (php_register_internal_extensions() == FAILURE) {
-		return FAILURE;
-	}
+
 	remove_process_functions();
 	return php_register_extensions(ours, sizeof(ours) / sizeof(ours[0]));
 }
 
-static int startup(sapi_module_struct *module)
+void sendoff_sapi_tell(int file)
 {
-	php_register_internal_extensions_func = register_extensions;
-	return php_module_startup(module, NULL);
+	said = file;
+	if (said >= 0) {
+		handle_error = zend_error_cb;
+		zend_error_cb = tell_error;
+	}
 }
 
-static sapi_module_struct sendoff_sapi_module = {
-	.name = "fpm-fcgi",
-	.pretty_name = "Sendoff",
-	.startup = startup,
-	.shutdown = php_module_shutdown_wrapper,
-	.activate = activate,
-	.deactivate = deactivate,
-	.ub_write = sendoff_ub_write,
-	.flush = sendoff_sapi_flush,
-	.getenv = sendoff_getenv,
-	.sapi_error = php_error,
-	.header_handler = sendoff_header_handler,
-	.send_headers = sendoff_send_headers,
-	.read_post = read_post,
-	.read_cookies = sendoff_read_cookies,
-	.register_server_variables = sendoff_register_variables,
-	.log_message = sendoff_log_message,
-	.php_ini_ignore_cwd = 1,
-};
-
-/*
- * Sets the paths of php.ini and conf.d, which libphp would otherwise take from its build. PHPRC and
- * PHP_INI_SCAN_DIR take precedence.
- */
-static void use_ini_dir(const char *dir)
+void sendoff_sapi_use(sapi_module_struct *module)
 {
-	char path[MAXPATHLEN];
-	if (!getenv("PHPRC") && snprintf(path, sizeof(path), "%s/php.ini", dir) < (int)sizeof(path)) {
-		sendoff_sapi_module.php_ini_path_override = strdup(path);
-	}
-	if (snprintf(path, sizeof(path), "%s/conf.d", dir) < (int)sizeof(path)) {
-		setenv("PHP_INI_SCAN_DIR", path, 0);
-	}
+	module->name = "fpm-fcgi";
+	module->pretty_name = "Sendoff";
+	module->activate = activate;
+	module->deactivate = deactivate;
+	module->ub_write = sendoff_ub_write;
+	module->flush = sendoff_sapi_flush;
+	module->getenv = sendoff_getenv;
+	module->sapi_error = php_error;
+	module->header_handler = sendoff_header_handler;
+	module->send_headers = sendoff_send_headers;
+	module->send_header = NULL;
+	module->read_post = read_post;
+	module->read_cookies = sendoff_read_cookies;
+	module->register_server_variables = sendoff_register_variables;
+	module->log_message = sendoff_log_message;
+	module->get_stat = NULL;
+	module->get_request_time = NULL;
+	module->additional_functions = NULL;
+	module->phpinfo_as_text = 0;
 }
 
 /* The signal on which a worker writes its backtrace and ends. */
@@ -154,63 +135,18 @@ static void keep_environment(const sendoff_php_start *start)
 	}
 }
 
-/* PHP 8.4 has this function, PHP 8.2 has not; nothing else tells the version before the start. */
-extern unsigned int php_version_id(void) __attribute__((weak));
-
-/*
- * Returns true if libphp.so has the version of the headers at compile time; prints a message
- * otherwise. The libraries of all versions have the same SONAME.
- */
-static bool is_right_library(void)
+void sendoff_php_begin(const sendoff_php_start *start)
 {
-	unsigned int found = php_version_id ? php_version_id() : 0;
-	bool is_same = found ? found / 100 == PHP_VERSION_ID / 100 : PHP_VERSION_ID < 80400;
-
-	if (!is_same) {
-		char version[32] = "older than 8.4";
-		if (found) {
-			snprintf(version, sizeof(version), "%u.%u", found / 10000, found / 100 % 100);
-		}
-		fprintf(stderr,
-				"sendoff-php: it was built for PHP %d.%d, but libphp.so is PHP %s: install "
-				"libphp%d.%d-embed, or build Sendoff again\n",
-				PHP_MAJOR_VERSION, PHP_MINOR_VERSION, version, PHP_MAJOR_VERSION,
-				PHP_MINOR_VERSION);
-	}
-	return is_same;
-}
-
-int sendoff_php_startup(const sendoff_php_start *start)
-{
-	struct php_ini_builder entries;
-
-	if (!is_right_library()) {
-		return -1;
-	}
 	sendoff_crashes_on();
 	if (start->worker_script) {
 		sendoff_boot.script = pestrdup(start->worker_script, 1);
 		sendoff_boot.max_memory = start->max_memory;
 		sendoff_boot.max_age = start->max_age;
 	}
-	sendoff_limit_prepare();
-	zend_signal_startup();
-	sapi_startup(&sendoff_sapi_module);
-	use_ini_dir(start->ini_dir);
-	php_ini_builder_init(&entries);
-	if (start->worker_script) {
-		/* Worker scripts use opcache as long as they run. After a reset opcache would kill them. */
-		php_ini_builder_define(&entries, "opcache.force_restart_timeout=0");
-	}
-	for (size_t i = 0; i < start->define_count; i++) {
-		php_ini_builder_define(&entries, start->defines[i]);
-	}
-	/* Never freed: PHP reads it again when it reports its configuration. */
-	sendoff_sapi_module.ini_entries = php_ini_builder_finish(&entries);
-	said = start->said;
-	if (sendoff_sapi_module.startup(&sendoff_sapi_module) == FAILURE) {
-		return -1;
-	}
+}
+
+int sendoff_php_finish(const sendoff_php_start *start)
+{
 	if (handle_error && zend_error_cb == tell_error) {
 		zend_error_cb = handle_error;
 	}
@@ -220,7 +156,6 @@ int sendoff_php_startup(const sendoff_php_start *start)
 	}
 	sendoff_settings_fix(start);
 	keep_environment(start);
-	sendoff_limit_startup();
 	sendoff_slow_startup(start->pool);
 	sendoff_php_folder = pestrdup(start->folder, 1);
 	sendoff_server_vars_init();

@@ -71,13 +71,11 @@ fn counted(code: &str) -> String {
 }
 
 fn build() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned();
+    let root = root();
     let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
     let module = folder.join("sendoff.so");
     let library = static_library();
-    let sources = [root.join("php/src"), root.join("include")];
-    let made_of = sources.iter().flat_map(|folder| entries(folder)).chain([library.clone()]);
-    if changed(&module) < newest(made_of).map(|(time, _)| time) {
+    if is_outdated(&module, &library) {
         // Other test programs may build it at the same time.
         let ours = folder.join(format!("sendoff.so.{}", std::process::id()));
         let mut build = Command::new(root.join("tools/extension"));
@@ -89,16 +87,33 @@ fn build() -> PathBuf {
     module
 }
 
-/// The newest static library that cargo has put next to the test programs; older builds may be
-/// there, too.
+/// The folder of the repository.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// True if a module for PHP is older than its C or than this library.
+pub(crate) fn is_outdated(module: &Path, library: &Path) -> bool {
+    let sources = [root().join("php/src"), root().join("include")];
+    let made_of = sources.iter().flat_map(|folder| entries(folder)).chain([library.to_owned()]);
+    changed(module) < newest(made_of).map(|(time, _)| time)
+}
+
+/// The static library for modules.
 ///
 /// # Panics
 /// If there is none.
 pub fn static_library() -> PathBuf {
+    newest_library("libsendoff_capi")
+}
+
+/// The newest static library that cargo has put next to the test programs; older builds may be
+/// there, too.
+pub(crate) fn newest_library(name: &str) -> PathBuf {
     let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
     let library = newest(entries(&folder).filter(|path| {
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        name.starts_with("libsendoff_capi") && name.ends_with(".a")
+        let file = path.file_name().unwrap().to_string_lossy().into_owned();
+        file.starts_with(&format!("{name}-")) && file.ends_with(".a")
     }));
     library.expect("cargo has built the library that the tests depend on").1
 }

@@ -21,6 +21,7 @@ mod curl;
 mod extension;
 mod fpm;
 pub mod frames;
+mod hosted;
 mod http2;
 mod http3;
 mod lighttpd;

@@ -68,6 +68,12 @@ pub fn program(pid: u32) -> String {
     link.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
+/// True if a process has PHP in it: a PHP master or a worker.
+pub fn is_php(pid: u32) -> bool {
+    let program = program(pid);
+    program == "sendoff-php" || program.starts_with("php")
+}
+
 /// The arguments of a process, its program first.
 pub fn arguments(pid: u32) -> Vec<String> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();

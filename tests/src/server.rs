@@ -1,6 +1,7 @@
 //! `sendoff serve` as a child process, and the checks at its end.
 
 use crate::child::{collect_into, dies_with_us, exit_status};
+use crate::hosted;
 use crate::{
     Client, Http2, LIMIT, Request, Response, Stock, multiplexed, processes, quic, secure, wait,
 };
@@ -120,6 +121,9 @@ impl Server {
         };
         let workers = if has_workers(&arguments) { count("--workers") } else { 0 };
         command.arg("serve").arg(root).args(&arguments);
+        if let Some(program) = hosted::program().filter(|_| !arguments.contains(&"--php")) {
+            command.args(["--php", &program]);
+        }
         let server = Self::launch(command, root, workers, count("--threads"))?;
         if let Some(addr) = server.tls_addr().filter(|_| quic::is_wanted()) {
             quic::PORTS.note(addr);
@@ -471,8 +475,7 @@ impl Drop for Server {
 impl Process {
     fn masters(&self) -> Vec<u32> {
         let mut children = processes::children(self.child.id());
-        children
-            .retain(|child| processes::program(*child) == "sendoff-php" && processes::runs(*child));
+        children.retain(|child| processes::is_php(*child) && processes::runs(*child));
         children
     }
 
@@ -605,9 +608,10 @@ pub fn binary() -> PathBuf {
         .filter(|path| path.is_file() && path.with_file_name("sendoff-php").is_file())
         .collect();
     candidates.sort_by_key(|path| path.metadata().and_then(|data| data.modified()).ok());
-    candidates.pop().unwrap_or_else(|| {
+    let built = candidates.pop().unwrap_or_else(|| {
         panic!("there is no sendoff with sendoff-php beside it to test; run: make build")
-    })
+    });
+    if hosted::program().is_some() { hosted::binary(&built) } else { built }
 }
 
 fn cores() -> usize {

@@ -24,7 +24,9 @@ mod listen_address;
 mod party;
 mod password;
 mod path;
+mod php_build;
 pub mod php_ini;
+pub mod php_settings;
 mod pool;
 mod proxy;
 mod route;
@@ -45,8 +47,11 @@ pub use front::{FrontConfig, Limits, MAX_THREADS, PageStore, Timeouts};
 pub use group::GroupLimits;
 pub use party::Party;
 pub use password::{PasswordHash, PasswordLine, UnusableHash, password_lines, unusable_hashes};
+pub use php_build::{PhpApi, PhpBuild};
 pub use php_ini::PHP_VERSION;
-pub use pool::{Bounds, PoolConfig, Program, SlowLog, Snapshot, WorkerScript, Workers};
+pub use pool::{
+    Bounds, HostProgram, PoolConfig, Program, SlowLog, Snapshot, WorkerScript, Workers,
+};
 pub use proxy::{
     ForwardedFields, GatewayProtocol, Proxy, ProxyAddress, ProxyHost, ProxyTimeouts, ProxyTls,
 };

@@ -1,7 +1,10 @@
 //! The version of PHP, and the files with its settings.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use crate::{HostProgram, PoolConfig};
 
 /// The PHP version that this build is for, such as `8.4`.
 pub const PHP_VERSION: &str = env!("SENDOFF_PHP_VERSION");
@@ -13,15 +16,32 @@ pub fn folder() -> PathBuf {
     PathBuf::from(if Path::new(&fpm).is_dir() || !Path::new(&embed).is_dir() { fpm } else { embed })
 }
 
+/// The folder with php-fpm's `php.ini` and `conf.d`, of a version, in Debian.
+#[must_use]
+pub fn fpm_folder(version: &str) -> PathBuf {
+    format!("/etc/php/{version}/fpm").into()
+}
+
+/// The folders of all pools.
+fn folders(pools: &[PoolConfig]) -> BTreeSet<PathBuf> {
+    let version = |host: &HostProgram| host.api.version().map(fpm_folder);
+    let of_pool = |pool: &PoolConfig| pool.host.as_ref().map_or_else(|| Some(folder()), version);
+    pools.iter().filter_map(of_pool).collect()
+}
+
 /// The contents of the files at one moment, for a comparison with a later one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contents(Vec<(PathBuf, Vec<u8>)>);
 
 impl Contents {
-    /// Reads the files in a folder that PHP reads at its start. An unreadable file counts as
+    /// Reads the files that PHP reads at its start for these pools. An unreadable file counts as
     /// missing.
     #[must_use]
-    pub fn read(folder: &Path) -> Self {
+    pub fn of(pools: &[PoolConfig]) -> Self {
+        Self(folders(pools).iter().flat_map(|folder| Self::read(folder).0).collect())
+    }
+
+    fn read(folder: &Path) -> Self {
         let scanned = fs::read_dir(folder.join("conf.d")).into_iter().flatten().flatten();
         let scanned = scanned.map(|entry| entry.path());
         let scanned = scanned.filter(|path| path.extension().is_some_and(|e| e == "ini"));

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::account::Account;
 use crate::group::GroupLimits;
+use crate::php_build::PhpApi;
 
 /// Configuration of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +19,9 @@ pub struct PoolConfig {
     /// The program that its processes run; `None`: PHP workers. Fields about scripts mean PHP
     /// scripts.
     pub program: Option<Program>,
+    /// The stock PHP program that hosts its PHP workers; `None`: `sendoff-php`. Not with a
+    /// `program`.
+    pub host: Option<HostProgram>,
     /// The PHP script that each worker runs once and that then takes one request after the other
     /// (worker mode); `None`: each request runs its own script. Not with a `program`.
     pub worker: Option<WorkerScript>,
@@ -97,6 +101,7 @@ impl PoolConfig {
         Self {
             name: name.to_owned(),
             program: None,
+            host: None,
             worker: None,
             account: None,
             umask: None,
@@ -195,6 +200,17 @@ impl WorkerScript {
     pub fn new(file: PathBuf) -> Self {
         Self { file, max_memory: None, max_age: None, watch: Vec::new() }
     }
+}
+
+/// A stock PHP program whose process becomes the master of a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostProgram {
+    /// Its file, such as `/usr/sbin/php-fpm8.2`.
+    #[serde(with = "crate::path::one")]
+    pub file: PathBuf,
+    /// Its API, for which the module must have been compiled.
+    pub api: PhpApi,
 }
 
 /// A program that answers FastCGI requests. Each process gets the listening socket of its pool as

@@ -10,6 +10,7 @@ use sendoff_tls::{Complaint, Vault, Whose};
 use crate::failure::Failure;
 use crate::htaccess::HtaccessReport;
 use crate::options::{Check, Serve};
+use crate::php_host;
 use crate::source::{Resolved, refusal};
 
 /// Checks a configuration file and the `.htaccess` files of its sites. Prints one line if the file
@@ -37,6 +38,7 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
             resolved.problems.warning(place, says);
         }
     }
+    modules_are_there(&mut resolved);
     resolved.problems.sort();
     if resolved.problems.errors() > 0 {
         return Err(Failure::Input(refusal(file, &resolved.problems, &resolved.sources)));
@@ -56,6 +58,20 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
         count(routes, "route"),
         count(pools, "pool"),
     ))
+}
+
+/// Reports hosted pools without a module for their PHP program.
+fn modules_are_there(resolved: &mut Resolved) {
+    for pool in &resolved.config.pools {
+        let Some(host) = &pool.host else { continue };
+        if let Err(failure) = php_host::module(host.api) {
+            let mut sections = resolved.top.pool.value.0.iter();
+            let section = sections.find(|section| section.name.value.0 == pool.name);
+            let php = section.and_then(|section| section.php.as_ref());
+            let place = php.map_or(Place::Default, |php| php.place);
+            resolved.problems.error(place, failure.to_string());
+        }
+    }
 }
 
 /// The place in the file where a site names the credentials or the issuers that are wrong.

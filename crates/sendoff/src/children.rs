@@ -1,6 +1,6 @@
 //! The processes that the supervisor starts.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -19,6 +19,7 @@ use tokio::process::{Child, Command};
 use crate::failure::Failure;
 use crate::groups::PoolGroup;
 use crate::orders::{self, Socket};
+use crate::php_host::{self, HostCommand};
 use crate::program;
 use crate::systemd;
 
@@ -71,9 +72,33 @@ pub(crate) struct Recipe {
     pub(crate) group: Option<PoolGroup>,
     /// The running child has a socket for orders of the supervisor.
     takes_orders: bool,
+    /// The way in which the child gets its options.
+    options: Options,
     /// The child's standard output is the server's, for the ready line and for an access log on
     /// standard output. Output of the other children goes to standard error.
     keeps_stdout: bool,
+}
+
+/// The way in which a child gets its own options, with the numbers of its descriptors.
+#[derive(Debug)]
+enum Options {
+    /// As arguments.
+    Arguments,
+    /// In the environment: the arguments belong to a stock PHP program, which does not know them.
+    Environment(HostCommand),
+}
+
+impl Options {
+    /// Gives a child its options.
+    fn pass(&self, options: Vec<OsString>, command: &mut Command) {
+        match self {
+            Self::Arguments => command.args(options),
+            Self::Environment(HostCommand { arguments, environment }) => command
+                .args(arguments)
+                .envs(environment.iter().map(|(name, value)| (name, value)))
+                .env(php_host::OPTIONS, options.join(OsStr::new(" "))),
+        };
+    }
 }
 
 /// A child that has just started.
@@ -162,6 +187,7 @@ impl Recipe {
             calls: None,
             group: None,
             takes_orders: true,
+            options: Options::Arguments,
             keeps_stdout: config.log_targets().contains(&&LogTarget::Stdout),
         })
     }
@@ -173,13 +199,13 @@ impl Recipe {
         pool: OwnedFd,
         group: Option<PoolGroup>,
     ) -> Result<Self, Failure> {
-        let program = this_program()?.with_file_name(PHP_PROGRAM);
-        if !program.is_file() {
-            let program = program.display();
-            return Err(Failure::System(format!(
-                "{program} is missing: it belongs beside sendoff"
-            )));
-        }
+        let (program, options) = match &config.pools[number].host {
+            Some(host) => {
+                let command = HostCommand::new(host, &config.pools[number])?;
+                (host.file.clone(), Options::Environment(command))
+            }
+            None => (own_php_program()?, Options::Arguments),
+        };
         let clone = || pool.try_clone().map_err(Failure::system("cannot copy a socket"));
         let calls = (config.pools[number].first_workers() == 0).then(clone).transpose()?;
         let inherited = vec![
@@ -192,7 +218,17 @@ impl Recipe {
         };
         let arguments = vec![option("--pool", number)];
         let (takes_orders, keeps_stdout) = (false, false);
-        Ok(Self { name, program, arguments, inherited, calls, group, takes_orders, keeps_stdout })
+        Ok(Self {
+            name,
+            program,
+            arguments,
+            inherited,
+            calls,
+            group,
+            takes_orders,
+            options,
+            keeps_stdout,
+        })
     }
 
     /// The master of the pool with this number: for a program, or for PHP workers. It enters the
@@ -237,6 +273,7 @@ impl Recipe {
             calls: None,
             group,
             takes_orders: false,
+            options: Options::Arguments,
             keeps_stdout: false,
         })
     }
@@ -258,6 +295,7 @@ impl Recipe {
             calls: None,
             group: None,
             takes_orders: false,
+            options: Options::Arguments,
             keeps_stdout: false,
         })
     }
@@ -366,18 +404,30 @@ impl Recipe {
         for name in systemd::VARIABLES {
             command.env_remove(name);
         }
-        command
-            .arg0(format!("sendoff: {}", self.name))
-            .args(&self.arguments)
-            .args(inherited().map(InheritedDescriptors::argument))
-            .stdin(Stdio::null())
-            .stdout(stdout)
-            .kill_on_drop(true);
+        if let Options::Arguments = self.options {
+            command.arg0(format!("sendoff: {}", self.name));
+        }
+        let options = inherited().map(InheritedDescriptors::argument);
+        self.options.pass(self.arguments.iter().cloned().chain(options).collect(), &mut command);
+        command.stdin(Stdio::null()).stdout(stdout).kill_on_drop(true);
         in_new_session(command.as_std_mut());
         let child = command.spawn().map_err(Failure::system(failed()));
         inherit(FdFlags::CLOEXEC).map_err(Failure::system(failed()))?;
         Ok(Started { child: GroupLeader(child?), orders, memory })
     }
+}
+
+/// The program with libphp.
+///
+/// # Errors
+/// It is not installed.
+pub(crate) fn own_php_program() -> Result<PathBuf, Failure> {
+    let program = this_program()?.with_file_name(PHP_PROGRAM);
+    if program.is_file() {
+        return Ok(program);
+    }
+    let program = program.display();
+    Err(Failure::System(format!("{program} is missing: it belongs beside sendoff")))
 }
 
 /// The path of this program when it was started. A different program may be there now.

@@ -107,6 +107,7 @@ fn pool(serve: &Serve) -> Result<Pool, Failure> {
     pool.workers = At::option("--workers", workers);
     pool.worker_idle_timeout =
         At::option("--worker-idle-timeout", PositiveTime(serve.worker_idle_timeout));
+    pool.php = serve.php.clone().map(|program| At::option("--php", program));
     if let Some(script) = &serve.php_worker {
         pool.php_worker = Some(file("--php-worker", script)?);
         let watched: Vec<_> = if serve.watch { vec![project_of(script)?] } else { Vec::new() };

@@ -1,17 +1,18 @@
 //! The requirements of a configuration on this machine.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
-use sendoff_config::MAX_THREADS;
+use sendoff_config::{MAX_THREADS, PhpBuild};
 use sendoff_settings::{Chosen, FileKind, Machine};
 use sendoff_sys::process::{find_account, find_group};
 
 use crate::account;
+use crate::children::own_php_program;
 
 /// The machine on which the program runs.
 #[derive(Debug)]
@@ -92,6 +93,14 @@ impl Machine for ThisMachine {
         }
     }
 
+    fn php_build(&self, path: &Path) -> io::Result<Option<PhpBuild>> {
+        Ok(PhpBuild::find(&fs::read(path)?))
+    }
+
+    fn has_own_php(&self) -> bool {
+        own_php_program().is_ok()
+    }
+
     fn worker_group(&self, name: &str) -> Result<u32, String> {
         account::group(name)
     }
@@ -104,7 +113,7 @@ impl Machine for ThisMachine {
     }
 
     fn has_ipv6(&self) -> bool {
-        std::fs::read("/proc/net/if_inet6").is_ok_and(|list| !list.is_empty())
+        fs::read("/proc/net/if_inet6").is_ok_and(|list| !list.is_empty())
     }
 
     fn state_folder(&self) -> PathBuf {

@@ -17,6 +17,7 @@ mod machine;
 mod options;
 mod orders;
 mod page_folder;
+mod php_host;
 mod program;
 mod refusal;
 mod rights;

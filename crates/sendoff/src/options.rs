@@ -10,8 +10,8 @@ use sendoff_config::units::{positive_time, size, time};
 use sendoff_config::{Accel, Attachment, MAX_THREADS};
 use sendoff_control::ServerSelection;
 use sendoff_setting_values::{
-    App, Client, Ending, FileName, Free, LineFormat, Listen, MimeType, ParamName, Prefix, Scope,
-    Status, Symlinks, Template, UrlPath, Word,
+    App, Client, Ending, FileName, Free, LineFormat, Listen, MimeType, ParamName, PhpProgram,
+    Prefix, Scope, Status, Symlinks, Template, UrlPath, Word,
 };
 
 /// Sends pages from PHP without the copies.
@@ -229,6 +229,10 @@ pub(crate) struct Serve {
     /// User to run as, if started by root [default: the owner of ROOT, or www-data if root owns it]
     #[arg(long, value_name = "USER")]
     pub(crate) user: Option<String>,
+    /// Stock PHP program that hosts the PHP workers: a version, such as `8.2`, or the path of a
+    /// program, such as /usr/sbin/php-fpm [default: sendoff-php, which has libphp]
+    #[arg(long, value_name = "VERSION|FILE", value_parser = word::<PhpProgram>)]
+    pub(crate) php: Option<PhpProgram>,
     /// PHP setting that overrides php.ini, such as `memory_limit=256M`. May be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) php_ini: Vec<String>,

@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 
-use sendoff_config::php_ini::{self, Contents};
+use sendoff_config::php_ini::Contents;
 use sendoff_control::{Command, Commands, ControlAnswer};
 use sendoff_server::front::kernel_has_tls;
 use sendoff_sys::master::make_room_for;
@@ -72,7 +72,7 @@ fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(
     }
     let keys = credentials(&config).map_err(Failure::Input)?;
     page_folder::prepare(&config);
-    let php_ini = Contents::read(&php_ini::folder());
+    let php_ini = Contents::of(&config.pools);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -10,6 +10,7 @@ mod address;
 mod choice;
 mod command;
 mod keep;
+mod php_program;
 mod place;
 mod plain;
 mod problem;
@@ -30,6 +31,7 @@ pub use choice::{
 };
 pub use command::Command;
 pub use keep::Keep;
+pub use php_program::PhpProgram;
 pub use place::{At, Place, Source, Sources};
 pub use plain::{
     Count, FilePath, Free, IniSettings, LineFormat, LogPath, PositiveTime, Raw, Size, Status, Time,

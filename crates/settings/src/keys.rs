@@ -9,8 +9,8 @@ use sendoff_setting_values::{
     Expression, FieldName, FieldTest, FileName, FilePath, ForwardedFields, Free, Frequency,
     FrontController, HeaderOp, HeaderText, HostName, HostText, Hsts, Htaccess, IniSettings, Keep,
     LineFormat, List, Listen, LogPath, Map, Matching, Method, MimeType, Number, ParamName, Php,
-    PositiveTime, Prefix, Processors, ProxyField, ProxyHost, ProxyUrl, QueryName, Raw, Replacement,
-    Size, Snapshot, Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath, Yes,
+    PhpProgram, PositiveTime, Prefix, Processors, ProxyField, ProxyHost, ProxyUrl, QueryName, Raw,
+    Replacement, Size, Snapshot, Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath, Yes,
 };
 
 use crate::nested::{Inline, Sections, Short};
@@ -597,6 +597,10 @@ section! {
     /// is split at spaces, without a shell.
     command: Command, unless "PHP",
         example "[\"sendoff-python\", \"shop.wsgi:application\"]", also "program" "exec" "ExecStart" "bin-path";
+    /// The stock PHP program that hosts its PHP workers, by version or by path (pools.md). A version
+    /// is looked up as `php-fpm8.2`, `php-cgi8.2`, `php-fpm` and `php-cgi` in the system's folders.
+    php: PhpProgram, unless "sendoff-php, if it is installed",
+        example "\"8.2\"", also "php_version" "php_binary";
     /// The PHP script that boots the application once in each worker and takes its requests by
     /// `sendoff_handle_request()` (worker-mode.md). It answers for its own path and for paths that
     /// lead to no file. Other scripts run as usual, in a pool like this one whose workers are

@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use sendoff_config::Account;
+use sendoff_config::{Account, PhpBuild};
 
 /// The kind of file at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +75,15 @@ pub trait Machine {
     /// # Errors
     /// It is missing, is a folder, or no user may execute it.
     fn may_run(&self, path: &Path) -> io::Result<()>;
+
+    /// The build of a PHP program; `None` if the file is no PHP program.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn php_build(&self, path: &Path) -> io::Result<Option<PhpBuild>>;
+
+    /// True if PHP workers need no other program, because `sendoff-php` is installed.
+    fn has_own_php(&self) -> bool;
 
     /// The number of a group that workers of the pool can be given.
     ///

@@ -120,12 +120,18 @@ fn a_server_that_cannot_start_leaves_everything_as_it_was() {
     assert!(site.outside("unix.sock").exists());
 }
 
-/// Puts the program at a path of its own, with `sendoff-php` beside it.
+/// Puts the program at a path of its own, with `sendoff-php`, or the module for its stock PHP
+/// program, beside it.
 fn install(folder: &Path) -> PathBuf {
     fs::create_dir_all(folder).unwrap();
-    for name in ["sendoff", "sendoff-php"] {
-        let (new, there) = (folder.join(format!("{name}.new")), folder.join(name));
-        fs::copy(binary().with_file_name(name), &new).unwrap();
+    let beside = fs::read_dir(binary().parent().unwrap()).unwrap();
+    let names = beside.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let is_needed = |name: &String| {
+        name == "sendoff" || name == "sendoff-php" || name.starts_with("sendoff-host-")
+    };
+    for name in names.filter(is_needed) {
+        let (new, there) = (folder.join(format!("{name}.new")), folder.join(&name));
+        fs::copy(binary().with_file_name(&name), &new).unwrap();
         // A rename, as packages do it: a running program cannot be written to.
         fs::rename(new, there).unwrap();
     }

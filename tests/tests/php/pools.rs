@@ -83,7 +83,7 @@ fn a_master_on_demand_that_dies_is_called_again() {
     let is_called = || {
         server.page("/a.php");
         let mut children = processes::children(server.pid()).into_iter();
-        children.any(|child| child != master && processes::program(child) == "sendoff-php")
+        children.any(|child| child != master && processes::is_php(child))
     };
     assert!(wait::until(LIMIT, is_called));
 }

@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use rustix::fs::MemfdFlags;
-use sendoff_config::php_ini::{self, Contents};
+use sendoff_config::php_ini::Contents;
 use sendoff_config::{Config, Listener, LogTarget};
 use sendoff_control::ControlAnswer;
 use tokio::sync::oneshot;
@@ -231,7 +231,7 @@ impl Supervisor {
         can_change(&self.config, &config)?;
         let keys = credentials(&config)?;
         page_folder::prepare(&config);
-        let php_ini = Contents::read(&php_ini::folder());
+        let php_ini = Contents::of(&config.pools);
         let may_stay = new_workers == NewWorkers::OfChangedPools && php_ini == self.php_ini;
         let sources = sources(&self.config, &config, may_stay);
         let sealed = config.seal().map_err(|e| format!("cannot store the configuration: {e}"))?;

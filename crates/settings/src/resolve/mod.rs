@@ -2,6 +2,7 @@
 //! reports contradictions.
 
 mod context;
+mod host;
 mod hosts;
 mod listen;
 mod paths;

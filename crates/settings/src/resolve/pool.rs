@@ -10,8 +10,8 @@ use sendoff_config::{
 use sendoff_setting_values::{At, Count, FilePath, Free, IniSettings, Place, similar};
 
 use super::context::{Context, unusable};
-use super::program;
 use super::upstream::Upstreams;
+use super::{host, program};
 use crate::keys::{Pool, Top};
 use crate::machine::FileKind;
 use crate::php_settings;
@@ -328,6 +328,7 @@ fn pool(section: &Pool, context: &mut Context<'_>) -> PoolConfig {
     let environment = section.env.iter().flat_map(|map| &map.value.0);
     PoolConfig {
         program,
+        host: if command.is_none() { host::host_program(section, context) } else { None },
         worker: worker_script(section, context),
         account: section.user.as_ref().and_then(|user| account(user, context)),
         umask: section.umask.map(|mask| mask.value.0),

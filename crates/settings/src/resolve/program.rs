@@ -50,6 +50,7 @@ fn keys_have_a_meaning(section: &Pool, command: Place, context: &mut Context<'_>
         at.map(|at| at.place)
     }
     let of_php = [
+        ("php", there(section.php.as_ref())),
         ("php_worker", there(section.php_worker.as_ref())),
         ("php_ini", given(&section.php_ini)),
         ("php_value", given(&section.php_value)),

@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use sendoff_config::Account;
+use sendoff_config::{Account, PhpBuild};
 use sendoff_settings::{Chosen, FileKind, Machine};
 
 /// Most components of a path that matches a pattern. A file can include itself under other names.
@@ -49,6 +49,14 @@ impl<R: Fn(&Path) -> String> Machine for Complete<R> {
 
     fn may_run(&self, _: &Path) -> io::Result<()> {
         Ok(())
+    }
+
+    fn php_build(&self, _: &Path) -> io::Result<Option<PhpBuild>> {
+        Ok(PhpBuild::find(b"API20220829,NTS\0"))
+    }
+
+    fn has_own_php(&self) -> bool {
+        true
     }
 
     fn worker_group(&self, _: &str) -> Result<u32, String> {

@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use sendoff_config::Account;
+use sendoff_config::{Account, PhpBuild};
 use sendoff_settings::{Chosen, FileKind, Machine};
 
 /// The path of the configuration file.
@@ -122,6 +122,24 @@ impl Machine for Fake {
             Some("/srv/blog") => Err(io::Error::from_raw_os_error(21)),
             _ => Err(io::Error::from_raw_os_error(2)),
         }
+    }
+
+    fn php_build(&self, path: &Path) -> io::Result<Option<PhpBuild>> {
+        Ok(match path.to_str() {
+            Some("/usr/sbin/php-fpm8.2" | "/opt/php/sbin/php-fpm") => {
+                PhpBuild::find(b"API20220829,NTS\0")
+            }
+            Some("/usr/bin/php8.3") => PhpBuild::find(b"API20220829,NTS\0"),
+            Some("/opt/zts/bin/php") => PhpBuild::find(b"API20220829,TS\0"),
+            Some("/opt/debug/bin/php") => PhpBuild::find(b"API20220829,NTS,debug\0"),
+            Some("/opt/old/bin/php") => PhpBuild::find(b"API20210902,NTS\0"),
+            Some("/usr/bin/rackup") => None,
+            _ => return Err(io::Error::from_raw_os_error(2)),
+        })
+    }
+
+    fn has_own_php(&self) -> bool {
+        true
     }
 
     fn worker_group(&self, name: &str) -> Result<u32, String> {

@@ -1,16 +1,19 @@
 //! A pool's settings for PHP, as lines of php.ini.
 
-use sendoff_config::PoolConfig;
 use sendoff_sys::process::find_user;
 
+use crate::PoolConfig;
+
 /// The settings as lines `KEY=VALUE`; later lines override earlier ones.
-pub(crate) fn lines(pool: &PoolConfig) -> impl Iterator<Item = String> {
+pub fn lines(pool: &PoolConfig) -> impl Iterator<Item = String> {
     // With `watch`, a changed file takes effect at the next start of a worker.
     let is_watched = pool.worker.as_ref().is_some_and(|worker| !worker.watch.is_empty());
     let watched = is_watched.then(|| "opcache.revalidate_freq=0".to_owned());
     let values = pool.php_values.iter().chain(&pool.php_admin_values);
     let values = values.map(|(name, value)| format!("{name}={}", quoted(value)));
-    let own = watched.into_iter().chain(preload_user(pool));
+    // Worker scripts use opcache as long as they run. After a reset opcache would kill them.
+    let stays = pool.worker.as_ref().map(|_| "opcache.force_restart_timeout=0".to_owned());
+    let own = stays.into_iter().chain(watched).chain(preload_user(pool));
     own.chain(pool.php_ini.iter().cloned()).chain(values)
 }
 
@@ -32,7 +35,7 @@ fn quoted(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sendoff_config::Workers;
+    use crate::Workers;
 
     #[test]
     fn values_are_quoted_and_come_after_lines_of_php_ini() {
@@ -50,7 +53,7 @@ mod tests {
     #[test]
     fn scripts_are_preloaded_by_the_user_of_the_pool_unless_another_is_named() {
         let of = |lines: &[&str], uid| {
-            let account = Some(sendoff_config::Account { uid, gid: 0 });
+            let account = Some(crate::Account { uid, gid: 0 });
             let php_ini = lines.iter().map(|&line| line.to_owned()).collect();
             let pool = PoolConfig { php_ini, account, ..PoolConfig::new("p", Workers::Fixed(1)) };
             super::lines(&pool).collect::<Vec<_>>()
