@@ -13,7 +13,7 @@ pub struct CgiHeadReader {
     first: FirstLine,
 }
 
-/// What the block may begin with.
+/// The kinds of first lines that a block may have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum FirstLine {
     #[default]
