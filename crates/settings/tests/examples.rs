@@ -12,10 +12,17 @@ use sendoff_settings::{expand, load, resolve};
 
 const CONFIG: &str = "/etc/sendoff/sendoff.toml";
 
-/// The blocks of a page, with its lines.
+/// The blocks of a page, with its lines. A block that begins with a section of a site belongs into
+/// a site.
 fn configurations(page: &str) -> Vec<String> {
-    let blocks = page.split("\n```toml\n").skip(1);
-    blocks.map(|block| block.split("\n```").next().unwrap().to_owned() + "\n").collect()
+    let blocks =
+        page.split("\n```toml\n").skip(1).map(|block| block.split("\n```").next().unwrap());
+    let whole = |block: &str| {
+        let site = if block.contains("[[site]]") { "" } else { "[[site]]\nroot = '/srv/site'\n" };
+        let is_part = block.starts_with("[[site.");
+        format!("{}{block}\n", if is_part { site } else { "" })
+    };
+    blocks.map(whole).collect()
 }
 
 #[test]
