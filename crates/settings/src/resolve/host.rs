@@ -17,6 +17,13 @@ const PROGRAMS: [&str; 2] = ["php-fpm", "php-cgi"];
 /// it is `sendoff-php` (`None`); where that is not installed, PHP of the version that the build is
 /// for.
 pub(super) fn host_program(section: &Pool, context: &mut Context<'_>) -> Option<HostProgram> {
+    if let (Some(php), Some(_)) = (&section.php, &section.php_worker) {
+        context
+            .problems
+            .error(php.place, "a pool with `php` has no worker script")
+            .help("worker mode needs sendoff-php: leave out `php` or `php_worker`");
+        return None;
+    }
     match &section.php {
         Some(At { value: PhpProgram::Version(version), place }) => {
             let found = by_version(version, context);
