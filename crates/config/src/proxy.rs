@@ -112,6 +112,10 @@ pub enum ForwardedFields {
     Off,
 }
 
+/// The longest time without a byte in either direction of a conversation, such as a WebSocket or a
+/// stream of gRPC, unless the configuration sets another.
+pub const TUNNEL_TIMEOUT: Duration = Duration::from_secs(3600);
+
 /// Time limits of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -135,7 +139,7 @@ impl Default for ProxyTimeouts {
             first_byte: Duration::from_secs(60),
             silence: Duration::from_secs(60),
             total: None,
-            tunnel: Duration::from_secs(3600),
+            tunnel: TUNNEL_TIMEOUT,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A response on its way from a handler to the client.
 //!
 //! ```text
-//!  handler ── interim()* ─ begin() ─ push()* ─ trailers()? ─ end() ──▶ filter ─▶ … ─▶ HTTP/1 or 2 ─▶ Transport
+//!  handler ── interim()* ─ begin() ─ push()* ─ trailers()? ─ end() ──▶ filter ─▶ … ─▶ HTTP ─▶ Transport
 //! ```
 //!
 //! A sink is one response: an HTTP/1 exchange, an HTTP/2 stream, the table of `sendoff explain`, or

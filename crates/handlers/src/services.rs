@@ -60,8 +60,8 @@ pub struct Services {
     pub pools: Vec<LocalPool>,
     /// FastCGI applications, by the number of the site and the number of the application within it.
     pub attached: Arc<[Vec<Attached>]>,
-    /// Applications that speak HTTP, SCGI, uwsgi or AJP, by the number of the site and the number of the
-    /// application within it.
+    /// Applications that speak HTTP, SCGI, uwsgi or AJP, by the number of the site and the number of
+    /// the application within it.
     pub gateways: Arc<[Vec<Arc<Gateway>>]>,
     /// The channel on which applications on this host may open links, if there is one.
     pub channel: Option<Channel>,

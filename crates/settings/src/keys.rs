@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use sendoff_config::TUNNEL_TIMEOUT;
 use sendoff_setting_values::{
     AcmeDirectory, App, AppAddress, Backend, Caching, Candidate, CertificateFrom, Client,
     ClientCertificates, Coding, Command, Compress, Count, Delivery, Destination, Email, Ending,
@@ -527,7 +528,7 @@ section! {
         example "\"10m\"";
     /// The longest time without a byte in either direction of a WebSocket or of another upgraded
     /// connection.
-    tunnel_timeout: PositiveTime = PositiveTime(seconds(3600)),
+    tunnel_timeout: PositiveTime = PositiveTime(TUNNEL_TIMEOUT),
         example "\"1d\"", also "stream_timeout";
     /// With HTTP/1.1, lets clients change to another protocol, such as WebSocket.
     upgrade: bool = true,
@@ -535,7 +536,7 @@ section! {
     /// With https and h2s, the name that the application's certificate must have.
     tls_name: HostText, unless "the host of `to`",
         example "\"app.internal\"", also "proxy_ssl_name" "tls_server_name";
-    /// With https and h2s, the root certificates in PEM that the application's certificate must lead to.
+    /// With https and h2s, the root certificates, in PEM, for the application's certificate.
     roots: FilePath, unless "those of the system",
         example "\"/etc/sendoff/internal-ca.pem\"", also "proxy_ssl_trusted_certificate" "SSLProxyCACertificateFile" "tls_trusted_ca_certs";
     /// With https and h2s, checks the application's certificate.

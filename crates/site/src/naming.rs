@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use http::{Method, StatusCode};
-use sendoff_message::request::{Body, Request};
+use sendoff_message::request::Request;
 use sendoff_static_files::Entry;
 
 use super::Site;
@@ -132,11 +132,8 @@ impl<'a> Naming<'a> {
             method,
             path,
             query: None,
-            body: Body::default(),
-            has_body: false,
-            trailers: None,
             is_internal_redirect: true,
-            ..self.request.clone()
+            ..self.request.without_body()
         })
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, StatusCode, Version};
-use sendoff_config::FrontConfig;
+use sendoff_config::{FrontConfig, TUNNEL_TIMEOUT};
 use sendoff_exchange::service::{BodyTerms, Intake, Plan, Service};
 use sendoff_http1::{BodyFraming, Head, RequestError};
 use sendoff_message::Fault;
@@ -26,10 +26,6 @@ use crate::streams::StreamGuard;
 /// Time for reading and dropping the rest of a refused request's body.
 const REST_TIME: Duration = Duration::from_secs(2);
 
-/// The longest pause of a client whose body and response are a conversation, such as a stream of
-/// gRPC. The same as the default `tunnel_timeout` of a WebSocket.
-const CONVERSATION_PAUSE: Duration = Duration::from_secs(3600);
-
 /// The slowest that a client may send a body.
 #[derive(Debug, Clone, Copy)]
 struct BodyPace {
@@ -42,7 +38,7 @@ struct BodyPace {
 impl BodyPace {
     fn of(intake: Intake, limits: &FrontConfig) -> Self {
         match intake {
-            Intake::Duplex => Self { pause: CONVERSATION_PAUSE, rate: 0 },
+            Intake::Duplex => Self { pause: TUNNEL_TIMEOUT, rate: 0 },
             _ => Self { pause: limits.timeouts.body, rate: limits.limits.body_rate },
         }
     }
@@ -270,7 +266,8 @@ async fn pass_body<S: Service, B: RequestBody>(
     }
 }
 
-/// Reads and stores the body. The client may send more as its bytes are stored. `request` names the request for log lines.
+/// Reads and stores the body. The client may send more as its bytes are stored. `request` names the
+/// request for log lines.
 async fn read_body<S: Service, B: RequestBody>(
     open: &StreamGuard<S>,
     service: &S,

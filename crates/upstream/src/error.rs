@@ -1,7 +1,7 @@
 //! The reasons why an upstream has not answered, or not completely.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::{fmt, io};
 
 use http::StatusCode;
 
@@ -90,6 +90,18 @@ impl UpstreamError {
             _ => "the request body is not whole",
         };
         Self::new(UpstreamErrorKind::Request(status), Retry::Unsafe, why)
+    }
+
+    /// The stored body of the request cannot be read.
+    pub fn unreadable_body(error: &io::Error) -> Self {
+        let why = format!("the request body cannot be read: {error}");
+        Self::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
+    }
+
+    /// The body of the request was passed on while it arrived, and cannot be passed on again.
+    pub fn spent_body() -> Self {
+        let why = "the request body was passed on already, while it arrived";
+        Self::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
     }
 
     /// The kind of the error.

@@ -4,9 +4,12 @@
 //! client has gone leaves at once and is not counted any longer.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::error::UpstreamError;
 
 /// A free worker or connection goes to a request of the same event loop, unless a request of
 /// another loop has waited this much longer: waking another loop costs about 25 µs.
@@ -25,6 +28,28 @@ impl Default for QueueLimits {
     /// 4096 requests, 60 s each.
     fn default() -> Self {
         Self { requests: 4096, wait: Duration::from_secs(60) }
+    }
+}
+
+impl QueueLimits {
+    /// Counts a request that begins to wait, among all that wait.
+    ///
+    /// # Errors
+    /// As many requests wait as may.
+    pub fn enter<'r>(&self, waiting: &'r AtomicUsize) -> Result<WaitingGuard<'r>, UpstreamError> {
+        let before = waiting.fetch_add(1, Ordering::Relaxed);
+        let guard = WaitingGuard(waiting);
+        if before < self.requests { Ok(guard) } else { Err(UpstreamError::queue_full(self)) }
+    }
+}
+
+/// Counts a request as waiting until dropped.
+#[derive(Debug)]
+pub struct WaitingGuard<'r>(&'r AtomicUsize);
+
+impl Drop for WaitingGuard<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -1,7 +1,6 @@
 //! The records of a request on their way to the application. A body that lies in a file or is still
 //! arriving is read piece by piece.
 
-use std::borrow::Cow;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -115,7 +114,8 @@ impl Outgoing {
             }
             Part::Filter(data) => {
                 let piece = data.read(usize::from(PIECE)).map_err(|error| {
-                    unreadable(format!("the file for the filter cannot be read: {error}"))
+                    let why = format!("the file for the filter cannot be read: {error}");
+                    UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
                 })?;
                 if piece.is_empty() {
                     self.part = Part::Last;
@@ -135,15 +135,14 @@ impl Outgoing {
             Rest::Nothing => Ok(NextRecord::Nothing),
             Rest::File(file, len) => {
                 let size = u16::try_from(len - self.body_at).unwrap_or(PIECE).min(PIECE);
-                let record = read(file, self.body_at, size, self.id).map_err(|error| {
-                    unreadable(format!("the request body cannot be read: {error}"))
-                })?;
+                let record = read(file, self.body_at, size, self.id)
+                    .map_err(|error| UpstreamError::unreadable_body(&error))?;
                 self.body_at += u64::from(size);
                 Ok(NextRecord::Record(record))
             }
             Rest::Stream(_) => match &mut self.reader {
                 Some(reader) => arrived(reader, self.id),
-                None => Err(unreadable("the request body was passed on already, while it arrived")),
+                None => Err(UpstreamError::spent_body()),
             },
         }
     }
@@ -175,10 +174,6 @@ impl Outgoing {
         // The next call repeats an error.
         drop(self.bytes().map(<[u8]>::len));
     }
-}
-
-fn unreadable(why: impl Into<Cow<'static, str>>) -> UpstreamError {
-    UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
 }
 
 /// A record with `size` bytes of a file.

@@ -112,15 +112,6 @@ enum ConnectionChoice {
     Wait,
 }
 
-/// Counts a request as waiting until dropped.
-struct Waits<'a>(&'a AtomicUsize);
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// A connection that is being made.
 struct Connecting(Rc<Here>);
 
@@ -224,7 +215,11 @@ impl Sharing {
                 }
                 (ConnectionChoice::Wait, None) => {
                     // A request with a permit has already waited in this queue.
-                    let _waits = if permit.is_none() { Some(self.waits()?) } else { None };
+                    let _waits = if permit.is_none() {
+                        Some(self.limits.enter(&self.waiting)?)
+                    } else {
+                        None
+                    };
                     let end = *deadline.get_or_insert_with(|| Instant::now() + self.limits.wait);
                     let changed = timeout_at(end, here.changed.notified()).await;
                     changed.map_err(|_| self.connections.timed_out())?;
@@ -254,20 +249,10 @@ impl Sharing {
         if let Ok(permit) = Arc::clone(&permits).try_acquire_owned() {
             return Ok(Some(permit));
         }
-        let _waits = self.waits()?;
+        let _waits = self.limits.enter(&self.waiting)?;
         let wait = timeout(self.limits.wait, Semaphore::acquire_owned(permits)).await;
         // The semaphore is never closed.
         wait.map(Result::ok).map_err(|_| self.connections.timed_out())
-    }
-
-    /// Counts a request that begins to wait.
-    ///
-    /// # Errors
-    /// The queue of waiting requests is full.
-    fn waits(&self) -> Result<Waits<'_>, UpstreamError> {
-        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let waits = Waits(&self.waiting);
-        if before < self.limits.requests { Ok(waits) } else { Err(self.connections.queue_full()) }
     }
 
     fn choose(

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use sendoff_upstream::error::UpstreamError;
 use sendoff_upstream::queue::QueueLimits;
@@ -37,34 +37,13 @@ impl HostLimit {
         if let Ok(permit) = Arc::clone(places).try_acquire_owned() {
             return Ok(Some(HostPermit { _permit: permit }));
         }
-        let waiter = Waiter::among(&self.waiting);
         let limits = &self.limits;
-        if waiter.number > limits.requests {
-            return Err(UpstreamError::queue_full(limits));
-        }
+        let _waiting = limits.enter(&self.waiting)?;
         match timeout(limits.wait, Arc::clone(places).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(Some(HostPermit { _permit: permit })),
             // The semaphore is never closed.
             Ok(Err(_)) | Err(_) => Err(UpstreamError::wait_timed_out(limits)),
         }
-    }
-}
-
-/// Counts a request as waiting until dropped.
-struct Waiter<'r> {
-    all: &'r AtomicUsize,
-    number: usize,
-}
-
-impl<'r> Waiter<'r> {
-    fn among(all: &'r AtomicUsize) -> Self {
-        Self { all, number: all.fetch_add(1, Ordering::Relaxed) + 1 }
-    }
-}
-
-impl Drop for Waiter<'_> {
-    fn drop(&mut self) {
-        self.all.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

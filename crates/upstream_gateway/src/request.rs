@@ -4,10 +4,10 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use sendoff_message::request::{Arrived, Body, BodyReader};
-use sendoff_sys::file::read_exact_at;
-use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use sendoff_upstream::body::piece;
+use sendoff_upstream::error::UpstreamError;
 use sendoff_upstream_http2::Http2Request;
 
 use super::protocol::RequestProtocol;
@@ -69,7 +69,9 @@ impl Outgoing {
     pub(super) fn new(request: Rc<GatewayRequest>) -> Result<Self, UpstreamError> {
         let pending = request.head.clone();
         let stream = match &request.body {
-            Body::Stream(stream) => ArrivingBody::Reading(stream.reader().ok_or_else(spent)?),
+            Body::Stream(stream) => {
+                ArrivingBody::Reading(stream.reader().ok_or_else(UpstreamError::spent_body)?)
+            }
             Body::Memory(_) | Body::File { .. } => ArrivingBody::None,
         };
         // The first piece of a body is sent unasked.
@@ -144,10 +146,7 @@ impl Outgoing {
         if let ArrivingBody::Reading(_) = self.stream {
             return self.refill_from_stream();
         }
-        self.refill_from_store().map_err(|error| {
-            let why = format!("the request body cannot be read: {error}");
-            UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
-        })
+        self.refill_from_store().map_err(|error| UpstreamError::unreadable_body(&error))
     }
 
     fn refill_from_stream(&mut self) -> Result<(), UpstreamError> {
@@ -207,32 +206,11 @@ fn chunk(bytes: &Bytes) -> Bytes {
     }
 }
 
-fn spent() -> UpstreamError {
-    let why = "the request body was passed on already, while it arrived";
-    UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
-}
-
-/// At most `most` bytes of a body from offset `at` on; empty at its end.
-fn piece(body: &Body, at: u64, most: usize) -> io::Result<Bytes> {
-    let left = body.len().saturating_sub(at);
-    let len = usize::try_from(left).map_or(most, |left| left.min(most));
-    let file = match body {
-        Body::Memory(bytes) => {
-            let start = usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
-            return Ok(bytes.slice(start..start + len));
-        }
-        Body::File { descriptor, .. } => descriptor,
-        // It is read by its own reader.
-        Body::Stream(_) => return Ok(Bytes::new()),
-    };
-    let mut buffer = BytesMut::zeroed(len);
-    read_exact_at(file, &mut buffer, at)?;
-    Ok(buffer.freeze())
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+
+    use sendoff_upstream::error::UpstreamErrorKind;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! The connections to one host.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
@@ -120,10 +120,7 @@ impl Connections {
         mut step: Step<'_>,
         connect: &impl AsyncFn() -> Result<T, UpstreamError>,
     ) -> Result<Place, UpstreamError> {
-        let waiter = Waiter::among(&self.waiting);
-        if waiter.number > self.limits.requests {
-            return Err(UpstreamError::queue_full(&self.limits));
-        }
+        let _waiting = self.limits.enter(&self.waiting)?;
         let found = async {
             loop {
                 match step {
@@ -178,27 +175,10 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// Counts a request as waiting until dropped.
-struct Waiter<'r> {
-    all: &'r AtomicUsize,
-    number: usize,
-}
-
-impl<'r> Waiter<'r> {
-    fn among(all: &'r AtomicUsize) -> Self {
-        Self { all, number: all.fetch_add(1, Ordering::Relaxed) + 1 }
-    }
-}
-
-impl Drop for Waiter<'_> {
-    fn drop(&mut self) {
-        self.all.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::sync::atomic::Ordering;
 
     use http::Request;
     use sendoff_message::request::Body;

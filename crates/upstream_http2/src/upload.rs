@@ -1,14 +1,13 @@
 //! The body of a request on its way to the host.
 
-use std::io;
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use h2::SendStream;
 use sendoff_http1::Trailers;
 use sendoff_message::request::{Arrived, Body, BodyReader};
-use sendoff_sys::file::read_exact_at;
-use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
+use sendoff_upstream::body::piece;
+use sendoff_upstream::error::UpstreamError;
 
 use crate::stream::Http2Request;
 
@@ -49,7 +48,9 @@ impl Upload {
         let Http2Request { body, trailers, .. } = request;
         let source = match body {
             _ if ends => Source::Over,
-            Body::Stream(body) => Source::Arriving(body.replayable_reader().ok_or_else(spent)?),
+            Body::Stream(body) => {
+                Source::Arriving(body.replayable_reader().ok_or_else(UpstreamError::spent_body)?)
+            }
             Body::Memory(_) | Body::File { .. } => {
                 Source::Stored { body: body.clone(), at: 0, trailers: trailers.clone() }
             }
@@ -124,7 +125,8 @@ impl Upload {
         match &mut self.source {
             Source::Sent(_) | Source::Over => return Ok(false),
             Source::Stored { body, at, trailers } => {
-                self.pending = piece(body, *at).map_err(unreadable)?;
+                self.pending = piece(body, *at, PIECE)
+                    .map_err(|error| UpstreamError::unreadable_body(&error))?;
                 *at += self.pending.len() as u64;
                 behind = trailers.take_if(|_| self.pending.is_empty());
             }
@@ -151,33 +153,4 @@ impl Upload {
         }
         Ok(true)
     }
-}
-
-/// The next bytes of a stored body; empty at its end.
-fn piece(body: &Body, at: u64) -> io::Result<Bytes> {
-    let left = body.len().saturating_sub(at);
-    let len = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
-    match body {
-        Body::Memory(bytes) => {
-            let start = usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
-            Ok(bytes.slice(start..start + len))
-        }
-        Body::File { descriptor, .. } => {
-            let mut buffer = BytesMut::zeroed(len);
-            read_exact_at(descriptor, &mut buffer, at)?;
-            Ok(buffer.freeze())
-        }
-        // It is read by its own reader.
-        Body::Stream(_) => Ok(Bytes::new()),
-    }
-}
-
-fn unreadable(error: io::Error) -> UpstreamError {
-    let why = format!("the request body cannot be read: {error}");
-    UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
-}
-
-fn spent() -> UpstreamError {
-    let why = "the request body was passed on already, while it arrived";
-    UpstreamError::new(UpstreamErrorKind::Server, Retry::Unsafe, why)
 }

@@ -2,10 +2,9 @@
 //!
 //! [`script`] answers with a script's response: [`worker`] asks workers of a pool, [`fastcgi`] asks
 //! FastCGI applications. [`proxy`] asks hosts that speak HTTP, SCGI, uwsgi or AJP, [`tunnel`] lets
-//! FastCGI applications answer in HTTP. [`retry`] has the rule
-//! of repeating a request after a failure. [`beginning`] reads the response head, [`relay`] passes
-//! the body on, [`direct`] lets a worker write to the client's socket itself ([`choice`] and
-//! [`sizes`] tell when that pays).
+//! FastCGI applications answer in HTTP. [`retry`] has the rule of repeating a request after a
+//! failure. [`beginning`] reads the response head, [`relay`] passes the body on, [`direct`] lets a
+//! worker write to the client's socket itself ([`choice`] and [`sizes`] tell when that pays).
 
 mod accept;
 mod announce;

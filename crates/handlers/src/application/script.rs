@@ -2,10 +2,9 @@
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
-use std::time::Duration;
 
 use http::{Method, StatusCode};
-use sendoff_config::{Address, Attachment};
+use sendoff_config::{Address, Attachment, TUNNEL_TIMEOUT};
 use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
 use sendoff_report::at_work::Phase;
@@ -21,10 +20,6 @@ use crate::application::parameters::parameters;
 use crate::application::proxy;
 use crate::context::Context;
 use crate::error::Outcome;
-
-/// The longest time without a byte in either direction of a WebSocket to a FastCGI application, as
-/// for `proxy`, unless `tunnel_timeout` says otherwise.
-const TUNNEL_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// A request to an upstream.
 pub(crate) struct Call<'a> {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use http::{Method, Version};
+use http::Version;
 use sendoff_exchange::sink::Sink;
 use sendoff_http1::client::HopByHop;
 use sendoff_message::Cut;
@@ -17,6 +17,7 @@ use sendoff_upstream_gateway::{GatewayExchange, GatewayTimeLimits, RequestProtoc
 
 use crate::application::beginning::{self, NoAnswer, ResponseStart};
 use crate::application::exchange::UpstreamExchange;
+use crate::application::proxy;
 use crate::context::Context;
 
 /// The parameter for the field `Sec-WebSocket-Key`.
@@ -41,11 +42,8 @@ impl TunnelOffer {
         parameters: &mut RequestMessageBuilder,
     ) -> Option<Self> {
         let request = context.request;
-        let may_switch = request.version >= Version::HTTP_11
-            && request.method == Method::GET
-            && request.body.is_empty()
-            && HopByHop::of(&request.headers).upgrade().is_some()
-            && sink.client().tunnel().is_some();
+        let is_asked = HopByHop::of(&request.headers).upgrade().is_some();
+        let may_switch = is_asked && proxy::may_switch(request, sink);
         if !may_switch || !application.may_know_tunnel() || descriptors::level() >= Level::Scarce {
             return None;
         }

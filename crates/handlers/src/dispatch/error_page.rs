@@ -10,7 +10,7 @@ use sendoff_exchange::head_filter::HeadFilter;
 use sendoff_exchange::sink::Sink;
 use sendoff_htaccess::ErrorDocument;
 use sendoff_message::Cut;
-use sendoff_message::request::{Body, CONDITIONS, Request};
+use sendoff_message::request::{CONDITIONS, Request};
 use sendoff_site::DecisionContext;
 use sendoff_site::effects::{Answer, FailedRequest};
 use sendoff_site::router::PathTarget;
@@ -115,8 +115,7 @@ async fn plan_page(
 
 /// The request for the page of an error.
 fn for_page(failed: &Request, page: &str) -> Request {
-    let mut request =
-        Request { body: Body::default(), has_body: false, trailers: None, ..failed.clone() };
+    let mut request = failed.without_body();
     for name in CONDITIONS.into_iter().chain(OF_THE_BODY) {
         request.headers.remove(name);
     }

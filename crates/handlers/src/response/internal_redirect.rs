@@ -12,7 +12,7 @@ use percent_encoding::percent_encode;
 use sendoff_exchange::head_filter::HeadFilter;
 use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
-use sendoff_message::request::{BadPath, Body, CONDITIONS, NOT_IN_PATH, Request, decode_path};
+use sendoff_message::request::{BadPath, CONDITIONS, NOT_IN_PATH, Request, decode_path};
 use sendoff_message::response::{CgiHead, Field, ResponseHead};
 use sendoff_site::effects::Effects;
 use sendoff_site::naming::Naming;
@@ -85,13 +85,7 @@ pub(crate) fn by_uri(
 /// # Errors
 /// The URI is no path.
 pub(crate) fn request_for(asked: &Request, head: &CgiHead, uri: &[u8]) -> Result<Request, BadPath> {
-    let mut request = Request {
-        body: Body::default(),
-        has_body: false,
-        trailers: None,
-        is_internal_redirect: true,
-        ..asked.clone()
-    };
+    let mut request = Request { is_internal_redirect: true, ..asked.without_body() };
     OF_THE_BODY.into_iter().for_each(|name| drop(request.headers.remove(name)));
     if !reads(asked, head) {
         remove_conditions(&mut request.headers);

@@ -273,9 +273,9 @@ impl Call<'_> {
     }
 }
 
-/// True if the upstream may name files in its response. An upstream over HTTP, SCGI, uwsgi or AJP can be a
-/// foreign server, which must not get at files of this machine: it may name files only if the
-/// operator has listed folders that files may be sent from.
+/// True if the upstream may name files in its response. An upstream over HTTP, SCGI, uwsgi or AJP
+/// can be a foreign server, which must not get at files of this machine: it may name files only if
+/// the operator has listed folders that files may be sent from.
 fn may_name_files(exchange: &UpstreamExchange, sendable: &Sendable) -> bool {
     !matches!(exchange, UpstreamExchange::Gateway(_)) || sendable.is_set_up()
 }

@@ -10,7 +10,8 @@ use crate::framing::list;
 const NOT_PASSED_ON: [&str; 5] =
     ["content-length", "expect", "http2-settings", "proxy-authenticate", "proxy-authorization"];
 
-/// Fields by which proxies describe the client. A client cannot take them away from an application.
+/// Fields by which proxies describe the client. Applications would believe the values of a client,
+/// and a client cannot take them away from an application.
 const ABOUT_THE_CLIENT: [&str; 5] =
     ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-port", "x-forwarded-proto"];
 
@@ -39,9 +40,7 @@ impl<'h> HopByHop<'h> {
     /// True if `Connection` names this field, which would be passed on otherwise.
     #[must_use]
     pub fn nominates(&self, name: &HeaderName) -> bool {
-        !is_never_passed_on(name)
-            && !ABOUT_THE_CLIENT.contains(&name.as_str())
-            && self.names(name.as_str())
+        self.names(name.as_str()) && !is_never_passed_on(name) && !is_about_client(name)
     }
 
     /// True if `Connection` names the field or option, which is given in lower case.
@@ -87,6 +86,12 @@ pub fn remove_nominated(headers: &mut HeaderMap) {
     for name in nominated {
         headers.remove(name);
     }
+}
+
+/// True for a field by which proxies describe the client: `X-Forwarded-*`, or `Forwarded` (RFC 7239).
+#[must_use]
+pub fn is_about_client(name: &HeaderName) -> bool {
+    ABOUT_THE_CLIENT.contains(&name.as_str())
 }
 
 fn is_never_passed_on(name: &HeaderName) -> bool {

@@ -15,6 +15,6 @@ mod hop_by_hop;
 mod request;
 mod response;
 
-pub use hop_by_hop::{HopByHop, claim, remove_nominated};
+pub use hop_by_hop::{HopByHop, claim, is_about_client, remove_nominated};
 pub use request::RequestEncoder;
 pub use response::{Reply, ResponseDecoder};

@@ -26,7 +26,7 @@ use sendoff_http1::Trailers;
 pub use body::{Body, BodyStore, NOT_STORED, not_stored};
 pub use id::new_id;
 pub use origin::{Endpoint, Origin, Scheme, TLS_13, TlsFacts};
-pub use path::{BadPath, NOT_IN_PATH, decode_path, normalise, without_parameters};
+pub use path::{BadPath, NOT_IN_PATH, NOT_IN_URI, decode_path, normalise, without_parameters};
 pub use route::RouteId;
 pub use stream::BodyStream;
 pub use stream::{Arrived, BodyReader, BodyWriter};
@@ -134,6 +134,12 @@ impl Request {
         paths.retain(|path| *path != self.path);
         paths.dedup();
         Ok(paths)
+    }
+
+    /// The request without its body and the fields behind it.
+    #[must_use]
+    pub fn without_body(&self) -> Self {
+        Self { body: Body::default(), has_body: false, trailers: None, ..self.clone() }
     }
 
     /// Restarts the processing of the request: path and query are derived from `uri` again, without

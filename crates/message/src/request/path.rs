@@ -2,21 +2,21 @@
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode};
 
-/// Bytes of a decoded path that must be percent-encoded in a URI (RFC 3986 §3.3).
-pub const NOT_IN_PATH: &AsciiSet = &CONTROLS
+/// Bytes that no URI has (RFC 3986 §2).
+pub const NOT_IN_URI: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
-    .add(b'#')
-    .add(b'%')
     .add(b'<')
     .add(b'>')
-    .add(b'?')
     .add(b'\\')
     .add(b'^')
     .add(b'`')
     .add(b'{')
     .add(b'|')
     .add(b'}');
+
+/// Bytes of a decoded path that must be percent-encoded in a URI (RFC 3986 §3.3).
+pub const NOT_IN_PATH: &AsciiSet = &NOT_IN_URI.add(b'#').add(b'%').add(b'?');
 
 /// The reason why a path is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

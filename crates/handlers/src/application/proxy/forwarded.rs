@@ -5,16 +5,13 @@ use std::net::IpAddr;
 
 use http::HeaderName;
 use sendoff_config::ForwardedFields;
+use sendoff_http1::client::is_about_client;
 use sendoff_message::request::{Endpoint, Request};
 use sendoff_report::log_line::push_ip;
 
-/// The fields of both kinds. Applications would believe the values of a client.
-const ALL: [&str; 5] =
-    ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-port", "x-forwarded-proto"];
-
 /// True if the field is replaced instead of passed on.
 pub(crate) fn replaces(fields: ForwardedFields, name: &HeaderName) -> bool {
-    fields != ForwardedFields::Off && ALL.contains(&name.as_str())
+    fields != ForwardedFields::Off && is_about_client(name)
 }
 
 /// Writes the fields about the client. A trusted proxy's field gets one more element; without a

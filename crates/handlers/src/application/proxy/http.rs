@@ -64,18 +64,20 @@ pub(crate) fn head(
     if takes_trailers {
         field("te", b"trailers");
     }
+    let closes = upgrade.is_none() && proxy.proxy_protocol;
+    let options = [
+        takes_trailers.then_some("te"),
+        upgrade.is_some().then_some("upgrade"),
+        closes.then_some("close"),
+    ];
+    let options: Vec<_> = options.into_iter().flatten().collect();
+    if !options.is_empty() {
+        field("connection", options.join(", ").as_bytes());
+    }
     if let Some(protocols) = &upgrade {
-        field("connection", if takes_trailers { b"te, upgrade" } else { b"upgrade" });
         field("upgrade", protocols);
         if let Some(key) = &key {
             field("sec-websocket-key", key.as_bytes());
-        }
-    } else {
-        match (takes_trailers, proxy.proxy_protocol) {
-            (true, true) => field("connection", b"te, close"),
-            (true, false) => field("connection", b"te"),
-            (false, true) => field("connection", b"close"),
-            (false, false) => {}
         }
     }
     head.finish();

@@ -4,30 +4,17 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, COOKIE, HOST, TE};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Request as Head, StatusCode, Uri};
-use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
+use percent_encoding::percent_encode;
 use sendoff_config::{Proxy, ProxyHost};
 use sendoff_http1::client::HopByHop;
 use sendoff_http1::takes_trailers;
-use sendoff_message::request::Request;
+use sendoff_message::request::{NOT_IN_URI, Request};
 
 use crate::application::failure::ApplicationFailure;
 use crate::application::parameters::NOT_FROM_CLIENTS;
 use crate::application::proxy::forwarded;
 use crate::application::proxy::http::{cookies, host_of};
 use crate::application::proxy::target::ProxyTarget;
-
-/// Characters that no URI has (RFC 3986 §2). HTTP/1.1 clients send some of them all the same.
-const NOT_IN_URI: &AsciiSet = &CONTROLS
-    .add(b' ')
-    .add(b'"')
-    .add(b'<')
-    .add(b'>')
-    .add(b'\\')
-    .add(b'^')
-    .add(b'`')
-    .add(b'{')
-    .add(b'|')
-    .add(b'}');
 
 /// The head of a request: its authority is the host, and no field concerns a connection.
 pub(crate) fn head(
@@ -55,6 +42,7 @@ pub(crate) fn head(
 
 fn path_and_query(target: Vec<u8>) -> Option<PathAndQuery> {
     let target = Bytes::from(target);
+    // HTTP/1.1 clients send some characters that no URI has.
     PathAndQuery::from_maybe_shared(target.clone()).ok().or_else(|| {
         let encoded = percent_encode(&target, NOT_IN_URI).to_string();
         PathAndQuery::from_maybe_shared(encoded).ok()

@@ -1,5 +1,5 @@
-//! Applications that speak HTTP, SCGI, uwsgi or AJP: sends a request to one, and its response to the
-//! client (`docs/gateway.md`).
+//! Applications that speak HTTP, SCGI, uwsgi or AJP: sends a request to one, and its response to
+//! the client (`docs/gateway.md`).
 
 mod ajp;
 mod forwarded;
@@ -17,6 +17,7 @@ use std::time::Duration;
 use sendoff_config::GatewayProtocol;
 use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_message::Cut;
+use sendoff_message::request::Request;
 use sendoff_message::response::{CgiHead, ResponseHead};
 use sendoff_report::at_work::Phase;
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
@@ -81,11 +82,7 @@ pub(crate) fn message(
     let request = context.request;
     let (head, protocol) = match &gateway.proxy().protocol {
         GatewayProtocol::Http { host, upgrade, .. } => {
-            let may_change = *upgrade
-                && request.version >= Version::HTTP_11
-                && request.method == Method::GET
-                && request.body.is_empty()
-                && sink.client().tunnel().is_some();
+            let may_change = *upgrade && may_switch(request, sink);
             http::head(request, gateway.proxy(), host, may_change)?
         }
         GatewayProtocol::Http2 { host, tls } => {
@@ -220,6 +217,14 @@ async fn pass_on(
             Ok(Outcome::refused(StatusCode::BAD_GATEWAY, []))
         }
     }
+}
+
+/// True if the client's connection could carry another protocol after a response to this request.
+pub(crate) fn may_switch(request: &Request, sink: &mut dyn Sink) -> bool {
+    request.version >= Version::HTTP_11
+        && request.method == Method::GET
+        && request.body.is_empty()
+        && sink.client().tunnel().is_some()
 }
 
 /// Tells the client that the protocol has changed, and carries the bytes of both ends. `limit`: the
