@@ -434,8 +434,8 @@ section! {
     /// With `fastcgi`: only paths that lead to a file of the site go to the application.
     only_files: Yes,
         example "true";
-    /// Handler: an application that speaks HTTP, SCGI, uwsgi or AJP: its URL, or a table with its URL and
-    /// further keys (gateway.md).
+    /// Handler: an application that speaks HTTP, SCGI, uwsgi or AJP: its URL, or a table with its
+    /// URL and further keys (gateway.md).
     proxy: Short<Proxy>,
         example "\"http://127.0.0.1:8080\"", also "proxy_pass" "reverse_proxy" "ProxyPass" "scgi_pass" "JkMount" "upstream" "backend";
     /// Handler: a redirect.

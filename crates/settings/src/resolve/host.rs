@@ -15,13 +15,15 @@ const PROGRAMS: [&str; 2] = ["php-fpm", "php-cgi"];
 
 /// The program that the key `php` names. Reports a program that cannot host workers. Without the key
 /// it is `sendoff-php` (`None`); where that is not installed, PHP of the version that the build is
-/// for.
+/// for. Worker scripts run in `sendoff-php` only.
 pub(super) fn host_program(section: &Pool, context: &mut Context<'_>) -> Option<HostProgram> {
-    if let (Some(php), Some(_)) = (&section.php, &section.php_worker) {
-        context
-            .problems
-            .error(php.place, "a pool with `php` has no worker script")
-            .help("worker mode needs sendoff-php: leave out `php` or `php_worker`");
+    if section.php_worker.is_some() {
+        if let Some(php) = &section.php {
+            context
+                .problems
+                .error(php.place, "a pool with `php` has no worker script")
+                .help("worker mode needs sendoff-php: leave out `php` or `php_worker`");
+        }
         return None;
     }
     match &section.php {

@@ -117,7 +117,8 @@ impl Machine for Fake {
 
     fn may_run(&self, path: &Path) -> io::Result<()> {
         match path.to_str() {
-            Some("/usr/bin/rackup" | "/srv/blog/bin/app") => Ok(()),
+            Some("/usr/bin/rackup" | "/srv/blog/bin/app" | "/usr/sbin/php-fpm8.2") => Ok(()),
+            Some(path) if path.starts_with("/opt/") && path.ends_with("/bin/php") => Ok(()),
             Some("/srv/blog/app.py") => Err(io::Error::from_raw_os_error(13)),
             Some("/srv/blog") => Err(io::Error::from_raw_os_error(21)),
             _ => Err(io::Error::from_raw_os_error(2)),
@@ -126,10 +127,7 @@ impl Machine for Fake {
 
     fn php_build(&self, path: &Path) -> io::Result<Option<PhpBuild>> {
         Ok(match path.to_str() {
-            Some("/usr/sbin/php-fpm8.2" | "/opt/php/sbin/php-fpm") => {
-                PhpBuild::find(b"API20220829,NTS\0")
-            }
-            Some("/usr/bin/php8.3") => PhpBuild::find(b"API20220829,NTS\0"),
+            Some("/usr/sbin/php-fpm8.2") => PhpBuild::find(b"API20220829,NTS\0"),
             Some("/opt/zts/bin/php") => PhpBuild::find(b"API20220829,TS\0"),
             Some("/opt/debug/bin/php") => PhpBuild::find(b"API20220829,NTS,debug\0"),
             Some("/opt/old/bin/php") => PhpBuild::find(b"API20210902,NTS\0"),
