@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use sendoff_application_request::ApplicationRequest;
 use sendoff_compress::Policy;
 use sendoff_message::request::Request;
 use sendoff_site::Site;
@@ -21,4 +22,12 @@ pub(crate) struct Context<'a> {
     pub(crate) compression: Option<&'a Policy<'a>>,
     /// The user whose password the client has shown; empty: no password was required.
     pub(crate) user: &'a [u8],
+}
+
+impl<'a> Context<'a> {
+    /// The request in the form from which messages for applications are made.
+    pub(crate) fn for_application(&self) -> ApplicationRequest<'a> {
+        let Self { services, site, request, effects, user, .. } = *self;
+        ApplicationRequest { request, site, effects, user, config: &services.config }
+    }
 }

@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 use http::StatusCode;
+use sendoff_application_request::parameters;
 use sendoff_config::Authorizer;
 use sendoff_delivery::segment::Segment;
 use sendoff_exchange::sink::Sink;
@@ -19,7 +20,6 @@ use tokio::time::timeout;
 use crate::application::beginning::{ReceivedHead, ResponseStart};
 use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
-use crate::application::parameters;
 use crate::application::script::{Call, Role, Unanswered};
 use crate::context::Context;
 use crate::error::Outcome;
@@ -118,7 +118,7 @@ async fn ask_in_time(
 ) -> Result<Verdict, ApplicationFailure> {
     let Context { services, site, request, .. } = *context;
     let hosts = &services.attached[site.number][authorizer.application];
-    let parameters = parameters::of_question(context, authorizer);
+    let parameters = parameters::of_question(&context.for_application(), authorizer);
     let mut call = Call::new(*context);
     // The authorizer answers the server, not the client.
     let mut asker = ResponseBuffer::new(&request.method);

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use http::StatusCode;
+use sendoff_application_request::Unsendable;
 use sendoff_report::limits::Limit;
 use sendoff_report::repeated::{self, Weight};
 use sendoff_upstream::error::{UpstreamError, UpstreamErrorKind};
@@ -57,6 +58,12 @@ fn limit(kind: UpstreamErrorKind) -> Option<Limit> {
         | UpstreamErrorKind::Broken
         | UpstreamErrorKind::Request(_)
         | UpstreamErrorKind::Server => None,
+    }
+}
+
+impl From<Unsendable> for ApplicationFailure {
+    fn from(Unsendable { status, why }: Unsendable) -> Self {
+        Self::new(status, why)
     }
 }
 

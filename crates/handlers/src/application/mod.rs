@@ -15,7 +15,6 @@ pub(crate) mod exchange;
 pub(crate) mod failure;
 mod fastcgi;
 pub(crate) mod lending_stats;
-mod parameters;
 pub(crate) mod patience;
 pub(crate) mod proxy;
 pub(crate) mod relay;

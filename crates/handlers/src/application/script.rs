@@ -4,6 +4,7 @@ use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
 use http::{Method, StatusCode};
+use sendoff_application_request::parameters::parameters;
 use sendoff_config::{Address, Attachment, TUNNEL_TIMEOUT};
 use sendoff_exchange::sink::Sink;
 use sendoff_message::Cut;
@@ -16,7 +17,6 @@ use crate::application::beginning::ResponseStart;
 use crate::application::direct::{self, LendOutcome};
 use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
-use crate::application::parameters::parameters;
 use crate::application::proxy;
 use crate::context::Context;
 use crate::error::Outcome;
@@ -73,7 +73,7 @@ pub(crate) async fn respond(
 ) -> Result<Outcome, Cut> {
     let Context { services, site, request, .. } = *context;
     let mut call = Call::new(*context);
-    let parameters = parameters(context, script);
+    let parameters = parameters(&context.for_application(), script);
     let (answered, offer) = match script.upstream {
         Upstream::Workers(number) => {
             sink.client().notes().pool = Some(number);

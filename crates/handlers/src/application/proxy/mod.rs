@@ -1,20 +1,11 @@
 //! Applications that speak HTTP, SCGI, uwsgi or AJP: sends a request to one, and its response to
 //! the client (`docs/gateway.md`).
 
-mod ajp;
-mod forwarded;
-mod http;
-mod http2;
-mod scgi;
-mod target;
 mod tunnel;
-mod uwsgi;
 
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sendoff_config::GatewayProtocol;
 use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_message::Cut;
 use sendoff_message::request::Request;
@@ -23,10 +14,8 @@ use sendoff_report::at_work::Phase;
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
 use sendoff_upstream::hosts::Tried;
 use sendoff_upstream_gateway::{
-    Gateway, GatewayExchange, GatewayHost, GatewayMessage, GatewayRequest, GatewayReuse,
-    GatewayTimeLimits, RequestProtocol,
+    Gateway, GatewayExchange, GatewayHost, GatewayMessage, GatewayReuse, GatewayTimeLimits,
 };
-use sendoff_upstream_http2::Http2Request;
 
 use crate::application::beginning::{self, NoAnswer, ResponseStart};
 use crate::application::exchange::UpstreamExchange;
@@ -79,28 +68,14 @@ pub(crate) fn message(
     passed: Passed,
     sink: &mut dyn Sink,
 ) -> Result<GatewayMessage, ApplicationFailure> {
-    let request = context.request;
-    let (head, protocol) = match &gateway.proxy().protocol {
-        GatewayProtocol::Http { host, upgrade, .. } => {
-            let may_change = *upgrade && may_switch(request, sink);
-            http::head(request, gateway.proxy(), host, may_change)?
-        }
-        GatewayProtocol::Http2 { host, tls } => {
-            let head = http2::head(request, gateway.proxy(), host, tls.is_some())?;
-            let (body, trailers) = (request.body.clone(), request.trailers.clone());
-            let message = Http2Request { head, body, trailers };
-            return Ok(GatewayMessage::Http2(Rc::new(message)));
-        }
-        GatewayProtocol::Scgi => (scgi::head(context, passed.prefix), RequestProtocol::Scgi),
-        GatewayProtocol::Uwsgi => (uwsgi::head(context, passed.prefix)?, RequestProtocol::Uwsgi),
-        GatewayProtocol::Ajp { secret, packet_size } => {
-            let head = ajp::head(context, secret.as_deref(), *packet_size)?;
-            (head, RequestProtocol::Ajp { packet_size: *packet_size })
-        }
-    };
-    let is_head = request.method == Method::HEAD;
-    let message = GatewayRequest { head, body: request.body.clone(), is_head, protocol };
-    Ok(GatewayMessage::Bytes(Rc::new(message)))
+    let may_switch = may_switch(context.request, sink);
+    let message = sendoff_application_request::message(
+        &context.for_application(),
+        gateway.proxy(),
+        passed.prefix,
+        may_switch,
+    )?;
+    Ok(message)
 }
 
 /// Sends the request to one host after the other, until one of them answers.

@@ -10,11 +10,11 @@ use sendoff_http1::client::HopByHop;
 use sendoff_http1::takes_trailers;
 use sendoff_message::request::{NOT_IN_URI, Request};
 
-use crate::application::failure::ApplicationFailure;
-use crate::application::parameters::NOT_FROM_CLIENTS;
-use crate::application::proxy::forwarded;
-use crate::application::proxy::http::{cookies, host_of};
-use crate::application::proxy::target::ProxyTarget;
+use crate::Unsendable;
+use crate::forwarded;
+use crate::http1::{cookies, host_of};
+use crate::parameters::NOT_FROM_CLIENTS;
+use crate::target::ProxyTarget;
 
 /// The head of a request: its authority is the host, and no field concerns a connection.
 pub(crate) fn head(
@@ -22,7 +22,7 @@ pub(crate) fn head(
     proxy: &Proxy,
     host: &ProxyHost,
     is_tls: bool,
-) -> Result<Head<()>, ApplicationFailure> {
+) -> Result<Head<()>, Unsendable> {
     let target = ProxyTarget::of(request)?.whole().into_owned();
     let mut uri = http::uri::Parts::default();
     uri.scheme = Some(if is_tls { Scheme::HTTPS } else { Scheme::HTTP });
@@ -31,7 +31,7 @@ pub(crate) fn head(
     uri.path_and_query = path_and_query(target);
     let is_whole = uri.authority.is_some() && uri.path_and_query.is_some();
     let uri = Uri::from_parts(uri).ok().filter(|_| is_whole).ok_or_else(|| {
-        ApplicationFailure::new(StatusCode::BAD_REQUEST, "its target cannot be sent in HTTP/2")
+        Unsendable::new(StatusCode::BAD_REQUEST, "its target cannot be sent in HTTP/2")
     })?;
     let mut head = Head::new(());
     *head.method_mut() = request.method.clone();

@@ -6,24 +6,23 @@ use sendoff_ajp::{Facts, ForwardRequest};
 use sendoff_http1::client::HopByHop;
 use sendoff_message::request::{Scheme, protocol};
 
-use crate::application::failure::ApplicationFailure;
-use crate::application::parameters::NOT_FROM_CLIENTS;
-use crate::application::proxy::target::ProxyTarget;
-use crate::context::Context;
+use crate::parameters::NOT_FROM_CLIENTS;
+use crate::target::ProxyTarget;
+use crate::{ApplicationRequest, Unsendable};
 
 /// The first packet of a request.
 pub(crate) fn head(
-    context: &Context<'_>,
+    asked: &ApplicationRequest<'_>,
     secret: Option<&str>,
     packet_size: usize,
-) -> Result<Bytes, ApplicationFailure> {
-    let request = context.request;
+) -> Result<Bytes, Unsendable> {
+    let request = asked.request;
     let target = ProxyTarget::of(request)?;
     let (client, local) = (request.peer.address(), request.local.address());
     let host = request.host_name();
     let tls = request.tls.as_deref();
     let certificate = tls.and_then(|tls| tls.client_certificate.as_ref());
-    let user = Some(context.user).filter(|user| !user.is_empty());
+    let user = Some(asked.user).filter(|user| !user.is_empty());
     let mut packet = ForwardRequest::new(Facts {
         method: request.method.as_str(),
         protocol: protocol(request.version).as_bytes(),
@@ -54,6 +53,6 @@ pub(crate) fn head(
     packet.finish(packet_size).map_err(|_| {
         let why = "the head does not fit into an AJP packet of";
         let why = format!("{why} {packet_size} bytes (packet_size)");
-        ApplicationFailure::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, why)
+        Unsendable::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, why)
     })
 }

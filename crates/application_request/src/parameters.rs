@@ -12,12 +12,12 @@ use sendoff_site::router::{Script, Upstream};
 use sendoff_site::sendable::Sendable;
 use sendoff_upstream::cgi::RequestMessageBuilder;
 
-use crate::context::Context;
+use crate::ApplicationRequest;
 
 /// Client fields that are not passed on. `Proxy` would become `HTTP_PROXY`, which programs take for
 /// a setting (CVE-2016-5385). Frameworks take the other two for statements of the server about how
 /// it sends files.
-pub(crate) const NOT_FROM_CLIENTS: [&str; 3] = ["proxy", "x-sendfile-type", "x-accel-mapping"];
+pub const NOT_FROM_CLIENTS: [&str; 3] = ["proxy", "x-sendfile-type", "x-accel-mapping"];
 
 /// Parameters that the server does not set in every request, and that `.htaccess` files must not
 /// set either.
@@ -44,15 +44,15 @@ const NOT_FOR_AUTHORIZERS: [&[u8]; 4] =
 
 /// The parameters of a request that `script` answers. File paths are given as the workers see them:
 /// their pool may have a root directory of its own.
-pub(crate) fn parameters(context: &Context<'_>, script: &Script) -> RequestMessageBuilder {
-    let Context { services, site, .. } = *context;
+pub fn parameters(asked: &ApplicationRequest<'_>, script: &Script) -> RequestMessageBuilder {
+    let ApplicationRequest { config, site, .. } = *asked;
     let mut builder = RequestMessageBuilder::new();
     let chroot = match script.upstream {
-        Upstream::Workers(pool) => services.config.pools[pool].chroot.as_deref(),
-        Upstream::Application(number) => chroot_of(context, number),
+        Upstream::Workers(pool) => config.pools[pool].chroot.as_deref(),
+        Upstream::Application(number) => chroot_of(asked, number),
     };
     let paths = [&script.filename, site.router.root_bytes()].map(|path| inside(chroot, path));
-    write(context, [&script.name, &script.path_info], paths, |name, value| {
+    write(asked, [&script.name, &script.path_info], paths, |name, value| {
         builder.param(name, value);
     });
     if matches!(script.upstream, Upstream::Workers(_)) {
@@ -77,11 +77,11 @@ fn accel(sendable: &Sendable, chroot: Option<&Path>) -> Vec<u8> {
 }
 
 /// The root directory of a FastCGI application of the site; `None`: the server's own, or unknown.
-fn chroot_of<'a>(context: &Context<'a>, application: usize) -> Option<&'a Path> {
-    let Context { services, site, .. } = *context;
-    match &services.config.sites[site.number].fastcgi[application].address {
+fn chroot_of<'a>(asked: &ApplicationRequest<'a>, application: usize) -> Option<&'a Path> {
+    let ApplicationRequest { config, site, .. } = *asked;
+    match &config.sites[site.number].fastcgi[application].address {
         Address::Pool(name) => {
-            let pool = services.config.pools.iter().find(|pool| pool.name == *name);
+            let pool = config.pools.iter().find(|pool| pool.name == *name);
             pool.and_then(|pool| pool.chroot.as_deref())
         }
         Address::Unix(_) | Address::Tcp(_) | Address::Upstream(_) => None,
@@ -89,14 +89,17 @@ fn chroot_of<'a>(context: &Context<'a>, application: usize) -> Option<&'a Path> 
 }
 
 /// The parameters of the question to an authorizer.
-pub(crate) fn of_question(context: &Context<'_>, authorizer: &Authorizer) -> RequestMessageBuilder {
+pub fn of_question(
+    asked: &ApplicationRequest<'_>,
+    authorizer: &Authorizer,
+) -> RequestMessageBuilder {
     let mut builder = RequestMessageBuilder::new();
-    let chroot = chroot_of(context, authorizer.application);
-    let (path, root) = (&context.request.path[..], context.site.router.root_bytes());
+    let chroot = chroot_of(asked, authorizer.application);
+    let (path, root) = (&asked.request.path[..], asked.site.router.root_bytes());
     let filename = [root, path].concat();
     let paths = [&filename[..], root].map(|path| inside(chroot, path));
     let script = authorizer.script.as_ref().map(|script| script.as_os_str().as_bytes());
-    write(context, [path, b""], paths, |name, value| {
+    write(asked, [path, b""], paths, |name, value| {
         let is_own = script.is_some() && name == SCRIPT_FILENAME;
         if !is_own && !NOT_FOR_AUTHORIZERS.contains(&name) {
             builder.param(name, value);
@@ -110,22 +113,22 @@ pub(crate) fn of_question(context: &Context<'_>, authorizer: &Authorizer) -> Req
 
 /// Writes the parameters of a request for an application that is not a file: the first `prefix`
 /// bytes of the path become `SCRIPT_NAME`, the rest `PATH_INFO`.
-pub(crate) fn of_folder(context: &Context<'_>, prefix: usize, param: impl FnMut(&[u8], &[u8])) {
-    let (path, root) = (&context.request.path, context.site.router.root_bytes());
+pub fn of_folder(asked: &ApplicationRequest<'_>, prefix: usize, param: impl FnMut(&[u8], &[u8])) {
+    let (path, root) = (&asked.request.path, asked.site.router.root_bytes());
     let filename = [root, &path[..]].concat();
     let (name, rest) = path.split_at(prefix.min(path.len()));
-    write(context, [name, rest], [&filename, root], param);
+    write(asked, [name, rest], [&filename, root], param);
 }
 
 /// Writes all parameters. `names` are `SCRIPT_NAME` and `PATH_INFO`, `paths` are `SCRIPT_FILENAME`
 /// and `DOCUMENT_ROOT`.
 fn write(
-    context: &Context<'_>,
+    asked: &ApplicationRequest<'_>,
     names: [&[u8]; 2],
     paths: [&[u8]; 2],
     mut put: impl FnMut(&[u8], &[u8]),
 ) {
-    let Context { site, request, effects, user, .. } = *context;
+    let ApplicationRequest { site, request, effects, user, .. } = *asked;
     let own = |name: &str| effects.params.iter().any(|(known, _)| known == name.as_bytes());
     let (has_own, has_environment) =
         (!effects.params.is_empty(), !effects.environment().is_empty());

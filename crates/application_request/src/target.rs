@@ -7,7 +7,7 @@ use http::StatusCode;
 use percent_encoding::{percent_decode, percent_encode};
 use sendoff_message::request::{NOT_IN_PATH, Request, decode_path};
 
-use crate::application::failure::ApplicationFailure;
+use crate::Unsendable;
 
 /// The target of a request to an application.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,10 +24,10 @@ impl<'r> ProxyTarget<'r> {
     ///
     /// # Errors
     /// A servlet container would read another path than the rules did: `/..;/`.
-    pub(crate) fn of(request: &'r Request) -> Result<Self, ApplicationFailure> {
+    pub(crate) fn of(request: &'r Request) -> Result<Self, Unsendable> {
         if request.path.split(|&byte| byte == b'/').any(is_dots_with_parameters) {
             let why = "its path has dots before a semicolon, which servlet containers resolve";
-            return Err(ApplicationFailure::new(StatusCode::BAD_REQUEST, why));
+            return Err(Unsendable::new(StatusCode::BAD_REQUEST, why));
         }
         let sent = request.uri.split(|&byte| byte == b'?').next().unwrap_or_default();
         // The rules' path has neither dots nor escapes left in it, so most paths need only be

@@ -9,10 +9,10 @@ use sendoff_http1::takes_trailers;
 use sendoff_message::request::Request;
 use sendoff_upstream_gateway::{RequestProtocol, WebSocketKey};
 
-use crate::application::failure::ApplicationFailure;
-use crate::application::parameters::NOT_FROM_CLIENTS;
-use crate::application::proxy::forwarded;
-use crate::application::proxy::target::ProxyTarget;
+use crate::Unsendable;
+use crate::forwarded;
+use crate::parameters::NOT_FROM_CLIENTS;
+use crate::target::ProxyTarget;
 
 /// The head of a request, with the offer to switch the protocol that is in it.
 pub(crate) fn head(
@@ -20,7 +20,7 @@ pub(crate) fn head(
     proxy: &Proxy,
     host: &ProxyHost,
     may_change: bool,
-) -> Result<(Bytes, RequestProtocol), ApplicationFailure> {
+) -> Result<(Bytes, RequestProtocol), Unsendable> {
     let target = ProxyTarget::of(request)?;
     let hops = HopByHop::of(&request.headers);
     let upgrade = hops.upgrade().filter(|_| may_change);
@@ -29,7 +29,7 @@ pub(crate) fn head(
     let mut out = BytesMut::with_capacity(1024);
     let head = RequestEncoder::new(&mut out, &request.method, &target.whole());
     let mut head = head.map_err(|_| {
-        ApplicationFailure::new(StatusCode::BAD_REQUEST, "its target cannot be sent in HTTP/1.1")
+        Unsendable::new(StatusCode::BAD_REQUEST, "its target cannot be sent in HTTP/1.1")
     })?;
     // The method and the fields were parsed before, so all of them can be written.
     let _written = head.field(b"host", host_of(request, proxy, host));
