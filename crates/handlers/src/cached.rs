@@ -330,6 +330,7 @@ impl<'a> CacheLookup<'a> {
                 }
             }
             Ok((ApplicationOutcome::OtherPage(permit), _)) => {
+                self.context.services.page_cache.drop_page(old);
                 let whole = Miss { old: None, begun, permit };
                 let _only_kept = self.ask(whole, "fwd=stale", &mut Discard::default()).await;
             }
@@ -370,7 +371,8 @@ impl<'a> CacheLookup<'a> {
                     return Ok(Outcome::Sent);
                 }
             }
-            (ApplicationOutcome::OtherPage(permit), _) => {
+            (ApplicationOutcome::OtherPage(permit), old) => {
+                old.inspect(|old| self.context.services.page_cache.drop_page(old));
                 let whole = Miss { old: None, begun, permit };
                 return Box::pin(self.make(whole, sink)).await;
             }

@@ -131,6 +131,15 @@ impl<'r, 'o> Recorder<'r, 'o> {
         }
     }
 
+    /// Gives up keeping the page, and forgets the old one: the application has answered with
+    /// another.
+    fn supersede(&mut self) {
+        self.give_up();
+        if let Some(old) = self.order.old {
+            self.order.cache.drop_up_to(old, &self.order.request.headers);
+        }
+    }
+
     /// The meaning of a response with this head, if it is not for the client.
     fn instead(&self, head: &ResponseHead) -> Option<Instead> {
         let old = self.order.old?;
@@ -148,7 +157,7 @@ impl<'r, 'o> Recorder<'r, 'o> {
     fn keep(&mut self, segment: &Segment) {
         let State::Passing { kept: Some(recording), .. } = &mut self.state else { return };
         if segment.len() > LARGEST as u64 - recording.len() {
-            return self.give_up();
+            return self.supersede();
         }
         let kept = match segment {
             Segment::Bytes(bytes) => recording.push(bytes),
@@ -166,7 +175,7 @@ impl<'r, 'o> Recorder<'r, 'o> {
         if let Err(error) = kept {
             let request = self.order.request.shown();
             tracing::debug!(request, %error, "a page is not kept");
-            self.give_up();
+            self.supersede();
         }
     }
 
@@ -174,6 +183,13 @@ impl<'r, 'o> Recorder<'r, 'o> {
     fn swallows(&self) -> bool {
         self.is_current || matches!(self.state, State::Swallowing(_))
     }
+}
+
+/// True if a response with this status says what the page is now, or that there is none. False if it
+/// only says that the application cannot answer at the moment.
+fn answers_for_the_page(status: StatusCode) -> bool {
+    let is_refusal = matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
+    !status.is_server_error() && !is_refusal
 }
 
 impl Sink for Recorder<'_, '_> {
@@ -188,24 +204,25 @@ impl Sink for Recorder<'_, '_> {
         }
         let RecordingContext { cache, limit, key, keeping, request, told, .. } = self.order;
         let now = SystemTime::now();
+        let is_short = head.length.is_none_or(|length| length <= LARGEST as u64);
+        let judged = is_short.then(|| judge(keeping, &head, now)).flatten();
         // A response to HEAD has no body to keep.
-        let may_keep = request.method == Method::GET
-            && head.length.is_none_or(|length| length <= LARGEST as u64);
-        let judged = may_keep.then(|| judge(keeping, &head, now)).flatten();
-        let kept = judged.map(|times| {
+        let kept = judged.filter(|_| request.method == Method::GET).map(|times| {
             let facts = facts(key, request, &head, times, now);
             Box::new(Recording::new(cache, facts, limit))
         });
         let is_kept = kept.is_some();
         // The head does not say that the page is stored (RFC 9211 §2.5): that is known only at the
         // end of the body.
-        let outcome = match judged {
+        let outcome = match judged.filter(|_| is_kept) {
             Some(times) => format!("; ttl={}", times.seconds_left(now)),
             None if head.is_incomplete => "; detail=invalid-field".to_owned(),
             None => String::new(),
         };
         self.state = State::Passing { kept, length: head.length };
-        if !is_kept {
+        if judged.is_none() && answers_for_the_page(head.status) {
+            self.supersede();
+        } else if !is_kept {
             self.give_up();
         }
         if head.status == StatusCode::OK && is_current(&head, &request.headers) {
@@ -224,7 +241,7 @@ impl Sink for Recorder<'_, '_> {
 
     /// A page with trailers is not kept, because kept pages have none.
     fn trailers(&mut self, trailers: Trailers) -> Result<(), Cut> {
-        self.give_up();
+        self.supersede();
         if self.swallows() { Ok(()) } else { self.next.trailers(trailers) }
     }
 

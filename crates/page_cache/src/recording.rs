@@ -13,7 +13,7 @@ use tempfile::NamedTempFile;
 
 use super::LARGEST;
 use super::flights::MakePermit;
-use super::page::Facts;
+use super::page::{Facts, Page};
 use super::purge::PurgeCount;
 use super::store::PageCache;
 
@@ -230,10 +230,14 @@ impl BodyFileWriter {
 
     fn end(&self, file: BodyFile, end: RecordingEnd) {
         let RecordingEnd { facts, limit, counted, begun, permit } = end;
+        let made = Page::new(facts.clone());
         let kept = file.into_parts(facts).and_then(|(facts, file)| {
             drop(counted);
             self.cache.keep(facts, file, begun, limit)
         });
+        if kept.is_err() {
+            self.cache.drop_older(&made);
+        }
         self.cache.ends(kept, permit);
     }
 }

@@ -388,6 +388,27 @@ impl PageCache {
         self.remove(page);
     }
 
+    /// Forgets `last` and the pages before it that these request fields lead to, because the
+    /// application no longer answers with any of them. Removes their files.
+    pub(super) fn drop_up_to(&self, last: &Page, fields: &HeaderMap) {
+        let is_old = |page: &Page| page.is_for(&last.key(), fields) && page.made() <= last.made();
+        let dropped = self.lock().take(&last.key().hash(), is_old);
+        for page in dropped {
+            self.remove(&page);
+        }
+    }
+
+    /// Forgets the pages whose place `made` would have taken, and removes their files: it is newer,
+    /// but could not be kept.
+    pub(super) fn drop_older(&self, made: &Page) {
+        let name = made.name();
+        let is_older = |page: &Page| page.name() == name && page.made() <= made.made();
+        let dropped = self.lock().take(&made.key().hash(), is_older);
+        for page in dropped {
+            self.remove(&page);
+        }
+    }
+
     /// Logs that a page could not be kept, unless a similar line was logged a moment ago.
     pub(super) fn note_failure(&self, error: &io::Error) {
         if self.said.is_due() {

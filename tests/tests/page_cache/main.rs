@@ -24,6 +24,12 @@ file_put_contents(__DIR__ . '/../runs', '.', FILE_APPEND);
 foreach ((array) ($_GET['head'] ?? []) as $field) header($field, false);
 if (is_file(__DIR__ . '/../broken')) { http_response_code(500); exit('broken'); }
 if ($waits) file_get_contents(__DIR__ . '/pipe');
+if (is_file(__DIR__ . '/../withdrawn')) {
+    http_response_code((int) ($_GET['now'] ?? 200));
+    header_remove('Cache-Control');
+    header($_GET['field'] ?? 'X-None: 1');
+    exit('withdrawn');
+}
 $tag = $_SERVER['HTTP_IF_NONE_MATCH'] ?? '';
 if ($tag !== '' && isset($_GET['confirm'])) { header('ETag: ' . $_GET['confirm']); http_response_code(304); exit; }
 if (isset($_GET['tag'])) {
@@ -374,6 +380,50 @@ fn an_old_page_stands_in_for_a_broken_application() {
     assert_eq!((head.status(), status(&head)), (200, status(&stale)));
     let other = kept.get("/page.php?body=other");
     assert_eq!((other.status(), &*other.text()), (500, "broken"), "nothing stands in");
+}
+
+/// An old page is not sent any longer once the application answers with something else, also if
+/// that may not be kept.
+#[test]
+fn an_old_page_that_is_withdrawn_is_gone() {
+    let kept = CachingServer::start("http, stale 1h");
+    let answers = [
+        ("404", "Cache-Control: no-store"),
+        ("302", "Location: /elsewhere"),
+        ("200", "Cache-Control: private"),
+        ("200", "Set-Cookie: a=b"),
+        ("200", "Cache-Control: no-store"),
+    ];
+    let target = |(status, field): (&str, &str)| {
+        let field = field.replace(' ', "+");
+        format!("/page.php?now={status}&field={field}&head[]=Cache-Control:+max-age=1")
+    };
+    for answer in answers {
+        kept.get_kept(&target(answer));
+    }
+    kept.site.write_at(kept.site.outside("withdrawn"), "");
+    for answer in answers {
+        let target = target(answer);
+        let withdrawn = |page: &Response| page.text() == "withdrawn";
+        wait::for_some("the new answer", || Some(kept.get(&target)).filter(withdrawn));
+        for _ in 0..5 {
+            let page = kept.get(&target);
+            assert_eq!((&*page.status().to_string(), &*page.text()), (answer.0, "withdrawn"));
+        }
+    }
+}
+
+/// "Ask again later" says nothing about the page.
+#[test]
+fn an_old_page_outlives_a_refusal() {
+    let kept = CachingServer::start("http, stale 1h");
+    let target = "/page.php?now=429&head[]=Cache-Control:+max-age=1";
+    let first = kept.get(target);
+    kept.get_kept(target);
+    kept.site.write_at(kept.site.outside("withdrawn"), "");
+    let runs = kept.runs();
+    wait::for_some("a question", || Some(kept.get(target)).filter(|_| kept.runs() > runs));
+    assert_eq!(kept.get(target).text(), first.text());
 }
 
 /// A page that a client or a worker has cut is no page.
