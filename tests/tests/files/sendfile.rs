@@ -108,6 +108,19 @@ fn a_named_file_takes_the_place_of_the_body() {
     });
 }
 
+/// A cache that updates its page from a 304 would give the page another type.
+#[test]
+fn a_304_that_names_a_file_says_no_type() {
+    let script = "<?php
+        http_response_code(304);
+        header('X-Sendfile: ' . __DIR__ . '/files/a.bin');";
+    both(&site(script), &[], |server| {
+        let response = server.get("/send.php");
+        assert_eq!((response.status(), response.body.len()), (304, 0));
+        assert_eq!(response.header("Content-Type"), None);
+    });
+}
+
 #[test]
 fn what_was_not_allowed_is_not_sent() {
     let site = site(BY_NAME);

@@ -10,7 +10,7 @@ use sendoff_exchange::sink;
 use sendoff_exchange::sink::Sink;
 use sendoff_fastcgi::channel::is_for_front;
 use sendoff_message::Cut;
-use sendoff_message::response::{CgiHead, ResponseHead};
+use sendoff_message::response::{CgiHead, Field, ResponseHead};
 use sendoff_site::naming::Naming;
 use sendoff_site::sendable::{ByPath, Denied};
 use sendoff_static_files as static_files;
@@ -76,7 +76,9 @@ pub(crate) async fn respond(
     sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
     let request = context.request;
-    if let Some(media_type) = head.values(b"content-type").next() {
+    let media_type = head.values(b"content-type").next();
+    let has_type = media_type.is_some();
+    if let Some(media_type) = media_type {
         entry = entry.with_type(Bytes::copy_from_slice(media_type));
     }
     // Ranges and conditions apply to successful GET and HEAD requests; other responses contain the
@@ -99,7 +101,10 @@ pub(crate) async fn respond(
     out.length = response.content_length;
     out.accel_expires = out.take("X-Accel-Expires");
     out.fields.retain(|field| !is_replaced(field.name()));
-    out.fields.extend(response.fields);
+    // A 304 updates what a cache has: a type that the application has not said is not added.
+    let is_guessed = out.status == StatusCode::NOT_MODIFIED && !has_type;
+    let said = |field: &Field| !is_guessed || !field.is("Content-Type");
+    out.fields.extend(response.fields.into_iter().filter(said));
     sink::respond(sink, out, response.body).await?;
     Ok(Outcome::Sent)
 }
