@@ -15,7 +15,7 @@ GENERATED = $(BUILT)/generated
 # Programs and tests in one build: Cargo gives libraries the features that all of them want, and builds them twice if it is asked twice.
 BUILD_TESTS = cargo build --profile quick --workspace --bins --tests
 
-.PHONY: help install uninstall serve build quick dist deb libfcgi examples gem header config install-extension uninstall-extension test test-deb \
+.PHONY: help install uninstall serve build quick dist deb release libfcgi examples gem header config install-extension uninstall-extension test test-deb test-release \
 	test-heavy test-trixie phpt bench figures style check deny fmt ktls java
 
 # This list.
@@ -48,10 +48,10 @@ install: dist
 	install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/logrotate.d
 	sed 's|/usr/bin|$(PREFIX)/bin|' packaging/sendoff.service > $(DESTDIR)$(UNITDIR)/sendoff.service
 	sed 's|/usr/bin|$(PREFIX)/bin|' packaging/sendoff.logrotate > $(DESTDIR)$(SYSCONFDIR)/logrotate.d/sendoff
-	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/sendoff/html packaging/html/index.php
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/sendoff/html packaging/html/index.html
 	install -d $(DESTDIR)$(SYSCONFDIR)/sendoff
 	test -e $(DESTDIR)$(SYSCONFDIR)/sendoff/sendoff.toml || \
-		sed 's|/usr/share|$(PREFIX)/share|' packaging/sendoff.toml > $(DESTDIR)$(SYSCONFDIR)/sendoff/sendoff.toml
+		sed 's|/usr/share|$(PREFIX)/share|; /^# For a site with PHP/d; /^php = false/d' packaging/sendoff.toml > $(DESTDIR)$(SYSCONFDIR)/sendoff/sendoff.toml
 
 # Removes what `make install` has put there, but for the configuration, logs and certificates.
 uninstall:
@@ -63,14 +63,22 @@ uninstall:
 	rm -rf $(DESTDIR)$(PREFIX)/share/sendoff
 	rm -f $(DESTDIR)$(UNITDIR)/sendoff.service $(DESTDIR)$(SYSCONFDIR)/logrotate.d/sendoff
 
-# Debian packages in target/debian: sendoff, its debug symbols, the extension for php-fpm, the drop-in for libfcgi0ldbl (docs/operate.md).
+# Debian packages in target/debian: sendoff, its debug symbols, PHP workers, the extension for php-fpm, the drop-in for libfcgi0ldbl (docs/operate.md).
 deb: dist
 	tools/install deb
 	tools/install libfcgi
-	cargo build --profile $(PROFILE) --package sendoff-capi
+	cargo build --profile $(PROFILE) --package sendoff-capi --lib
+	cargo build --profile $(PROFILE) --package sendoff-php --lib
 	libfcgi/build $(BUILT)/libsendoff_capi.a $(BUILT)
 	tools/extension build $(BUILT)/sendoff.so $(BUILT)/libsendoff_capi.a
+	tools/extension host $(BUILT) $(BUILT)/libsendoff_php.a
 	tools/deb $(PROFILE)
+
+# What is published, in target/release-VERSION: an apt repository of the packages, an archive, images of containers, a bill of materials, checksums. KEY
+# names the key of gpg that signs them (docs/operate.md).
+release: deb
+	tools/install release
+	tools/release $(PROFILE)
 
 # The drop-in for Debian's libfcgi0ldbl, target/release/libfcgi.so.0 (docs/libfcgi.md).
 libfcgi:
@@ -150,13 +158,18 @@ test-trixie:
 test-deb: deb
 	tools/test-deb
 
+# Each form of `make release` in a system of its own: installed, run, upgraded, removed (tools/test-release); as root.
+test-release: deb
+	tools/install release
+	tools/test-release $(PROFILE)
+
 # Ratios to Debian's nginx + php-fpm. Wants a quiet machine.
 bench: dist
 	tools/install bench
 	cargo build --release --bin sendoff-bench
 	target/release/sendoff-bench --sendoff $(BUILT)/sendoff
 
-# The tables of README.md, docs/tuning.md and the example site, from bench/figures.json.
+# The tables of README.md, docs/measurements.md, docs/tuning.md and the example site, from bench/figures.json.
 figures:
 	cargo test --release --package sendoff-bench renew -- --ignored
 

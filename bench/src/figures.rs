@@ -1,5 +1,5 @@
 //! The published figures: `--save FILE` writes the measured values, and `make figures` writes the
-//! tables of the README, of docs/tuning.md and of the example site from `bench/figures.json`. No
+//! tables of the README, of docs/measurements.md, docs/tuning.md and of the example site from `bench/figures.json`. No
 //! figure in them is written by hand.
 
 use crate::measure::{Measured, Plan, Sample};
@@ -175,8 +175,22 @@ mod tests {
         ("static-1m", "a static file, 1 MB"),
     ];
 
+    /// Workloads in the README: one of each kind, and the two that others win.
+    const README: [&str; 8] = [
+        "hello",
+        "file-60k",
+        "file-1m",
+        "readfile-100m",
+        "generated-128k",
+        "generated-1m",
+        "changing-60k",
+        "static-60k",
+    ];
+
     /// Workloads in docs/tuning.md.
     const TUNING: [&str; 5] = ["hello", "file-1m", "readfile-1m", "generated-1m", "static-1m"];
+
+    const MEASUREMENTS: &str = "docs/measurements.md";
 
     const BEGIN: &str = "<!-- Written by `make figures` from bench/figures.json. -->\n";
     const END: &str = "<!-- The end of what `make figures` writes. -->\n";
@@ -220,9 +234,9 @@ mod tests {
             )
         }
 
-        fn readme(&self) -> String {
+        fn compared(&self, names: &[&str]) -> String {
             let mut text = "| response | Sendoff | nginx + php-fpm as Debian ships them | the same, tuned | lighttpd + php-fpm | Apache + mod_php |\n|---|---|---|---|---|---|\n".to_owned();
-            for Row { name, us, peers } in &self.workloads {
+            for Row { name, us, peers } in names.iter().map(|name| self.row(name)) {
                 let _infallible = write!(text, "| {} | {} µs |", Self::label(name), grouped(*us));
                 for Compared { ratio, us } in peers {
                     let _infallible = write!(text, " {ratio:.2}×, {} µs |", grouped(*us));
@@ -264,7 +278,8 @@ mod tests {
                 format!("{before}{BEGIN}{block}{END}{after}")
             };
             vec![
-                ("README.md", with("README.md", &self.readme())),
+                ("README.md", with("README.md", &self.compared(&README))),
+                (MEASUREMENTS, with(MEASUREMENTS, &self.compared(&WORKLOADS))),
                 ("docs/tuning.md", with("docs/tuning.md", &self.tuning())),
                 ("examples/site/parts/figures.php", self.php()),
             ]
@@ -311,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "`make figures` writes README.md, docs/tuning.md and a file of the example site"]
+    #[ignore = "`make figures` writes README.md, two pages of docs and a file of the example site"]
     fn renew() {
         for (path, text) in figures().files() {
             fs::write(root().join(path), text).expect(path);

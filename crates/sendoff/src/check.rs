@@ -7,6 +7,7 @@ use sendoff_settings::Short;
 use sendoff_settings::keys::Tls;
 use sendoff_tls::{Complaint, Vault, Whose};
 
+use crate::children::own_php_program;
 use crate::failure::Failure;
 use crate::htaccess::HtaccessReport;
 use crate::options::{Check, Serve};
@@ -38,7 +39,7 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
             resolved.problems.warning(place, says);
         }
     }
-    modules_are_there(&mut resolved);
+    php_is_there(&mut resolved);
     resolved.problems.sort();
     if resolved.problems.errors() > 0 {
         return Err(Failure::Input(refusal(file, &resolved.problems, &resolved.sources)));
@@ -60,11 +61,14 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
     ))
 }
 
-/// Reports hosted pools without a module for their PHP program.
-fn modules_are_there(resolved: &mut Resolved) {
-    for pool in &resolved.config.pools {
-        let Some(host) = &pool.host else { continue };
-        if let Err(failure) = php_host::module(host.api) {
+/// Reports pools of PHP workers without `sendoff-php`, or without a module for their PHP program.
+fn php_is_there(resolved: &mut Resolved) {
+    for pool in resolved.config.pools.iter().filter(|pool| pool.program.is_none()) {
+        let found = match &pool.host {
+            Some(host) => php_host::module(host.api),
+            None => own_php_program(),
+        };
+        if let Err(failure) = found {
             let mut sections = resolved.top.pool.value.0.iter();
             let section = sections.find(|section| section.name.value.0 == pool.name);
             let php = section.and_then(|section| section.php.as_ref());

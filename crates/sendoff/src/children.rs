@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal, kill_process_group};
-use sendoff_config::{Config, LogTarget};
+use sendoff_config::{Config, LogTarget, PHP_VERSION};
 use sendoff_program_master::PoolListener;
 use sendoff_sandbox::MemoryWatch;
 use sendoff_sys::process::in_new_session;
@@ -427,7 +427,10 @@ pub(crate) fn own_php_program() -> Result<PathBuf, Failure> {
         return Ok(program);
     }
     let program = program.display();
-    Err(Failure::System(format!("{program} is missing: it belongs beside sendoff")))
+    Err(Failure::System(format!(
+        "{program}, which runs PHP scripts, is missing: install the package \
+         sendoff-php{PHP_VERSION}, or say that a site has none by `php = false` (--no-php)"
+    )))
 }
 
 /// The path of this program when it was started. A different program may be there now.

@@ -140,6 +140,9 @@ fn project_of(script: &Path) -> Result<FilePath, Failure> {
 fn site(serve: &Serve) -> Result<Site, Failure> {
     let mut site = Site::empty(Place::Option("serve"));
     let root = file("ROOT", &serve.root)?;
+    if serve.no_php {
+        site.php = At::option("--no-php", false);
+    }
     if serve.htaccess {
         site.htaccess = At::option("--htaccess", Htaccess::On);
     } else if serve.no_htaccess {
@@ -442,6 +445,7 @@ mod tests {
             &["--access-log-format", "$remote_addr \"$request\" $status", "--trust-unix"],
             &["--request-id", "--proxy-field", "forwarded"],
             &["--no-htaccess", "--app", "dokuwiki"],
+            &["--no-php"],
             &["--tls"],
             &[
                 "--tls-listen",

@@ -233,6 +233,9 @@ pub(crate) struct Serve {
     /// program, such as /usr/sbin/php-fpm [default: sendoff-php, which has libphp]
     #[arg(long, value_name = "VERSION|FILE", value_parser = word::<PhpProgram>)]
     pub(crate) php: Option<PhpProgram>,
+    /// Run no PHP scripts, and need no PHP: scripts beneath ROOT are refused.
+    #[arg(long, conflicts_with_all = ["php", "php_worker"])]
+    pub(crate) no_php: bool,
     /// PHP setting that overrides php.ini, such as `memory_limit=256M`. May be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) php_ini: Vec<String>,

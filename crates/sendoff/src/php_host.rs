@@ -33,7 +33,8 @@ pub(crate) fn module(api: PhpApi) -> Result<PathBuf, Failure> {
     places.find(|path| path.is_file()).ok_or_else(|| {
         let version = api.version().unwrap_or("of this API");
         Failure::System(format!(
-            "{name}, the module for PHP {version}, is missing: it belongs beside sendoff, or into {}",
+            "{name}, the module for PHP {version}, is missing: install the package \
+             sendoff-host-php{version}, or put it beside sendoff or into {}",
             folder.join(LIBRARIES).display()
         ))
     })

@@ -208,6 +208,10 @@ section! {
     /// The pool that runs its PHP scripts.
     pool: Free, unless "the first pool of PHP workers",
         example "\"blog\"";
+    /// Runs PHP scripts. `false`: the site needs no PHP on the machine, and its scripts are refused,
+    /// except those that a route with `php` names.
+    php: bool = true,
+        example "false";
     /// The only scripts that run: paths, or folders with a slash at the end. Others are refused.
     php_only: List<UrlPath>, unless "all scripts run",
         example "[\"/index.php\", \"/admin/\"]", also "scripts";

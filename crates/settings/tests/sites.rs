@@ -66,6 +66,16 @@ fn a_site_has_what_its_file_says() {
 }
 
 #[test]
+fn a_site_without_php_needs_no_pool_unless_a_route_does() {
+    let without = "[[site]]\nroot = \"/srv/www\"\nphp = false\n";
+    let static_only = config(without);
+    assert_eq!((static_only.sites[0].pool, static_only.pools.len()), (None, 0));
+    let route = "[[site.route]]\npath = \"/status\"\nphp = \"/status.php\"\n";
+    let with_route = config(&format!("{without}{route}"));
+    assert_eq!((with_route.sites[0].pool, with_route.pools.len()), (None, 1));
+}
+
+#[test]
 fn programs_are_found_and_stand_beside_the_pools_of_php() {
     let text = r#"
         [[pool]]

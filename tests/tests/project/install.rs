@@ -53,7 +53,7 @@ fn what_is_installed_runs_and_is_removed_again_but_for_the_configuration() {
         "./usr/share/man/man1/sendoff-run.1",
         "./usr/share/man/man1/sendoff.1",
         "./usr/share/man/man5/sendoff.toml.5",
-        "./usr/share/sendoff/html/index.php",
+        "./usr/share/sendoff/html/index.html",
         "./usr/share/zsh/vendor-completions/_sendoff",
     ] {
         assert!(installed.iter().any(|known| known == file), "{file} is not in {installed:#?}");

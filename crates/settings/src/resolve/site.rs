@@ -43,7 +43,7 @@ impl Context<'_> {
         for (_, At { value, place }) in section.fastcgi.iter().flat_map(|map| &map.value.0) {
             pools.program(&value.0, *place, self);
         }
-        let replaced = attached.iter().any(Attachment::replaces_workers);
+        let replaced = !section.php.value || attached.iter().any(Attachment::replaces_workers);
         let (routes, proxies) = Routes::resolve(section, &mut attached, pool, pools, self);
         let mut links = Vec::new();
         let aliases = self.folders(section.alias.as_ref(), |prefix| &prefix.0);
