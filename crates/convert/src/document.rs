@@ -77,6 +77,18 @@ impl Section {
         }
     }
 
+    /// The texts of a key whose value is a text or a list of texts.
+    pub(crate) fn texts(&self, key: &str) -> Vec<String> {
+        let value = self.keys.iter().find(|(known, _)| *known == key).map(|(_, value)| value);
+        match value {
+            Some(Value::String(text)) => vec![text.clone()],
+            Some(Value::Array(values)) => {
+                values.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     pub(crate) fn has(&self, key: &str) -> bool {
         self.keys.iter().any(|(known, _)| *known == key)
     }

@@ -40,6 +40,12 @@ pub(super) fn rules(scope: &Scope<'_>, route: &mut Section) -> bool {
             return true;
         }
     }
+    if let Some(directive) = scope.own().iter().find(|own| own.name == "limit_except") {
+        let text = format!("{} has no equal: every request is refused", directive.text());
+        route.left_out(&directive.place, text);
+        route.set("deny", true);
+        return true;
+    }
     if let Some(directive) = scope.get("ssl_verify_client")
         && directive.word() == "optional_no_ca"
     {
@@ -71,7 +77,7 @@ fn by_address(rules: &[&super::tree::Directive], route: &mut Section) -> bool {
             }
             ("allow", "all") => break,
             (_, "unix:") => {
-                route.left_out(&rule.place, format!("{} unix: has no equal", rule.name))
+                route.left_out(&rule.place, format!("{} unix: has no equal", rule.name));
             }
             ("allow", network) => {
                 // Here the longest network decides, in nginx the first.

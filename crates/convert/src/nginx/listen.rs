@@ -85,7 +85,7 @@ impl Listeners {
                     }
                     "quic" => {}
                     other => {
-                        site.left_out(&listen.place, format!("listen ... {other} has no equal"))
+                        site.left_out(&listen.place, format!("listen ... {other} has no equal"));
                     }
                 }
             }

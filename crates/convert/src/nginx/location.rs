@@ -33,68 +33,72 @@ pub(super) enum Kind {
     Unknown,
 }
 
-/// All locations of a server, and the server itself if no location takes every path.
-pub(super) fn collect<'d>(server: &Scope<'d>, site: &mut Section) -> Vec<Location<'d>> {
-    let mut locations = Vec::new();
-    inside(server, &[], &mut locations, site);
+/// The locations of a server.
+pub(super) struct Collected<'d> {
+    /// All locations, and the server itself if no location takes every path.
+    pub(super) locations: Vec<Location<'d>>,
+    /// A location that is missing restricts access.
+    pub(super) lacks_guard: bool,
+}
+
+/// Finds the locations of a server, also those within others.
+pub(super) fn collect<'d>(server: &Scope<'d>, site: &mut Section) -> Collected<'d> {
+    let mut collected = Collected { locations: Vec::new(), lacks_guard: false };
+    inside(server, &[], &mut collected, site);
     let is_root = |location: &Location<'_>| matches!(&location.candidate.matcher, Matcher::Prefix { text, .. } if text == "/");
-    if !locations.iter().any(is_root) {
+    if !collected.locations.iter().any(is_root) {
         let matcher = Matcher::Prefix { text: "/".to_owned(), beats_expressions: false };
         let candidate = Candidate { matcher, around: Vec::new() };
-        locations.push(Location { candidate, directive: None, scope: server.clone() });
+        collected.locations.push(Location { candidate, directive: None, scope: server.clone() });
     }
-    locations
+    collected
 }
 
 fn inside<'d>(
     scope: &Scope<'d>,
     around: &[usize],
-    locations: &mut Vec<Location<'d>>,
+    collected: &mut Collected<'d>,
     site: &mut Section,
 ) {
-    for directive in scope.own() {
-        match (&*directive.name, &directive.block) {
-            ("location", Some(block)) => {
-                let matcher = match matcher(directive, around.last().copied()) {
-                    Ok(matcher) => matcher,
-                    Err(why) => {
-                        site.left_out(
-                            &directive.place,
-                            format!("{} has no equal: {why}", directive.text()),
-                        );
-                        continue;
-                    }
-                };
-                let nests = matches!(matcher, Matcher::Prefix { .. });
-                let inner = scope.inner(block);
-                let number = locations.len();
-                let candidate = Candidate { matcher, around: around.to_vec() };
-                locations.push(Location {
-                    candidate,
-                    directive: Some(directive),
-                    scope: inner.clone(),
-                });
-                if nests {
-                    inside(&inner, &[around, &[number]].concat(), locations, site);
-                } else if let Some(nested) = block.iter().find(|nested| nested.name == "location") {
-                    site.left_out(
-                        &nested.place,
-                        "a location within an expression or an exact path has no equal",
-                    );
-                }
+    for directive in scope.own().iter().filter(|directive| directive.name == "location") {
+        let Some(block) = &directive.block else { continue };
+        let matcher = match matcher(directive, around.last().copied()) {
+            Ok(matcher) => matcher,
+            Err(why) => {
+                let text = format!("{} has no equal: {why}", directive.text());
+                site.left_out(&directive.place, text);
+                collected.lacks_guard |= restricts(block);
+                continue;
             }
-            ("limit_except", Some(_)) => {
-                site.left_out(
-                    &directive.place,
-                    format!(
-                        "{} has no equal: write a route with method and deny",
-                        directive.text()
-                    ),
-                );
-            }
-            _ => {}
+        };
+        let nests = matches!(matcher, Matcher::Prefix { .. });
+        let inner = scope.inner(block);
+        let number = collected.locations.len();
+        let candidate = Candidate { matcher, around: around.to_vec() };
+        let location = Location { candidate, directive: Some(directive), scope: inner.clone() };
+        collected.locations.push(location);
+        if nests {
+            inside(&inner, &[around, &[number]].concat(), collected, site);
+            continue;
+        }
+        for nested in block.iter().filter(|nested| nested.name == "location") {
+            let text = "a location within an expression or an exact path has no equal";
+            site.left_out(&nested.place, text);
+            collected.lacks_guard |= nested.block.as_deref().is_some_and(restricts);
         }
     }
+}
+
+/// True if the directives of a block, or of a block in it, refuse requests.
+fn restricts(block: &[Directive]) -> bool {
+    block.iter().any(|directive| {
+        let refuses = match &*directive.name {
+            "deny" | "auth_basic" | "auth_request" | "internal" | "limit_except" => true,
+            "return" => directive.word().starts_with('4'),
+            _ => false,
+        };
+        refuses || directive.block.as_deref().is_some_and(restricts)
+    })
 }
 
 fn matcher(directive: &Directive, within: Option<usize>) -> Result<Matcher, String> {

@@ -19,7 +19,7 @@ pub(super) fn upstream(upstream: &Directive) -> Section {
             "server" => hosts.extend(host(directive, &mut section)),
             "least_conn" | "keepalive" | "zone" | "keepalive_timeout" | "keepalive_requests" => {}
             name => {
-                section.left_out(&directive.place, format!("{name} of an upstream has no equal"))
+                section.left_out(&directive.place, format!("{name} of an upstream has no equal"));
             }
         }
     }
@@ -154,7 +154,12 @@ fn settings(route: &mut Section, url: String, scheme: &str, scope: &Scope<'_>) {
         let value = field.words.get(1).map_or("", String::as_str);
         match field.word().to_ascii_lowercase().as_str() {
             "host" => host = Some((field, value)),
-            "x-forwarded-for" => names_client = true,
+            "x-forwarded-for" => {
+                names_client = true;
+                let text =
+                    "X-Forwarded-For: the application also gets X-Forwarded-Proto, -Host and -Port";
+                route.note(&field.place, text);
+            }
             "upgrade" => upgrades = true,
             _ => {}
         }

@@ -45,7 +45,7 @@ pub(super) fn of_response(scope: &Scope<'_>, route: &mut Section) {
         }
         match translate(value, scope, Use::Value) {
             Ok(value) => {
-                // As in nginx, the field is added to one that the application sends.
+                // nginx adds a second field if the application sends one.
                 route.set_in("response_headers", &format!("+{name}"), value);
                 if !added.words.iter().any(|word| word == "always") {
                     route.note(
@@ -83,7 +83,7 @@ pub(super) fn of_log(scope: &Scope<'_>, route: &mut Section) {
     match own {
         Some(log) if log.word() == "off" => route.set("access_log", false),
         Some(log) => {
-            route.left_out(&log.place, format!("{} within a location has no equal", log.text()))
+            route.left_out(&log.place, format!("{} within a location has no equal", log.text()));
         }
         None => {}
     }

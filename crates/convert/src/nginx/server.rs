@@ -2,7 +2,7 @@
 //! rewriting, access, `try_files`, index files, and then the answer.
 
 use super::http::{Outside, real_ip_header};
-use super::location::{Kind, Location, collect, kind, may_run};
+use super::location::{Collected, Kind, Location, collect, kind, may_run};
 use super::pattern::{Candidate, Condition, Matcher, condition, quote, unanchored, without_groups};
 use super::rewrite::{self, set_condition};
 use super::scope::Scope;
@@ -97,7 +97,7 @@ pub(super) fn convert(
     let scope = http.inner(block);
     let mut site = Section::new("site");
     outside.listeners.set(server, &mut site);
-    let locations = collect(&scope, &mut site);
+    let Collected { locations, lacks_guard } = collect(&scope, &mut site);
     let candidates: Vec<Candidate> = locations.iter().map(|l| l.candidate.clone()).collect();
     let known: Vec<_> = locations
         .into_iter()
@@ -117,6 +117,14 @@ pub(super) fn convert(
     rewrite::routes(&Condition::All, &scope, &mut phases.rewriting);
     let is_answered = scope.own().iter().any(|directive| directive.name == "return");
     let mut sections = Vec::new();
+    if lacks_guard {
+        sections.push(made(|route| {
+            route.comment(
+                "A location that cannot be expressed restricts access: every request is refused.",
+            );
+            route.set("deny", true);
+        }));
+    }
     if is_answered {
         let mut fields = Section::new("site.route");
         rules::of_response(&scope, &mut fields);
@@ -124,8 +132,10 @@ pub(super) fn convert(
     } else {
         let common = Common::of(&known, &scope, &http);
         sections.push(common.section());
+        let is_taken =
+            |path: &str| known.iter().any(|one| one.condition == Condition::Path(path.to_owned()));
         for one in &known {
-            convert_location(one, &common, outside, main, &mut site, &mut phases);
+            convert_location(one, &is_taken, &common, outside, main, &mut site, &mut phases);
         }
     }
     leftovers(&scope, &mut site);
@@ -136,8 +146,7 @@ pub(super) fn convert(
     [vec![site], sections].concat()
 }
 
-/// The scope that decides on the folder of the site: the server's, or that of `location /`, where
-/// many files have `root`.
+/// The scope whose `root` is the folder of the site. In many files it stands in `location /`.
 fn main_scope<'k, 'd>(known: &'k [Known<'d>], server: &'k Scope<'d>) -> &'k Scope<'d> {
     let of_root = known.iter().find(|one| {
         matches!(&one.location.candidate.matcher, Matcher::Prefix { text, .. } if text == "/")
@@ -199,6 +208,7 @@ fn made(fill: impl FnOnce(&mut Section)) -> Section {
 
 fn convert_location(
     one: &Known<'_>,
+    is_taken: &dyn Fn(&str) -> bool,
     common: &Common,
     outside: &Outside<'_>,
     main: &Scope<'_>,
@@ -249,7 +259,7 @@ fn convert_location(
         Kind::Proxy => {
             let pass = scope.own().iter().find(|directive| directive.name == "proxy_pass");
             let Some(pass) = pass else { return };
-            redirect_to_folder(location, phases);
+            redirect_to_folder(location, is_taken, phases);
             proxy::pass(pass, &location.candidate.matcher, condition, scope, outside)
         }
         _ => made(|route| set_condition(route, condition)),
@@ -259,7 +269,7 @@ fn convert_location(
     let has_tries = tries.has("try_files");
     if has_tries {
         phases.access.push(with_condition(condition, guard));
-        phases.tries.push(with_condition(condition, tries));
+        add_tries(condition, tries, &mut phases.tries);
     } else {
         answer.absorb(guard);
         answer.absorb_comments(tries.clone());
@@ -286,6 +296,30 @@ fn convert_location(
     }
 }
 
+/// Adds the routes of `try_files`. For nginx the path of a folder is no file, even with its slash:
+/// where the list does not name folders, such paths have a route without the candidate.
+fn add_tries(condition: &Condition, mut tries: Section, routes: &mut Vec<Section>) {
+    let names = tries.texts("try_files");
+    let names_files_only = names.iter().any(|name| name == "$path")
+        && !names.iter().any(|name| name == "$path/" || name.contains("$1"));
+    let ahead = match condition {
+        Condition::Path(_) => return routes.push(with_condition(condition, tries)),
+        condition => condition.ahead(),
+    };
+    if !names_files_only {
+        return routes.push(with_condition(condition, tries));
+    }
+    let start = if ahead.is_empty() { String::new() } else { format!("^{ahead}.*") };
+    let others = names.into_iter().filter(|name| name != "$path").collect();
+    let mut of_folders = Section::new("site.route");
+    of_folders.set("match", format!("{start}/$"));
+    of_folders.set_list("try_files", others);
+    let mut of_files = Section::new("site.route");
+    of_files.set("match", format!("{start}[^/]$"));
+    of_files.absorb(std::mem::take(&mut tries));
+    routes.extend([of_folders, of_files]);
+}
+
 fn with_condition(condition: &Condition, section: Section) -> Section {
     if section.is_empty() {
         let mut comments = Section::default();
@@ -306,6 +340,13 @@ fn handler(one: &Known<'_>, tries: bool, folder: &Folder, answer: &mut Section) 
         Kind::Php { script, .. } => {
             rules::of_scripts(scope, answer);
             if let Some(script) = script {
+                if scope
+                    .all("fastcgi_param")
+                    .iter()
+                    .any(|parameter| parameter.word() == "SCRIPT_NAME")
+                {
+                    answer.set_in("params", "SCRIPT_NAME", "$path");
+                }
                 answer.set("php", script.clone());
             }
         }
@@ -399,11 +440,16 @@ fn folder(
 }
 
 /// nginx redirects the path of a proxied folder without its slash.
-fn redirect_to_folder(location: &Location<'_>, phases: &mut Phases) {
+fn redirect_to_folder(
+    location: &Location<'_>,
+    is_taken: impl Fn(&str) -> bool,
+    phases: &mut Phases,
+) {
     if let Matcher::Prefix { text, .. } = &location.candidate.matcher
-        && let Some(path) = text.strip_suffix('/').filter(|path| !path.is_empty())
+        && let Some(path) =
+            text.strip_suffix('/').filter(|path| !path.is_empty() && !is_taken(path))
     {
-        phases.answers.push(made(|route| {
+        phases.rewriting.push(made(|route| {
             route.set("path", path);
             route.set("redirect", text.clone());
             route.set("status", 301);
@@ -451,6 +497,14 @@ fn tries(one: &Known<'_>) -> Section {
 fn named(name: &str, one: &Known<'_>, outside: &Outside<'_>, phases: &mut Phases) {
     let scope = &one.location.scope;
     let inside = Condition::Match(format!("^/@{}(/.*)$", quote(name)));
+    // Only `try_files` leads there: a client must not get around the rules of other locations.
+    phases.rewriting.push(made(|route| {
+        route.comment(format!(
+            "Paths below /@{name} stand for location @{name}; a client gets 404."
+        ));
+        route.set("match", format!("^/@{}(?:/|$)", quote(name)));
+        route.set("try_files", "=404");
+    }));
     for directive in scope.own() {
         match &*directive.name {
             "rewrite" => {
@@ -484,7 +538,7 @@ fn named(name: &str, one: &Known<'_>, outside: &Outside<'_>, phases: &mut Phases
                     outside,
                 );
                 route.set("rewrite", "$1");
-                phases.answers.push(route);
+                phases.named.push(route);
             }
             "fastcgi_pass" => {
                 let mut route = made(|route| set_condition(route, &inside));

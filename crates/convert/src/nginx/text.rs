@@ -20,7 +20,8 @@ const MAX_CHAIN: usize = 8;
 /// A variable has no equal; its name.
 pub(super) fn translate(text: &str, scope: &Scope<'_>, purpose: Use) -> Result<String, String> {
     let text = match purpose {
-        Use::Path => without_query_variables(text),
+        // The query is kept apart from the path.
+        Use::Path => without_query_variables(text).replace("$request_uri", "$uri"),
         // The path and the query as the client sent them.
         Use::Value => text.replace("$uri$is_args$args", "$request_uri"),
     };

@@ -18,7 +18,7 @@ pub(super) struct Directive {
     /// The words behind the name, without quotation marks.
     pub(super) words: Vec<String>,
     /// The directives between its braces.
-    pub(super) block: Option<Vec<Directive>>,
+    pub(super) block: Option<Vec<Self>>,
     pub(super) place: Place,
 }
 
@@ -30,7 +30,7 @@ impl Directive {
 
     /// The directive as it stands in the file, shortened.
     pub(super) fn text(&self) -> String {
-        let text = [&[self.name.clone()], &self.words[..]].concat().join(" ");
+        let text = [std::slice::from_ref(&self.name), &self.words[..]].concat().join(" ");
         match text.char_indices().nth(100) {
             Some((end, _)) => format!("{}...", &text[..end]),
             None => text,
@@ -45,8 +45,7 @@ pub(super) fn read(path: &Path, files: &dyn Files) -> Result<Vec<Directive>, Unr
     reader.file(path, None, 0)
 }
 
-/// The folder at which relative paths begin: that of `nginx.conf`, which is two levels above the
-/// sites of Debian.
+/// The folder of `nginx.conf`, where relative paths begin: the parent of `sites-available`.
 fn main_folder(path: &Path) -> &Path {
     let folder = path.parent().unwrap_or(Path::new(""));
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
