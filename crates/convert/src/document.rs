@@ -59,6 +59,18 @@ impl Section {
         }
     }
 
+    /// Adds a value to an entry of a key whose value is a table.
+    pub(crate) fn add_in(&mut self, key: &'static str, name: &str, value: String) {
+        let table = self.keys.iter().find(|(known, _)| *known == key).map(|(_, value)| value);
+        let mut values = match table.and_then(|table| table.get(name)).cloned() {
+            None => return self.set_in(key, name, value),
+            Some(Value::Array(values)) => values,
+            Some(other) => vec![other],
+        };
+        values.push(value.into());
+        self.set_in(key, name, values);
+    }
+
     /// Sets a list; one value is written without brackets.
     pub(crate) fn set_list(&mut self, key: &'static str, mut values: Vec<String>) {
         match values.len() {
@@ -118,9 +130,19 @@ impl Section {
     }
 
     /// Moves the keys and comments of another section into this one.
+    /// Tables are merged; of two other values, the other section's counts.
     pub(crate) fn absorb(&mut self, other: Self) {
         self.comments.extend(other.comments);
-        self.keys.extend(other.keys);
+        for (key, value) in other.keys {
+            match value {
+                Value::Table(table) => {
+                    for (name, value) in table {
+                        self.set_in(key, &name, value);
+                    }
+                }
+                value => self.set(key, value),
+            }
+        }
     }
 
     /// Moves the comments of another section into this one.

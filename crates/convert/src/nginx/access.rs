@@ -1,10 +1,13 @@
 //! Rules about clients: addresses, passwords, limits. A rule that cannot be expressed refuses.
 
+use super::addresses::Clients;
+use super::http;
 use super::scope::Scope;
+use super::tree::Directive;
 use crate::document::Section;
 
 /// Directives about access that have no equal: what they protect must stay closed.
-const REFUSE: [&str; 9] = [
+pub(super) const REFUSE: [&str; 14] = [
     "auth_request",
     "auth_jwt",
     "auth_digest",
@@ -14,92 +17,106 @@ const REFUSE: [&str; 9] = [
     "access_by_lua_block",
     "access_by_lua_file",
     "js_access",
+    "rewrite_by_lua_block",
+    "rewrite_by_lua_file",
+    "secure_link_md5",
+    "secure_link_secret",
+    "ssl_crl",
 ];
 
-/// Adds the rules to a route. Returns true if the route refuses every request.
-pub(super) fn rules(scope: &Scope<'_>, route: &mut Section) -> bool {
-    let satisfy = scope.word("satisfy") == Some("any");
-    let addresses = scope.group(&["allow", "deny"]);
-    let asks_password = scope.get("auth_basic").is_some_and(|auth| auth.word() != "off");
-    if satisfy && asks_password && !addresses.is_empty() {
-        let place = &scope.get("satisfy").or(scope.get("auth_basic")).map(|d| d.place.clone());
-        if let Some(place) = place {
-            route.left_out(
-                place,
-                "satisfy any has no equal: both the address and the password are required",
-            );
-        }
-    }
-    for name in REFUSE {
-        if let Some(directive) = scope.get(name).filter(|directive| directive.word() != "off") {
-            route.left_out(
-                &directive.place,
-                format!("{} has no equal: every request is refused", directive.text()),
-            );
-            route.set("deny", true);
-            return true;
-        }
-    }
-    if let Some(directive) = scope.own().iter().find(|own| own.name == "limit_except") {
-        let text = format!("{} has no equal: every request is refused", directive.text());
-        route.left_out(&directive.place, text);
-        route.set("deny", true);
-        return true;
-    }
-    if let Some(directive) = scope.get("ssl_verify_client")
-        && directive.word() == "optional_no_ca"
-    {
+/// The effect of access rules on a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Every request is refused.
+    Refused,
+    /// The keys of the route say which requests are let through.
+    Restricted,
+}
+
+/// Adds the rules to a route.
+pub(super) fn rules(scope: &Scope<'_>, route: &mut Section) -> Access {
+    if let Some(reason) = unknown(scope) {
         route.left_out(
-            &directive.place,
-            "ssl_verify_client optional_no_ca has no equal: every request is refused",
+            &reason.place,
+            format!("{} has no equal: every request is refused", reason.text()),
         );
         route.set("deny", true);
-        return true;
+        return Access::Refused;
     }
-    password(scope, route);
-    by_address(&addresses, route)
-}
-
-/// `allow` and `deny`: nginx takes the first that names the client.
-fn by_address(rules: &[&super::tree::Directive], route: &mut Section) -> bool {
-    let (mut allowed, mut denied) = (Vec::new(), Vec::new());
-    for (number, rule) in rules.iter().enumerate() {
-        let network = rule.word();
-        match (&*rule.name, network) {
-            ("deny", "all") if allowed.is_empty() => {
-                route.set("deny", true);
-                return true;
-            }
-            ("deny", "all") => {
-                route.set_list("allow_from", allowed);
-                route.set_list("deny_from", denied);
-                return false;
-            }
-            ("allow", "all") => break,
-            (_, "unix:") => {
-                route.left_out(&rule.place, format!("{} unix: has no equal", rule.name));
-            }
-            ("allow", network) => {
-                // Here the longest network decides, in nginx the first.
-                if !denied.is_empty() && rules[number..].iter().any(|later| later.word() != "all") {
-                    let text = "the order of allow and deny has no equal: here the longest network that contains the address decides";
-                    route.note(&rule.place, text);
-                }
-                allowed.push(network.to_owned());
-            }
-            (_, network) => denied.push(network.to_owned()),
+    let rules = scope.group(&["allow", "deny"]);
+    let clients = Clients::of(&rules);
+    let satisfy = scope.get("satisfy");
+    let asks_password = scope.peek("auth_basic").is_some_and(|auth| auth.word() != "off");
+    let clients = match satisfy.filter(|satisfy| satisfy.word() == "any" && asks_password) {
+        None => clients,
+        Some(_) if clients == Clients::Nobody => Clients::Everyone,
+        // Every address is enough.
+        Some(_) if clients == Clients::Everyone && !rules.is_empty() => {
+            scope.group(&["auth_basic", "auth_basic_user_file"]);
+            return Access::Restricted;
         }
+        Some(_) if rules.is_empty() => clients,
+        Some(satisfy) => {
+            route.left_out(
+                &satisfy.place,
+                "satisfy any has no equal: both the address and the password are required",
+            );
+            clients
+        }
+    };
+    if !rules.is_empty()
+        && clients != Clients::Nobody
+        && let Some(directive) = hides_client(scope)
+    {
+        let text = format!(
+            "{} has no equal, so clients have no address that rules can name: every request is refused",
+            directive.text()
+        );
+        route.left_out(&directive.place, text);
+        route.set("deny", true);
+        return Access::Refused;
     }
-    route.set_list("deny_from", denied);
-    false
+    let refused = password(scope, route) == Access::Refused || clients.set(&rules, route);
+    if refused { Access::Refused } else { Access::Restricted }
 }
 
-fn password(scope: &Scope<'_>, route: &mut Section) {
-    let Some(auth) = scope.get("auth_basic").filter(|auth| auth.word() != "off") else { return };
-    match scope.word("auth_basic_user_file") {
+/// The directive that no rule can express, if there is one.
+fn unknown<'d>(scope: &Scope<'d>) -> Option<&'d Directive> {
+    let is_on = |directive: &&Directive| directive.word() != "off";
+    if let Some(found) = REFUSE.iter().find_map(|name| scope.get(name).filter(is_on)) {
+        return Some(found);
+    }
+    if let Some(limit) = scope.own("limit_except") {
+        limit.take_whole();
+        return Some(limit);
+    }
+    let has_issuers = scope.peek("ssl_client_certificate").is_some();
+    scope.peek("ssl_verify_client").filter(|verify| match verify.word() {
+        "on" | "optional" => !has_issuers,
+        "optional_no_ca" => true,
+        _ => false,
+    })
+}
+
+/// The directive that makes a client's address something that Sendoff does not know.
+fn hides_client<'d>(scope: &Scope<'d>) -> Option<&'d Directive> {
+    let field = scope.peek("real_ip_header").filter(|field| !http::is_known_field(field.word()));
+    let trusts = scope.peek("set_real_ip_from");
+    field
+        .filter(|_| trusts.is_some())
+        .or(trusts.filter(|_| !scope.is_outermost("set_real_ip_from")))
+}
+
+fn password(scope: &Scope<'_>, route: &mut Section) -> Access {
+    let users = scope.word("auth_basic_user_file");
+    let Some(auth) = scope.get("auth_basic").filter(|auth| auth.word() != "off") else {
+        return Access::Restricted;
+    };
+    match users {
         Some(users) if !users.contains('$') => {
             route.set_in("auth", "users", users);
             route.set_in("auth", "realm", auth.word());
+            Access::Restricted
         }
         _ => {
             route.left_out(
@@ -107,6 +124,7 @@ fn password(scope: &Scope<'_>, route: &mut Section) {
                 "auth_basic without a file of users that can be named: every request is refused",
             );
             route.set("deny", true);
+            Access::Refused
         }
     }
 }
@@ -160,7 +178,7 @@ pub(super) fn limits(scope: &Scope<'_>, outer: &Scope<'_>, route: &mut Section) 
         let by_client =
             zone.is_some_and(|zone| matches!(zone.word(), "$binary_remote_addr" | "$remote_addr"));
         match limit.words.get(1).and_then(|number| number.parse::<i64>().ok()) {
-            Some(number @ 1..=1_000_000) if by_client => {
+            Some(number @ 1..=1_000_000) if by_client && !route.has("concurrency") => {
                 route.set("concurrency", number);
                 route.note(&limit.place, "limit_conn: further requests get 429, not 503");
             }

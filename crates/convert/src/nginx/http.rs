@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
+use super::leftover::name_untaken;
 use super::listen::Listeners;
 use super::scope::Scope;
 use super::tree::Directive;
-use super::{known, listen, proxy, server, units};
+use super::{listen, proxy, server, units};
 use crate::Unreadable;
 use crate::document::{Document, Section};
 
@@ -15,7 +16,7 @@ const DEFAULT_MAX_BODY: &str = "1M";
 /// The configuration around the servers.
 pub(super) struct Outside<'d> {
     /// The directives of `http`.
-    pub(super) http: Vec<Directive>,
+    pub(super) http: &'d [Directive],
     /// The upstreams by name.
     pub(super) upstreams: HashSet<&'d str>,
     pub(super) listeners: Listeners,
@@ -24,11 +25,13 @@ pub(super) struct Outside<'d> {
 /// Converts the whole tree.
 pub(super) fn convert(tree: &[Directive]) -> Result<Document, Unreadable> {
     let mut document = Document::default();
-    let inner = tree.iter().filter(|directive| directive.name == "http");
-    let http: Vec<Directive> =
-        inner.flat_map(|http| http.block.iter().flatten()).cloned().collect();
-    let is_snippet = http.is_empty();
-    let http = if is_snippet { tree.to_vec() } else { http };
+    let mut blocks = tree.iter().filter(|directive| directive.name == "http");
+    let (block, second) = (blocks.next(), blocks.next());
+    if let Some(second) = second {
+        let says = "a second http block: nginx takes one only".to_owned();
+        return Err(Unreadable { place: Some(second.place.clone()), says });
+    }
+    let http = block.map_or(tree, |http| http.block.as_deref().unwrap_or_default());
     let servers: Vec<_> = http.iter().filter(|directive| directive.name == "server").collect();
     if servers.is_empty() {
         let says = "no server block in this file: name nginx.conf, or a file of sites-available";
@@ -37,15 +40,16 @@ pub(super) fn convert(tree: &[Directive]) -> Result<Document, Unreadable> {
             says: says.into(),
         });
     }
-    if !is_snippet {
+    if let Some(block) = block {
+        block.take();
         main(tree, &mut document.top);
     }
-    outer(&http, &mut document.top);
+    outer(http, &mut document.top);
     let upstreams: Vec<_> = http.iter().filter(|directive| directive.name == "upstream").collect();
     let outside = Outside {
         upstreams: upstreams.iter().map(|upstream| upstream.word()).collect(),
         listeners: Listeners::of(&servers),
-        http: http.clone(),
+        http,
     };
     let mut sites: Vec<_> = servers
         .iter()
@@ -57,10 +61,15 @@ pub(super) fn convert(tree: &[Directive]) -> Result<Document, Unreadable> {
     sites.sort_by_key(|(is_default, _)| !is_default);
     document.sites = sites.into_iter().flat_map(|(_, sections)| sections).collect();
     for upstream in &upstreams {
+        upstream.take();
         let is_used = document.sites.iter().any(|section| section.mentions(upstream.word()));
         if is_used {
             document.groups.push(proxy::upstream(upstream));
         }
+    }
+    name_untaken(http, &mut document.top);
+    if block.is_some() {
+        name_untaken(tree, &mut document.top);
     }
     Ok(document)
 }
@@ -69,15 +78,15 @@ pub(super) fn convert(tree: &[Directive]) -> Result<Document, Unreadable> {
 fn main(tree: &[Directive], top: &mut Section) {
     for directive in tree {
         match (&*directive.name, directive.word()) {
-            ("http", _) | ("worker_processes", "auto") => {}
             ("user", user) => top.set("user", user),
+            ("worker_processes", "auto") => {}
             ("worker_processes", number) => match number.parse::<i64>() {
                 Ok(number @ 1..=63) => top.set("threads", number),
-                _ => top.left_out(&directive.place, format!("{} has no equal", directive.text())),
+                _ => continue,
             },
-            (name, _) if known::needs_nothing(name) => {}
-            _ => top.left_out(&directive.place, format!("{} has no equal", directive.text())),
+            _ => continue,
         }
+        directive.take();
     }
 }
 
@@ -90,37 +99,41 @@ fn outer(http: &[Directive], top: &mut Section) {
         ("send_timeout", "send_timeout"),
     ];
     let scope = Scope::new(http);
-    if scope.get("client_max_body_size").is_none() {
+    if scope.peek("client_max_body_size").is_none() {
         top.set("max_body", DEFAULT_MAX_BODY);
     }
-    for directive in http {
-        let time = TIMES.iter().find(|(theirs, _)| *theirs == directive.name);
-        match (&*directive.name, time) {
-            (_, Some((_, ours))) => match units::time(directive.word()) {
-                Some(time) if time != "0s" => top.set(ours, time),
-                _ => top.left_out(&directive.place, format!("{} has no equal", directive.text())),
-            },
-            ("set_real_ip_from", _) => {
-                let all = scope.all("set_real_ip_from");
-                let networks = all.iter().map(|one| one.word().to_owned()).collect();
-                top.set_list("trusted_proxies", networks);
-            }
-            ("real_ip_header", _) => real_ip_header(directive, top),
-            ("real_ip_recursive", _) => {}
-            // Where they are used, rules say what they mean.
-            ("map" | "limit_req_zone" | "limit_conn_zone" | "server" | "upstream", _) => {}
-            (name, _) if known::needs_nothing(name) || server::inherits(name) => {}
-            _ => top.left_out(&directive.place, format!("{} has no equal", directive.text())),
+    for (theirs, ours) in TIMES {
+        let time = scope.peek(theirs).and_then(|directive| units::time(directive.word()));
+        if let Some(time) = time.filter(|time| time != "0s") {
+            scope.all(theirs);
+            top.set(ours, time);
         }
+    }
+    let networks = scope.all("set_real_ip_from");
+    top.set_list("trusted_proxies", networks.iter().map(|one| one.word().to_owned()).collect());
+    real_ip(&scope, networks.first().copied(), top);
+}
+
+/// `real_ip_header`, and the way through several proxies.
+fn real_ip(scope: &Scope<'_>, trusted: Option<&Directive>, top: &mut Section) {
+    if let Some(field) = scope.get("real_ip_header") {
+        if !is_known_field(field.word()) {
+            let text = format!(
+                "{} has no equal: proxies name the client in X-Forwarded-For or Forwarded",
+                field.text()
+            );
+            top.left_out(&field.place, text);
+        }
+    }
+    let is_recursive = scope.word("real_ip_recursive") == Some("on");
+    if let Some(trusted) = trusted.filter(|_| !is_recursive) {
+        let text =
+            "the client is the last address that is no trusted proxy, as with real_ip_recursive on";
+        top.note(&trusted.place, text);
     }
 }
 
-pub(super) fn real_ip_header(directive: &Directive, section: &mut Section) {
-    match directive.word() {
-        "X-Forwarded-For" | "X-Real-IP" | "proxy_protocol" => {}
-        other => section.left_out(
-            &directive.place,
-            format!("real_ip_header {other} has no equal: proxies name the client in X-Forwarded-For or Forwarded"),
-        ),
-    }
+/// True for a field in which Sendoff finds the address of a client.
+pub(super) fn is_known_field(name: &str) -> bool {
+    matches!(name, "X-Forwarded-For" | "X-Real-IP" | "proxy_protocol")
 }

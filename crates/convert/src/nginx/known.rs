@@ -1,8 +1,9 @@
-//! Directives that need no equal: Sendoff does the same without a key, or the directive has no
-//! effect on answers.
+//! Directives that need no equal: they have no effect on answers, or Sendoff does the same.
 
-/// Prefixes of such directives.
-const PREFIXES: [&str; 7] = [
+use super::tree::Directive;
+
+/// Prefixes of directives about caches, buffers and files on the way.
+const PREFIXES: [&str; 8] = [
     "ssl_session",
     "open_file_cache",
     "proxy_temp",
@@ -10,42 +11,33 @@ const PREFIXES: [&str; 7] = [
     "variables_hash",
     "map_hash",
     "types_hash",
+    "server_names_hash",
 ];
 
-/// Such directives.
-const NAMES: &[&str] = &[
-    "absolute_redirect",
+/// Directives about the way in which nginx works: buffers, threads, connections. The bytes of an
+/// answer do not depend on them.
+const WAYS: &[&str] = &[
     "accept_mutex",
     "aio",
     "autoindex_exact_size",
     "autoindex_localtime",
-    "chunked_transfer_encoding",
-    "daemon",
-    "scgi_temp_path",
-    "uwsgi_temp_path",
     "client_body_buffer_size",
     "client_body_temp_path",
     "client_header_buffer_size",
-    "default_type",
+    "daemon",
     "directio",
     "error_log",
-    "etag",
     "events",
     "fastcgi_buffer_size",
     "fastcgi_buffering",
     "fastcgi_buffers",
     "fastcgi_busy_buffers_size",
     "fastcgi_connect_timeout",
-    "fastcgi_index",
     "fastcgi_keep_conn",
     "fastcgi_max_temp_file_size",
-    "fastcgi_param",
-    "fastcgi_pass",
-    "fastcgi_pass_header",
-    "fastcgi_read_timeout",
     "fastcgi_request_buffering",
     "fastcgi_send_timeout",
-    "fastcgi_split_path_info",
+    "fastcgi_socket_keepalive",
     "gzip_buffers",
     "gzip_comp_level",
     "gzip_disable",
@@ -55,23 +47,18 @@ const NAMES: &[&str] = &[
     "gzip_vary",
     "http2",
     "http2_max_concurrent_streams",
-    "ignore_invalid_headers",
-    "include",
-    "keepalive",
     "keepalive_requests",
     "large_client_header_buffers",
     "lingering_close",
     "lingering_time",
     "lingering_timeout",
     "load_module",
-    "log_format",
     "log_not_found",
-    "merge_slashes",
+    "master_process",
     "multi_accept",
     "output_buffers",
     "pcre_jit",
     "pid",
-    "port_in_redirect",
     "postpone_output",
     "proxy_buffer_size",
     "proxy_buffering",
@@ -82,18 +69,16 @@ const NAMES: &[&str] = &[
     "proxy_http_version",
     "proxy_max_temp_file_size",
     "proxy_send_timeout",
+    "proxy_socket_keepalive",
+    "proxy_ssl_server_name",
     "read_ahead",
-    "recursive_error_pages",
     "reset_timedout_connection",
     "resolver",
     "resolver_timeout",
+    "scgi_temp_path",
     "sendfile",
     "sendfile_max_chunk",
-    "server_name_in_redirect",
-    "server_names_hash_bucket_size",
-    "server_names_hash_max_size",
     "server_tokens",
-    "set",
     "ssl_buffer_size",
     "ssl_ciphers",
     "ssl_conf_command",
@@ -107,16 +92,82 @@ const NAMES: &[&str] = &[
     "tcp_nodelay",
     "tcp_nopush",
     "timer_resolution",
-    "types",
     "use",
+    "uwsgi_temp_path",
     "worker_connections",
     "worker_cpu_affinity",
     "worker_priority",
+    "worker_rlimit_core",
     "worker_rlimit_nofile",
     "worker_shutdown_timeout",
+    // Redirects name no scheme, host and port.
+    "absolute_redirect",
+    "port_in_redirect",
+    "server_name_in_redirect",
+    // The path behind a script is always its path info, and a folder has an index file.
+    "fastcgi_index",
+    "fastcgi_split_path_info",
+];
+
+/// Definitions. Where a rule uses one that has no equal, the rule is left out with a remark.
+const DEFINITIONS: &[&str] = &[
+    "geo",
+    "limit_conn_zone",
+    "limit_req_zone",
+    "log_format",
+    "map",
+    "set",
+    "split_clients",
+    "upstream",
+];
+
+/// Variables of nginx that `set` changes, with an effect of their own.
+const EFFECTIVE_VARIABLES: [&str; 3] = ["$args", "$limit_rate", "$query_string"];
+
+/// Directives with the arguments for which Sendoff does the same.
+const SAME: &[(&str, &[&str])] = &[
+    ("autoindex", &["off"]),
+    ("charset", &["off", "utf-8", "UTF-8"]),
+    ("chunked_transfer_encoding", &["on"]),
+    ("default_type", &["application/octet-stream"]),
+    ("etag", &["on"]),
+    ("fastcgi_cache", &["off"]),
+    ("fastcgi_intercept_errors", &["off"]),
+    ("fastcgi_ignore_client_abort", &["off"]),
+    ("fastcgi_pass_request_body", &["on"]),
+    ("fastcgi_pass_request_headers", &["on"]),
+    ("if_modified_since", &["exact"]),
+    ("ignore_invalid_headers", &["on"]),
+    ("limit_rate", &["0"]),
+    ("merge_slashes", &["on"]),
+    ("proxy_cache", &["off"]),
+    ("proxy_ignore_client_abort", &["off"]),
+    ("proxy_intercept_errors", &["off"]),
+    ("proxy_pass_request_body", &["on"]),
+    ("proxy_pass_request_headers", &["on"]),
+    ("proxy_redirect", &["off"]),
+    ("recursive_error_pages", &["off"]),
+    ("ssi", &["off"]),
+    ("ssl", &["off"]),
+    ("underscores_in_headers", &["off"]),
 ];
 
 /// True if the directive needs no equal.
-pub(super) fn needs_nothing(name: &str) -> bool {
-    NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+pub(super) fn needs_nothing(directive: &Directive) -> bool {
+    let name = &*directive.name;
+    let same = SAME.iter().any(|(known, words)| {
+        *known == name && directive.words.len() == 1 && words.contains(&directive.word())
+    });
+    let defines = DEFINITIONS.contains(&name)
+        && !(name == "set" && EFFECTIVE_VARIABLES.contains(&directive.word()));
+    same || defines
+        || WAYS.contains(&name)
+        || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// True if a directive needs no equal whatever its arguments are.
+#[cfg(test)]
+pub(super) fn says_all(name: &str) -> bool {
+    let defines = DEFINITIONS.contains(&name) && name != "set";
+    defines || WAYS.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }

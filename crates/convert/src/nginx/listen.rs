@@ -73,6 +73,7 @@ impl Listeners {
         self.set_hosts(server, site);
         let mut addresses: Vec<String> = Vec::new();
         for listen in listens(server) {
+            listen.take();
             let mut address = self.address(listen.word());
             for option in listen.words.iter().skip(1) {
                 match option.as_str() {
@@ -110,6 +111,7 @@ impl Listeners {
         let mut hosts = Vec::new();
         let mut has_unknown = false;
         for names in server.block.iter().flatten().filter(|inner| inner.name == "server_name") {
+            names.take();
             for name in &names.words {
                 match host(name) {
                     Ok(found) => hosts.extend(found),

@@ -1,5 +1,6 @@
 //! The locations of a server, and the kinds of answers that they give.
 
+use super::access;
 use super::http::Outside;
 use super::pattern::{Candidate, Condition, Matcher};
 use super::scope::Scope;
@@ -13,6 +14,13 @@ pub(super) struct Location<'d> {
     /// `None`: the server itself, for paths that no location matches.
     pub(super) directive: Option<&'d Directive>,
     pub(super) scope: Scope<'d>,
+}
+
+/// A location, with what is known about it.
+pub(super) struct Known<'d> {
+    pub(super) location: Location<'d>,
+    pub(super) condition: Condition,
+    pub(super) kind: Kind,
 }
 
 /// The answer of a location.
@@ -60,13 +68,15 @@ fn inside<'d>(
     collected: &mut Collected<'d>,
     site: &mut Section,
 ) {
-    for directive in scope.own().iter().filter(|directive| directive.name == "location") {
+    for directive in scope.block().iter().filter(|directive| directive.name == "location") {
         let Some(block) = &directive.block else { continue };
+        directive.take();
         let matcher = match matcher(directive, around.last().copied()) {
             Ok(matcher) => matcher,
             Err(why) => {
                 let text = format!("{} has no equal: {why}", directive.text());
                 site.left_out(&directive.place, text);
+                directive.take_whole();
                 collected.lacks_guard |= restricts(block);
                 continue;
             }
@@ -84,16 +94,18 @@ fn inside<'d>(
         for nested in block.iter().filter(|nested| nested.name == "location") {
             let text = "a location within an expression or an exact path has no equal";
             site.left_out(&nested.place, text);
+            nested.take_whole();
             collected.lacks_guard |= nested.block.as_deref().is_some_and(restricts);
         }
     }
 }
 
 /// True if the directives of a block, or of a block in it, refuse requests.
-fn restricts(block: &[Directive]) -> bool {
+pub(super) fn restricts(block: &[Directive]) -> bool {
     block.iter().any(|directive| {
         let refuses = match &*directive.name {
-            "deny" | "auth_basic" | "auth_request" | "internal" | "limit_except" => true,
+            "deny" | "auth_basic" | "internal" | "limit_except" => true,
+            name if access::REFUSE.contains(&name) => true,
             "return" => directive.word().starts_with('4'),
             _ => false,
         };
@@ -131,7 +143,7 @@ fn matcher(directive: &Directive, within: Option<usize>) -> Result<Matcher, Stri
 
 /// The answer of a location, by its own directives.
 pub(super) fn kind(location: &Location<'_>, outside: &Outside<'_>) -> Kind {
-    for directive in location.scope.own() {
+    for directive in location.scope.block() {
         match &*directive.name {
             "fastcgi_pass" => return fastcgi(directive, location, outside),
             "proxy_pass" => return Kind::Proxy,
@@ -144,12 +156,10 @@ pub(super) fn kind(location: &Location<'_>, outside: &Outside<'_>) -> Kind {
 }
 
 fn fastcgi(directive: &Directive, location: &Location<'_>, outside: &Outside<'_>) -> Kind {
+    directive.take();
     let mut address = directive.word().to_owned();
-    if let Some(upstream) = outside
-        .http
-        .iter()
-        .find(|upstream| upstream.name == "upstream" && upstream.word() == address)
-    {
+    let mut upstreams = outside.http.iter().filter(|inner| inner.name == "upstream");
+    if let Some(upstream) = upstreams.find(|upstream| upstream.word() == address) {
         let mut servers = upstream.block.iter().flatten().filter(|inner| inner.name == "server");
         match (servers.next(), servers.next()) {
             (Some(only), None) => address = only.word().to_owned(),
@@ -170,7 +180,7 @@ fn fastcgi(directive: &Directive, location: &Location<'_>, outside: &Outside<'_>
     let mut names = parameters.iter().filter(|parameter| parameter.word() == "SCRIPT_FILENAME");
     let script = names.next_back().and_then(|parameter| parameter.words.get(1)).and_then(|name| {
         let name = translate(name, &location.scope, Use::Value).ok()?;
-        let root = location.scope.word("root").unwrap_or_default();
+        let root = location.scope.peek("root").map(Directive::word).unwrap_or_default();
         let path = name.strip_prefix(root.trim_end_matches('/'))?;
         (path.starts_with('/') && !path.contains('$')).then(|| path.to_owned())
     });

@@ -278,7 +278,7 @@ pub(super) fn refers_to_groups(expression: &str) -> bool {
 }
 
 /// The characters with which every match begins, if the expression is for the beginning of a path.
-fn beginning(expression: &str) -> Option<String> {
+pub(super) fn beginning(expression: &str) -> Option<String> {
     let rest = expression.strip_prefix('^')?;
     if has_alternatives(expression) {
         return None;
@@ -303,7 +303,7 @@ fn beginning(expression: &str) -> Option<String> {
 }
 
 /// False if no path that begins with `prefix` can match the expression.
-fn may_begin(expression: &str, prefix: &str) -> bool {
+pub(super) fn may_begin(expression: &str, prefix: &str) -> bool {
     beginning(expression).is_none_or(|own| prefix.starts_with(&own) || own.starts_with(prefix))
 }
 

@@ -130,8 +130,7 @@ pub(super) fn pass(
             return refused(route, directive);
         }
     }
-    let url = format!("{}://{}", target.scheme, target.address);
-    settings(&mut route, url, target.scheme, scope);
+    settings(directive, scope, outside, &mut route);
     route
 }
 
@@ -145,9 +144,19 @@ fn refused(mut route: Section, directive: &Directive) -> Section {
     route
 }
 
-fn settings(route: &mut Section, url: String, scheme: &str, scope: &Scope<'_>) {
+/// Makes an application the handler of a route. The path stays.
+pub(super) fn settings(
+    directive: &Directive,
+    scope: &Scope<'_>,
+    outside: &Outside<'_>,
+    route: &mut Section,
+) {
+    let Some(Target { scheme, address, .. }) = target(directive.word(), outside) else {
+        *route = refused(std::mem::take(route), directive);
+        return;
+    };
     let mut proxy = Section::default();
-    proxy.set_in("proxy", "to", url.clone());
+    proxy.set_in("proxy", "to", format!("{scheme}://{address}"));
     let (mut host, mut names_client, mut upgrades) = (None, false, false);
     let fields = scope.all("proxy_set_header");
     for field in &fields {

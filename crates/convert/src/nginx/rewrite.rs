@@ -1,6 +1,6 @@
 //! The directives that nginx carries out before anything else: `if`, `return`, `rewrite`.
 
-use super::pattern::{Condition, mistake, quote, unanchored};
+use super::pattern::{Condition, may_begin, mistake, quote, unanchored};
 use super::scope::Scope;
 use super::text::{Use, translate};
 use super::tree::Directive;
@@ -22,67 +22,198 @@ fn route(condition: &Condition) -> Section {
     route
 }
 
-/// The routes for the directives of a server or of a location, in order.
-pub(super) fn routes(condition: &Condition, scope: &Scope<'_>, routes: &mut Vec<Section>) {
-    for directive in scope.own() {
-        match &*directive.name {
-            "return" => routes.push(answer(directive, route(condition), scope)),
-            "rewrite" => routes.push(rewrite(directive, condition, Section::default(), scope)),
-            "if" => conditional(directive, condition, scope, routes),
-            _ => {}
+/// The meaning of `rewrite ... break` in a block.
+#[derive(Clone, Copy)]
+pub(super) enum Staying<'s> {
+    /// As `last`: a server has no answer of its own.
+    AsLast,
+    /// The location answers: the function completes the route.
+    Here(&'s dyn Fn(Section) -> Section),
+}
+
+/// Adds the routes for the directives of a server or of a location, in order.
+pub(super) fn routes(
+    condition: &Condition,
+    scope: &Scope<'_>,
+    staying: Staying<'_>,
+    routes: &mut Vec<Section>,
+) {
+    let mut rewriting = Rewriting { condition, scope, staying, routes, ended: Vec::new() };
+    let mut directives = scope.block().iter();
+    while let Some(directive) = directives.next() {
+        rewriting.directive(directive, directives.as_slice());
+        if matches!(&*directive.name, "return" | "break") {
+            // nginx carries out no further ones.
+            directives.by_ref().filter(|later| is_rewriting(later)).for_each(Directive::take_whole);
         }
     }
 }
 
-fn conditional(
-    test: &Directive,
-    condition: &Condition,
-    scope: &Scope<'_>,
-    routes: &mut Vec<Section>,
-) {
-    let mut extra = Section::default();
-    let understood = apply(test, &mut extra);
-    for directive in test.block.iter().flatten() {
-        let mut made = match (&*directive.name, understood) {
-            ("return", Tested::Known) => {
-                let mut made = route(condition);
-                made.absorb(extra.clone());
-                answer(directive, made, scope)
+fn is_rewriting(directive: &Directive) -> bool {
+    matches!(&*directive.name, "return" | "rewrite" | "if" | "break" | "set")
+}
+
+/// The directives of a block that are carried out in order.
+struct Rewriting<'r, 'd> {
+    condition: &'r Condition,
+    scope: &'r Scope<'d>,
+    staying: Staying<'r>,
+    routes: &'r mut Vec<Section>,
+    /// The beginnings of the paths that earlier directives make, after which nginx carries out no
+    /// further ones.
+    ended: Vec<String>,
+}
+
+impl Rewriting<'_, '_> {
+    fn directive(&mut self, directive: &Directive, later: &[Directive]) {
+        match &*directive.name {
+            "return" => {
+                directive.take();
+                let made = answer(directive, route(self.condition), self.scope);
+                self.add(made, directive, "");
             }
-            ("rewrite", Tested::Known) => rewrite(directive, condition, extra.clone(), scope),
-            ("rewrite", Tested::Missing) => if_missing(directive, condition, scope),
-            ("return", Tested::Https) if scope.get("ssl_certificate").is_some() => {
-                // A site with TLS redirects.
-                Section::default()
+            "rewrite" => {
+                directive.take();
+                self.rewrite(directive, Section::default(), later);
             }
-            ("return", _) if matches!(directive.word(), "401" | "403" | "404" | "410" | "444") => {
-                let mut made = route(condition);
-                made.left_out(
-                    &test.place,
-                    format!("{} has no equal: every request is refused", test.text()),
-                );
-                made.set("deny", true);
-                made
+            "if" => {
+                directive.take_whole();
+                self.conditional(directive, later);
             }
-            ("break", _) => Section::default(),
-            (name, Tested::Known) => {
-                let mut made = Section::default();
-                made.left_out(&directive.place, format!("{name} within if has no equal"));
-                made
-            }
-            _ => {
-                let mut made = Section::default();
-                made.left_out(&test.place, format!("{} has no equal", test.text()));
-                made
-            }
+            "break" => directive.take(),
+            _ => {}
+        }
+    }
+
+    /// Adds a route, with a remark if nginx would not carry out its directive for a path that an
+    /// earlier one has made.
+    fn add(&mut self, mut made: Section, directive: &Directive, expression: &str) {
+        let sees = |start: &String| match self.condition {
+            Condition::All => may_begin(expression, start),
+            Condition::None => false,
+            Condition::Path(path) => path.starts_with(start.as_str()),
+            Condition::Match(own) => may_begin(own, start) && may_begin(expression, start),
         };
+        if self.ended.iter().any(sees) {
+            let text = format!(
+                "{} has no exact equal: here it may see the path of an earlier rewrite, after which nginx carries out no further one",
+                directive.text()
+            );
+            made.left_out(&directive.place, text);
+        }
         if made.is_empty() {
             let mut comments = Section::default();
-            comments.absorb_comments(std::mem::take(&mut made));
+            comments.absorb_comments(made);
             made = comments;
         }
-        routes.push(made);
+        self.routes.push(made);
     }
+
+    fn rewrite(&mut self, directive: &Directive, extra: Section, later: &[Directive]) {
+        let mut made = rewrite(directive, self.condition, extra, self.scope);
+        let flag = directive.words.get(2).map_or("", String::as_str);
+        let target = directive.words.get(1).map_or("", String::as_str);
+        let is_outermost =
+            *self.condition == Condition::All && matches!(self.staying, Staying::AsLast);
+        let mut ends = made.has("rewrite") && matches!(flag, "last" | "break");
+        match (flag, self.staying) {
+            ("break", Staying::Here(complete)) if made.has("rewrite") => {
+                made = complete(made);
+                ends = false;
+            }
+            ("", _) if made.has("rewrite") && !is_outermost && later.iter().any(is_rewriting) => {
+                let text = format!(
+                    "{} has no exact equal: the directives behind it see the new path only if it is still one of this location",
+                    directive.text()
+                );
+                made.left_out(&directive.place, text);
+            }
+            _ => {}
+        }
+        self.add(made, directive, directive.word());
+        if ends {
+            let literal = target.split(['$', '?']).next().unwrap_or_default();
+            self.ended.push(literal.to_owned());
+        }
+    }
+
+    fn conditional(&mut self, test: &Directive, later: &[Directive]) {
+        let mut extra = Section::default();
+        let tested = apply(test, &mut extra);
+        let has_tls = self.scope.peek("ssl_certificate").is_some();
+        let tested = match tested {
+            // Without TLS, every request is one of http.
+            Tested::Http if !has_tls => Tested::Known,
+            tested => tested,
+        };
+        for directive in test.block.iter().flatten() {
+            let mut made = Section::default();
+            match (&*directive.name, tested) {
+                ("return", Tested::Known) => {
+                    let mut conditions = route(self.condition);
+                    conditions.absorb(extra.clone());
+                    made = answer(directive, conditions, self.scope);
+                }
+                ("rewrite", Tested::Known) => {
+                    self.rewrite(directive, extra.clone(), later);
+                    continue;
+                }
+                ("rewrite", Tested::Missing | Tested::NoFile) => {
+                    made = if_missing(directive, self.condition, self.scope, tested);
+                }
+                ("return", Tested::Missing) if is_refusal(directive.word()) => {
+                    made = route(self.condition);
+                    let status = format!("={}", directive.word());
+                    made.set_list(
+                        "try_files",
+                        vec!["$path".to_owned(), "$path/".to_owned(), status],
+                    );
+                }
+                ("return", Tested::Http) if to_https(directive) => {
+                    made.note(&test.place, "https_redirect of the site redirects");
+                }
+                ("return", _) if is_refusal(directive.word()) => {
+                    made = route(self.condition);
+                    let text = format!("{} has no equal: every request is refused", test.text());
+                    made.left_out(&test.place, text);
+                    made.set("deny", true);
+                }
+                (name, Tested::Known) => {
+                    made.left_out(&directive.place, format!("{name} within if has no equal"));
+                }
+                (name, _) => made.left_out(
+                    &directive.place,
+                    format!("{name} within {} has no equal", test.text()),
+                ),
+            }
+            self.add(made, directive, "");
+        }
+    }
+}
+
+/// True if a status refuses a request.
+fn is_refusal(status: &str) -> bool {
+    status.len() == 3 && status.starts_with('4')
+}
+
+/// True if a `return` redirects to the same address with https.
+fn to_https(directive: &Directive) -> bool {
+    let target = directive.words.last().map_or("", String::as_str);
+    matches!(
+        target,
+        "https://$host$request_uri"
+            | "https://$http_host$request_uri"
+            | "https://$server_name$request_uri"
+    )
+}
+
+/// True if an `if` of the server redirects requests without TLS.
+pub(super) fn redirects_to_https(scope: &Scope<'_>) -> bool {
+    let redirects = |test: &&Directive| {
+        let asks = test.name == "if" && apply(test, &mut Section::default()) == Tested::Http;
+        asks && test.block.iter().flatten().any(to_https)
+    };
+    scope.block().iter().any(|directive| redirects(&directive))
 }
 
 /// The meaning of the condition of an `if`.
@@ -92,8 +223,10 @@ enum Tested {
     Known,
     /// No file or folder is at the path.
     Missing,
+    /// No file is at the path.
+    NoFile,
     /// The request came without TLS.
-    Https,
+    Http,
     Unknown,
 }
 
@@ -107,10 +240,12 @@ fn apply(test: &Directive, route: &mut Section) -> Tested {
     let value = words.next().unwrap_or_default().trim();
     let value = value.trim_matches('"');
     match (subject, operator) {
-        ("!-e" | "!-f", Some("$request_filename")) => return Tested::Missing,
-        ("$scheme", Some("=")) if value == "http" => return Tested::Https,
-        ("$scheme", Some("!=")) if value == "https" => return Tested::Https,
-        ("$https", Some("=" | "!=")) => return Tested::Https,
+        ("!-e", Some("$request_filename")) => return Tested::Missing,
+        ("!-f", Some("$request_filename")) => return Tested::NoFile,
+        ("$scheme", Some("=")) if value == "http" => return Tested::Http,
+        ("$scheme", Some("!=")) if value == "https" => return Tested::Http,
+        ("$https", Some("!=")) if value == "on" => return Tested::Http,
+        ("$https", Some("=")) if value.is_empty() => return Tested::Http,
         _ => {}
     }
     let is_host = matches!(subject, "$host" | "$http_host");
@@ -238,7 +373,10 @@ pub(super) fn answer(directive: &Directive, mut route: Section, scope: &Scope<'_
                     if code != 200 {
                         route.set("status", i64::from(code));
                     }
-                    route.set("content_type", scope.word("default_type").unwrap_or("text/plain"));
+                    route.set(
+                        "content_type",
+                        scope.peek("default_type").map(Directive::word).unwrap_or("text/plain"),
+                    );
                     route
                 }
                 Err(variable) => unknown(route, variable),
@@ -298,9 +436,6 @@ fn rewrite(
                 _ => target,
             };
             route.set("rewrite", target);
-            if flag.is_empty() && !matches!(condition, Condition::All) {
-                route.note(&directive.place, "rewrite without a flag: the other locations apply to the new path, as with \"last\"");
-            }
         }
         (Err(why), _) | (Ok(_), Some(why)) => {
             route.left_out(
@@ -316,18 +451,29 @@ fn rewrite(
 }
 
 /// `if (!-e $request_filename) { rewrite ... }`: the target answers where nothing exists.
-fn if_missing(directive: &Directive, condition: &Condition, scope: &Scope<'_>) -> Section {
+fn if_missing(
+    directive: &Directive,
+    condition: &Condition,
+    scope: &Scope<'_>,
+    tested: Tested,
+) -> Section {
     let mut route = rewrite(directive, condition, Section::default(), scope);
-    if let Some(target) = route.take("rewrite") {
-        let candidates = vec!["$path".to_owned(), "$path/".to_owned(), target];
-        route.set_list("try_files", candidates);
-    } else if route.has("redirect") {
+    let Some(target) = route.take("rewrite") else {
         let mut comments = Section::default();
-        comments.left_out(
-            &directive.place,
-            format!("{} where no file exists has no equal", directive.text()),
-        );
+        let text = format!("{} where no file exists has no equal", directive.text());
+        comments.left_out(&directive.place, text);
         return comments;
+    };
+    let mut candidates = vec!["$path".to_owned()];
+    match tested {
+        Tested::NoFile => {
+            let text =
+                "if (!-f ...): here a path with a slash at its end that leads to a folder stays";
+            route.left_out(&directive.place, text);
+        }
+        _ => candidates.push("$path/".to_owned()),
     }
+    candidates.push(target);
+    route.set_list("try_files", candidates);
     route
 }

@@ -78,11 +78,14 @@ fn value(name: &str, scope: &Scope<'_>, depth: usize) -> Result<String, String> 
         "remote_addr" => "$remote_addr",
         "" => "$$",
         "document_root" | "realpath_root" => {
-            return scope.word("root").map(str::to_owned).ok_or_else(|| format!("${name}"));
+            return scope
+                .peek("root")
+                .map(|root| root.word().to_owned())
+                .ok_or_else(|| format!("${name}"));
         }
         "server_name" => {
             return scope
-                .get("server_name")
+                .peek("server_name")
                 .map(|names| names.word())
                 .filter(|name| !name.is_empty() && !name.starts_with(['~', '*', '.', '_']))
                 .map(str::to_owned)

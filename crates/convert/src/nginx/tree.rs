@@ -1,18 +1,23 @@
 //! The grammar of nginx: directives with their words, blocks and includes.
 
-use std::path::Path;
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::place::Place;
 use crate::{Files, Unreadable};
 
-/// The deepest nesting of includes and blocks; a file that includes itself ends here.
+/// The deepest nesting of includes and blocks, so that they need little stack.
 const MAX_DEPTH: usize = 32;
 /// The most files that one configuration may consist of.
 const MAX_FILES: usize = 1000;
+/// The most bytes of all files together: far more than people write, and little to hold.
+const MAX_BYTES: usize = 16 << 20;
+/// The most directives: the time grows with the square of the number of locations.
+const MAX_DIRECTIVES: usize = 20_000;
 
 /// A directive.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Directive {
     pub(super) name: String,
     /// The words behind the name, without quotation marks.
@@ -20,12 +25,29 @@ pub(super) struct Directive {
     /// The directives between its braces.
     pub(super) block: Option<Vec<Self>>,
     pub(super) place: Place,
+    /// True once a part of the conversion has dealt with it: converted it, or said why not.
+    taken: Cell<bool>,
 }
 
 impl Directive {
     /// The first word; empty if there is none.
     pub(super) fn word(&self) -> &str {
         self.words.first().map_or("", String::as_str)
+    }
+
+    /// Says that the caller deals with the directive. What nothing takes is named in the result.
+    pub(super) fn take(&self) {
+        self.taken.set(true);
+    }
+
+    /// Takes the directive and everything within its braces.
+    pub(super) fn take_whole(&self) {
+        self.take();
+        self.block.iter().flatten().for_each(Self::take_whole);
+    }
+
+    pub(super) fn is_taken(&self) -> bool {
+        self.taken.get()
     }
 
     /// The directive as it stands in the file, shortened.
@@ -41,7 +63,8 @@ impl Directive {
 /// Reads a file and all files that it includes.
 pub(super) fn read(path: &Path, files: &dyn Files) -> Result<Vec<Directive>, Unreadable> {
     let folder = main_folder(path);
-    let mut reader = Reader { files, folder, count: 0 };
+    let mut reader =
+        Reader { files, folder, open: Vec::new(), files_read: 0, bytes: 0, directives: 0 };
     reader.file(path, None, 0)
 }
 
@@ -60,7 +83,11 @@ fn main_folder(path: &Path) -> &Path {
 struct Reader<'f> {
     files: &'f dyn Files,
     folder: &'f Path,
-    count: usize,
+    /// The files that are being read, from the outermost.
+    open: Vec<PathBuf>,
+    files_read: usize,
+    bytes: usize,
+    directives: usize,
 }
 
 impl Reader<'_> {
@@ -70,21 +97,28 @@ impl Reader<'_> {
         from: Option<&Place>,
         depth: usize,
     ) -> Result<Vec<Directive>, Unreadable> {
+        let name = path.display();
         let unreadable = |says: String| Unreadable { place: from.cloned(), says };
-        self.count += 1;
-        if depth > MAX_DEPTH || self.count > MAX_FILES {
+        if self.open.iter().any(|open| open == path) {
+            return Err(unreadable(format!("{name} includes itself")));
+        }
+        self.files_read += 1;
+        if depth > MAX_DEPTH || self.files_read > MAX_FILES {
+            return Err(unreadable(format!("{name}: these are too many includes")));
+        }
+        let text = self.files.read(path).map_err(|error| unreadable(format!("{name}: {error}")))?;
+        self.bytes += text.len();
+        if self.bytes > MAX_BYTES {
             return Err(unreadable(format!(
-                "{}: these are too many includes; does a file include itself?",
-                path.display()
+                "{name}: with this file, the configuration has more than {MAX_BYTES} bytes"
             )));
         }
-        let text = self
-            .files
-            .read(path)
-            .map_err(|error| unreadable(format!("{}: {error}", path.display())))?;
-        let file: Rc<str> = path.display().to_string().into();
+        let file: Rc<str> = name.to_string().into();
         let mut tokens = Tokens { text: text.trim_start_matches('\u{feff}'), line: 1, file };
-        self.block(&mut tokens, None, depth)
+        self.open.push(path.to_owned());
+        let directives = self.block(&mut tokens, None, depth);
+        self.open.pop();
+        directives
     }
 
     /// Reads directives up to the closing brace of the block that began at `begun`, or up to the
@@ -149,7 +183,12 @@ impl Reader<'_> {
                 }
             }
         };
-        Ok(Directive { name, words, block, place })
+        self.directives += 1;
+        if self.directives > MAX_DIRECTIVES {
+            let says = format!("the configuration has more than {MAX_DIRECTIVES} directives");
+            return Err(Unreadable { place: Some(place), says });
+        }
+        Ok(Directive { name, words, block, place, taken: Cell::new(false) })
     }
 
     fn include(
