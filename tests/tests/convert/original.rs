@@ -20,8 +20,13 @@ echo json_encode([
 /// The exit status of `convert` if it left out directives.
 const LEFT_OUT: i32 = 3;
 
+/// The user that `USERS` names, for nginx and Sendoff: `user` with the password `secret`.
+const USER: &str = "user:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n";
+/// Its credentials.
+const CREDENTIALS: &str = "Basic dXNlcjpzZWNyZXQ=";
+
 /// Fields that both servers must have alike.
-const FIELDS: [&str; 7] = [
+const FIELDS: [&str; 8] = [
     "cache-control",
     "content-type",
     "referrer-policy",
@@ -29,6 +34,7 @@ const FIELDS: [&str; 7] = [
     "x-content-type-options",
     "x-frame-options",
     "x-script",
+    "x-test",
 ];
 
 /// The original and the copy.
@@ -42,14 +48,14 @@ pub(crate) struct Original {
 impl Original {
     /// Starts nginx with these lines in its `server`, and Sendoff with what `convert` makes of the
     /// whole file. In the lines, `PHP` is php-fpm, `APP` the port of an application that shows its
-    /// requests, `USERS` a file with no user and `OUTSIDE` a folder.
+    /// requests, `USERS` a file with one user and `OUTSIDE` a folder.
     pub(crate) fn start(server: &str, files: &[&str]) -> Self {
         let site = Site::new();
         for file in files {
             let text = if file.ends_with(".php") { SCRIPT.to_owned() } else { format!("{file}\n") };
             site.write(file, text);
         }
-        let users = site.write_at(site.outside("users"), "");
+        let users = site.write_at(site.outside("users"), USER);
         let outside = site.outside("data");
         fs::create_dir_all(&outside).unwrap();
         let fpm = Fpm::start(site.root(), "");
@@ -72,13 +78,19 @@ impl Original {
 
     /// Expects the same answers for targets that are separated by blanks.
     pub(crate) fn same(&self, targets: &str) {
-        for target in targets.split(' ') {
+        for target in targets.split_whitespace() {
             let request = Request::get(target).header("Host", "example.test");
-            let (theirs, ours) = (self.nginx.ask(&request), self.sendoff.ask(&request));
-            let (theirs, ours) = (shown(&theirs), shown(&ours));
-            let config = fs::read_to_string(self._site.outside("sendoff.toml")).unwrap();
-            assert_eq!(ours, theirs, "{target}: ours, then nginx's\n{config}");
+            self.same_answer(target, &request);
+            self.same_answer(target, &request.header("Authorization", CREDENTIALS));
         }
+    }
+
+    /// Expects the same answers for a request.
+    pub(crate) fn same_answer(&self, name: &str, request: &Request) {
+        let (theirs, ours) = (self.nginx.ask(request), self.sendoff.ask(request));
+        let (theirs, ours) = (shown(&theirs), shown(&ours));
+        let config = fs::read_to_string(self._site.outside("sendoff.toml")).unwrap();
+        assert_eq!(ours, theirs, "{name}: ours, then nginx's\n{config}");
     }
 
     /// Expects that Sendoff refuses a path.

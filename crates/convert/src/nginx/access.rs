@@ -76,7 +76,13 @@ pub(super) fn rules(scope: &Scope<'_>, route: &mut Section) -> Access {
         route.set("deny", true);
         return Access::Refused;
     }
-    let refused = password(scope, route) == Access::Refused || clients.set(&rules, route);
+    let mut by_password = Section::default();
+    // nginx looks at the address first: a client that it refuses is asked for no password.
+    let asked = password(scope, &mut by_password);
+    if clients != Clients::Nobody {
+        route.absorb(by_password);
+    }
+    let refused = clients.set(&rules, route) || asked == Access::Refused;
     if refused { Access::Refused } else { Access::Restricted }
 }
 

@@ -48,7 +48,15 @@ pub(super) fn folder(
     }
     match files(location, known, main) {
         Files::OfSite => Folder::OfSite,
-        Files::At { path, target, .. } => {
+        Files::At { path, target, directive } => {
+            if matches!(&location.candidate.matcher, Matcher::Prefix { text, .. } if !text.ends_with('/'))
+            {
+                let text = format!(
+                    "{}: a path that goes on without a slash behind {path} is looked up in the root of the site",
+                    directive.text()
+                );
+                site.note(&directive.place, text);
+            }
             site.set_in(if is_internal { "accel" } else { "alias" }, &path, target);
             if is_internal { Folder::Accel } else { Folder::Alias }
         }

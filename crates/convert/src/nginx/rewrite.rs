@@ -431,7 +431,11 @@ fn rewrite(
             route.set("match", combined);
             route.absorb(extra);
             let target = match (keeps_query, target.contains('?')) {
-                (true, true) => format!("{target}&$query"),
+                (true, true) => {
+                    let text = "without a query, an & stays at the end of the new query";
+                    route.note(&directive.place, text);
+                    format!("{target}&$query")
+                }
                 (false, false) => format!("{target}?"),
                 _ => target,
             };
