@@ -9,6 +9,7 @@ use super::pattern::{Condition, Matcher};
 use super::rewrite::{self, Staying, set_condition};
 use super::scope::Scope;
 use super::server::{Main, Phases, made};
+use super::tree::Directive;
 use super::{named, proxy, rules, tries};
 use crate::document::Section;
 
@@ -82,6 +83,7 @@ pub(super) fn convert(
         answer.absorb_comments(tries);
     }
     answer.absorb(fields);
+    handler(one, has_tries, &folder, &mut answer);
     if is_internal {
         match kind {
             // The front controller is reached by `try_files` only.
@@ -94,10 +96,10 @@ pub(super) fn convert(
                 site.absorb_comments(answer);
                 return;
             }
+            _ if answer.has("deny") => {}
             _ => answer.set("internal", true),
         }
     }
-    handler(one, has_tries, &folder, &mut answer);
     if answer != conditions || *kind == Kind::Proxy {
         phases.answers.push(answer);
     }
@@ -143,7 +145,6 @@ fn stays(one: &Known<'_>, folder: &Folder, around: &Surroundings<'_, '_>, route:
             route.left_out(&rewrite.place, text);
         }
         route.set("deny", true);
-        route.set("status", 501);
     };
     if route.has("deny") {
         return;
@@ -161,6 +162,13 @@ fn stays(one: &Known<'_>, folder: &Folder, around: &Surroundings<'_, '_>, route:
         (Kind::Static, _) => route.set("static", true),
         _ => handler(one, false, folder, route),
     }
+}
+
+/// Takes the directives of the module that passes requests on, here in vain.
+pub(super) fn take_module(pass: &Directive, scope: &Scope<'_>) {
+    let module = pass.name.trim_end_matches("pass");
+    let own = scope.block().iter().filter(|directive| directive.name.starts_with(module));
+    own.for_each(Directive::take);
 }
 
 /// Directives of a location that never gets to its own answer.
@@ -190,7 +198,6 @@ fn handler(one: &Known<'_>, tries: bool, folder: &Folder, answer: &mut Section) 
         Kind::Proxy => {}
         Kind::Static | Kind::Php { .. } if *folder == Folder::Elsewhere => {
             answer.set("deny", true);
-            answer.set("status", 501);
         }
         Kind::Php { script, .. } => {
             rules::of_scripts(scope, answer);
@@ -220,18 +227,18 @@ fn handler(one: &Known<'_>, tries: bool, folder: &Folder, answer: &mut Section) 
         }
         Kind::Unknown => {
             for pass in scope.block().iter().filter(|directive| directive.name.ends_with("_pass")) {
-                pass.take();
+                take_module(pass, scope);
                 answer.left_out(
                     &pass.place,
                     format!("{} has no equal: the request is refused", pass.text()),
                 );
             }
             answer.set("deny", true);
-            answer.set("status", 501);
         }
         Kind::Static => {
             // nginx sends a script as a text here; a handler for files refuses it.
-            if !answer.has("internal") && may_run(&one.location, &one.condition, tries) {
+            let is_internal = scope.own("internal").is_some();
+            if !is_internal && may_run(&one.location, &one.condition, tries) {
                 answer.set("static", true);
             }
         }

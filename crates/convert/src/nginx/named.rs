@@ -1,6 +1,6 @@
 //! Named locations: `try_files` leads to the path behind their names.
 
-use super::answer::{Surroundings, with_condition};
+use super::answer::{Surroundings, take_module, with_condition};
 use super::common::Common;
 use super::location::{Kind, Known, restricts};
 use super::pattern::{Condition, quote, unanchored};
@@ -86,9 +86,9 @@ impl Named<'_, '_> {
                     rules::of_scripts(scope, &mut route);
                     route.set("rewrite", script.clone());
                 }
-                _ => refuse(&mut route, directive),
+                _ => self.refuse(&mut route, directive),
             },
-            name if name.ends_with("_pass") => refuse(&mut route, directive),
+            name if name.ends_with("_pass") => self.refuse(&mut route, directive),
             _ => return None,
         }
         directive.take_whole();
@@ -110,17 +110,21 @@ impl Named<'_, '_> {
             }
             _ => {
                 set_condition(&mut route, &self.inside());
-                refuse(&mut route, directive);
+                self.refuse(&mut route, directive);
             }
         }
         route
     }
-}
 
-fn refuse(route: &mut Section, directive: &Directive) {
-    let text =
-        format!("{} of a named location has no equal: the request is refused", directive.text());
-    route.left_out(&directive.place, text);
-    route.set("deny", true);
-    route.set("status", 501);
+    fn refuse(&self, route: &mut Section, directive: &Directive) {
+        if directive.name.ends_with("_pass") {
+            take_module(directive, &self.one.location.scope);
+        }
+        let text = format!(
+            "{} of a named location has no equal: the request is refused",
+            directive.text()
+        );
+        route.left_out(&directive.place, text);
+        route.set("deny", true);
+    }
 }

@@ -68,6 +68,8 @@ pub(super) fn condition(all: &[Candidate], number: usize) -> Condition {
     let excluded: Vec<_> = (0..all.len())
         .filter(|other| *other != number)
         .filter_map(|other| excluded(all, number, other))
+        // An option such as (?i) would hold for the alternatives behind it, too.
+        .map(|other| if other.contains("(?i)") { format!("(?:{other})") } else { other })
         .collect();
     let ahead = match excluded.is_empty() {
         true => String::new(),

@@ -140,7 +140,6 @@ fn refused(mut route: Section, directive: &Directive) -> Section {
         format!("{} has no equal: the request is refused", directive.text()),
     );
     route.set("deny", true);
-    route.set("status", 501);
     route
 }
 

@@ -351,19 +351,18 @@ pub(super) fn answer(directive: &Directive, mut route: Section, scope: &Scope<'_
             }
         }
         (Some(444), _) => {
-            route.note(
-                &directive.place,
-                "return 444: the client gets 400, nginx closes the connection",
-            );
+            let text = "return 444: the client gets 403, nginx closes the connection";
+            route.note(&directive.place, text);
             route.set("deny", true);
-            route.set("status", 400);
             route
         }
-        (Some(code @ 400..=599), None) => {
+        (Some(403), None) => {
             route.set("deny", true);
-            if code != 403 {
-                route.set("status", i64::from(code));
-            }
+            route
+        }
+        (Some(code @ (404 | 410)), None) => {
+            route.set("deny", true);
+            route.set("status", i64::from(code));
             route
         }
         (Some(code @ 200..=599), text) => {

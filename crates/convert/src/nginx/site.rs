@@ -8,12 +8,17 @@ use super::tree::Directive;
 use super::tries::index;
 use crate::document::Section;
 
+/// The root of a server that names none.
+const DEFAULT_ROOT: &str = "/usr/share/nginx/html";
+
 /// Sets the keys of the site.
 pub(super) fn keys(scope: &Scope<'_>, main: &Main<'_, '_>, site: &mut Section) {
-    if let Some(root) = main.root.get("root") {
-        match translate(root.word(), scope, Use::Value) {
-            Ok(root) if !root.contains('$') => site.set("root", root),
-            _ => site.left_out(&root.place, format!("{} has no equal", root.text())),
+    match main.root.get("root").map(|root| (root, translate(root.word(), scope, Use::Value))) {
+        Some((_, Ok(root))) if !root.contains('$') => site.set("root", root),
+        Some((root, _)) => site.left_out(&root.place, format!("{} has no equal", root.text())),
+        None => {
+            site.comment("No root is named; this is the folder of Debian's nginx.");
+            site.set("root", DEFAULT_ROOT);
         }
     }
     site.set_list("index", index(main.index));

@@ -93,7 +93,7 @@ fn applications() {
         "match = '^/a/(.*)$'\nrewrite = \"/b/$1\"",
     );
     has("location / { proxy_pass http://127.0.0.1:81; }", "host = \"upstream\"");
-    has("location / { grpc_pass grpc://127.0.0.1:81; }", "deny = true\nstatus = 501");
+    has("location / { grpc_pass grpc://127.0.0.1:81; }", "deny = true");
 }
 
 #[test]
@@ -245,4 +245,17 @@ fn no_directive_disappears_without_a_trace() {
         }
     }
     assert!(lost.is_empty(), "{}", lost.join("\n"));
+}
+
+#[test]
+fn capital_letters_of_one_location_do_not_matter_to_another() {
+    let lines = "location /a/ { deny all; }\nlocation ~* ^/a/b$ { }\nlocation ~ ^/a/c$ { }";
+    has(lines, "match = '^(?!(?:.*?(?i)^/a/b$)|/a/c$)/a/'\ndeny = true");
+}
+
+#[test]
+fn statuses() {
+    has("location /a/ { return 404; }", "deny = true\nstatus = 404");
+    has("location /a/ { return 503; }", "respond = \"\"\nstatus = 503");
+    has("location /a/ { internal; root $x; }", "deny = true");
 }
