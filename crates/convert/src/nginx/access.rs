@@ -122,6 +122,11 @@ fn password(scope: &Scope<'_>, route: &mut Section) -> Access {
         Some(users) if !users.contains('$') => {
             route.set_in("auth", "users", users);
             route.set_in("auth", "realm", auth.word());
+            if auth.word().contains('$') {
+                let text =
+                    format!("{} has no equal: everyone is asked for a password", auth.text());
+                route.left_out(&auth.place, text);
+            }
             Access::Restricted
         }
         _ => {

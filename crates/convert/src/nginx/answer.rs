@@ -2,11 +2,12 @@
 
 use super::access::{self, Access};
 use super::common::Common;
+use super::effect::set_condition;
 use super::folder::{self, Folder};
 use super::http::Outside;
 use super::location::{Kind, Known, Location, may_run};
 use super::pattern::{Condition, Matcher};
-use super::rewrite::{self, Staying, set_condition};
+use super::rewrite::{self, Staying};
 use super::scope::Scope;
 use super::server::{Main, Phases, made};
 use super::tree::Directive;

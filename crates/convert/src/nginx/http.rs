@@ -116,14 +116,13 @@ fn outer(http: &[Directive], top: &mut Section) {
 
 /// `real_ip_header`, and the way through several proxies.
 fn real_ip(scope: &Scope<'_>, trusted: Option<&Directive>, top: &mut Section) {
-    if let Some(field) = scope.get("real_ip_header") {
-        if !is_known_field(field.word()) {
-            let text = format!(
-                "{} has no equal: proxies name the client in X-Forwarded-For or Forwarded",
-                field.text()
-            );
-            top.left_out(&field.place, text);
-        }
+    let field = scope.get("real_ip_header").filter(|field| !is_known_field(field.word()));
+    if let Some(field) = field {
+        let text = format!(
+            "{} has no equal: proxies name the client in X-Forwarded-For or Forwarded",
+            field.text()
+        );
+        top.left_out(&field.place, text);
     }
     let is_recursive = scope.word("real_ip_recursive") == Some("on");
     if let Some(trusted) = trusted.filter(|_| !is_recursive) {

@@ -11,6 +11,7 @@ mod access;
 mod addresses;
 mod answer;
 mod common;
+mod effect;
 mod folder;
 mod http;
 mod known;
@@ -26,6 +27,7 @@ mod rules;
 mod scope;
 mod server;
 mod site;
+mod tested;
 #[cfg(test)]
 mod tests;
 mod text;

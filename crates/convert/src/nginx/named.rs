@@ -2,9 +2,9 @@
 
 use super::answer::{Surroundings, take_module, with_condition};
 use super::common::Common;
+use super::effect::{answer, set_condition};
 use super::location::{Kind, Known, restricts};
 use super::pattern::{Condition, quote, unanchored};
-use super::rewrite::{self, set_condition};
 use super::server::{Phases, made};
 use super::text::{Use, translate};
 use super::tree::Directive;
@@ -65,7 +65,7 @@ impl Named<'_, '_> {
         let mut route = made(|route| set_condition(route, &self.inside()));
         match &*directive.name {
             "rewrite" => route = self.rewrite(directive),
-            "return" => route = rewrite::answer(directive, route, scope),
+            "return" => route = answer(directive, route, scope),
             "if" if directive.block.as_deref().is_some_and(restricts) => {
                 let text = format!("{} has no equal: every request is refused", directive.text());
                 route.left_out(&directive.place, text);

@@ -1,8 +1,8 @@
 //! Applications: `proxy_pass`, `scgi_pass`, and the upstreams.
 
+use super::effect::set_condition;
 use super::http::Outside;
 use super::pattern::{Condition, Matcher, quote};
-use super::rewrite::set_condition;
 use super::scope::Scope;
 use super::text::{Use, translate};
 use super::tree::Directive;

@@ -57,6 +57,8 @@ fn access_rules_without_an_equal_refuse() {
         "auth_request /check;",
         "auth_basic \"a\"; auth_basic_user_file /etc/$host;",
         "if ($bad) { return 403; }",
+        "if ($cookie_key != secret) { return 302 /login; }",
+        "if ($remote_addr != 10.0.0.1) { rewrite ^ /login redirect; }",
         "return 302 $nowhere;",
         "limit_except GET { deny all; }",
         "location ~ ^/(a)/\\1 { deny all; }",
@@ -121,10 +123,11 @@ fn a_comment_cannot_become_a_key() {
 const LEVELS: [&str; 5] = ["main", "http", "server", "location", "if"];
 
 /// Sources with the names of directives.
-const SOURCES: [&str; 16] = [
+const SOURCES: [&str; 17] = [
     include_str!("access.rs"),
     include_str!("addresses.rs"),
     include_str!("answer.rs"),
+    include_str!("effect.rs"),
     include_str!("folder.rs"),
     include_str!("http.rs"),
     include_str!("known.rs"),
