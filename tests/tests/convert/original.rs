@@ -112,8 +112,8 @@ fn convert(nginx: &Stock) -> String {
     text.replace(&listen, "listen = \"127.0.0.1:0\"").replace("[[pool]]", "[[pool]]\nworkers = 2")
 }
 
-/// What is compared: the status, the target of a redirect without its host, fields, and the body
-/// of an answer that is no error page.
+/// The compared parts of an answer: the status, the target of a redirect without its host, fields,
+/// and the body unless it is an error page.
 fn shown(response: &Response) -> String {
     let location = response.header("location").unwrap_or_default();
     let location = location

@@ -1,8 +1,9 @@
 //! `allow` and `deny`: nginx takes the first that contains the address of the client, Sendoff the
 //! longest.
 //!
-//! Two networks are disjoint, or one contains the other. So a network behind one that contains it
-//! decides nothing in nginx. Without such networks, the first and the longest are the same.
+//! Two networks are disjoint, or one contains the other. So a network decides nothing in nginx if
+//! an earlier rule names a network around it. Without such rules, the first and the longest network
+//! are the same.
 
 use std::net::IpAddr;
 

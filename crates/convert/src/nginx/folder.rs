@@ -103,8 +103,8 @@ fn files<'d>(location: &Location<'d>, known: &[Known<'d>], main: &Scope<'d>) -> 
     Files::At { path: path.to_owned(), target: target.to_owned(), directive }
 }
 
-/// The place of the files of an expression, which is known if all its paths are below a prefix whose
-/// files are in the same folder.
+/// The place of the files of an expression, which is known if all its paths are below a prefix
+/// whose files are in the same folder.
 fn files_of_expression<'d>(
     expression: &str,
     root: &'d Directive,

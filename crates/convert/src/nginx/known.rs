@@ -109,7 +109,7 @@ const WAYS: &[&str] = &[
     "fastcgi_split_path_info",
 ];
 
-/// Definitions. Where a rule uses one that has no equal, the rule is left out with a remark.
+/// Definitions. A rule that uses an unknown definition is left out with a remark.
 const DEFINITIONS: &[&str] = &[
     "geo",
     "limit_conn_zone",

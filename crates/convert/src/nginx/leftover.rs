@@ -4,7 +4,7 @@ use super::known;
 use super::tree::Directive;
 use crate::document::Section;
 
-/// Modules that pass requests on. Their other directives mean nothing without the one that does.
+/// Modules that pass requests on. Without their `..._pass`, their other directives mean nothing.
 const MODULES: [&str; 6] = ["fastcgi_", "grpc_", "memcached_", "proxy_", "scgi_", "uwsgi_"];
 
 /// Adds a remark about each directive of a block, and of the locations in it, that nothing has

@@ -52,7 +52,7 @@ impl<'d> Scope<'d> {
 
     /// Takes directives that replace each other as a group, such as `allow` and `deny`, in order.
     pub(super) fn group(&self, names: &[&str]) -> Vec<&'d Directive> {
-        // Those of outer blocks do not hold here.
+        // The directives of outer blocks do not hold here.
         for directive in self.levels.iter().copied().flatten() {
             if names.contains(&directive.name.as_str()) {
                 directive.take();

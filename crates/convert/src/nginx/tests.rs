@@ -113,6 +113,41 @@ fn mistakes_have_a_place() {
     }
 }
 
+/// One file that includes others, which do not exist.
+struct Alone(&'static str);
+
+impl Files for Alone {
+    fn read(&self, path: &Path) -> io::Result<String> {
+        match path == Path::new("/etc/nginx/a.conf") {
+            true => Ok(self.0.to_owned()),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn matching(&self, _: &Path) -> Vec<PathBuf> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn a_missing_file_has_a_place_and_a_pattern_may_match_nothing() {
+    let path = Path::new("/etc/nginx/a.conf");
+    let missing = convert(path, &Alone("server {\n\ninclude b.conf; }")).unwrap_err();
+    let expected = "/etc/nginx/a.conf:3: /etc/nginx/b.conf: ";
+    assert!(missing.to_string().starts_with(expected), "{missing}");
+    assert!(convert(path, &Alone("server { include conf.d/*.conf; }")).is_ok());
+}
+
+#[test]
+fn too_much_is_an_error() {
+    let directives = format!("server {{ {} }}", "allow all; ".repeat(20_001));
+    let error = convert(Path::new("a.conf"), &One(directives)).unwrap_err();
+    assert!(error.to_string().contains("more than 20000 directives"), "{error}");
+    let blocks = "a {".repeat(40);
+    let error = convert(Path::new("a.conf"), &One(blocks)).unwrap_err();
+    assert!(error.to_string().contains("nested too deeply"), "{error}");
+}
+
 #[test]
 fn a_comment_cannot_become_a_key() {
     let converted = server("unknown_one \"a\n[[site]]\nb\";");

@@ -107,7 +107,8 @@ pub(super) fn index_route(
     Some(route)
 }
 
-/// Takes the `index` of a location if it says what the site says, or if the location sends no files.
+/// Takes the `index` of a location if it says what the site says, or if the location sends no
+/// files.
 pub(super) fn take_index(one: &Known<'_>, main: &Scope<'_>) {
     let scope = &one.location.scope;
     let sends_files = matches!(one.kind, Kind::Static | Kind::Php { .. });
