@@ -5,6 +5,7 @@
 //! for some seconds, with any compiler, with inputs made from valid ones by random changes (`run`).
 #![forbid(unsafe_code)]
 
+pub mod convert;
 pub mod fastcgi;
 pub mod htaccess;
 pub mod http1;

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use sendoff_fuzz::{
-    Case, Failure, Target, fastcgi, htaccess, http1, http3, lua, proxies, records, region,
+    Case, Failure, Target, convert, fastcgi, htaccess, http1, http3, lua, proxies, records, region,
     responses, ring, settings,
 };
 
@@ -122,4 +122,12 @@ fn what_proxies_and_their_clients_say() {
 #[test]
 fn lua_scripts() {
     holds("lua", Target { check: lua::check, seeds: lua::seeds, words: lua::WORDS });
+}
+
+#[test]
+fn configurations_of_other_servers() {
+    holds(
+        "convert",
+        Target { check: convert::check, seeds: convert::seeds, words: convert::WORDS },
+    );
 }

@@ -170,6 +170,11 @@ http {{
         self.addr
     }
 
+    /// The configuration file of nginx.
+    pub fn config(&self) -> PathBuf {
+        self.folder.join("nginx.conf")
+    }
+
     /// One request on a connection of its own.
     ///
     /// # Panics

@@ -16,18 +16,24 @@ pub(crate) enum Failure {
     System(String),
     /// The parts of the server do not fit together: a defect, or files of different versions.
     Internal(String),
+    /// The work is done, with a remainder that the operator must look at.
+    Incomplete(String),
     /// A child process has reported the error itself, and ended with this status.
     Said(u8),
 }
 
 /// The exit statuses of every command and of the server; docs/operate.md has the same table.
-pub(crate) const EXIT_STATUSES: [(u8, &str); 4] = [
+pub(crate) const EXIT_STATUSES: [(u8, &str); 5] = [
     (0, "it is done; the server has ended as it was told to"),
     (
         1,
         "the system or the server refuses: no server runs, a port is taken, a reload or an upgrade failed and changed nothing",
     ),
     (2, "the command line or the configuration is wrong"),
+    (
+        3,
+        "`convert` has written a configuration in which it left out directives; comments name them",
+    ),
     (70, "parts of the server do not fit together: files of different versions, or a defect"),
 ];
 
@@ -48,6 +54,7 @@ impl Failure {
         match self {
             Self::System(_) => ExitCode::from(1),
             Self::Input(_) => ExitCode::from(2),
+            Self::Incomplete(_) => ExitCode::from(3),
             Self::Internal(_) => ExitCode::from(70),
             Self::Said(status) => ExitCode::from(*status),
         }
@@ -66,7 +73,9 @@ impl From<CommandError> for Failure {
 impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Input(why) | Self::System(why) | Self::Internal(why) => f.write_str(why),
+            Self::Input(why) | Self::System(why) | Self::Incomplete(why) | Self::Internal(why) => {
+                f.write_str(why)
+            }
             Self::Said(status) => write!(f, "a process ended with status {status}"),
         }
     }

@@ -5,6 +5,7 @@ mod acme;
 mod check;
 mod children;
 mod configure;
+mod convert;
 mod explain;
 mod failure;
 mod front;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
             supervisor::run(Source::File(run.file.path().to_owned()), options.take_over_fd)
         }
         Command::Check(check) => check::run(&check),
+        Command::Convert(convert) => convert::run(&convert),
         Command::Explain(explain) => explain::run(&explain),
         Command::Status(status) if status.watch => {
             sendoff_control::watch(&status.control.selection()).map_err(Failure::from)

@@ -34,6 +34,10 @@ pub(crate) enum Command {
     Run(Run),
     /// Check a configuration file: report every error and its place.
     Check(Check),
+    /// Write the configuration file for the sites of another server: nginx.conf with its includes,
+    /// or a file of Debian's sites-available. A comment stands at each directive that has no equal;
+    /// the exit status is then 3.
+    Convert(Convert),
     /// Show how a running server on this machine answers a request: where each piece of the
     /// response comes from, how it is sent, and why it was copied. The server really carries out
     /// the request.
@@ -106,6 +110,13 @@ pub(crate) struct Check {
     /// Print the JSON schema of configuration files, for editors; check nothing.
     #[arg(long)]
     pub(crate) schema: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Convert {
+    /// Configuration file of the other server.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
 }
 
 #[derive(Debug, Clone, Args)]

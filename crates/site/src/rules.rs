@@ -490,6 +490,10 @@ impl CompiledRoute {
             let exists =
                 if path.ends_with(b"/") { router.is_folder(&path) } else { router.is_file(&path) };
             if exists {
+                // The path of a folder stays as it is, so that a client is redirected to the path
+                // with a slash: relative links in the folder's pages need it.
+                let is_folder_of_path = path.strip_suffix(b"/") == Some(&request.path[..]);
+                let path = if is_folder_of_path { request.path.clone() } else { path };
                 set(request, path, query);
                 return Ok(None);
             }

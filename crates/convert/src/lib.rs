@@ -1,0 +1,68 @@
+//! Reads the configuration of another server and writes one for Sendoff.
+//!
+//! ```text
+//!   nginx.conf ──tree──▶ directives with file and line ──nginx──▶ Document ──▶ sendoff.toml
+//! ```
+//!
+//! The result has a comment at each directive that has no equal. An access rule that cannot be
+//! expressed becomes a route that refuses. The crate reads files only through [`Files`].
+#![forbid(unsafe_code)]
+
+mod document;
+mod nginx;
+mod place;
+
+use std::fmt::{self, Display};
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use place::Place;
+
+/// The files that a configuration consists of.
+pub trait Files {
+    /// The contents of a file.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    fn read(&self, path: &Path) -> io::Result<String>;
+
+    /// The files whose paths match a pattern with `*`, `?` and `[`, in alphabetical order.
+    fn matching(&self, pattern: &Path) -> Vec<PathBuf>;
+}
+
+/// A converted configuration.
+#[derive(Debug)]
+pub struct Conversion {
+    /// The text of the `sendoff.toml`.
+    pub text: String,
+    /// The number of directives that were left out.
+    pub left_out: usize,
+}
+
+/// The configuration cannot be read at all.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The place of the mistake; `None` if a file as a whole is the problem.
+    pub place: Option<Place>,
+    /// The mistake, and what to do.
+    pub says: String,
+}
+
+impl Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Some(place) => write!(f, "{place}: {}", self.says),
+            None => f.write_str(&self.says),
+        }
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
+/// Converts the configuration in `path`, and the files that it includes.
+///
+/// # Errors
+/// A file cannot be read, or is not what its server would accept.
+pub fn convert(path: &Path, files: &dyn Files) -> Result<Conversion, Unreadable> {
+    nginx::convert(path, files).map(document::Document::finish)
+}

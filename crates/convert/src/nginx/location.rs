@@ -1,0 +1,202 @@
+//! The locations of a server, and the kinds of answers that they give.
+
+use super::access;
+use super::http::Outside;
+use super::pattern::{Candidate, Condition, Matcher};
+use super::scope::Scope;
+use super::text::{Use, translate};
+use super::tree::Directive;
+use crate::document::Section;
+
+/// A location.
+pub(super) struct Location<'d> {
+    pub(super) candidate: Candidate,
+    /// `None`: the server itself, for paths that no location matches.
+    pub(super) directive: Option<&'d Directive>,
+    pub(super) scope: Scope<'d>,
+}
+
+/// A location, with what is known about it.
+pub(super) struct Known<'d> {
+    pub(super) location: Location<'d>,
+    pub(super) condition: Condition,
+    pub(super) kind: Kind,
+}
+
+/// The answer of a location.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A file.
+    Static,
+    /// php-fpm, at this address. The script is at the path, or is this one.
+    Php {
+        address: String,
+        script: Option<String>,
+    },
+    /// Another FastCGI application.
+    FastCgi(String),
+    Proxy,
+    Metrics,
+    /// An application for which Sendoff has no handler.
+    Unknown,
+}
+
+/// The locations of a server.
+pub(super) struct Collected<'d> {
+    /// All locations, and the server itself if no location takes every path.
+    pub(super) locations: Vec<Location<'d>>,
+    /// A location that is missing restricts access.
+    pub(super) lacks_guard: bool,
+}
+
+/// Finds the locations of a server, also those within others.
+pub(super) fn collect<'d>(server: &Scope<'d>, site: &mut Section) -> Collected<'d> {
+    let mut collected = Collected { locations: Vec::new(), lacks_guard: false };
+    inside(server, &[], &mut collected, site);
+    let is_root = |location: &Location<'_>| matches!(&location.candidate.matcher, Matcher::Prefix { text, .. } if text == "/");
+    if !collected.locations.iter().any(is_root) {
+        let matcher = Matcher::Prefix { text: "/".to_owned(), beats_expressions: false };
+        let candidate = Candidate { matcher, around: Vec::new() };
+        collected.locations.push(Location { candidate, directive: None, scope: server.clone() });
+    }
+    collected
+}
+
+fn inside<'d>(
+    scope: &Scope<'d>,
+    around: &[usize],
+    collected: &mut Collected<'d>,
+    site: &mut Section,
+) {
+    for directive in scope.block().iter().filter(|directive| directive.name == "location") {
+        let Some(block) = &directive.block else { continue };
+        directive.take();
+        let matcher = match matcher(directive, around.last().copied()) {
+            Ok(matcher) => matcher,
+            Err(why) => {
+                let text = format!("{} has no equal: {why}", directive.text());
+                site.left_out(&directive.place, text);
+                directive.take_whole();
+                collected.lacks_guard |= restricts(block);
+                continue;
+            }
+        };
+        let nests = matches!(matcher, Matcher::Prefix { .. });
+        let inner = scope.inner(block);
+        let number = collected.locations.len();
+        let candidate = Candidate { matcher, around: around.to_vec() };
+        let location = Location { candidate, directive: Some(directive), scope: inner.clone() };
+        collected.locations.push(location);
+        if nests {
+            inside(&inner, &[around, &[number]].concat(), collected, site);
+            continue;
+        }
+        for nested in block.iter().filter(|nested| nested.name == "location") {
+            let text = "a location within an expression or an exact path has no equal";
+            site.left_out(&nested.place, text);
+            nested.take_whole();
+            collected.lacks_guard |= nested.block.as_deref().is_some_and(restricts);
+        }
+    }
+}
+
+/// True if the directives of a block, or of a block in it, refuse requests.
+pub(super) fn restricts(block: &[Directive]) -> bool {
+    block.iter().any(|directive| {
+        let refuses = match &*directive.name {
+            "deny" | "auth_basic" | "internal" | "limit_except" => true,
+            name if access::REFUSE.contains(&name) => true,
+            "return" => directive.word().starts_with('4'),
+            _ => false,
+        };
+        refuses || directive.block.as_deref().is_some_and(restricts)
+    })
+}
+
+fn matcher(directive: &Directive, within: Option<usize>) -> Result<Matcher, String> {
+    let words: Vec<&str> = directive.words.iter().map(String::as_str).collect();
+    let expression = |text: String| match super::pattern::mistake(&text) {
+        None if super::pattern::refers_to_groups(&text) => {
+            Err("it refers to its own groups".to_owned())
+        }
+        None => Ok(Matcher::Expression { text, within }),
+        Some(mistake) => Err(mistake),
+    };
+    match words[..] {
+        ["=", path] => Ok(Matcher::Exact(path.to_owned())),
+        ["^~", path] => Ok(Matcher::Prefix { text: path.to_owned(), beats_expressions: true }),
+        ["~", text] => expression(text.to_owned()),
+        ["~*", text] => expression(format!("(?i){text}")),
+        [name] if name.starts_with('@') => Ok(Matcher::Named(name[1..].to_owned())),
+        [path] if path.starts_with('=') => Ok(Matcher::Exact(path[1..].to_owned())),
+        [text] if text.starts_with("~*") => expression(format!("(?i){}", &text[2..])),
+        [text] if text.starts_with('~') => expression(text[1..].to_owned()),
+        [path] if path.starts_with("^~") => {
+            Ok(Matcher::Prefix { text: path[2..].to_owned(), beats_expressions: true })
+        }
+        [path] if path.starts_with('/') => {
+            Ok(Matcher::Prefix { text: path.to_owned(), beats_expressions: false })
+        }
+        _ => Err("its path does not begin with a slash".to_owned()),
+    }
+}
+
+/// The answer of a location, by its own directives.
+pub(super) fn kind(location: &Location<'_>, outside: &Outside<'_>) -> Kind {
+    for directive in location.scope.block() {
+        match &*directive.name {
+            "fastcgi_pass" => return fastcgi(directive, location, outside),
+            "proxy_pass" => return Kind::Proxy,
+            "scgi_pass" | "uwsgi_pass" | "grpc_pass" | "memcached_pass" => return Kind::Unknown,
+            "stub_status" => return Kind::Metrics,
+            _ => {}
+        }
+    }
+    Kind::Static
+}
+
+fn fastcgi(directive: &Directive, location: &Location<'_>, outside: &Outside<'_>) -> Kind {
+    directive.take();
+    let mut address = directive.word().to_owned();
+    let mut upstreams = outside.http.iter().filter(|inner| inner.name == "upstream");
+    if let Some(upstream) = upstreams.find(|upstream| upstream.word() == address) {
+        let mut servers = upstream.block.iter().flatten().filter(|inner| inner.name == "server");
+        match (servers.next(), servers.next()) {
+            (Some(only), None) => address = only.word().to_owned(),
+            _ => return Kind::FastCgi(format!("upstream:{address}")),
+        }
+    }
+    if address.contains('$') {
+        return Kind::Unknown;
+    }
+    let is_local = address.starts_with("unix:") && address.contains("php")
+        || ["127.0.0.1:90", "localhost:90", "[::1]:90"]
+            .iter()
+            .any(|start| address.starts_with(start));
+    if !is_local {
+        return Kind::FastCgi(address);
+    }
+    let parameters = location.scope.all("fastcgi_param");
+    let mut names = parameters.iter().filter(|parameter| parameter.word() == "SCRIPT_FILENAME");
+    let script = names.next_back().and_then(|parameter| parameter.words.get(1)).and_then(|name| {
+        let name = translate(name, &location.scope, Use::Value).ok()?;
+        let root = location.scope.peek("root").map(Directive::word).unwrap_or_default();
+        let path = name.strip_prefix(root.trim_end_matches('/'))?;
+        (path.starts_with('/') && !path.contains('$')).then(|| path.to_owned())
+    });
+    Kind::Php { address, script }
+}
+
+/// True if Sendoff would run a script at a path of a location that only sends files.
+pub(super) fn may_run(location: &Location<'_>, condition: &Condition, tries: bool) -> bool {
+    match &location.candidate.matcher {
+        Matcher::Exact(path) => path.contains(".php"),
+        Matcher::Named(_) => false,
+        Matcher::Expression { text, .. } => super::pattern::endings(text)
+            .is_none_or(|endings| endings.iter().any(|ending| ending == "php")),
+        Matcher::Prefix { text, .. } => {
+            let probe = |rest: &str| condition.holds(&format!("{text}{rest}"));
+            probe("probe.php") || probe("/probe.php") || !tries && probe("/probe.php/x")
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Single directives, without files.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::{Conversion, Files, convert};
+
+/// One file.
+struct One(String);
+
+impl Files for One {
+    fn read(&self, _: &Path) -> io::Result<String> {
+        Ok(self.0.clone())
+    }
+
+    fn matching(&self, _: &Path) -> Vec<PathBuf> {
+        Vec::new()
+    }
+}
+
+/// Converts a server with these lines. The result must be readable by Sendoff.
+#[track_caller]
+fn server(lines: &str) -> Conversion {
+    let text = format!("server {{\nroot /srv;\n{lines}\n}}\n");
+    let converted = convert(Path::new("a.conf"), &One(text)).unwrap();
+    assert!(sendoff_settings::read_text(&converted.text).is_some(), "{}", converted.text);
+    converted
+}
+
+#[track_caller]
+fn has(lines: &str, expected: &str) {
+    let converted = server(lines);
+    // A text without a backslash has other quotation marks.
+    let plain = |text: &str| text.replace('\'', "\"");
+    assert!(plain(&converted.text).contains(&plain(expected)), "{}", converted.text);
+}
+
+#[test]
+fn expressions_precede_prefixes_but_not_those_with_a_caret() {
+    let lines =
+        "location ^~ /a/ { deny all; }\nlocation /a/b/ { }\nlocation ~ \\.x$ { return 410; }";
+    has(lines, "match = '^(?!/a/b/)/a/'\ndeny = true");
+    has(lines, "match = '^(?!/a/(?!b/)).*?\\.x$'\ndeny = true\nstatus = 410");
+}
+
+#[test]
+fn an_exact_path_precedes_all() {
+    let lines = "location = /a.x { return 204; }\nlocation ~ \\.x$ { deny all; }";
+    has(lines, "path = \"/a.x\"\nrespond = \"\"\nstatus = 204");
+    has(lines, "match = '^(?!/a\\.x$).*?\\.x$'\ndeny = true");
+}
+
+#[test]
+fn access_rules_without_an_equal_refuse() {
+    for rule in [
+        "auth_request /check;",
+        "auth_basic \"a\"; auth_basic_user_file /etc/$host;",
+        "if ($bad) { return 403; }",
+        "if ($cookie_key != secret) { return 302 /login; }",
+        "if ($remote_addr != 10.0.0.1) { rewrite ^ /login redirect; }",
+        "return 302 $nowhere;",
+        "limit_except GET { deny all; }",
+        "location ~ ^/(a)/\\1 { deny all; }",
+    ] {
+        let converted = server(&format!("location /a/ {{ {rule} }}"));
+        assert!(converted.text.contains("deny = true"), "{}", converted.text);
+        assert!(converted.left_out > 0, "{}", converted.text);
+    }
+    has("location /a/ { allow 10.0.0.0/8; deny all; }", "allow_from = \"10.0.0.0/8\"");
+    has("location /a/ { deny 10.1.0.0/16; allow all; }", "deny_from = \"10.1.0.0/16\"");
+}
+
+#[test]
+fn an_unknown_directive_is_named_with_its_line() {
+    let converted = server("proxy_cache_lock on;\nlocation /a { proxy_pass http://127.0.0.1:1; }");
+    assert!(converted.text.contains("# a.conf:3: proxy_cache_lock on has no equal here"));
+    assert_eq!(converted.left_out, 1);
+    assert_eq!(server("tcp_nopush on;").left_out, 0);
+}
+
+#[test]
+fn addresses_and_hosts() {
+    has("listen 80;", "listen = \"0.0.0.0:80\"");
+    has("listen 80; listen [::]:80;", "listen = \"80\"");
+    has("server_name .a.org;", "hosts = [\"a.org\", \"*.a.org\"]");
+    // A site without hosts would answer for every host.
+    has("server_name ~^a;", "hosts = \"no-host.invalid\"");
+}
+
+#[test]
+fn applications() {
+    has(
+        "location /a/ { proxy_pass http://127.0.0.1:81/b/; }",
+        "match = '^/a/(.*)$'\nrewrite = \"/b/$1\"",
+    );
+    has("location / { proxy_pass http://127.0.0.1:81; }", "host = \"upstream\"");
+    has("location / { grpc_pass grpc://127.0.0.1:81; }", "deny = true");
+}
+
+#[test]
+fn mistakes_have_a_place() {
+    for (text, says) in [
+        ("server {\nlisten 80;", "a.conf:1: the block that begins here has no end"),
+        ("server {\nlisten 80 }", "a.conf:2: a ; is missing behind listen"),
+        ("server { listen \"80; }", "a.conf:1: a quotation mark is not closed"),
+        ("server { include a.conf; listen 80; }", "a.conf:1: a.conf includes itself"),
+        ("http { } http { }", "a.conf:1: a second http block"),
+        ("events { }", "a.conf:1: no server block"),
+    ] {
+        let error = convert(Path::new("a.conf"), &One(text.to_owned())).unwrap_err();
+        assert!(error.to_string().starts_with(says), "{error}");
+    }
+}
+
+/// One file that includes others, which do not exist.
+struct Alone(&'static str);
+
+impl Files for Alone {
+    fn read(&self, path: &Path) -> io::Result<String> {
+        match path == Path::new("/etc/nginx/a.conf") {
+            true => Ok(self.0.to_owned()),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn matching(&self, _: &Path) -> Vec<PathBuf> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn a_missing_file_has_a_place_and_a_pattern_may_match_nothing() {
+    let path = Path::new("/etc/nginx/a.conf");
+    let missing = convert(path, &Alone("server {\n\ninclude b.conf; }")).unwrap_err();
+    let expected = "/etc/nginx/a.conf:3: /etc/nginx/b.conf: ";
+    assert!(missing.to_string().starts_with(expected), "{missing}");
+    assert!(convert(path, &Alone("server { include conf.d/*.conf; }")).is_ok());
+}
+
+#[test]
+fn too_much_is_an_error() {
+    let directives = format!("server {{ {} }}", "allow all; ".repeat(20_001));
+    let error = convert(Path::new("a.conf"), &One(directives)).unwrap_err();
+    assert!(error.to_string().contains("more than 20000 directives"), "{error}");
+    let blocks = "a {".repeat(40);
+    let error = convert(Path::new("a.conf"), &One(blocks)).unwrap_err();
+    assert!(error.to_string().contains("nested too deeply"), "{error}");
+}
+
+#[test]
+fn a_comment_cannot_become_a_key() {
+    let converted = server("unknown_one \"a\n[[site]]\nb\";");
+    assert!(!converted.text.contains("\n[[site]]\nb"), "{}", converted.text);
+}
+
+/// The levels of a configuration at which a directive may stand.
+const LEVELS: [&str; 5] = ["main", "http", "server", "location", "if"];
+
+/// Sources with the names of directives.
+const SOURCES: [&str; 17] = [
+    include_str!("access.rs"),
+    include_str!("addresses.rs"),
+    include_str!("answer.rs"),
+    include_str!("effect.rs"),
+    include_str!("folder.rs"),
+    include_str!("http.rs"),
+    include_str!("known.rs"),
+    include_str!("listen.rs"),
+    include_str!("location.rs"),
+    include_str!("named.rs"),
+    include_str!("proxy.rs"),
+    include_str!("rewrite.rs"),
+    include_str!("rules.rs"),
+    include_str!("site.rs"),
+    include_str!("tls.rs"),
+    include_str!("tree.rs"),
+    include_str!("tries.rs"),
+];
+
+/// All words in quotation marks that may be names of directives. Those that are none must leave a
+/// trace, too.
+fn names() -> BTreeSet<&'static str> {
+    let words = SOURCES.iter().flat_map(|source| source.split('"'));
+    let is_name = |word: &&str| {
+        word.starts_with(|c: char| c.is_ascii_lowercase())
+            && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    };
+    words.filter(is_name).collect()
+}
+
+/// A use of the directive that changes what nginx does, and lines of the server that it needs.
+fn telling(name: &str) -> (String, &'static str) {
+    let words = match name {
+        "proxy_pass" | "scgi_pass" | "uwsgi_pass" | "grpc_pass" => "http://127.0.0.1:99",
+        "return" => "410",
+        "rewrite" => "^/telling$ /other last",
+        "allow" | "deny" | "set_real_ip_from" => "10.9.8.7",
+        "add_header" | "proxy_set_header" | "fastcgi_param" => "X-Telling telling",
+        "satisfy" => "any",
+        "if" => return ("if ($http_telling) { return 410; }".to_owned(), ""),
+        "limit_except" => return ("limit_except GET { deny all; }".to_owned(), ""),
+        "types" => return ("types { text/telling telling; }".to_owned(), ""),
+        "events" | "http" | "upstream" => return (format!("{name} telling {{ telling on; }}"), ""),
+        "location" => return ("location /telling/ { return 410; }".to_owned(), ""),
+        "server" => return ("server { listen 81; return 410; }".to_owned(), ""),
+        "disable_symlinks" | "gzip" | "proxy_ssl_verify" | "real_ip_recursive" => "on",
+        "proxy_request_buffering" | "absolute_redirect" => "off",
+        "error_page" => "404 /telling.html",
+        "try_files" => "/telling =404",
+        "expires" | "keepalive_timeout" | "send_timeout" => "77s",
+        "client_header_timeout" | "client_body_timeout" => "77s",
+        "gzip_min_length" | "client_max_body_size" | "worker_processes" => "7",
+        "ssl_protocols" => "TLSv1.3",
+        "internal" | "break" => "",
+        "set" => "$limit_rate 4k",
+        "ssl_verify_client" => "optional_no_ca",
+        "include" => "/telling/*.conf",
+        _ => "telling",
+    };
+    let needs = match name {
+        "auth_basic_user_file" => "auth_basic a;",
+        "satisfy" => "auth_basic a; auth_basic_user_file b; allow 10.0.0.1; deny all;",
+        "gzip_types" | "gzip_min_length" => "gzip on;",
+        "real_ip_header" => "",
+        "real_ip_recursive" => "set_real_ip_from 10.0.0.1;",
+        "allow" => "deny all;",
+        "break" => "rewrite ^/a /b last;",
+        "ssl_client_certificate" => {
+            "listen 443 ssl; ssl_certificate a; ssl_certificate_key b; ssl_verify_client on;"
+        }
+        "ssl_verify_client" => {
+            "listen 443 ssl; ssl_certificate a; ssl_certificate_key b; ssl_client_certificate c;"
+        }
+        name if name.starts_with("ssl_") => {
+            "listen 443 ssl; ssl_certificate a; ssl_certificate_key b; ssl_client_certificate c; ssl_verify_client on;"
+        }
+        _ => "",
+    };
+    (format!("{name} {words};"), needs)
+}
+
+/// A configuration with a directive at a level.
+fn with(name: &str, level: &str, needs: &str, directive: &str) -> String {
+    let at = |here: &str| if here == level { directive } else { "" };
+    let pass = match name {
+        "break" => needs,
+        name if name.starts_with("proxy_") && name != "proxy_pass" => {
+            "proxy_pass https://127.0.0.1:1;"
+        }
+        name if name.starts_with("fastcgi_") && name != "fastcgi_pass" => {
+            "fastcgi_pass unix:/run/php.sock;"
+        }
+        _ => "",
+    };
+    let root = if name == "root" { "" } else { "root /srv;" };
+    // A block that has one of the needed lines would not inherit from `http`.
+    let (of_http, of_server) = match level {
+        "http" => (needs.replace("listen 443 ssl;", ""), "listen 443 ssl;"),
+        _ => (String::new(), needs),
+    };
+    let [main, http, server, location, within] = LEVELS.map(at);
+    format!(
+        "{main}\nhttp {{\n{http}\n{of_http}\nserver {{\n{server}\n{of_server}\n{root}\nlisten 82;\n\
+         location /x/ {{\n{location}\n{pass}\nif ($http_a) {{ {within} }}\n}} }} }}"
+    )
+}
+
+#[test]
+fn no_directive_disappears_without_a_trace() {
+    let mut lost = Vec::new();
+    let conversion = |text: String| convert(Path::new("a.conf"), &One(text)).unwrap();
+    for (name, level) in names().into_iter().flat_map(|name| LEVELS.map(|level| (name, level))) {
+        let (directive, needs) = telling(name);
+        if name == "include" || (name, level) == ("http", "main") || super::known::says_all(name) {
+            continue;
+        }
+        let plain = conversion(with(name, level, needs, ""));
+        let text = with(name, level, needs, &directive);
+        let made = conversion(text.clone());
+        if made.text == plain.text {
+            lost.push(format!("{level}: {directive}"));
+        }
+    }
+    assert!(lost.is_empty(), "{}", lost.join("\n"));
+}
+
+#[test]
+fn capital_letters_of_one_location_do_not_matter_to_another() {
+    let lines = "location /a/ { deny all; }\nlocation ~* ^/a/b$ { }\nlocation ~ ^/a/c$ { }";
+    has(lines, "match = '^(?!(?:.*?(?i)^/a/b$)|/a/c$)/a/'\ndeny = true");
+}
+
+#[test]
+fn statuses() {
+    has("location /a/ { return 404; }", "deny = true\nstatus = 404");
+    has("location /a/ { return 503; }", "respond = \"\"\nstatus = 503");
+    has("location /a/ { internal; root $x; }", "deny = true");
+}

@@ -1,0 +1,325 @@
+//! The grammar of nginx: directives with their words, blocks and includes.
+
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use crate::place::Place;
+use crate::{Files, Unreadable};
+
+/// The deepest nesting of includes and blocks, so that they need little stack.
+const MAX_DEPTH: usize = 32;
+/// The most files that one configuration may consist of.
+const MAX_FILES: usize = 1000;
+/// The most bytes of all files together: far more than people write, and little to hold.
+const MAX_BYTES: usize = 16 << 20;
+/// The most directives: the time grows with the square of the number of locations.
+const MAX_DIRECTIVES: usize = 20_000;
+
+/// A directive.
+#[derive(Debug)]
+pub(super) struct Directive {
+    pub(super) name: String,
+    /// The words behind the name, without quotation marks.
+    pub(super) words: Vec<String>,
+    /// The directives between its braces.
+    pub(super) block: Option<Vec<Self>>,
+    pub(super) place: Place,
+    /// True once a part of the conversion has dealt with it: converted it, or said why not.
+    taken: Cell<bool>,
+}
+
+impl Directive {
+    /// The first word; empty if there is none.
+    pub(super) fn word(&self) -> &str {
+        self.words.first().map_or("", String::as_str)
+    }
+
+    /// Says that the caller deals with the directive. What nothing takes is named in the result.
+    pub(super) fn take(&self) {
+        self.taken.set(true);
+    }
+
+    /// Takes the directive and everything within its braces.
+    pub(super) fn take_whole(&self) {
+        self.take();
+        self.block.iter().flatten().for_each(Self::take_whole);
+    }
+
+    pub(super) fn is_taken(&self) -> bool {
+        self.taken.get()
+    }
+
+    /// The directive as it stands in the file, shortened.
+    pub(super) fn text(&self) -> String {
+        let text = [std::slice::from_ref(&self.name), &self.words[..]].concat().join(" ");
+        match text.char_indices().nth(100) {
+            Some((end, _)) => format!("{}...", &text[..end]),
+            None => text,
+        }
+    }
+}
+
+/// Reads a file and all files that it includes.
+pub(super) fn read(path: &Path, files: &dyn Files) -> Result<Vec<Directive>, Unreadable> {
+    let folder = main_folder(path);
+    let mut reader =
+        Reader { files, folder, open: Vec::new(), files_read: 0, bytes: 0, directives: 0 };
+    reader.file(path, None, 0)
+}
+
+/// The folder of `nginx.conf`, where relative paths begin: the parent of `sites-available`.
+fn main_folder(path: &Path) -> &Path {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    match name {
+        "sites-available" | "sites-enabled" | "conf.d" | "snippets" => {
+            folder.parent().unwrap_or(folder)
+        }
+        _ => folder,
+    }
+}
+
+struct Reader<'f> {
+    files: &'f dyn Files,
+    folder: &'f Path,
+    /// The files that are being read, from the outermost.
+    open: Vec<PathBuf>,
+    files_read: usize,
+    bytes: usize,
+    directives: usize,
+}
+
+impl Reader<'_> {
+    fn file(
+        &mut self,
+        path: &Path,
+        from: Option<&Place>,
+        depth: usize,
+    ) -> Result<Vec<Directive>, Unreadable> {
+        let name = path.display();
+        let unreadable = |says: String| Unreadable { place: from.cloned(), says };
+        if self.open.iter().any(|open| open == path) {
+            return Err(unreadable(format!("{name} includes itself")));
+        }
+        self.files_read += 1;
+        if depth > MAX_DEPTH || self.files_read > MAX_FILES {
+            return Err(unreadable(format!("{name}: these are too many includes")));
+        }
+        let text = self.files.read(path).map_err(|error| unreadable(format!("{name}: {error}")))?;
+        self.bytes += text.len();
+        if self.bytes > MAX_BYTES {
+            return Err(unreadable(format!(
+                "{name}: with this file, the configuration has more than {MAX_BYTES} bytes"
+            )));
+        }
+        let file: Rc<str> = name.to_string().into();
+        let mut tokens = Tokens { text: text.trim_start_matches('\u{feff}'), line: 1, file };
+        self.open.push(path.to_owned());
+        let directives = self.block(&mut tokens, None, depth);
+        self.open.pop();
+        directives
+    }
+
+    /// Reads directives up to the closing brace of the block that began at `begun`, or up to the
+    /// end of the file.
+    fn block(
+        &mut self,
+        tokens: &mut Tokens<'_>,
+        begun: Option<&Place>,
+        depth: usize,
+    ) -> Result<Vec<Directive>, Unreadable> {
+        if depth > MAX_DEPTH {
+            return Err(tokens.wrong("blocks are nested too deeply"));
+        }
+        let mut directives = Vec::new();
+        loop {
+            let token = tokens.next()?;
+            let place = tokens.place();
+            match token {
+                Token::Word(name) => {
+                    let directive = self.directive(name, place, tokens, depth)?;
+                    if directive.name == "include" && directive.block.is_none() {
+                        directives.extend(self.include(&directive, depth)?);
+                    } else {
+                        directives.push(directive);
+                    }
+                }
+                Token::Close if begun.is_some() => return Ok(directives),
+                Token::End if begun.is_none() => return Ok(directives),
+                Token::End => {
+                    return Err(Unreadable {
+                        place: begun.cloned(),
+                        says: "the block that begins here has no end: a } is missing".to_owned(),
+                    });
+                }
+                Token::Close => return Err(tokens.wrong("this } closes no block")),
+                Token::Open => return Err(tokens.wrong("this { belongs to no directive")),
+                Token::Semicolon => return Err(tokens.wrong("this ; belongs to no directive")),
+            }
+        }
+    }
+
+    fn directive(
+        &mut self,
+        name: String,
+        place: Place,
+        tokens: &mut Tokens<'_>,
+        depth: usize,
+    ) -> Result<Directive, Unreadable> {
+        let mut words = Vec::new();
+        let block = loop {
+            match tokens.next()? {
+                Token::Word(word) => words.push(word),
+                Token::Semicolon => break None,
+                Token::Open if name.ends_with("_by_lua_block") => {
+                    tokens.skip_script()?;
+                    break Some(Vec::new());
+                }
+                Token::Open => break Some(self.block(tokens, Some(&place), depth + 1)?),
+                Token::Close | Token::End => {
+                    let says = format!("a ; is missing behind {name}");
+                    return Err(Unreadable { place: Some(place), says });
+                }
+            }
+        };
+        self.directives += 1;
+        if self.directives > MAX_DIRECTIVES {
+            let says = format!("the configuration has more than {MAX_DIRECTIVES} directives");
+            return Err(Unreadable { place: Some(place), says });
+        }
+        Ok(Directive { name, words, block, place, taken: Cell::new(false) })
+    }
+
+    fn include(
+        &mut self,
+        directive: &Directive,
+        depth: usize,
+    ) -> Result<Vec<Directive>, Unreadable> {
+        let pattern = self.folder.join(directive.word());
+        let paths = match directive.word().contains(['*', '?', '[']) {
+            true => self.files.matching(&pattern),
+            false => vec![pattern],
+        };
+        let mut included = Vec::new();
+        for path in paths {
+            included.extend(self.file(&path, Some(&directive.place), depth + 1)?);
+        }
+        Ok(included)
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Token {
+    Word(String),
+    Open,
+    Close,
+    Semicolon,
+    End,
+}
+
+/// The words and signs of a file.
+struct Tokens<'t> {
+    text: &'t str,
+    line: usize,
+    file: Rc<str>,
+}
+
+impl Tokens<'_> {
+    fn place(&self) -> Place {
+        Place { file: Rc::clone(&self.file), line: self.line }
+    }
+
+    fn wrong(&self, says: &str) -> Unreadable {
+        Unreadable { place: Some(self.place()), says: says.to_owned() }
+    }
+
+    fn take(&mut self) -> Option<char> {
+        let taken = self.text.chars().next()?;
+        self.text = &self.text[taken.len_utf8()..];
+        self.line += usize::from(taken == '\n');
+        Some(taken)
+    }
+
+    fn next(&mut self) -> Result<Token, Unreadable> {
+        loop {
+            match self.text.chars().next() {
+                None => return Ok(Token::End),
+                Some(blank) if blank.is_ascii_whitespace() => {
+                    self.take();
+                }
+                Some('#') => while !matches!(self.take(), None | Some('\n')) {},
+                Some(';') => return Ok(self.sign(Token::Semicolon)),
+                Some('{') => return Ok(self.sign(Token::Open)),
+                Some('}') => return Ok(self.sign(Token::Close)),
+                Some(quote @ ('"' | '\'')) => return self.quoted(quote),
+                Some(_) => return Ok(self.bare()),
+            }
+        }
+    }
+
+    fn sign(&mut self, token: Token) -> Token {
+        self.take();
+        token
+    }
+
+    /// A word in quotation marks.
+    fn quoted(&mut self, quote: char) -> Result<Token, Unreadable> {
+        let begun = self.place();
+        self.take();
+        let mut word = String::new();
+        while let Some(taken) = self.take() {
+            match taken {
+                taken if taken == quote => return Ok(Token::Word(word)),
+                '\\' => self.escaped(&mut word),
+                taken => word.push(taken),
+            }
+        }
+        Err(Unreadable { place: Some(begun), says: "a quotation mark is not closed".to_owned() })
+    }
+
+    /// A word that ends at a blank or a sign. `${` begins a variable, not a block.
+    fn bare(&mut self) -> Token {
+        let mut word = String::new();
+        while let Some(next) = self.text.chars().next() {
+            if next.is_ascii_whitespace() || matches!(next, ';' | '{') && !word.ends_with('$') {
+                break;
+            }
+            self.take();
+            match next {
+                '\\' => self.escaped(&mut word),
+                next => word.push(next),
+            }
+        }
+        Token::Word(word)
+    }
+
+    /// The character behind a backslash. As in nginx the backslash stays, except in front of
+    /// quotation marks and another backslash.
+    fn escaped(&mut self, word: &mut String) {
+        match self.take() {
+            Some(taken @ ('"' | '\'' | '\\')) => word.push(taken),
+            Some('t') => word.push('\t'),
+            Some('r') => word.push('\r'),
+            Some('n') => word.push('\n'),
+            Some(taken) => word.extend(['\\', taken]),
+            None => word.push('\\'),
+        }
+    }
+
+    /// Skips a Lua script up to its closing brace.
+    fn skip_script(&mut self) -> Result<(), Unreadable> {
+        let mut depth = 1;
+        while let Some(taken) = self.take() {
+            match taken {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 {
+                return Ok(());
+            }
+        }
+        Err(self.wrong("the script has no end: a } is missing"))
+    }
+}
