@@ -225,15 +225,41 @@ pub struct BasicAuth {
     pub users: PathBuf,
 }
 
-/// A FastCGI application in the role of an authorizer (FastCGI 1.0 §6.3).
+/// An application that decides if a client may make a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Authorizer {
+    /// A FastCGI application in the role of an authorizer (FastCGI 1.0 §6.3).
+    FastCgi(FastCgiAuthorizer),
+    /// A web service that is asked by a subrequest.
+    Http(HttpAuthorizer),
+}
+
+/// A FastCGI application in the role of an authorizer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Authorizer {
+pub struct FastCgiAuthorizer {
     /// Its number in `Site::fastcgi`.
     pub application: usize,
     /// The script that it runs (`SCRIPT_FILENAME`); `None`: the file at the request's path.
     #[serde(with = "crate::path::optional")]
     pub script: Option<PathBuf>,
+}
+
+/// A web service that decides if a client may make a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpAuthorizer {
+    /// Its number in `Site::proxies`. The protocol is HTTP/1.1 or HTTP/2.
+    pub proxy: usize,
+    /// Path and query of the question, in origin form.
+    pub target: String,
+    /// Fields of its answer that become fields of the request. A client's own fields of these names
+    /// are removed from each request to the site.
+    pub copy_headers: Vec<String>,
+    /// The field of its answer with the name of the user.
+    pub user: Option<String>,
+    /// Time limit for the whole answer.
+    pub timeout: Duration,
 }
 
 /// Client addresses that are allowed. The longest network that contains the address decides;

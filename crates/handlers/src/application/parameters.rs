@@ -5,7 +5,7 @@ use std::path::Path;
 
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, COOKIE};
-use sendoff_config::{Address, Authorizer};
+use sendoff_config::{Address, FastCgiAuthorizer};
 use sendoff_fastcgi::handover::ACCEL_PARAM;
 use sendoff_message::request::{Request, Scheme, TlsFacts, protocol};
 use sendoff_site::router::{Script, Upstream};
@@ -89,7 +89,10 @@ fn chroot_of<'a>(context: &Context<'a>, application: usize) -> Option<&'a Path> 
 }
 
 /// The parameters of the question to an authorizer.
-pub(crate) fn of_question(context: &Context<'_>, authorizer: &Authorizer) -> RequestMessageBuilder {
+pub(crate) fn of_question(
+    context: &Context<'_>,
+    authorizer: &FastCgiAuthorizer,
+) -> RequestMessageBuilder {
     let mut builder = RequestMessageBuilder::new();
     let chroot = chroot_of(context, authorizer.application);
     let (path, root) = (&context.request.path[..], context.site.router.root_bytes());

@@ -1,6 +1,7 @@
 //! From sections to the resolved configuration: fills in defaults, looks up names and files, and
 //! reports contradictions.
 
+mod authorize;
 mod context;
 mod host;
 mod hosts;

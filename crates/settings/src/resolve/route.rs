@@ -1,9 +1,9 @@
 //! Routes.
 
 use sendoff_config::{
-    Address, Attachment, Authorizer, BasicAuth, Cache, Clients, Conditions, FieldCondition,
-    Handler, HeaderRule, Matching, Network, PasswordLine, Proxy, ProxyAddress, Route,
-    RouteSettings, Rules, password_lines, unusable_hashes,
+    Address, Attachment, BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler,
+    HeaderRule, Matching, Network, PasswordLine, Proxy, ProxyAddress, Route, RouteSettings, Rules,
+    password_lines, unusable_hashes,
 };
 use sendoff_setting_values::{
     AppAddress, At, Candidate, Change, Client, FieldTest, HeaderOp, HeaderText, List, Map, Php,
@@ -51,11 +51,11 @@ impl HandlerKey {
 /// Resolves the routes of one site.
 pub(crate) struct Routes<'a, 'c> {
     attached: &'a mut Vec<Attachment>,
-    proxies: Vec<Proxy>,
+    pub(super) proxies: Vec<Proxy>,
     /// The pool of the site.
     pool: Option<usize>,
-    pools: &'a mut Pools,
-    context: &'a mut Context<'c>,
+    pub(super) pools: &'a mut Pools,
+    pub(super) context: &'a mut Context<'c>,
 }
 
 impl<'a, 'c> Routes<'a, 'c> {
@@ -190,20 +190,6 @@ impl<'a, 'c> Routes<'a, 'c> {
             self.context.problems.error(section.realm.place, says);
         }
         Some(BasicAuth { realm, users: users.value.0.clone() })
-    }
-
-    fn authorizer(&mut self, section: &keys::Authorize) -> Option<Authorizer> {
-        let Some(At { value: AppAddress(address), place }) = &section.fastcgi else {
-            if !section.broken {
-                self.context.problems.error(section.place, "fastcgi is missing").help(
-                    "fastcgi is the address of the application: \"unix:/run/authorizer.sock\"",
-                );
-            }
-            return None;
-        };
-        let application = self.attach(address, *place);
-        let script = section.script.as_ref().map(|at| at.value.0.clone());
-        Some(Authorizer { application, script })
     }
 
     /// Warns of a file without users, and of lines that no password can match.
@@ -394,7 +380,7 @@ impl<'a, 'c> Routes<'a, 'c> {
 
     /// The number of a FastCGI application among the applications of the site. The application is
     /// added if it is new.
-    fn attach(&mut self, address: &Address, place: Place) -> usize {
+    pub(super) fn attach(&mut self, address: &Address, place: Place) -> usize {
         self.pools.program(address, place, self.context);
         let known = self.attached.iter().position(|attached| attached.address == *address);
         known.unwrap_or_else(|| {
