@@ -74,9 +74,10 @@ section! {
     trust_unix: bool = false,
         example "true";
     /// The request field in which trusted proxies name the client. With `X-Forwarded-For`, the
-    /// fields -Proto, -Host and -Port are read as well.
+    /// fields -Proto, -Host and -Port are read as well. Another field, such as `CF-Connecting-IP`,
+    /// has one address, and nothing else is read.
     proxy_field: ProxyField = ProxyField::XForwardedFor,
-        example "\"Forwarded\"", also "real_ip_header" "RemoteIPHeader";
+        example "\"CF-Connecting-IP\"", also "real_ip_header" "RemoteIPHeader";
     /// The largest request body, unless a route says otherwise.
     max_body: Size = Size(1 << 30),
         example "\"64M\"", also "client_max_body_size" "LimitRequestBody" "max_body_size";
