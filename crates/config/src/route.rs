@@ -104,6 +104,8 @@ overlaid! {
         /// The longest time without a byte in either direction of a WebSocket to a FastCGI
         /// application; `None`: an hour.
         pub tunnel_timeout: Option<Duration>,
+        /// The largest rate of a response, in bytes per second; zero and `None`: no limit.
+        pub limit_rate: Option<u64>,
         /// Writes the request to the access log; `None`: the site's choice.
         pub access_log: Option<bool>,
         /// The number in `Site::fastcgi` of the application that gets static files as the data of a

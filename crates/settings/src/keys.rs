@@ -390,6 +390,10 @@ section! {
     /// 429 with `Retry-After`.
     concurrency: Number<1, 1_000_000>,
         example "10", also "limit_concurrency" "max_concurrent";
+    /// Rule: the largest rate of a response body, in bytes per second; the first second's bytes
+    /// leave at once. 0: no limit.
+    limit_rate: Size, unless "no limit",
+        example "\"500K\"", also "rate-limit" "kbytes-per-second";
     /// Rule: writes the request to the site's access log.
     access_log: bool, unless "the site's log has it",
         example "false";

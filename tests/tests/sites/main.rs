@@ -7,6 +7,7 @@ mod error_pages;
 mod explain;
 mod htaccess_check;
 mod htaccess_server;
+mod limit_rate;
 mod lua;
 mod protection;
 mod routes;

@@ -121,6 +121,7 @@ impl<'a, 'c> Routes<'a, 'c> {
                 tunnel_timeout: section.tunnel_timeout.as_ref().map(|time| time.value.0),
                 access_log: section.access_log.map(|at| at.value),
                 filter: section.filter.as_ref().map(|at| self.attach(&at.value.0, at.place)),
+                limit_rate: section.limit_rate.as_ref().map(|size| size.value.0),
             },
             request_headers: header_rules(section.request_headers.as_ref()),
             response_headers: header_rules(section.response_headers.as_ref()),
