@@ -292,6 +292,8 @@ pub struct Network {
 pub enum Handler {
     /// The file at the path. Files that look like scripts are refused.
     Static,
+    /// The file at the path, or the entries of a folder without an index file.
+    Listing,
     /// A PHP script, run by a worker.
     Php {
         /// The number of its pool.

@@ -428,6 +428,9 @@ section! {
     /// Handler: the file at the path is sent. Files that look like scripts are refused.
     statics as "static": Yes,
         example "true", also "file_server" "static_files";
+    /// Handler: as `static`, and folders without an index file are listed (listing.md).
+    listing: Yes,
+        example "true", also "autoindex" "browse" "directory_listing" "dir-listing.activate" "Indexes";
     /// Handler: a PHP worker runs the script at the path, or this one.
     php: Php,
         example "\"/index.php\"", also "script";
@@ -525,8 +528,8 @@ section! {
     /// With `url` and TLS, the name that the service's certificate must have.
     tls_name: HostText, unless "the host of `url`",
         example "\"auth.internal\"", also "tls_server_name";
-    /// With `url` and TLS, the root certificates, in PEM, for the service's certificate.
-    roots: FilePath, unless "those of the system",
+    /// With `url` and TLS, a file with the root certificates, in PEM, for the service's certificate.
+    roots: FilePath, unless "the system's",
         example "\"/etc/sendoff/internal-ca.pem\"", also "ca" "proxy_ssl_trusted_certificate";
     /// With `url` and TLS, checks the service's certificate.
     verify: bool = true,

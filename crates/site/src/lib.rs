@@ -6,6 +6,7 @@ pub mod decision;
 pub mod effects;
 pub(crate) mod field_change;
 mod htaccess;
+pub mod listing;
 mod matching;
 mod mounts;
 pub mod naming;
@@ -465,6 +466,12 @@ impl Site {
         refused_by_htaccess
     }
 
+    /// True if `.htaccess` files decide about a path. They may hide parts of a folder, so such a
+    /// folder is not listed.
+    fn is_decided_by_files(&self, path: &[u8]) -> bool {
+        self.htaccess.as_ref().is_some_and(|files| files.concern(&self.router, path))
+    }
+
     /// The refusal or the question for a password by `.htaccess` files, about the file or script
     /// that a route has chosen.
     fn refused_by_htaccess(
@@ -480,6 +487,10 @@ impl Site {
                 self.router.index_of(&request.path)?
             }
             Answer::Path(PathTarget::File(_)) => request.path.clone(),
+            Answer::Path(PathTarget::Listing) if self.is_decided_by_files(&request.path) => {
+                let why = "folders for which there are .htaccess files are not listed; htaccess = false ignores the files";
+                return Some(Answer::refused(StatusCode::FORBIDDEN, why.to_owned()));
+            }
             Answer::Path(PathTarget::Script(script)) => {
                 self.router.path_of(&script.filename).filter(|path| self.router.is_file(path))?
             }

@@ -8,6 +8,7 @@ mod explain;
 mod htaccess_check;
 mod htaccess_server;
 mod limit_rate;
+mod listing;
 mod lua;
 mod protection;
 mod routes;

@@ -41,7 +41,7 @@ use crate::context::Context;
 use crate::error::{self, Outcome};
 use crate::file;
 use crate::lua;
-use crate::pages::{metrics, pool, status};
+use crate::pages::{listing, metrics, pool, status};
 use crate::respond;
 use crate::response::rate_limit::Paced;
 use crate::services::Services;
@@ -285,6 +285,7 @@ async fn handle(
             cached::respond(context, cached::OriginApplication::Proxy(passed), sink).await
         }
         Answer::Path(PathTarget::File(entry)) => file::respond(context, entry, sink).await,
+        Answer::Path(PathTarget::Listing) => Box::pin(listing::respond(context, sink)).await,
         Answer::Path(PathTarget::Folder) => {
             error::redirect_to_folder(request, sink).await?;
             Ok(Outcome::Sent)

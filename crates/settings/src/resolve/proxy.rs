@@ -28,7 +28,7 @@ impl keys::Proxy {
     }
 }
 
-/// The number of an application among those of its site. It is added if it is new.
+/// The number of an application in the list of its site. A new application is added.
 pub(crate) fn number_of(proxy: Proxy, proxies: &mut Vec<Proxy>) -> usize {
     let known = proxies.iter().position(|known| *known == proxy);
     known.unwrap_or_else(|| {

@@ -19,6 +19,7 @@ use crate::keys;
 #[derive(Debug, Clone, Copy)]
 enum HandlerKey {
     Static,
+    Listing,
     Php,
     Fastcgi,
     Proxy,
@@ -35,6 +36,7 @@ impl HandlerKey {
     fn name(self) -> &'static str {
         match self {
             Self::Static => "static",
+            Self::Listing => "listing",
             Self::Php => "php",
             Self::Fastcgi => "fastcgi",
             Self::Proxy => "proxy",
@@ -119,9 +121,9 @@ impl<'a, 'c> Routes<'a, 'c> {
                 stream_body: section.stream_body.map(|at| at.value),
                 request_timeout: section.request_timeout.as_ref().map(|time| time.value.0),
                 tunnel_timeout: section.tunnel_timeout.as_ref().map(|time| time.value.0),
+                limit_rate: section.limit_rate.as_ref().map(|size| size.value.0),
                 access_log: section.access_log.map(|at| at.value),
                 filter: section.filter.as_ref().map(|at| self.attach(&at.value.0, at.place)),
-                limit_rate: section.limit_rate.as_ref().map(|size| size.value.0),
             },
             request_headers: header_rules(section.request_headers.as_ref()),
             response_headers: header_rules(section.response_headers.as_ref()),
@@ -218,6 +220,7 @@ impl<'a, 'c> Routes<'a, 'c> {
     fn handler(&mut self, section: &keys::Route) -> Option<Handler> {
         let given: Vec<(HandlerKey, Place)> = [
             section.statics.as_ref().map(|at| (HandlerKey::Static, at.place)),
+            section.listing.as_ref().map(|at| (HandlerKey::Listing, at.place)),
             section.php.as_ref().map(|at| (HandlerKey::Php, at.place)),
             section.fastcgi.as_ref().map(|at| (HandlerKey::Fastcgi, at.place)),
             section.proxy.as_ref().map(|at| (HandlerKey::Proxy, at.place)),
@@ -283,6 +286,7 @@ impl<'a, 'c> Routes<'a, 'c> {
         );
         Some(match key? {
             HandlerKey::Static => Handler::Static,
+            HandlerKey::Listing => Handler::Listing,
             HandlerKey::Php => self.php(section)?,
             HandlerKey::Fastcgi => self.fastcgi(section)?,
             HandlerKey::Proxy => self.proxy(&section.proxy.as_ref()?.value.0)?,

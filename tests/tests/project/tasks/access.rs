@@ -47,7 +47,7 @@ fn portal(fields: &str, status: u16) -> (Server, Site) {
     (Server::start(site.root(), &["--workers", "1"]), site)
 }
 
-/// The page for the session of `ada`, whose client claims to be somebody else, and the page for
+/// Checks the page for the session of `ada` with a false user name in `field`, and the redirect of
 /// clients without a session.
 fn logged_in(
     machine: Machine,
