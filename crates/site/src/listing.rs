@@ -37,7 +37,7 @@ pub enum ListKind {
 #[derive(Debug)]
 pub struct FolderLister<'s> {
     site: &'s Site,
-    /// The request, whose path becomes that of each entry.
+    /// The request for the folder; its path changes to the path of each entry in turn.
     request: Request,
     folder: Vec<u8>,
     /// Passwords and authorizers that the client had to pass for the folder.
