@@ -5,7 +5,7 @@ use std::path::Path;
 
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, COOKIE};
-use sendoff_config::{Address, Authorizer};
+use sendoff_config::{Address, FastCgiAuthorizer};
 use sendoff_fastcgi::handover::ACCEL_PARAM;
 use sendoff_message::request::{Request, Scheme, TlsFacts, protocol};
 use sendoff_site::router::{Script, Upstream};
@@ -91,7 +91,7 @@ fn chroot_of<'a>(asked: &ApplicationRequest<'a>, application: usize) -> Option<&
 /// The parameters of the question to an authorizer.
 pub fn of_question(
     asked: &ApplicationRequest<'_>,
-    authorizer: &Authorizer,
+    authorizer: &FastCgiAuthorizer,
 ) -> RequestMessageBuilder {
     let mut builder = RequestMessageBuilder::new();
     let chroot = chroot_of(asked, authorizer.application);

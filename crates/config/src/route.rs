@@ -104,6 +104,8 @@ overlaid! {
         /// The longest time without a byte in either direction of a WebSocket to a FastCGI
         /// application; `None`: an hour.
         pub tunnel_timeout: Option<Duration>,
+        /// The largest rate of a response, in bytes per second; zero and `None`: no limit.
+        pub limit_rate: Option<u64>,
         /// Writes the request to the access log; `None`: the site's choice.
         pub access_log: Option<bool>,
         /// The number in `Site::fastcgi` of the application that gets static files as the data of a
@@ -225,15 +227,41 @@ pub struct BasicAuth {
     pub users: PathBuf,
 }
 
-/// A FastCGI application in the role of an authorizer (FastCGI 1.0 §6.3).
+/// An application that decides if a client may make a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Authorizer {
+    /// A FastCGI application in the role of an authorizer (FastCGI 1.0 §6.3).
+    FastCgi(FastCgiAuthorizer),
+    /// A web service that is asked by a subrequest.
+    Http(HttpAuthorizer),
+}
+
+/// A FastCGI application in the role of an authorizer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Authorizer {
+pub struct FastCgiAuthorizer {
     /// Its number in `Site::fastcgi`.
     pub application: usize,
     /// The script that it runs (`SCRIPT_FILENAME`); `None`: the file at the request's path.
     #[serde(with = "crate::path::optional")]
     pub script: Option<PathBuf>,
+}
+
+/// A web service that decides if a client may make a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpAuthorizer {
+    /// Its number in `Site::proxies`. The protocol is HTTP/1.1 or HTTP/2.
+    pub proxy: usize,
+    /// Path and query of the question, in origin form.
+    pub target: String,
+    /// Fields of its answer that become fields of the request. A client's own fields of these names
+    /// are removed from each request to the site.
+    pub copy_headers: Vec<String>,
+    /// The field of its answer with the name of the user.
+    pub user: Option<String>,
+    /// Time limit for the whole answer.
+    pub timeout: Duration,
 }
 
 /// Client addresses that are allowed. The longest network that contains the address decides;
@@ -264,6 +292,8 @@ pub struct Network {
 pub enum Handler {
     /// The file at the path. Files that look like scripts are refused.
     Static,
+    /// The file at the path, or the entries of a folder without an index file.
+    Listing,
     /// A PHP script, run by a worker.
     Php {
         /// The number of its pool.

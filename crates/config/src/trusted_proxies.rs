@@ -21,13 +21,15 @@ pub struct TrustedProxies {
 }
 
 /// The request fields in which proxies name the client.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProxyFields {
     /// `X-Forwarded-For`, `-Proto`, `-Host` and `-Port`.
     #[default]
     XForwarded,
     /// `Forwarded` (RFC 7239).
     Forwarded,
+    /// A field of this name, in small letters, whose value is one address: `cf-connecting-ip`.
+    Single(String),
 }
 
 impl TrustedProxies {

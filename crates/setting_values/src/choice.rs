@@ -5,6 +5,7 @@ use toml::Value as Toml;
 use toml::de::DeValue;
 
 use crate::read::{FileReader, Item, Scope, Wrong, similar};
+use crate::rules::FieldName;
 use crate::value::{Value, Word};
 
 /// Declares an enum that is written as one of a few words.
@@ -174,13 +175,34 @@ choice! {
     }
 }
 
-choice! {
-    /// The request field in which trusted proxies name the client.
-    ProxyField "\"X-Forwarded-For\" or \"Forwarded\"" {
-        /// `X-Forwarded-For`, and the fields that go with it.
-        XForwardedFor = "X-Forwarded-For",
-        /// `Forwarded` (RFC 7239).
-        Forwarded = "Forwarded",
+/// The request field in which trusted proxies name the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProxyField {
+    /// `X-Forwarded-For`, and the fields that go with it.
+    XForwardedFor,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
+    /// A field whose value is one address.
+    Single(FieldName),
+}
+
+impl Word for ProxyField {
+    const KIND: &'static str = "\"X-Forwarded-For\", \"Forwarded\" or a field with one address such as \"CF-Connecting-IP\"";
+
+    fn parse(text: &str, scope: &Scope<'_>) -> Result<Self, Wrong> {
+        match text {
+            _ if text.eq_ignore_ascii_case("X-Forwarded-For") => Ok(Self::XForwardedFor),
+            _ if text.eq_ignore_ascii_case("Forwarded") => Ok(Self::Forwarded),
+            _ => FieldName::parse(text, scope).map(Self::Single),
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::XForwardedFor => "X-Forwarded-For".to_owned(),
+            Self::Forwarded => "Forwarded".to_owned(),
+            Self::Single(name) => name.text(),
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod authority;
 mod choice;
 mod command;
 mod keep;
@@ -25,6 +26,7 @@ mod tls;
 mod value;
 
 pub use address::{AppAddress, Backend, Client, HostName, Listen, ListenPlace, SocketAccess};
+pub use authority::AuthorityUrl;
 pub use choice::{
     App, ClientCertificates, Coding, Compress, Delivery, Htaccess, ProxyField, Snapshot, Symlinks,
     TlsVersion,

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use sendoff_config::TUNNEL_TIMEOUT;
 use sendoff_setting_values::{
-    AcmeDirectory, App, AppAddress, Backend, Caching, Candidate, CertificateFrom, Client,
-    ClientCertificates, Coding, Command, Compress, Count, Delivery, Destination, Email, Ending,
-    Expression, FieldName, FieldTest, FileName, FilePath, ForwardedFields, Free, Frequency,
+    AcmeDirectory, App, AppAddress, AuthorityUrl, Backend, Caching, Candidate, CertificateFrom,
+    Client, ClientCertificates, Coding, Command, Compress, Count, Delivery, Destination, Email,
+    Ending, Expression, FieldName, FieldTest, FileName, FilePath, ForwardedFields, Free, Frequency,
     FrontController, HeaderOp, HeaderText, HostName, HostText, Hsts, Htaccess, IniSettings, Keep,
     LineFormat, List, Listen, LogPath, Map, Matching, Method, MimeType, Number, ParamName, Php,
     PhpProgram, PositiveTime, Prefix, Processors, ProxyField, ProxyHost, ProxyUrl, QueryName, Raw,
@@ -74,9 +74,10 @@ section! {
     trust_unix: bool = false,
         example "true";
     /// The request field in which trusted proxies name the client. With `X-Forwarded-For`, the
-    /// fields -Proto, -Host and -Port are read as well.
+    /// fields -Proto, -Host and -Port are read as well. Another field, such as `CF-Connecting-IP`,
+    /// has one address, and nothing else is read.
     proxy_field: ProxyField = ProxyField::XForwardedFor,
-        example "\"Forwarded\"", also "real_ip_header" "RemoteIPHeader";
+        example "\"CF-Connecting-IP\"", also "real_ip_header" "RemoteIPHeader";
     /// The largest request body, unless a route says otherwise.
     max_body: Size = Size(1 << 30),
         example "\"64M\"", also "client_max_body_size" "LimitRequestBody" "max_body_size";
@@ -393,14 +394,19 @@ section! {
     /// 429 with `Retry-After`.
     concurrency: Number<1, 1_000_000>,
         example "10", also "limit_concurrency" "max_concurrent";
+    /// Rule: the largest rate of a response body, in bytes per second; the first second's bytes
+    /// leave at once. 0: no limit.
+    limit_rate: Size, unless "no limit",
+        example "\"500K\"", also "rate-limit" "kbytes-per-second";
     /// Rule: writes the request to the site's access log.
     access_log: bool, unless "the site's log has it",
         example "false";
     /// Rule: the client must send a name and a password.
     auth: Inline<Auth>,
         example "{ users = \"/etc/sendoff/admins\", realm = \"Administration\" }", also "auth_basic" "basic_auth" "basicauth" "AuthType";
-    /// Rule: a FastCGI application decides whether the client may make the request. The value is
-    /// its address, or a table (fastcgi.md, "Authorizers").
+    /// Rule: an application decides whether the client may make the request: a FastCGI application,
+    /// whose address may stand alone (fastcgi.md, "Authorizers"), or a web service, as a table with
+    /// `url` (authorize.md).
     authorize: Short<Authorize>,
         example "\"unix:/run/authorizer.sock\"", also "authorizer" "auth_request" "forward_auth" "FastCgiAccessAuthorizer" "FcgidAccessChecker" "external_auth";
     /// Rule: static files pass through a FastCGI application, which gets each as the data of a
@@ -426,6 +432,9 @@ section! {
     /// Handler: the file at the path is sent. Files that look like scripts are refused.
     statics as "static": Yes,
         example "true", also "file_server" "static_files";
+    /// Handler: as `static`, and folders without an index file are listed (listing.md).
+    listing: Yes,
+        example "true", also "autoindex" "browse" "directory_listing" "dir-listing.activate" "Indexes";
     /// Handler: a PHP worker runs the script at the path, or this one.
     php: Php,
         example "\"/index.php\"", also "script";
@@ -487,17 +496,48 @@ section! {
 }
 
 section! {
-    /// A FastCGI application in the role of an authorizer (fastcgi.md). Write it as one value:
+    /// The application that decides whether the client may make a request: a web service
+    /// (authorize.md) or a FastCGI application in the role of an authorizer (fastcgi.md). Write it
+    /// as one value: `authorize = { url = "...", copy_headers = [...] }`, or
     /// `authorize = { fastcgi = "...", script = "..." }`, or shorter
     /// `authorize = "unix:/run/authorizer.sock"`.
     Authorize "authorize"
 
-    /// Its address; `pool:NAME` is the program of a pool, `upstream:NAME` an upstream.
+    /// The address of a FastCGI application; `pool:NAME` is the program of a pool, `upstream:NAME`
+    /// an upstream.
     fastcgi: AppAddress,
-        example "\"unix:/run/authorizer.sock\"", also "to" "address" "server" "url" "socket";
-    /// The script that answers, where the application is php-fpm: `SCRIPT_FILENAME`.
+        example "\"unix:/run/authorizer.sock\"", also "socket";
+    /// With `fastcgi`, the script that answers, where the application is php-fpm:
+    /// `SCRIPT_FILENAME`.
     script: FilePath, unless "the file at the path of the request",
         example "\"/srv/access/check.php\"", also "file" "SCRIPT_FILENAME";
+    /// The URL of a web service, as for `proxy`, with the path that is asked for. Behind the path of
+    /// a socket, a colon and the path.
+    url: AuthorityUrl,
+        example "\"http://127.0.0.1:9091/api/verify\"", also "to" "uri" "address" "server" "forward_auth";
+    /// With `url`, the fields of an answer that allows the request which become fields of the
+    /// request. Fields of these names that a client sends itself are removed, for the whole site.
+    copy_headers: List<FieldName>, unless "none",
+        example "[\"Remote-User\", \"Remote-Groups\"]", also "authResponseHeaders" "auth_request_set" "headers";
+    /// With `url`, the field of the answer that names the user, for the access log and
+    /// `REMOTE_USER`.
+    user: FieldName, unless "none",
+        example "\"Remote-User\"", also "remote_user";
+    /// With `url`, the host of the question, as for `proxy`.
+    host: ProxyHost = ProxyHost::Client,
+        example "\"upstream\"";
+    /// With `url`, the time limit for the whole answer.
+    timeout: PositiveTime = PositiveTime(seconds(10)),
+        example "\"2s\"", also "proxy_read_timeout";
+    /// With `url` and TLS, the name that the service's certificate must have.
+    tls_name: HostText, unless "the host of `url`",
+        example "\"auth.internal\"", also "tls_server_name";
+    /// With `url` and TLS, a file with the root certificates, in PEM, for the service's certificate.
+    roots: FilePath, unless "the system's",
+        example "\"/etc/sendoff/internal-ca.pem\"", also "ca" "proxy_ssl_trusted_certificate";
+    /// With `url` and TLS, checks the service's certificate.
+    verify: bool = true,
+        example "false", also "insecureSkipVerify";
 }
 
 section! {

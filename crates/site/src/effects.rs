@@ -260,7 +260,7 @@ impl Answer {
     /// password.
     pub fn has_contents(&self) -> bool {
         match self {
-            Self::Path(PathTarget::Script(_) | PathTarget::File(_))
+            Self::Path(PathTarget::Script(_) | PathTarget::File(_) | PathTarget::Listing)
             | Self::Proxy { .. }
             | Self::Respond { .. }
             | Self::Lua(_)
@@ -281,7 +281,12 @@ impl Answer {
     pub fn turns_away(&self) -> bool {
         match self {
             Self::Path(PathTarget::Refused { status, .. }) => *status != StatusCode::NOT_FOUND,
-            Self::Path(PathTarget::Script(_) | PathTarget::File(_) | PathTarget::Folder)
+            Self::Path(
+                PathTarget::Script(_)
+                | PathTarget::File(_)
+                | PathTarget::Listing
+                | PathTarget::Folder,
+            )
             | Self::Proxy { .. }
             | Self::Respond { .. }
             | Self::Lua(_)

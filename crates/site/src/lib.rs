@@ -6,6 +6,7 @@ pub mod decision;
 pub mod effects;
 pub(crate) mod field_change;
 mod htaccess;
+pub mod listing;
 mod matching;
 mod mounts;
 pub mod naming;
@@ -26,9 +27,12 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::header::InvalidHeaderName;
+use http::{HeaderName, StatusCode};
 use sendoff_auth::PasswordQueues;
-use sendoff_config::{Account, Compression, Config, Delivery, ErrorPage, PoolConfig};
+use sendoff_config::{
+    Account, Authorizer, Compression, Config, Delivery, ErrorPage, PoolConfig, Route,
+};
 use sendoff_lua::Phase;
 use sendoff_lua_host::{Asks, Call, ScriptShare, SiteScripts};
 use sendoff_message::request::{Request, Scheme};
@@ -76,6 +80,8 @@ pub struct Site {
     /// Finds files and scripts below the root.
     pub router: Router,
     rules: CompiledRoutes,
+    /// Request fields that authorizers set.
+    granted_fields: Vec<HeaderName>,
     /// `None`: the site has none.
     scripts: Option<SiteScripts>,
     /// Scripts that run before the routes are tried.
@@ -127,6 +133,7 @@ impl Site {
             scripts: has_scripts(site)
                 .then(|| SiteScripts::new(scripts, &site.name, site.root.as_os_str().as_bytes())),
             lua_before: site.lua_before.clone(),
+            granted_fields: granted_fields(&site.routes).map_err(io::Error::other)?,
             rules: CompiledRoutes::compile(&site.routes).map_err(io::Error::other)?,
             sendable: Sendable::open(site)?,
             delivery: site.delivery,
@@ -190,6 +197,10 @@ impl Site {
     ) -> (Answer, Box<Effects>) {
         let mut effects = Box::<Effects>::default();
         effects.lua.is_explained = context.is_explained;
+        // Only an authorizer sets these fields.
+        for name in &self.granted_fields {
+            request.headers.remove(name);
+        }
         for _ in 0..MAX_RUNS {
             let applied = match self.before_routes(context.asks, request, &mut effects).await {
                 Applied::Open => {
@@ -455,6 +466,12 @@ impl Site {
         refused_by_htaccess
     }
 
+    /// True if `.htaccess` files decide about a path. They may hide parts of a folder, so such a
+    /// folder is not listed.
+    fn is_decided_by_files(&self, path: &[u8]) -> bool {
+        self.htaccess.as_ref().is_some_and(|files| files.concern(&self.router, path))
+    }
+
     /// The refusal or the question for a password by `.htaccess` files, about the file or script
     /// that a route has chosen.
     fn refused_by_htaccess(
@@ -470,6 +487,10 @@ impl Site {
                 self.router.index_of(&request.path)?
             }
             Answer::Path(PathTarget::File(_)) => request.path.clone(),
+            Answer::Path(PathTarget::Listing) if self.is_decided_by_files(&request.path) => {
+                let why = "folders for which there are .htaccess files are not listed; htaccess = false ignores the files";
+                return Some(Answer::refused(StatusCode::FORBIDDEN, why.to_owned()));
+            }
             Answer::Path(PathTarget::Script(script)) => {
                 self.router.path_of(&script.filename).filter(|path| self.router.is_file(path))?
             }
@@ -542,10 +563,20 @@ impl Site {
     }
 }
 
+/// The request fields that the authorizers of a site set. A client could pretend to be another user
+/// by sending one.
+fn granted_fields(routes: &[Route]) -> Result<Vec<HeaderName>, InvalidHeaderName> {
+    let authorizers = routes.iter().filter_map(|route| route.rules.authorize.as_ref());
+    let names = authorizers.flat_map(|authorizer| match authorizer {
+        Authorizer::Http(authorizer) => &authorizer.copy_headers[..],
+        Authorizer::FastCgi(_) => &[],
+    });
+    names.map(|name| HeaderName::from_bytes(name.as_bytes())).collect()
+}
+
 fn has_scripts(site: &sendoff_config::Site) -> bool {
-    let by_route = |route: &sendoff_config::Route| {
-        !route.rules.lua.is_empty() || !route.rules.lua_response.is_empty()
-    };
+    let by_route =
+        |route: &Route| !route.rules.lua.is_empty() || !route.rules.lua_response.is_empty();
     !site.lua_before.is_empty() || site.routes.iter().any(by_route)
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use sendoff_static_files::{
-    CacheShare, Entry, FileCache, Found, MediaTypes, PathKind, Refusal, Root, WritingUser,
+    CacheShare, Entry, FileCache, Found, Identity, MediaTypes, PathKind, Refusal, Root, WritingUser,
 };
 
 use super::matching::contains;
@@ -145,6 +145,16 @@ impl MountedPath<'_, '_> {
     /// The current kind of the contents; nothing is opened.
     pub(super) fn kind(&self) -> Result<PathKind, Refusal> {
         self.mount.files.borrow_mut().kind(self.path)
+    }
+
+    /// The file's or folder's state; nothing is opened.
+    pub(super) fn identity(&self) -> Result<Identity, Refusal> {
+        self.mount.files.borrow().root().identity_of(self.path)
+    }
+
+    /// The names in the folder, at most this number.
+    pub(super) fn names(&self, most: usize) -> Result<Vec<Vec<u8>>, Refusal> {
+        self.mount.files.borrow().root().names(self.path, most)
     }
 
     pub(super) fn is_file(&self) -> bool {

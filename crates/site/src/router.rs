@@ -10,6 +10,7 @@ use http::StatusCode;
 use sendoff_config::{FrontController, Matching};
 use sendoff_static_files::{CacheShare, Entry, Found, PathKind, Refusal, Root, WritingUser, types};
 
+use super::listing::ListKind;
 use super::matching::contains;
 use super::mounts::{MountedPath, Mounts};
 use super::never_served::{Exceptions, has_ending, is_source};
@@ -47,6 +48,8 @@ pub enum PathTarget {
     Script(Script),
     /// A static file in its current state.
     File(Rc<Entry>),
+    /// A folder whose entries are listed.
+    Listing,
     /// A folder whose path lacks the trailing slash.
     Folder,
     /// An error page of this status. `why` is for the log: it tells the operator the reason and the
@@ -293,6 +296,36 @@ impl Router {
             PathTarget::Script(_) => PathTarget::NOT_FOUND,
             other => other,
         }
+    }
+
+    /// The file at a path, for a route that runs no scripts and lists folders without an index file.
+    pub(super) fn file_or_listing(&self, path: &[u8]) -> PathTarget {
+        let is_listed = path.ends_with(b"/")
+            && self.exceptions.hidden(path).is_none()
+            && self.exceptions.protected(path).is_none()
+            && self.is_folder(path)
+            && self.index_of(path).is_none();
+        if is_listed { PathTarget::Listing } else { self.file(path) }
+    }
+
+    /// The names in a folder, at most this number.
+    pub(super) fn names_in(&self, folder: &[u8], most: usize) -> Result<Vec<Vec<u8>>, Refusal> {
+        self.mounts.place(folder).names(most)
+    }
+
+    /// Kind and last modification of an entry of a folder; `None`: it is not served as a file or a
+    /// folder.
+    pub(super) fn listed(&self, path: &[u8]) -> Option<(ListKind, u64)> {
+        let is_refused = self.exceptions.hidden(path).is_some()
+            || self.exceptions.protected(path).is_some()
+            || is_source(path)
+            || self.is_script(path);
+        let identity = if is_refused { None } else { self.mounts.place(path).identity().ok() }?;
+        let kind = match identity.is_regular_file() {
+            true => ListKind::File(identity.size),
+            false => ListKind::Folder,
+        };
+        Some((kind, identity.modified().0))
     }
 
     /// True if an upstream runs a file of this name.
@@ -601,6 +634,7 @@ mod tests {
             }
             PathTarget::File(entry) => format!("file of {}", entry.size),
             PathTarget::Folder => "folder".to_owned(),
+            PathTarget::Listing => "listing".to_owned(),
             PathTarget::Refused { status, .. } => status.as_str().to_owned(),
         }
     }

@@ -143,6 +143,7 @@ enum Candidate {
 #[derive(Debug)]
 enum CompiledHandler {
     Static,
+    Listing,
     Php { pool: usize, script: Option<Vec<u8>> },
     FastCgi { application: usize, only_files: bool },
     Proxy { application: usize },
@@ -155,6 +156,11 @@ enum CompiledHandler {
 }
 
 impl CompiledRoutes {
+    /// The number of routes.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// True if the site has no routes.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -604,6 +610,7 @@ impl CompiledHandler {
     fn parse(handler: &Handler) -> Result<Self, String> {
         Ok(match handler {
             Handler::Static => Self::Static,
+            Handler::Listing => Self::Listing,
             Handler::Php { pool, script } => Self::Php {
                 pool: *pool,
                 script: script.as_ref().map(|script| script.clone().into_bytes()),
@@ -638,6 +645,7 @@ impl CompiledHandler {
         let path = &request.path[..];
         match self {
             Self::Static => Answer::Path(router.file(path)),
+            Self::Listing => Answer::Path(router.file_or_listing(path)),
             Self::Php { pool, script } => {
                 if let Some(page) = PoolPage::at(path, *pool, pools) {
                     return Answer::PoolPage(page);

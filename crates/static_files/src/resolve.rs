@@ -154,20 +154,55 @@ impl Root {
     /// # Errors
     /// The path does not exist or must not be served.
     pub fn resolve(&self, path: &[u8]) -> Result<Resolved, Refusal> {
-        if path.starts_with(b"/") || path.split(|b| *b == b'/').any(|segment| segment == b"..") {
-            return Err(Refusal::Forbidden(Forbidden::Denied(Errno::XDEV)));
-        }
-        let found = match self.find(path, ResolveFlags::BENEATH) {
-            // The path leaves the root, or contains an absolute link, which may lead back into the
-            // root.
-            Err(Errno::XDEV) => self.find_outside(path)?,
-            found => found?,
-        };
+        let found = self.find_allowed(path)?;
         let identity = Identity::of_descriptor(&found)?;
         match identity.kind {
             FileType::RegularFile => Ok(Resolved::File(Unopened(found), identity)),
             FileType::Directory => Ok(Resolved::Directory(identity)),
             _ => Err(Refusal::Forbidden(Forbidden::NoFile)),
+        }
+    }
+
+    /// The state of the file or folder at `path`.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve).
+    pub fn identity_of(&self, path: &[u8]) -> Result<Identity, Refusal> {
+        self.resolve(path)
+            .map(|(Resolved::File(_, identity) | Resolved::Directory(identity))| identity)
+    }
+
+    /// The names in the folder at `path`, in the order of the file system, at most this number.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve), or it is no folder that the server may read.
+    pub fn names(&self, path: &[u8], most: usize) -> Result<Vec<Vec<u8>>, Refusal> {
+        let found = self.find_allowed(path)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::openat(CWD, proc_path(&found), flags, Mode::empty())?;
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::new(folder)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if name != b"." && name != b".." {
+                names.push(name);
+            }
+            if names.len() == most {
+                break;
+            }
+        }
+        Ok(names)
+    }
+
+    /// Finds a path that the rules for symbolic links allow.
+    fn find_allowed(&self, path: &[u8]) -> Result<OwnedFd, Refusal> {
+        if path.starts_with(b"/") || path.split(|b| *b == b'/').any(|segment| segment == b"..") {
+            return Err(Refusal::Forbidden(Forbidden::Denied(Errno::XDEV)));
+        }
+        match self.find(path, ResolveFlags::BENEATH) {
+            // The path leaves the root, or contains an absolute link, which may lead back into the
+            // root.
+            Err(Errno::XDEV) => self.find_outside(path),
+            found => Ok(found?),
         }
     }
 

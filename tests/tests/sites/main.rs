@@ -7,6 +7,8 @@ mod error_pages;
 mod explain;
 mod htaccess_check;
 mod htaccess_server;
+mod limit_rate;
+mod listing;
 mod lua;
 mod protection;
 mod routes;

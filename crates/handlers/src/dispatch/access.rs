@@ -6,6 +6,7 @@ use std::path::Path;
 
 use http::{StatusCode, header};
 use sendoff_auth::{Access, challenge};
+use sendoff_http1::client::claim;
 use sendoff_lua_host::ScriptAnswer;
 use sendoff_message::request::Request;
 use sendoff_report::limits::Limit;
@@ -61,16 +62,24 @@ impl SitePlan {
 
     /// Asks the authorizers in order, until one of them does not allow the request: the client then
     /// gets that authorizer's response. An authorizer that fails allows nothing.
-    pub(super) async fn authorize(&mut self, services: &Services, request: &Request) {
+    pub(super) async fn authorize(&mut self, services: &Services, request: &mut Request) {
         for authorizer in std::mem::take(&mut self.effects.authorizers) {
             let Self { site, effects, user, .. } = &*self;
-            let context = Context { services, site, request, effects, compression: None, user };
+            let request = &mut *request;
+            let context =
+                Context { services, site, request: &*request, effects, compression: None, user };
             let (who, verdict) = authorizer::ask(&context, &authorizer).await;
             let authorized = &mut self.effects.authorized;
             let (status, came) = match verdict {
-                Verdict::Granted(variables) => {
+                Verdict::Granted(grant) => {
                     authorized.notes.push(format!("allowed by the authorizer {who}"));
-                    self.effects.grant(variables);
+                    authorized.has_variables |= !grant.fields.is_empty();
+                    for (name, _) in &grant.fields {
+                        claim(&mut request.headers, name);
+                        request.headers.remove(name);
+                    }
+                    request.headers.extend(grant.fields);
+                    self.effects.grant(grant.variables);
                     continue;
                 }
                 Verdict::Denied(denial) => {

@@ -11,6 +11,7 @@ mod filters;
 mod plan;
 
 use std::io;
+use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,8 +41,9 @@ use crate::context::Context;
 use crate::error::{self, Outcome};
 use crate::file;
 use crate::lua;
-use crate::pages::{metrics, pool, status};
+use crate::pages::{listing, metrics, pool, status};
 use crate::respond;
+use crate::response::rate_limit::Paced;
 use crate::services::Services;
 
 /// The protocols that clients of QUIC may choose (ALPN).
@@ -233,6 +235,15 @@ impl Services {
         if explained {
             return Box::pin(explain::answer(&context, planned, policy(), sink)).await;
         }
+        let rate = effects.settings.limit_rate.and_then(NonZeroU64::new);
+        let mut paced;
+        let sink = match rate {
+            Some(rate) => {
+                paced = Box::new(Paced::new(sink, &request.method, rate));
+                &mut *paced as &mut dyn Sink
+            }
+            None => sink,
+        };
         answer_or_refuse(&context, planned, sink).await
     }
 }
@@ -274,6 +285,7 @@ async fn handle(
             cached::respond(context, cached::OriginApplication::Proxy(passed), sink).await
         }
         Answer::Path(PathTarget::File(entry)) => file::respond(context, entry, sink).await,
+        Answer::Path(PathTarget::Listing) => Box::pin(listing::respond(context, sink)).await,
         Answer::Path(PathTarget::Folder) => {
             error::redirect_to_folder(request, sink).await?;
             Ok(Outcome::Sent)

@@ -8,7 +8,7 @@ mod companions;
 mod internal_redirect;
 pub(crate) mod named;
 pub(crate) mod pass_on;
-mod rate_limit;
+pub(crate) mod rate_limit;
 mod reproxy;
 mod requirements;
 mod sendfile2;

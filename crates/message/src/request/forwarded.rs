@@ -43,9 +43,10 @@ impl Forwarded {
     /// Reads a request's fields. The peer must be a trusted proxy.
     #[must_use]
     pub fn read(headers: &HeaderMap, proxies: &TrustedProxies) -> Self {
-        match proxies.fields {
+        match &proxies.fields {
             ProxyFields::XForwarded => x_forwarded(headers, proxies),
             ProxyFields::Forwarded => forwarded(headers, proxies),
+            ProxyFields::Single(name) => single(headers, name),
         }
     }
 
@@ -111,6 +112,25 @@ fn x_forwarded(headers: &HeaderMap, proxies: &TrustedProxies) -> Forwarded {
         !has_other,
         "Forwarded is not read; proxy_field (--proxy-field) would change that",
     );
+    told
+}
+
+/// Reads a field that names only the client. A second field or a list may be the client's own, so
+/// the address then stays unknown.
+fn single(headers: &HeaderMap, name: &str) -> Forwarded {
+    let mut told = Forwarded::default();
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => {}
+        (Some(value), None) => match node(value.as_bytes().trim_ascii()) {
+            Node::Address(address) => told.client = Some(address),
+            Node::Hidden => {}
+            Node::Malformed => {
+                told.complaint = Some("the field of proxy_field has something that is no address");
+            }
+        },
+        (Some(_), Some(_)) => told.complaint = Some("the field of proxy_field stands twice"),
+    }
     told
 }
 

@@ -1,6 +1,7 @@
 //! From sections to the resolved configuration: fills in defaults, looks up names and files, and
 //! reports contradictions.
 
+mod authorize;
 mod context;
 mod host;
 mod hosts;
@@ -133,9 +134,10 @@ impl Context<'_> {
                     .map(|client| client.0)
                     .collect(),
                 unix: top.trust_unix.value,
-                fields: match top.proxy_field.value {
+                fields: match &top.proxy_field.value {
                     ProxyField::XForwardedFor => ProxyFields::XForwarded,
                     ProxyField::Forwarded => ProxyFields::Forwarded,
+                    ProxyField::Single(name) => ProxyFields::Single(name.0.to_ascii_lowercase()),
                 },
             },
             account,

@@ -1,10 +1,41 @@
 //! Applications that routes pass requests on to over HTTP, SCGI, uwsgi or AJP.
 
 use sendoff_config::{GatewayProtocol, Handler, Proxy, ProxyAddress, ProxyTimeouts, ProxyTls};
-use sendoff_setting_values::{At, Place, ProxyHost, ProxyScheme, ProxyUrl};
+use sendoff_setting_values::{At, FilePath, HostText, Place, ProxyHost, ProxyScheme, ProxyUrl};
 
 use super::context::{Context, unusable};
 use crate::keys;
+
+/// The keys about TLS to an application.
+pub(crate) struct TlsKeys<'k> {
+    /// The section.
+    pub(crate) place: Place,
+    pub(crate) url: &'k ProxyUrl,
+    pub(crate) name: Option<&'k At<HostText>>,
+    pub(crate) roots: Option<&'k At<FilePath>>,
+    pub(crate) verify: bool,
+}
+
+impl keys::Proxy {
+    fn tls<'k>(&'k self, url: &'k ProxyUrl) -> TlsKeys<'k> {
+        TlsKeys {
+            place: self.place,
+            url,
+            name: self.tls_name.as_ref(),
+            roots: self.roots.as_ref(),
+            verify: self.verify.value,
+        }
+    }
+}
+
+/// The number of an application in the list of its site. A new application is added.
+pub(crate) fn number_of(proxy: Proxy, proxies: &mut Vec<Proxy>) -> usize {
+    let known = proxies.iter().position(|known| *known == proxy);
+    known.unwrap_or_else(|| {
+        proxies.push(proxy);
+        proxies.len() - 1
+    })
+}
 
 impl Context<'_> {
     /// The handler of a route that passes requests on. The application is added to `proxies` if it
@@ -24,13 +55,8 @@ impl Context<'_> {
         };
         self.keys_fit(section, url.scheme);
         let is_upstream = matches!(url.address, ProxyAddress::Upstream(_));
-        if is_upstream && section.host.value == ProxyHost::Upstream {
-            self.problems
-                .error(
-                    section.host.place,
-                    "an upstream has several hosts, so requests need a name for it",
-                )
-                .help("write the name that the applications expect: host = \"shop.internal\"");
+        if is_upstream {
+            self.upstream_has_host(&section.host);
         }
         let timeout = section.timeout.value.0;
         let proxy = Proxy {
@@ -46,12 +72,16 @@ impl Context<'_> {
                 tunnel: section.tunnel_timeout.value.0,
             },
         };
-        let known = proxies.iter().position(|known| *known == proxy);
-        let number = known.unwrap_or_else(|| {
-            proxies.push(proxy);
-            proxies.len() - 1
-        });
-        Some(Handler::Proxy { proxy: number })
+        Some(Handler::Proxy { proxy: number_of(proxy, proxies) })
+    }
+
+    /// Reports a host of requests to an upstream that is not a name.
+    pub(crate) fn upstream_has_host(&mut self, host: &At<ProxyHost>) {
+        if host.value == ProxyHost::Upstream {
+            self.problems
+                .error(host.place, "an upstream has several hosts, so requests need a name for it")
+                .help("write the name that the applications expect: host = \"shop.internal\"");
+        }
     }
 
     fn protocol(&mut self, section: &keys::Proxy, url: &ProxyUrl) -> GatewayProtocol {
@@ -64,37 +94,42 @@ impl Context<'_> {
             },
             ProxyScheme::Http | ProxyScheme::Https => GatewayProtocol::Http {
                 host: (&section.host.value).into(),
-                tls: (url.scheme == ProxyScheme::Https).then(|| self.upstream_tls(section, url)),
+                tls: self.upstream_tls(&section.tls(url), url.scheme == ProxyScheme::Https),
                 upgrade: section.upgrade.value,
             },
             ProxyScheme::H2 | ProxyScheme::H2s => GatewayProtocol::Http2 {
                 host: (&section.host.value).into(),
-                tls: (url.scheme == ProxyScheme::H2s).then(|| self.upstream_tls(section, url)),
+                tls: self.upstream_tls(&section.tls(url), url.scheme == ProxyScheme::H2s),
             },
         }
     }
 
-    fn upstream_tls(&mut self, section: &keys::Proxy, url: &ProxyUrl) -> ProxyTls {
-        let named = section.tls_name.as_ref().map(|name| &*name.value.0);
+    /// TLS to an application; `None` if its URL says that there is none.
+    pub(crate) fn upstream_tls(&mut self, keys: &TlsKeys<'_>, is_tls: bool) -> Option<ProxyTls> {
+        if !is_tls {
+            return None;
+        }
+        let url = keys.url;
+        let named = keys.name.map(|name| &*name.value.0);
         if named.or(url.host()).is_none() {
             let what = match &url.address {
                 ProxyAddress::Upstream(_) => "an upstream",
                 ProxyAddress::Unix(_) | ProxyAddress::Tcp(_) => "a socket",
             };
             self.problems
-                .error(section.place, format!("{what} has no name that a certificate could have"))
+                .error(keys.place, format!("{what} has no name that a certificate could have"))
                 .help("tls_name is the name that the certificate of the application has");
         }
-        if let Some(At { value: path, place }) = &section.roots
+        if let Some(At { value: path, place }) = keys.roots
             && let Err(error) = self.machine.read(&path.0)
         {
             self.problems.error(*place, unusable(&path.0, &error));
         }
-        ProxyTls {
+        Some(ProxyTls {
             server_name: named.or(url.host()).unwrap_or_default().to_owned(),
-            roots: section.roots.as_ref().map(|path| path.value.0.clone()),
-            verify: section.verify.value,
-        }
+            roots: keys.roots.map(|path| path.value.0.clone()),
+            verify: keys.verify,
+        })
     }
 
     /// Reports keys that have a meaning only for another protocol.

@@ -1,9 +1,9 @@
 //! Routes.
 
 use sendoff_config::{
-    Address, Attachment, Authorizer, BasicAuth, Cache, Clients, Conditions, FieldCondition,
-    Handler, HeaderRule, Matching, Network, PasswordLine, Proxy, ProxyAddress, Route,
-    RouteSettings, Rules, password_lines, unusable_hashes,
+    Address, Attachment, BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler,
+    HeaderRule, Matching, Network, PasswordLine, Proxy, ProxyAddress, Route, RouteSettings, Rules,
+    password_lines, unusable_hashes,
 };
 use sendoff_setting_values::{
     AppAddress, At, Candidate, Change, Client, FieldTest, HeaderOp, HeaderText, List, Map, Php,
@@ -19,6 +19,7 @@ use crate::keys;
 #[derive(Debug, Clone, Copy)]
 enum HandlerKey {
     Static,
+    Listing,
     Php,
     Fastcgi,
     Proxy,
@@ -35,6 +36,7 @@ impl HandlerKey {
     fn name(self) -> &'static str {
         match self {
             Self::Static => "static",
+            Self::Listing => "listing",
             Self::Php => "php",
             Self::Fastcgi => "fastcgi",
             Self::Proxy => "proxy",
@@ -51,11 +53,11 @@ impl HandlerKey {
 /// Resolves the routes of one site.
 pub(crate) struct Routes<'a, 'c> {
     attached: &'a mut Vec<Attachment>,
-    proxies: Vec<Proxy>,
+    pub(super) proxies: Vec<Proxy>,
     /// The pool of the site.
     pool: Option<usize>,
-    pools: &'a mut Pools,
-    context: &'a mut Context<'c>,
+    pub(super) pools: &'a mut Pools,
+    pub(super) context: &'a mut Context<'c>,
 }
 
 impl<'a, 'c> Routes<'a, 'c> {
@@ -119,6 +121,7 @@ impl<'a, 'c> Routes<'a, 'c> {
                 stream_body: section.stream_body.map(|at| at.value),
                 request_timeout: section.request_timeout.as_ref().map(|time| time.value.0),
                 tunnel_timeout: section.tunnel_timeout.as_ref().map(|time| time.value.0),
+                limit_rate: section.limit_rate.as_ref().map(|size| size.value.0),
                 access_log: section.access_log.map(|at| at.value),
                 filter: section.filter.as_ref().map(|at| self.attach(&at.value.0, at.place)),
             },
@@ -192,20 +195,6 @@ impl<'a, 'c> Routes<'a, 'c> {
         Some(BasicAuth { realm, users: users.value.0.clone() })
     }
 
-    fn authorizer(&mut self, section: &keys::Authorize) -> Option<Authorizer> {
-        let Some(At { value: AppAddress(address), place }) = &section.fastcgi else {
-            if !section.broken {
-                self.context.problems.error(section.place, "fastcgi is missing").help(
-                    "fastcgi is the address of the application: \"unix:/run/authorizer.sock\"",
-                );
-            }
-            return None;
-        };
-        let application = self.attach(address, *place);
-        let script = section.script.as_ref().map(|at| at.value.0.clone());
-        Some(Authorizer { application, script })
-    }
-
     /// Warns of a file without users, and of lines that no password can match.
     fn users_are_hashed(&mut self, text: &str, place: Place) {
         let problems = &mut self.context.problems;
@@ -231,6 +220,7 @@ impl<'a, 'c> Routes<'a, 'c> {
     fn handler(&mut self, section: &keys::Route) -> Option<Handler> {
         let given: Vec<(HandlerKey, Place)> = [
             section.statics.as_ref().map(|at| (HandlerKey::Static, at.place)),
+            section.listing.as_ref().map(|at| (HandlerKey::Listing, at.place)),
             section.php.as_ref().map(|at| (HandlerKey::Php, at.place)),
             section.fastcgi.as_ref().map(|at| (HandlerKey::Fastcgi, at.place)),
             section.proxy.as_ref().map(|at| (HandlerKey::Proxy, at.place)),
@@ -296,6 +286,7 @@ impl<'a, 'c> Routes<'a, 'c> {
         );
         Some(match key? {
             HandlerKey::Static => Handler::Static,
+            HandlerKey::Listing => Handler::Listing,
             HandlerKey::Php => self.php(section)?,
             HandlerKey::Fastcgi => self.fastcgi(section)?,
             HandlerKey::Proxy => self.proxy(&section.proxy.as_ref()?.value.0)?,
@@ -394,7 +385,7 @@ impl<'a, 'c> Routes<'a, 'c> {
 
     /// The number of a FastCGI application among the applications of the site. The application is
     /// added if it is new.
-    fn attach(&mut self, address: &Address, place: Place) -> usize {
+    pub(super) fn attach(&mut self, address: &Address, place: Place) -> usize {
         self.pools.program(address, place, self.context);
         let known = self.attached.iter().position(|attached| attached.address == *address);
         known.unwrap_or_else(|| {

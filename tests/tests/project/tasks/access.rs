@@ -1,12 +1,14 @@
 //! Access.
 
-use sendoff_tests::Request;
+use sendoff_tests::{Request, Server, Site};
 
 use super::Shown;
 use super::machine::Machine;
 
 pub(super) const TASKS: &[Shown] = &[
     ("Ask for a password", password),
+    ("Log in by Authelia", authelia),
+    ("Log in by oauth2-proxy", oauth2_proxy),
     ("Let only the office in", office),
     ("Block an address or a network", block_address),
     ("Block bots by their User-Agent", block_bots),
@@ -30,6 +32,52 @@ fn password(machine: Machine) {
     let wrong = run.curl("curl -si -u ada:wrong http://example.org/admin/");
     assert!(wrong.starts_with("HTTP/1.1 401 "), "{wrong}");
     assert_eq!(run.text("http://example.org/a.txt"), "all");
+}
+
+/// A portal that knows the session `ada` and answers it with these fields and this status. Others
+/// are sent to the login.
+fn portal(fields: &str, status: u16) -> (Server, Site) {
+    let script = format!(
+        "<?php if (($_COOKIE['session'] ?? '') === 'ada') {{ http_response_code({status}); {fields} }} \
+         elseif (str_starts_with($_SERVER['REQUEST_URI'], '/oauth2/')) {{ echo 'login page'; }} else {{ \
+         header('Location: https://login.example.org/?rd=' . urlencode($_SERVER['HTTP_X_ORIGINAL_URL'])); \
+         http_response_code(302); }}"
+    );
+    let site = Site::with("index.php", &script);
+    (Server::start(site.root(), &["--workers", "1"]), site)
+}
+
+/// Checks the page for the session of `ada` with a false user name in `field`, and the redirect of
+/// clients without a session.
+fn logged_in(
+    machine: Machine,
+    address: &str,
+    portal: &Server,
+    field: &str,
+) -> super::machine::Running {
+    let page = format!("<?php echo $_SERVER['REMOTE_USER'], ' ', $_SERVER['HTTP_{field}'];");
+    let machine = machine.with_value(address, &portal.clear_addr().to_string());
+    let run = machine.with("index.php", page).with("a.txt", "text").start();
+    let session = |request: Request| {
+        request.header("Cookie", "session=ada").header(&field.replace('_', "-"), "root")
+    };
+    assert_eq!(run.ask("http://example.org/", session).text(), "ada ada");
+    assert_eq!(run.ask("http://example.org/a.txt", session).text(), "text");
+    let (status, to) = run.redirect("http://example.org/a.txt?b");
+    assert_eq!(status, 302);
+    assert_eq!(to, "https://login.example.org/?rd=http%3A%2F%2Fexample.org%2Fa.txt%3Fb");
+    run
+}
+
+fn authelia(machine: Machine) {
+    let (portal, _site) = portal("header('Remote-User: ada');", 200);
+    logged_in(machine, "127.0.0.1:9091", &portal, "REMOTE_USER");
+}
+
+fn oauth2_proxy(machine: Machine) {
+    let (portal, _site) = portal("header('X-Auth-Request-User: ada');", 202);
+    let run = logged_in(machine, "127.0.0.1:4180", &portal, "X_AUTH_REQUEST_USER");
+    assert_eq!(run.text("http://example.org/oauth2/sign_in"), "login page");
 }
 
 fn office(machine: Machine) {

@@ -1,5 +1,7 @@
 //! Files.
 
+use std::time::{Duration, Instant};
+
 use super::Shown;
 use super::machine::{Machine, Running};
 
@@ -14,6 +16,8 @@ pub(super) const TASKS: &[Shown] = &[
     ("Send large private downloads with X-Sendfile", sendfile),
     ("Keep a folder for X-Accel-Redirect inside the root", internal),
     ("Serve a folder outside the root", alias),
+    ("List the files of a folder", listing),
+    ("Limit the bandwidth of downloads", bandwidth),
     ("Compress responses", compress),
     ("Send pre-compressed files", pre_compressed),
     ("Show your own error pages", error_pages),
@@ -28,6 +32,22 @@ fn files() {
 
 fn cache_of(run: &Running, url: &str) -> Option<String> {
     run.get(url).header("Cache-Control").map(str::to_owned)
+}
+
+fn listing(machine: Machine) {
+    let run = machine.with("pub/a.txt", "a").with("pub/.env", "x").with("b.txt", "b").start();
+    let page = run.text("http://example.org/pub/");
+    assert!(page.contains("href=\"./a.txt\"") && !page.contains("env"), "{page}");
+    assert_eq!(run.text("http://example.org/pub/a.txt"), "a");
+    assert_eq!(run.status("http://example.org/"), 403);
+}
+
+fn bandwidth(machine: Machine) {
+    let file = vec![b'x'; 600_000];
+    let run = machine.with("downloads/a.iso", &file).start();
+    let begun = Instant::now();
+    assert_eq!(run.text("http://example.org/downloads/a.iso").len(), file.len());
+    assert!(begun.elapsed() > Duration::from_millis(150), "{:?}", begun.elapsed());
 }
 
 fn single_page(machine: Machine) {

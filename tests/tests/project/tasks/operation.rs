@@ -27,7 +27,9 @@ const CLIENT: &str = "<?php echo $_SERVER['REMOTE_ADDR'];";
 
 fn cloudflare(machine: Machine) {
     let run = machine.with("a.php", CLIENT).start();
-    let forwarded = |request: Request| request.header("X-Forwarded-For", "6.6.6.6, 192.0.2.7");
+    let forwarded = |request: Request| {
+        request.header("X-Forwarded-For", "6.6.6.6").header("CF-Connecting-IP", "192.0.2.7")
+    };
     assert_eq!(run.ask("http://example.org/a.php", forwarded).text(), "192.0.2.7");
 }
 

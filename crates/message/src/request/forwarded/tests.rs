@@ -293,17 +293,44 @@ fn random_prefixes_cannot_forge_anything() {
         ] {
             let alone = Forwarded::read(
                 &headers(&[(name, std::str::from_utf8(added).unwrap())]),
-                &proxies(fields),
+                &proxies(fields.clone()),
             );
             let mut prefixed = HeaderMap::new();
             let joined = [&forged[..], b",", added].concat();
             prefixed.append(name, HeaderValue::from_bytes(&joined).unwrap());
-            let told = Forwarded::read(&prefixed, &proxies(fields));
+            let told = Forwarded::read(&prefixed, &proxies(fields.clone()));
             assert_eq!(told, alone, "{}", forged.escape_ascii());
             let mut lines = HeaderMap::new();
             lines.append(name, HeaderValue::from_bytes(&forged).unwrap());
             lines.append(name, HeaderValue::from_bytes(added).unwrap());
-            assert_eq!(Forwarded::read(&lines, &proxies(fields)), alone);
+            assert_eq!(Forwarded::read(&lines, &proxies(fields.clone())), alone);
         }
     }
+}
+
+#[test]
+fn a_field_of_a_cdn_has_one_address() {
+    let read = |fields: &[(&'static str, &str)]| {
+        let fields_of = ProxyFields::Single("cf-connecting-ip".to_owned());
+        Forwarded::read(&headers(fields), &proxies(fields_of))
+    };
+    let others = [("x-forwarded-for", "1.1.1.1"), ("x-forwarded-host", "evil.test")];
+    let with = |value| [others[0], others[1], ("cf-connecting-ip", value)];
+    for (value, client) in [
+        (" 203.0.113.9 ", "203.0.113.9:0"),
+        ("2001:db8::9", "[2001:db8::9]:0"),
+        ("203.0.113.9:4711", "203.0.113.9:4711"),
+        // The client of a trusted proxy may have a trusted address, too.
+        ("10.0.0.7", "10.0.0.7:0"),
+    ] {
+        let told = read(&with(value));
+        assert_eq!(told, Forwarded { client: address(client), ..Forwarded::default() }, "{value}");
+    }
+    for value in ["", "203.0.113.9, 203.0.113.10", "host", "203.0.113.9 x"] {
+        let told = read(&with(value));
+        assert_eq!((told.client, told.complaint.is_some()), (None, true), "{value}");
+    }
+    let twice = [("cf-connecting-ip", "203.0.113.9"), ("cf-connecting-ip", "203.0.113.10")];
+    assert_eq!((read(&twice).client, read(&twice).complaint.is_some()), (None, true));
+    assert_eq!(read(&others), Forwarded::default());
 }
