@@ -154,6 +154,25 @@ fn discourse() {
 }
 
 #[test]
+fn phpmyadmin() {
+    let files = [
+        "index.html",
+        "info.php",
+        "../data/phpmyadmin/index.php",
+        "../data/phpmyadmin/js/a.js",
+        "../data/phpmyadmin/libraries/a.txt",
+        "../data/phpmyadmin/setup/index.php",
+        "../data/phpmyadmin/doc/index.html",
+    ];
+    let pair = Original::start(include_str!("servers/phpmyadmin.conf"), &files);
+    pair.same("/ /info.php /none /phpmyadmin/index.php?a=b /phpmyadmin/ /phpmyadmin");
+    pair.same("/phpmyadmin/js/a.js /phpmyadmin/JS/a.js /phpmyadmin/libraries/a.txt");
+    pair.same(
+        "/phpmyadmin/setup/index.php /phpmyadmin/setup/ /phpmyadmin/doc/ /phpmyadmin/none.php",
+    );
+}
+
+#[test]
 fn a_named_location_of_a_folder_is_no_way_around_a_password() {
     let lines = "location /private/ { auth_basic a; auth_basic_user_file USERS; proxy_pass http://127.0.0.1:APP; }
         location /app/ { try_files $uri @app; }
