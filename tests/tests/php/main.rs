@@ -4,6 +4,7 @@
 mod compression;
 mod crash;
 mod deadline;
+mod hosted;
 mod opcache;
 mod pool_pages;
 mod pools;
