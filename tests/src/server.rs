@@ -631,10 +631,9 @@ fn built() -> PathBuf {
         .filter(|path| path.is_file() && path.with_file_name("sendoff-php").is_file())
         .collect();
     candidates.sort_by_key(|path| path.metadata().and_then(|data| data.modified()).ok());
-    let built = candidates.pop().unwrap_or_else(|| {
+    candidates.pop().unwrap_or_else(|| {
         panic!("there is no sendoff with sendoff-php beside it to test; run: make build")
-    });
-    built
+    })
 }
 
 fn cores() -> usize {
