@@ -56,7 +56,12 @@ fn main() {
     for source in sources {
         build.file(format!("src/{source}.c"));
     }
-    build.compile("sendoff_php_sapi");
+    // Not bundled: the linker of the program gets it. The Rust library goes without it into modules
+    // for stock PHP programs, whose linker would otherwise take limit.c from it.
+    build.cargo_metadata(false).compile("sendoff_php_sapi");
+    let folder = std::env::var("OUT_DIR").unwrap_or_default();
+    println!("cargo::rustc-link-search=native={folder}");
+    println!("cargo::rustc-link-lib=static:-bundle=sendoff_php_sapi");
     // Debian's libraries of all PHP versions have the same SONAME, libphp.so, so the library that
     // is linked here may differ from the one at run time. `is_right_library()` in src/sapi.c checks
     // the version at the start.

@@ -1,7 +1,7 @@
 /*
- * PHP's state for `sendoff status`: opcache, its compiler, preloading, APCu. Only PHP knows it, and
- * only within a request; so each worker reports it once, at the end of its first request, on the
- * socket of status.c. The front keeps the latest report.
+ * PHP's state for `sendoff status`: opcache, its compiler, preloading, APCu, extensions. Only PHP
+ * knows it, and only within a request; so each worker reports it once, at the end of its first
+ * request, on the socket of status.c. The front keeps the latest report.
  */
 #include "php_sendoff.h"
 #include "php_ini.h"
@@ -104,6 +104,26 @@ static void add_apcu(zval *report)
 	}
 }
 
+static void add_extensions(zval *report)
+{
+	zend_module_entry *module;
+	zval names;
+
+	array_init(&names);
+	ZEND_HASH_FOREACH_PTR(&module_registry, module)
+	{
+		add_next_index_string(&names, module->name);
+	}
+	ZEND_HASH_FOREACH_END();
+	add_assoc_zval(report, "extensions", &names);
+}
+
+static void encode(smart_str *text, zval *report)
+{
+	smart_str_appendc(text, 'p');
+	php_json_encode(text, report, PHP_JSON_INVALID_UTF8_SUBSTITUTE);
+}
+
 static void tell(void)
 {
 	zval report;
@@ -115,8 +135,14 @@ static void tell(void)
 	add_assoc_string(&report, "version", version ? Z_STRVAL_P(version) : PHP_VERSION);
 	add_opcache(&report);
 	add_apcu(&report);
-	smart_str_appendc(&text, 'p');
-	php_json_encode(&text, &report, PHP_JSON_INVALID_UTF8_SUBSTITUTE);
+	add_extensions(&report);
+	encode(&text, &report);
+	if (ZSTR_LEN(text.s) > REPORT_MAX) {
+		/* The rest fits. */
+		zend_hash_str_del(Z_ARRVAL(report), "extensions", strlen("extensions"));
+		smart_str_free(&text);
+		encode(&text, &report);
+	}
 	zval_ptr_dtor(&report);
 	if (ZSTR_LEN(text.s) <= REPORT_MAX) {
 		sendoff_status_tell(ZSTR_VAL(text.s), ZSTR_LEN(text.s));

@@ -162,6 +162,19 @@ impl Server {
         Self::launch(command, root, workers, threads)
     }
 
+    /// As [`try_run`](Self::try_run), with stock PHP programs as hosts of the workers.
+    ///
+    /// # Errors
+    /// The server ended instead; its output.
+    ///
+    /// # Panics
+    /// If it neither becomes ready nor ends.
+    pub fn try_run_hosted(config: &Path, root: &Path, workers: usize) -> Result<Self, Failed> {
+        let mut command = dies_with_us(&hosted_binary(), "KILL");
+        command.arg("run").arg("--config").arg(config);
+        Self::launch(command, root, workers, 1)
+    }
+
     /// As [`try_run`](Self::try_run), by a command that executes the command at its end.
     ///
     /// # Errors
@@ -599,8 +612,18 @@ pub fn sendoff(root: &Path, arguments: &[&str]) -> Result<String, String> {
     if done.status.success() { Ok(text(done.stdout)) } else { Err(text(done.stderr)) }
 }
 
-/// The newest build of `sendoff` with a `sendoff-php` beside it, in the target folder of the tests.
+/// The build of `sendoff` to test. In a run with hosted PHP it is [`hosted_binary`].
 pub fn binary() -> PathBuf {
+    if hosted::program().is_some() { hosted_binary() } else { built() }
+}
+
+/// A build of `sendoff` with the module for stock PHP programs beside it, and without `sendoff-php`.
+pub fn hosted_binary() -> PathBuf {
+    hosted::binary(&built())
+}
+
+/// The newest build of `sendoff` with a `sendoff-php` beside it, in the target folder of the tests.
+fn built() -> PathBuf {
     let us = std::env::current_exe().unwrap();
     let mut candidates: Vec<_> = us
         .ancestors()
@@ -608,10 +631,9 @@ pub fn binary() -> PathBuf {
         .filter(|path| path.is_file() && path.with_file_name("sendoff-php").is_file())
         .collect();
     candidates.sort_by_key(|path| path.metadata().and_then(|data| data.modified()).ok());
-    let built = candidates.pop().unwrap_or_else(|| {
+    candidates.pop().unwrap_or_else(|| {
         panic!("there is no sendoff with sendoff-php beside it to test; run: make build")
-    });
-    if hosted::program().is_some() { hosted::binary(&built) } else { built }
+    })
 }
 
 fn cores() -> usize {

@@ -11,6 +11,7 @@
 mod client;
 mod confinement;
 mod listener;
+mod php;
 mod report;
 pub mod runtime_folder;
 

@@ -12,10 +12,11 @@ use sendoff_report::status::{
     Encryption, HostStatus, Phase, ProgramStatus, RequestStatus, SiteStatus, Status,
     UpstreamStatus, WorkerStatus,
 };
-use sendoff_report::workers::{OpcacheReport, PhpReport};
+use sendoff_report::workers::PhpReport;
 use serde::{Deserialize, Serialize};
 
 use crate::confinement::Confinement;
+use crate::php::{self, HostReport, common_extensions};
 
 /// Sites, pools, and workers of a pool in the text for people: those with the most requests. JSON
 /// contains all.
@@ -101,6 +102,10 @@ pub struct PoolReport {
     workers: Vec<WorkerReport>,
     /// The pool's program; `None` if the workers run PHP.
     program: Option<ProgramReport>,
+    /// The stock PHP program that hosts the workers; `None` if `sendoff-php` has them, or if they
+    /// run no PHP.
+    #[serde(default)]
+    host: Option<HostReport>,
     /// PHP's state as its workers report it; `None` until the first report.
     php: Option<PhpReport>,
     /// Limits that all processes of the pool share; `None` if there are none.
@@ -172,8 +177,9 @@ impl PoolReport {
             status: ProgramStatus::default(),
         });
         let (name, workers) = (pool.name.clone(), Vec::new());
+        let host = pool.host.as_ref().map(HostReport::new);
         let group = GroupReport::new(pool.group, group);
-        Self { name, waiting: 0, requests: 0, workers, program, php: None, group }
+        Self { name, waiting: 0, requests: 0, workers, program, host, php: None, group }
     }
 }
 
@@ -259,8 +265,9 @@ impl fmt::Display for ServerReport {
         }
         Self::write_others(f, others, "sites")?;
         let (pools, others) = busiest(&self.pools, MOST_SHOWN, |pool| pool.requests);
+        let common = common_extensions(self.pools.iter().filter_map(|pool| pool.php.as_ref()));
         for pool in pools {
-            write!(f, "{pool}")?;
+            pool.write(f, common.as_ref())?;
         }
         Self::write_others(f, others, "pools")?;
         let (upstreams, others) = busiest(&self.upstreams, MOST_SHOWN, requests_of);
@@ -312,9 +319,10 @@ impl ServerReport {
     }
 }
 
-impl fmt::Display for PoolReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, waiting, requests, workers, program, php, group } = self;
+impl PoolReport {
+    /// Writes the pool as text for people. `common`: the extensions that all pools have.
+    fn write(&self, f: &mut fmt::Formatter<'_>, common: Option<&BTreeSet<&str>>) -> fmt::Result {
+        let Self { name, waiting, requests, workers, program, host, php, group } = self;
         if let Some(program) = program {
             return self.write_program(f, program);
         }
@@ -325,9 +333,7 @@ impl fmt::Display for PoolReport {
             f,
             "pool         {name}: {count} workers, {busy} busy, {waiting} waiting, {requests}"
         )?;
-        if let Some(php) = php {
-            writeln!(f, "             {}", Php(php))?;
-        }
+        php::write(f, host.as_ref(), php.as_ref(), common)?;
         write_group(f, group.as_ref())?;
         let others = workers.len().saturating_sub(MOST_SHOWN);
         for WorkerReport { pid, request, at_work, memory } in workers.iter().take(MOST_SHOWN) {
@@ -402,43 +408,6 @@ fn write_group(f: &mut fmt::Formatter<'_>, group: Option<&GroupReport>) -> fmt::
         (Some(_), count) => write!(f, ", {count} processes ended for want of memory")?,
     }
     writeln!(f)
-}
-
-/// PHP's state, as text for people.
-struct Php<'r>(&'r PhpReport);
-
-impl fmt::Display for Php<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PhpReport { version, opcache, apcu } = self.0;
-        write!(f, "PHP {version}")?;
-        if let Some(opcache) = opcache {
-            write_opcache(f, opcache)?;
-        }
-        match apcu {
-            Some(size) => write!(f, ", APCu {:.1} MB", mega(*size)),
-            None => Ok(()),
-        }
-    }
-}
-
-fn write_opcache(f: &mut fmt::Formatter<'_>, opcache: &OpcacheReport) -> fmt::Result {
-    let OpcacheReport { enabled, memory, jit, preload, file_cache } = opcache;
-    match (enabled, memory) {
-        (_, 0) => f.write_str(", opcache in files alone")?,
-        (true, memory) => write!(f, ", opcache {:.1} MB", mega(*memory))?,
-        (false, _) => f.write_str(", opcache takes no new scripts")?,
-    }
-    match jit {
-        Some(size) => write!(f, ", JIT {:.1} MB", mega(*size))?,
-        None => f.write_str(", no JIT")?,
-    }
-    if let Some(script) = preload {
-        write!(f, ", preloaded by {script}")?;
-    }
-    match file_cache {
-        Some(folder) => write!(f, ", files in {folder}"),
-        None => Ok(()),
-    }
 }
 
 /// Requests that the hosts of an upstream received.
@@ -561,7 +530,7 @@ impl fmt::Display for CertificateText<'_> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure with one decimal")]
-fn mega(bytes: u64) -> f64 {
+pub(crate) fn mega(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 
@@ -583,6 +552,8 @@ impl fmt::Display for Ago {
 
 #[cfg(test)]
 mod tests {
+    use sendoff_report::workers::OpcacheReport;
+
     use super::*;
 
     #[test]
@@ -649,6 +620,10 @@ mod tests {
                     requests: 1,
                     workers: vec![worker(11, Some(&running)), worker(10, None)],
                     program: None,
+                    host: Some(HostReport {
+                        file: "/usr/sbin/php-fpm8.2".to_owned(),
+                        version: "8.2".to_owned(),
+                    }),
                     php: Some(PhpReport {
                         version: "8.2.36".to_owned(),
                         opcache: Some(OpcacheReport {
@@ -659,6 +634,7 @@ mod tests {
                             file_cache: None,
                         }),
                         apcu: Some(33_554_432),
+                        extensions: vec!["gd".to_owned(), "intl".to_owned()],
                     }),
                     group: Some(GroupReport {
                         memory_limit: Some(1_500_000_000),
@@ -677,6 +653,7 @@ mod tests {
                     requests: 3,
                     workers: vec![worker(12, None)],
                     program: program(1, None),
+                    host: None,
                     php: None,
                     group: Some(GroupReport {
                         memory_limit: None,
@@ -691,6 +668,7 @@ mod tests {
                     requests: 0,
                     workers: Vec::new(),
                     program: program(0, Some("ended (exit status: 1)")),
+                    host: None,
                     php: None,
                     group: None,
                 },
@@ -730,7 +708,7 @@ mod tests {
             sent         8 requests, 12.3 MB handed over, 0.0 MB copied\n\
             site         shop: /srv/shop: 7 requests, 12.3 MB handed over, 0.0 MB copied\n\
             pool         main: 2 workers, 1 busy, 0 waiting, 1 request\n\
-            \u{20}            PHP 8.2.36, opcache 134.2 MB, no JIT, preloaded by /srv/preload.php, APCu 33.6 MB\n\
+            \u{20}            PHP 8.2.36 in /usr/sbin/php-fpm8.2, opcache 134.2 MB, no JIT, preloaded by /srv/preload.php, APCu 33.6 MB\n\
             \u{20}            together 123.5 of 1500.0 MB of memory, 3 of 64 processes and threads, at most 1.5 processors, 2 processes ended for want of memory\n\
             \u{20}       11    12.3 MB  running 3.2 s  192.0.2.1  shop (www.shop.test)  GET /1\n\
             \u{20}       10    12.3 MB  idle\n\

@@ -45,6 +45,10 @@ pub struct PhpReport {
     pub opcache: Option<OpcacheReport>,
     /// The memory of APCu; `None`: it is not loaded, or off.
     pub apcu: Option<u64>,
+    /// The names of its extensions, those that are compiled into PHP, too. A worker of an older
+    /// server reports none.
+    #[serde(default)]
+    pub extensions: Vec<String>,
 }
 
 /// The configuration and the state of opcache.
@@ -72,7 +76,7 @@ impl PhpReport {
         let mut report: Self = serde_json::from_slice(said).ok()?;
         // They are printed in one line.
         let texts = report.opcache.iter_mut().flat_map(|o| [&mut o.preload, &mut o.file_cache]);
-        let texts = texts.flatten().chain([&mut report.version]);
+        let texts = texts.flatten().chain([&mut report.version]).chain(&mut report.extensions);
         texts.for_each(|text| *text = text.replace(char::is_control, "?"));
         Some(report)
     }
@@ -118,9 +122,10 @@ mod tests {
 
     #[test]
     fn what_a_worker_says_of_php_is_read_and_cannot_forge_lines() {
-        let said = br#"{"version":"8.2\n","opcache":{"enabled":true,"memory":128,"jit":32,"preload":"/a\u001b[2J"},"apcu":5}"#;
+        let said = br#"{"version":"8.2\n","opcache":{"enabled":true,"memory":128,"jit":32,"preload":"/a\u001b[2J"},"apcu":5,"extensions":["gd","a\nb"]}"#;
         let report = PhpReport::parse(said).expect("a report");
         assert_eq!((&*report.version, report.apcu), ("8.2?", Some(5)));
+        assert_eq!(report.extensions, ["gd", "a?b"]);
         let opcache = report.opcache.expect("opcache");
         assert_eq!((opcache.enabled, opcache.memory, opcache.jit), (true, 128, Some(32)));
         assert_eq!((opcache.preload.as_deref(), opcache.file_cache), (Some("/a?[2J"), None));

@@ -16,7 +16,7 @@ use sendoff_sandbox::MemoryWatch;
 use sendoff_sys::process::in_new_session;
 use tokio::process::{Child, Command};
 
-use crate::failure::Failure;
+use crate::failure::{EXIT_STATUSES, Failure};
 use crate::groups::PoolGroup;
 use crate::orders::{self, Socket};
 use crate::php_host::{self, HostCommand};
@@ -74,9 +74,33 @@ pub(crate) struct Recipe {
     takes_orders: bool,
     /// The way in which the child gets its options.
     options: Options,
-    /// The child's standard output is the server's, for the ready line and for an access log on
-    /// standard output. Output of the other children goes to standard error.
-    keeps_stdout: bool,
+    output: Output,
+}
+
+/// The place for a child's standard output.
+#[derive(Debug)]
+enum Output {
+    /// The server's own, for the ready line and for an access log on standard output.
+    Stdout,
+    Stderr,
+    /// None: a stock PHP program that has not loaded our module prints pages of information. Its
+    /// messages are on standard error.
+    Dropped,
+}
+
+impl Output {
+    /// The output of a front.
+    fn of_front(config: &Config) -> Self {
+        if config.log_targets().contains(&&LogTarget::Stdout) { Self::Stdout } else { Self::Stderr }
+    }
+
+    fn open(&self) -> io::Result<Stdio> {
+        Ok(match self {
+            Self::Stdout => Stdio::inherit(),
+            Self::Stderr => rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)?.into(),
+            Self::Dropped => Stdio::null(),
+        })
+    }
 }
 
 /// The way in which a child gets its own options, with the numbers of its descriptors.
@@ -188,7 +212,7 @@ impl Recipe {
             group: None,
             takes_orders: true,
             options: Options::Arguments,
-            keeps_stdout: config.log_targets().contains(&&LogTarget::Stdout),
+            output: Output::of_front(config),
         })
     }
 
@@ -199,12 +223,12 @@ impl Recipe {
         pool: OwnedFd,
         group: Option<PoolGroup>,
     ) -> Result<Self, Failure> {
-        let (program, options) = match &config.pools[number].host {
+        let (program, options, output) = match &config.pools[number].host {
             Some(host) => {
                 let command = HostCommand::new(host, &config.pools[number])?;
-                (host.file.clone(), Options::Environment(command))
+                (host.file.clone(), Options::Environment(command), Output::Dropped)
             }
-            None => (own_php_program()?, Options::Arguments),
+            None => (own_php_program()?, Options::Arguments, Output::Stderr),
         };
         let clone = || pool.try_clone().map_err(Failure::system("cannot copy a socket"));
         let calls = (config.pools[number].first_workers() == 0).then(clone).transpose()?;
@@ -217,7 +241,6 @@ impl Recipe {
             pools => format!("PHP master of pool {}", pools[number].name),
         };
         let arguments = vec![option("--pool", number)];
-        let (takes_orders, keeps_stdout) = (false, false);
         Ok(Self {
             name,
             program,
@@ -225,9 +248,9 @@ impl Recipe {
             inherited,
             calls,
             group,
-            takes_orders,
+            takes_orders: false,
             options,
-            keeps_stdout,
+            output,
         })
     }
 
@@ -274,7 +297,7 @@ impl Recipe {
             group,
             takes_orders: false,
             options: Options::Arguments,
-            keeps_stdout: false,
+            output: Output::Stderr,
         })
     }
 
@@ -296,7 +319,7 @@ impl Recipe {
             group: None,
             takes_orders: false,
             options: Options::Arguments,
-            keeps_stdout: false,
+            output: Output::Stderr,
         })
     }
 
@@ -305,6 +328,28 @@ impl Recipe {
     pub(crate) fn telling(mut self, said: OwnedFd) -> Self {
         self.inherited.push(InheritedDescriptors::one(SAID, said));
         self
+    }
+
+    /// True if a child that ends with this status has reported why. A stock PHP program may have
+    /// ended before it loaded our module.
+    pub(crate) fn reports(&self, status: i32) -> bool {
+        match self.options {
+            Options::Arguments => status != 0,
+            Options::Environment(_) => {
+                EXIT_STATUSES.iter().any(|(known, _)| i32::from(*known) == status && status != 0)
+            }
+        }
+    }
+
+    /// A possible reason for the early end of a child that has reported none.
+    pub(crate) fn suspicion(&self) -> String {
+        match self.options {
+            Options::Arguments => String::new(),
+            Options::Environment(_) => format!(
+                ": {} did not load the module of Sendoff, or an extension ended it; the lines above may say more",
+                self.program.display()
+            ),
+        }
     }
 
     /// The next child writes the messages of PHP only to the log.
@@ -361,7 +406,7 @@ impl Recipe {
         self.inherited.push(InheritedDescriptors::one(KEYS, keys));
         self.inherited.push(InheritedDescriptors { option: LISTENERS, descriptors: listeners });
         self.inherited.push(InheritedDescriptors { option: POOLS, descriptors: vec![pools] });
-        self.keeps_stdout = config.log_targets().contains(&&LogTarget::Stdout);
+        self.output = Output::of_front(config);
     }
 
     /// Closes the descriptors kept for further children: there will be none.
@@ -392,13 +437,7 @@ impl Recipe {
             let mut descriptors = inherited().flat_map(|of| of.descriptors.iter().flatten());
             descriptors.try_for_each(|fd| Ok(rustix::io::fcntl_setfd(fd, flags)?))
         };
-        let stdout = if self.keeps_stdout {
-            Stdio::inherit()
-        } else {
-            let stderr = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)
-                .map_err(io::Error::from);
-            stderr.map_err(Failure::system(failed()))?.into()
-        };
+        let stdout = self.output.open().map_err(Failure::system(failed()))?;
         inherit(FdFlags::empty()).map_err(Failure::system(failed()))?;
         let mut command = Command::new(&self.program);
         for name in systemd::VARIABLES {

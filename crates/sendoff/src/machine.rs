@@ -86,6 +86,8 @@ impl Machine for ThisMachine {
         let data = path.metadata()?;
         if data.is_dir() {
             Err(io::ErrorKind::IsADirectory.into())
+        } else if !data.is_file() {
+            Err(io::Error::other("this is no file"))
         } else if data.mode() & 0o111 == 0 {
             Err(io::ErrorKind::PermissionDenied.into())
         } else {

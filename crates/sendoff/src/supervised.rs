@@ -83,10 +83,12 @@ impl SupervisedChild {
         };
         let ended = child.wait().await;
         // A child that ended with an error status has reported the error itself.
-        if let Some(code @ 1..) = ended.as_ref().ok().and_then(ExitStatus::code) {
+        let status = ended.as_ref().ok().and_then(ExitStatus::code);
+        if let Some(code) = status.filter(|code| self.recipe.reports(*code)) {
             return Failure::Said(u8::try_from(code).unwrap_or(1));
         }
-        Failure::System(format!("the {name} {} before it was ready", how(ended)))
+        let suspicion = self.recipe.suspicion();
+        Failure::System(format!("the {name} {} before it was ready{suspicion}", how(ended)))
     }
 
     /// True if the child runs on demand.

@@ -3,6 +3,7 @@
 
 mod certificates;
 mod reload;
+mod start;
 mod state;
 mod successor;
 mod watchdog;
@@ -15,7 +16,6 @@ use sendoff_config::php_ini::Contents;
 use sendoff_control::{Command, Commands, ControlAnswer};
 use sendoff_server::front::kernel_has_tls;
 use sendoff_sys::master::make_room_for;
-use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -34,6 +34,7 @@ use crate::systemd;
 use crate::upgrade::{self, Predecessor};
 use certificates::Certificates;
 use reload::{NewWorkers, Reloads};
+use start::Start;
 use state::{Supervisor, answer, credentials, pool_sockets};
 use successor::Upgrades;
 use watchdog::Watchdog;
@@ -114,8 +115,8 @@ fn serve_after(source: Source, predecessor: Option<Rc<Predecessor>>) -> Result<(
     runtime.block_on(async {
         let front = SupervisedChild::start(front)?;
         let masters = masters.into_iter().map(SupervisedChild::start).collect::<Result<_, _>>()?;
-        let ready = pipe::Receiver::from_owned_fd(ready_in);
-        let not_ready = Some(ready.map_err(Failure::system("cannot read a pipe"))?);
+        let start = Start::new(ready_in);
+        let not_ready = Some(start.map_err(Failure::system("cannot read a pipe"))?);
         let (started, last_reload) = (Instant::now(), None);
         let (opens_commands, told) = oneshot::channel();
         let mut opens_commands = Some(opens_commands);

@@ -283,6 +283,7 @@ fn a_pool_with_a_worker_script_has_another_beside_it() {
     let text = r#"
         [[pool]]
         name = "app"
+        php = "8.2"
         workers = 3
         php_worker = "/srv/www/index.php"
         watch = "/srv/www"
@@ -308,6 +309,8 @@ fn a_pool_with_a_worker_script_has_another_beside_it() {
     let names: Vec<_> = config.pools.iter().map(|pool| &*pool.name).collect();
     assert_eq!(names, ["app", "app-scripts"]);
     let (app, beside) = (&config.pools[0], &config.pools[1]);
+    let host = app.host.as_ref().map(|host| &*host.file);
+    assert_eq!((host, &beside.host), (Some(Path::new("/usr/sbin/php-fpm8.2")), &app.host));
     let worker = app.worker.as_ref().unwrap();
     assert_eq!(worker.file, Path::new("/srv/www/index.php"));
     assert_eq!(

@@ -4,6 +4,8 @@
 mod compression;
 mod crash;
 mod deadline;
+mod hosted;
+mod hosted_refusals;
 mod opcache;
 mod pool_pages;
 mod pools;

@@ -18,11 +18,10 @@ use sendoff_control::{Confinement, ControlAnswer, PoolReport, Reloaded, ServerRe
 use sendoff_report::status::{Encryption, SiteStatus};
 use sendoff_server::front::Purge;
 use sendoff_tls::Vault;
-use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::start::Start;
 use crate::explain::Door;
 use crate::failure::Failure;
 use crate::groups::{ControlGroups, PoolGroup};
@@ -72,8 +71,8 @@ pub(super) struct Supervisor {
     pub(super) door: Option<Door>,
     /// The line to print when the server is ready.
     pub(super) line: String,
-    /// The read end of the pipe on which the front reports that it is ready; `None` after that.
-    pub(super) not_ready: Option<pipe::Receiver>,
+    /// The wait for the front; `None` once the server is ready.
+    pub(super) not_ready: Option<Start>,
     /// The server that this one replaces; `None` once this one is ready.
     pub(super) predecessor: Option<Rc<Predecessor>>,
     /// Tells the control socket to open when the server is ready; `None` if it is open already.
@@ -87,12 +86,10 @@ impl Supervisor {
     /// Reports that the server is ready, and keeps it running forever. Fails if the server does not
     /// become ready. Cancel safe.
     pub(super) async fn keep_running(&mut self) -> Result<Infallible, Failure> {
-        if let Some(ready) = &mut self.not_ready {
+        if let Some(start) = &mut self.not_ready {
             tokio::select! {
                 biased;
-                read = ready.read_u8() => {
-                    read.map_err(Failure::system("the front closed its pipe"))?;
-                }
+                ended = start.end() => ended?,
                 failure = self.front.failure() => return Err(failure),
                 failure = first_of(self.masters.iter_mut().map(SupervisedChild::failure)) => return Err(failure),
             }

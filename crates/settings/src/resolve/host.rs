@@ -15,17 +15,8 @@ const PROGRAMS: [&str; 2] = ["php-fpm", "php-cgi"];
 
 /// The program that the key `php` names. Reports a program that cannot host workers. Without the key
 /// it is `sendoff-php` (`None`); where that is not installed, PHP of the version that the build is
-/// for. Worker scripts run in `sendoff-php` only.
+/// for.
 pub(super) fn host_program(section: &Pool, context: &mut Context<'_>) -> Option<HostProgram> {
-    if section.php_worker.is_some() {
-        if let Some(php) = &section.php {
-            context
-                .problems
-                .error(php.place, "a pool with `php` has no worker script")
-                .help("worker mode needs sendoff-php: leave out `php` or `php_worker`");
-        }
-        return None;
-    }
     match &section.php {
         Some(At { value: PhpProgram::Version(version), place }) => {
             let found = by_version(version, context);
