@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use sendoff_config::TUNNEL_TIMEOUT;
 use sendoff_setting_values::{
-    AcmeDirectory, App, AppAddress, Backend, Caching, Candidate, CertificateFrom, Client,
-    ClientCertificates, Coding, Command, Compress, Count, Delivery, Destination, Email, Ending,
-    Expression, FieldName, FieldTest, FileName, FilePath, ForwardedFields, Free, Frequency,
+    AcmeDirectory, App, AppAddress, Backend, Balance, Caching, Candidate, CertificateFrom, Client,
+    ClientCertificates, Coding, Command, Compress, CookieName, Count, Delivery, Destination, Email,
+    Ending, Expression, FieldName, FieldTest, FileName, FilePath, ForwardedFields, Free, Frequency,
     FrontController, HeaderOp, HeaderText, HostName, HostText, Hsts, Htaccess, IniSettings, Keep,
     LineFormat, List, Listen, LogPath, Map, Matching, Method, MimeType, Number, ParamName, Php,
     PhpProgram, PositiveTime, Prefix, Processors, ProxyField, ProxyHost, ProxyUrl, QueryName, Raw,
@@ -28,6 +28,7 @@ const SECTIONS: &[(&str, &[Key])] = &[
     (Route::TITLE, Route::KEYS),
     (Pool::TITLE, Pool::KEYS),
     (Upstream::TITLE, Upstream::KEYS),
+    (Sticky::TITLE, Sticky::KEYS),
     (Auth::TITLE, Auth::KEYS),
     (Authorize::TITLE, Authorize::KEYS),
     (Proxy::TITLE, Proxy::KEYS),
@@ -746,6 +747,16 @@ section! {
     /// (default 1); a `spare` host gets requests only while no other host is up.
     hosts: List<Backend>,
         example "[\"app1:9000 weight=2\", \"app2:9000\"]", also "server" "servers" "to" "BalancerMember";
+    /// The choice of the host for a request. `least`: the host with the fewest requests for its
+    /// weight. `client`, `path` (without the query), `header:NAME` or `cookie:NAME`: requests that
+    /// are alike in this go to the same host, by consistent hashing. A client is an IPv4 address or
+    /// a /64 network of IPv6.
+    balance: Balance = Balance(sendoff_config::Balance::Least),
+        example "\"client\"", also "ip_hash" "hash" "least_conn" "lbmethod" "lb_policy" "method";
+    /// Clients stay with the host that answered them first: the name of the cookie that the server
+    /// sets for this, or a table.
+    sticky: Short<Sticky>, unless "each request may go to any host",
+        example "\"host\"", also "stickysession" "sticky_session" "sticky_cookie" "persistence";
     /// The largest number of connections to each host: the number of its processes.
     connections: Number<1, 65535>, unless "what the host says, or is found to take",
         example "16", also "max_conns" "keepalive" "max";
@@ -762,4 +773,15 @@ section! {
     /// Interval at which the server connects to each host to see whether it is up.
     probe: PositiveTime, unless "only requests tell",
         example "\"5s\"", also "check" "health_check" "health_interval";
+}
+
+section! {
+    /// Clients that stay with a host (upstreams.md). Write it as one value:
+    /// `sticky = { cookie = "..." }`, or shorter `sticky = "host"`.
+    Sticky "sticky"
+
+    /// The name of the cookie that the server sets. Its value names the host; it ends with the
+    /// browser's session.
+    cookie: CookieName,
+        example "\"host\"", also "name" "insert";
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sendoff_config::{Address, Proxy, ProxyAddress, Upstream};
 use sendoff_upstream::hosts;
-use sendoff_upstream::hosts::{HealthRules, Hosts};
+use sendoff_upstream::hosts::{HealthRules, Hosts, Placement};
 use tokio::task::JoinHandle;
 
 use super::host::{Host, Manner};
@@ -36,9 +36,12 @@ impl Gateway {
                 let manner = Arc::clone(&manner);
                 let limit =
                     upstream.connections.and_then(|n| NonZeroUsize::new(n.try_into().ok()?));
-                Hosts::new(&upstream.name, HealthRules::of(upstream), move |address| {
-                    Arc::new(Host::new(Arc::clone(&manner), address.clone(), limit))
-                })
+                Hosts::new(
+                    &upstream.name,
+                    HealthRules::of(upstream),
+                    Placement::of(upstream),
+                    move |address| Arc::new(Host::new(Arc::clone(&manner), address.clone(), limit)),
+                )
             }
             None => {
                 let address = match &manner.proxy.address {

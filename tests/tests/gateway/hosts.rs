@@ -35,16 +35,16 @@ Server(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()
 ";
 
 /// A server in Python that can be killed and started again at its address.
-struct Python {
+pub(crate) struct Python {
     name: &'static str,
     script: std::path::PathBuf,
     ran: std::path::PathBuf,
-    addr: SocketAddr,
+    pub(crate) addr: SocketAddr,
     child: Option<Child>,
 }
 
 impl Python {
-    fn start(site: &Site, name: &'static str) -> Self {
+    pub(crate) fn start(site: &Site, name: &'static str) -> Self {
         let script = site.write_at(site.outside("app.py"), APP);
         let ran = site.outside("ran");
         let mut this = Self { name, script, ran, addr: ([127, 0, 0, 1], 0).into(), child: None };
@@ -57,7 +57,7 @@ impl Python {
         this
     }
 
-    fn try_run(&mut self) -> bool {
+    pub(crate) fn try_run(&mut self) -> bool {
         let mut child = dies_with_us(Path::new("/usr/bin/python3"), "KILL")
             .args([self.script.to_str().unwrap(), &self.addr.port().to_string(), self.name])
             .arg(&self.ran)
@@ -72,7 +72,7 @@ impl Python {
         is_up
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
@@ -93,7 +93,13 @@ fn nginx(site: &Site) -> Stock {
 }
 
 /// A server that passes requests on to these hosts.
-fn balance(site: &Site, scheme: &str, hosts: &[String], keys: &str, more: &str) -> Server {
+pub(crate) fn balance(
+    site: &Site,
+    scheme: &str,
+    hosts: &[String],
+    keys: &str,
+    more: &str,
+) -> Server {
     serve(
         site,
         &format!(
@@ -196,7 +202,7 @@ fn two_of_three_hosts_die_and_return() {
 }
 
 /// An address on which nothing listens: a port that was free a moment ago.
-fn nowhere() -> String {
+pub(crate) fn nowhere() -> String {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().to_string()
 }
 

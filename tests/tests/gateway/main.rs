@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod ajp;
+mod bound;
 mod grpc;
 mod hosts;
 mod http;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use sendoff_config::Upstream;
+use sendoff_config::{Sticky, Upstream};
 use sendoff_setting_values::{Place, similar};
 
 use super::context::Context;
@@ -78,10 +78,22 @@ fn upstream(section: &keys::Upstream, context: &mut Context<'_>) -> Option<Upstr
     Some(Upstream {
         name: section.name.value.0.clone(),
         hosts,
+        balance: section.balance.value.0.clone(),
+        sticky: section.sticky.as_ref().and_then(|at| sticky(&at.value.0, context)),
         connections: section.connections.as_ref().map(|at| number(at.value.0)),
         fails: number(section.fails.value.0),
         retry_after: section.retry_after.value.0,
         slow_start: section.slow_start.value.0,
         probe: section.probe.as_ref().map(|at| at.value.0),
     })
+}
+
+fn sticky(section: &keys::Sticky, context: &mut Context<'_>) -> Option<Sticky> {
+    if section.cookie.is_none() && !section.broken {
+        context
+            .problems
+            .error(section.place, "cookie is missing")
+            .help("cookie is the name of the cookie that the server sets: cookie = \"host\"");
+    }
+    Some(Sticky { cookie: section.cookie.as_ref()?.value.0.clone() })
 }

@@ -2,7 +2,8 @@
 //! and no clock: the caller passes the time.
 //!
 //! The choice falls on the host with the fewest requests for its weight; equally loaded hosts take
-//! turns in proportion to their weights. Hosts of a higher rank than the lowest rank with a host
+//! turns in proportion to their weights. A request that a cookie or consistent hashing binds to a
+//! host goes to that host if it may be chosen (`wish.rs`). Hosts of a higher rank than the lowest rank with a host
 //! that is up get no requests (RFC 2782 calls the rank a priority). The states of a host:
 //!
 //! ```text
@@ -21,6 +22,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::wish::{HostTag, HostWish};
+
+#[cfg(test)]
+mod bound_tests;
 #[cfg(test)]
 mod tests;
 
@@ -82,6 +87,7 @@ pub(super) struct Choice<K, V> {
 struct Host<K, V> {
     id: HostId,
     member: Member<K>,
+    tag: HostTag,
     value: V,
     in_flight: usize,
     /// Failures since the last answer.
@@ -106,6 +112,26 @@ enum Health {
     },
 }
 
+/// The host for a request.
+#[derive(Debug)]
+pub(super) struct Chosen<V> {
+    pub(super) id: HostId,
+    pub(super) value: V,
+    pub(super) tag: HostTag,
+    pub(super) by: ChosenBy,
+}
+
+/// The reason for the choice of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ChosenBy {
+    /// The request's cookie names the host.
+    Cookie,
+    /// Consistent hashing gives the host to requests like this one.
+    Hash,
+    /// It was the least busy one.
+    Load,
+}
+
 /// The state of a host, for `sendoff status`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostState<K> {
@@ -126,7 +152,13 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
 
     /// Replaces the list of hosts. Hosts that stay keep their state. If a host is named twice, the
     /// weights add up and the lower rank counts.
-    pub(super) fn set(&mut self, members: &[Member<K>], now: Instant, value: impl Fn(&K) -> V) {
+    pub(super) fn set(
+        &mut self,
+        members: &[Member<K>],
+        now: Instant,
+        value: impl Fn(&K) -> V,
+        tag: impl Fn(&K) -> HostTag,
+    ) {
         let mut before = std::mem::take(&mut self.hosts);
         for member in members {
             let same = self.hosts.iter_mut().find(|host| host.member.key == member.key);
@@ -142,6 +174,7 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
                     self.last_id += 1;
                     Host {
                         id: HostId(self.last_id),
+                        tag: tag(&member.key),
                         value: value(&member.key),
                         member: member.clone(),
                         in_flight: 0,
@@ -158,11 +191,19 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
 
     /// Chooses the host for the next request and counts the request until [`Self::end`]. Skips the
     /// hosts in `tried`. `None`: there is no other host.
-    pub(super) fn choose(&mut self, tried: &[HostId], now: Instant) -> Option<(HostId, V)> {
-        let at = match self.hosts.as_slice() {
+    pub(super) fn choose(
+        &mut self,
+        tried: &[HostId],
+        wish: &HostWish,
+        now: Instant,
+    ) -> Option<Chosen<V>> {
+        let (at, by) = match self.hosts.as_slice() {
             // Most upstreams have one host, so there is nothing to compare.
-            [only] if !tried.contains(&only.id) => 0,
-            _ => self.least_busy(tried, now)?,
+            [only] if !tried.contains(&only.id) => (0, ChosenBy::Load),
+            _ => match self.wished(tried, wish, now) {
+                Some(wished) => wished,
+                None => (self.least_busy(tried, now)?, ChosenBy::Load),
+            },
         };
         self.is_used = true;
         let host = &mut self.hosts[at];
@@ -170,7 +211,27 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
         if let Health::Down { pause, .. } = host.health {
             host.health = Health::OnTrial { pause };
         }
-        Some((host.id, host.value.clone()))
+        Some(Chosen { id: host.id, value: host.value.clone(), tag: host.tag, by })
+    }
+
+    /// The index of the host that a request wishes for: the host of its cookie, whatever its rank,
+    /// or the host with the largest claim on its key. `None`: it has no wish that can be met.
+    fn wished(&self, tried: &[HostId], wish: &HostWish, now: Instant) -> Option<(usize, ChosenBy)> {
+        let candidates = || {
+            let hosts = self.hosts.iter().enumerate();
+            hosts.filter(|(_, host)| host.may_be_chosen(now) && !tried.contains(&host.id))
+        };
+        let is_bound = |host: &Host<K, V>| wish.bound == Some(host.tag);
+        if let Some((at, _)) = candidates().find(|(_, host)| is_bound(host)) {
+            return Some((at, ChosenBy::Cookie));
+        }
+        let key = wish.key?;
+        let rank = candidates().map(|(_, host)| host.member.rank).min()?;
+        let claim = |host: &Host<K, V>| host.tag.claim(key, host.share(self.rules.slow_start, now));
+        let claims = candidates()
+            .filter(|(_, host)| host.member.rank == rank)
+            .map(|(at, host)| (at, claim(host)));
+        claims.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| (at, ChosenBy::Hash))
     }
 
     /// The index of the host that has the fewest requests for its weight.
