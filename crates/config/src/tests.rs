@@ -115,7 +115,15 @@ fn config() -> Config {
             fails: 1,
             retry_after: Duration::from_secs(1),
             slow_start: Duration::ZERO,
-            probe: Some(Duration::from_millis(100)),
+            probe: Some(Probe {
+                every: Duration::from_millis(100),
+                http: Some(HttpCheck {
+                    path: "/up".to_owned(),
+                    host: Some("app.test".to_owned()),
+                    status: Some(200),
+                    body: Some("ok".to_owned()),
+                }),
+            }),
         }],
     }
 }

@@ -30,9 +30,37 @@ pub struct Upstream {
     pub retry_after: Duration,
     /// Time in which the share of a host that has come back grows to its full size; zero: at once.
     pub slow_start: Duration,
-    /// Interval at which the server connects to each host to see whether it is up; `None`: only
-    /// requests show it.
-    pub probe: Option<Duration>,
+    /// The checks of each host beside requests; `None`: only requests show whether it is up.
+    pub probe: Option<Probe>,
+}
+
+/// Checks of hosts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Probe {
+    /// The pause between two checks of a host.
+    pub every: Duration,
+    /// The request that a host must answer; `None`: it must accept a connection.
+    pub http: Option<HttpCheck>,
+}
+
+/// A request by which a host is checked, and the answer of a host that is up.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpCheck {
+    /// The path.
+    pub path: String,
+    /// The `Host` field; `None`: the address of the host.
+    pub host: Option<String>,
+    /// The status; `None`: any from 200 to 399.
+    pub status: Option<u16>,
+    /// A text that the body contains, in the first [`HttpCheck::MAX_BODY`] bytes.
+    pub body: Option<String>,
+}
+
+impl HttpCheck {
+    /// Bytes of a body in which the text is searched. Longer answers would cost each check time.
+    pub const MAX_BODY: usize = 64 * 1024;
 }
 
 /// The choice of the host for a request that no cookie binds to one.

@@ -29,6 +29,7 @@ const SECTIONS: &[(&str, &[Key])] = &[
     (Pool::TITLE, Pool::KEYS),
     (Upstream::TITLE, Upstream::KEYS),
     (Sticky::TITLE, Sticky::KEYS),
+    (Probe::TITLE, Probe::KEYS),
     (Auth::TITLE, Auth::KEYS),
     (Authorize::TITLE, Authorize::KEYS),
     (Proxy::TITLE, Proxy::KEYS),
@@ -770,9 +771,9 @@ section! {
     /// Time in which the share of a host that has come back grows to its full size.
     slow_start: Time = Time(seconds(10)),
         example "\"0s\"", also "slowstart";
-    /// Interval at which the server connects to each host to see whether it is up.
-    probe: PositiveTime, unless "only requests tell",
-        example "\"5s\"", also "check" "health_check" "health_interval";
+    /// Checks of each host beside requests: the pause between two of them, or a table.
+    probe: Short<Probe>, unless "only requests tell",
+        example "\"5s\"", also "check" "health_check" "health_interval" "option httpchk" "health_uri";
 }
 
 section! {
@@ -784,4 +785,27 @@ section! {
     /// browser's session.
     cookie: CookieName,
         example "\"host\"", also "name" "insert";
+}
+
+section! {
+    /// Checks of the hosts of an upstream (upstreams.md). Write it as one value:
+    /// `probe = { every = "5s", path = "/health" }`, or shorter `probe = "5s"`: a host is up if it
+    /// accepts a connection.
+    Probe "probe"
+
+    /// The pause between two checks of a host.
+    every: PositiveTime = PositiveTime(seconds(5)),
+        example "\"2s\"", also "interval" "inter" "health_interval";
+    /// With HTTP/1.1, the path of a `GET` request that a host must answer.
+    path: UrlPath, unless "no request is sent",
+        example "\"/health\"", also "uri" "url" "health_uri";
+    /// With `path`, the host of this request.
+    host: HostText, unless "the address of the host",
+        example "\"shop.internal\"", also "Host";
+    /// With `path`, the status of the answer.
+    status: Number<200, 599>, unless "any from 200 to 399",
+        example "204", also "expect" "health_status" "match";
+    /// With `path`, a text in the body of the answer, within its first 64 KiB.
+    body: Free, unless "any body",
+        example "\"ready\"", also "string" "health_body" "contains";
 }

@@ -9,7 +9,7 @@ use sendoff_config::{Address, Upstream};
 use sendoff_transport::descriptors;
 use sendoff_transport::descriptors::Level;
 use sendoff_upstream::hosts;
-use sendoff_upstream::hosts::{HealthRules, Hosts, Placement};
+use sendoff_upstream::hosts::{HealthRules, Hosts, Placement, ProbeKind};
 use sendoff_upstream::queue::QueueLimits;
 use tokio::task::JoinHandle;
 
@@ -57,5 +57,6 @@ pub async fn sweep(attached: Vec<Attached>) {
 /// Keeps the list of an upstream's hosts and their states up to date. The tasks run forever on the
 /// event loop of the caller.
 pub fn tend(attached: &Attached, upstream: &Upstream) -> Vec<JoinHandle<()>> {
-    hosts::tend(attached, upstream, |host: Arc<Application>| async move { host.probe().await })
+    let probe = |host: Arc<Application>| async move { host.probe().await };
+    hosts::tend(attached, upstream, ProbeKind::Connection, probe)
 }

@@ -7,12 +7,13 @@ use sendoff_config::{
 };
 use sendoff_setting_values::{
     AppAddress, At, Candidate, Change, Client, FieldTest, HeaderOp, HeaderText, List, Map, Php,
-    Place, Word,
+    Place, ProxyScheme, Word,
 };
 
 use super::context::{Context, unusable};
 use super::paths;
 use super::pool::Pools;
+use super::upstream::UpstreamProtocol;
 use crate::keys;
 
 /// The keys that say what answers the requests of a route.
@@ -337,7 +338,11 @@ impl<'a, 'c> Routes<'a, 'c> {
         if let Some(At { value: url, place }) = &section.to
             && let ProxyAddress::Upstream(name) = &url.address
         {
-            self.pools.upstream(name, *place, self.context);
+            let protocol = match url.scheme {
+                ProxyScheme::Http | ProxyScheme::Https => UpstreamProtocol::Http1,
+                _ => UpstreamProtocol::Other,
+            };
+            self.pools.upstream(name, protocol, *place, self.context);
         }
         self.context.proxy(section, &mut self.proxies)
     }

@@ -16,6 +16,9 @@
 //! ```
 //! A host on trial gets one request of the upstream, and the other hosts get the rest. While no
 //! host is up, requests go to hosts that are down: an attempt costs less than a refusal.
+//!
+//! After `fails` failed checks in a row a host of any state is Unfit, whatever it answers to requests.
+//! Only a successful check ends this state: the host is Up, and its share grows.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -92,7 +95,11 @@ struct Host<K, V> {
     in_flight: usize,
     /// Failures since the last answer.
     failures: u32,
+    /// Failed checks since the last successful one.
+    failed_checks: u32,
     health: Health,
+    /// The reason why it is not up, as a sentence about "it"; empty while it is up.
+    why: String,
     /// The balance of the turns: grows by the host's share each time the host is among equals, and
     /// shrinks by the shares of all of them when the host is chosen. So the balance stays bounded,
     /// even if the host was the least busy for many requests.
@@ -110,6 +117,8 @@ enum Health {
     OnTrial {
         pause: Duration,
     },
+    /// Its checks fail.
+    Unfit,
 }
 
 /// The host for a request.
@@ -143,6 +152,10 @@ pub struct HostState<K> {
     pub failures: u32,
     /// The time until it is tried again; `None`: it is up.
     pub down_for: Option<Duration>,
+    /// It is not tried before a check succeeds, unless no other host is up.
+    pub awaits_check: bool,
+    /// The reason why it is not up.
+    pub why: String,
 }
 
 impl<K: Eq + Clone, V: Clone> Choice<K, V> {
@@ -179,6 +192,8 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
                         member: member.clone(),
                         in_flight: 0,
                         failures: 0,
+                        failed_checks: 0,
+                        why: String::new(),
                         // If other hosts already work, a new host begins with a small share.
                         health: Health::Up(self.is_used.then_some(now)),
                         credit: 0.0,
@@ -250,7 +265,7 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
             .collect();
         match equals.as_slice() {
             // All are down: the host that is due first.
-            [] => candidates().min_by_key(|(_, host)| host.down_until()).map(|(at, _)| at),
+            [] => candidates().min_by_key(|(_, host)| host.hope()).map(|(at, _)| at),
             [at] => Some(*at),
             _ => self.in_turn(&equals, now),
         }
@@ -287,8 +302,15 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
                 host.failures = 0;
                 None
             }
+            // Requests may succeed although the check fails, for example at a host that is to be
+            // taken out of service.
+            (HealthEvidence::Good, Health::Unfit) => {
+                host.failures = 0;
+                None
+            }
             (HealthEvidence::Good, health) => {
                 host.failures = 0;
+                host.why.clear();
                 // Without a trial, the answer belongs to an older request: the host was never away.
                 let is_new = matches!(health, Health::OnTrial { .. });
                 host.health = Health::Up(is_new.then_some(now));
@@ -311,10 +333,46 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
                 None
             }
             // The request was sent before the host went down.
-            (HealthEvidence::Bad, Health::Down { .. }) => {
+            (HealthEvidence::Bad, Health::Down { .. } | Health::Unfit) => {
                 host.failures += 1;
                 None
             }
+        }
+    }
+
+    /// Applies the result of a check. Returns the host's change between up and down, if any.
+    pub(super) fn check(&mut self, id: HostId, passed: bool, now: Instant) -> Option<HealthChange> {
+        let fails = self.rules.fails;
+        let host = self.hosts.iter_mut().find(|host| host.id == id)?;
+        host.failed_checks = if passed { 0 } else { host.failed_checks.saturating_add(1) };
+        match (passed, &mut host.health) {
+            (true, Health::Up(_) | Health::OnTrial { .. }) => None,
+            (true, Health::Down { until, .. }) => {
+                *until = now;
+                None
+            }
+            (true, Health::Unfit) => {
+                (host.failures, host.credit) = (0, 0.0);
+                host.why.clear();
+                host.health = Health::Up(Some(now));
+                Some(HealthChange::CameBack)
+            }
+            (false, health) => {
+                let was_up = matches!(health, Health::Up(_));
+                if host.failed_checks < fails {
+                    return None;
+                }
+                *health = Health::Unfit;
+                was_up.then_some(HealthChange::WentDown)
+            }
+        }
+    }
+
+    /// Notes why a host is not up. Has no effect on a host that is up.
+    pub(super) fn note_reason(&mut self, id: HostId, why: String) {
+        let host = self.hosts.iter_mut().find(|host| host.id == id);
+        if let Some(host) = host.filter(|host| !matches!(host.health, Health::Up(_))) {
+            host.why = why;
         }
     }
 
@@ -346,8 +404,10 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
             down_for: match host.health {
                 Health::Up(_) => None,
                 Health::Down { until, .. } => Some(until.saturating_duration_since(now)),
-                Health::OnTrial { .. } => Some(Duration::ZERO),
+                Health::OnTrial { .. } | Health::Unfit => Some(Duration::ZERO),
             },
+            awaits_check: host.health == Health::Unfit,
+            why: host.why.clone(),
         };
         self.hosts.iter().map(|host| (state(host), host.value.clone())).collect()
     }
@@ -375,15 +435,17 @@ impl<K, V> Host<K, V> {
         match self.health {
             Health::Up(_) => true,
             Health::Down { until, .. } => now >= until,
-            Health::OnTrial { .. } => false,
+            Health::OnTrial { .. } | Health::Unfit => false,
         }
     }
 
-    /// `None` sorts before every time: a host on trial is most likely the first to be up.
-    fn down_until(&self) -> Option<Instant> {
+    /// The order of hosts while none is up: a host on trial is most likely the first to be up, then
+    /// come hosts that are down by the ends of their pauses, then unfit ones.
+    fn hope(&self) -> (bool, Option<Instant>) {
         match self.health {
-            Health::Down { until, .. } => Some(until),
-            Health::Up(_) | Health::OnTrial { .. } => None,
+            Health::Down { until, .. } => (false, Some(until)),
+            Health::Up(_) | Health::OnTrial { .. } => (false, None),
+            Health::Unfit => (true, None),
         }
     }
 
@@ -395,7 +457,7 @@ impl<K, V> Host<K, V> {
                 let part = now.duration_since(since).as_secs_f64() / slow_start.as_secs_f64();
                 weight * part.clamp(FIRST_SHARE, 1.0)
             }
-            Health::Up(_) | Health::Down { .. } | Health::OnTrial { .. } => weight,
+            Health::Up(_) | Health::Down { .. } | Health::OnTrial { .. } | Health::Unfit => weight,
         }
     }
 

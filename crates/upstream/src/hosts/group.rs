@@ -194,13 +194,34 @@ impl<T> Hosts<T> {
 
     /// Applies a verdict, and logs a change of the host's health.
     pub(super) fn judge(&self, id: HostId, verdict: HealthEvidence, why: &dyn fmt::Display) {
-        let (change, key) = {
+        let change = {
             let mut choice = self.choice();
-            let now = Instant::now();
-            let Some(change) = choice.judge(id, verdict, now) else { return };
-            (change, choice.key(id).cloned())
+            let change = choice.judge(id, verdict, Instant::now());
+            if verdict == HealthEvidence::Bad {
+                choice.note_reason(id, why.to_string());
+            }
+            change
         };
-        let Some(host) = key else { return };
+        self.log(change, id, why);
+    }
+
+    /// Applies the result of a check, and logs a change of the host's health.
+    pub(super) fn check(&self, id: HostId, result: Result<(), UpstreamError>) {
+        let change = {
+            let mut choice = self.choice();
+            let change = choice.check(id, result.is_ok(), Instant::now());
+            if let Err(why) = &result {
+                choice.note_reason(id, why.to_string());
+            }
+            change
+        };
+        let why = result.err().map(|why| why.to_string()).unwrap_or_default();
+        self.log(change, id, &why);
+    }
+
+    fn log(&self, change: Option<HealthChange>, id: HostId, why: &dyn fmt::Display) {
+        let Some(change) = change else { return };
+        let Some(host) = self.choice().key(id).cloned() else { return };
         match change {
             HealthChange::WentDown => {
                 tracing::warn!(upstream = self.name(), %host, "the host is down: {why}");

@@ -31,5 +31,6 @@ mod wish;
 
 pub use choice::HealthRules;
 pub use group::{AttemptGuard, Hosts, Tried};
+pub use probe::ProbeKind;
 pub use tend::tend;
 pub use wish::{HostCookie, Placement};

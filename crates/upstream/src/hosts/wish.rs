@@ -1,5 +1,5 @@
-//! The host that a request should go to, apart from the load of the hosts: the one that its cookie
-//! names, or the one that consistent hashing gives to its client, path, field or cookie.
+//! The host to which a request is bound: its cookie names the host, or consistent hashing gives it to
+//! the client, path, field or cookie of the request.
 
 use std::fmt;
 

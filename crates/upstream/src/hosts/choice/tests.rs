@@ -253,3 +253,27 @@ fn what_a_host_had_because_it_was_quick_is_not_held_against_it() {
     let all: Vec<_> = (0..10).map(|_| brief(&mut hosts, now)).collect();
     assert_eq!(count(&all, "a"), 5);
 }
+
+#[test]
+fn only_a_check_brings_back_a_host_whose_checks_fail() {
+    let now = Instant::now();
+    let mut hosts = hosts(&[("a", 1), ("b", 1)], now);
+    let (id, _) = hosts.all().next().unwrap();
+    assert_eq!(hosts.check(id, false, now), None);
+    // A request in between is no check.
+    hosts.judge(id, HealthEvidence::Good, now);
+    assert_eq!(hosts.check(id, false, now), Some(HealthChange::WentDown));
+    hosts.note_reason(id, "it is tired".to_owned());
+    assert_eq!(hosts.check(id, false, now), None);
+    hosts.judge(id, HealthEvidence::Good, now);
+    let later = now + Duration::from_secs(3600);
+    assert!((0..4).all(|_| brief(&mut hosts, later) == "b"));
+    let (state, _) = hosts.states(later).swap_remove(0);
+    assert!(state.awaits_check && state.why == "it is tired", "{state:?}");
+    // It is better than no host, but the last one.
+    fail(&mut hosts, "b", later);
+    let first = choose(&mut hosts, &[], later).unwrap();
+    assert_eq!((first.1, choose(&mut hosts, &[first.0], later).unwrap().1), ("b", "a"));
+    assert_eq!(hosts.check(id, true, later), Some(HealthChange::CameBack));
+    assert_eq!(down_for(&hosts, "a", later), None);
+}
