@@ -1,4 +1,5 @@
 //! Requests that a cookie or consistent hashing binds to a host.
+#![allow(clippy::cast_precision_loss, reason = "numbers of keys are small")]
 
 use super::*;
 
