@@ -16,8 +16,8 @@ const ADDED: [(&str, &[u8], ProxyFields); 2] = [
     ),
 ];
 
-fn read(name: &str, lines: &[&[u8]], fields: ProxyFields) -> Option<Forwarded> {
-    let mut proxies = TrustedProxies { fields, ..TrustedProxies::default() };
+fn read(name: &str, lines: &[&[u8]], fields: &ProxyFields) -> Option<Forwarded> {
+    let mut proxies = TrustedProxies { fields: fields.clone(), ..TrustedProxies::default() };
     proxies.add("10.0.0.0/8").ok()?;
     let name: HeaderName = name.parse().ok()?;
     let mut headers = HeaderMap::new();
@@ -43,7 +43,7 @@ fn header(bytes: &[u8]) {
 /// The promise is broken.
 pub fn check(input: &[u8]) {
     header(input);
-    for (name, added, fields) in ADDED {
+    for (name, added, fields) in &ADDED {
         let expected = read(name, &[added], fields);
         let joined = [input, b",", added].concat();
         for lines in [&[&joined[..]][..], &[input, added]] {

@@ -67,7 +67,9 @@ pub use site::{
 };
 pub use tls::{Certificate, ClientCertificates, Tls, TlsVersion};
 pub use trusted_proxies::{ProxyFields, TrustedProxies};
-pub use upstream::{Upstream, UpstreamAddress, UpstreamHost};
+pub use upstream::{
+    Balance, HashedPart, HttpCheck, Probe, Sticky, Upstream, UpstreamAddress, UpstreamHost,
+};
 
 #[cfg(test)]
 mod tests;

@@ -109,11 +109,21 @@ fn config() -> Config {
         upstreams: vec![Upstream {
             name: "app".to_owned(),
             hosts: vec!["app1:9000 weight=2".parse().unwrap(), "srv:_x._tcp.y".parse().unwrap()],
+            balance: Balance::Hash(HashedPart::Cookie("id".to_owned())),
+            sticky: Some(Sticky { cookie: "host".to_owned() }),
             connections: Some(4),
             fails: 1,
             retry_after: Duration::from_secs(1),
             slow_start: Duration::ZERO,
-            probe: Some(Duration::from_millis(100)),
+            probe: Some(Probe {
+                every: Duration::from_millis(100),
+                http: Some(HttpCheck {
+                    path: "/up".to_owned(),
+                    host: Some("app.test".to_owned()),
+                    status: Some(200),
+                    body: Some("ok".to_owned()),
+                }),
+            }),
         }],
     }
 }

@@ -16,6 +16,10 @@ pub struct Upstream {
     pub name: String,
     /// The hosts, at least one.
     pub hosts: Vec<UpstreamHost>,
+    /// The choice of the host for a request.
+    pub balance: Balance,
+    /// The clients that stay with their hosts; `None`: each request is free to go to any host.
+    pub sticky: Option<Sticky>,
     /// Connections to each host at a time; `None`: the number that the host reports, or that the
     /// server finds out.
     pub connections: Option<u32>,
@@ -26,9 +30,67 @@ pub struct Upstream {
     pub retry_after: Duration,
     /// Time in which the share of a host that has come back grows to its full size; zero: at once.
     pub slow_start: Duration,
-    /// Interval at which the server connects to each host to see whether it is up; `None`: only
-    /// requests show it.
-    pub probe: Option<Duration>,
+    /// The checks of each host beside requests; `None`: only requests show whether it is up.
+    pub probe: Option<Probe>,
+}
+
+/// Checks of hosts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Probe {
+    /// The pause between two checks of a host.
+    pub every: Duration,
+    /// The request that a host must answer; `None`: it must accept a connection.
+    pub http: Option<HttpCheck>,
+}
+
+/// A request by which a host is checked, and the answer of a host that is up.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpCheck {
+    /// The path.
+    pub path: String,
+    /// The `Host` field; `None`: the address of the host.
+    pub host: Option<String>,
+    /// The status; `None`: any from 200 to 399.
+    pub status: Option<u16>,
+    /// A text that the body contains, in the first [`HttpCheck::MAX_BODY`] bytes.
+    pub body: Option<String>,
+}
+
+impl HttpCheck {
+    /// Bytes of a body in which the text is searched. Longer answers would cost each check time.
+    pub const MAX_BODY: usize = 64 * 1024;
+}
+
+/// The choice of the host for a request that no cookie binds to one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Balance {
+    /// The host with the fewest requests for its weight.
+    Least,
+    /// The same host for all requests that are alike in this respect, by consistent hashing.
+    Hash(HashedPart),
+}
+
+/// The part of a request by which [`Balance::Hash`] chooses.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum HashedPart {
+    /// The client: an IPv4 address or a /64 network of IPv6.
+    Client,
+    /// The path, without the query.
+    Path,
+    /// The value of the field with this name.
+    Header(String),
+    /// The value of the cookie with this name.
+    Cookie(String),
+}
+
+/// Clients that stay with the host that answered them first.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sticky {
+    /// The name of the cookie that the server sets; its value names the host.
+    pub cookie: String,
 }
 
 /// A host of an upstream, or a name that leads to several.
@@ -101,6 +163,57 @@ impl fmt::Display for UpstreamHost {
     }
 }
 
+/// The prefixes of parts that are named.
+const HEADER: &str = "header:";
+const COOKIE: &str = "cookie:";
+
+impl FromStr for Balance {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = |name: &str, what: &str| match is_token(name) {
+            true => Ok(name.to_owned()),
+            false => Err(format!("behind {what} the name is expected: \"{what}NAME\"")),
+        };
+        Ok(Self::Hash(match text {
+            "least" => return Ok(Self::Least),
+            "client" => HashedPart::Client,
+            "path" => HashedPart::Path,
+            _ => match (text.strip_prefix(HEADER), text.strip_prefix(COOKIE)) {
+                (Some(name), _) => HashedPart::Header(named(name, HEADER)?.to_ascii_lowercase()),
+                (None, Some(name)) => HashedPart::Cookie(named(name, COOKIE)?),
+                (None, None) => return Err(format!("\"{text}\" is no way to choose a host")),
+            },
+        }))
+    }
+}
+
+impl fmt::Display for Balance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Least => f.write_str("least"),
+            Self::Hash(part) => part.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for HashedPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client => f.write_str("client"),
+            Self::Path => f.write_str("path"),
+            Self::Header(name) => write!(f, "{HEADER}{name}"),
+            Self::Cookie(name) => write!(f, "{COOKIE}{name}"),
+        }
+    }
+}
+
+/// True if the text may be the name of a field or a cookie (RFC 9110 §5.6.2).
+fn is_token(text: &str) -> bool {
+    let is_mark = |byte| b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || is_mark(byte))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,6 +232,16 @@ mod tests {
         assert_eq!(tcp.to_string(), "app1:9000");
         for wrong in ["", "app1", "srv:", "unix:x", "a:1 weight=0", "a:1 weight=x", "a:1 backup"] {
             assert!(wrong.parse::<UpstreamHost>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ways_to_choose_a_host_are_written_as_they_are_read() {
+        for text in ["least", "client", "path", "header:x-user", "cookie:PHPSESSID"] {
+            assert_eq!(text.parse::<Balance>().unwrap().to_string(), text);
+        }
+        for wrong in ["", "random", "header:", "header:a b", "cookie:", "cookie:a=b"] {
+            assert!(wrong.parse::<Balance>().is_err(), "{wrong}");
         }
     }
 }

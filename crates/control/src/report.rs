@@ -420,16 +420,21 @@ fn write_upstream(f: &mut fmt::Formatter<'_>, upstream: &UpstreamStatus) -> fmt:
     let up = hosts.iter().filter(|host| host.down_for.is_none()).count();
     let requests = RequestCount(requests_of(upstream));
     writeln!(f, "upstream     {name}: {} hosts, {up} up, {requests}", hosts.len())?;
-    for HostStatus { address, busy, requests, failures, down_for, .. } in hosts {
+    for host in hosts {
+        let HostStatus { address, busy, requests, failures, down_for, awaits_check, why, .. } =
+            host;
         let health = match down_for {
             None => "up".to_owned(),
+            Some(_) if *awaits_check => "down until a check succeeds".to_owned(),
             Some(0) => format!("down: {failures} failures, to be tried now"),
             Some(millis) => format!(
                 "down: {failures} failures, to be tried in {:.1} s",
                 Duration::from_millis(*millis).as_secs_f64()
             ),
         };
-        writeln!(f, "             {address}: {busy} busy, {}, {health}", RequestCount(*requests))?;
+        let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+        let requests = RequestCount(*requests);
+        writeln!(f, "             {address}: {busy} busy, {requests}, {health}{why}")?;
     }
     Ok(())
 }
@@ -594,6 +599,8 @@ mod tests {
             requests: 10,
             failures,
             down_for,
+            awaits_check: false,
+            why: String::new(),
         };
         let report = ServerReport {
             version: "1.2".to_owned(),

@@ -12,7 +12,7 @@ use sendoff_delivery::segment::Segment;
 use sendoff_exchange::head_filter::HeadFilter;
 use sendoff_exchange::sink::{self, Discard, Sink, unless_gone};
 use sendoff_message::Cut;
-use sendoff_message::request::{CONDITIONS, Request, host_name};
+use sendoff_message::request::{CONDITIONS, Request, host_name, sent_cookies};
 use sendoff_message::response::ResponseHead;
 use sendoff_page_cache::{
     ApplicationOutcome, Flight, Key, MakePermit, OriginFailure, Page, Purge, PurgeCount, Recorder,
@@ -86,6 +86,20 @@ impl OriginApplication<'_> {
         }
     }
 
+    /// The name of the cookie that binds clients to the application's hosts.
+    fn cookie_name<'c>(self, context: &Context<'c>) -> Option<&'c str> {
+        let Context { services, site, .. } = context;
+        match self {
+            Self::Script(Script { upstream: Upstream::Workers(_), .. }) => None,
+            Self::Script(Script { upstream: Upstream::Application(number), .. }) => {
+                services.attached[site.number][*number].cookie_name()
+            }
+            Self::Proxy(Passed { application, .. }) => {
+                services.gateways[site.number][application].hosts().cookie_name()
+            }
+        }
+    }
+
     async fn respond(self, context: &Context<'_>, sink: &mut dyn Sink) -> Result<Outcome, Cut> {
         match self {
             Self::Script(script) => script::respond(context, script, sink).await,
@@ -141,6 +155,13 @@ fn forget_changed(context: &Context<'_>, head: &ResponseHead) {
     }
 }
 
+/// True if the request has cookies by which pages may differ. The cookie `of_server`, which binds
+/// the client to a host, is none of them.
+fn has_cookies(request: &Request, of_server: Option<&str>) -> bool {
+    let Some(name) = of_server else { return request.headers.contains_key(COOKIE) };
+    sent_cookies(&request.headers).any(|(sent, _)| sent != name.as_bytes())
+}
+
 /// The host whose pages a request is about.
 fn host_of(request: &Request) -> String {
     host_name(request.host.as_deref().unwrap_or_default())
@@ -185,7 +206,7 @@ impl<'a> CacheLookup<'a> {
             && !request.headers.contains_key(UPGRADE)
             && (keeping.cookies
                 || keeping.fresh.is_none()
-                || !request.headers.contains_key(COOKIE))
+                || !has_cookies(request, origin.cookie_name(context)))
             && !shows_certificate();
         let name = &context.services.config.sites.get(context.site.number)?.name;
         is_anyones.then(|| {

@@ -45,6 +45,8 @@ fn hosts_status<T>(hosts: &Hosts<T>, requests: impl Fn(&T) -> u64) -> Vec<HostSt
         requests: requests(&host),
         failures: state.failures,
         down_for: state.down_for.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        awaits_check: state.awaits_check,
+        why: state.why,
     });
     states.collect()
 }
@@ -62,6 +64,10 @@ fn add(all: &mut Vec<UpstreamStatus>, name: &str, hosts: Vec<HostStatus>) {
                 known.failures = known.failures.max(host.failures);
                 // A host that is down for one of the applications counts as down.
                 known.down_for = known.down_for.max(host.down_for);
+                known.awaits_check |= host.awaits_check;
+                if known.why.is_empty() {
+                    known.why = host.why;
+                }
             }
             None => known.hosts.push(host),
         }
@@ -82,6 +88,8 @@ mod tests {
             requests: 3,
             failures: 0,
             down_for,
+            awaits_check: false,
+            why: String::new(),
         };
         let mut all = Vec::new();
         add(&mut all, "shop", vec![host("a:1", 1, None)]);

@@ -125,6 +125,10 @@ pub struct HostStatus {
     pub failures: u32,
     /// Milliseconds until it is tried again; `None`: it is up.
     pub down_for: Option<u64>,
+    /// It is not tried before a check succeeds, unless no other host is up.
+    pub awaits_check: bool,
+    /// The reason why it is not up, as a sentence about "it".
+    pub why: String,
 }
 
 /// The state of a program, beside its processes.

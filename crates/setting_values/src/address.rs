@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
-use sendoff_config::{Address, ListenAddress, Network, UpstreamHost};
+use sendoff_config::{Address, ListenAddress, Network};
 
 use crate::read::{Scope, Wrong};
 use crate::value::Word;
@@ -425,32 +425,5 @@ impl Word for AppAddress {
     fn text(&self) -> String {
         let text = self.0.to_string();
         text.strip_prefix("tcp:").map_or(text.clone(), str::to_owned)
-    }
-}
-
-/// A host of an upstream.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Backend(pub UpstreamHost);
-
-impl Word for Backend {
-    const KIND: &'static str = "a host such as \"app1:9000\", \"unix:/run/app.sock\" or \"srv:_fastcgi._tcp.example.org\", perhaps with weight=N or spare behind it";
-
-    fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
-        if text.contains(char::is_control) {
-            return Err(Wrong::new("a control character is not allowed here"));
-        }
-        text.parse().map(Self).map_err(|why: String| {
-            let wrong = Wrong::new(why);
-            match text.split_ascii_whitespace().any(|word| word == "backup") {
-                true => {
-                    wrong.help("write spare for a host that gets requests while no other is up")
-                }
-                false => wrong.help(format!("expected {}", Self::KIND)),
-            }
-        })
-    }
-
-    fn text(&self) -> String {
-        self.0.to_string()
     }
 }

@@ -23,9 +23,10 @@ mod rules;
 mod target;
 mod text;
 mod tls;
+mod upstream;
 mod value;
 
-pub use address::{AppAddress, Backend, Client, HostName, Listen, ListenPlace, SocketAccess};
+pub use address::{AppAddress, Client, HostName, Listen, ListenPlace, SocketAccess};
 pub use authority::AuthorityUrl;
 pub use choice::{
     App, ClientCertificates, Coding, Compress, Delivery, Htaccess, ProxyField, Snapshot, Symlinks,
@@ -52,4 +53,5 @@ pub use text::{
     Ending, Expression, FileName, FrontController, Matching, Method, Php, Prefix, Template, UrlPath,
 };
 pub use tls::{AcmeDirectory, CertificateFrom, Email, Hsts};
+pub use upstream::{Backend, Balance, CookieName};
 pub use value::{List, Map, Number, Value, Word, Yes};

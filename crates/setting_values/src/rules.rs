@@ -13,8 +13,8 @@ use crate::place::At;
 use crate::read::{FileReader, Item, Scope, Wrong, similar};
 use crate::value::{List, Value, Word};
 
-/// True for a byte that the name of a field may have (RFC 9110 §5.6.2).
-fn is_token(byte: u8) -> bool {
+/// True for a byte that the name of a field or a cookie may have (RFC 9110 §5.6.2).
+pub(crate) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 

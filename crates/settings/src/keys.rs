@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use sendoff_config::TUNNEL_TIMEOUT;
 use sendoff_setting_values::{
-    AcmeDirectory, App, AppAddress, AuthorityUrl, Backend, Caching, Candidate, CertificateFrom,
-    Client, ClientCertificates, Coding, Command, Compress, Count, Delivery, Destination, Email,
-    Ending, Expression, FieldName, FieldTest, FileName, FilePath, ForwardedFields, Free, Frequency,
-    FrontController, HeaderOp, HeaderText, HostName, HostText, Hsts, Htaccess, IniSettings, Keep,
-    LineFormat, List, Listen, LogPath, Map, Matching, Method, MimeType, Number, ParamName, Php,
-    PhpProgram, PositiveTime, Prefix, Processors, ProxyField, ProxyHost, ProxyUrl, QueryName, Raw,
-    Replacement, Size, Snapshot, Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath, Yes,
+    AcmeDirectory, App, AppAddress, AuthorityUrl, Backend, Balance, Caching, Candidate,
+    CertificateFrom, Client, ClientCertificates, Coding, Command, Compress, CookieName, Count,
+    Delivery, Destination, Email, Ending, Expression, FieldName, FieldTest, FileName, FilePath,
+    ForwardedFields, Free, Frequency, FrontController, HeaderOp, HeaderText, HostName, HostText,
+    Hsts, Htaccess, IniSettings, Keep, LineFormat, List, Listen, LogPath, Map, Matching, Method,
+    MimeType, Number, ParamName, Php, PhpProgram, PositiveTime, Prefix, Processors, ProxyField,
+    ProxyHost, ProxyUrl, QueryName, Raw, Replacement, Size, Snapshot, Status, Symlinks, Template,
+    Time, TlsVersion, Umask, UrlPath, Yes,
 };
 
 use crate::nested::{Inline, Sections, Short};
@@ -28,6 +29,8 @@ const SECTIONS: &[(&str, &[Key])] = &[
     (Route::TITLE, Route::KEYS),
     (Pool::TITLE, Pool::KEYS),
     (Upstream::TITLE, Upstream::KEYS),
+    (Sticky::TITLE, Sticky::KEYS),
+    (Probe::TITLE, Probe::KEYS),
     (Auth::TITLE, Auth::KEYS),
     (Authorize::TITLE, Authorize::KEYS),
     (Proxy::TITLE, Proxy::KEYS),
@@ -790,6 +793,16 @@ section! {
     /// (default 1); a `spare` host gets requests only while no other host is up.
     hosts: List<Backend>,
         example "[\"app1:9000 weight=2\", \"app2:9000\"]", also "server" "servers" "to" "BalancerMember";
+    /// The choice of the host for a request. `least`: the host with the fewest requests for its
+    /// weight. `client`, `path` (without the query), `header:NAME` or `cookie:NAME`: requests that
+    /// are alike in this go to the same host, by consistent hashing. A client is an IPv4 address or
+    /// a /64 network of IPv6.
+    balance: Balance = Balance(sendoff_config::Balance::Least),
+        example "\"client\"", also "ip_hash" "hash" "least_conn" "lbmethod" "lb_policy" "method";
+    /// Clients stay with the host that answered them first: the name of the cookie that the server
+    /// sets for this, or a table.
+    sticky: Short<Sticky>, unless "each request may go to any host",
+        example "\"host\"", also "stickysession" "sticky_session" "sticky_cookie" "persistence";
     /// The largest number of connections to each host: the number of its processes.
     connections: Number<1, 65535>, unless "what the host says, or is found to take",
         example "16", also "max_conns" "keepalive" "max";
@@ -803,7 +816,41 @@ section! {
     /// Time in which the share of a host that has come back grows to its full size.
     slow_start: Time = Time(seconds(10)),
         example "\"0s\"", also "slowstart";
-    /// Interval at which the server connects to each host to see whether it is up.
-    probe: PositiveTime, unless "only requests tell",
-        example "\"5s\"", also "check" "health_check" "health_interval";
+    /// Checks of each host beside requests: the pause between two of them, or a table.
+    probe: Short<Probe>, unless "only requests tell",
+        example "\"5s\"", also "check" "health_check" "health_interval" "option httpchk" "health_uri";
+}
+
+section! {
+    /// Clients that stay with a host (upstreams.md). Write it as one value:
+    /// `sticky = { cookie = "..." }`, or shorter `sticky = "host"`.
+    Sticky "sticky"
+
+    /// The name of the cookie that the server sets. Its value names the host; it ends with the
+    /// browser's session.
+    cookie: CookieName,
+        example "\"host\"", also "name" "insert";
+}
+
+section! {
+    /// Checks of the hosts of an upstream (upstreams.md). Write it as one value:
+    /// `probe = { every = "5s", path = "/health" }`, or shorter `probe = "5s"`: a host is up if it
+    /// accepts a connection.
+    Probe "probe"
+
+    /// The pause between two checks of a host.
+    every: PositiveTime = PositiveTime(seconds(5)),
+        example "\"2s\"", also "interval" "inter" "health_interval";
+    /// With HTTP/1.1, the path of a `GET` request that a host must answer.
+    path: UrlPath, unless "no request is sent",
+        example "\"/health\"", also "uri" "url" "health_uri";
+    /// With `path`, the host of this request.
+    host: HostText, unless "the address of the host",
+        example "\"shop.internal\"", also "Host";
+    /// With `path`, the status of the answer.
+    status: Number<200, 599>, unless "any from 200 to 399",
+        example "204", also "expect" "health_status" "match";
+    /// With `path`, a text in the body of the answer, within its first 64 KiB.
+    body: Free, unless "any body",
+        example "\"ready\"", also "string" "health_body" "contains";
 }

@@ -317,6 +317,12 @@ impl FastcgiExchange {
         self.attempt = Some(attempt);
     }
 
+    /// The attempt that it is a part of.
+    #[must_use]
+    pub fn attempt(&self) -> Option<&AttemptGuard<Application>> {
+        self.attempt.as_ref()
+    }
+
     /// The next event, if it is available.
     pub fn try_next(&self) -> Option<Event> {
         let mut framed = self.framed.borrow_mut();

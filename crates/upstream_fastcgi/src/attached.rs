@@ -9,7 +9,7 @@ use sendoff_config::{Address, Upstream};
 use sendoff_transport::descriptors;
 use sendoff_transport::descriptors::Level;
 use sendoff_upstream::hosts;
-use sendoff_upstream::hosts::{HealthRules, Hosts};
+use sendoff_upstream::hosts::{HealthRules, Hosts, Placement, ProbeKind};
 use sendoff_upstream::queue::QueueLimits;
 use tokio::task::JoinHandle;
 
@@ -31,12 +31,17 @@ pub fn attached(application: Arc<Application>) -> Attached {
 /// [`tend`] runs.
 pub fn hosts_of(upstream: &Upstream, timeout: Duration) -> Attached {
     let limit = upstream.connections.and_then(|n| NonZeroUsize::new(n.try_into().ok()?));
-    Hosts::new(&upstream.name, HealthRules::of(upstream), move |address: &Address| {
-        let limits = QueueLimits::default();
-        let application = Application::with_limits(address.clone(), timeout, limits);
-        application.limit(limit);
-        application
-    })
+    Hosts::new(
+        &upstream.name,
+        HealthRules::of(upstream),
+        Placement::of(upstream),
+        move |address: &Address| {
+            let limits = QueueLimits::default();
+            let application = Application::with_limits(address.clone(), timeout, limits);
+            application.limit(limit);
+            application
+        },
+    )
 }
 
 /// Closes connections that have been idle for too long; while descriptors are scarce, all idle
@@ -52,5 +57,6 @@ pub async fn sweep(attached: Vec<Attached>) {
 /// Keeps the list of an upstream's hosts and their states up to date. The tasks run forever on the
 /// event loop of the caller.
 pub fn tend(attached: &Attached, upstream: &Upstream) -> Vec<JoinHandle<()>> {
-    hosts::tend(attached, upstream, |host: Arc<Application>| async move { host.probe().await })
+    let probe = |host: Arc<Application>| async move { host.probe().await };
+    hosts::tend(attached, upstream, ProbeKind::Connection, probe)
 }

@@ -1,12 +1,13 @@
 //! An application that speaks HTTP, SCGI, uwsgi or AJP, on one host or on the hosts of an upstream.
 
 use std::num::NonZeroUsize;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sendoff_config::{Address, Proxy, ProxyAddress, Upstream};
 use sendoff_upstream::hosts;
-use sendoff_upstream::hosts::{HealthRules, Hosts};
+use sendoff_upstream::hosts::{HealthRules, Hosts, Placement, ProbeKind};
 use tokio::task::JoinHandle;
 
 use super::host::{Host, Manner};
@@ -36,9 +37,12 @@ impl Gateway {
                 let manner = Arc::clone(&manner);
                 let limit =
                     upstream.connections.and_then(|n| NonZeroUsize::new(n.try_into().ok()?));
-                Hosts::new(&upstream.name, HealthRules::of(upstream), move |address| {
-                    Arc::new(Host::new(Arc::clone(&manner), address.clone(), limit))
-                })
+                Hosts::new(
+                    &upstream.name,
+                    HealthRules::of(upstream),
+                    Placement::of(upstream),
+                    move |address| Arc::new(Host::new(Arc::clone(&manner), address.clone(), limit)),
+                )
             }
             None => {
                 let address = match &manner.proxy.address {
@@ -92,8 +96,19 @@ pub fn tend_gateways(gateways: Vec<Arc<Gateway>>) -> Vec<JoinHandle<()>> {
     let mut tasks = Vec::new();
     for gateway in &gateways {
         if let Some(upstream) = &gateway.upstream {
-            let probe = |host: Arc<Host>| async move { host.probe().await };
-            tasks.extend(hosts::tend(&gateway.hosts, upstream, probe));
+            let check = upstream.probe.as_ref().and_then(|probe| probe.http.clone());
+            let kind = if check.is_some() { ProbeKind::Answer } else { ProbeKind::Connection };
+            let check = Rc::new(check);
+            let probe = move |host: Arc<Host>| {
+                let check = Rc::clone(&check);
+                async move {
+                    match &*check {
+                        Some(check) => host.check(check).await,
+                        None => host.probe().await,
+                    }
+                }
+            };
+            tasks.extend(hosts::tend(&gateway.hosts, upstream, kind, probe));
         }
     }
     if !gateways.is_empty() {

@@ -78,7 +78,7 @@ impl Source {
 #[derive(Debug, Default)]
 pub struct BusyGuard {
     _permit: Option<HostPermit>,
-    _attempt: Option<AttemptGuard<Host>>,
+    attempt: Option<AttemptGuard<Host>>,
 }
 
 /// The I/O of the exchange.
@@ -125,7 +125,7 @@ impl GatewayExchange {
         };
         Ok(Box::new(Self {
             source: Source::Host { gateway: Arc::clone(gateway), host: Arc::clone(host) },
-            busy: BusyGuard { _permit: place, _attempt: None },
+            busy: BusyGuard { _permit: place, attempt: None },
             patience,
             began: Instant::now(),
             is_kept,
@@ -190,7 +190,13 @@ impl GatewayExchange {
 
     /// Counts the exchange as work of its host until it ends.
     pub fn hold(&mut self, attempt: AttemptGuard<Host>) {
-        self.busy._attempt = Some(attempt);
+        self.busy.attempt = Some(attempt);
+    }
+
+    /// The attempt that it is a part of.
+    #[must_use]
+    pub fn attempt(&self) -> Option<&AttemptGuard<Host>> {
+        self.busy.attempt.as_ref()
     }
 
     /// The next event that can be derived from received bytes; `None`: more bytes are needed.

@@ -241,7 +241,12 @@ impl Host {
 
     /// Makes a connection for a request of this client.
     pub(super) async fn connect(&self, client: &Request) -> Result<Stream, UpstreamError> {
-        self.within_limit(self.try_connect(client)).await
+        self.within_limit(self.try_connect(Some(client))).await
+    }
+
+    /// Makes a connection for a request of this server.
+    pub(super) async fn connect_for_check(&self) -> Result<Stream, UpstreamError> {
+        self.within_limit(self.try_connect(None)).await
     }
 
     /// The result of `connecting`, or an error after the connect timeout.
@@ -262,7 +267,8 @@ impl Host {
         Err(UpstreamError::new(kind, Retry::Safe, why))
     }
 
-    async fn try_connect(&self, client: &Request) -> Result<Stream, String> {
+    /// `client`: `None` for a request of this server.
+    async fn try_connect(&self, client: Option<&Request>) -> Result<Stream, String> {
         let mut plain = Plain::connect(&self.address).await.map_err(said)?;
         if self.proxy().proxy_protocol {
             plain.write_all(&proxy_header::header(client)).await.map_err(said)?;

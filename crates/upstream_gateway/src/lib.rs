@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod check;
 mod exchange;
 mod exchange_io;
 mod host;

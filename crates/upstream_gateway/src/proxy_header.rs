@@ -7,10 +7,10 @@ use proxy_header::{ProxiedAddress, ProxyHeader};
 use sendoff_message::request::{Endpoint, Request};
 
 /// The header that names the client of a request. It has no addresses if the client came over a
-/// UNIX socket.
-pub(super) fn header(request: &Request) -> Vec<u8> {
-    let header = match (&request.peer, &request.local) {
-        (Endpoint::Ip(client), Endpoint::Ip(local)) => {
+/// UNIX socket; `None`: the request is this server's own.
+pub(super) fn header(request: Option<&Request>) -> Vec<u8> {
+    let header = match request.map(|request| (&request.peer, &request.local)) {
+        Some((Endpoint::Ip(client), Endpoint::Ip(local))) => {
             let (source, destination) = of_one_family(*client, *local);
             ProxyHeader::with_address(ProxiedAddress::stream(source, destination))
         }
@@ -54,7 +54,7 @@ mod tests {
             let mut request = request(None);
             request.peer = Endpoint::Ip(client.parse().unwrap());
             request.local = Endpoint::Ip(local.parse().unwrap());
-            let header = header(&request);
+            let header = header(Some(&request));
             let Ok(Announced::Header { ends: Some((source, _)), len }) = announced(&header) else {
                 panic!("{client}: {header:?}")
             };

@@ -226,3 +226,27 @@ fn names_lead_to_hosts() {
     assert!(begun.elapsed() < Duration::from_secs(20));
     nowhere.await_log("nowhere.invalid:9000 cannot be looked up");
 }
+
+/// The process of a FastCGI host could write the head of a response itself, to the client's socket.
+#[test]
+fn clients_stay_with_the_host_that_their_cookie_names() {
+    let site = site();
+    let mut all = ["a", "b"].map(|name| fpm(&site, name));
+    let keys = "fails = 1\nretry_after = '1m'\nsticky = 'host'";
+    let server = serve(&site, &hosts(&all), keys);
+    let responses: Vec<_> = (0..6).map(|_| server.ask(&get())).collect();
+    let cookie = |response: &Response| {
+        Some(response.header("Set-Cookie")?.split(';').next().unwrap().to_owned())
+    };
+    assert!(responses.iter().all(|response| cookie(response).is_some()));
+    let of_a = responses.iter().find(|response| response.text() == "a").and_then(cookie).unwrap();
+    let with = |cookie: &str| get().header("Cookie", cookie);
+    for _ in 0..6 {
+        let response = server.ask(&with(&of_a));
+        assert_eq!((&*response.text(), cookie(&response)), ("a", None));
+    }
+    all[0].stop();
+    let moved = server.ask(&with(&of_a));
+    assert_eq!(moved.text(), "b");
+    assert_ne!(cookie(&moved).unwrap(), of_a);
+}

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use sendoff_tests::load::answering;
 use sendoff_tests::{Authority, Client, LIMIT, Request, Server, Site, Stock, dies_with_us, wait};
@@ -35,16 +36,16 @@ Server(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()
 ";
 
 /// A server in Python that can be killed and started again at its address.
-struct Python {
+pub(crate) struct Python {
     name: &'static str,
     script: std::path::PathBuf,
     ran: std::path::PathBuf,
-    addr: SocketAddr,
+    pub(crate) addr: SocketAddr,
     child: Option<Child>,
 }
 
 impl Python {
-    fn start(site: &Site, name: &'static str) -> Self {
+    pub(crate) fn start(site: &Site, name: &'static str) -> Self {
         let script = site.write_at(site.outside("app.py"), APP);
         let ran = site.outside("ran");
         let mut this = Self { name, script, ran, addr: ([127, 0, 0, 1], 0).into(), child: None };
@@ -57,7 +58,7 @@ impl Python {
         this
     }
 
-    fn try_run(&mut self) -> bool {
+    pub(crate) fn try_run(&mut self) -> bool {
         let mut child = dies_with_us(Path::new("/usr/bin/python3"), "KILL")
             .args([self.script.to_str().unwrap(), &self.addr.port().to_string(), self.name])
             .arg(&self.ran)
@@ -72,7 +73,7 @@ impl Python {
         is_up
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
@@ -93,7 +94,13 @@ fn nginx(site: &Site) -> Stock {
 }
 
 /// A server that passes requests on to these hosts.
-fn balance(site: &Site, scheme: &str, hosts: &[String], keys: &str, more: &str) -> Server {
+pub(crate) fn balance(
+    site: &Site,
+    scheme: &str,
+    hosts: &[String],
+    keys: &str,
+    more: &str,
+) -> Server {
     serve(
         site,
         &format!(
@@ -196,7 +203,7 @@ fn two_of_three_hosts_die_and_return() {
 }
 
 /// An address on which nothing listens: a port that was free a moment ago.
-fn nowhere() -> String {
+pub(crate) fn nowhere() -> String {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().to_string()
 }
 
@@ -282,4 +289,65 @@ fn a_host_gets_no_more_requests_than_its_limit() {
     }
     assert!(clients.iter_mut().all(|client| client.response("GET").expect(200) == b"ok"));
     assert_eq!(app.connections(), 1);
+}
+
+/// An application that answers requests of `/up` with what the test has set, and others with its
+/// name.
+fn checked(name: &'static str, health: &Arc<Mutex<&'static str>>) -> Responder {
+    let health = Arc::clone(health);
+    Responder::start(move |peer| {
+        loop {
+            let request = peer.request()?;
+            let answer = match request.starts_with("GET /up ") {
+                true => health.lock().unwrap().to_owned(),
+                false => format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{name}"),
+            };
+            peer.say(answer)?;
+        }
+    })
+}
+
+const WELL: &str = "HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\nI am ready.\n";
+
+#[test]
+fn a_host_is_up_while_it_answers_checks_as_it_should() {
+    let site = Site::new();
+    let health = Arc::new(Mutex::new(WELL));
+    let (a, b) = (checked("a", &health), checked("b", &Arc::new(Mutex::new(WELL))));
+    let keys = "fails = 2\nslow_start = '0s'\n\
+                probe = { every = '50ms', path = '/up', host = 'check.test', status = 200, body = 'ready' }";
+    let hosts = [&a, &b].map(|app| app.addr().to_string());
+    let server = balance(&site, "http", &hosts, keys, ", connect_timeout = '200ms'");
+    let says = |what: &str| server.command(&["status"]).unwrap().contains(what);
+    let shares = || answering(server.addr(), 10, &Request::get("/"));
+    assert!(wait::until(LIMIT, || a.seen().iter().any(|request| request.starts_with("GET /up "))));
+    let check = a.seen().swap_remove(0);
+    assert!(check.contains("\r\nhost: check.test\r\n"), "{check}");
+    assert_eq!(shares().len(), 2);
+    for (answer, why) in [
+        (
+            "HTTP/1.1 503 No\r\nContent-Length: 6\r\n\r\nready\n",
+            "its check /up was answered with 503",
+        ),
+        ("HTTP/1.1 204 No Content\r\n\r\n", "its check /up was answered with 204"),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nread",
+            "the answer to its check /up does not contain \"ready\"",
+        ),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\nread", "its check took longer than 200ms"),
+        ("", "its check took longer than 200ms"),
+        ("SSH-2.0-x\r\n\r\n", ""),
+    ] {
+        *health.lock().unwrap() = answer;
+        assert!(wait::until(LIMIT, || says("down until a check succeeds")), "{why}");
+        assert!(says(why), "{why}: {}", server.command(&["status"]).unwrap());
+        // Requests would be answered, but do not count.
+        assert_eq!(shares().get("b"), Some(&10), "{why}");
+        *health.lock().unwrap() = WELL;
+        assert!(wait::until(LIMIT, || says("2 hosts, 2 up")), "{why}");
+        assert_eq!(shares().len(), 2, "{why}");
+    }
+    let log = server.log();
+    assert!(log.contains("the host is down: its check /up was answered with 503"), "{log}");
+    assert!(log.contains("the host is back"), "{log}");
 }

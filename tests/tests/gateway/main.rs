@@ -3,6 +3,7 @@
 
 mod ajp;
 mod authorize;
+mod bound;
 mod grpc;
 mod hosts;
 mod http;

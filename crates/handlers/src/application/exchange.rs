@@ -1,5 +1,6 @@
 //! One request and its response: the same interface for handlers, whichever upstream answers.
 
+use sendoff_upstream::hosts::HostCookie;
 use sendoff_upstream::inbox::Event;
 use sendoff_upstream_fastcgi::application::FastcgiExchange;
 use sendoff_upstream_gateway::GatewayExchange;
@@ -48,6 +49,27 @@ impl UpstreamExchange {
             },
             Self::Application(exchange) => exchange.who(),
             Self::Gateway(exchange) => exchange.who(),
+        }
+    }
+
+    /// The cookie that binds the client to the host; `None`: the client is not bound, or has the
+    /// cookie already.
+    #[must_use]
+    pub(crate) fn new_cookie(&self) -> Option<HostCookie<'_>> {
+        match self {
+            Self::Worker(_) => None,
+            Self::Application(exchange) => exchange.attempt()?.new_cookie(),
+            Self::Gateway(exchange) => exchange.attempt()?.new_cookie(),
+        }
+    }
+
+    /// The reason for the choice of the host; `None`: its load, or it is the only one.
+    #[must_use]
+    pub(crate) fn chosen_by(&self) -> Option<String> {
+        match self {
+            Self::Worker(_) => None,
+            Self::Application(exchange) => exchange.attempt()?.chosen_by(),
+            Self::Gateway(exchange) => exchange.attempt()?.chosen_by(),
         }
     }
 

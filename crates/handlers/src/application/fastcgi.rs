@@ -52,7 +52,7 @@ impl Call<'_> {
         sink: &mut dyn Sink,
     ) -> (Answered, LendOutcome) {
         let is_repeatable = is_repeatable(self.context.request);
-        let mut tried = Tried::default();
+        let mut tried = Tried::none(self.context.request, hosts);
         loop {
             sink.client().notes().note_phase(Phase::Waiting);
             let attempt = match unless_gone(sink, hosts.choose(&mut tried)).await {
@@ -63,6 +63,10 @@ impl Call<'_> {
                 }
                 Err(cut) => return (Err(cut.into()), LendOutcome::Impossible),
             };
+            if attempt.new_cookie().is_some() {
+                // A borrower would write the head without the cookie.
+                sink.client().withhold_socket();
+            }
             // Another host may know other ways of handing over.
             let own = match hosts.count() {
                 1 => std::mem::take(&mut parameters),

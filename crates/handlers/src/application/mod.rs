@@ -10,6 +10,7 @@ mod accept;
 mod announce;
 pub(crate) mod authorizer;
 pub(crate) mod beginning;
+pub(crate) mod bound;
 pub(crate) mod direct;
 pub(crate) mod exchange;
 pub(crate) mod failure;

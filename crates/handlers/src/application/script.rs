@@ -17,7 +17,7 @@ use crate::application::beginning::ResponseStart;
 use crate::application::direct::{self, LendOutcome};
 use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
-use crate::application::proxy;
+use crate::application::proxy::{self, SwitchedHead};
 use crate::context::Context;
 use crate::error::Outcome;
 
@@ -126,6 +126,7 @@ pub(crate) async fn respond(
             };
             let limit = context.effects.settings.tunnel_timeout.unwrap_or(TUNNEL_TIMEOUT);
             // Says nothing about the size of pages.
+            let head = SwitchedHead { head, cookie: None };
             return proxy::switch(*exchange, head, limit, sink).await;
         }
         // Only a request that offers a connection gets this answer, and follows it.

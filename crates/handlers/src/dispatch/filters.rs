@@ -15,6 +15,7 @@ use sendoff_exchange::sink::Sink;
 use sendoff_message::request::{Request, Scheme};
 use sendoff_message::response::ResponseHead;
 
+use crate::application::bound;
 use crate::context::Context;
 use crate::head_rules;
 use crate::services::Services;
@@ -43,6 +44,7 @@ pub(super) fn site_rules<'r>(
     let hides_server = effects.response_headers.iter().any(|changes| changes.hides("Server"));
     HeadFilter::new(sink, has_no_rules, move |head| {
         change(&context, head);
+        bound::add_cookies(head);
         if let Some(hsts) = hsts {
             head_rules::set_default(head, "Strict-Transport-Security", hsts);
         }

@@ -25,6 +25,7 @@ use sendoff_static_files::Entry;
 use sendoff_upstream_fastcgi::application::Application;
 
 use crate::application::beginning::ReceivedHead;
+use crate::application::bound;
 use crate::application::exchange::UpstreamExchange;
 use crate::application::relay::{self, RelayedBody};
 use crate::application::script::Call;
@@ -86,6 +87,23 @@ impl Call<'_> {
         sink: &mut dyn Sink,
     ) -> Result<Outcome, Cut> {
         explain(sink, &exchange, &begun);
+        let Some(cookie) = exchange.new_cookie() else {
+            return self.pass_on_unbound(exchange, begun, sink).await;
+        };
+        let cookie = bound::set_cookie(&cookie, self.context.request);
+        let bind = |head: &mut ResponseHead| head.client_cookies.push(cookie.clone());
+        let mut bound = HeadFilter::new(sink, false, bind);
+        // Boxed, because few clients need the cookie.
+        Box::pin(self.pass_on_unbound(exchange, begun, &mut bound)).await
+    }
+
+    /// As [`Self::pass_on`], without the cookie that binds the client to the host.
+    async fn pass_on_unbound(
+        &self,
+        exchange: UpstreamExchange,
+        begun: Box<ReceivedHead>,
+        sink: &mut dyn Sink,
+    ) -> Result<Outcome, Cut> {
         // The companions of the response that named this URL were applied already. Companions in
         // the response of an object store may come from its users.
         let is_internal_redirect = self.context.request.is_internal_redirect;
@@ -284,6 +302,9 @@ fn may_name_files(exchange: &UpstreamExchange, sendable: &Sendable) -> bool {
 fn explain(sink: &mut dyn Sink, exchange: &UpstreamExchange, begun: &ReceivedHead) {
     let Some(report) = sink.client().report() else { return };
     report.answered_by(exchange.who());
+    if let Some(why) = exchange.chosen_by() {
+        report.note(format!("the host was chosen by {why}"));
+    }
     let mut told = Remark::default();
     for remark in begun.explanations.iter().map(|text| Remark::decode(text)) {
         told.clone_from(&remark);

@@ -1,6 +1,7 @@
 //! A request, independent of its protocol, for the router and the handlers.
 
 mod body;
+mod cookies;
 pub mod forwarded;
 mod id;
 mod origin;
@@ -24,6 +25,7 @@ use http::{HeaderMap, Method, Version};
 use sendoff_http1::Trailers;
 
 pub use body::{Body, BodyStore, NOT_STORED, not_stored};
+pub use cookies::{sent_cookie, sent_cookies};
 pub use id::new_id;
 pub use origin::{Endpoint, Origin, Scheme, TLS_13, TlsFacts};
 pub use path::{BadPath, NOT_IN_PATH, NOT_IN_URI, decode_path, normalise, without_parameters};

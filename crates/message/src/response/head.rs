@@ -21,6 +21,9 @@ pub struct ResponseHead {
     /// The value of `X-Accel-Expires`, which applications send to the cache in front of them;
     /// clients do not get it.
     pub accel_expires: Option<Bytes>,
+    /// Values of `Set-Cookie` fields that the server adds for this client alone, such as the cookie
+    /// that binds it to a host. They become fields behind the page cache, which must not keep them.
+    pub client_cookies: Vec<Bytes>,
     /// True if a line of the application's head, or a part of one, was dropped. It may have kept
     /// the response from other clients.
     pub is_incomplete: bool,
@@ -42,9 +45,16 @@ impl ResponseHead {
     /// A head with these fields.
     #[must_use]
     pub fn with_fields(status: StatusCode, length: Option<u64>, fields: Vec<Field>) -> Self {
-        let (reason, accel_expires) = (None, None);
-        let (is_incomplete, by_server) = (false, false);
-        Self { status, reason, fields, length, accel_expires, is_incomplete, by_server }
+        Self {
+            status,
+            reason: None,
+            fields,
+            length,
+            accel_expires: None,
+            client_cookies: Vec::new(),
+            is_incomplete: false,
+            by_server: false,
+        }
     }
 
     /// An application's head. Its `Content-Length` becomes `length`.

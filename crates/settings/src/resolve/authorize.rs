@@ -95,7 +95,7 @@ impl Routes<'_, '_> {
         }
         let AuthorityUrl { server, target } = &url.value;
         if let ProxyAddress::Upstream(name) = &server.address {
-            self.pools.upstream(name, url.place, self.context);
+            self.pools.upstream(name, (&server.scheme).into(), url.place, self.context);
             self.context.upstream_has_host(&section.host);
         }
         let keys = TlsKeys {

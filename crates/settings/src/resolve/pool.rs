@@ -10,7 +10,7 @@ use sendoff_config::{
 use sendoff_setting_values::{At, Count, FilePath, Free, IniSettings, Place, similar};
 
 use super::context::{Context, unusable};
-use super::upstream::Upstreams;
+use super::upstream::{UpstreamProtocol, Upstreams};
 use super::{host, program};
 use crate::keys::{Pool, Top};
 use crate::machine::FileKind;
@@ -149,7 +149,9 @@ impl Pools {
     pub(crate) fn program(&mut self, address: &Address, place: Place, context: &mut Context<'_>) {
         let name = match address {
             Address::Pool(name) => name,
-            Address::Upstream(name) => return self.upstreams.exists(name, place, context),
+            Address::Upstream(name) => {
+                return self.upstreams.exists(name, UpstreamProtocol::Other, place, context);
+            }
             Address::Unix(_) | Address::Tcp(_) => return,
         };
         let Some(number) = self.find(name, place, context) else { return };
@@ -196,8 +198,14 @@ impl Pools {
     }
 
     /// Checks that an upstream with this name exists.
-    pub(crate) fn upstream(&mut self, name: &str, place: Place, context: &mut Context<'_>) {
-        self.upstreams.exists(name, place, context);
+    pub(crate) fn upstream(
+        &mut self,
+        name: &str,
+        protocol: UpstreamProtocol,
+        place: Place,
+        context: &mut Context<'_>,
+    ) {
+        self.upstreams.exists(name, protocol, place, context);
     }
 
     /// The upstreams.

@@ -328,7 +328,7 @@ impl<'a, 'c> Routes<'a, 'c> {
         if let Some(At { value: url, place }) = &section.to
             && let ProxyAddress::Upstream(name) = &url.address
         {
-            self.pools.upstream(name, *place, self.context);
+            self.pools.upstream(name, (&url.scheme).into(), *place, self.context);
         }
         self.context.proxy(section, &mut self.proxies)
     }

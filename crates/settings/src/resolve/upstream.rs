@@ -2,11 +2,29 @@
 
 use std::collections::HashSet;
 
-use sendoff_config::Upstream;
-use sendoff_setting_values::{Place, similar};
+use sendoff_config::{HttpCheck, Probe, Sticky, Upstream};
+use sendoff_setting_values::{Place, ProxyScheme, similar};
 
 use super::context::Context;
 use crate::keys::{self, Top};
+
+/// The protocol of an application on an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UpstreamProtocol {
+    /// HTTP/1.1, by which hosts can be checked.
+    Http1,
+    /// Another one.
+    Other,
+}
+
+impl From<&ProxyScheme> for UpstreamProtocol {
+    fn from(scheme: &ProxyScheme) -> Self {
+        match scheme {
+            ProxyScheme::Http | ProxyScheme::Https => Self::Http1,
+            _ => Self::Other,
+        }
+    }
+}
 
 /// The upstreams that the configuration describes.
 #[derive(Debug, Default)]
@@ -28,9 +46,27 @@ impl Upstreams {
         Self { all, named: HashSet::new() }
     }
 
-    /// Checks that an upstream with this name exists, and counts it as used.
-    pub(crate) fn exists(&mut self, name: &str, place: Place, context: &mut Context<'_>) {
+    /// Checks that an upstream with this name exists, and that it can be checked over the protocol
+    /// of its application. Counts it as used.
+    pub(crate) fn exists(
+        &mut self,
+        name: &str,
+        protocol: UpstreamProtocol,
+        place: Place,
+        context: &mut Context<'_>,
+    ) {
         self.named.insert(name.to_owned());
+        let found = self.all.iter().find(|(upstream, _)| upstream.name == name);
+        let check = found.and_then(|(upstream, _)| upstream.probe.as_ref()?.http.as_ref());
+        if let Some(HttpCheck { path, .. }) = check
+            && protocol == UpstreamProtocol::Other
+        {
+            let says = format!(
+                "the hosts of \"{name}\" are checked by GET {path} over HTTP/1.1, which this application does not speak"
+            );
+            let help = "remove path from probe, so that hosts are checked by a connection";
+            context.problems.error(place, says).help(help);
+        }
         let names = || self.all.iter().map(|(upstream, _)| upstream.name.as_str());
         if names().any(|known| known == name) || context.problems.errors() > 0 {
             return;
@@ -78,10 +114,45 @@ fn upstream(section: &keys::Upstream, context: &mut Context<'_>) -> Option<Upstr
     Some(Upstream {
         name: section.name.value.0.clone(),
         hosts,
+        balance: section.balance.value.0.clone(),
+        sticky: section.sticky.as_ref().and_then(|at| sticky(&at.value.0, context)),
         connections: section.connections.as_ref().map(|at| number(at.value.0)),
         fails: number(section.fails.value.0),
         retry_after: section.retry_after.value.0,
         slow_start: section.slow_start.value.0,
-        probe: section.probe.as_ref().map(|at| at.value.0),
+        probe: section.probe.as_ref().map(|at| probe(&at.value.0, context)),
     })
+}
+
+fn probe(section: &keys::Probe, context: &mut Context<'_>) -> Probe {
+    let status = section.status.as_ref().and_then(|at| u16::try_from(at.value.0).ok());
+    let http = section.path.as_ref().map(|path| HttpCheck {
+        path: path.value.0.clone(),
+        host: section.host.as_ref().map(|at| at.value.0.clone()),
+        status,
+        body: section.body.as_ref().map(|at| at.value.0.clone()),
+    });
+    for (key, place) in [
+        ("host", section.host.as_ref().map(|at| at.place)),
+        ("status", section.status.as_ref().map(|at| at.place)),
+        ("body", section.body.as_ref().map(|at| at.place)),
+    ] {
+        if let Some(place) = place.filter(|_| http.is_none() && !section.broken) {
+            context
+                .problems
+                .error(place, format!("{key} has a meaning only with path"))
+                .help("path is the path of the request that checks a host: path = \"/health\"");
+        }
+    }
+    Probe { every: section.every.value.0, http }
+}
+
+fn sticky(section: &keys::Sticky, context: &mut Context<'_>) -> Option<Sticky> {
+    if section.cookie.is_none() && !section.broken {
+        context
+            .problems
+            .error(section.place, "cookie is missing")
+            .help("cookie is the name of the cookie that the server sets: cookie = \"host\"");
+    }
+    Some(Sticky { cookie: section.cookie.as_ref()?.value.0.clone() })
 }

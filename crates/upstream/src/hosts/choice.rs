@@ -2,7 +2,8 @@
 //! and no clock: the caller passes the time.
 //!
 //! The choice falls on the host with the fewest requests for its weight; equally loaded hosts take
-//! turns in proportion to their weights. Hosts of a higher rank than the lowest rank with a host
+//! turns in proportion to their weights. A request that a cookie or consistent hashing binds to a
+//! host goes to that host if it may be chosen (`wish.rs`). Hosts of a higher rank than the lowest rank with a host
 //! that is up get no requests (RFC 2782 calls the rank a priority). The states of a host:
 //!
 //! ```text
@@ -15,12 +16,19 @@
 //! ```
 //! A host on trial gets one request of the upstream, and the other hosts get the rest. While no
 //! host is up, requests go to hosts that are down: an attempt costs less than a refusal.
+//!
+//! After `fails` failed checks in a row a host of any state is Unfit, whatever it answers to requests.
+//! Only a successful check ends this state: the host is Up, and its share grows.
 
 use std::cmp::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::wish::{HostTag, HostWish};
+
+#[cfg(test)]
+mod bound_tests;
 #[cfg(test)]
 mod tests;
 
@@ -82,11 +90,16 @@ pub(super) struct Choice<K, V> {
 struct Host<K, V> {
     id: HostId,
     member: Member<K>,
+    tag: HostTag,
     value: V,
     in_flight: usize,
     /// Failures since the last answer.
     failures: u32,
+    /// Failed checks since the last successful one.
+    failed_checks: u32,
     health: Health,
+    /// The reason why it is not up, as a sentence about "it"; empty while it is up.
+    why: String,
     /// The balance of the turns: grows by the host's share each time the host is among equals, and
     /// shrinks by the shares of all of them when the host is chosen. So the balance stays bounded,
     /// even if the host was the least busy for many requests.
@@ -104,6 +117,28 @@ enum Health {
     OnTrial {
         pause: Duration,
     },
+    /// Its checks fail.
+    Unfit,
+}
+
+/// The host for a request.
+#[derive(Debug)]
+pub(super) struct Chosen<V> {
+    pub(super) id: HostId,
+    pub(super) value: V,
+    pub(super) tag: HostTag,
+    pub(super) by: ChosenBy,
+}
+
+/// The reason for the choice of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ChosenBy {
+    /// The request's cookie names the host.
+    Cookie,
+    /// Consistent hashing gives the host to requests like this one.
+    Hash,
+    /// It was the least busy one.
+    Load,
 }
 
 /// The state of a host, for `sendoff status`.
@@ -117,6 +152,10 @@ pub struct HostState<K> {
     pub failures: u32,
     /// The time until it is tried again; `None`: it is up.
     pub down_for: Option<Duration>,
+    /// It is not tried before a check succeeds, unless no other host is up.
+    pub awaits_check: bool,
+    /// The reason why it is not up.
+    pub why: String,
 }
 
 impl<K: Eq + Clone, V: Clone> Choice<K, V> {
@@ -126,7 +165,13 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
 
     /// Replaces the list of hosts. Hosts that stay keep their state. If a host is named twice, the
     /// weights add up and the lower rank counts.
-    pub(super) fn set(&mut self, members: &[Member<K>], now: Instant, value: impl Fn(&K) -> V) {
+    pub(super) fn set(
+        &mut self,
+        members: &[Member<K>],
+        now: Instant,
+        value: impl Fn(&K) -> V,
+        tag: impl Fn(&K) -> HostTag,
+    ) {
         let mut before = std::mem::take(&mut self.hosts);
         for member in members {
             let same = self.hosts.iter_mut().find(|host| host.member.key == member.key);
@@ -142,10 +187,13 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
                     self.last_id += 1;
                     Host {
                         id: HostId(self.last_id),
+                        tag: tag(&member.key),
                         value: value(&member.key),
                         member: member.clone(),
                         in_flight: 0,
                         failures: 0,
+                        failed_checks: 0,
+                        why: String::new(),
                         // If other hosts already work, a new host begins with a small share.
                         health: Health::Up(self.is_used.then_some(now)),
                         credit: 0.0,
@@ -158,11 +206,19 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
 
     /// Chooses the host for the next request and counts the request until [`Self::end`]. Skips the
     /// hosts in `tried`. `None`: there is no other host.
-    pub(super) fn choose(&mut self, tried: &[HostId], now: Instant) -> Option<(HostId, V)> {
-        let at = match self.hosts.as_slice() {
+    pub(super) fn choose(
+        &mut self,
+        tried: &[HostId],
+        wish: &HostWish,
+        now: Instant,
+    ) -> Option<Chosen<V>> {
+        let (at, by) = match self.hosts.as_slice() {
             // Most upstreams have one host, so there is nothing to compare.
-            [only] if !tried.contains(&only.id) => 0,
-            _ => self.least_busy(tried, now)?,
+            [only] if !tried.contains(&only.id) => (0, ChosenBy::Load),
+            _ => match self.wished(tried, wish, now) {
+                Some(wished) => wished,
+                None => (self.least_busy(tried, now)?, ChosenBy::Load),
+            },
         };
         self.is_used = true;
         let host = &mut self.hosts[at];
@@ -170,7 +226,27 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
         if let Health::Down { pause, .. } = host.health {
             host.health = Health::OnTrial { pause };
         }
-        Some((host.id, host.value.clone()))
+        Some(Chosen { id: host.id, value: host.value.clone(), tag: host.tag, by })
+    }
+
+    /// The index of the host that a request wishes for: the host of its cookie, whatever its rank,
+    /// or the host with the largest claim on its key. `None`: it has no wish that can be met.
+    fn wished(&self, tried: &[HostId], wish: &HostWish, now: Instant) -> Option<(usize, ChosenBy)> {
+        let candidates = || {
+            let hosts = self.hosts.iter().enumerate();
+            hosts.filter(|(_, host)| host.may_be_chosen(now) && !tried.contains(&host.id))
+        };
+        let is_bound = |host: &Host<K, V>| wish.bound == Some(host.tag);
+        if let Some((at, _)) = candidates().find(|(_, host)| is_bound(host)) {
+            return Some((at, ChosenBy::Cookie));
+        }
+        let key = wish.key?;
+        let rank = candidates().map(|(_, host)| host.member.rank).min()?;
+        let claim = |host: &Host<K, V>| host.tag.claim(key, host.share(self.rules.slow_start, now));
+        let claims = candidates()
+            .filter(|(_, host)| host.member.rank == rank)
+            .map(|(at, host)| (at, claim(host)));
+        claims.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| (at, ChosenBy::Hash))
     }
 
     /// The index of the host that has the fewest requests for its weight.
@@ -189,7 +265,7 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
             .collect();
         match equals.as_slice() {
             // All are down: the host that is due first.
-            [] => candidates().min_by_key(|(_, host)| host.down_until()).map(|(at, _)| at),
+            [] => candidates().min_by_key(|(_, host)| host.hope()).map(|(at, _)| at),
             [at] => Some(*at),
             _ => self.in_turn(&equals, now),
         }
@@ -226,8 +302,15 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
                 host.failures = 0;
                 None
             }
+            // Requests may succeed although the check fails, for example at a host that is to be
+            // taken out of service.
+            (HealthEvidence::Good, Health::Unfit) => {
+                host.failures = 0;
+                None
+            }
             (HealthEvidence::Good, health) => {
                 host.failures = 0;
+                host.why.clear();
                 // Without a trial, the answer belongs to an older request: the host was never away.
                 let is_new = matches!(health, Health::OnTrial { .. });
                 host.health = Health::Up(is_new.then_some(now));
@@ -250,10 +333,46 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
                 None
             }
             // The request was sent before the host went down.
-            (HealthEvidence::Bad, Health::Down { .. }) => {
+            (HealthEvidence::Bad, Health::Down { .. } | Health::Unfit) => {
                 host.failures += 1;
                 None
             }
+        }
+    }
+
+    /// Applies the result of a check. Returns the host's change between up and down, if any.
+    pub(super) fn check(&mut self, id: HostId, passed: bool, now: Instant) -> Option<HealthChange> {
+        let fails = self.rules.fails;
+        let host = self.hosts.iter_mut().find(|host| host.id == id)?;
+        host.failed_checks = if passed { 0 } else { host.failed_checks.saturating_add(1) };
+        match (passed, &mut host.health) {
+            (true, Health::Up(_) | Health::OnTrial { .. }) => None,
+            (true, Health::Down { until, .. }) => {
+                *until = now;
+                None
+            }
+            (true, Health::Unfit) => {
+                (host.failures, host.credit) = (0, 0.0);
+                host.why.clear();
+                host.health = Health::Up(Some(now));
+                Some(HealthChange::CameBack)
+            }
+            (false, health) => {
+                let was_up = matches!(health, Health::Up(_));
+                if host.failed_checks < fails {
+                    return None;
+                }
+                *health = Health::Unfit;
+                was_up.then_some(HealthChange::WentDown)
+            }
+        }
+    }
+
+    /// Notes why a host is not up. Has no effect on a host that is up.
+    pub(super) fn note_reason(&mut self, id: HostId, why: String) {
+        let host = self.hosts.iter_mut().find(|host| host.id == id);
+        if let Some(host) = host.filter(|host| !matches!(host.health, Health::Up(_))) {
+            host.why = why;
         }
     }
 
@@ -285,8 +404,10 @@ impl<K: Eq + Clone, V: Clone> Choice<K, V> {
             down_for: match host.health {
                 Health::Up(_) => None,
                 Health::Down { until, .. } => Some(until.saturating_duration_since(now)),
-                Health::OnTrial { .. } => Some(Duration::ZERO),
+                Health::OnTrial { .. } | Health::Unfit => Some(Duration::ZERO),
             },
+            awaits_check: host.health == Health::Unfit,
+            why: host.why.clone(),
         };
         self.hosts.iter().map(|host| (state(host), host.value.clone())).collect()
     }
@@ -314,15 +435,17 @@ impl<K, V> Host<K, V> {
         match self.health {
             Health::Up(_) => true,
             Health::Down { until, .. } => now >= until,
-            Health::OnTrial { .. } => false,
+            Health::OnTrial { .. } | Health::Unfit => false,
         }
     }
 
-    /// `None` sorts before every time: a host on trial is most likely the first to be up.
-    fn down_until(&self) -> Option<Instant> {
+    /// The order of hosts while none is up: a host on trial is most likely the first to be up, then
+    /// come hosts that are down by the ends of their pauses, then unfit ones.
+    fn hope(&self) -> (bool, Option<Instant>) {
         match self.health {
-            Health::Down { until, .. } => Some(until),
-            Health::Up(_) | Health::OnTrial { .. } => None,
+            Health::Down { until, .. } => (false, Some(until)),
+            Health::Up(_) | Health::OnTrial { .. } => (false, None),
+            Health::Unfit => (true, None),
         }
     }
 
@@ -334,7 +457,7 @@ impl<K, V> Host<K, V> {
                 let part = now.duration_since(since).as_secs_f64() / slow_start.as_secs_f64();
                 weight * part.clamp(FIRST_SHARE, 1.0)
             }
-            Health::Up(_) | Health::Down { .. } | Health::OnTrial { .. } => weight,
+            Health::Up(_) | Health::Down { .. } | Health::OnTrial { .. } | Health::Unfit => weight,
         }
     }
 

@@ -5,11 +5,15 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sendoff_config::Address;
+use sendoff_config::{Address, Balance};
+use sendoff_message::request::Request;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::choice::{Choice, HealthChange, HealthEvidence, HealthRules, HostId, HostState, Member};
+use super::choice::{
+    Choice, Chosen, ChosenBy, HealthChange, HealthEvidence, HealthRules, HostId, HostState, Member,
+};
+use super::wish::{HostCookie, HostTag, HostWish, Placement};
 use crate::error::{Retry, UpstreamError, UpstreamErrorKind};
 
 #[cfg(test)]
@@ -28,6 +32,7 @@ type Make<T> = Box<dyn Fn(&Address) -> Arc<T> + Send + Sync>;
 pub struct Hosts<T> {
     /// The upstream's name; `None`: it is a single host, named by its address.
     name: Option<String>,
+    placement: Placement,
     make: Make<T>,
     choice: Mutex<Choice<Address, Arc<T>>>,
     /// Success of the first look-up, or the reason for its failure.
@@ -42,9 +47,12 @@ enum Resolution {
     No(String),
 }
 
-/// The hosts that a request was sent to.
+/// The hosts that a request was sent to, and the host that it should go to.
 #[derive(Debug, Default)]
-pub struct Tried(Vec<HostId>);
+pub struct Tried {
+    wish: HostWish,
+    hosts: Vec<HostId>,
+}
 
 /// An attempt of a request at a host. The host counts as busy with the request until this is
 /// dropped.
@@ -52,6 +60,9 @@ pub struct AttemptGuard<T> {
     of: Arc<Hosts<T>>,
     id: HostId,
     host: Arc<T>,
+    tag: HostTag,
+    by: ChosenBy,
+    wish: HostWish,
 }
 
 impl<T> Hosts<T> {
@@ -60,18 +71,21 @@ impl<T> Hosts<T> {
     pub fn new(
         name: &str,
         rules: HealthRules,
+        placement: Placement,
         make: impl Fn(&Address) -> Arc<T> + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Self::with_name(Some(name.to_owned()), rules, make)
+        Self::with_name(Some(name.to_owned()), rules, placement, make)
     }
 
     fn with_name(
         name: Option<String>,
         rules: HealthRules,
+        placement: Placement,
         make: impl Fn(&Address) -> Arc<T> + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new(Self {
             name,
+            placement,
             make: Box::new(make),
             choice: Mutex::new(Choice::new(rules)),
             known: watch::Sender::new(Resolution::NotYet),
@@ -85,14 +99,15 @@ impl<T> Hosts<T> {
     {
         let rules =
             HealthRules { fails: u32::MAX, pause: Duration::ZERO, slow_start: Duration::ZERO };
-        let hosts = Self::with_name(None, rules, move |_| Arc::clone(&host));
+        let hosts = Self::with_name(None, rules, Placement::FREE, move |_| Arc::clone(&host));
         hosts.set(&[Member { key: address, weight: 1, rank: 0 }]);
         hosts
     }
 
     /// Replaces the list of hosts.
     pub(crate) fn set(&self, members: &[Member<Address>]) {
-        self.choice().set(members, Instant::now(), &self.make);
+        let tag = |address: &Address| HostTag::of(self.name(), address);
+        self.choice().set(members, Instant::now(), &self.make, tag);
         self.known.send_replace(match members {
             [] => Resolution::No("it has no host".to_owned()),
             _ => Resolution::Yes,
@@ -137,14 +152,20 @@ impl<T> Hosts<T> {
     }
 
     fn choose_known(self: &Arc<Self>, tried: &mut Tried) -> Option<AttemptGuard<T>> {
-        let (id, host) = self.choice().choose(&tried.0, Instant::now())?;
-        tried.0.push(id);
-        Some(AttemptGuard { of: Arc::clone(self), id, host })
+        let chosen = self.choice().choose(&tried.hosts, &tried.wish, Instant::now())?;
+        let (of, Chosen { id, value: host, tag, by }) = (Arc::clone(self), chosen);
+        tried.hosts.push(id);
+        Some(AttemptGuard { of, id, host, tag, by, wish: tried.wish })
     }
 
     /// The upstream's name; empty for a single host.
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
+    }
+
+    /// The name of the cookie that binds clients to hosts, if there is one.
+    pub fn cookie_name(&self) -> Option<&str> {
+        self.placement.cookie_name()
     }
 
     /// The number of hosts.
@@ -173,13 +194,34 @@ impl<T> Hosts<T> {
 
     /// Applies a verdict, and logs a change of the host's health.
     pub(super) fn judge(&self, id: HostId, verdict: HealthEvidence, why: &dyn fmt::Display) {
-        let (change, key) = {
+        let change = {
             let mut choice = self.choice();
-            let now = Instant::now();
-            let Some(change) = choice.judge(id, verdict, now) else { return };
-            (change, choice.key(id).cloned())
+            let change = choice.judge(id, verdict, Instant::now());
+            if verdict == HealthEvidence::Bad {
+                choice.note_reason(id, why.to_string());
+            }
+            change
         };
-        let Some(host) = key else { return };
+        self.log(change, id, why);
+    }
+
+    /// Applies the result of a check, and logs a change of the host's health.
+    pub(super) fn check(&self, id: HostId, result: Result<(), UpstreamError>) {
+        let change = {
+            let mut choice = self.choice();
+            let change = choice.check(id, result.is_ok(), Instant::now());
+            if let Err(why) = &result {
+                choice.note_reason(id, why.to_string());
+            }
+            change
+        };
+        let why = result.err().map(|why| why.to_string()).unwrap_or_default();
+        self.log(change, id, &why);
+    }
+
+    fn log(&self, change: Option<HealthChange>, id: HostId, why: &dyn fmt::Display) {
+        let Some(change) = change else { return };
+        let Some(host) = self.choice().key(id).cloned() else { return };
         match change {
             HealthChange::WentDown => {
                 tracing::warn!(upstream = self.name(), %host, "the host is down: {why}");
@@ -204,6 +246,11 @@ impl<T> fmt::Debug for Hosts<T> {
 }
 
 impl Tried {
+    /// A request that was not sent to any of these hosts.
+    pub fn none<T>(request: &Request, hosts: &Hosts<T>) -> Self {
+        Self { wish: hosts.placement.wish(request), hosts: Vec::new() }
+    }
+
     /// True if the request may be sent to another host of this upstream after such a failure. The
     /// first host must have read no byte of the request, or the request must be idempotent (RFC
     /// 9110 §9.2.2); the caller makes sure that no byte of an answer has arrived. After a silent
@@ -222,7 +269,7 @@ impl Tried {
             | UpstreamErrorKind::Unreachable
             | UpstreamErrorKind::Broken => why.retry() == Retry::Safe,
         };
-        is_safe && self.0.len() < hosts.count().min(MAX_TRIES)
+        is_safe && self.hosts.len() < hosts.count().min(MAX_TRIES)
     }
 }
 
@@ -235,6 +282,21 @@ impl<T> AttemptGuard<T> {
     /// The upstream's name; `None`: it is a single host.
     pub fn upstream(&self) -> Option<&str> {
         self.of.name.as_deref()
+    }
+
+    /// The cookie that binds the client to the host; `None`: the client has it already, or is not
+    /// bound.
+    pub fn new_cookie(&self) -> Option<HostCookie<'_>> {
+        self.of.placement.cookie(&self.wish, self.tag)
+    }
+
+    /// The reason for the choice of this host; `None`: its load.
+    pub fn chosen_by(&self) -> Option<String> {
+        match (self.by, self.of.placement.balance()) {
+            (ChosenBy::Cookie, _) => Some("the client's cookie".to_owned()),
+            (ChosenBy::Hash, Balance::Hash(part)) => Some(format!("a hash of the {part}")),
+            (ChosenBy::Hash, Balance::Least) | (ChosenBy::Load, _) => None,
+        }
     }
 
     /// Notes that the host has begun to answer.

@@ -5,7 +5,7 @@
 //! connections) and asks for an [`AttemptGuard`] per attempt:
 //!
 //! ```text
-//!   let mut tried = Tried::default();
+//!   let mut tried = Tried::none(request, &hosts);
 //!   loop {
 //!       let mut attempt = hosts.choose(&mut tried).await?;  // waits for the first look-up only
 //!       match ask(attempt.host()).await {
@@ -18,7 +18,8 @@
 //!   }
 //! ```
 //! The guard is dropped when the response has ended: until then the host counts as busy with the
-//! request. `choice.rs` chooses, `names.rs` resolves names again and again, `probe.rs` checks the
+//! request. `choice.rs` chooses, `wish.rs` knows the
+//! host that a request is bound to, `names.rs` resolves names again and again, `probe.rs` checks the
 //! hosts, and `tend.rs` runs these tasks.
 
 mod choice;
@@ -26,7 +27,10 @@ mod group;
 mod names;
 mod probe;
 mod tend;
+mod wish;
 
 pub use choice::HealthRules;
 pub use group::{AttemptGuard, Hosts, Tried};
+pub use probe::ProbeKind;
 pub use tend::tend;
+pub use wish::{HostCookie, Placement};

@@ -10,10 +10,21 @@ use super::choice::HealthEvidence;
 use super::group::Hosts;
 use crate::error::UpstreamError;
 
+/// The meaning of a probe's success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProbeKind {
+    /// The host accepts connections. A request must show if it answers.
+    Connection,
+    /// The host answers a request as it should. It counts as up, or as down, whatever it answers to
+    /// other requests.
+    Answer,
+}
+
 /// Probes every host once per `interval`, forever. `probe` must end in bounded time.
 pub(crate) async fn keep_probing<T, F>(
     hosts: Arc<Hosts<T>>,
     interval: Duration,
+    kind: ProbeKind,
     probe: impl Fn(Arc<T>) -> F,
 ) where
     T: Send + Sync + 'static,
@@ -29,6 +40,7 @@ pub(crate) async fn keep_probing<T, F>(
         }
         while let Some(probed) = probes.join_next().await {
             match probed {
+                Ok((id, result)) if kind == ProbeKind::Answer => hosts.check(id, result),
                 Ok((id, Ok(()))) => hosts.note_reachable(id),
                 Ok((id, Err(why))) => hosts.judge(id, HealthEvidence::Bad, &why),
                 // Only a panic has this result.

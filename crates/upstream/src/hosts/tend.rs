@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use super::choice::HealthRules;
 use super::group::Hosts;
 use super::names::keep_resolved;
-use super::probe::keep_probing;
+use super::probe::{ProbeKind, keep_probing};
 use crate::error::UpstreamError;
 
 impl HealthRules {
@@ -20,10 +20,11 @@ impl HealthRules {
 }
 
 /// Starts the tasks that resolve the names of an upstream's hosts and probe the hosts; `probe`
-/// connects to a host. The tasks run forever on the event loop of the caller.
+/// checks a host. The tasks run forever on the event loop of the caller.
 pub fn tend<T, F>(
     hosts: &Arc<Hosts<T>>,
     upstream: &Upstream,
+    kind: ProbeKind,
     probe: impl Fn(Arc<T>) -> F + 'static,
 ) -> Vec<JoinHandle<()>>
 where
@@ -32,8 +33,8 @@ where
 {
     let names = keep_resolved(Arc::clone(hosts), upstream.hosts.clone());
     let mut tasks = vec![tokio::task::spawn_local(names)];
-    if let Some(interval) = upstream.probe {
-        let probes = keep_probing(Arc::clone(hosts), interval, probe);
+    if let Some(settings) = &upstream.probe {
+        let probes = keep_probing(Arc::clone(hosts), settings.every, kind, probe);
         tasks.push(tokio::task::spawn_local(probes));
     }
     tasks

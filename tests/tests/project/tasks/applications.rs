@@ -1,5 +1,6 @@
 //! Other applications. A back end is another server, whose script says its name and the request.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
@@ -15,6 +16,7 @@ pub(super) const TASKS: &[Shown] = &[
     ("Strip a prefix", strip),
     ("Add a prefix", add),
     ("Use two back ends with health checks", two_back_ends),
+    ("Keep a client at one back end (sticky sessions)", sticky),
     ("Show a new version to clients with a cookie (canary)", canary_by_cookie),
     ("Show a new version to a share of the requests (canary)", canary_by_share),
 ];
@@ -110,6 +112,22 @@ fn two_back_ends(machine: Machine) {
     drop(one);
     let answered: Vec<_> = names().collect();
     assert!(answered.iter().all(|name| name == "two"), "{answered:?}");
+}
+
+fn sticky(machine: Machine) {
+    let (one, two) = (BackEnd::start("one"), BackEnd::start("two"));
+    let machine = machine.with_value("10.0.0.11:3000", &one.address());
+    let machine = machine.with_value("10.0.0.12:3000", &two.address());
+    let cookies = std::env::temp_dir().join(format!("cookies-{}", std::process::id()));
+    let run = machine.with_value("/tmp/cookies", cookies.to_str().unwrap()).start();
+    let name = |text: String| text.split(' ').next().unwrap().to_owned();
+    let first = name(run.command());
+    for _ in 0..4 {
+        assert_eq!(name(run.command()), first);
+    }
+    std::fs::remove_file(cookies).unwrap();
+    let all: BTreeSet<_> = (0..4).map(|_| name(run.text("http://example.org/name"))).collect();
+    assert_eq!(all.len(), 2, "clients without the cookie go to both");
 }
 
 fn canary_by_cookie(machine: Machine) {

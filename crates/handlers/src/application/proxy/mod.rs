@@ -6,18 +6,20 @@ mod tunnel;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_message::Cut;
 use sendoff_message::request::Request;
 use sendoff_message::response::{CgiHead, ResponseHead};
 use sendoff_report::at_work::Phase;
 use sendoff_upstream::error::{Retry, UpstreamError, UpstreamErrorKind};
-use sendoff_upstream::hosts::Tried;
+use sendoff_upstream::hosts::{AttemptGuard, Tried};
 use sendoff_upstream_gateway::{
     Gateway, GatewayExchange, GatewayHost, GatewayMessage, GatewayReuse, GatewayTimeLimits,
 };
 
 use crate::application::beginning::{self, NoAnswer, ResponseStart};
+use crate::application::bound;
 use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
 use crate::application::retry::{is_repeatable, log_retry};
@@ -89,7 +91,7 @@ pub(crate) async fn ask(
     sink: &mut dyn Sink,
 ) -> Result<Result<(UpstreamExchange, ResponseStart), ApplicationFailure>, Cut> {
     let is_repeatable = is_repeatable(call.context.request);
-    let mut tried = Tried::default();
+    let mut tried = Tried::none(call.context.request, gateway.hosts());
     loop {
         sink.client().notes().note_phase(Phase::Waiting);
         let attempt = match unless_gone(sink, gateway.hosts().choose(&mut tried)).await? {
@@ -185,7 +187,10 @@ async fn pass_on(
     match (answer, exchange) {
         (ResponseStart::Head(begun), exchange) => call.pass_on(exchange, begun, sink).await,
         (ResponseStart::Switch(head), UpstreamExchange::Gateway(exchange)) => {
-            switch(*exchange, head, gateway.proxy().timeouts.tunnel, sink).await
+            let cookie = exchange.attempt().and_then(AttemptGuard::new_cookie);
+            let cookie = cookie.map(|cookie| bound::set_cookie(&cookie, call.context.request));
+            let limit = gateway.proxy().timeouts.tunnel;
+            switch(*exchange, SwitchedHead { head, cookie }, limit, sink).await
         }
         // Only workers are lent the client's socket, or sent a connection.
         (ResponseStart::Sent(_) | ResponseStart::Tunnel | ResponseStart::Switch(_), _) => {
@@ -209,7 +214,7 @@ pub(crate) fn may_switch(request: &Request, sink: &mut dyn Sink) -> bool {
 /// The client has gone, or nothing has come from either end for too long.
 pub(crate) async fn switch(
     exchange: GatewayExchange,
-    head: CgiHead,
+    head: SwitchedHead,
     limit: Duration,
     sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
@@ -219,13 +224,26 @@ pub(crate) async fn switch(
     let Some(client) = sink.client().tunnel() else {
         return Ok(Outcome::refused(StatusCode::BAD_GATEWAY, []));
     };
-    client.begin(switched(head))?;
+    client.begin(head.for_client())?;
     tunnel::carry(client, stream, received, limit).await.map(|()| Outcome::Sent)
 }
 
-/// The head that tells the client of the switch to the other protocol.
-fn switched(head: CgiHead) -> ResponseHead {
-    let mut head = ResponseHead::of(head);
-    head.field("Connection", "Upgrade");
-    head
+/// The head of a response that changes the protocol.
+pub(crate) struct SwitchedHead {
+    /// The application's head.
+    pub(crate) head: CgiHead,
+    /// The value of the cookie that binds the client to the host.
+    pub(crate) cookie: Option<Bytes>,
+}
+
+impl SwitchedHead {
+    /// The head that tells the client of the switch.
+    fn for_client(self) -> ResponseHead {
+        let mut head = ResponseHead::of(self.head);
+        head.field("Connection", "Upgrade");
+        if let Some(cookie) = self.cookie {
+            head.field("Set-Cookie", cookie);
+        }
+        head
+    }
 }

@@ -15,13 +15,24 @@ fn member(key: &'static str, weight: u32, rank: u16) -> Member<&'static str> {
 fn hosts(of: &[(&'static str, u32)], now: Instant) -> Hosts {
     let mut hosts = Choice::new(RULES);
     let members: Vec<_> = of.iter().map(|(key, weight)| member(key, *weight, 0)).collect();
-    hosts.set(&members, now, |key| *key);
+    set(&mut hosts, &members, now);
     hosts
+}
+
+fn set(hosts: &mut Hosts, members: &[Member<&'static str>], now: Instant) {
+    hosts.set(members, now, |key| *key, |key| HostTag::of("app", key));
+}
+
+/// Chooses a host for a request without a wish.
+fn choose(hosts: &mut Hosts, tried: &[HostId], now: Instant) -> Option<(HostId, &'static str)> {
+    let chosen = hosts.choose(tried, &HostWish::default(), now)?;
+    assert_eq!(chosen.by, ChosenBy::Load);
+    Some((chosen.id, chosen.value))
 }
 
 /// The next host, whose request ends at once.
 fn brief(hosts: &mut Hosts, now: Instant) -> &'static str {
-    let (id, name) = hosts.choose(&[], now).unwrap();
+    let (id, name) = choose(hosts, &[], now).unwrap();
     hosts.judge(id, HealthEvidence::Good, now);
     hosts.end(id, now);
     name
@@ -32,7 +43,7 @@ fn fail(hosts: &mut Hosts, name: &str, now: Instant) {
     for _ in 0..RULES.fails {
         let mut tried = Vec::new();
         loop {
-            let (id, chosen) = hosts.choose(&tried, now).unwrap();
+            let (id, chosen) = choose(hosts, &tried, now).unwrap();
             hosts.end(id, now);
             if chosen == name {
                 hosts.judge(id, HealthEvidence::Bad, now);
@@ -66,14 +77,14 @@ fn brief_requests_are_shared_as_the_weights_say() {
 fn the_least_busy_for_its_weight_is_chosen() {
     let now = Instant::now();
     let mut hosts = hosts(&[("a", 2), ("b", 1)], now);
-    let held: Vec<_> = (0..30).map(|_| hosts.choose(&[], now).unwrap()).collect();
+    let held: Vec<_> = (0..30).map(|_| choose(&mut hosts, &[], now).unwrap()).collect();
     let names: Vec<_> = held.iter().map(|(_, name)| *name).collect();
     assert_eq!([count(&names, "a"), count(&names, "b")], [20, 10]);
     // One host becomes slow: the other gets the requests that end there.
     for (id, _) in held.iter().filter(|(_, name)| *name == "b") {
         hosts.end(*id, now);
     }
-    let next: Vec<_> = (0..10).map(|_| hosts.choose(&[], now).unwrap().1).collect();
+    let next: Vec<_> = (0..10).map(|_| choose(&mut hosts, &[], now).unwrap().1).collect();
     assert_eq!(count(&next, "b"), 10);
 }
 
@@ -89,7 +100,7 @@ fn a_host_that_fails_is_passed_over_and_tried_again_after_a_pause_that_doubles()
         now += pause;
         // One request is the trial; the others go to the other host.
         let trial = loop {
-            let (id, name) = hosts.choose(&[], now).unwrap();
+            let (id, name) = choose(&mut hosts, &[], now).unwrap();
             if name == "a" {
                 break id;
             }
@@ -108,7 +119,7 @@ fn single_failures_between_answers_do_not_count() {
     let now = Instant::now();
     let mut hosts = hosts(&[("a", 1)], now);
     for _ in 0..10 {
-        let (id, _) = hosts.choose(&[], now).unwrap();
+        let (id, _) = choose(&mut hosts, &[], now).unwrap();
         assert_eq!(hosts.judge(id, HealthEvidence::Bad, now), None);
         assert_eq!(hosts.judge(id, HealthEvidence::Good, now), None);
         hosts.end(id, now);
@@ -124,7 +135,7 @@ fn a_host_that_comes_back_gets_its_share_slowly_and_nothing_for_the_time_it_was_
     (0..1000).for_each(|_| assert_eq!(brief(&mut hosts, now), "b"));
     now += RULES.pause;
     let trial = loop {
-        let (id, name) = hosts.choose(&[], now).unwrap();
+        let (id, name) = choose(&mut hosts, &[], now).unwrap();
         if name == "a" {
             break id;
         }
@@ -148,13 +159,13 @@ fn where_all_are_down_requests_go_to_the_first_that_is_due_and_each_host_is_trie
     let mut hosts = hosts(&[("a", 1), ("b", 1)], now);
     fail(&mut hosts, "b", now);
     fail(&mut hosts, "a", now + MOMENT);
-    let (first, name) = hosts.choose(&[], now + MOMENT * 2).unwrap();
+    let (first, name) = choose(&mut hosts, &[], now + MOMENT * 2).unwrap();
     assert_eq!(name, "b");
-    let (second, name) = hosts.choose(&[first], now + MOMENT * 2).unwrap();
+    let (second, name) = choose(&mut hosts, &[first], now + MOMENT * 2).unwrap();
     assert_eq!(name, "a");
-    assert_eq!(hosts.choose(&[first, second], now + MOMENT * 2), None);
+    assert_eq!(choose(&mut hosts, &[first, second], now + MOMENT * 2), None);
     // Both are on trial: they get any further requests.
-    assert!(hosts.choose(&[], now + MOMENT * 2).is_some());
+    assert!(choose(&mut hosts, &[], now + MOMENT * 2).is_some());
 }
 
 #[test]
@@ -165,7 +176,7 @@ fn a_trial_without_a_verdict_leaves_its_place_to_the_next() {
     let later = now + RULES.pause;
     for _ in 0..3 {
         let trial = loop {
-            let (id, name) = hosts.choose(&[], later).unwrap();
+            let (id, name) = choose(&mut hosts, &[], later).unwrap();
             if name == "a" {
                 break id;
             }
@@ -181,9 +192,9 @@ fn hosts_that_stay_keep_what_is_known_of_them() {
     let now = Instant::now();
     let mut hosts = hosts(&[("a", 1), ("b", 1)], now);
     fail(&mut hosts, "a", now);
-    let (held, _) = hosts.choose(&[], now).unwrap();
+    let (held, _) = choose(&mut hosts, &[], now).unwrap();
     let members = [member("c", 1, 3), member("a", 5, 1), member("c", 2, 2)];
-    hosts.set(&members, now, |key| *key);
+    set(&mut hosts, &members, now);
     let states = hosts.states(now);
     let members: Vec<_> = states.iter().map(|(host, _)| host.member).collect();
     assert_eq!(members, [member("c", 3, 2), member("a", 5, 1)]);
@@ -191,8 +202,8 @@ fn hosts_that_stay_keep_what_is_known_of_them() {
     // The host of this request was removed.
     hosts.judge(held, HealthEvidence::Bad, now);
     hosts.end(held, now);
-    hosts.set(&[], now, |key| *key);
-    assert_eq!(hosts.choose(&[], now), None);
+    set(&mut hosts, &[], now);
+    assert_eq!(choose(&mut hosts, &[], now), None);
 }
 
 #[test]
@@ -200,7 +211,7 @@ fn hosts_of_a_higher_rank_wait_until_no_other_is_up() {
     let now = Instant::now();
     let mut hosts = Choice::new(RULES);
     let members = [member("a", 1, 1), member("b", 1, 1), member("spare", 9, 2)];
-    hosts.set(&members, now, |key| *key);
+    set(&mut hosts, &members, now);
     assert!((0..20).all(|_| brief(&mut hosts, now) != "spare"));
     fail(&mut hosts, "a", now);
     assert!((0..20).all(|_| brief(&mut hosts, now) == "b"));
@@ -215,11 +226,11 @@ fn hosts_of_a_higher_rank_wait_until_no_other_is_up() {
 fn a_host_that_comes_later_begins_slowly_but_not_before_the_first_request() {
     let now = Instant::now();
     let mut hosts = Choice::new(RULES);
-    hosts.set(&[member("a", 1, 0)], now, |key| *key);
-    hosts.set(&[member("a", 1, 0), member("b", 1, 0)], now, |key| *key);
+    set(&mut hosts, &[member("a", 1, 0)], now);
+    set(&mut hosts, &[member("a", 1, 0), member("b", 1, 0)], now);
     let all: Vec<_> = (0..20).map(|_| brief(&mut hosts, now)).collect();
     assert_eq!(count(&all, "b"), 10);
-    hosts.set(&["a", "b", "c"].map(|key| member(key, 1, 0)), now, |key| *key);
+    set(&mut hosts, &["a", "b", "c"].map(|key| member(key, 1, 0)), now);
     let all: Vec<_> = (0..42).map(|_| brief(&mut hosts, now)).collect();
     assert!(count(&all, "c") <= 3, "{all:?}");
 }
@@ -231,7 +242,7 @@ fn what_a_host_had_because_it_was_quick_is_not_held_against_it() {
     let now = Instant::now();
     let mut hosts = hosts(&[("a", 1), ("b", 1)], now);
     let slow = loop {
-        let (id, name) = hosts.choose(&[], now).unwrap();
+        let (id, name) = choose(&mut hosts, &[], now).unwrap();
         if name == "b" {
             break id;
         }
@@ -241,4 +252,28 @@ fn what_a_host_had_because_it_was_quick_is_not_held_against_it() {
     hosts.end(slow, now);
     let all: Vec<_> = (0..10).map(|_| brief(&mut hosts, now)).collect();
     assert_eq!(count(&all, "a"), 5);
+}
+
+#[test]
+fn only_a_check_brings_back_a_host_whose_checks_fail() {
+    let now = Instant::now();
+    let mut hosts = hosts(&[("a", 1), ("b", 1)], now);
+    let (id, _) = hosts.all().next().unwrap();
+    assert_eq!(hosts.check(id, false, now), None);
+    // A request in between is no check.
+    hosts.judge(id, HealthEvidence::Good, now);
+    assert_eq!(hosts.check(id, false, now), Some(HealthChange::WentDown));
+    hosts.note_reason(id, "it is tired".to_owned());
+    assert_eq!(hosts.check(id, false, now), None);
+    hosts.judge(id, HealthEvidence::Good, now);
+    let later = now + Duration::from_secs(3600);
+    assert!((0..4).all(|_| brief(&mut hosts, later) == "b"));
+    let (state, _) = hosts.states(later).swap_remove(0);
+    assert!(state.awaits_check && state.why == "it is tired", "{state:?}");
+    // It is better than no host, but the last one.
+    fail(&mut hosts, "b", later);
+    let first = choose(&mut hosts, &[], later).unwrap();
+    assert_eq!((first.1, choose(&mut hosts, &[first.0], later).unwrap().1), ("b", "a"));
+    assert_eq!(hosts.check(id, true, later), Some(HealthChange::CameBack));
+    assert_eq!(down_for(&hosts, "a", later), None);
 }

@@ -10,7 +10,7 @@ fn run(test: impl Future<Output = ()>) {
 
 fn hosts(of: &[&str]) -> Arc<Hosts<String>> {
     let rules = HealthRules { fails: 1, pause: Duration::from_secs(1), slow_start: Duration::ZERO };
-    let hosts = Hosts::new("app", rules, |address| Arc::new(address.to_string()));
+    let hosts = Hosts::new("app", rules, Placement::FREE, |address| Arc::new(address.to_string()));
     let member = |at: &&str| Member { key: Address::Tcp((*at).to_owned()), weight: 1, rank: 0 };
     hosts.set(&of.iter().map(member).collect::<Vec<_>>());
     hosts

@@ -16,6 +16,7 @@ use tokio::task::LocalSet;
 use super::*;
 use crate::hosts::choice::HealthRules;
 use crate::hosts::group::Tried;
+use crate::hosts::wish::Placement;
 
 const RULES: HealthRules =
     HealthRules { fails: 1, pause: Duration::from_secs(1), slow_start: Duration::ZERO };
@@ -27,7 +28,7 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 fn hosts() -> Arc<Hosts<String>> {
-    Hosts::new("app", RULES, |address| Arc::new(address.to_string()))
+    Hosts::new("app", RULES, Placement::FREE, |address| Arc::new(address.to_string()))
 }
 
 fn host(text: &str) -> UpstreamHost {
