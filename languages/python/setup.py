@@ -4,6 +4,7 @@ The library is a static one: $SENDOFF_LIBRARY, or what Cargo makes of the reposi
 """
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -32,11 +33,39 @@ def static_library() -> str:
     return str(target / "release" / "libsendoff_capi.a")
 
 
+def check_library(library: str, header: Path) -> None:
+    """Refuses a library that lacks functions of the header: the module would be linked all the same, and fail at its
+    first start."""
+    try:
+        command = ["nm", "--defined-only", library]
+        # It warns of members without symbols.
+        listed = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+    except FileNotFoundError:
+        raise SystemExit("nm is missing: install binutils") from None
+    except subprocess.CalledProcessError:
+        raise SystemExit(f"{library} is missing, or no static library") from None
+    defined = set(re.findall(r" T (sendoff_\w+)$", listed.stdout, re.MULTILINE))
+    declared = re.findall(r"^\w[^;#]*?\b(sendoff_\w+)\(", header.read_text(), re.MULTILINE)
+    missing = [name for name in declared if name not in defined]
+    if missing:
+        raise SystemExit(
+            f"{library} is older than {header}: it lacks {', '.join(missing)}. "
+            "Build it anew: cargo build --release --package sendoff-capi"
+        )
+
+
+def header() -> Path:
+    """The library's header: in the source distribution, or in the repository."""
+    return next(path for path in (HERE / "include/sendoff.h", REPOSITORY / "include/sendoff.h") if path.exists())
+
+
 class BuildWithLibrary(build_ext):
     """Finds the library on demand, so that metadata can be built without it."""
 
     def build_extension(self, ext):
-        ext.extra_objects = [static_library()]
+        library = static_library()
+        check_library(library, header())
+        ext.extra_objects = [library]
         # A module linked with an older library is built anew.
         ext.depends += ext.extra_objects
         super().build_extension(ext)

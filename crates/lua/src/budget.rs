@@ -2,9 +2,10 @@
 //!
 //! Lua counts instructions, in the main coroutine only once a run is long (`lua_sys/hook.rs`). But
 //! a single instruction may copy megabytes, and a library function may work for long within one
-//! instruction. So each check of the count also checks the processor time, and library functions
-//! that could work for long are replaced by functions that charge the same budget (`strings.rs`,
-//! `prelude.lua`).
+//! instruction. So each check of the count also checks the processor time. Library functions that
+//! could work for long are replaced by functions that charge the same budget, which looks at the
+//! clock every [`LOOK_EVERY`] steps (`strings.rs`, `prelude.lua`), or are checked before they begin
+//! (`lua_sys/work.rs`).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,6 +13,10 @@ use std::time::Duration;
 
 use mlua::Error;
 use sendoff_lua_sys::CHECK_EVERY;
+
+/// Steps of library functions between two looks at the clock. A step takes at least 5 ns, a look
+/// about 0.3 µs.
+const LOOK_EVERY: u64 = 1000;
 
 /// The limits of one run.
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +61,8 @@ pub(crate) struct Budget {
     began: Cell<Duration>,
     instructions: Cell<u64>,
     output: Cell<usize>,
+    /// Steps of library functions since the last look at the clock.
+    unlooked: Cell<u64>,
     /// The reason why the run must end. Once it is set every check fails, so that a script cannot
     /// catch the error and go on.
     spent: RefCell<Option<String>>,
@@ -72,6 +79,7 @@ impl Budget {
             began: Cell::default(),
             instructions: Cell::new(limits.instructions),
             output: Cell::new(limits.output),
+            unlooked: Cell::default(),
             spent: RefCell::default(),
             last: RefCell::default(),
         })
@@ -83,6 +91,7 @@ impl Budget {
         self.began.set(Duration::ZERO);
         self.instructions.set(self.limits.instructions);
         self.output.set(self.limits.output);
+        self.unlooked.set(0);
         self.spent.take();
         self.last.take();
     }
@@ -110,18 +119,13 @@ impl Budget {
         if !self.is_long.replace(true) && self.take(CHECK_EVERY.into()).is_ok() {
             return Ok(());
         }
-        let now = (self.cpu_time)();
-        if self.began.get().is_zero() {
-            self.began.set(now);
-        }
         let place = place();
         if let Some(place) = &place {
             self.last.replace(Some(place.clone()));
         }
         let at = place.map(|place| format!("{place}: ")).unwrap_or_default();
-        if now.saturating_sub(self.began.get()) > self.limits.time {
-            let time = self.limits.time.as_millis();
-            return Err(self.end(|| format!("{at}the script takes more than {time} ms")));
+        if self.is_too_late() {
+            return Err(self.end_too_late(&at));
         }
         if self.spent.borrow().is_none() && self.take(CHECK_EVERY.into()).is_ok() {
             return Ok(());
@@ -130,11 +134,37 @@ impl Budget {
         Err(self.end(|| format!("{at}the script takes more than {instructions} steps")))
     }
 
-    /// Charges steps of a library function.
+    /// Charges steps of a library function, and looks at the clock from time to time.
     pub(crate) fn charge(&self, steps: u64) -> Result<(), Error> {
         let instructions = self.limits.instructions;
         let too_many = || self.end(|| format!("the script takes more than {instructions} steps"));
-        self.take(steps).map_err(|()| too_many())
+        self.take(steps).map_err(|()| too_many())?;
+        self.work(steps)
+    }
+
+    /// Looks at the clock if a library function has worked for long; its steps are not charged.
+    pub(crate) fn work(&self, steps: u64) -> Result<(), Error> {
+        let unlooked = self.unlooked.get().saturating_add(steps);
+        if unlooked < LOOK_EVERY {
+            self.unlooked.set(unlooked);
+            return Ok(());
+        }
+        self.unlooked.set(0);
+        if self.is_too_late() { Err(self.end_too_late("")) } else { Ok(()) }
+    }
+
+    /// True once the run has had its time. The first look starts the clock.
+    fn is_too_late(&self) -> bool {
+        let now = (self.cpu_time)();
+        if self.began.get().is_zero() {
+            self.began.set(now);
+        }
+        now.saturating_sub(self.began.get()) > self.limits.time
+    }
+
+    fn end_too_late(&self, at: &str) -> Error {
+        let time = self.limits.time.as_millis();
+        self.end(|| format!("{at}the script takes more than {time} ms"))
     }
 
     fn take(&self, steps: u64) -> Result<(), ()> {

@@ -11,14 +11,19 @@ use crate::budget::Budget;
 /// Maximum depth of nested tables; serde_json has the same limit for parsing.
 const MAX_DEPTH: u32 = 128;
 
+/// Steps that take as long as making one value, about 0.3 µs.
+const VALUE: u64 = 20;
+
 /// Parses a JSON text.
 pub(crate) fn decode(lua: &Lua, budget: &Budget, text: &LuaString) -> Result<Value> {
     let text = text.as_bytes();
     budget.charge(text.len() as u64)?;
     let mut reader = serde_json::Deserializer::from_slice(&text);
-    let value = Seed(lua).deserialize(&mut reader);
+    let value = Seed(lua, budget).deserialize(&mut reader);
     value.and_then(|value| reader.end().map(|()| value)).map_err(|error| {
-        if error.to_string().contains("not enough memory") {
+        if let Some(spent) = budget.spent() {
+            Error::runtime(spent)
+        } else if error.to_string().contains("not enough memory") {
             budget.out_of_memory()
         } else {
             Error::runtime(format!("json: {error}"))
@@ -26,7 +31,9 @@ pub(crate) fn decode(lua: &Lua, budget: &Budget, text: &LuaString) -> Result<Val
     })
 }
 
-struct Seed<'l>(&'l Lua);
+/// Reads one value.
+#[derive(Clone, Copy)]
+struct Seed<'l>(&'l Lua, &'l Budget);
 
 fn wrong<E: serde::de::Error>(error: Error) -> E {
     E::custom(error)
@@ -36,6 +43,7 @@ impl<'de> DeserializeSeed<'de> for Seed<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> std::result::Result<Value, D::Error> {
+        self.1.work(VALUE).map_err(wrong)?;
         from.deserialize_any(self)
     }
 }
@@ -74,7 +82,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<Value, A::Error> {
         let table = self.0.create_table().map_err(wrong)?;
-        while let Some(value) = list.next_element_seed(Seed(self.0))? {
+        while let Some(value) = list.next_element_seed(self)? {
             table.raw_push(value).map_err(wrong)?;
         }
         Ok(Value::Table(table))
@@ -82,8 +90,8 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Value, A::Error> {
         let table = self.0.create_table().map_err(wrong)?;
-        while let Some(key) = map.next_key_seed(Seed(self.0))? {
-            let value = map.next_value_seed(Seed(self.0))?;
+        while let Some(key) = map.next_key_seed(self)? {
+            let value = map.next_value_seed(self)?;
             table.raw_set(key, value).map_err(wrong)?;
         }
         Ok(Value::Table(table))
@@ -99,6 +107,7 @@ pub(crate) fn encode(lua: &Lua, budget: &Budget, value: &Value) -> Result<LuaStr
 
 fn write(budget: &Budget, out: &mut Vec<u8>, value: &Value, depth: u32) -> Result<()> {
     budget.charge(1)?;
+    budget.work(VALUE)?;
     budget.may_build(out.len())?;
     let failed = |error: io::Error| Error::runtime(format!("json: {error}"));
     match value {

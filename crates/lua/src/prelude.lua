@@ -69,8 +69,31 @@ local globals = {
 	type = type,
 }
 
+-- Number of calls of pcall within one another, per coroutine. Lua limits them in the main coroutine alone; in others 100,000
+-- are possible, and each error on so high a stack takes milliseconds.
+local depths = setmetatable({}, { __mode = "k" })
+local MAX_DEPTH = 150
+
+local function leave(co, ...)
+	depths[co] = depths[co] - 1
+	return ...
+end
+
+local function protect(...)
+	local co, is_main = running()
+	if is_main then
+		return protected_call(...)
+	end
+	local depth = depths[co] or 0
+	if depth == MAX_DEPTH then
+		return false, "C stack overflow"
+	end
+	depths[co] = depth + 1
+	return leave(co, protected_call(...))
+end
+
 function globals.pcall(...)
-	return settle(protected_call(...))
+	return settle(protect(...))
 end
 
 local function handle(handler, ok, ...)
@@ -82,7 +105,7 @@ end
 
 -- The handler runs after the function has been left: while an error of a budget check is handled, no checks take place.
 function globals.xpcall(f, handler, ...)
-	return handle(handler, settle(protected_call(f, ...)))
+	return handle(handler, settle(protect(f, ...)))
 end
 
 function globals.rawset(t, key, value)
@@ -114,7 +137,31 @@ end
 
 -- Functions of the table library that could work for long within one instruction, written in Lua so that instructions are counted.
 
-local tables = { pack = real_table.pack, unpack = unpack }
+local tables = { pack = rust.worked(real_table.pack) }
+
+-- The library reads elements through metatables, and each may lead to another table.
+local function plain(list, first, last)
+	if type(list) ~= "table" or getmetatable(list) == nil then
+		return list
+	end
+	local copy = {}
+	for i = first, last do
+		copy[i] = list[i]
+	end
+	return copy
+end
+
+function tables.unpack(list, first, last)
+	if last == nil and type(list) ~= "table" and getmetatable(list) == nil then
+		error("bad argument #1 to 'unpack' (table expected, got " .. type(list) .. ")", 2)
+	end
+	first, last = first or 1, last or #list
+	if math_type(first) == "integer" and math_type(last) == "integer" and last - first > 1000 then
+		rust.charge(last - first)
+		list = plain(list, first, last)
+	end
+	return unpack(list, first, last)
+end
 
 function tables.insert(t, ...)
 	local count, last = select("#", ...), #t + 1
@@ -172,14 +219,25 @@ end
 function tables.concat(list, between, first, last)
 	first, last = first or 1, last or #list
 	rust.charge(last - first)
-	return concat(list, between, first, last)
+	return concat(plain(list, first, last), between, first, last)
 end
 
--- Sorts a copy: its length cannot change meanwhile.
+-- A string of which comparing takes longer than some instructions.
+local LONG = 1000
+
+local function less(one, other)
+	return one < other
+end
+
+-- Sorts a copy: its length cannot change meanwhile. Long strings are compared by Lua, so that instructions are counted.
 function tables.sort(list, is_before)
 	local copy, count = {}, #list
 	for i = 1, count do
-		copy[i] = list[i]
+		local value = list[i]
+		copy[i] = value
+		if type(value) == "string" and #value > LONG then
+			is_before = is_before or less
+		end
 	end
 	rust.charge(count * 16)
 	sort(copy, is_before)
@@ -243,6 +301,13 @@ function coroutines.yield(...)
 end
 
 rust.replace_string_functions(real_string)
+for _, name in next, { "byte", "char", "format", "lower", "pack", "packsize", "reverse", "unpack", "upper" } do
+	real_string[name] = rust.worked(real_string[name])
+end
+local characters = { charpattern = utf8.charpattern, codes = utf8.codes }
+for _, name in next, { "char", "codepoint", "len", "offset" } do
+	characters[name] = rust.worked(utf8[name])
+end
 real_string.dump = nil
 getmetatable("").__metatable = false
 
@@ -255,10 +320,22 @@ function numbers.randomseed() end
 
 globals.coroutine = shield(coroutines)
 globals.math = shield(numbers)
-globals.os = shield({ clock = os.clock, date = os.date, difftime = os.difftime, time = os.time })
+
+-- Longest format of `os.date`: each of its items may look up the time zone.
+local MAX_FORMAT = 1000
+local real_date = os.date
+
+local function date(format, ...)
+	if type(format) == "string" and #format > MAX_FORMAT then
+		error("bad argument #1 to 'date' (format too long)", 2)
+	end
+	return real_date(format, ...)
+end
+
+globals.os = shield({ clock = os.clock, date = date, difftime = os.difftime, time = os.time })
 globals.string = shield(real_string)
 globals.table = shield(tables)
-globals.utf8 = shield(utf8)
+globals.utf8 = shield(characters)
 
 -- lighty.*
 

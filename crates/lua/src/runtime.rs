@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mlua::chunk::ChunkMode;
 use mlua::{Error, Function, Lua, LuaOptions, LuaString, MultiValue, Result, StdLib, Table, Value};
-use sendoff_lua_sys::{Check, Watched, coroutine_create, each_text};
+use sendoff_lua_sys::{Check, Watched, coroutine_create, each_text, worked};
 
 use crate::budget::{Budget, Limits};
 use crate::current::{Current, Functions, RunningScript};
@@ -21,8 +21,15 @@ use crate::{content, extras, functions, interface, strings, wait};
 /// The prelude's name in messages.
 const PRELUDE: &str = "prelude";
 
-/// Maximum length in bytes of a text that a script may `load`.
-const MAX_LOADED: usize = 256 << 10;
+/// Maximum length in bytes of a text that a script may `load`. Lua's parser takes quadratic time for
+/// labels, `break` and `elseif`, and cannot be interrupted.
+const MAX_LOADED: usize = 64 << 10;
+
+/// Steps that take as long as setting one response field.
+const FIELD: u64 = 40;
+
+/// Steps that take as long as catching one error.
+const CAUGHT: u64 = 500;
 
 /// The name of the function that makes a script wait.
 const WORD: &[u8] = b"subrequest";
@@ -100,7 +107,8 @@ impl Runtime {
         let check: Check = Rc::new(move |file, line| {
             let place = || {
                 let file = file.to_string_lossy();
-                (file != PRELUDE).then(|| format!("{file}:{line}"))
+                let is_script = line > 0 && file != PRELUDE;
+                is_script.then(|| format!("{file}:{line}"))
             };
             checked.check(place).is_ok()
         });
@@ -321,7 +329,8 @@ impl Runtime {
         if let Value::Table(header) = header {
             let mut handed_out = Ok(());
             each_text(&self.lua, &header, |name, value| {
-                handed_out = self.budget.hand_out(value.len());
+                let handed = self.budget.hand_out(value.len());
+                handed_out = handed.and_then(|()| self.budget.work(FIELD));
                 if handed_out.is_ok() {
                     exchange.set_field(name, Bytes::copy_from_slice(value));
                 }
@@ -447,7 +456,8 @@ fn inner(lua: &Lua, current: &Rc<Current>, machine: &Rc<dyn Machine>) -> Result<
         if is_out {
             let _ = current.budget.out_of_memory();
         }
-        Ok(current.budget.spent().is_some())
+        // At the largest depth of calls an error takes as long as thousands of instructions.
+        Ok(current.budget.work(CAUGHT).is_err() || current.budget.spent().is_some())
     })?;
     rust.add("caught", |lua, _, value: Value| match value {
         Value::Error(error) => lua.create_string(caught(&error)).map(Value::String),
@@ -457,6 +467,7 @@ fn inner(lua: &Lua, current: &Rc<Current>, machine: &Rc<dyn Machine>) -> Result<
         current.budget.charge(u64::try_from(steps).unwrap_or(0))
     })?;
     rust.table.raw_set("create_coroutine", coroutine_create(lua)?)?;
+    rust.add("worked", |lua, _, function: Function| worked(lua, &function))?;
     rust.add("used_memory", |lua, _, ()| Ok(lua.used_memory()))?;
     rust.add("log", |_, current, text: LuaString| {
         let text = current.hand_out(&text)?;

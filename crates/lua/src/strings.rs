@@ -13,6 +13,9 @@ use crate::pattern::{Capture, Matcher};
 /// The special characters of patterns.
 const SPECIAL: &[u8] = b"^$*+?.([%-";
 
+/// Steps that take as long as one call of Lua's interface, about 0.3 µs.
+const CALL: u64 = 20;
+
 /// Replaces functions in the `string` table.
 pub(crate) fn replace(lua: &Lua, strings: &Table, budget: &Rc<Budget>) -> Result<()> {
     let own = |budget: &Rc<Budget>| Rc::clone(budget);
@@ -185,6 +188,7 @@ fn every(
             if last.get() == Some(end) {
                 continue;
             }
+            budget.work(CALL)?;
             next.set(end);
             last.set(Some(end));
             let count = matcher.captures().len().max(1);
@@ -204,19 +208,7 @@ fn substitute(
     by: Value,
     most: Option<i64>,
 ) -> Result<(LuaString, i64)> {
-    let by = match by {
-        Value::Integer(_) | Value::Number(_) => lua.coerce_string(by)?.map_or_else(
-            || lua.create_string("").map(Value::String),
-            |text| Ok(Value::String(text)),
-        )?,
-        Value::String(_) | Value::Table(_) | Value::Function(_) => by,
-        other => {
-            let got = other.type_name();
-            let why =
-                format!("bad argument #3 to 'gsub' (string/function/table expected, got {got})");
-            return Err(Error::runtime(why));
-        }
-    };
+    let replacement = Replacement::new(lua, by)?;
     let (subject, pattern) = (subject.as_bytes(), pattern.as_bytes());
     let (pattern, is_anchored) = match pattern.strip_prefix(b"^") {
         Some(rest) => (rest, true),
@@ -229,9 +221,8 @@ fn substitute(
         match matcher.at(at)? {
             Some(end) if last != Some(end) => {
                 count += 1;
-                let new = replacement(lua, budget, &matcher, &subject, &by, at, end)?;
-                let new = new.as_ref().map(|new| new.as_bytes());
-                built.extend_from_slice(new.as_deref().unwrap_or(&subject[at..end]));
+                let found = Found { matcher: &matcher, subject: &subject, start: at, end };
+                replacement.append(lua, budget, &found, &mut built)?;
                 budget.may_build(built.len())?;
                 (at, last) = (end, Some(end));
             }
@@ -249,59 +240,85 @@ fn substitute(
     Ok((lua.create_string(built)?, count))
 }
 
-/// The replacement of a match; `None` if the match stays.
-fn replacement(
-    lua: &Lua,
-    budget: &Budget,
-    matcher: &Matcher<'_>,
-    subject: &[u8],
-    by: &Value,
+/// A match of a pattern in a subject.
+struct Found<'a> {
+    matcher: &'a Matcher<'a>,
+    subject: &'a [u8],
     start: usize,
     end: usize,
-) -> Result<Option<LuaString>> {
-    let value: Value = match by {
-        Value::String(text) => {
-            let text = text.as_bytes();
-            return rendered(lua, budget, matcher, subject, &text, start, end).map(Some);
-        }
-        Value::Table(table) => table.get(capture(lua, matcher, subject, 0, start, end)?)?,
-        Value::Function(function) => {
-            let count = matcher.captures().len().max(1);
-            function.call(captures(lua, matcher, subject, start, end, count)?)?
-        }
-        _ => Value::Nil,
-    };
-    match value {
-        Value::Nil | Value::Boolean(false) => Ok(None),
-        Value::String(text) => Ok(Some(text)),
-        Value::Integer(_) | Value::Number(_) => lua.coerce_string(value),
-        other => {
-            let kind = other.type_name();
-            Err(Error::runtime(format!("invalid replacement value (a {kind})")))
-        }
+}
+
+/// The third argument of `string.gsub`.
+enum Replacement {
+    Text(Vec<u8>),
+    Table(Table),
+    Function(Function),
+}
+
+impl Replacement {
+    fn new(lua: &Lua, by: Value) -> Result<Self> {
+        Ok(match by {
+            Value::String(text) => Self::Text(text.as_bytes().to_vec()),
+            Value::Integer(_) | Value::Number(_) => {
+                let text = lua.coerce_string(by)?;
+                Self::Text(text.map_or_else(Vec::new, |text| text.as_bytes().to_vec()))
+            }
+            Value::Table(table) => Self::Table(table),
+            Value::Function(function) => Self::Function(function),
+            other => {
+                let got = other.type_name();
+                let why = format!(
+                    "bad argument #3 to 'gsub' (string/function/table expected, got {got})"
+                );
+                return Err(Error::runtime(why));
+            }
+        })
+    }
+
+    /// Appends the replacement of a match, or the match itself if it stays.
+    fn append(
+        &self,
+        lua: &Lua,
+        budget: &Budget,
+        found: &Found<'_>,
+        built: &mut Vec<u8>,
+    ) -> Result<()> {
+        let Found { matcher, subject, start, end } = *found;
+        let value: Value = match self {
+            Self::Text(text) => return render(budget, found, text, built),
+            Self::Table(table) => {
+                budget.work(CALL)?;
+                table.get(capture(lua, matcher, subject, 0, start, end)?)?
+            }
+            Self::Function(function) => {
+                budget.work(CALL)?;
+                let count = matcher.captures().len().max(1);
+                function.call(captures(lua, matcher, subject, start, end, count)?)?
+            }
+        };
+        let text = match value {
+            Value::Nil | Value::Boolean(false) => None,
+            Value::String(text) => Some(text),
+            Value::Integer(_) | Value::Number(_) => lua.coerce_string(value)?,
+            other => {
+                let kind = other.type_name();
+                return Err(Error::runtime(format!("invalid replacement value (a {kind})")));
+            }
+        };
+        let text = text.as_ref().map(|text| text.as_bytes());
+        built.extend_from_slice(text.as_deref().unwrap_or(&subject[start..end]));
+        Ok(())
     }
 }
 
-/// A replacement string with its captures inserted.
-fn rendered(
-    lua: &Lua,
-    budget: &Budget,
-    matcher: &Matcher<'_>,
-    subject: &[u8],
-    text: &[u8],
-    start: usize,
-    end: usize,
-) -> Result<LuaString> {
+/// Appends a replacement string with its captures inserted.
+fn render(budget: &Budget, found: &Found<'_>, text: &[u8], built: &mut Vec<u8>) -> Result<()> {
+    let Found { matcher, subject, start, end } = *found;
     budget.charge(text.len() as u64 / 4)?;
-    let mut built = Vec::with_capacity(text.len());
-    let mut bytes = text.iter();
-    while let Some(&byte) = bytes.next() {
-        budget.may_build(built.len())?;
-        if byte != b'%' {
-            built.push(byte);
-            continue;
-        }
-        match bytes.next() {
+    let mut rest = text;
+    while let Some(at) = memchr::memchr(b'%', rest) {
+        built.extend_from_slice(&rest[..at]);
+        match rest.get(at + 1) {
             Some(b'%') => built.push(b'%'),
             Some(b'0') => built.extend_from_slice(&subject[start..end]),
             Some(digit @ b'1'..=b'9') => {
@@ -314,6 +331,9 @@ fn rendered(
             }
             _ => return Err(Error::runtime("invalid use of '%' in replacement string")),
         }
+        budget.may_build(built.len())?;
+        rest = &rest[at + 2..];
     }
-    lua.create_string(built)
+    built.extend_from_slice(rest);
+    Ok(())
 }

@@ -157,16 +157,28 @@ unsafe extern "C-unwind" fn create(state: *mut ffi::lua_State) -> c_int {
         ffi::luaL_checktype(state, 1, ffi::LUA_TFUNCTION);
         // A coroutine's count starts anew, so a script could evade the check with many short
         // coroutines. Check here, too.
-        let mut active: ffi::lua_Debug = MaybeUninit::zeroed().assume_init();
-        if ffi::lua_getstack(state, 1, &raw mut active) != 0 {
-            hook(state, &raw mut active);
-        }
+        check_caller(state);
         let new = ffi::lua_newthread(state);
         ffi::lua_sethook(new, Some(hook), ffi::LUA_MASKCOUNT, c_int::from(CHECK_EVERY));
         ffi::lua_pushvalue(state, 1);
         ffi::lua_xmove(state, new, 1);
     }
     1
+}
+
+/// Checks the running code within a C function. Does not return if the code must end.
+///
+/// # Safety
+/// A C function called by Lua calls it with its state. No value with a destructor is alive there.
+pub(crate) unsafe fn check_caller(state: *mut ffi::lua_State) {
+    // SAFETY: zeroes are a valid record, which `lua_getstack` fills in if it returns 1; by the
+    // caller's promise Lua may jump over the frames.
+    unsafe {
+        let mut active: ffi::lua_Debug = MaybeUninit::zeroed().assume_init();
+        if ffi::lua_getstack(state, 1, &raw mut active) != 0 {
+            hook(state, &raw mut active);
+        }
+    }
 }
 
 /// # Safety

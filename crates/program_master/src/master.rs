@@ -151,8 +151,6 @@ impl<'a> Master<'a> {
         loop {
             self.log_due_ends();
             if let Some(start) = self.fill() {
-                // A program expects all signals to be unblocked.
-                self.signals.unblock();
                 return Ok(Role::Process(start));
             }
             self.tell();

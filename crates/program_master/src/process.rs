@@ -14,7 +14,7 @@ use rustix::process::{
 };
 use rustix::thread::CapabilitySet;
 use sendoff_config::{PoolConfig, Program};
-use sendoff_sys::process::{find_user, leave_only_standard, pass_on_capabilities};
+use sendoff_sys::process::{find_user, leave_only_standard, pass_on_capabilities, reset_signals};
 
 /// `LANG` for all processes, since they inherit no environment: programs print UTF-8.
 const LANG: &str = "C.UTF-8";
@@ -99,6 +99,8 @@ pub(super) fn become_program(
         return Err(io::Error::other("its master has ended"));
     }
     leave_only_standard()?;
+    // The descriptor for the master's signals is closed.
+    reset_signals();
     let (name, arguments) = program.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let error =
         Command::new(&program.file).arg0(name).args(arguments).env_clear().envs(environment).exec();

@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::ptr;
 use std::sync::mpsc;
 use std::thread;
 
@@ -79,7 +80,7 @@ pub fn survive_large_files() -> io::Result<()> {
         let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
         action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
         action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
-        libc::sigaction(libc::SIGXFSZ, &raw const action, std::ptr::null_mut())
+        libc::sigaction(libc::SIGXFSZ, &raw const action, ptr::null_mut())
     };
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -200,7 +201,7 @@ fn set_groups(uid: Uid, gid: Gid) -> io::Result<()> {
 pub fn groups_of(uid: u32, gid: u32) -> io::Result<Vec<u32>> {
     let mut text = vec![0; 1024];
     let mut entry = MaybeUninit::<libc::passwd>::uninit();
-    let mut found = std::ptr::null_mut();
+    let mut found = ptr::null_mut();
     let result = loop {
         // SAFETY: all pointers are valid, and the buffer has the length given.
         let result = unsafe {
@@ -283,6 +284,21 @@ pub fn find_user(uid: u32) -> Option<User> {
     }
 }
 
+/// Unblocks all signals and ignores none, for a child that executes a program: the program that
+/// started this one may have blocked or ignored some (`nohup`, `perf record`).
+pub fn reset_signals() {
+    // SAFETY: sigemptyset initialises the set; no handler is installed. The C library refuses its own
+    // signals, and the kernel SIGKILL and SIGSTOP.
+    unsafe {
+        for signal in 1..=libc::SIGRTMAX() {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        let mut none = MaybeUninit::uninit();
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
+    }
+}
+
 /// Signals that are read from a descriptor instead of interrupting the process.
 #[derive(Debug)]
 pub struct SignalFd {
@@ -334,7 +350,7 @@ impl SignalFd {
     pub fn unblock(self) {
         // SAFETY: the set was filled in by the kernel.
         unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut())
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, ptr::null_mut())
         };
     }
 }

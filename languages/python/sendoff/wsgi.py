@@ -101,6 +101,10 @@ class Response:
             self.gone = True
             raise
 
+    def end(self):
+        """Ends the response. The application may go on."""
+        self.thread.end()
+
     def send(self, result, at_hand):
         """Sends the application's result. ``at_hand``: all blocks exist, so iterating does not wait."""
         kind = type(result)
@@ -209,7 +213,7 @@ class WsgiHandler:
             end_if_forked(self.process)
             if close is not None and not at_hand and not closes_at_once(close):
                 # The client need not wait for later work of the application.
-                response.flush()
+                response.end()
         except BaseException as error:
             end_if_forked(self.process, error)
             # An application may raise an exception of its own after the client has gone.

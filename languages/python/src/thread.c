@@ -443,6 +443,22 @@ static PyObject *thread_finish(PyObject *object, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
+/* Ends the response; the work on the request goes on until the next one is accepted. */
+static PyObject *thread_end(PyObject *object, PyObject *unused)
+{
+	Thread *self = self_of(object);
+	PyThreadState *state;
+
+	(void)unused;
+	if (!has_request(self)) {
+		return NULL;
+	}
+	state = unlock(self);
+	sendoff_finish(self->worker, 0, 1);
+	lock(self, state);
+	Py_RETURN_NONE;
+}
+
 /* Sends the written output without an end of the response: the connection is closed inside the
  * response. */
 static PyObject *thread_cut(PyObject *object, PyObject *unused)
@@ -581,6 +597,7 @@ static PyMethodDef methods[] = {
 	{"tunnel", thread_tunnel, METH_NOARGS,
 	 "Ends the request here. The descriptor of a socket for a response in HTTP/1.1."},
 	{"finish", thread_finish, METH_NOARGS, "Ends the response."},
+	{"end", thread_end, METH_NOARGS, "Ends the response; the work on the request goes on."},
 	{"cut", thread_cut, METH_NOARGS, "Closes the connection inside the response, if there is one."},
 	{"close", thread_close, METH_NOARGS, "Closes connection, links and files, for good."},
 	{"log", thread_log, METH_VARARGS, "log(entry): an entry for the web server's log."},

@@ -30,6 +30,18 @@ class Noted
   end
 end
 
+# A body whose `close` runs a block.
+class Closing
+  def initialize(body, &close)
+    @body = body
+    @close = close
+  end
+
+  def each(&block) = @body.each(&block)
+
+  def close = @close.call
+end
+
 # A body that is a file. `each` sends something else, to show which of them was used.
 class Named
   attr_reader :to_path
@@ -98,6 +110,31 @@ def forked(way)
   end
   Process.wait(child)
   "the child ended with #{$CHILD_STATUS.exitstatus}"
+end
+
+# What `close` does.
+def closing(way)
+  case way
+  when 'raise' then raise 'in close'
+  when 'wait' then File.write("#{FOLDER}/waited", File.read("#{FOLDER}/go"))
+  when 'exit' then exit!(9)
+  end
+end
+
+# Bodies that fail in `close`, or take long there.
+def close_page(kind, way)
+  plain = { 'Content-Type' => 'text/plain' }
+  close = -> { closing(way) }
+  case kind
+  when 'each' then [200, plain, Closing.new(%w[begun end], &close)]
+  when 'length' then [200, plain.merge('Content-Length' => '8'), Closing.new(%w[begun end], &close)]
+  when 'array' then [200, plain, Rack::BodyProxy.new(%w[begun end], &close)]
+  when 'fails' then [200, plain, Closing.new(Enumerator.new { |to| (to << 'begun') && raise('in each') }, &close)]
+  when 'file'
+    path = "#{FOLDER}/close-file"
+    File.binwrite(path, pattern(100_000)) unless File.exist?(path)
+    [200, plain.merge('Content-Length' => '100000'), Rack::BodyProxy.new(Named.new(path, 'each'), &close)]
+  end
 end
 
 # Paths with a page of their own.
@@ -170,6 +207,8 @@ run(lambda do |env|
     return [status, headers, Rack::BodyProxy.new(Rack::BodyProxy.new(body) { nil }) { nil }]
   end
   return [200, {}, Named.new("#{FOLDER}/#{rest}", 'each')] if path == 'unannounced'
+
+  return close_page(*rest.split('/')) if path == 'close'
 
   kinds(path, rest.to_i) || page(env, path, rest)
 end)

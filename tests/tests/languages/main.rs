@@ -8,6 +8,7 @@ mod java;
 mod libfcgi;
 mod lua_program;
 mod multiplexing;
+mod outdated_library;
 mod program_pools;
 mod python;
 mod ruby;

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::Signal;
-use sendoff_tests::{LIMIT, Request, Response, Server, Site, processes, static_library, wait};
+use sendoff_tests::{
+    LIMIT, Request, Response, Server, Site, dies_with_us, processes, static_library, wait,
+};
 
 /// The program, compiled beside the site.
 fn program(site: &Site) -> String {
@@ -66,13 +68,17 @@ fn started(path: &Path) -> Vec<u32> {
 fn a_process_gets_what_its_pool_says_and_nothing_else() {
     let site = Site::new();
     let program = program(&site);
-    let server = run(
+    let config = write(
         &site,
         &one_pool(
             &program,
             "env = { SHOP = 'a=b c', LANG = 'C' }\numask = '027'\nchdir = '/usr'\nmemory_limit = '300M'",
         ),
     );
+    // The server's own starter may have blocked and ignored signals.
+    let mut starter = dies_with_us(Path::new("env"), "KILL");
+    starter.args(["--block-signal=WINCH,USR2", "--ignore-signal=HUP,USR1"]);
+    let server = Server::try_run_by(starter, &config, site.root(), 0).unwrap();
     assert_eq!(server.page("/arguments"), format!("[{program}][a b][]"));
     let environment = server.page("/environment");
     let mut names: Vec<_> =

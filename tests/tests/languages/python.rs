@@ -264,12 +264,28 @@ fn failures_before_the_first_byte_are_errors() {
     server.await_log("SystemExit: the application wants to end");
     assert_eq!(server.page("/closed?name=failed"), "1");
     assert_eq!(server.get("/fail_in_close").expect(200), b"whole");
-    server.await_log("LookupError: in close()");
+    python.await_log("LookupError: in close()");
     assert_eq!(server.page("/closed?name=failing"), "1");
     assert_eq!(server.get("/recovers").expect(503), b"instead");
     server.get("/log").expect(200);
     server.await_log("an entry of the application: €");
     assert_eq!(server.get("/hop").expect(200), b"hop");
+}
+
+/// gunicorn ends the response, then calls close().
+#[test]
+fn a_response_is_whole_before_its_body_is_closed() {
+    let site = Site::new();
+    let go = site.fifo("go");
+    let path = site.path("go").display().to_string();
+    let python = Python::start_in(site, APPLICATION, &["--workers", "1"]);
+    let server = python.front(&[]);
+    for round in 1..=2 {
+        assert_eq!(server.page(&format!("/wait_in_close?path={path}")), "whole");
+        go.release();
+        let closed = || server.page("/closed?name=waiting") == round.to_string();
+        assert!(wait::until(LIMIT, closed), "close() was not called");
+    }
 }
 
 #[test]

@@ -364,6 +364,42 @@ fn the_body_of_a_client_that_has_gone_is_closed() {
     });
 }
 
+/// Puma ends the response, then calls `close`.
+#[test]
+fn a_response_is_whole_before_its_body_is_closed() {
+    let (site, application, server) = started(&["workers=2", "threads=1"]);
+    let go = site.fifo("go");
+    for (kind, body) in [
+        ("each", b"begunend".to_vec()),
+        ("length", b"begunend".to_vec()),
+        ("array", b"begunend".to_vec()),
+        ("file", server.get("/array/100000").body),
+    ] {
+        let page = |way: &str| format!("/close/{kind}/{way}");
+        assert!(server.get(&page("raise")).expect(200) == body, "{kind}");
+        assert_eq!(server.ask(&Request::new("HEAD", &page("raise"))).status(), 200, "{kind}");
+        // The process dies behind the response.
+        assert!(server.get(&page("exit")).expect(200) == body, "{kind}");
+        let mut client = server.connect();
+        client.send(Request::get(&page("wait")).bytes());
+        let head = client.head().unwrap();
+        assert!(client.body_of(head, "GET").unwrap().body == body, "{kind}");
+        // Another request meanwhile goes to the other process.
+        assert_eq!(server.page("/array/3"), "\0\u{1}\u{2}");
+        go.release();
+        wait::for_some("close", || std::fs::read(site.path("waited")).ok());
+        std::fs::remove_file(site.path("waited")).unwrap();
+    }
+    // The request has ended for the front, so the exception is in the application's log.
+    application.await_log("in close (RuntimeError)");
+    assert!(!server.log().contains("cut short"), "{}", server.log());
+    match server.connect().try_ask(&Request::get("/close/fails/raise")) {
+        Err(Broken::Cut(part)) => assert_eq!(part.body, b"begun"),
+        other => panic!("{other:?}"),
+    }
+    server.await_log("in each (RuntimeError)");
+}
+
 #[test]
 fn workers_that_die_are_replaced() {
     let (_site, application, server) = started(&["workers=2", "threads=1"]);

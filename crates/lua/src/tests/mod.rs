@@ -65,6 +65,12 @@ fn cpu_time() -> Duration {
     START.with(|start| start.elapsed() + Duration::from_secs(1))
 }
 
+/// A clock that goes on by a millisecond with each look at it.
+pub(super) fn looks() -> Duration {
+    thread_local!(static LOOKS: Cell<u64> = const { Cell::new(1) });
+    Duration::from_millis(LOOKS.replace(LOOKS.get() + 1))
+}
+
 impl Sandbox {
     pub(super) fn new() -> Self {
         // Test machines are busy, and this clock is the wall clock.
@@ -72,6 +78,10 @@ impl Sandbox {
     }
 
     pub(super) fn with(limits: Limits) -> Self {
+        Self::with_clock(limits, cpu_time)
+    }
+
+    pub(super) fn with_clock(limits: Limits, cpu_time: fn() -> Duration) -> Self {
         let machine = Rc::<Bare>::default();
         let shown: Rc<dyn Machine> = Rc::clone(&machine) as Rc<dyn Machine>;
         let runtime = Runtime::new(limits, &shown, cpu_time).unwrap();

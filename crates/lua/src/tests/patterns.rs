@@ -51,7 +51,8 @@ fn shown(results: mlua::Result<MultiValue>) -> Result<Vec<String>, String> {
 #[test]
 fn patterns_match_as_in_the_library() {
     let (theirs, ours) = (Lua::new(), Lua::new());
-    let limits = Limits { instructions: u64::MAX, ..Limits::default() };
+    let (instructions, time) = (u64::MAX, std::time::Duration::MAX);
+    let limits = Limits { instructions, time, ..Limits::default() };
     let budget = Budget::new(limits, cpu_time);
     budget.begin();
     strings::replace(&ours, &ours.globals().get("string").unwrap(), &budget).unwrap();

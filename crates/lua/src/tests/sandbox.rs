@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::Sandbox;
+use super::{Sandbox, looks};
 use crate::{Limits, ScriptDecision};
 
 #[test]
@@ -174,6 +174,7 @@ const ENDLESS: &[&str] = &[
     "local resume, create = coroutine.resume, coroutine.create local function f(n) if n > 0 then resume(create(f), n - 1) resume(create(f), n - 1) end end resume(create(f), 60)",
     "local co = coroutine.create(function() local c <close> = setmetatable({}, { __close = function() while true do end end }) while true do end end) local d <close> = setmetatable({}, { __close = function() coroutine.close(co) end }) coroutine.resume(co)",
     "while true do utf8.len(('x'):rep(4000000)) end",
+    "local s = ('x'):rep(100000) while true do pcall(string.upper, s) end",
 ];
 
 #[test]
@@ -326,6 +327,95 @@ fn processor_time_is_limited() {
         assert_eq!(why, "/scripts/test.lua:1: the script takes more than 20 ms", "{source}");
         assert!(began.elapsed() < Duration::from_secs(5), "{source}: {:?}", began.elapsed());
     }
+}
+
+/// Calls of one library function that would take long.
+const LONG_CALLS: &[&str] = &[
+    "('x'):rep(4000000):gsub('x', 'y')",
+    "('x'):rep(1000000):gsub('x', '%0')",
+    "('x'):rep(1000000):gsub('', 'y')",
+    "('x'):rep(1000000):gsub('x', {})",
+    "('x'):rep(1000000):gsub('x', string.len)",
+    "('x'):rep(1000000):gsub('x', tostring)",
+    "for _ in ('x'):rep(1000000):gmatch('x') do end",
+    "('x'):rep(1000000):find('y-z')",
+    "('a'):rep(20000):find('.-.-.-b')",
+    "('('):rep(100000):find('%b()')",
+    "('x'):rep(100000):match('(x*)%1y')",
+    "sendoff.json.decode('[' .. ('1,'):rep(100000) .. '1]')",
+    "sendoff.json.encode(table.pack(('x'):rep(100000):byte(1, -1)))",
+    "lighty.c.urldec_query(('a&'):rep(100000))",
+    "lighty.c.cookie_tokens(('a;'):rep(100000))",
+    "lighty.c.header_tokens(('a,'):rep(50000))",
+    "local s, t = ('x'):rep(1000000), {} for i = 1, 1000 do t[i] = s end table.sort(t, lighty.c.secret_eq)",
+    "local t = {} for i = 1, 2000 do t[i] = ('x'):rep(2000) .. i end table.sort(t) while true do table.sort(t) end",
+    "local t = {} for i = 1, 100000 do t[i] = 'x' end for i = 1, 1000 do t = setmetatable({}, { __index = t }) end table.concat(t, '', 1, 100000)",
+    "local t = {} for i = 1, 100000 do t[i] = 'x' end for i = 1, 1000 do t = setmetatable({}, { __index = t }) end table.unpack(t, 1, 100000)",
+];
+
+/// Each look advances this test's clock, so that no slow machine can make it pass.
+#[test]
+fn long_work_of_one_call_looks_at_the_clock() {
+    let limits = Limits { instructions: u64::MAX, ..Limits::default() };
+    for source in LONG_CALLS.iter().flat_map(|source| both_ways(source)) {
+        let why = Sandbox::with_clock(limits, looks).failure(&source);
+        assert!(why.ends_with(": the script takes more than 50 ms"), "{source}: {why}");
+    }
+}
+
+/// Calls with a long string `s`; 100 instructions make many of them.
+const HEAVY_CALLS: &[&str] = &[
+    "s:upper()",
+    "s:lower()",
+    "s:reverse()",
+    "s:byte(1, 100000)",
+    "('%s'):format(s)",
+    "('%q'):format(s)",
+    "string.pack('z', s)",
+    "string.unpack('c1000000', s)",
+    "utf8.len(s)",
+    "utf8.offset(s, 900000)",
+    "utf8.codepoint(s, 1, 100000)",
+    "lighty.c.xmlenc(s)",
+    "lighty.c.md('sha512', s)",
+    "lighty.c.secret_eq(s, s)",
+    "s:rep(2)",
+    "s:find('y', 1, true)",
+];
+
+#[test]
+fn heavy_calls_in_a_coroutine_are_checked_one_by_one() {
+    let limits = Limits { instructions: u64::MAX, ..Limits::default() };
+    for call in HEAVY_CALLS {
+        let sandbox = Sandbox::with_clock(limits, looks);
+        let source = format!(
+            "local s = ('x'):rep(1000000)
+            coroutine.wrap(function() while true do sendoff.shared.incr('calls') local _ = {call} end end)()"
+        );
+        let why = sandbox.failure(&source);
+        assert!(why.ends_with(": the script takes more than 50 ms"), "{call}: {why}");
+        let calls: u32 = sandbox.value("sendoff.shared.get('calls')").parse().unwrap();
+        assert!(calls <= 60, "{call}: {calls} calls");
+    }
+}
+
+#[test]
+fn what_cannot_be_interrupted_is_bounded() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.value("load('repeat ' .. ('break '):rep(20000) .. 'until true')"), "nil");
+    assert!(sandbox.failure("os.date(('%c'):rep(100000))").contains("format too long"));
+    sandbox.failure(
+        "local most = 0
+        local function f(n)
+            if n > most then most = n sendoff.shared.set('depth', n) end
+            while true do pcall(f, n + 1) end
+        end
+        coroutine.wrap(f)(1)",
+    );
+    let depth: u32 = sandbox.value("sendoff.shared.get('depth')").parse().unwrap();
+    assert!((100..200).contains(&depth), "{depth}");
+    assert_eq!(sandbox.value("select('#', table.unpack({}, 1, 5))"), "5");
+    assert_eq!(sandbox.value("select('#', table.unpack({ 1, 2, 3 }))"), "3");
 }
 
 /// Places from which a script can throw.

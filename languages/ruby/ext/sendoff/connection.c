@@ -526,12 +526,13 @@ static void *finish_without_gvl(void *pointer)
 	call *call = pointer;
 
 	call->ran = true;
-	sendoff_finish(call->connection->worker, 0, 0);
+	/* The application may go on: the front sends no other request meanwhile. */
+	sendoff_finish(call->connection->worker, 0, 1);
 	call->result = 0;
 	return NULL;
 }
 
-/* finish: ends the response */
+/* finish: ends the response; next_request ends the work on it */
 static VALUE connection_finish(VALUE self)
 {
 	call call = {.connection = usable(self)};

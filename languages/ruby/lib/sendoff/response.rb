@@ -57,20 +57,27 @@ module Sendoff
       @begun
     end
 
-    # Sends it and closes the body; the connection ends the response. False: it is incomplete, and
-    # the connection must be cut.
-    def send
+    # Sends it, then closes the body: the client does not wait for `close`, and gets a whole response
+    # also if `close` fails, as with Puma. The block gets the exception of `close`. False: the response
+    # is incomplete, and the connection must be cut.
+    def send(&failed)
+      whole = send_whole
+      @connection.finish if whole && closes?
+      whole
+    ensure
+      close(&failed) if closes?
+    end
+
+    private
+
+    def send_whole
       read_headers
       if switches? then switch
       elsif @bodyless then send_head
       elsif @hijack then send_head && Body.send_hijacked(@connection, @hijack, @env['rack.input'])
       else send_body
       end
-    ensure
-      close
     end
-
-    private
 
     # True if the application continues in another protocol (partial hijacking).
     def switches?
@@ -190,8 +197,14 @@ module Sendoff
       send_head && Body.send_array(@connection, pieces)
     end
 
+    def closes?
+      @body.respond_to?(:close)
+    end
+
     def close
-      @body.close if @body.respond_to?(:close)
+      @body.close
+    rescue Exception => e # rubocop:disable Lint/RescueException
+      yield e
     end
   end
 end

@@ -126,8 +126,11 @@ module Sendoff
       return true if hijack&.taken?
 
       response = Response.new(connection, env, result)
-      whole = response.send
-      # `each` may fork as well.
+      whole = response.send do |error|
+        end_if_forked(error)
+        report(errors, error)
+      end
+      # `each` and `close` may fork as well.
       end_if_forked
       finished(connection, env, response, nil, whole)
       whole

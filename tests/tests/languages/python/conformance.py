@@ -367,6 +367,17 @@ def on_fail_in_close(environ, start_response):
     return Failing("failing", [b"whole"])
 
 
+def on_wait_in_close(environ, start_response):
+    class Waiting(Closing):
+        def close(self):
+            with open(environ["query"]["path"]) as go:
+                go.read()
+            super().close()
+
+    start_response("200 OK", text())
+    return Waiting("waiting", [b"who", b"le"])
+
+
 def on_recovers(environ, start_response):
     """Error-handling middleware that replaces a response of which nothing has left."""
     start_response("200 OK", text())
