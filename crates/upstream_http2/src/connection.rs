@@ -8,7 +8,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use sendoff_upstream::error::UpstreamError;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::Instant;
 
 use crate::{error, settings};
@@ -34,10 +34,12 @@ struct Usage {
 }
 
 impl Connection {
-    /// Begins HTTP/2 on a byte stream, by prior knowledge (RFC 9113 §3.3) or after ALPN.
+    /// Begins HTTP/2 on a byte stream, by prior knowledge (RFC 9113 §3.3) or after ALPN. `permit` is
+    /// dropped when the connection has ended.
     pub(crate) async fn new(
         io: impl AsyncRead + AsyncWrite + Unpin + 'static,
         room: Arc<Notify>,
+        permit: Option<OwnedSemaphorePermit>,
     ) -> Result<Arc<Self>, UpstreamError> {
         let begun = settings::builder().handshake(io).await;
         let (requests, connection) = begun.map_err(|error| error::of_handshake(&error))?;
@@ -49,6 +51,7 @@ impl Connection {
             }
             retired.store(true, Ordering::Relaxed);
             waiting.notify_waiters();
+            drop(permit);
         });
         let usage = Mutex::new(Usage { open: 0, left: Instant::now() });
         Ok(Arc::new(Self { requests, usage, has_retired, room }))
