@@ -69,6 +69,34 @@ fn fields_of_heads_do_not_come_as_trailers() {
     }
 }
 
+/// A field that a rule sets or removes in the head of a response does not come behind its body.
+#[test]
+fn trailers_of_an_application_get_past_no_rule() {
+    let names = ["X-Set", "X-Gone", "X-Script", "X-Script-Gone", "X-Early"];
+    let fields: String = names.iter().map(|name| format!("{name}: app\r\n")).collect();
+    let answer = chunked("X-Set: app\r\n", &format!("{fields}X-Sum: 1\r\n"));
+    let (site, app) = (Site::new(), Responder::saying(answer));
+    let script =
+        "lighty.r.resp_header['X-Script'] = 'rule'\nlighty.r.resp_header['X-Script-Gone'] = ''\n";
+    let script = site.write_at(site.outside("head.lua"), script);
+    let early =
+        site.write_at(site.outside("early.lua"), "lighty.r.resp_header['X-Early'] = 'rule'\n");
+    let more = format!(
+        "[[site.route]]\nresponse_headers = {{ X-Set = 'rule', X-Gone = false }}\nlua = '{}'\nlua_response = '{}'\n",
+        early.display(),
+        script.display()
+    );
+    let server = serve(&site, &app.url(), &more);
+    let request = Request::get("/").header("TE", "trailers");
+    for response in ask_by_each_version(&server, &request) {
+        let version = &response.head.version;
+        for name in ["X-Set", "X-Script", "X-Early"] {
+            assert_eq!(response.header(name), Some("rule"), "{version} {name}");
+        }
+        assert_eq!(response.trailer_lines(), ["x-sum: 1"], "{version}");
+    }
+}
+
 /// Compression and the rate limit pass trailers on, and a page with trailers is not kept.
 #[test]
 fn trailers_pass_the_filters() {
