@@ -1,6 +1,6 @@
 //! One connection to a host, and the places on it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ use crate::{error, settings};
 pub(crate) struct Connection {
     requests: SendRequest<Bytes>,
     usage: Mutex<Usage>,
+    /// Streams that were reset before their end.
+    resets: AtomicUsize,
     /// No further request can be on it.
     has_retired: Arc<AtomicBool>,
     /// The requests that wait for a place on any connection of the event loop.
@@ -54,7 +56,7 @@ impl Connection {
             drop(permit);
         });
         let usage = Mutex::new(Usage { open: 0, left: Instant::now() });
-        Ok(Arc::new(Self { requests, usage, has_retired, room }))
+        Ok(Arc::new(Self { requests, usage, resets: AtomicUsize::new(0), has_retired, room }))
     }
 
     fn usage(&self) -> MutexGuard<'_, Usage> {
@@ -91,6 +93,14 @@ impl Place {
     /// The handle that begins the request's stream.
     pub(crate) fn requests(&self) -> SendRequest<Bytes> {
         self.0.requests.clone()
+    }
+
+    /// Notes that the request's stream is reset before its end. The connection retires if that has
+    /// happened often, before the host ends it.
+    pub(crate) fn note_reset(&self) {
+        if self.0.resets.fetch_add(1, Ordering::Relaxed) + 1 >= settings::RESETS {
+            self.retire();
+        }
     }
 
     /// Lets no further request onto the connection. Requests on it go on.

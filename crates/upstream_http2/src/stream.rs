@@ -193,6 +193,15 @@ impl Http2Stream {
     }
 }
 
+impl Drop for Http2Stream {
+    fn drop(&mut self) {
+        let is_answered = matches!(self.response, Response::Complete | Response::Over);
+        if !is_answered || !self.upload.is_over() {
+            self.place.note_reset();
+        }
+    }
+}
+
 type ReceivedHead = (StatusCode, HeaderMap);
 
 enum Head {

@@ -70,6 +70,11 @@ impl Upload {
         self.pending.is_empty() && matches!(self.source, Source::Arriving(..))
     }
 
+    /// True if no more of the body is to be sent.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.source, Source::Sent(_) | Source::Over)
+    }
+
     /// The request need not be sent again.
     pub(crate) fn keep_nothing(&mut self) {
         match &mut self.source {

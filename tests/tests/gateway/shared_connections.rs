@@ -1,12 +1,16 @@
 //! Connections of HTTP/2 to an application end for the requests that the application dislikes, and
 //! for no others.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use bytes::Bytes;
+use h2::RecvStream;
 use sendoff_tests::{Client, LIMIT, Request, Server, Site, Stock, wait};
 
 use crate::http2::{begin_frames, go_away, say_done, stream_of_request};
+use crate::http2_app::Http2App;
 use crate::responder::Responder;
 use crate::serve;
 
@@ -106,6 +110,35 @@ fn a_request_that_ends_its_connection_ends_no_other_response() {
             assert_eq!(response.ok().as_deref(), Some("begunended"), "{shown}");
         }
     }
+}
+
+/// Streams that were reset at the application.
+static RESETS: AtomicUsize = AtomicUsize::new(0);
+
+/// Answers nothing, and counts the reset.
+async fn never(
+    request: http::Request<RecvStream>,
+    mut respond: h2::server::SendResponse<Bytes>,
+) -> Option<()> {
+    poll_fn(|cx| respond.poll_reset(cx)).await.ok()?;
+    drop(request);
+    RESETS.fetch_add(1, Ordering::SeqCst);
+    None
+}
+
+/// Hosts end connections on which many streams are reset.
+#[test]
+fn a_client_that_cancels_many_requests_wears_connections_out() {
+    let (site, app) = (Site::new(), Http2App::start(never));
+    let server = serve(&site, &format!("[[site.route]]\nproxy = '{}'\n", app.url()));
+    for number in 1..=80 {
+        let mut client = Client::connect(server.clear_addr());
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(wait::until(LIMIT, || app.requests() == number));
+        drop(client);
+        assert!(wait::until(LIMIT, || RESETS.load(Ordering::SeqCst) == number), "{number}");
+    }
+    assert_eq!(app.connections(), 3);
 }
 
 /// The host ends a connection with an error. One of the requests on it may be the cause, so each is
