@@ -41,8 +41,8 @@ pub(crate) fn head(
     Ok(head)
 }
 
-/// The fields behind the body, without those that rules of the server have set or removed. A request
-/// with such fields needs a connection of its own, so those of a body that is still arriving must
+/// The fields behind the body, but for fields that rules of the server have set or removed. A request
+/// with trailers needs a connection of its own, so trailers of a body that is still arriving must
 /// have been announced.
 pub(crate) fn trailers(request: &Request) -> RequestTrailers {
     if let Body::Stream(_) = request.body {

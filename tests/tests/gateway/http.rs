@@ -406,7 +406,7 @@ fn a_response_that_announces_a_body_it_cannot_have_ends_its_connection() {
     }
 }
 
-/// The length is that of the response to a `GET` (RFC 9110 §8.6), or 0.
+/// A 304 and a response to `HEAD` have the length of a response to `GET` (RFC 9110 §8.6).
 #[test]
 fn a_length_without_a_body_ends_no_connection() {
     for answer in [

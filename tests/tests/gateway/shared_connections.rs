@@ -142,7 +142,8 @@ fn a_client_that_cancels_many_requests_wears_connections_out() {
 }
 
 /// The host ends a connection with an error. One of the requests on it may be the cause, so each is
-/// repeated on a connection of its own; one that ends that, too, is not repeated again.
+/// repeated on a connection of its own. A request that ends this connection, too, is not repeated
+/// again.
 #[test]
 fn a_request_whose_connection_ended_is_repeated_alone() {
     const PROTOCOL_ERROR: u32 = 1;
