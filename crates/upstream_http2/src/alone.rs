@@ -11,9 +11,10 @@ use tokio::time::timeout;
 
 use crate::connection::{Connection, Place};
 
-/// The most connections to a host that serve one request each, of all event loops together. As many
-/// are kept to a host of HTTP/1.1; more of such requests at a time would come from an attack.
-const CONNECTIONS: usize = 64;
+/// The most connections to a host that serve one request each, of all event loops together. All
+/// requests of a full shared connection ([`settings::STREAMS`](crate::settings::STREAMS)) can be
+/// repeated at once.
+const CONNECTIONS: usize = 128;
 
 /// The connections to a host that serve one request each.
 #[derive(Debug)]
