@@ -152,6 +152,7 @@ fn exchange(shared: &Arc<Dictionary>) -> Exchange {
         remote: None,
         local: None,
         headers,
+        set: Vec::new(),
         body: Body::Received(Bytes::from_static(b"body")),
     };
     Exchange::new(Phase::Route, request, Physical::default(), Arc::clone(shared))

@@ -1,14 +1,15 @@
 //! Requests for applications that speak HTTP/2.
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, COOKIE, HOST, TE};
+use http::header::{CONTENT_LENGTH, COOKIE, HOST, TE, TRAILER};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Request as Head, StatusCode, Uri};
 use percent_encoding::percent_encode;
 use sendoff_config::{Proxy, ProxyHost};
 use sendoff_http1::client::HopByHop;
 use sendoff_http1::takes_trailers;
-use sendoff_message::request::{NOT_IN_URI, Request};
+use sendoff_message::request::{Body, NOT_IN_URI, Request};
+use sendoff_upstream_http2::RequestTrailers;
 
 use crate::Unsendable;
 use crate::forwarded;
@@ -40,6 +41,31 @@ pub(crate) fn head(
     Ok(head)
 }
 
+/// The fields behind the body, but for fields that rules of the server have set or removed. A request
+/// with trailers needs a connection of its own, so trailers of a body that is still arriving must
+/// have been announced.
+pub(crate) fn trailers(request: &Request) -> RequestTrailers {
+    if let Body::Stream(_) = request.body {
+        let are_announced = request.headers.contains_key(TRAILER);
+        return match are_announced {
+            true => RequestTrailers::Announced { without: request.ruled.clone() },
+            false => RequestTrailers::None,
+        };
+    }
+    let passed = request.trailers.clone().and_then(|trailers| trailers.without(&request.ruled));
+    passed.map_or(RequestTrailers::None, RequestTrailers::Known)
+}
+
+/// The value without blanks at its ends, which make a field malformed (RFC 9113 §8.2.1): some hosts
+/// end the connection for it.
+fn trimmed(value: &HeaderValue) -> HeaderValue {
+    let bytes = value.as_bytes();
+    let inner = bytes.trim_ascii();
+    // A part of a valid value is valid.
+    let shorter = (inner.len() < bytes.len()).then(|| HeaderValue::from_bytes(inner));
+    shorter.and_then(Result::ok).unwrap_or_else(|| value.clone())
+}
+
 fn path_and_query(target: Vec<u8>) -> Option<PathAndQuery> {
     let target = Bytes::from(target);
     // HTTP/1.1 clients send some characters that no URI has.
@@ -58,13 +84,13 @@ fn fields(request: &Request, proxy: &Proxy) -> HeaderMap {
             || forwarded::replaces(proxy.forwarded, name)
             || NOT_FROM_CLIENTS.contains(&name.as_str());
         if !is_replaced {
-            fields.append(name.clone(), value.clone());
+            fields.append(name.clone(), trimmed(value));
         }
     }
     let mut field = |name: &str, value: &[u8]| {
         // The server's own values, and the client's checked ones, are valid.
         let name = HeaderName::from_bytes(name.as_bytes());
-        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value.trim_ascii())) {
             fields.insert(name, value);
         }
     };
@@ -118,9 +144,11 @@ mod tests {
             ("upgrade", "h2c"),
             ("grpc-timeout", "10S"),
             ("expect", "100-continue"),
+            ("x-blank", "a b"),
         ] {
             request.headers.append(name, value.parse().unwrap());
         }
+        request.headers.insert("x-blank", HeaderValue::from_bytes(b" a b\t").unwrap());
         let head = head(&request, &proxy(), &ProxyHost::Client, false).unwrap();
         assert_eq!(head.uri(), "http://a.test:81/a?b");
         let sent: Vec<_> = head
@@ -128,7 +156,7 @@ mod tests {
             .iter()
             .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
             .collect();
-        assert_eq!(sent, ["grpc-timeout: 10S", "cookie: a=1; b=2", "te: trailers"]);
+        assert_eq!(sent, ["grpc-timeout: 10S", "x-blank: a b", "cookie: a=1; b=2", "te: trailers"]);
     }
 
     #[test]

@@ -74,8 +74,7 @@ pub fn message(
         }
         GatewayProtocol::Http2 { host, tls } => {
             let head = http2::head(request, proxy, host, tls.is_some())?;
-            let (body, trailers) = (request.body.clone(), request.trailers.clone());
-            let message = Http2Request { head, body, trailers };
+            let message = Http2Request::new(head, request.body.clone(), http2::trailers(request));
             return Ok(GatewayMessage::Http2(Rc::new(message)));
         }
         GatewayProtocol::Scgi => (scgi::head(asked, prefix), RequestProtocol::Scgi),

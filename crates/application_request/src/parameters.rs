@@ -304,6 +304,7 @@ mod tests {
             body: sendoff_message::request::Body::Memory("xyz".into()),
             has_body: true,
             trailers: None,
+            ruled: Vec::new(),
             is_internal_redirect: false,
             id: Some("id-1".into()),
             listener: 0,

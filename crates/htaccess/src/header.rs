@@ -172,6 +172,11 @@ fn clean(mut value: Vec<u8>) -> Vec<u8> {
 }
 
 impl HeaderRule {
+    /// The name of its field.
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.name
+    }
+
     /// Parses the arguments of `Header`, or of `RequestHeader`.
     ///
     /// # Errors

@@ -46,6 +46,12 @@ impl ResponseRules {
             && self.pass.vary.is_empty()
     }
 
+    /// True if a rule sets, changes or removes the fields of this name under any condition.
+    #[must_use]
+    pub fn concern(&self, name: &str) -> bool {
+        self.headers.iter().any(|rule| rule.name().eq_ignore_ascii_case(name.as_bytes()))
+    }
+
     /// The changes, if they are the same for every response without `Vary`.
     #[must_use]
     pub fn fixed(&self) -> Option<Vec<HeadChange>> {

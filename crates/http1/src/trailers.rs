@@ -8,13 +8,14 @@ use crate::head::is_passed_on;
 use crate::response::push_field;
 
 /// Fields that have no meaning behind a body, or that a recipient must know before it (RFC 9110
-/// §6.5.1): framing, routing, request modifiers, authentication, response control data, and the
-/// format of the content. A recipient that merged one of them into the head would read another
-/// message.
-const ONLY_IN_HEADS: [&str; 33] = [
+/// §6.5.1): framing, routing, request modifiers, authentication, response control data, the format
+/// of the content, and statements of proxies about the client. A recipient that merged one of them
+/// into the head would read another message.
+const ONLY_IN_HEADS: [&str; 38] = [
     "age",
     "authorization",
     "cache-control",
+    "client-ip",
     "content-encoding",
     "content-length",
     "content-location",
@@ -35,26 +36,42 @@ const ONLY_IN_HEADS: [&str; 33] = [
     "location",
     "max-forwards",
     "pragma",
+    "proxy",
     "proxy-authenticate",
     "proxy-authorization",
     "range",
     "refresh",
+    "remote-user",
     "retry-after",
     "set-cookie",
     "status",
+    "true-client-ip",
     "vary",
+    "via",
     "warning",
     "www-authenticate",
 ];
 
-/// Beginnings of the names of fields that servers obey. They count in heads only.
-const OBEYED: [&str; 7] = [
+/// Beginnings of the names of fields that servers obey, or that proxies set and applications trust.
+/// They count in heads only.
+const OBEYED: [&str; 18] = [
+    "cf-",
+    "ssl-",
     "x-accel-",
+    "x-client-",
+    "x-cluster-client-",
     "x-forwarded-",
+    "x-http-method",
     "x-litespeed-",
+    "x-method-override",
+    "x-original-",
+    "x-real-ip",
+    "x-remote-",
     "x-reproxy-",
+    "x-rewrite-",
     "x-sendfile",
     "x-sendoff",
+    "x-ssl-",
     "x-zerocopy",
 ];
 
@@ -87,6 +104,13 @@ impl Trailers {
             fields.remove(name);
         }
         (!fields.is_empty()).then_some(Self(fields))
+    }
+
+    /// These fields but for those with one of these names; `None` if there are no others.
+    #[must_use]
+    pub fn without(mut self, names: &[HeaderName]) -> Option<Self> {
+        names.iter().for_each(|name| drop(self.0.remove(name)));
+        (!self.0.is_empty()).then_some(self)
     }
 
     /// The fields.
@@ -141,7 +165,7 @@ mod tests {
     #[test]
     fn fields_of_heads_are_dropped() {
         let mut all: Vec<_> = HOP_BY_HOP.into_iter().chain(ONLY_IN_HEADS).collect();
-        all.extend(["x-accel-redirect", "x-forwarded-for", "x-sendfile"]);
+        all.extend(["x-accel-redirect", "x-forwarded-for", "x-sendfile", "x-remote-user"]);
         for name in &all {
             assert_eq!(trailers(&[(name, "1")]), None, "{name}");
         }

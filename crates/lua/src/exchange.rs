@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderName, Method};
 
 use crate::dictionary::Dictionary;
 
@@ -36,6 +36,8 @@ pub struct Exchange {
     /// The fields of the response: in [`Phase::Response`] all of them, otherwise only fields set by
     /// scripts.
     pub fields: Vec<(Bytes, Bytes)>,
+    /// Names of the response fields that the script has set or removed in [`Phase::Response`].
+    pub set_names: Vec<Bytes>,
     /// The body made by scripts; `None` if there is none.
     pub content: Option<Vec<BodyPiece>>,
     /// The dictionary of the site's scripts.
@@ -76,6 +78,8 @@ pub struct Request {
     pub local: Option<SocketAddr>,
     /// All fields.
     pub headers: HeaderMap,
+    /// Names of the fields that scripts have set or removed.
+    pub set: Vec<HeaderName>,
     /// The body.
     pub body: Body,
 }
@@ -162,6 +166,7 @@ impl Exchange {
             environment: Vec::new(),
             status: 0,
             fields: Vec::new(),
+            set_names: Vec::new(),
             content: None,
             shared,
             messages: Vec::new(),
@@ -210,9 +215,14 @@ impl Exchange {
             self.log(&format!("the response field {name} is not valid, and not set"));
             return;
         };
-        if self.fields.len() + values.len() > MAX_FIELDS {
+        if self.fields.len().max(self.set_names.len()) + values.len() > MAX_FIELDS {
             self.log("the response has too many fields");
             return;
+        }
+        if self.phase == Phase::Response
+            && !self.set_names.iter().any(|known| known.eq_ignore_ascii_case(name))
+        {
+            self.set_names.push(Bytes::copy_from_slice(name));
         }
         let place = self.fields.iter().position(|(known, _)| known.eq_ignore_ascii_case(name));
         // Most fields are new and have one value, which can be stored without a copy.

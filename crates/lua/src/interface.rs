@@ -9,7 +9,7 @@ use mlua::{Error, Lua, LuaString, Result, Table, Value};
 
 use crate::current::{Current, Functions, integer, text_or_nil};
 use crate::dictionary::Stored;
-use crate::exchange::{Body, Exchange, MAX_FIELDS, Phase};
+use crate::exchange::{Body, Exchange, MAX_FIELDS, Phase, Request};
 
 /// A table, its key, and a value. The table is unused, and passing a boolean costs least.
 type Set = (bool, LuaString, Option<LuaString>);
@@ -107,15 +107,19 @@ fn headers(functions: &Functions<'_>) -> Result<()> {
                 exchange.log(&format!("the request field {shown} is not valid, and not set"));
                 return Ok(());
             };
-            if exchange.request.headers.len() > MAX_FIELDS {
+            let Request { headers, set, .. } = &exchange.request;
+            if headers.len() > MAX_FIELDS || set.len() > MAX_FIELDS {
                 return Err(Error::runtime("the request has too many fields"));
             }
-            let headers = &mut exchange.request.headers;
+            let Request { headers, set, authority, .. } = &mut exchange.request;
+            if !set.contains(&name) {
+                set.push(name.clone());
+            }
             match name {
                 CONTENT_LENGTH | CONNECTION | TRANSFER_ENCODING | SET_COOKIE => {}
                 HOST if value.is_empty() => {}
                 HOST => {
-                    exchange.request.authority = Bytes::copy_from_slice(value.as_bytes());
+                    *authority = Bytes::copy_from_slice(value.as_bytes());
                     headers.insert(HOST, value);
                 }
                 name if value.is_empty() => {

@@ -280,8 +280,15 @@ impl SiteScripts {
         }
     }
 
-    /// Runs scripts on the head of a response.
-    pub fn change(&self, scripts: &[PathBuf], request: &Request, head: &mut ResponseHead) {
+    /// Runs scripts on the head of a response. Returns the names of the fields that they set or
+    /// removed.
+    pub fn change(
+        &self,
+        scripts: &[PathBuf],
+        request: &Request,
+        head: &mut ResponseHead,
+    ) -> Vec<Bytes> {
+        let mut names = Vec::new();
         for path in scripts {
             let run = || -> Result<_, String> {
                 let started = self.share.started()?;
@@ -302,6 +309,7 @@ impl SiteScripts {
                 Ok(ran) => ran,
             };
             log(&exchange.messages, path, request);
+            names.extend(exchange.set_names);
             let own = exchange.fields.into_iter();
             head.fields = own.map(|(name, value)| Field::Own(name, value)).collect();
             if let ScriptDecision::Answer(status) = outcome
@@ -310,6 +318,7 @@ impl SiteScripts {
                 (head.status, head.reason) = (status, None);
             }
         }
+        names
     }
 }
 

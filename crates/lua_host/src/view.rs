@@ -54,6 +54,7 @@ pub(super) fn lend(
         remote: address(&request.peer),
         local: address(&request.local),
         headers: std::mem::take(&mut request.headers),
+        set: Vec::new(),
         body,
     };
     Exchange::new(phase, request, physical, Arc::clone(shared))
@@ -94,8 +95,10 @@ pub(super) fn give_back(
     request: &mut Request,
     before: &Before,
 ) -> Result<Option<Vec<u8>>, BadPath> {
-    let lua::Request { target, path, query, authority, headers, body, .. } = &mut exchange.request;
+    let lua::Request { target, path, query, authority, headers, set, body, .. } =
+        &mut exchange.request;
     request.headers = std::mem::take(headers);
+    set.iter().for_each(|name| request.rule(name));
     request.query = query.take();
     if *authority != before.authority
         && let Ok(value) = HeaderValue::from_maybe_shared(authority.clone())

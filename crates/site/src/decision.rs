@@ -92,6 +92,11 @@ impl Decision {
         !self.outcome.response.is_empty()
     }
 
+    /// True if the files set, change or remove the response fields of this name.
+    pub fn concerns_field(&self, name: &str) -> bool {
+        self.outcome.response.concern(name)
+    }
+
     /// Applies the changes if they are the same for every response. Returns false if they are not.
     pub(crate) fn change(&self, by_server: bool, fields: &mut Vec<Field>) -> bool {
         let Some(Fixed { always, usual }) = &self.fixed else { return false };

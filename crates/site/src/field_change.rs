@@ -71,6 +71,11 @@ impl FieldChanges {
         self.changes.is_empty()
     }
 
+    /// True if a change concerns the fields of this name.
+    pub fn concern(&self, name: &str) -> bool {
+        self.changes.iter().any(|change| change.field.is(name))
+    }
+
     /// True if a change removes the fields of this name.
     pub fn hides(&self, name: &str) -> bool {
         let removes =

@@ -544,16 +544,16 @@ impl Site {
         }
     }
 
-    /// Changes the head of a response as Lua scripts demand.
+    /// Changes the head of a response as Lua scripts demand. Returns the names of the fields that
+    /// they set or removed.
     pub fn run_on_head(
         &self,
         scripts: &[Rc<[PathBuf]>],
         request: &Request,
         head: &mut ResponseHead,
-    ) {
-        if let Some(own) = &self.scripts {
-            scripts.iter().for_each(|scripts| own.change(scripts, request, head));
-        }
+    ) -> Vec<Bytes> {
+        let Some(own) = &self.scripts else { return Vec::new() };
+        scripts.iter().flat_map(|scripts| own.change(scripts, request, head)).collect()
     }
 
     /// The path of the site's own page for an error status.

@@ -11,7 +11,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use sendoff_config::{
     Authorizer, BasicAuth, Cache, Clients, Handler, HeaderRule, PoolConfig, Rate, RouteSettings,
 };
-use sendoff_http1::client::{HopByHop, claim};
+use sendoff_http1::client::HopByHop;
 use sendoff_lua::Phase;
 use sendoff_lua_host::{Asks, Call, ScriptsResult, SiteScripts, without_dots};
 use sendoff_message::request::RouteId;
@@ -582,6 +582,7 @@ impl TextChange {
     fn apply_to_request(&self, request: &mut Request, groups: &Groups) {
         let Ok(name) = HeaderName::from_bytes(&self.name) else { return };
         if self.action == Action::Remove {
+            request.rule(&name);
             request.headers.remove(name);
             return;
         }
@@ -594,7 +595,7 @@ impl TextChange {
         if self.action == Action::Default && is_sent() {
             return;
         }
-        claim(&mut request.headers, &name);
+        request.rule(&name);
         match self.action {
             Action::Add => {
                 request.headers.append(name, value);

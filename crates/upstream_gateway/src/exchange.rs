@@ -120,7 +120,8 @@ impl GatewayExchange {
             }
             GatewayMessage::Http2(request) => {
                 let stream = Box::pin(host.begin_http2(request, client)).await?;
-                (Driver::Stream(stream), reuse != Reuse::New)
+                let is_kept = reuse != Reuse::New && stream.is_shared();
+                (Driver::Stream(stream), is_kept)
             }
         };
         Ok(Box::new(Self {

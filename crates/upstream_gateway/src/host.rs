@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::num::NonZeroUsize;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
@@ -148,7 +149,7 @@ impl Host {
     /// Begins a request on a connection of HTTP/2.
     pub(super) async fn begin_http2(
         &self,
-        request: &Http2Request,
+        request: &Rc<Http2Request>,
         client: &Request,
     ) -> Result<Http2Stream, UpstreamError> {
         self.http2.begin(request, async || self.connect(client).await).await

@@ -1,6 +1,6 @@
 //! One connection to a host, and the places on it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use sendoff_upstream::error::UpstreamError;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::Instant;
 
 use crate::{error, settings};
@@ -19,6 +19,8 @@ use crate::{error, settings};
 pub(crate) struct Connection {
     requests: SendRequest<Bytes>,
     usage: Mutex<Usage>,
+    /// Streams that were reset before their end.
+    resets: AtomicUsize,
     /// No further request can be on it.
     has_retired: Arc<AtomicBool>,
     /// The requests that wait for a place on any connection of the event loop.
@@ -34,10 +36,12 @@ struct Usage {
 }
 
 impl Connection {
-    /// Begins HTTP/2 on a byte stream, by prior knowledge (RFC 9113 §3.3) or after ALPN.
+    /// Begins HTTP/2 on a byte stream, by prior knowledge (RFC 9113 §3.3) or after ALPN. `permit` is
+    /// dropped when the connection has ended.
     pub(crate) async fn new(
         io: impl AsyncRead + AsyncWrite + Unpin + 'static,
         room: Arc<Notify>,
+        permit: Option<OwnedSemaphorePermit>,
     ) -> Result<Arc<Self>, UpstreamError> {
         let begun = settings::builder().handshake(io).await;
         let (requests, connection) = begun.map_err(|error| error::of_handshake(&error))?;
@@ -49,9 +53,10 @@ impl Connection {
             }
             retired.store(true, Ordering::Relaxed);
             waiting.notify_waiters();
+            drop(permit);
         });
         let usage = Mutex::new(Usage { open: 0, left: Instant::now() });
-        Ok(Arc::new(Self { requests, usage, has_retired, room }))
+        Ok(Arc::new(Self { requests, usage, resets: AtomicUsize::new(0), has_retired, room }))
     }
 
     fn usage(&self) -> MutexGuard<'_, Usage> {
@@ -88,6 +93,14 @@ impl Place {
     /// The handle that begins the request's stream.
     pub(crate) fn requests(&self) -> SendRequest<Bytes> {
         self.0.requests.clone()
+    }
+
+    /// Notes that the request's stream is reset before its end. The connection retires if that has
+    /// happened often, before the host ends it.
+    pub(crate) fn note_reset(&self) {
+        if self.0.resets.fetch_add(1, Ordering::Relaxed) + 1 >= settings::RESETS {
+            self.retire();
+        }
     }
 
     /// Lets no further request onto the connection. Requests on it go on.

@@ -1,5 +1,6 @@
 //! The connections to one host.
 
+use std::rc::Rc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
@@ -10,20 +11,23 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
+use crate::alone::AloneConnections;
 use crate::connection::{Connection, Place};
+use crate::request::{Http2Request, Sharing};
 use crate::settings;
-use crate::stream::{Http2Request, Http2Stream};
+use crate::stream::Http2Stream;
 
 /// The connections of all event loops to one host.
 #[derive(Debug, Default)]
 pub struct Connections {
     loops: Mutex<Vec<LoopConnections>>,
+    alone: AloneConnections,
     /// Requests that wait for a place.
     waiting: AtomicUsize,
     limits: QueueLimits,
 }
 
-/// The connections of one event loop.
+/// The shared connections of one event loop.
 #[derive(Debug)]
 struct LoopConnections {
     thread: ThreadId,
@@ -45,21 +49,24 @@ enum Step<'c> {
 }
 
 impl Connections {
-    /// Begins a request on a connection of this event loop. If none has a place, `connect` makes a
-    /// byte stream to the host.
+    /// Begins a request on a connection of this event loop, or on one of its own. If there is none,
+    /// `connect` makes a byte stream to the host.
     ///
     /// # Errors
     /// The host cannot be reached, or its connections have no place in time.
     pub async fn begin<T: AsyncRead + AsyncWrite + Unpin + 'static>(
         &self,
-        request: &Http2Request,
+        request: &Rc<Http2Request>,
         connect: impl AsyncFn() -> Result<T, UpstreamError>,
     ) -> Result<Http2Stream, UpstreamError> {
         let mut offers = 0;
         loop {
-            let place = match self.step() {
-                Step::Enter(place) => place,
-                other => self.place(other, &connect).await?,
+            let place = match request.sharing() {
+                Sharing::Alone => self.alone.place(&connect).await?,
+                Sharing::Shared => match self.step() {
+                    Step::Enter(place) => place,
+                    other => self.place(other, &connect).await?,
+                },
             };
             offers += 1;
             match Http2Stream::begin(place, request).await {
@@ -158,7 +165,7 @@ impl Attempt<'_> {
         connect: &impl AsyncFn() -> Result<T, UpstreamError>,
     ) -> Result<(), UpstreamError> {
         let made = match connect().await {
-            Ok(io) => Connection::new(io, Arc::clone(&self.room)).await,
+            Ok(io) => Connection::new(io, Arc::clone(&self.room), None).await,
             Err(error) => Err(error),
         };
         let connection = made.inspect_err(|error| {
@@ -187,10 +194,11 @@ mod tests {
     use tokio::task::{LocalSet, yield_now};
 
     use super::*;
+    use crate::request::RequestTrailers;
 
-    fn request() -> Http2Request {
+    fn request() -> Rc<Http2Request> {
         let head = Request::get("http://a.test/").body(()).unwrap();
-        Http2Request { head, body: Body::default(), trailers: None }
+        Rc::new(Http2Request::new(head, Body::default(), RequestTrailers::None))
     }
 
     #[tokio::test]

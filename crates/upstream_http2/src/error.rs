@@ -24,6 +24,11 @@ pub(crate) fn of_stream(error: &h2::Error) -> UpstreamError {
     }
 }
 
+/// True if the connection has ended otherwise than in order, so one of its requests may be the cause.
+pub(crate) fn ends_connection(error: &h2::Error) -> bool {
+    error.is_io() || error.is_go_away() && error.reason() != Some(Reason::NO_ERROR)
+}
+
 /// The error of a connection that takes no further stream. Nothing of the request was sent.
 pub(crate) fn of_connection(error: &h2::Error) -> UpstreamError {
     died(Retry::Safe, format!("the connection takes no request: {error}"))

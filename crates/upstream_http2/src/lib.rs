@@ -1,5 +1,5 @@
-//! Applications that speak HTTP/2 (RFC 9113): connections that many requests share, and one request
-//! on a stream of its own (`docs/gateway.md`, "HTTP/2 and gRPC").
+//! Applications that speak HTTP/2 (RFC 9113): connections that many requests share, or that one
+//! request has for itself, and one request on a stream of its own (`docs/gateway.md`, "HTTP/2 and gRPC").
 //!
 //! ```text
 //!  Http2Request ──▶ Connections ── place on a connection ──▶ Http2Stream ──▶ Event
@@ -11,13 +11,16 @@
 //! host's windows have room.
 #![forbid(unsafe_code)]
 
+mod alone;
 mod connection;
 mod connections;
 mod error;
 mod fields;
+mod request;
 mod settings;
 mod stream;
 mod upload;
 
 pub use connections::Connections;
-pub use stream::{Http2Request, Http2Stream};
+pub use request::{Http2Request, RequestTrailers};
+pub use stream::Http2Stream;

@@ -1,33 +1,22 @@
 //! One request on a stream, and its response.
 
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use h2::RecvStream;
 use h2::client::ResponseFuture;
-use http::{HeaderMap, Request, StatusCode};
+use http::{HeaderMap, StatusCode};
 use sendoff_delivery::segment::Segment;
 use sendoff_http1::Trailers;
-use sendoff_message::request::Body;
 use sendoff_message::response::ResponseEnd;
 use sendoff_upstream::error::{Retry, UpstreamError};
 use sendoff_upstream::inbox::Event;
 
 use crate::connection::Place;
+use crate::request::{Http2Request, RequestTrailers, Sharing};
 use crate::upload::Upload;
 use crate::{error, fields};
-
-/// A request for a host that speaks HTTP/2. It may be sent again on another stream, unless its body
-/// is still arriving.
-#[derive(Debug)]
-pub struct Http2Request {
-    /// The head, whose URI has the scheme and the authority, too.
-    pub head: Request<()>,
-    /// The body.
-    pub body: Body,
-    /// The fields behind a body that is complete.
-    pub trailers: Option<Trailers>,
-}
 
 /// A request and its response. Dropping it before the last event resets the stream; other requests
 /// on the connection go on.
@@ -38,6 +27,9 @@ pub struct Http2Stream {
     /// The host has answered with a head.
     was_heard: bool,
     place: Place,
+    /// The connection is shared with other requests.
+    sharing: Sharing,
+    request: Rc<Http2Request>,
 }
 
 /// ```text
@@ -57,17 +49,34 @@ enum Response {
 
 impl Http2Stream {
     /// Sends the head of a request. The connection retires if it takes no request.
-    pub(crate) async fn begin(place: Place, request: &Http2Request) -> Result<Self, UpstreamError> {
+    pub(crate) async fn begin(
+        place: Place,
+        request: &Rc<Http2Request>,
+    ) -> Result<Self, UpstreamError> {
         let retired = |error| {
             place.retire();
             error::of_connection(&error)
         };
         let mut requests = place.requests().ready().await.map_err(retired)?;
-        let ends = request.body.is_empty() && request.trailers.is_none();
+        let has_trailers = matches!(request.trailers, RequestTrailers::Known(_));
+        let ends = request.body.is_empty() && !has_trailers;
         let begun = requests.send_request(request.head.clone(), ends);
         let (response, stream) = begun.map_err(retired)?;
         let upload = Upload::new(request, stream, ends)?;
-        Ok(Self { upload, response: Response::Head(response), was_heard: false, place })
+        Ok(Self {
+            upload,
+            response: Response::Head(response),
+            was_heard: false,
+            place,
+            sharing: request.sharing(),
+            request: Rc::clone(request),
+        })
+    }
+
+    /// True if other requests may be on the connection, so one of them may be the cause of its end.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.sharing == Sharing::Shared
     }
 
     /// True once the host has answered with a head.
@@ -169,6 +178,9 @@ impl Http2Stream {
         if error.is_go_away() || error.is_io() {
             self.place.retire();
         }
+        if error::ends_connection(error) {
+            self.request.isolate();
+        }
         let error = error::of_stream(error);
         if self.was_heard {
             // Part of the answer has reached the client.
@@ -178,6 +190,15 @@ impl Http2Stream {
             self.upload.give_back();
         }
         error
+    }
+}
+
+impl Drop for Http2Stream {
+    fn drop(&mut self) {
+        let is_answered = matches!(self.response, Response::Complete | Response::Over);
+        if !is_answered || !self.upload.is_over() {
+            self.place.note_reset();
+        }
     }
 }
 

@@ -4,12 +4,13 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use h2::SendStream;
+use http::HeaderName;
 use sendoff_http1::Trailers;
 use sendoff_message::request::{Arrived, Body, BodyReader};
 use sendoff_upstream::body::piece;
 use sendoff_upstream::error::UpstreamError;
 
-use crate::stream::Http2Request;
+use crate::request::{Http2Request, RequestTrailers};
 
 /// The most bytes of a body that are read at a time.
 const PIECE: usize = 64 * 1024;
@@ -26,12 +27,9 @@ pub(crate) struct Upload {
 #[derive(Debug)]
 enum Source {
     /// The body from this offset on, and the fields behind it.
-    Stored {
-        body: Body,
-        at: u64,
-        trailers: Option<Trailers>,
-    },
-    Arriving(BodyReader),
+    Stored { body: Body, at: u64, trailers: Option<Trailers> },
+    /// The body, and the names that fields behind it must not have; `None`: all are dropped.
+    Arriving(BodyReader, Option<Vec<HeaderName>>),
     /// No more of the body is sent, and all of it could be given back.
     Sent(BodyReader),
     /// The end of the body was sent, or the host reads no more.
@@ -49,10 +47,19 @@ impl Upload {
         let source = match body {
             _ if ends => Source::Over,
             Body::Stream(body) => {
-                Source::Arriving(body.replayable_reader().ok_or_else(UpstreamError::spent_body)?)
+                let reader = body.replayable_reader().ok_or_else(UpstreamError::spent_body)?;
+                let without = match trailers {
+                    RequestTrailers::Announced { without } => Some(without.clone()),
+                    RequestTrailers::None | RequestTrailers::Known(_) => None,
+                };
+                Source::Arriving(reader, without)
             }
             Body::Memory(_) | Body::File { .. } => {
-                Source::Stored { body: body.clone(), at: 0, trailers: trailers.clone() }
+                let trailers = match trailers {
+                    RequestTrailers::Known(trailers) => Some(trailers.clone()),
+                    RequestTrailers::None | RequestTrailers::Announced { .. } => None,
+                };
+                Source::Stored { body: body.clone(), at: 0, trailers }
             }
         };
         Ok(Self { stream, source, pending: Bytes::new() })
@@ -60,13 +67,18 @@ impl Upload {
 
     /// True if the next bytes must come from the client.
     pub(crate) fn is_starved(&self) -> bool {
-        self.pending.is_empty() && matches!(self.source, Source::Arriving(_))
+        self.pending.is_empty() && matches!(self.source, Source::Arriving(..))
+    }
+
+    /// True if no more of the body is to be sent.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.source, Source::Sent(_) | Source::Over)
     }
 
     /// The request need not be sent again.
     pub(crate) fn keep_nothing(&mut self) {
         match &mut self.source {
-            Source::Arriving(reader) => reader.keep_nothing(),
+            Source::Arriving(reader, _) => reader.keep_nothing(),
             Source::Sent(_) => self.source = Source::Over,
             Source::Stored { .. } | Source::Over => {}
         }
@@ -74,7 +86,7 @@ impl Upload {
 
     /// Gives a body that is still arriving back, for another stream.
     pub(crate) fn give_back(&mut self) {
-        if let Source::Arriving(reader) | Source::Sent(reader) =
+        if let Source::Arriving(reader, _) | Source::Sent(reader) =
             std::mem::replace(&mut self.source, Source::Over)
         {
             reader.give_back();
@@ -112,9 +124,9 @@ impl Upload {
     /// the reason.
     fn stop(&mut self) {
         self.source = match std::mem::replace(&mut self.source, Source::Over) {
-            Source::Arriving(reader) if reader.is_replayable() => Source::Sent(reader),
+            Source::Arriving(reader, _) if reader.is_replayable() => Source::Sent(reader),
             Source::Sent(reader) => Source::Sent(reader),
-            Source::Arriving(_) | Source::Stored { .. } | Source::Over => Source::Over,
+            Source::Arriving(..) | Source::Stored { .. } | Source::Over => Source::Over,
         };
         self.pending = Bytes::new();
     }
@@ -130,14 +142,17 @@ impl Upload {
                 *at += self.pending.len() as u64;
                 behind = trailers.take_if(|_| self.pending.is_empty());
             }
-            Source::Arriving(reader) => {
+            Source::Arriving(reader, without) => {
                 if reader.poll_arrived(cx).is_pending() {
                     return Ok(false);
                 }
                 match reader.take(PIECE) {
                     Arrived::Bytes(bytes) => self.pending = bytes,
                     Arrived::Nothing => return Ok(false),
-                    Arrived::End => behind = reader.trailers(),
+                    Arrived::End => {
+                        let without = without.take();
+                        behind = without.and_then(|without| reader.trailers()?.without(&without));
+                    }
                     Arrived::Failed(status) => return Err(UpstreamError::of_body(status)),
                 }
             }

@@ -89,6 +89,7 @@ pub(crate) fn read<'p>(
         port: set("SERVER_PORT").and_then(|port| number(&port)),
         body: Body::default(),
         trailers: None,
+        ruled: Vec::new(),
         is_internal_redirect: false,
         has_body: headers.contains_key(CONTENT_LENGTH),
         id: None,

@@ -373,6 +373,65 @@ fn what_follows_a_response_is_in_no_other() {
     }
 }
 
+/// The application may still send what it announced, which must not become the response to another
+/// request.
+#[test]
+fn a_response_that_announces_a_body_it_cannot_have_ends_its_connection() {
+    for (answer, status) in [
+        ("HTTP/1.1 204 No Content\r\nContent-Length: 60\r\n\r\n", 204),
+        ("HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n", 204),
+        (
+            "HTTP/1.1 100 Continue\r\nContent-Length: 60\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+            200,
+        ),
+        (
+            "HTTP/1.1 100 Continue\r\nTransfer-Encoding: chunked\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+            200,
+        ),
+    ] {
+        let app = Responder::start(move |peer| {
+            peer.request()?;
+            peer.say(if peer.number == 0 { answer } else { OK })?;
+            peer.request()?;
+            peer.say("HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nFOREIGN")
+        });
+        let site = Site::new();
+        let server = pass_on(&site, &app.url(), "");
+        assert_eq!(server.get("/first").status(), status, "{answer}");
+        assert_eq!(
+            (server.get("/second").text(), app.connections()),
+            ("ok".to_owned(), 2),
+            "{answer}"
+        );
+    }
+}
+
+/// A 304 and a response to `HEAD` have the length of a response to `GET` (RFC 9110 §8.6).
+#[test]
+fn a_length_without_a_body_ends_no_connection() {
+    for answer in [
+        "HTTP/1.1 304 Not Modified\r\nContent-Length: 60\r\n\r\n",
+        "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 103 Early Hints\r\nContent-Length: 0\r\n\r\nHTTP/1.1 205 Reset\r\nContent-Length: 0\r\n\r\n",
+    ] {
+        let (site, app) = (Site::new(), Responder::saying(answer));
+        let server = pass_on(&site, &app.url(), "");
+        let mut client = server.connect();
+        for _ in 0..3 {
+            assert!(client.ask(&Request::get("/")).body.is_empty());
+        }
+        assert_eq!(app.connections(), 1, "{answer}");
+    }
+    let head = "HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\n";
+    let (site, app) = (Site::new(), Responder::saying(head));
+    let server = pass_on(&site, &app.url(), "");
+    let mut client = server.connect();
+    for _ in 0..3 {
+        assert_eq!(client.ask(&Request::new("HEAD", "/")).header("content-length"), Some("60"));
+    }
+    assert_eq!(app.connections(), 1);
+}
+
 #[test]
 fn connections_are_kept_and_lost_without_a_lost_request() {
     let (site, app) = (Site::new(), Responder::saying(OK));

@@ -229,7 +229,7 @@ fn a_head_that_ends_its_stream_does_so_at_the_client() {
 }
 
 /// Reads frames up to the end of a request's stream, as the application. Returns its stream.
-fn request(peer: &mut Peer) -> Option<u32> {
+pub(crate) fn stream_of_request(peer: &mut Peer) -> Option<u32> {
     loop {
         let head = peer.bytes(9)?;
         let len = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
@@ -255,37 +255,43 @@ const PREFACE: usize = 24;
 const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
 
 /// Takes the client's preface, and answers with its own.
-fn begin(peer: &mut Peer) -> Option<()> {
+pub(crate) fn begin_frames(peer: &mut Peer) -> Option<()> {
     drop(peer.bytes(PREFACE)?);
     peer.say(frame(SETTINGS, 0, 0, &[]))
 }
 
 /// Answers with the status 200 (the static table's eighth entry) and a body.
-fn answer(peer: &mut Peer, stream: u32) -> Option<()> {
+pub(crate) fn say_done(peer: &mut Peer, stream: u32) -> Option<()> {
     peer.say(frame(HEADERS, 4, stream, &[0x88]))?;
     peer.say(frame(DATA, 1, stream, b"done"))
+}
+
+/// Ends the connection with this reason: streams up to `last_stream` may have been processed.
+pub(crate) fn go_away(peer: &mut Peer, last_stream: u32, reason: u32) -> Option<()> {
+    let payload = [last_stream.to_be_bytes(), reason.to_be_bytes()].concat();
+    peer.say(frame(GOAWAY, 0, 0, &payload))
 }
 
 /// Streams that the application promises not to have processed are repeated, whatever the method,
 /// and with a body that came while it was passed on.
 #[test]
 fn requests_that_were_not_processed_are_repeated() {
-    let go_away = |peer: &mut Peer, _: u32| peer.say(frame(GOAWAY, 0, 0, &[0; 8]));
+    let leave = |peer: &mut Peer, _: u32| go_away(peer, 0, 0);
     let refuse = |peer: &mut Peer, stream| peer.say(frame(RST_STREAM, 0, stream, &REFUSED_STREAM));
-    let ways: [fn(&mut Peer, u32) -> Option<()>; 2] = [go_away, refuse];
+    let ways: [fn(&mut Peer, u32) -> Option<()>; 2] = [leave, refuse];
     for way in ways {
         let answered = std::sync::Arc::new(AtomicUsize::new(0));
         let (counted, refused) = (std::sync::Arc::clone(&answered), AtomicUsize::new(0));
         let app = Responder::start(move |peer| {
-            begin(peer)?;
+            begin_frames(peer)?;
             loop {
-                let stream = request(peer)?;
+                let stream = stream_of_request(peer)?;
                 if refused.fetch_add(1, Ordering::SeqCst) % 2 == 0 {
                     way(peer, stream)?;
                     continue;
                 }
                 counted.fetch_add(1, Ordering::SeqCst);
-                answer(peer, stream)?;
+                say_done(peer, stream)?;
             }
         });
         let site = Site::new();
@@ -302,11 +308,11 @@ fn requests_that_were_not_processed_are_repeated() {
 #[test]
 fn requests_that_may_have_been_processed_are_not_repeated() {
     let app = Responder::start(move |peer| {
-        begin(peer)?;
-        let stream = request(peer)?;
+        begin_frames(peer)?;
+        let stream = stream_of_request(peer)?;
         if peer.number > 0 {
-            answer(peer, stream)?;
-            request(peer)?;
+            say_done(peer, stream)?;
+            stream_of_request(peer)?;
         }
         None
     });

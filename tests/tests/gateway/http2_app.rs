@@ -16,6 +16,7 @@ use tokio::task::{LocalSet, spawn_local};
 pub(crate) struct Http2App {
     addr: SocketAddr,
     connections: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
 }
 
 impl Http2App {
@@ -35,29 +36,37 @@ impl Http2App {
         listener.set_nonblocking(true).unwrap();
         let addr = listener.local_addr().unwrap();
         let connections = Arc::<AtomicUsize>::default();
-        let counted = Arc::clone(&connections);
+        let requests = Arc::<AtomicUsize>::default();
+        let (counted, asked) = (Arc::clone(&connections), Arc::clone(&requests));
         std::thread::spawn(move || {
             let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
             LocalSet::new().block_on(&runtime, async move {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
                 while let Ok((socket, _)) = listener.accept().await {
                     counted.fetch_add(1, Ordering::SeqCst);
+                    let asked = Arc::clone(&asked);
                     spawn_local(async move {
                         let mut builder = Builder::new();
                         builder.max_concurrent_streams(streams);
                         let Ok(mut connection) = builder.handshake(socket).await else { return };
                         while let Some(Ok((request, respond))) = connection.accept().await {
+                            asked.fetch_add(1, Ordering::SeqCst);
                             spawn_local(answer(request, respond));
                         }
                     });
                 }
             });
         });
-        Self { addr, connections }
+        Self { addr, connections, requests }
     }
 
     pub(crate) fn url(&self) -> String {
         format!("h2://{}", self.addr)
+    }
+
+    /// Requests so far, whose bodies may still be arriving.
+    pub(crate) fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
     }
 
     /// Connections so far.

@@ -13,6 +13,7 @@ mod led;
 mod real;
 mod responder;
 mod scgi;
+mod shared_connections;
 mod streaming;
 mod trailers;
 mod tunnel;

@@ -1,6 +1,6 @@
 //! Trailer fields of applications (RFC 9110 §6.5) on their way to clients of each version.
 
-use sendoff_tests::{Client, Http3, Request, Response, Server, Site};
+use sendoff_tests::{Client, Http3, LIMIT, Request, Response, Server, Site, wait};
 
 use crate::http2_app::{self, Http2App};
 use crate::responder::Responder;
@@ -69,6 +69,34 @@ fn fields_of_heads_do_not_come_as_trailers() {
     }
 }
 
+/// A field that a rule sets or removes in the head of a response does not come behind its body.
+#[test]
+fn trailers_of_an_application_get_past_no_rule() {
+    let names = ["X-Set", "X-Gone", "X-Script", "X-Script-Gone", "X-Early"];
+    let fields: String = names.iter().map(|name| format!("{name}: app\r\n")).collect();
+    let answer = chunked("X-Set: app\r\n", &format!("{fields}X-Sum: 1\r\n"));
+    let (site, app) = (Site::new(), Responder::saying(answer));
+    let script =
+        "lighty.r.resp_header['X-Script'] = 'rule'\nlighty.r.resp_header['X-Script-Gone'] = ''\n";
+    let script = site.write_at(site.outside("head.lua"), script);
+    let early =
+        site.write_at(site.outside("early.lua"), "lighty.r.resp_header['X-Early'] = 'rule'\n");
+    let more = format!(
+        "[[site.route]]\nresponse_headers = {{ X-Set = 'rule', X-Gone = false }}\nlua = '{}'\nlua_response = '{}'\n",
+        early.display(),
+        script.display()
+    );
+    let server = serve(&site, &app.url(), &more);
+    let request = Request::get("/").header("TE", "trailers");
+    for response in ask_by_each_version(&server, &request) {
+        let version = &response.head.version;
+        for name in ["X-Set", "X-Script", "X-Early"] {
+            assert_eq!(response.header(name), Some("rule"), "{version} {name}");
+        }
+        assert_eq!(response.trailer_lines(), ["x-sum: 1"], "{version}");
+    }
+}
+
 /// Compression and the rate limit pass trailers on, and a page with trailers is not kept.
 #[test]
 fn trailers_pass_the_filters() {
@@ -87,8 +115,9 @@ fn trailers_pass_the_filters() {
     assert_eq!(app.seen().len(), 6);
 }
 
-/// Trailers of requests reach applications over HTTP/2, whether the body is read first or passed on
-/// while it arrives. HTTP/1.1 applications do not get them: some take them for fields of the head.
+/// Trailers of requests reach applications over HTTP/2. If the body is passed on while it arrives,
+/// the client must have announced them. HTTP/1.1 applications do not get them: some take them for
+/// fields of the head.
 #[test]
 fn trailers_of_requests_reach_applications_over_http2() {
     let (site, app) = (Site::new(), Http2App::start(http2_app::echo));
@@ -104,24 +133,40 @@ fn trailers_of_requests_reach_applications_over_http2() {
         ("host", "b"),
         ("content-length", "7"),
         ("x-forwarded-for", "6.6.6.6"),
+        ("x-real-ip", "6.6.6.6"),
+        ("remote-user", "root"),
         ("x_user", "root"),
         ("cookie", "a=b"),
     ];
     let mut http3 = Http3::connect(server.tls_addr().unwrap(), "localhost");
-    for path in ["/stored", "/streamed"] {
-        let [two, three] = [
-            server.http2().try_ask_with_trailers(path, b"body", &fields),
-            http3.try_ask_with_trailers(path, b"body", &fields),
-        ];
-        let chunked = format!(
-            "POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\
-             X-Sum: 1a2b\r\nHost: b\r\nContent-Length: 7\r\nCookie: a=b\r\nX_User: root\r\n\r\n"
-        );
+    for (path, announced) in
+        [("/stored", ""), ("/streamed", ""), ("/streamed", "Trailer: X-Sum\r\n")]
+    {
         let mut client = Client::connect(server.clear_addr());
-        client.send(chunked);
-        for response in [two.unwrap(), three.unwrap(), client.response("POST")] {
+        let before = app.requests();
+        client.send(format!(
+            "POST {path} HTTP/1.1\r\nHost: a\r\n{announced}Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n"
+        ));
+        // The rest of a streamed body comes when the application has the request.
+        assert!(path == "/stored" || wait::until(LIMIT, || app.requests() > before));
+        client.send(
+            "0\r\nX-Sum: 1a2b\r\nHost: b\r\nContent-Length: 7\r\nCookie: a=b\r\nX_User: root\r\n\r\n",
+        );
+        let text = client.response("POST").text();
+        let is_passed = path == "/stored" || !announced.is_empty();
+        let expected = if is_passed { "\n\nbody\nx-sum: \"1a2b\"" } else { "\n\nbody" };
+        assert!(text.ends_with(expected), "{path} {announced}: {text}");
+        for response in [
+            server.http2().try_ask_with_trailers(path, b"body", &fields).unwrap(),
+            http3.try_ask_with_trailers(path, b"body", &fields).unwrap(),
+        ] {
             let text = response.text();
-            assert!(text.ends_with("\n\nbody\nx-sum: \"1a2b\""), "{path}: {text}");
+            // A body may arrive with its head, although it could be streamed.
+            let is_whole = text.ends_with("\n\nbody\nx-sum: \"1a2b\"");
+            assert!(
+                is_whole || path == "/streamed" && text.ends_with("\n\nbody"),
+                "{path}: {text}"
+            );
         }
         let path = format!("{path}/old");
         assert_eq!(
@@ -131,5 +176,38 @@ fn trailers_of_requests_reach_applications_over_http2() {
     }
     for request in old.seen() {
         assert!(!request.contains("x-sum"), "{request}");
+    }
+}
+
+/// A field that a route or a script has set or removed does not come behind the body, even if the
+/// client's head had the same value, or none.
+#[test]
+fn trailers_of_requests_get_past_no_rule() {
+    let (site, app) = (Site::new(), Http2App::start(http2_app::echo));
+    let script =
+        "lighty.r.req_header['X-Script'] = 'nobody'\nlighty.r.req_header['X-Script-Gone'] = ''\n";
+    let script = site.write_at(site.outside("rules.lua"), script);
+    let more = format!(
+        "[[site.route]]\nprefix = '/streamed'\nstream_body = true\n\
+         [[site.route]]\nrequest_headers = {{ X-User = 'nobody', '?X-Default' = 'nobody', '+X-More' = 'nobody', X-Gone = false }}\nlua = '{}'\n",
+        script.display()
+    );
+    let server = serve(&site, &app.url(), &more);
+    let ruled = ["X-User", "X-Default", "X-More", "X-Gone", "X-Script", "X-Script-Gone"];
+    let trailers: String = ruled.iter().map(|name| format!("{name}: admin\r\n")).collect();
+    for path in ["/stored", "/streamed"] {
+        let mut client = Client::connect(server.clear_addr());
+        let before = app.requests();
+        client.send(format!(
+            "POST {path} HTTP/1.1\r\nHost: a\r\nX-User: nobody\r\nX-Script: nobody\r\n\
+             Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n"
+        ));
+        assert!(path == "/stored" || wait::until(LIMIT, || app.requests() > before));
+        client.send(format!("0\r\n{trailers}X-Sum: 1a2b\r\n\r\n"));
+        let text = client.response("POST").text();
+        assert!(text.ends_with("\n\nbody\nx-sum: \"1a2b\""), "{path}: {text}");
+        for name in ["x-user", "x-default", "x-more", "x-script"] {
+            assert!(text.contains(&format!("\n{name}: nobody\n")), "{path}, {name}: {text}");
+        }
     }
 }

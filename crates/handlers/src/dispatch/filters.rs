@@ -10,7 +10,7 @@
 
 use bytes::Bytes;
 use http::Version;
-use sendoff_exchange::head_filter::HeadFilter;
+use sendoff_exchange::head_filter::{HeadFilter, HeadRules};
 use sendoff_exchange::sink::Sink;
 use sendoff_message::request::{Request, Scheme};
 use sendoff_message::response::ResponseHead;
@@ -29,8 +29,8 @@ const ALT_SVC_LIFETIME: u32 = 86_400;
 pub(super) fn site_rules<'r>(
     context: &Context<'r>,
     sink: &'r mut dyn Sink,
-) -> HeadFilter<'r, impl FnMut(&mut ResponseHead)> {
-    let Context { services, site, request, effects, .. } = *context;
+) -> HeadFilter<'r, SiteRules<'r>> {
+    let Context { site, request, effects, .. } = *context;
     let hsts = site.hsts.as_ref().filter(|_| request.scheme == Scheme::Https);
     let alt_svc = site.h3.then(|| alt_svc(request)).flatten();
     let has_no_rules = effects.response_headers.is_empty()
@@ -40,19 +40,43 @@ pub(super) fn site_rules<'r>(
         && hsts.is_none()
         && alt_svc.is_none()
         && effects.htaccess.as_ref().is_none_or(|response| !response.changes_heads());
-    let context = *context;
-    let hides_server = effects.response_headers.iter().any(|changes| changes.hides("Server"));
-    HeadFilter::new(sink, has_no_rules, move |head| {
-        change(&context, head);
+    let rules = SiteRules { context: *context, hsts, alt_svc, set_by_scripts: Vec::new() };
+    HeadFilter::with_rules(sink, has_no_rules, rules)
+}
+
+/// The rules of a site for the heads of responses to a request.
+pub(super) struct SiteRules<'r> {
+    context: Context<'r>,
+    hsts: Option<&'r Bytes>,
+    alt_svc: Option<Bytes>,
+    /// Names of the fields that Lua scripts have set or removed.
+    set_by_scripts: Vec<Bytes>,
+}
+
+impl HeadRules for SiteRules<'_> {
+    fn change(&mut self, head: &mut ResponseHead) {
+        let Self { context, hsts, alt_svc, set_by_scripts } = self;
+        *set_by_scripts = change(context, head);
         bound::add_cookies(head);
         if let Some(hsts) = hsts {
             head_rules::set_default(head, "Strict-Transport-Security", hsts);
         }
-        if let Some(alt_svc) = &alt_svc {
+        if let Some(alt_svc) = alt_svc {
             head_rules::set_default(head, "Alt-Svc", alt_svc);
         }
-        head_rules::common(head, &services.clock, hides_server);
-    })
+        let mut changes = context.effects.response_headers.iter();
+        let hides_server = changes.any(|changes| changes.hides("Server"));
+        head_rules::common(head, &context.services.clock, hides_server);
+    }
+
+    fn concern(&self, name: &str) -> bool {
+        let effects = self.context.effects;
+        let is = |set: &Bytes| set.eq_ignore_ascii_case(name.as_bytes());
+        effects.response_headers.iter().any(|changes| changes.concern(name))
+            || effects.lua.fields.iter().any(|(set, _)| is(set))
+            || effects.htaccess.as_ref().is_some_and(|files| files.concerns_field(name))
+            || self.set_by_scripts.iter().any(is)
+    }
 }
 
 /// `Alt-Svc` (RFC 7838 §3) for a client that may speak HTTP/3 at the port that it has connected to.
@@ -62,13 +86,14 @@ fn alt_svc(request: &Request) -> Option<Bytes> {
     Some(format!("h3=\":{port}\"; ma={ALT_SVC_LIFETIME}").into())
 }
 
-/// Applies the rules of the site to a head.
-pub(super) fn change(context: &Context<'_>, head: &mut ResponseHead) {
+/// Applies the rules of the site to a head. Returns the names of the fields that Lua scripts have
+/// set or removed.
+pub(super) fn change(context: &Context<'_>, head: &mut ResponseHead) -> Vec<Bytes> {
     head_rules::apply(head, context.effects);
     if let Some(response) = &context.effects.htaccess {
         context.site.change(context.request, response, head);
     }
-    context.site.run_on_head(&context.effects.lua_response, context.request, head);
+    context.site.run_on_head(&context.effects.lua_response, context.request, head)
 }
 
 /// Adds the common fields to a response that concerns no site.

@@ -68,7 +68,7 @@ impl ResponseDecoder {
     /// A decoder for the response to one request.
     #[must_use]
     pub fn new(is_head: bool) -> Self {
-        Self { is_head, state: State::Head, may_stay: false, interim: 0, scanned: 0, line_start: 0 }
+        Self { is_head, state: State::Head, may_stay: true, interim: 0, scanned: 0, line_start: 0 }
     }
 
     /// The next part of the response. Between two calls bytes may only be appended to `buf`.
@@ -113,6 +113,11 @@ impl ResponseDecoder {
         if status == StatusCode::SWITCHING_PROTOCOLS {
             return self.switch(parsed);
         }
+        // A 1xx or 204 announces no body (RFC 9110 §8.6, RFC 9112 §6.1). If it does, bytes may still
+        // come, and would count as the response to another request.
+        let announces_body = !matches!(parsed.framing, None | Some(BodyFraming::Length(0)));
+        let has_no_body = status.is_informational() || status == StatusCode::NO_CONTENT;
+        self.may_stay &= !(has_no_body && announces_body);
         if status.is_informational() {
             self.interim += 1;
             if self.interim > MAX_INTERIM {
@@ -120,7 +125,7 @@ impl ResponseDecoder {
             }
             return Ok(Reply::Interim(parsed.head));
         }
-        self.may_stay = parsed.may_stay;
+        self.may_stay &= parsed.may_stay;
         let is_bodiless = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
         let framing = match parsed.framing {
             _ if self.is_head || is_bodiless => Some(BodyFraming::None),

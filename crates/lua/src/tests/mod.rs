@@ -109,6 +109,7 @@ impl Sandbox {
             remote: Some("192.0.2.1:1234".parse().unwrap()),
             local: Some("192.0.2.2:80".parse().unwrap()),
             headers,
+            set: Vec::new(),
             body: Body::Received(Bytes::new()),
         };
         let physical = Physical {

@@ -23,6 +23,7 @@ use http::header::{self, HeaderName};
 use http::{HeaderMap, Method, Version};
 
 use sendoff_http1::Trailers;
+use sendoff_http1::client::claim;
 
 pub use body::{Body, BodyStore, NOT_STORED, not_stored};
 pub use cookies::{sent_cookie, sent_cookies};
@@ -94,6 +95,8 @@ pub struct Request {
     /// The fields behind the body, if it is complete and has some. A body that is still arriving
     /// tells its reader.
     pub trailers: Option<Trailers>,
+    /// Names of the fields that rules of the server have set or removed, in any order.
+    pub ruled: Vec<HeaderName>,
     /// True if an application redirected the request internally (`X-Accel-Redirect`,
     /// `X-Reproxy-URL`).
     pub is_internal_redirect: bool,
@@ -136,6 +139,15 @@ impl Request {
         paths.retain(|path| *path != self.path);
         paths.dedup();
         Ok(paths)
+    }
+
+    /// Notes that a rule of the server sets or removes this field. The client can then neither take
+    /// it away by `Connection` nor send it behind the body.
+    pub fn rule(&mut self, name: &HeaderName) {
+        claim(&mut self.headers, name);
+        if !self.ruled.contains(name) {
+            self.ruled.push(name.clone());
+        }
     }
 
     /// The request without its body and the fields behind it.

@@ -40,6 +40,7 @@ pub fn request(
         body: Body::default(),
         has_body: head.framing != BodyFraming::None,
         trailers: None,
+        ruled: Vec::new(),
         is_internal_redirect: false,
         id: None,
         listener: origin.listener,

@@ -23,6 +23,7 @@ pub fn request(host: Option<&str>) -> Request {
         body: Body::default(),
         has_body: false,
         trailers: None,
+        ruled: Vec::new(),
         is_internal_redirect: false,
         id: None,
         listener: 0,

@@ -70,7 +70,10 @@ fn bodies_end_where_the_head_says() {
         (false, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcd", "body abc|end true|left d"),
         (false, "HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", "body |end true|left "),
         (true, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nHTTP", "body |end true|left HTTP"),
-        (false, "HTTP/1.1 204 x\r\nContent-Length: 3\r\n\r\n", "body |end true|left "),
+        (false, "HTTP/1.1 204 x\r\nContent-Length: 3\r\n\r\n", "body |end false|left "),
+        (false, "HTTP/1.1 204 x\r\nContent-Length: 0\r\n\r\n", "body |end true|left "),
+        (true, "HTTP/1.1 204 x\r\nTransfer-Encoding: chunked\r\n\r\n", "body |end false|left "),
+        (false, "HTTP/1.1 304 x\r\nContent-Length: 3\r\n\r\n", "body |end true|left "),
         (false, "HTTP/1.1 304 x\r\nTransfer-Encoding: chunked\r\n\r\n", "body |end true|left "),
         (false, "HTTP/1.1 200 OK\r\n\r\nall of it", "body all of it to the close|left "),
         (
