@@ -27,10 +27,10 @@ use sendoff_upstream_worker::claims::Claims;
 use sendoff_upstream_worker::link::LocalPool;
 use tokio::sync::watch;
 
-use crate::application::lending_stats::AllLendingStats;
-use crate::application::patience::Patience;
-use crate::application::sizes::Sizes;
 use crate::challenges::Challenges;
+use sendoff_delivery_stats::lending_stats::AllLendingStats;
+use sendoff_delivery_stats::patience::Patience;
+use sendoff_delivery_stats::sizes::Sizes;
 use sendoff_observe::gather::Gatherer;
 
 /// The sites, the upstreams, and the statistics about scripts. A reload makes a new value, which

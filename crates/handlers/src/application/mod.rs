@@ -4,7 +4,7 @@
 //! FastCGI applications. [`proxy`] asks hosts that speak HTTP, SCGI, uwsgi or AJP, [`tunnel`] lets
 //! FastCGI applications answer in HTTP. [`retry`] has the rule of repeating a request after a
 //! failure. [`beginning`] reads the response head, [`relay`] passes the body on, [`direct`] lets a
-//! worker write to the client's socket itself ([`choice`] and [`sizes`] tell when that pays).
+//! worker write to the client's socket itself (`sendoff-delivery-stats` tells when that pays).
 
 mod accept;
 mod announce;
@@ -15,12 +15,9 @@ pub(crate) mod direct;
 pub(crate) mod exchange;
 pub(crate) mod failure;
 mod fastcgi;
-pub(crate) mod lending_stats;
-pub(crate) mod patience;
 pub(crate) mod proxy;
 pub(crate) mod relay;
 mod retry;
 pub(crate) mod script;
-pub(crate) mod sizes;
 mod tunnel;
 mod worker;

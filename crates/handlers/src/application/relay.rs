@@ -16,9 +16,9 @@ use sendoff_upstream::inbox::Event;
 use tokio::time::Instant;
 
 use crate::application::exchange::UpstreamExchange;
-use crate::application::patience::Patience;
 use crate::context::Context;
 use crate::response::zero_copy::{self, ZeroCopy};
+use sendoff_delivery_stats::patience::Patience;
 
 /// The state of a body when the relay begins.
 pub(crate) struct RelayedBody {

@@ -26,17 +26,17 @@ impl Default for Patience {
 impl Patience {
     /// The limit for one response, counted from the moment when its send queue has no room in
     /// memory.
-    pub(crate) fn limit(&self) -> Duration {
+    pub fn limit(&self) -> Duration {
         self.0.get()
     }
 
     /// The client took the response in time.
-    pub(crate) fn paid_off(&self) {
+    pub fn paid_off(&self) {
         self.0.set((self.0.get() * 2).min(LONGEST));
     }
 
     /// The limit was reached.
-    pub(crate) fn ran_out(&self) {
+    pub fn ran_out(&self) {
         self.0.set((self.0.get() / 2).max(SHORTEST));
     }
 }

@@ -15,12 +15,13 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    pub(crate) fn of(&self, script: &Script) -> u64 {
+    /// The probable size of the script's next response, in bytes.
+    pub fn of(&self, script: &Script) -> u64 {
         self.scripts.borrow().get(&script.filename).copied().unwrap_or(0)
     }
 
     /// Notes the generated body bytes of a response; bytes of files do not count.
-    pub(crate) fn note(&self, script: &Script, size: u64) {
+    pub fn note(&self, script: &Script, size: u64) {
         let mut scripts = self.scripts.borrow_mut();
         if let Some(known) = scripts.get_mut(&script.filename) {
             *known = *known / 4 * 3 + size / 4;
