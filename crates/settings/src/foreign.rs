@@ -9,7 +9,6 @@ const PROXY: &str = "a route passes requests on: proxy = \"http://127.0.0.1:8080
 const GRPC: &str = "gRPC is HTTP/2: a route passes it on with proxy = \"h2://127.0.0.1:50051\", over TLS with h2s:// (docs/gateway.md)";
 const UWSGI: &str =
     "a route passes requests on: proxy = \"uwsgi://unix:/run/app.sock\" (docs/gateway.md)";
-const NO_LIMITS: &str = "bytes per second are not limited: max_connections_per_client, and of a route rate and concurrency, limit what one client gets";
 const BY_ITSELF: &str = "remove it: there is nothing to set here";
 const WORKERS: &str = "for a fixed number write workers = 16, else workers = \"auto\" or \"ondemand\" with min_workers and max_workers";
 const SOCKET: &str = "workers need no socket of their own; of a site it stands behind the address: listen = \"unix:/run/a.sock mode=0660 owner=www-data group=www-data\"";
@@ -42,7 +41,6 @@ const TABLE: &[(&[&str], &str)] = &[
     (&["balancermember", "jkworkersfile", "proxypassreverse"], PROXY),
     (&["grpc_pass"], GRPC),
     (&["uwsgi_pass"], UWSGI),
-    (&["limit_rate"], NO_LIMITS),
     (&["default_server"], "a site without hosts answers for all other hosts"),
     (
         &[
