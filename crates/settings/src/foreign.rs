@@ -112,13 +112,10 @@ const TABLE: &[(&[&str], &str)] = &[
         &["fastcgi_hide_header"],
         "response_headers = { X-Powered-By = false } of [[site.route]] removes a field",
     ),
-    (
-        &["autoindex", "browse", "fancyindex", "indexes"],
-        "folders without an index file are refused: there are no lists of files",
-    ),
+    (&["fancyindex"], "listing = true of a [[site.route]] lists folders without an index file"),
     (
         &["options"],
-        "symlinks says where symbolic links may lead; there are no lists of files and no MultiViews",
+        "symlinks says where symbolic links may lead, listing = true of a [[site.route]] lists folders; there are no MultiViews",
     ),
     (
         &["if", "map", "geo", "rewritecond", "rewriteengine"],
