@@ -427,18 +427,29 @@ static PyObject *thread_flush(PyObject *object, PyObject *unused)
 	return none_or_gone(result);
 }
 
+/* Ends the response. The work on the request ends, too, unless it goes on. False: there is no
+ * request. */
+static int finish(Thread *self, int goes_on)
+{
+	PyThreadState *state;
+
+	if (!has_request(self)) {
+		return 0;
+	}
+	state = unlock(self);
+	sendoff_finish(self->worker, 0, goes_on);
+	lock(self, state);
+	return 1;
+}
+
 static PyObject *thread_finish(PyObject *object, PyObject *unused)
 {
 	Thread *self = self_of(object);
-	PyThreadState *state;
 
 	(void)unused;
-	if (!has_request(self)) {
+	if (!finish(self, 0)) {
 		return NULL;
 	}
-	state = unlock(self);
-	sendoff_finish(self->worker, 0, 0);
-	lock(self, state);
 	self->has_request = 0;
 	Py_RETURN_NONE;
 }
@@ -446,16 +457,10 @@ static PyObject *thread_finish(PyObject *object, PyObject *unused)
 /* Ends the response; the work on the request goes on until the next one is accepted. */
 static PyObject *thread_end(PyObject *object, PyObject *unused)
 {
-	Thread *self = self_of(object);
-	PyThreadState *state;
-
 	(void)unused;
-	if (!has_request(self)) {
+	if (!finish(self_of(object), 1)) {
 		return NULL;
 	}
-	state = unlock(self);
-	sendoff_finish(self->worker, 0, 1);
-	lock(self, state);
 	Py_RETURN_NONE;
 }
 
