@@ -391,22 +391,23 @@ impl PageCache {
     /// Forgets `last` and the pages before it that these request fields lead to, because the
     /// application no longer answers with any of them. Removes their files.
     pub(super) fn drop_up_to(&self, last: &Page, fields: &HeaderMap) {
-        let is_old = |page: &Page| page.is_for(&last.key(), fields) && page.made() <= last.made();
-        let dropped = self.lock().take(&last.key().hash(), is_old);
-        for page in dropped {
-            self.remove(&page);
-        }
+        let key = last.key();
+        self.drop_until(last, |page| page.is_for(&key, fields));
     }
 
     /// Forgets the pages whose place `made` would have taken, and removes their files: it is newer,
     /// but could not be kept.
     pub(super) fn drop_older(&self, made: &Page) {
         let name = made.name();
-        let is_older = |page: &Page| page.name() == name && page.made() <= made.made();
-        let dropped = self.lock().take(&made.key().hash(), is_older);
-        for page in dropped {
-            self.remove(&page);
-        }
+        self.drop_until(made, |page| page.name() == name);
+    }
+
+    /// Forgets the pages with the key of `last` that are not younger, as far as `concerns` says so,
+    /// and removes their files.
+    fn drop_until(&self, last: &Page, concerns: impl Fn(&Page) -> bool) {
+        let is_old = |page: &Page| page.made() <= last.made() && concerns(page);
+        let dropped = self.lock().take(&last.key().hash(), is_old);
+        dropped.iter().for_each(|page| self.remove(page));
     }
 
     /// Logs that a page could not be kept, unless a similar line was logged a moment ago.
