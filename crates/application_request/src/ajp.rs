@@ -6,9 +6,8 @@ use sendoff_ajp::{Facts, ForwardRequest};
 use sendoff_http1::client::HopByHop;
 use sendoff_message::request::{Scheme, protocol};
 
-use crate::parameters::NOT_FROM_CLIENTS;
 use crate::target::ProxyTarget;
-use crate::{ApplicationRequest, Unsendable};
+use crate::{ApplicationRequest, Unsendable, is_passed_on};
 
 /// The first packet of a request.
 pub(crate) fn head(
@@ -43,7 +42,7 @@ pub(crate) fn head(
     });
     let hops = HopByHop::of(&request.headers);
     for (name, value) in &request.headers {
-        if !hops.is(name) && !NOT_FROM_CLIENTS.contains(&name.as_str()) {
+        if is_passed_on(name, &hops) {
             packet.field(name.as_str(), value.as_bytes());
         }
     }

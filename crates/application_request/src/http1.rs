@@ -9,10 +9,9 @@ use sendoff_http1::takes_trailers;
 use sendoff_message::request::Request;
 use sendoff_upstream_gateway::{RequestProtocol, WebSocketKey};
 
-use crate::Unsendable;
 use crate::forwarded;
-use crate::parameters::NOT_FROM_CLIENTS;
 use crate::target::ProxyTarget;
+use crate::{Unsendable, is_passed_on};
 
 /// The head of a request, with the offer to switch the protocol that is in it.
 pub(crate) fn head(
@@ -36,10 +35,9 @@ pub(crate) fn head(
     let mut has_cookie = false;
     for (name, value) in &request.headers {
         let is_replaced = *name == HOST
-            || hops.is(name)
+            || !is_passed_on(name, &hops)
             || forwarded::replaces(proxy.forwarded, name)
-            || key.is_some() && *name == SEC_WEBSOCKET_KEY
-            || NOT_FROM_CLIENTS.contains(&name.as_str());
+            || key.is_some() && *name == SEC_WEBSOCKET_KEY;
         if is_replaced {
             continue;
         }

@@ -11,11 +11,10 @@ use sendoff_http1::takes_trailers;
 use sendoff_message::request::{Body, NOT_IN_URI, Request};
 use sendoff_upstream_http2::RequestTrailers;
 
-use crate::Unsendable;
 use crate::forwarded;
 use crate::http1::{cookies, host_of};
-use crate::parameters::NOT_FROM_CLIENTS;
 use crate::target::ProxyTarget;
+use crate::{Unsendable, is_passed_on};
 
 /// The head of a request: its authority is the host, and no field concerns a connection.
 pub(crate) fn head(
@@ -80,9 +79,8 @@ fn fields(request: &Request, proxy: &Proxy) -> HeaderMap {
     let mut fields = HeaderMap::with_capacity(request.headers.len() + 8);
     for (name, value) in &request.headers {
         let is_replaced = matches!(*name, HOST | COOKIE)
-            || hops.is(name)
-            || forwarded::replaces(proxy.forwarded, name)
-            || NOT_FROM_CLIENTS.contains(&name.as_str());
+            || !is_passed_on(name, &hops)
+            || forwarded::replaces(proxy.forwarded, name);
         if !is_replaced {
             fields.append(name.clone(), trimmed(value));
         }

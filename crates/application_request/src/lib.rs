@@ -18,13 +18,16 @@ mod uwsgi;
 
 use std::rc::Rc;
 
-use http::{Method, StatusCode};
+use http::{HeaderName, Method, StatusCode};
 use sendoff_config::{Config, GatewayProtocol, Proxy};
+use sendoff_http1::client::HopByHop;
 use sendoff_message::request::Request;
 use sendoff_site::Site;
 use sendoff_site::effects::Effects;
 use sendoff_upstream_gateway::{GatewayMessage, GatewayRequest, RequestProtocol};
 use sendoff_upstream_http2::Http2Request;
+
+use parameters::NOT_FROM_CLIENTS;
 
 /// A client's request, and everything that the server tells an application about it.
 #[derive(Clone, Copy)]
@@ -54,6 +57,12 @@ impl Unsendable {
     fn new(status: StatusCode, why: impl Into<String>) -> Self {
         Self { status, why: why.into() }
     }
+}
+
+/// True if a field of the client is for the application behind a proxy: neither for the connection
+/// nor for a setting of the application.
+fn is_passed_on(name: &HeaderName, hops: &HopByHop<'_>) -> bool {
+    !hops.is(name) && !NOT_FROM_CLIENTS.contains(&name.as_str())
 }
 
 /// The message for an application behind a `proxy`. `prefix`: bytes of the path that the route has
