@@ -49,7 +49,7 @@ pub(super) fn rules(scope: &Scope<'_>, route: &mut Section) -> Access {
     let asks_password = scope.peek("auth_basic").is_some_and(|auth| auth.word() != "off");
     let clients = match satisfy.filter(|satisfy| satisfy.word() == "any" && asks_password) {
         None => clients,
-        Some(_) if clients == Clients::Nobody => Clients::Everyone,
+        Some(_) if clients == Clients::None => Clients::Everyone,
         // Every address is enough.
         Some(_) if clients == Clients::Everyone && !rules.is_empty() => {
             scope.group(&["auth_basic", "auth_basic_user_file"]);
@@ -65,7 +65,7 @@ pub(super) fn rules(scope: &Scope<'_>, route: &mut Section) -> Access {
         }
     };
     if !rules.is_empty()
-        && clients != Clients::Nobody
+        && clients != Clients::None
         && let Some(directive) = hides_client(scope)
     {
         let text = format!(
@@ -79,7 +79,7 @@ pub(super) fn rules(scope: &Scope<'_>, route: &mut Section) -> Access {
     let mut by_password = Section::default();
     // nginx looks at the address first: a client that it refuses is asked for no password.
     let asked = password(scope, &mut by_password);
-    if clients != Clients::Nobody {
+    if clients != Clients::None {
         route.absorb(by_password);
     }
     let refused = clients.set(&rules, route) || asked == Access::Refused;

@@ -24,7 +24,7 @@ struct Network {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Clients {
     Everyone,
-    Nobody,
+    None,
     /// The values of `allow_from` and `deny_from`.
     Networks {
         allow: Vec<String>,
@@ -72,7 +72,7 @@ impl Clients {
             allow.clear();
         }
         match (otherwise, sockets) {
-            (false, false) if allow.is_empty() => return Self::Nobody,
+            (false, false) if allow.is_empty() => return Self::None,
             (false, true) if allow.is_empty() => {
                 return Self::Unknown("it allows clients of UNIX sockets only".to_owned());
             }
@@ -98,7 +98,7 @@ impl Clients {
                 route.set_list("deny_from", deny);
                 return false;
             }
-            Self::Nobody => {}
+            Self::None => {}
             Self::Unknown(why) => {
                 for rule in rules {
                     let text =
@@ -253,7 +253,7 @@ mod tests {
                 let theirs = first_decides(&rules, client);
                 let ours = match &made {
                     Clients::Everyone => true,
-                    Clients::Nobody | Clients::Unknown(_) => false,
+                    Clients::None | Clients::Unknown(_) => false,
                     Clients::Networks { allow, deny } => longest_decides(allow, deny, client),
                 };
                 // Clients of sockets may be refused; every other client gets what nginx gives.

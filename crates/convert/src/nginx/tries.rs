@@ -51,8 +51,9 @@ fn candidate(word: &str, scope: &Scope<'_>) -> Result<String, String> {
     }
 }
 
-/// Adds the routes of `try_files`. For nginx the path of a folder is no file, even with its slash:
-/// where the list does not name folders, such paths have a route without the candidate.
+/// Adds the routes of `try_files`. For nginx a path that ends with a slash names no file. So if
+/// the list has `$path` without `$path/`, such paths get a route of their own, whose list lacks
+/// `$path`.
 pub(super) fn add(condition: &Condition, mut tries: Section, routes: &mut Vec<Section>) {
     let names = tries.texts("try_files");
     let names_files_only = names.iter().any(|name| name == "$path")
