@@ -54,7 +54,7 @@ pub use pool::{
 };
 pub use proxy::{
     ForwardedFields, GatewayProtocol, Proxy, ProxyAddress, ProxyHost, ProxyTimeouts, ProxyTls,
-    TUNNEL_TIMEOUT,
+    ProxyUrls, TUNNEL_TIMEOUT,
 };
 pub use route::{
     Authorizer, BasicAuth, Cache, Clients, Conditions, FastCgiAuthorizer, FieldCondition, Handler,

@@ -77,6 +77,12 @@ fn config() -> Config {
                 forwarded: ForwardedFields::Forwarded,
                 proxy_protocol: false,
                 timeouts: ProxyTimeouts::default(),
+                urls: ProxyUrls {
+                    strip_prefix: true,
+                    redirects: Some(vec![("http://app.test/".to_owned(), "/".to_owned())]),
+                    cookie_paths: Some(vec![("/".to_owned(), "/shop".to_owned())]),
+                    cookie_domains: vec![("app.test".to_owned(), String::new())],
+                },
             }],
             maintenance: Some("/run/maintenance".into()),
             pool: Some(0),

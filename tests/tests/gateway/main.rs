@@ -17,6 +17,7 @@ mod shared_connections;
 mod streaming;
 mod trailers;
 mod tunnel;
+mod urls;
 
 use sendoff_tests::{Server, Site};
 
