@@ -123,12 +123,12 @@ fn config() -> Config {
             slow_start: Duration::ZERO,
             probe: Some(Probe {
                 every: Duration::from_millis(100),
-                http: Some(HttpCheck {
+                request: Some(HostCheck::Http(HttpCheck {
                     path: "/up".to_owned(),
                     host: Some("app.test".to_owned()),
                     status: Some(200),
                     body: Some("ok".to_owned()),
-                }),
+                })),
             }),
         }],
     }

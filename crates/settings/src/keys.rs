@@ -857,10 +857,14 @@ section! {
     /// The pause between two checks of a host.
     every: PositiveTime = PositiveTime(seconds(5)),
         example "\"2s\"", also "interval" "inter" "health_interval";
-    /// With HTTP/1.1, the path of a `GET` request that a host must answer.
+    /// With HTTP and HTTP/2, the path of a `GET` request that a host must answer.
     path: UrlPath, unless "no request is sent",
         example "\"/health\"", also "uri" "url" "health_uri";
-    /// With `path`, the host of this request.
+    /// With HTTP/2, the service that must be able to answer, as gRPC's health service
+    /// (`grpc.health.v1.Health`) of the host says; an empty text asks about the host as a whole.
+    grpc: Raw, unless "gRPC is not asked",
+        example "\"shop.Cart\"", also "grpc_service" "health_grpc";
+    /// With `path` or `grpc`, the host of this request.
     host: HostText, unless "the address of the host",
         example "\"shop.internal\"", also "Host";
     /// With `path`, the status of the answer.

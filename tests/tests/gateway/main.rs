@@ -4,6 +4,7 @@
 mod ajp;
 mod authorize;
 mod bound;
+mod checks_http2;
 mod grpc;
 mod hosts;
 mod http;
