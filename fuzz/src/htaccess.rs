@@ -92,8 +92,9 @@ fn outcome(rules: &[u8], below: &[u8], target: &[u8]) -> (Outcome, Head) {
         listing: true,
         software: b"Apache",
         admin: b"root",
+        cache_lines: CacheLines::Obeyed,
     };
-    let parse = |bytes| Arc::new(File::parse(bytes, ".htaccess"));
+    let parse = |bytes| Arc::new(File::parse(bytes, ".htaccess", CacheLines::Obeyed));
     let memory = Memory { root: parse(rules), sub: parse(below) };
     let outcome = evaluate(&site, &request, &memory);
     let mut head = Head { status: 200, ..Head::default() };

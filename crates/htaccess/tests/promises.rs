@@ -63,7 +63,7 @@ impl Fields for NoFields {
 }
 
 fn file(rules: &str) -> File {
-    File::parse(rules.as_bytes(), "site/.htaccess")
+    File::parse(rules.as_bytes(), "site/.htaccess", CacheLines::Skipped)
 }
 
 fn outcome(rules: &str, path: &str) -> Outcome {
@@ -84,6 +84,7 @@ fn outcome_in(files: &dyn Files, path: &str) -> Outcome {
         listing: false,
         software: b"Apache",
         admin: b"",
+        cache_lines: CacheLines::Skipped,
     };
     let request = Request {
         method: b"GET",
