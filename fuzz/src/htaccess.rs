@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use sendoff_htaccess::{
-    Answer, Fields, File, FileInfo, Files, Head, Kind, Look, Outcome, Request, Site, evaluate,
+    Answer, CacheLines, Fields, File, FileInfo, Files, Head, Kind, Look, Outcome, Request, Site,
+    evaluate,
 };
 
 /// A site in memory: `/` with `index.php`, `a.txt` and the folder `sub`, which has `index.html`.

@@ -7,8 +7,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 use sendoff_htaccess::{
-    Answer, Fields, File, FileInfo, Files, Handler, Kind, Look, MAX_FILE, Outcome, Request,
-    Severity, Site, evaluate,
+    Answer, CacheLines, Fields, File, FileInfo, Files, Handler, Kind, Look, MAX_FILE, Outcome,
+    Request, Severity, Site, evaluate,
 };
 
 /// Processor time of this thread: other work on the machine does not count.

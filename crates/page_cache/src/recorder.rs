@@ -27,6 +27,10 @@ use super::store::PageCache;
 /// Bytes of a file that are read at a time to keep them: the event loop waits for the disk.
 const READ: usize = 256 * 1024;
 
+/// Most cookies that the pages with one key vary with. Names add up, because each page counts for
+/// all.
+const MOST_COOKIES: usize = 32;
+
 /// Outcome of a request to the application.
 #[derive(Debug)]
 pub enum ApplicationOutcome {
@@ -153,6 +157,9 @@ impl<'r, 'o> Recorder<'r, 'o> {
             false => request.private_key()?,
         };
         cache.add_cookies(key, &mut labels.cookies);
+        if labels.cookies.len() > MOST_COOKIES {
+            return None;
+        }
         Some(Judged { key, times, labels })
     }
 

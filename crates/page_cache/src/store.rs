@@ -157,7 +157,7 @@ impl StoreContents {
             names.iter().any(|name| !own.contains(name))
         };
         let known = self.pages.peek(&hash).into_iter().flatten();
-        // A page that was begun before another one named a cookie: nobody can tell whose it is.
+        // Another page has named a cookie since this one was begun. Its value is unknown here.
         let is_ambiguous = known.clone().any(|known| lacks(&page, &known.cookies()));
         if is_ambiguous || self.purges.concern(&subject, begun) {
             gone.push(page);

@@ -155,7 +155,7 @@ fn private_pages_are_for_their_owner_alone() {
             (made.clone(), Some("hit,private"))
         );
     }
-    // Without cookies, or from another address or browser, nobody knows whose page it would be.
+    // A client without cookies, or with another browser, has no page.
     let anonymous = kept.get(target, "");
     assert!(!is_hit(&anonymous) && anonymous.text().contains("user -"));
     let browser = Request::get(target).header("Cookie", "user=a").header("User-Agent", "other");
@@ -194,7 +194,7 @@ fn pages_vary_with_cookies() {
     assert_eq!(kept.get(varies, "currency=USD").text(), texts[2], "{}", poison.text());
 }
 
-/// What one page says of a cookie counts for all pages at its address.
+/// If one page names a cookie, all pages at its address differ by it.
 #[test]
 fn a_page_that_names_a_cookie_ends_those_that_did_not() {
     let site = Site::with(
@@ -361,7 +361,7 @@ fn the_lines_of_a_plugin_are_obeyed() {
     assert!(wait::until(LIMIT, is_off), "the lines are read again");
 }
 
-/// For other sites the lines are those of an unknown module, as for Apache.
+/// Other sites skip the lines, as Apache does: they belong to a module that is not loaded.
 #[test]
 fn the_lines_of_a_plugin_have_no_effect_elsewhere() {
     let site = Site::with("index.php", FRONT);

@@ -100,9 +100,10 @@ mod tests {
     use super::*;
 
     fn fields(cookies: &[&'static str]) -> HeaderMap {
-        let fields = cookies.iter().map(|text| (COOKIE, text.parse().unwrap()));
         let mut all = HeaderMap::new();
-        fields.for_each(|(name, value)| drop(all.append(name, value)));
+        for cookie in cookies {
+            all.append(COOKIE, cookie.parse().unwrap());
+        }
         all
     }
 

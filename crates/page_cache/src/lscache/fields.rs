@@ -28,7 +28,7 @@ pub(crate) struct Labels {
     pub(crate) cookies: Vec<String>,
 }
 
-/// What a response says about its page.
+/// The words of a response about its page.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) control: Control,
@@ -82,7 +82,8 @@ pub fn purges(head: &[Field], site: &str, host: &str, fields: &HeaderMap) -> Vec
     let values = head.iter().filter(is_purge);
     let values = values.map(|field| String::from_utf8_lossy(field.value()).into_owned());
     let text = values.collect::<Vec<_>>().join(";");
-    let groups = text.split(';').filter_map(|group| {
+    let mut purges: Vec<NamedPurge> = Vec::new();
+    for group in text.split(';') {
         let mut purge = NamedPurge::new(site);
         for word in group.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             match word.strip_prefix("tag=").unwrap_or(word) {
@@ -96,9 +97,16 @@ pub fn purges(head: &[Field], site: &str, host: &str, fields: &HeaderMap) -> Vec
                 tag => purge.names.push(Named::Tag(tag.to_owned())),
             }
         }
-        (!purge.names.is_empty()).then_some(Purge::Named(purge))
-    });
-    groups.collect()
+        // A few purges, however many groups there are: each one is written to the journal.
+        let is_alike =
+            |known: &&mut NamedPurge| known.of == purge.of && known.is_stale == purge.is_stale;
+        match purges.iter_mut().find(is_alike) {
+            Some(known) => known.names.append(&mut purge.names),
+            None => purges.push(purge),
+        }
+    }
+    purges.retain(|purge| !purge.names.is_empty());
+    purges.into_iter().map(Purge::Named).collect()
 }
 
 fn values<'h>(head: &'h ResponseHead, name: &'static str) -> impl Iterator<Item = String> + 'h {

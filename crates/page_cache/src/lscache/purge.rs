@@ -55,7 +55,7 @@ pub(crate) struct PurgeSubject {
     pub(crate) labels: Labels,
 }
 
-/// Where the index finds the pages that a purge may concern.
+/// Entries of the index under which the pages stand that a purge may concern.
 pub(crate) enum Places {
     /// All pages are to be looked at.
     Everywhere,

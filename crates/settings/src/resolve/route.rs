@@ -1,9 +1,9 @@
 //! Routes.
 
 use sendoff_config::{
-    Address, Attachment, BasicAuth, Cache, Clients, Conditions, FieldCondition,
-    Handler, HeaderRule, Matching, Network, PasswordLine, Proxy, ProxyAddress,
-    Route, RouteSettings, Rules, password_lines, unusable_hashes,
+    Address, Attachment, BasicAuth, Cache, Clients, Conditions, FieldCondition, Handler,
+    HeaderRule, Matching, Network, PasswordLine, Proxy, ProxyAddress, Route, RouteSettings, Rules,
+    password_lines, unusable_hashes,
 };
 use sendoff_setting_values::{
     AppAddress, At, Candidate, Change, Client, FieldTest, HeaderOp, HeaderText, List, Map, Php,
