@@ -57,8 +57,9 @@ pub use proxy::{
     ProxyUrls, TUNNEL_TIMEOUT,
 };
 pub use route::{
-    Authorizer, BasicAuth, Cache, Clients, Conditions, FastCgiAuthorizer, FieldCondition, Handler,
-    HeaderRule, HttpAuthorizer, Keeping, Network, PageCache, Rate, Route, RouteSettings, Rules,
+    Authorizer, BasicAuth, Cache, CacheDialect, Clients, Conditions, FastCgiAuthorizer,
+    FieldCondition, Handler, HeaderRule, HttpAuthorizer, Keeping, Network, PageCache, Rate, Route,
+    RouteSettings, Rules,
 };
 pub use site::{
     Accel, Address, Alias, Attachment, Controller, Delivery, ErrorPage, FolderLink,

@@ -231,6 +231,10 @@ section! {
     /// Media types by file name ending, in addition to the built-in ones.
     media_types: Map<Ending, MimeType>, unless "the built-in ones",
         example "{ mjs = \"text/javascript\" }", also "types" "AddType" "mime_types" "mime";
+    /// Keeps pages of applications for other requests, as `page_cache` of a route does; routes may
+    /// say otherwise. Only here: `lscache` obeys the fields of LSCache's plugins (lscache.md).
+    page_cache: Keep, unless "`off`",
+        example "\"lscache\"", also "CacheLookup" "enableCache";
     /// Compresses all responses, none, or only static files, for clients that accept it.
     compress: Compress = Compress::Off,
         example "true", also "gzip" "encode" "brotli" "zstd" "compression" "gzip_static" "precompressed" "SetOutputFilter";
