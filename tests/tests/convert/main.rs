@@ -2,6 +2,7 @@
 //! answers.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
+mod applications;
 mod original;
 mod rules;
 

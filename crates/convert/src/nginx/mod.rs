@@ -10,6 +10,7 @@
 mod access;
 mod addresses;
 mod answer;
+mod authorize;
 mod common;
 mod effect;
 mod folder;
@@ -35,6 +36,7 @@ mod tls;
 mod tree;
 mod tries;
 mod units;
+mod upstream;
 
 use std::path::Path;
 
