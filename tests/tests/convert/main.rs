@@ -5,6 +5,7 @@
 mod applications;
 mod original;
 mod rules;
+mod unit;
 
 use original::Original;
 

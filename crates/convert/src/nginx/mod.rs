@@ -20,7 +20,7 @@ mod leftover;
 mod listen;
 mod location;
 mod named;
-mod pattern;
+pub(crate) mod pattern;
 mod pool;
 mod proxy;
 mod rewrite;
