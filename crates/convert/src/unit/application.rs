@@ -234,8 +234,8 @@ pub(super) fn upstream(upstream_name: &str, upstream: &Node<'_>) -> Section {
         let share = if is_whole { weight(server) } else { weight(server) * 100.0 };
         let share = share.round().clamp(0.0, 10_000.0);
         match share {
-            share if share == 0.0 => {}
-            share if share == 1.0 => hosts.push((*address).to_owned()),
+            0.0 => {}
+            1.0 => hosts.push((*address).to_owned()),
             share => hosts.push(format!("{address} weight={share}")),
         }
     }

@@ -1,7 +1,7 @@
 //! Patterns of Unit, as expressions.
 //!
-//! A text matches a list if no pattern with `!` matches it, and one of the others does, if there are
-//! others.
+//! A text matches a list if no pattern with `!` matches it, and one of the others does (if there are
+//! any).
 
 use crate::nginx::pattern::{mistake, quote};
 
