@@ -201,6 +201,9 @@ fn common(app: &Node<'_>, pool: &mut Section) {
             pool.set(ours, text);
         }
     }
+    if app.get("user").is_none() {
+        pool.comment("No user is named: Unit runs the application as its own account.");
+    }
     for (name, value) in app.get("environment").iter().flat_map(Node::members) {
         match value.text() {
             Some(text) => pool.set_in("env", name, text),
