@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   nginx.conf ──tree──▶ directives with file and line ──nginx──▶ Document ──▶ sendoff.toml
+//!   Unit's JSON ──json──▶ values with their paths ───────unit──▶
 //! ```
 //!
 //! The result has a comment at each directive that has no equal. An access rule that cannot be
@@ -11,12 +12,13 @@
 mod document;
 mod nginx;
 mod place;
+mod unit;
 
 use std::fmt::{self, Display};
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use place::Place;
+pub use place::{Part, Place};
 
 /// The files that a configuration consists of.
 pub trait Files {
@@ -59,10 +61,33 @@ impl Display for Unreadable {
 
 impl std::error::Error for Unreadable {}
 
+/// The server that a configuration is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Nginx,
+    Unit,
+}
+
+impl Origin {
+    /// The server whose configuration has this name and this text.
+    fn of(path: &Path, text: &str) -> Self {
+        let is_json = path.extension().is_some_and(|ending| ending == "json");
+        if is_json || text.trim_start_matches('\u{feff}').trim_start().starts_with('{') {
+            return Self::Unit;
+        }
+        Self::Nginx
+    }
+}
+
 /// Converts the configuration in `path`, and the files that it includes.
 ///
 /// # Errors
 /// A file cannot be read, or is not what its server would accept.
 pub fn convert(path: &Path, files: &dyn Files) -> Result<Conversion, Unreadable> {
-    nginx::convert(path, files).map(document::Document::finish)
+    let text = files.read(path).unwrap_or_default();
+    let document = match Origin::of(path, &text) {
+        Origin::Nginx => nginx::convert(path, files),
+        Origin::Unit => unit::convert(path, files),
+    };
+    document.map(document::Document::finish)
 }

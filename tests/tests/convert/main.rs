@@ -2,8 +2,10 @@
 //! answers.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
+mod applications;
 mod original;
 mod rules;
+mod unit;
 
 use original::Original;
 

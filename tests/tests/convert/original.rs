@@ -93,6 +93,11 @@ impl Original {
         assert_eq!(ours, theirs, "{name}: ours, then nginx's\n{config}");
     }
 
+    /// The answers of nginx and Sendoff.
+    pub(crate) fn ask(&self, request: &Request) -> [Response; 2] {
+        [self.nginx.ask(request), self.sendoff.ask(request)]
+    }
+
     /// Expects that Sendoff refuses a path.
     pub(crate) fn refuses(&self, target: &str) {
         let request = Request::get(target).header("Host", "example.test");

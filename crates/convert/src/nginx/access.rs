@@ -1,14 +1,14 @@
 //! Rules about clients: addresses, passwords, limits. A rule that cannot be expressed refuses.
 
 use super::addresses::Clients;
-use super::http;
+use super::authorize;
+
 use super::scope::Scope;
 use super::tree::Directive;
 use crate::document::Section;
 
 /// Directives about access that have no equal: what they protect must stay closed.
-pub(super) const REFUSE: [&str; 14] = [
-    "auth_request",
+pub(super) const REFUSE: [&str; 13] = [
     "auth_jwt",
     "auth_digest",
     "secure_link",
@@ -41,6 +41,9 @@ pub(super) fn rules(scope: &Scope<'_>, route: &mut Section) -> Access {
             format!("{} has no equal: every request is refused", reason.text()),
         );
         route.set("deny", true);
+        return Access::Refused;
+    }
+    if question(scope, route) == Access::Refused {
         return Access::Refused;
     }
     let rules = scope.group(&["allow", "deny"]);
@@ -86,6 +89,25 @@ pub(super) fn rules(scope: &Scope<'_>, route: &mut Section) -> Access {
     if refused { Access::Refused } else { Access::Restricted }
 }
 
+/// Adds the web service that is asked about each request.
+fn question(scope: &Scope<'_>, route: &mut Section) -> Access {
+    let Some(asked) = scope.get("auth_request").filter(|asked| asked.word() != "off") else {
+        return Access::Restricted;
+    };
+    if let Err(why) = authorize::set(asked, scope, route) {
+        let text = format!("{} has no equal: {why}; every request is refused", asked.text());
+        route.left_out(&asked.place, text);
+        route.set("deny", true);
+        return Access::Refused;
+    }
+    scope.all("auth_request_set");
+    if let Some(any) = scope.peek("satisfy").filter(|satisfy| satisfy.word() == "any") {
+        let text = "satisfy any has no equal beside auth_request: both are required";
+        route.left_out(&any.place, text);
+    }
+    Access::Restricted
+}
+
 /// The directive that no rule can express, if there is one.
 fn unknown<'d>(scope: &Scope<'d>) -> Option<&'d Directive> {
     let is_on = |directive: &&Directive| directive.word() != "off";
@@ -104,13 +126,12 @@ fn unknown<'d>(scope: &Scope<'d>) -> Option<&'d Directive> {
     })
 }
 
-/// The directive that makes a client's address something that Sendoff does not know.
+/// The directive that makes a client's address something that Sendoff does not know: trusted
+/// proxies belong to the whole server.
 fn hides_client<'d>(scope: &Scope<'d>) -> Option<&'d Directive> {
-    let field = scope.peek("real_ip_header").filter(|field| !http::is_known_field(field.word()));
-    let trusts = scope.peek("set_real_ip_from");
-    field
-        .filter(|_| trusts.is_some())
-        .or(trusts.filter(|_| !scope.is_outermost("set_real_ip_from")))
+    ["set_real_ip_from", "real_ip_header"]
+        .into_iter()
+        .find_map(|name| scope.peek(name).filter(|_| !scope.is_outermost(name)))
 }
 
 fn password(scope: &Scope<'_>, route: &mut Section) -> Access {
@@ -194,6 +215,12 @@ pub(super) fn limits(scope: &Scope<'_>, outer: &Scope<'_>, route: &mut Section) 
                 route.note(&limit.place, "limit_conn: further requests get 429, not 503");
             }
             _ => route.left_out(&limit.place, format!("{} has no equal", limit.text())),
+        }
+    }
+    if let Some(limit) = scope.get("limit_rate") {
+        match super::units::size(limit.word()) {
+            Some(size) => route.set("limit_rate", size),
+            None => route.left_out(&limit.place, format!("{} has no equal", limit.text())),
         }
     }
     if let Some(limit) = scope.get("client_max_body_size") {

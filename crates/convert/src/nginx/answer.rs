@@ -4,7 +4,6 @@ use super::access::{self, Access};
 use super::common::Common;
 use super::effect::set_condition;
 use super::folder::{self, Folder};
-use super::http::Outside;
 use super::location::{Kind, Known, Location, may_run};
 use super::pattern::{Condition, Matcher};
 use super::rewrite::{self, Staying};
@@ -20,7 +19,6 @@ pub(super) struct Surroundings<'s, 'd> {
     pub(super) server: &'s Scope<'d>,
     pub(super) http: &'s Scope<'d>,
     pub(super) main: Main<'s, 'd>,
-    pub(super) outside: &'s Outside<'d>,
 }
 
 /// Adds the routes of a location.
@@ -40,7 +38,7 @@ pub(super) fn convert(
         return;
     }
     let is_internal = scope.own("internal").is_some();
-    let folder = folder::folder(number, known, around.main.root, is_internal, site);
+    let folder = folder::folder(number, known, around.main.root, is_internal, site, phases);
     tries::take_index(one, around.main.index);
     let fields = made(|route| {
         if common.fields.is_none() {
@@ -67,9 +65,9 @@ pub(super) fn convert(
     }
     let mut answer = match kind {
         Kind::Proxy => {
-            let Some(pass) = scope.own("proxy_pass") else { return };
+            let Some(pass) = proxy::own_pass(scope) else { return };
             redirect_to_folder(location, known, phases);
-            proxy::pass(pass, &location.candidate.matcher, condition, scope, around.outside)
+            proxy::pass(pass, &location.candidate.matcher, condition, scope)
         }
         _ => made(|route| set_condition(route, condition)),
     };
@@ -119,7 +117,7 @@ fn rewrites(
         access::rules(scope, &mut route);
         access::limits(scope, around.http, &mut route);
         route.absorb(fields.clone());
-        stays(one, folder, around, &mut route);
+        stays(one, folder, &mut route);
         route
     };
     let mut made = Vec::new();
@@ -138,7 +136,7 @@ fn rewrites(
 }
 
 /// Sets the handler of a path that `rewrite ... break` has made: the location keeps the request.
-fn stays(one: &Known<'_>, folder: &Folder, around: &Surroundings<'_, '_>, route: &mut Section) {
+fn stays(one: &Known<'_>, folder: &Folder, route: &mut Section) {
     let scope = &one.location.scope;
     let refuse = |route: &mut Section, why: &str| {
         if let Some(rewrite) = scope.peek("rewrite").or(one.location.directive) {
@@ -153,8 +151,8 @@ fn stays(one: &Known<'_>, folder: &Folder, around: &Surroundings<'_, '_>, route:
     if scope.own("try_files").is_some() {
         return refuse(route, "in front of try_files");
     }
-    match (&one.kind, scope.own("proxy_pass")) {
-        (Kind::Proxy, Some(pass)) => proxy::settings(pass, scope, around.outside, route),
+    match (&one.kind, proxy::own_pass(scope)) {
+        (Kind::Proxy, Some(pass)) => proxy::settings(pass, scope, route),
         _ if *folder != Folder::OfSite => refuse(route, "in another folder"),
         (Kind::Php { script: None, .. }, _) => {
             rules::of_scripts(scope, route);
@@ -237,6 +235,13 @@ fn handler(one: &Known<'_>, tries: bool, folder: &Folder, answer: &mut Section) 
             answer.set("deny", true);
         }
         Kind::Static => {
+            if let Some(list) = scope.peek("autoindex").filter(|list| list.word() == "on") {
+                scope.all("autoindex");
+                let text = "autoindex: hidden files, scripts and what routes deny are not listed";
+                answer.note(&list.place, text);
+                answer.set("listing", true);
+                return;
+            }
             // nginx sends a script as a text here; a handler for files refuses it.
             let is_internal = scope.own("internal").is_some();
             if !is_internal && may_run(&one.location, &one.condition, tries) {

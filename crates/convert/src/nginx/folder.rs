@@ -3,7 +3,9 @@
 use super::location::{Kind, Known, Location};
 use super::pattern::{Matcher, beginning};
 use super::scope::Scope;
+use super::server::{Phases, made};
 use super::tree::Directive;
+use super::tries;
 use crate::document::Section;
 
 /// The folder of a location.
@@ -38,6 +40,7 @@ pub(super) fn folder(
     main: &Scope<'_>,
     is_internal: bool,
     site: &mut Section,
+    phases: &mut Phases,
 ) -> Folder {
     let Known { location, kind, .. } = &known[number];
     location.scope.own("root");
@@ -49,6 +52,10 @@ pub(super) fn folder(
     match files(location, known, main) {
         Files::OfSite => Folder::OfSite,
         Files::At { path, target, directive } => {
+            let has_slash = matches!(&location.candidate.matcher, Matcher::Prefix { text, .. } if text.ends_with('/'));
+            if has_slash && !is_internal {
+                exclude(&path, known, phases);
+            }
             if matches!(&location.candidate.matcher, Matcher::Prefix { text, .. } if !text.ends_with('/'))
             {
                 let text = format!(
@@ -66,6 +73,24 @@ pub(super) fn folder(
             Folder::Elsewhere
         }
     }
+}
+
+/// A key `alias` also holds for the path without a slash, which nginx looks up in the root: there
+/// it finds nothing, unless the folder is there as well.
+fn exclude(path: &str, known: &[Known<'_>], phases: &mut Phases) {
+    let Some(chosen) = known.iter().find(|one| one.condition.holds(path)) else { return };
+    if !matches!(chosen.kind, Kind::Static) {
+        return;
+    }
+    let names = tries::of(chosen).texts("try_files");
+    let last = names.last().cloned().unwrap_or_else(|| "=404".to_owned());
+    phases.tries.insert(
+        0,
+        made(|route| {
+            route.set("path", path);
+            route.set("try_files", last);
+        }),
+    );
 }
 
 fn files<'d>(location: &Location<'d>, known: &[Known<'d>], main: &Scope<'d>) -> Files<'d> {

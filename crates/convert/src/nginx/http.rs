@@ -1,12 +1,10 @@
 //! The outer blocks: the keys before the first section, upstreams, and the sites.
 
-use std::collections::HashSet;
-
 use super::leftover::name_untaken;
 use super::listen::Listeners;
 use super::scope::Scope;
 use super::tree::Directive;
-use super::{listen, proxy, server, units};
+use super::{listen, server, units, upstream};
 use crate::Unreadable;
 use crate::document::{Document, Section};
 
@@ -17,8 +15,6 @@ const DEFAULT_MAX_BODY: &str = "1M";
 pub(super) struct Outside<'d> {
     /// The directives of `http`.
     pub(super) http: &'d [Directive],
-    /// The upstreams by name.
-    pub(super) upstreams: HashSet<&'d str>,
     pub(super) listeners: Listeners,
 }
 
@@ -46,11 +42,7 @@ pub(super) fn convert(tree: &[Directive]) -> Result<Document, Unreadable> {
     }
     outer(http, &mut document.top);
     let upstreams: Vec<_> = http.iter().filter(|directive| directive.name == "upstream").collect();
-    let outside = Outside {
-        upstreams: upstreams.iter().map(|upstream| upstream.word()).collect(),
-        listeners: Listeners::of(&servers),
-        http,
-    };
+    let outside = Outside { listeners: Listeners::of(&servers), http };
     let mut sites: Vec<_> = servers
         .iter()
         .map(|server| {
@@ -64,7 +56,7 @@ pub(super) fn convert(tree: &[Directive]) -> Result<Document, Unreadable> {
         upstream.take();
         let is_used = document.sites.iter().any(|section| section.mentions(upstream.word()));
         if is_used {
-            document.groups.push(proxy::upstream(upstream));
+            document.groups.push(upstream::section(upstream));
         }
     }
     name_untaken(http, &mut document.top);
@@ -110,29 +102,38 @@ fn outer(http: &[Directive], top: &mut Section) {
         }
     }
     let networks = scope.all("set_real_ip_from");
-    top.set_list("trusted_proxies", networks.iter().map(|one| one.word().to_owned()).collect());
+    let sockets = networks.iter().any(|one| one.word() == "unix:");
+    if sockets {
+        top.set("trust_unix", true);
+    }
+    let words = networks.iter().map(|one| one.word().to_owned());
+    top.set_list("trusted_proxies", words.filter(|word| word != "unix:").collect());
     real_ip(&scope, networks.first().copied(), top);
 }
 
 /// `real_ip_header`, and the way through several proxies.
 fn real_ip(scope: &Scope<'_>, trusted: Option<&Directive>, top: &mut Section) {
-    let field = scope.get("real_ip_header").filter(|field| !is_known_field(field.word()));
-    if let Some(field) = field {
-        let text = format!(
-            "{} has no equal: proxies name the client in X-Forwarded-For or Forwarded",
-            field.text()
-        );
-        top.left_out(&field.place, text);
-    }
-    let is_recursive = scope.word("real_ip_recursive") == Some("on");
-    if let Some(trusted) = trusted.filter(|_| !is_recursive) {
-        let text =
-            "the client is the last address that is no trusted proxy, as with real_ip_recursive on";
-        top.note(&trusted.place, text);
+    let (header, recursive) = (scope.get("real_ip_header"), scope.get("real_ip_recursive"));
+    let Some(trusted) = trusted else {
+        for directive in header.into_iter().chain(recursive) {
+            let text = format!("{} has no effect without set_real_ip_from", directive.text());
+            top.note(&directive.place, text);
+        }
+        return;
+    };
+    let field = header.map_or(DEFAULT_FIELD, Directive::word);
+    let is_recursive = recursive.is_some_and(|recursive| recursive.word() == "on");
+    match field {
+        "X-Forwarded-For" if is_recursive => {}
+        "X-Forwarded-For" => {
+            let text = "the client is the last address that is no trusted proxy, as with real_ip_recursive on";
+            top.note(&trusted.place, text);
+        }
+        // The header of the PROXY protocol names the client without a key.
+        "proxy_protocol" => {}
+        field => top.set("proxy_field", field),
     }
 }
 
-/// True for a field in which Sendoff finds the address of a client.
-pub(super) fn is_known_field(name: &str) -> bool {
-    matches!(name, "X-Forwarded-For" | "X-Real-IP" | "proxy_protocol")
-}
+/// The field in which nginx finds the client's address without `real_ip_header`.
+const DEFAULT_FIELD: &str = "X-Real-IP";

@@ -20,6 +20,7 @@ const WAYS: &[&str] = &[
     "accept_mutex",
     "aio",
     "autoindex_exact_size",
+    "autoindex_format",
     "autoindex_localtime",
     "client_body_buffer_size",
     "client_body_temp_path",

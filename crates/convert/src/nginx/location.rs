@@ -1,11 +1,11 @@
 //! The locations of a server, and the kinds of answers that they give.
 
-use super::access;
 use super::http::Outside;
 use super::pattern::{Candidate, Condition, Matcher};
 use super::scope::Scope;
 use super::text::{Use, translate};
 use super::tree::Directive;
+use super::{access, proxy};
 use crate::document::Section;
 
 /// A location.
@@ -104,7 +104,7 @@ fn inside<'d>(
 pub(super) fn restricts(block: &[Directive]) -> bool {
     block.iter().any(|directive| {
         let refuses = match &*directive.name {
-            "deny" | "auth_basic" | "internal" | "limit_except" => true,
+            "deny" | "auth_basic" | "auth_request" | "internal" | "limit_except" => true,
             name if access::REFUSE.contains(&name) => true,
             "return" => directive.word().starts_with('4'),
             _ => false,
@@ -113,7 +113,7 @@ pub(super) fn restricts(block: &[Directive]) -> bool {
     })
 }
 
-fn matcher(directive: &Directive, within: Option<usize>) -> Result<Matcher, String> {
+pub(super) fn matcher(directive: &Directive, within: Option<usize>) -> Result<Matcher, String> {
     let words: Vec<&str> = directive.words.iter().map(String::as_str).collect();
     let expression = |text: String| match super::pattern::mistake(&text) {
         None if super::pattern::refers_to_groups(&text) => {
@@ -146,8 +146,8 @@ pub(super) fn kind(location: &Location<'_>, outside: &Outside<'_>) -> Kind {
     for directive in location.scope.block() {
         match &*directive.name {
             "fastcgi_pass" => return fastcgi(directive, location, outside),
-            "proxy_pass" => return Kind::Proxy,
-            "scgi_pass" | "uwsgi_pass" | "grpc_pass" | "memcached_pass" => return Kind::Unknown,
+            name if proxy::PASSES.contains(&name) => return Kind::Proxy,
+            "memcached_pass" => return Kind::Unknown,
             "stub_status" => return Kind::Metrics,
             _ => {}
         }

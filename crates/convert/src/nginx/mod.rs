@@ -10,6 +10,7 @@
 mod access;
 mod addresses;
 mod answer;
+mod authorize;
 mod common;
 mod effect;
 mod folder;
@@ -19,7 +20,7 @@ mod leftover;
 mod listen;
 mod location;
 mod named;
-mod pattern;
+pub(crate) mod pattern;
 mod pool;
 mod proxy;
 mod rewrite;
@@ -35,6 +36,7 @@ mod tls;
 mod tree;
 mod tries;
 mod units;
+mod upstream;
 
 use std::path::Path;
 

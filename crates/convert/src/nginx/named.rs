@@ -28,7 +28,7 @@ pub(super) fn routes(
         route.set("try_files", "=404");
     }));
     let scope = &one.location.scope;
-    let named = Named { prefix: format!("^/@{}", quote(name)), one, around };
+    let named = Named { prefix: format!("^/@{}", quote(name)), one };
     let guard = made(|route| {
         if common.access.is_none() {
             access::rules(scope, route);
@@ -50,7 +50,6 @@ struct Named<'n, 'd> {
     /// The beginning of an expression for its paths.
     prefix: String,
     one: &'n Known<'d>,
-    around: &'n Surroundings<'n, 'd>,
 }
 
 impl Named<'_, '_> {
@@ -76,9 +75,9 @@ impl Named<'_, '_> {
                 let text = format!("{} of a named location has no equal", directive.text());
                 route.left_out(&directive.place, text);
             }
-            "proxy_pass" => {
+            name if proxy::PASSES.contains(&name) => {
                 let matcher = &self.one.location.candidate.matcher;
-                route = proxy::pass(directive, matcher, &self.inside(), scope, self.around.outside);
+                route = proxy::pass(directive, matcher, &self.inside(), scope);
                 route.set("rewrite", "$1");
             }
             "fastcgi_pass" => match &self.one.kind {

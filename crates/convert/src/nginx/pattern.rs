@@ -180,7 +180,7 @@ fn beats(candidate: &Candidate) -> bool {
 }
 
 /// True if the expression matches in the path; an expression that is not valid matches everywhere.
-pub(super) fn matches(expression: &str, path: &str) -> bool {
+pub(crate) fn matches(expression: &str, path: &str) -> bool {
     match RegexBuilder::new().dotall(true).build(expression) {
         Ok(compiled) => compiled.is_match(path.as_bytes()).unwrap_or(true),
         Err(_) => true,
@@ -188,7 +188,7 @@ pub(super) fn matches(expression: &str, path: &str) -> bool {
 }
 
 /// The mistake in an expression, if there is one.
-pub(super) fn mistake(expression: &str) -> Option<String> {
+pub(crate) fn mistake(expression: &str) -> Option<String> {
     RegexBuilder::new().build(expression).err().map(|error| error.to_string())
 }
 
@@ -324,7 +324,8 @@ pub(super) fn endings(expression: &str) -> Option<Vec<String>> {
         // `jpe?g` stands for two endings.
         match name.split_once('?') {
             Some((head, tail)) => {
-                endings.push(format!("{}{tail}", &head[..head.len().checked_sub(1)?]));
+                let (last, _) = head.char_indices().next_back()?;
+                endings.push(format!("{}{tail}", &head[..last]));
                 endings.push(format!("{head}{tail}"));
             }
             None => endings.push(name.to_owned()),
@@ -348,7 +349,7 @@ fn are_disjoint(one: &str, other: &str) -> bool {
 }
 
 /// A text as an expression that matches only the text.
-pub(super) fn quote(text: &str) -> String {
+pub(crate) fn quote(text: &str) -> String {
     let mut quoted = String::new();
     for sign in text.chars() {
         if r"\.+*?()|[]{}^$#".contains(sign) {

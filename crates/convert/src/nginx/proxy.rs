@@ -1,53 +1,15 @@
-//! Applications: `proxy_pass`, `scgi_pass`, and the upstreams.
+//! Applications: `proxy_pass`, `uwsgi_pass`, `scgi_pass` and `grpc_pass`.
 
 use super::effect::set_condition;
-use super::http::Outside;
 use super::pattern::{Condition, Matcher, quote};
 use super::scope::Scope;
 use super::text::{Use, translate};
 use super::tree::Directive;
-use super::units;
+use super::{authorize, rules, units};
 use crate::document::Section;
 
-/// The section of an upstream.
-pub(super) fn upstream(upstream: &Directive) -> Section {
-    let mut section = Section::new("upstream");
-    section.set("name", upstream.word());
-    let mut hosts = Vec::new();
-    for directive in upstream.block.iter().flatten() {
-        match &*directive.name {
-            "server" => hosts.extend(host(directive, &mut section)),
-            "least_conn" | "keepalive" | "zone" | "keepalive_timeout" | "keepalive_requests" => {}
-            name => {
-                section.left_out(&directive.place, format!("{name} of an upstream has no equal"));
-            }
-        }
-    }
-    section.set_list("hosts", hosts);
-    section
-}
-
-fn host(server: &Directive, section: &mut Section) -> Option<String> {
-    let mut host = address(server.word());
-    for option in server.words.iter().skip(1) {
-        match option.split_once('=').map_or((option.as_str(), ""), |pair| pair) {
-            ("down", _) => return None,
-            ("backup", _) => host.push_str(" spare"),
-            ("weight", number) => host.push_str(&format!(" weight={number}")),
-            ("max_fails", number) => {
-                if let Ok(number @ 1..=1000) = number.parse::<i64>() {
-                    section.set("fails", number);
-                }
-            }
-            ("fail_timeout" | "resolve", _) => {}
-            _ => section.left_out(&server.place, format!("server ... {option} has no equal")),
-        }
-    }
-    Some(host)
-}
-
 /// An address with its port.
-fn address(word: &str) -> String {
+pub(super) fn address(word: &str) -> String {
     match word.strip_prefix("unix:") {
         Some(path) => format!("unix:{}", path.trim_end_matches(':')),
         None if word.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => {
@@ -57,20 +19,49 @@ fn address(word: &str) -> String {
     }
 }
 
-/// The URL of a `proxy_pass`, in parts.
-struct Target {
-    /// `http` or `https`.
-    scheme: &'static str,
-    address: String,
-    /// The path that replaces the location's; `None`: the path stays.
-    path: Option<String>,
+/// The directives that pass requests on to an application for which there is a handler.
+pub(super) const PASSES: [&str; 4] = ["proxy_pass", "uwsgi_pass", "scgi_pass", "grpc_pass"];
+
+/// Takes the directive of a location that passes its requests on.
+pub(super) fn own_pass<'d>(scope: &Scope<'d>) -> Option<&'d Directive> {
+    PASSES.iter().find_map(|name| scope.own(name))
 }
 
-fn target(text: &str, outside: &Outside<'_>) -> Option<Target> {
-    let (scheme, rest) = text.split_once("://")?;
-    let scheme = match scheme {
-        "http" => "http",
-        "https" => "https",
+/// The application that a directive names, in parts.
+pub(super) struct Target {
+    /// The scheme of Sendoff's URL.
+    pub(super) scheme: &'static str,
+    pub(super) address: String,
+    /// The path that replaces the location's; `None`: the path stays.
+    pub(super) path: Option<String>,
+}
+
+impl Target {
+    /// The URL without its path.
+    pub(super) fn url(&self) -> String {
+        format!("{}://{}", self.scheme, self.address)
+    }
+
+    fn has_tls(&self) -> bool {
+        matches!(self.scheme, "https" | "h2s")
+    }
+
+    /// True for the protocols with parameters in place of fields.
+    fn has_parameters(&self) -> bool {
+        matches!(self.scheme, "uwsgi" | "scgi")
+    }
+}
+
+/// The application of a directive; `None` if it cannot be expressed.
+pub(super) fn target(pass: &Directive, scope: &Scope<'_>) -> Option<Target> {
+    let (theirs, rest) = pass.word().split_once("://").unwrap_or(("", pass.word()));
+    let scheme = match (&*pass.name, theirs) {
+        ("proxy_pass", "http") => "http",
+        ("proxy_pass", "https") => "https",
+        ("grpc_pass", "" | "grpc") => "h2",
+        ("grpc_pass", "grpcs") => "h2s",
+        ("uwsgi_pass", "" | "uwsgi") => "uwsgi",
+        ("scgi_pass", "" | "scgi") => "scgi",
         _ => return None,
     };
     let (host, path) = match rest.strip_prefix("unix:") {
@@ -83,16 +74,20 @@ fn target(text: &str, outside: &Outside<'_>) -> Option<Target> {
             None => (rest.to_owned(), ""),
         },
     };
+    let has_path = pass.name == "proxy_pass" && !path.is_empty();
     if host.contains('$') || path.contains(['$', '?']) || host.is_empty() {
         return None;
     }
+    if !has_path && !path.is_empty() {
+        return None;
+    }
     let address = match () {
-        () if outside.upstreams.contains(&*host) => format!("upstream:{host}"),
+        () if scope.has_upstream(&host) => format!("upstream:{host}"),
         () if host.starts_with("unix:") => host,
-        () if scheme == "https" && !host.contains(':') => format!("{host}:443"),
+        () if matches!(scheme, "https" | "h2s") && !host.contains(':') => format!("{host}:443"),
         () => address(&host),
     };
-    Some(Target { scheme, address, path: (!path.is_empty()).then(|| path.to_owned()) })
+    Some(Target { scheme, address, path: has_path.then(|| path.to_owned()) })
 }
 
 /// Makes a route that passes requests on.
@@ -101,10 +96,9 @@ pub(super) fn pass(
     matcher: &Matcher,
     condition: &Condition,
     scope: &Scope<'_>,
-    outside: &Outside<'_>,
 ) -> Section {
     let mut route = Section::new("site.route");
-    let Some(target) = target(directive.word(), outside) else {
+    let Some(target) = target(directive, scope) else {
         set_condition(&mut route, condition);
         return refused(route, directive);
     };
@@ -130,7 +124,7 @@ pub(super) fn pass(
             return refused(route, directive);
         }
     }
-    settings(directive, scope, outside, &mut route);
+    settings(directive, scope, &mut route);
     route
 }
 
@@ -144,21 +138,54 @@ fn refused(mut route: Section, directive: &Directive) -> Section {
 }
 
 /// Makes an application the handler of a route. The path stays.
-pub(super) fn settings(
-    directive: &Directive,
-    scope: &Scope<'_>,
-    outside: &Outside<'_>,
-    route: &mut Section,
-) {
-    let Some(Target { scheme, address, .. }) = target(directive.word(), outside) else {
+pub(super) fn settings(directive: &Directive, scope: &Scope<'_>, route: &mut Section) {
+    let Some(target) = target(directive, scope) else {
         *route = refused(std::mem::take(route), directive);
         return;
     };
+    let module = directive.name.trim_end_matches("pass");
+    let named = |name: &str| format!("{module}{name}");
     let mut proxy = Section::default();
-    proxy.set_in("proxy", "to", format!("{scheme}://{address}"));
+    proxy.set_in("proxy", "to", target.url());
+    if target.has_parameters() {
+        proxy.set_in("proxy", "forwarded", "off");
+        for parameter in scope.all(&named("param")) {
+            rules::application_parameter(parameter, scope, route);
+        }
+    } else {
+        fields(&scope.all(&named("set_header")), scope, &target, &mut proxy, route);
+    }
+    if target.has_tls() && scope.word(&named("ssl_verify")) != Some("on") {
+        // nginx checks no certificates unless it is told to.
+        proxy.set_in("proxy", "verify", false);
+    }
+    for (theirs, ours) in [("connect_timeout", "connect_timeout"), ("read_timeout", "timeout")] {
+        if let Some(limit) = scope.get(&named(theirs)) {
+            match units::time(limit.word()) {
+                Some(time) => proxy.set_in("proxy", ours, time),
+                None => route.left_out(&limit.place, format!("{} has no equal", limit.text())),
+            }
+        }
+    }
+    for hidden in scope.all(&named("hide_header")) {
+        route.set_in("response_headers", hidden.word(), false);
+    }
+    if scope.word(&named("request_buffering")) == Some("off") {
+        route.set("stream_body", true);
+    }
+    route.absorb(proxy);
+}
+
+/// The fields of requests to an application over HTTP.
+fn fields(
+    fields: &[&Directive],
+    scope: &Scope<'_>,
+    target: &Target,
+    proxy: &mut Section,
+    route: &mut Section,
+) {
     let (mut host, mut names_client, mut upgrades) = (None, false, false);
-    let fields = scope.all("proxy_set_header");
-    for field in &fields {
+    for field in fields {
         let value = field.words.get(1).map_or("", String::as_str);
         match field.word().to_ascii_lowercase().as_str() {
             "host" => host = Some((field, value)),
@@ -187,49 +214,35 @@ pub(super) fn settings(
     if !names_client {
         proxy.set_in("proxy", "forwarded", "off");
     }
-    if !upgrades {
+    if !upgrades && matches!(target.scheme, "http" | "https") {
         proxy.set_in("proxy", "upgrade", false);
-    }
-    if scheme == "https" && scope.word("proxy_ssl_verify") != Some("on") {
-        // nginx checks no certificates unless it is told to.
-        proxy.set_in("proxy", "verify", false);
-    }
-    for (theirs, ours) in
-        [("proxy_connect_timeout", "connect_timeout"), ("proxy_read_timeout", "timeout")]
-    {
-        if let Some(limit) = scope.get(theirs) {
-            match units::time(limit.word()) {
-                Some(time) => proxy.set_in("proxy", ours, time),
-                None => route.left_out(&limit.place, format!("{} has no equal", limit.text())),
-            }
-        }
     }
     for field in fields {
         request_field(field, names_client, scope, route);
     }
-    for hidden in scope.all("proxy_hide_header") {
-        route.set_in("response_headers", hidden.word(), false);
-    }
-    if scope.word("proxy_request_buffering") == Some("off") {
-        route.set("stream_body", true);
-    }
-    route.absorb(proxy);
 }
 
 fn request_field(field: &Directive, names_client: bool, scope: &Scope<'_>, route: &mut Section) {
     let (name, value) = (field.word(), field.words.get(1).map_or("", String::as_str));
     match name.to_ascii_lowercase().as_str() {
-        "host" | "upgrade" | "connection" | "x-forwarded-for" | "accept-encoding" => {}
+        "host" | "upgrade" | "connection" | "x-forwarded-for" | "accept-encoding" | "te" => {}
         "x-forwarded-proto" if names_client && value == "$scheme" => {}
         "x-forwarded-host" if names_client && matches!(value, "$host" | "$http_host") => {}
         "x-forwarded-port" if names_client && value == "$server_port" => {}
         _ if value.is_empty() => route.set_in("request_headers", name, false),
+        // The service sets it.
+        _ if authorize::grant(field, scope).is_some() => {}
         _ => match translate(value, scope, Use::Value) {
             Ok(value) => route.set_in("request_headers", name, value),
-            Err(variable) => route.left_out(
-                &field.place,
-                format!("proxy_set_header {name} has no equal: {variable} is not known"),
-            ),
+            Err(variable) => {
+                // The application trusts the field: a client must not send it.
+                route.set_in("request_headers", name, false);
+                let text = format!(
+                    "{} {name} has no equal: {variable} is not known; the application does not get the field",
+                    field.name
+                );
+                route.left_out(&field.place, text);
+            }
         },
     }
 }

@@ -3,7 +3,7 @@
 use super::scope::Scope;
 use super::text::{Use, translate};
 use super::tree::Directive;
-use super::units;
+use super::{authorize, units};
 use crate::document::Section;
 
 /// Parameters of FastCGI that Sendoff sets itself, with the values that nginx's own files and
@@ -155,13 +155,49 @@ fn script_parameter(parameter: &Directive, scope: &Scope<'_>, route: &mut Sectio
                 "{name} has no equal here: write the settings into php_admin_value of [[pool]]"
             ),
         ),
-        _ => match translate(value, scope, Use::Value) {
-            Ok(value) => route.set_in("params", name, value),
-            Err(variable) => route.left_out(
-                &parameter.place,
-                format!("fastcgi_param {name} has no equal: {variable} is not known"),
-            ),
-        },
+        _ => any_parameter(parameter, scope, route),
+    }
+}
+
+/// A parameter of an application over uwsgi or SCGI. Its path is its path info.
+pub(super) fn application_parameter(parameter: &Directive, scope: &Scope<'_>, route: &mut Section) {
+    let (name, value) = (parameter.word(), parameter.words.get(1).map_or("", String::as_str));
+    let plain = value.replace(['{', '}'], "");
+    let mut own = OWN_PARAMETERS.iter().filter(|(own, _)| *own == name);
+    match (name, &*plain) {
+        ("PATH_INFO", "$document_uri" | "$uri" | "$fastcgi_script_name") => {}
+        ("SCRIPT_NAME", "") | ("SCGI", "1") => {}
+        ("SCRIPT_NAME" | "PATH_INFO", _) => any_parameter(parameter, scope, route),
+        _ if own.any(|(_, values)| values.contains(&&*plain)) => {}
+        ("HTTP_PROXY", "") => route.set_in("request_headers", "Proxy", false),
+        _ => any_parameter(parameter, scope, route),
+    }
+}
+
+/// A parameter that Sendoff does not set itself.
+fn any_parameter(parameter: &Directive, scope: &Scope<'_>, route: &mut Section) {
+    let (name, value) = (parameter.word(), parameter.words.get(1).map_or("", String::as_str));
+    if authorize::grant(parameter, scope).is_some() {
+        return;
+    }
+    let translated = translate(value, scope, Use::Value);
+    if let Some(field) = name.strip_prefix("HTTP_") {
+        // nginx does not pass on the client's field of this name.
+        let field = field.replace('_', "-");
+        match &translated {
+            Ok(value) if !value.is_empty() => {
+                route.set_in("request_headers", &field, value.clone());
+            }
+            _ => route.set_in("request_headers", &field, false),
+        }
+    }
+    match translated {
+        Ok(_) if name.starts_with("HTTP_") => {}
+        Ok(value) => route.set_in("params", name, value),
+        Err(variable) => route.left_out(
+            &parameter.place,
+            format!("{} {name} has no equal: {variable} is not known", parameter.name),
+        ),
     }
 }
 

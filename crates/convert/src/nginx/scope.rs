@@ -74,6 +74,26 @@ impl<'d> Scope<'d> {
         server.peek("gzip").is_some_and(|gzip| gzip.word() == "on")
     }
 
+    /// True if `http` has an upstream of this name.
+    pub(super) fn has_upstream(&self, name: &str) -> bool {
+        let http = self.levels.last().copied().unwrap_or_default();
+        http.iter().any(|directive| directive.name == "upstream" && directive.word() == name)
+    }
+
+    /// The scope of the location that a test chooses for a path, among all of a block.
+    pub(super) fn found_location(
+        &self,
+        path: &str,
+        is_chosen: impl Fn(&Directive, &[Directive], &str) -> bool,
+    ) -> Option<Self> {
+        self.levels.iter().enumerate().find_map(|(number, level)| {
+            let mut locations = level.iter().filter(|inner| inner.name == "location");
+            let found = locations.find(|location| is_chosen(location, level, path))?;
+            let around = Self { levels: self.levels[number..].to_vec() };
+            Some(around.inner(found.block.as_deref()?))
+        })
+    }
+
     fn found(&self, names: &[&str]) -> Vec<&'d Directive> {
         let of_level = |level: &&'d [Directive]| -> Vec<&'d Directive> {
             level.iter().filter(|directive| names.contains(&directive.name.as_str())).collect()

@@ -61,7 +61,7 @@ pub(super) fn convert(
         if let Some(pool) = pool::pool(&known, groups, &mut site) {
             site.set("pool", pool);
         }
-        let around = Surroundings { server: &scope, http: &http, main, outside };
+        let around = Surroundings { server: &scope, http: &http, main };
         routes(&known, &around, lacks_guard, &mut site)
     };
     name_untaken(block, &mut site);

@@ -72,11 +72,107 @@ fn access_rules_without_an_equal_refuse() {
 }
 
 #[test]
+fn questions_that_a_service_would_not_get_refuse() {
+    let asks = |fields: &str| {
+        format!(
+            "location = /v {{ {fields} proxy_pass http://127.0.0.1:1/x; }} location /a/ {{ auth_request /v; }}"
+        )
+    };
+    has(&asks(""), "authorize = { url = \"http://127.0.0.1:1/x\", host = \"upstream\" }");
+    has(&asks("proxy_set_header Host $host;"), "authorize = { url = \"http://127.0.0.1:1/x\" }");
+    for fields in [
+        "proxy_set_header X-Group admins;",
+        "proxy_set_header X-Original-URI /fixed;",
+        "proxy_set_header Cookie '';",
+        "proxy_pass_request_headers off;",
+        "rewrite ^ /y break;",
+    ] {
+        has(&asks(fields), "match = '^/a/'\ndeny = true");
+    }
+    // nginx chooses the expression.
+    let lines = "location /v { proxy_pass http://127.0.0.1:1; } location ~ v { return 403; } location /a/ { auth_request /v; }";
+    has(lines, "match = '^(?!.*?v)/a/'\ndeny = true");
+}
+
+#[test]
+fn a_client_cannot_name_what_a_service_names() {
+    let of = |lines: &str| {
+        format!(
+            "location = /v {{ proxy_pass http://127.0.0.1:1; }} location /a/ {{ auth_request /v; auth_request_set $u $upstream_http_x_user; {lines} }}"
+        )
+    };
+    has(
+        &of("proxy_pass http://127.0.0.1:2; proxy_set_header X-User $u;"),
+        "copy_headers = [\"X-User\"]",
+    );
+    has(&of("fastcgi_pass 127.0.0.1:2; fastcgi_param REMOTE_USER $u;"), "user = \"x-user\"");
+    has(
+        &of("fastcgi_pass 127.0.0.1:2; fastcgi_param HTTP_X_USER $u;"),
+        "copy_headers = [\"X-USER\"]",
+    );
+    let other = of("proxy_pass http://127.0.0.1:2; proxy_set_header X-Other $u;");
+    has(&other, "request_headers = { X-Other = false }");
+    let unknown =
+        "location /a/ { proxy_pass http://127.0.0.1:2; proxy_set_header X-User $unknown; }";
+    has(unknown, "request_headers = { X-User = false }");
+}
+
+/// A configuration with an upstream of these lines.
+fn upstream(lines: &str) -> String {
+    let text = format!(
+        "upstream up {{ server a:1; server b:2; {lines} }} server {{ location / {{ proxy_pass http://up; }} }}"
+    );
+    let converted = convert(Path::new("a.conf"), &One(text)).unwrap();
+    assert!(sendoff_settings::read_text(&converted.text).is_some(), "{}", converted.text);
+    converted.text
+}
+
+#[test]
+fn the_choice_of_a_host() {
+    for (lines, expected) in [
+        ("ip_hash;", "balance = \"client\""),
+        ("hash $uri consistent;", "balance = \"path\""),
+        ("hash $cookie_id;", "balance = \"cookie:id\""),
+        ("hash $http_x_a;", "balance = \"header:x-a\""),
+        ("hash $geoip_city;", "# a.conf:1: hash $geoip_city has no equal"),
+        ("sticky cookie srv path=/ httponly;", "sticky = \"srv\""),
+        ("sticky cookie srv domain=.a.org;", "# a.conf:1: sticky ... domain=.a.org has no equal"),
+        ("sticky route $a;", "# a.conf:1: sticky route $a has no equal"),
+    ] {
+        let text = upstream(lines);
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[test]
+fn the_field_with_the_address_of_a_client() {
+    let of = |lines: &str| {
+        let text = format!("http {{ {lines} server {{ root /srv; allow 10.0.0.1; deny all; }} }}");
+        let converted = convert(Path::new("a.conf"), &One(text)).unwrap();
+        assert!(sendoff_settings::read_text(&converted.text).is_some(), "{}", converted.text);
+        converted.text
+    };
+    let trusted = "set_real_ip_from 10.9.0.0/16;";
+    // nginx's default.
+    assert!(of(trusted).contains("proxy_field = \"X-Real-IP\""));
+    let cdn = of(&format!("{trusted} real_ip_header CF-Connecting-IP;"));
+    assert!(cdn.contains("proxy_field = \"CF-Connecting-IP\""), "{cdn}");
+    let forwarded = of(&format!("{trusted} real_ip_header X-Forwarded-For;"));
+    assert!(!forwarded.contains("proxy_field"), "{forwarded}");
+    has(&format!("{trusted} allow 10.0.0.1; deny all;"), "deny = true");
+}
+
+#[test]
 fn an_unknown_directive_is_named_with_its_line() {
     let converted = server("proxy_cache_lock on;\nlocation /a { proxy_pass http://127.0.0.1:1; }");
     assert!(converted.text.contains("# a.conf:3: proxy_cache_lock on has no equal here"));
     assert_eq!(converted.left_out, 1);
     assert_eq!(server("tcp_nopush on;").left_out, 0);
+}
+
+#[test]
+fn expressions_of_any_letters() {
+    has("location ~ \\.(jp\u{e9}?g|png)$ { expires max; }", "match = '\\.(jp\u{e9}?g|png)$'");
 }
 
 #[test]
@@ -95,7 +191,10 @@ fn applications() {
         "match = '^/a/(.*)$'\nrewrite = \"/b/$1\"",
     );
     has("location / { proxy_pass http://127.0.0.1:81; }", "host = \"upstream\"");
-    has("location / { grpc_pass grpc://127.0.0.1:81; }", "deny = true");
+    has("location / { grpc_pass grpc://127.0.0.1:81; }", "h2://127.0.0.1:81");
+    has("location / { uwsgi_pass unix:/run/a.sock; }", "uwsgi://unix:/run/a.sock");
+    has("location / { scgi_pass 127.0.0.1:81; }", "scgi://127.0.0.1:81");
+    has("location / { uwsgi_pass suwsgi://127.0.0.1:81; }", "deny = true");
 }
 
 #[test]
@@ -158,10 +257,11 @@ fn a_comment_cannot_become_a_key() {
 const LEVELS: [&str; 5] = ["main", "http", "server", "location", "if"];
 
 /// Sources with the names of directives.
-const SOURCES: [&str; 17] = [
+const SOURCES: [&str; 19] = [
     include_str!("access.rs"),
     include_str!("addresses.rs"),
     include_str!("answer.rs"),
+    include_str!("authorize.rs"),
     include_str!("effect.rs"),
     include_str!("folder.rs"),
     include_str!("http.rs"),
@@ -176,6 +276,7 @@ const SOURCES: [&str; 17] = [
     include_str!("tls.rs"),
     include_str!("tree.rs"),
     include_str!("tries.rs"),
+    include_str!("upstream.rs"),
 ];
 
 /// All words in quotation marks that may be names of directives. Those that are none must leave a
@@ -223,7 +324,7 @@ fn telling(name: &str) -> (String, &'static str) {
         "satisfy" => "auth_basic a; auth_basic_user_file b; allow 10.0.0.1; deny all;",
         "gzip_types" | "gzip_min_length" => "gzip on;",
         "real_ip_header" => "",
-        "real_ip_recursive" => "set_real_ip_from 10.0.0.1;",
+        "real_ip_recursive" => "set_real_ip_from 10.0.0.1; real_ip_header X-Forwarded-For;",
         "allow" => "deny all;",
         "break" => "rewrite ^/a /b last;",
         "ssl_client_certificate" => {
@@ -251,6 +352,9 @@ fn with(name: &str, level: &str, needs: &str, directive: &str) -> String {
         name if name.starts_with("fastcgi_") && name != "fastcgi_pass" => {
             "fastcgi_pass unix:/run/php.sock;"
         }
+        "uwsgi_param" => "uwsgi_pass 127.0.0.1:1;",
+        "scgi_param" => "scgi_pass 127.0.0.1:1;",
+        "grpc_set_header" => "grpc_pass 127.0.0.1:1;",
         _ => "",
     };
     let root = if name == "root" { "" } else { "root /srv;" };

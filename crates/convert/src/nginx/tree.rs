@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::place::Place;
+use crate::place::{Part, Place};
 use crate::{Files, Unreadable};
 
 /// The deepest nesting of includes and blocks, so that they need little stack.
@@ -227,7 +227,7 @@ struct Tokens<'t> {
 
 impl Tokens<'_> {
     fn place(&self) -> Place {
-        Place { file: Rc::clone(&self.file), line: self.line }
+        Place { file: Rc::clone(&self.file), part: Part::Line(self.line) }
     }
 
     fn wrong(&self, says: &str) -> Unreadable {
