@@ -36,6 +36,15 @@ pub(crate) enum Limit {
     Responses(u64),
 }
 
+/// The life of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Persistence {
+    /// It carries all requests of a run.
+    Kept,
+    /// It carries one request, which says `Connection: close`.
+    New,
+}
+
 /// The result of one run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
@@ -97,9 +106,18 @@ enum Progress {
 
 impl<'a> Client<'a> {
     /// Opens `connections` connections to the target.
-    pub(crate) fn connect(target: Target<'a>, connections: usize, read_all: bool) -> Result<Self> {
+    pub(crate) fn connect(
+        target: Target<'a>,
+        connections: usize,
+        persistence: Persistence,
+        read_all: bool,
+    ) -> Result<Self> {
+        let field = match persistence {
+            Persistence::Kept => "",
+            Persistence::New => "Connection: close\r\n",
+        };
         let request = format!(
-            "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: sendoff-bench\r\nAccept: */*\r\n\r\n",
+            "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: sendoff-bench\r\nAccept: */*\r\n{field}\r\n",
             target.path, target.addr
         );
         let mut client = Self {
@@ -392,7 +410,8 @@ mod tests {
 
     fn run(wire: &[u8], body: &[u8], limit: Limit, read_all: bool) -> Outcome {
         let target = Target { addr: server(wire.to_vec()), path: "/", body };
-        let mut client = Client::connect(target, 3, read_all).expect("connected");
+        let mut client =
+            Client::connect(target, 3, Persistence::Kept, read_all).expect("connected");
         client.run(limit).expect("ran")
     }
 

@@ -4,6 +4,7 @@
 mod apache;
 mod kept;
 mod lighttpd;
+mod modes;
 mod nginx;
 mod php_fpm;
 mod proxied;
@@ -13,9 +14,9 @@ mod sendoff;
 pub(crate) use apache::Apache;
 pub(crate) use kept::Kept;
 pub(crate) use lighttpd::Lighttpd;
+pub(crate) use modes::{delivery_modes, responder_modes};
 pub(crate) use nginx::Nginx;
 pub(crate) use proxied::Proxied;
-pub(crate) use responder::Responder;
 pub(crate) use sendoff::Sendoff;
 
 use crate::site::Site;
@@ -24,6 +25,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -101,6 +103,8 @@ impl Daemon {
             .stdin(input)
             .stdout(out)
             .stderr(File::create(&log)?)
+            // lighttpd sends its signals to its whole process group.
+            .process_group(0)
             .spawn()
             .context("cannot run setpriv (package util-linux)")?;
         Ok(Self { child, name, log, is_measured: true })

@@ -45,7 +45,7 @@ impl Peer for Nginx {
     }
 
     fn version(&self) -> Result<String> {
-        if self.keeps_upstream() && connections_to_keep() == 0 {
+        if self.keeps_upstream() && connections_to_keep(PHP_WORKERS) == 0 {
             bail!(
                 "nginx has a worker per core; keeping a connection each would lock out php-fpm's"
             );
@@ -81,7 +81,7 @@ impl Nginx {
             }
         };
         let (upstream, keep_conn) = if self.keeps_upstream() {
-            let kept = connections_to_keep();
+            let kept = connections_to_keep(site.workers);
             (format!("keepalive {kept};"), "fastcgi_keep_conn on;")
         } else {
             (String::new(), "")
@@ -163,7 +163,7 @@ http {{
 /// many idle connections as php-fpm has workers, no request on another connection would be answered
 /// before nginx's keepalive_timeout of a minute. 0 if there are more nginx workers than idle
 /// connections to keep.
-fn connections_to_keep() -> usize {
+fn connections_to_keep(php_workers: usize) -> usize {
     let nginx_workers = available_parallelism().map_or(1, usize::from);
-    (PHP_WORKERS - 1) / nginx_workers
+    (php_workers - 1) / nginx_workers
 }

@@ -1,6 +1,6 @@
 //! Sendoff itself, started with one command.
 
-use super::{Daemon, OUTPUT_BUFFERING, PHP_WORKERS, Peer, Running, START_LIMIT, version_line};
+use super::{Daemon, OUTPUT_BUFFERING, Peer, Running, START_LIMIT, version_line};
 use crate::site::Site;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
@@ -43,7 +43,7 @@ impl Sendoff {
     pub(super) fn start_with(&self, site: &Site, dir: &Path, more: &[String]) -> Result<Running> {
         let mut args: Vec<String> = vec!["serve".into(), site.root.display().to_string()];
         args.extend(["--listen", "127.0.0.1:0", "--workers"].map(String::from));
-        args.extend([PHP_WORKERS.to_string(), "--php-ini".into()]);
+        args.extend([site.workers.to_string(), "--php-ini".into()]);
         args.push(format!("output_buffering={OUTPUT_BUFFERING}"));
         args.extend_from_slice(&self.extra_args);
         args.extend_from_slice(more);
