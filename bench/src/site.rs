@@ -53,6 +53,8 @@ pub(crate) enum Page {
     /// A page of this many bytes that the script writes to a temporary file, names in `X-Sendfile`
     /// and removes.
     NamedCopy(usize),
+    /// A page whose script builds a table of this many entries first; in worker mode once.
+    Booting(u32),
     /// A plain file of this many bytes, no PHP.
     Static(usize),
 }
@@ -195,7 +197,7 @@ impl Workload {
     /// The exact body of a right answer.
     pub(crate) fn body(&self) -> Vec<u8> {
         match self.page {
-            Page::Hello => b"hello".to_vec(),
+            Page::Hello | Page::Booting(_) => b"hello".to_vec(),
             Page::Echo(size)
             | Page::Readfile(size)
             | Page::Passthru(size)
@@ -220,6 +222,7 @@ impl Workload {
     fn files(&self) -> Vec<(usize, char)> {
         match self.page {
             Page::Hello
+            | Page::Booting(_)
             | Page::Html(_)
             | Page::Generated(_)
             | Page::Responder(_)
@@ -279,6 +282,12 @@ impl Workload {
                  header(\"X-Sendfile: $page\");\nunlink($page);",
                 path(size, 'a')
             ),
+            Page::Booting(entries) => format!(
+                "$table = array_map('md5', range(1, {entries}));\n\
+                 $answer = static function () use ($table) {{ echo isset($table[1]) ? 'hello' : ''; }};\n\
+                 if (!isset($_SERVER['FRANKENPHP_WORKER'])) $answer();\n\
+                 else while (frankenphp_handle_request($answer));"
+            ),
             Page::Generated(size) => {
                 // opcache would combine two literals into one constant.
                 format!(
@@ -316,7 +325,7 @@ fn file_name(size: usize, which: char) -> String {
 
 /// Text that does not compress well, the same in every run. Its period is more than a megabyte, so
 /// no two memory pages of a file are equal.
-fn text(size: usize, which: char) -> Vec<u8> {
+pub(crate) fn text(size: usize, which: char) -> Vec<u8> {
     const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ 0123456789\n";
     const PERIOD: usize = MIB + 31;
     let mut random = fastrand::Rng::with_seed(size as u64 ^ u64::from(u32::from(which)) << 32);
@@ -378,14 +387,20 @@ impl Site {
         site.directory("")?;
         site.directory("data")?;
         for workload in workloads {
-            if let Some(script) = workload.script() {
-                site.file(&format!("{}.php", workload.name), script.as_bytes())?;
-            }
-            for (size, which) in workload.files() {
-                site.file(&file_name(size, which), &text(size, which))?;
-            }
+            site.add(workload)?;
         }
         Ok(site)
+    }
+
+    /// Writes the script and the files of a workload.
+    pub(crate) fn add(&self, workload: &Workload) -> Result<()> {
+        if let Some(script) = workload.script() {
+            self.file(&format!("{}.php", workload.name), script.as_bytes())?;
+        }
+        for (size, which) in workload.files() {
+            self.file(&file_name(size, which), &text(size, which))?;
+        }
+        Ok(())
     }
 
     /// The same site for servers with this many PHP workers.

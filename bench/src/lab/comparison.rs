@@ -149,13 +149,10 @@ impl Stage for Running {
             };
             // Not repeated after a failure: a hanging server would cost a long wait each time.
             for course in order.filter(|course| course.series.error.is_none()) {
-                match measure::one_run(course.target(), &course.contestant.running.roots(), plan) {
-                    Ok(sample) => {
-                        let values = values(&sample, course.body.len());
-                        course.series.rounds.push(values);
-                    }
-                    Err(error) => course.series.error = Some(format!("{error:#}")),
-                }
+                let roots = course.contestant.running.roots();
+                let sample = measure::one_run(course.target(), &roots, plan);
+                let size = course.body.len();
+                course.series.take(sample.map(|sample| values(&sample, size)));
             }
         }
         if self.copies == Copies::Sampled {

@@ -3,15 +3,21 @@
 //! `list` names them, `run` measures the points that have no result yet, `report` writes a page of
 //! all results.
 
+mod asking;
 mod comparison;
 mod experiment;
 mod html;
 mod micro;
+mod pages;
 mod papers;
 mod plot;
 mod results;
+mod rounds;
 mod run;
+mod slow_clients;
+mod start_up;
 mod thesis;
+mod upload;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
@@ -66,7 +72,17 @@ pub(crate) struct ReportOptions {
 
 /// All experiments, in the order of the report.
 fn experiments() -> Vec<Box<dyn Experiment>> {
-    vec![Box::new(micro::MICRO), Box::new(thesis::THESIS_C), Box::new(thesis::THESIS_PHP)]
+    vec![
+        Box::new(micro::MICRO),
+        Box::new(slow_clients::SLOW_CLIENTS),
+        Box::new(pages::EVERYDAY),
+        Box::new(pages::PAGE_CACHE),
+        Box::new(pages::WORKER_MODE),
+        Box::new(upload::UPLOAD),
+        Box::new(start_up::StartUp),
+        Box::new(thesis::THESIS_C),
+        Box::new(thesis::THESIS_PHP),
+    ]
 }
 
 /// The experiments of these names; `all` stands for all.

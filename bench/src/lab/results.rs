@@ -56,6 +56,16 @@ pub(crate) struct Series {
     pub(crate) error: Option<String>,
 }
 
+impl Series {
+    /// Adds a round, which may have failed.
+    pub(crate) fn take(&mut self, round: Result<Values>) {
+        match round {
+            Ok(values) => self.rounds.push(values),
+            Err(error) => self.error = Some(format!("{error:#}")),
+        }
+    }
+}
+
 /// A point with its figures.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Finished {

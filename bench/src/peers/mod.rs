@@ -2,6 +2,7 @@
 //! port of 127.0.0.1, and ends with the benchmark.
 
 mod apache;
+mod booted;
 mod kept;
 mod lighttpd;
 mod modes;
@@ -12,6 +13,7 @@ mod responder;
 mod sendoff;
 
 pub(crate) use apache::Apache;
+pub(crate) use booted::Booted;
 pub(crate) use kept::Kept;
 pub(crate) use lighttpd::Lighttpd;
 pub(crate) use modes::{delivery_modes, responder_modes};

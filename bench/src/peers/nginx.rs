@@ -125,7 +125,8 @@ pub(super) fn link_includes(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// nginx in Debian's configuration, with a process per core, and with all its files in `dir`.
+/// nginx in Debian's configuration, with a process per core, with room for more connections and
+/// larger request bodies, and with all its files in `dir`.
 /// `http`: additional text for the block of that name.
 pub(super) fn start_nginx(site: &Site, dir: &Path, addr: SocketAddr, http: &str) -> Result<Daemon> {
     let user = site.account.as_ref().map_or_else(String::new, |a| format!("user {};", a.name));
@@ -137,10 +138,12 @@ daemon off;
 worker_processes auto;
 pid {shown}/nginx.pid;
 error_log stderr;
-events {{ worker_connections 768; }}
+worker_rlimit_nofile 65536;
+events {{ worker_connections 16384; }}
 http {{
 	sendfile on;
 	tcp_nopush on;
+	client_max_body_size 0;
 	client_body_temp_path {shown}/client_body;
 	fastcgi_temp_path {shown}/fastcgi;
 	proxy_temp_path {shown}/proxy;
