@@ -5,12 +5,12 @@
 //! checked. The first response on each connection and a random one in a hundred later ones are
 //! compared byte by byte.
 
+use crate::cpu;
 use crate::http::Decoder;
 use anyhow::{Context, Result, bail};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use rustix::time::{ClockId, clock_gettime};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -139,7 +139,7 @@ impl<'a> Client<'a> {
     /// Keeps one request outstanding on each connection until the limit, then waits for the last
     /// responses.
     pub(crate) fn run(&mut self, limit: Limit) -> Result<Outcome> {
-        let cpu_before = thread_cpu();
+        let cpu_before = cpu::this_thread();
         let started = Instant::now();
         let mut tally = Tally::new(limit, started);
         for index in 0..self.connections.len() {
@@ -171,7 +171,7 @@ impl<'a> Client<'a> {
             errors: tally.errors,
             first_error: tally.first_error,
             elapsed: started.elapsed(),
-            client_cpu: thread_cpu().saturating_sub(cpu_before),
+            client_cpu: cpu::this_thread().saturating_sub(cpu_before),
         })
     }
 
@@ -373,11 +373,6 @@ impl Tally {
         self.errors += 1;
         self.first_error.get_or_insert_with(|| why.to_owned());
     }
-}
-
-fn thread_cpu() -> Duration {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::try_from(now).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod load;
 mod measure;
 mod peers;
 mod report;
+mod sessions;
 mod site;
 mod stats;
 mod trace;

@@ -4,6 +4,7 @@
 //! all results.
 
 mod asking;
+mod banking;
 mod comparison;
 mod experiment;
 mod html;
@@ -19,6 +20,7 @@ mod start_up;
 mod thesis;
 mod upload;
 
+use crate::sessions::backend;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
 use experiment::{Effort, Experiment};
@@ -35,6 +37,9 @@ pub(crate) enum Command {
     Run(run::Options),
     /// Write an HTML page of all results
     Report(ReportOptions),
+    /// Answer the scripts of a web workload: `run` starts this
+    #[command(hide = true)]
+    BackEnd,
 }
 
 /// The place of the results.
@@ -74,6 +79,7 @@ pub(crate) struct ReportOptions {
 fn experiments() -> Vec<Box<dyn Experiment>> {
     vec![
         Box::new(micro::MICRO),
+        Box::new(banking::Banking),
         Box::new(slow_clients::SLOW_CLIENTS),
         Box::new(pages::EVERYDAY),
         Box::new(pages::PAGE_CACHE),
@@ -103,6 +109,7 @@ pub(crate) fn execute(command: &Command) -> Result<bool> {
         Command::List(folder) => list(folder),
         Command::Run(options) => run::run(options),
         Command::Report(options) => report(options),
+        Command::BackEnd => backend::serve().map(|()| true),
     }
 }
 

@@ -24,6 +24,13 @@ pub(crate) const COPY_SHARE: &[Paper] =
 pub(crate) const COPY_SHARE_BY_WORK: &[Paper] =
     &[Paper { name: "Suzumura: plain", points: &[(0.0, 63.6), (50_000.0, 7.6)] }];
 
+/// Suzumura and others, figures 8 to 12: most sessions of Banking in the clear. Both stand beside
+/// pages that are collected, as their pages are.
+pub(crate) const BANKING_PEAKS: &[Paper] = &[
+    Paper { name: "Suzumura: lighttpd + P9", points: &[(1.0, 2000.0)] },
+    Paper { name: "Suzumura: with zero copy", points: &[(1.0, 2100.0)] },
+];
+
 /// Yeung, table 5.1, Mbit/s of two CPUs and two web servers, by the size in KB.
 pub(crate) const THESIS_RATES: &[Paper] = &[
     Paper {

@@ -167,7 +167,7 @@ pub(crate) fn memory_kb(roots: &[u32]) -> Result<i64> {
     Ok(sum)
 }
 
-/// Size of the files without a name that the processes have open, each counted once.
+/// Size of the temporary files that the processes have open, each counted once.
 fn temporary_bytes(roots: &[u32]) -> Result<u64> {
     let mut sizes = BTreeMap::new();
     for process in cpu::tree(roots)? {
@@ -177,11 +177,10 @@ fn temporary_bytes(roots: &[u32]) -> Result<u64> {
             let (Ok(target), Ok(file)) = (fs::read_link(&path), fs::metadata(&path)) else {
                 continue;
             };
-            // Files in memory count as memory.
-            if file.is_file()
-                && file.nlink() == 0
-                && !target.as_os_str().as_encoded_bytes().starts_with(b"/memfd:")
-            {
+            // lighttpd's have names. Files in memory count as memory.
+            let target = target.as_os_str().as_encoded_bytes();
+            let temporary = file.nlink() == 0 || target.starts_with(b"/var/tmp/lighttpd-");
+            if file.is_file() && temporary && !target.starts_with(b"/memfd:") {
                 sizes.insert((file.dev(), file.ino()), file.blocks() * 512);
             }
         }

@@ -1,6 +1,6 @@
 //! Uploads: request bodies that a script reads.
 
-use super::asking::{MIB, exchange};
+use super::asking::exchange;
 use super::experiment::{Figure, Shape, Value};
 use super::results::{Point, Values};
 use super::rounds::{Measurement, Setting};
@@ -57,7 +57,7 @@ pub(crate) const UPLOAD: Measurement = Measurement {
 fn run(setting: &Setting, contestant: &Contestant, point: &Point) -> Result<Values> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 4 MB")]
     let size = point.x as usize * 1024;
-    let body: Vec<u8> = (0..size.min(4 * MIB)).map(|at| (at % 251) as u8).collect();
+    let body: Vec<u8> = (0..=250).cycle().take(size).collect();
     let addr = contestant.running.addr;
     // `crc32b` of PHP is the CRC of gzip and zip.
     let expected = format!("{:08x}", crc32fast::hash(&body));

@@ -2,6 +2,7 @@
 //! port of 127.0.0.1, and ends with the benchmark.
 
 mod apache;
+mod back_end;
 mod booted;
 mod kept;
 mod lighttpd;
@@ -13,6 +14,7 @@ mod responder;
 mod sendoff;
 
 pub(crate) use apache::Apache;
+pub(crate) use back_end::start_back_end;
 pub(crate) use booted::Booted;
 pub(crate) use kept::Kept;
 pub(crate) use lighttpd::Lighttpd;
@@ -26,10 +28,12 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -133,6 +137,19 @@ impl Daemon {
             }
             thread::sleep(POLL);
         }
+    }
+
+    /// The first line that the program prints; it was started with `Stdio::piped()`.
+    fn first_line(&mut self) -> Result<String> {
+        let stdout = self.child.stdout.take().context("no standard output")?;
+        let (announce, lines) = mpsc::channel();
+        thread::spawn(move || {
+            let mut line = String::new();
+            let read = BufReader::new(stdout).read_line(&mut line);
+            let _nobody_waits_any_more = announce.send(read.map(|_| line));
+        });
+        let line = lines.recv_timeout(START_LIMIT).map_err(|_| self.failure("printed no line"))?;
+        Ok(line?)
     }
 
     fn failure(&self, what: &str) -> anyhow::Error {
