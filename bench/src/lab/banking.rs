@@ -109,7 +109,7 @@ impl Experiment for Banking {
 
 /// Time in which pages count.
 fn time(effort: Effort) -> Duration {
-    effort.choose(Duration::from_secs(3), Duration::from_secs(120))
+    effort.choose(Duration::from_millis(1500), Duration::from_secs(120))
 }
 
 /// Raises the limit of descriptors as far as it goes; returns the most sessions that it allows.
@@ -166,7 +166,7 @@ impl Sessions {
             addr: contestant.running.addr,
             printing,
             sessions,
-            ramp: self.effort.choose(Duration::from_secs(1), Duration::from_secs(30)),
+            ramp: self.effort.choose(Duration::from_millis(500), Duration::from_secs(30)),
             time: time(self.effort),
             // A short run has no time to think.
             thinking: self.effort.choose(0.1, 1.0),
@@ -218,7 +218,7 @@ impl Sessions {
             let values = self.at(contestant, printing, sessions)?;
             Ok(values.get("valid") == Some(&1.0))
         };
-        let (mut valid, mut tried) = (0, self.effort.choose(25, 500));
+        let (mut valid, mut tried) = (0, self.effort.choose(50, 500));
         let most = self.effort.choose(100, self.most);
         while valid < tried && is_valid(tried)? {
             (valid, tried) = (tried, (tried * 2).min(most));

@@ -45,7 +45,7 @@ pub(crate) enum Command {
 /// The place of the results.
 #[derive(Args, Debug)]
 pub(crate) struct Folder {
-    /// The folder of the results; those of quick runs are in `quick` below it
+    /// The folder of the results; quick runs have a folder `quick` below it
     #[arg(long, value_name = "FOLDER", default_value = "target/lab")]
     results: PathBuf,
     /// Short runs and few points: they show that everything works, not how fast it is

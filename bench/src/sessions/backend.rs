@@ -31,7 +31,7 @@ pub(crate) fn serve() -> Result<()> {
         println!("{}", listener.local_addr()?);
         loop {
             let (stream, _) = listener.accept().await.context("accept")?;
-            // A script that ends its connection ends this task; nobody else waits for it.
+            // A script that ends its connection ends this task.
             tokio::spawn(async move { converse(stream).await });
         }
     })
