@@ -71,7 +71,7 @@ impl Outcome {
 }
 
 /// The request and the right answer.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'a> {
     pub(crate) addr: SocketAddr,
     pub(crate) path: &'a str,

@@ -201,7 +201,9 @@ fn values(sample: &Sample, body: usize) -> Values {
 /// Adds the share of copying to the first round.
 fn sample_copies(course: &mut Course<'_>, plan: Plan, dir: &std::path::Path) -> Result<()> {
     let (target, running) = (course.target(), &course.contestant.running);
-    let copying = match trace::copying(target, running, plan, dir) {
+    // perf fails if a process ends while it attaches, and Apache's come and go.
+    let attempt = || trace::copying(target, running, plan, dir);
+    let copying = match attempt().or_else(|_| attempt()).or_else(|_| attempt()) {
         Ok(copying) => copying,
         Err(error) => {
             eprintln!("  no copy share of {}: {error:#}", course.series.name);

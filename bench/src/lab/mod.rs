@@ -18,6 +18,7 @@ mod run;
 mod slow_clients;
 mod start_up;
 mod thesis;
+mod tls;
 mod upload;
 
 use crate::sessions::backend;
@@ -82,6 +83,7 @@ fn experiments() -> Vec<Box<dyn Experiment>> {
         Box::new(banking::Banking),
         Box::new(slow_clients::SLOW_CLIENTS),
         Box::new(pages::EVERYDAY),
+        Box::new(tls::TLS),
         Box::new(pages::PAGE_CACHE),
         Box::new(pages::WORKER_MODE),
         Box::new(upload::UPLOAD),

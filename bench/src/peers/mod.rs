@@ -12,6 +12,7 @@ mod php_fpm;
 mod proxied;
 mod responder;
 mod sendoff;
+mod tls;
 
 pub(crate) use apache::Apache;
 pub(crate) use back_end::start_back_end;
@@ -22,6 +23,7 @@ pub(crate) use modes::{delivery_modes, responder_modes};
 pub(crate) use nginx::Nginx;
 pub(crate) use proxied::Proxied;
 pub(crate) use sendoff::Sendoff;
+pub(crate) use tls::Tls;
 
 use crate::site::Site;
 use anyhow::{Context, Result, bail};
