@@ -1,10 +1,11 @@
 //! A connection of a browser: a slow line, some requests, and the comparison of every byte.
 
 use super::tally::Ending;
-use crate::http::Decoder;
+use crate::http::{Decoder, FramingError};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep_until};
 
@@ -126,24 +127,25 @@ impl Line {
             return Ok(Attempt::Closed);
         }
         let mut decoder = Decoder::new();
-        let mut buffer = [0; READ];
         let mut read = 0_u64;
         open.free_at = open.free_at.max(Instant::now());
         while !decoder.is_done() {
             sleep_until(open.free_at).await;
-            let n = match open.stream.read(&mut buffer).await {
-                Ok(0) | Err(_) if read == 0 => return Ok(Attempt::Closed),
-                Ok(0) => {
-                    let cut = |error: crate::http::FramingError| Fault::Broken(error.to_string());
+            open.stream.readable().await?;
+            match receive(&open.stream, &mut decoder, request)? {
+                Received::Nothing => {}
+                Received::Bytes(n) => {
+                    read += n as u64;
+                    open.free_at += Duration::from_secs_f64(n as f64 / f64::from(self.speed));
+                }
+                Received::End(_) if read == 0 => return Ok(Attempt::Closed),
+                Received::End(Some(error)) => return Err(error.into()),
+                Received::End(None) => {
+                    let cut = |error: FramingError| Fault::Broken(error.to_string());
                     decoder.end_of_stream().map_err(cut)?;
                     break;
                 }
-                Ok(n) => n,
-                Err(error) => return Err(error.into()),
-            };
-            read += n as u64;
-            open.free_at += Duration::from_secs_f64(n as f64 / f64::from(self.speed));
-            compare(&mut decoder, &buffer[..n], request)?;
+            }
         }
         judge(&decoder, request)?;
         if decoder.keep_alive() && !is_last {
@@ -157,6 +159,28 @@ enum Attempt {
     Answered(u64),
     /// The connection ended before a byte of the response.
     Closed,
+}
+
+enum Received {
+    Nothing,
+    Bytes(usize),
+    /// The connection has ended, perhaps by an error.
+    End(Option<std::io::Error>),
+}
+
+/// Reads once and compares. The buffer lives for this call, not in each of 20,000 sessions.
+fn receive(
+    stream: &TcpStream,
+    decoder: &mut Decoder,
+    request: &Request<'_>,
+) -> Result<Received, Fault> {
+    let mut buffer = [0; READ];
+    match stream.try_read(&mut buffer) {
+        Ok(0) => Ok(Received::End(None)),
+        Ok(n) => compare(decoder, &buffer[..n], request).map(|()| Received::Bytes(n)),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Received::Nothing),
+        Err(error) => Ok(Received::End(Some(error))),
+    }
 }
 
 fn compare(decoder: &mut Decoder, bytes: &[u8], request: &Request<'_>) -> Result<(), Fault> {

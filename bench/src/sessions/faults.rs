@@ -70,7 +70,8 @@ fn body(bank: &Bank, path: &str, manner: Manner) -> Option<Vec<u8>> {
     let state = BANKING.states.iter().position(|state| state.name == name)?;
     let (user, check): (u32, usize) = (user.parse().ok()?, check.parse().ok()?);
     let user = if manner == Manner::Foreign { user + 1 } else { user };
-    let mut body = bank.page(Visit { state, user, check }).concat();
+    let (text, [padding, end]) = bank.page(Visit { state, user, check });
+    let mut body = [&text[..], padding, end].concat();
     let last = body.len() - 40;
     match manner {
         Manner::Slow => thread::sleep(STRICT.tolerable * 2),

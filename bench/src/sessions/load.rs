@@ -148,8 +148,8 @@ async fn page_and_files(
 ) -> Result<u64, Fault> {
     let [first, second] = lines;
     let path = Bank::path(load.printing, visit);
-    let [head, padding, end] = load.bank.page(visit);
-    let request = Request { path: &path, since: None, body: [&head, &padding, &end] };
+    let (head, [padding, end]) = load.bank.page(visit);
+    let request = Request { path: &path, since: None, body: [&head, padding, end] };
     let bytes = first.exchange(&request, random).await?;
     let embedded = BANKING.states[visit.state].embedded;
     let (even, odd): (Vec<_>, Vec<_>) =
