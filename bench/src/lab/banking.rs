@@ -194,7 +194,10 @@ impl Sessions {
         #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
         let (all, good, tolerable) =
             (sum.all() as f64, sum.good as f64, (sum.good + sum.tolerable) as f64);
-        anyhow::ensure!(all > 0.0, "no page was asked for");
+        anyhow::ensure!(
+            all > 0.0,
+            "no page began after the ramp: every user still waited for an earlier one"
+        );
         let mut values = Values::new();
         let mut note = |name: &str, value: f64| values.insert(name.to_owned(), value);
         note("good", good / all * 100.0);

@@ -61,7 +61,7 @@ fn conditions(text: &mut String, results: &Results) {
     for session in &results.sessions {
         let _infallible = writeln!(
             text,
-            "<details><summary>{}, {}, load {:.1} at the start; {} rounds of {} s</summary><p><small>{}<br><code>{}</code></small></p></details>",
+            "<details><summary>{}, {}, load {:.1} at the start; rounds: {}, {} s each</summary><p><small>{}<br><code>{}</code></small></p></details>",
             escape(&session.date),
             escape(&session.machine),
             session.load,
@@ -86,9 +86,10 @@ fn conditions(text: &mut String, results: &Results) {
     }
 }
 
-/// The width of the rates of a series, in per cent of its median, over all series.
+/// The width of the rates of a series, in per cent of its median, over all series with several rounds.
 fn noise(finished: &[Finished]) -> Option<Spread> {
-    let series = finished.iter().flat_map(|one| &one.series).filter(|one| one.error.is_none());
+    let series = finished.iter().flat_map(|one| &one.series);
+    let series = series.filter(|one| one.error.is_none() && one.rounds.len() > 1);
     Spread::of(series.filter_map(|one| {
         let rates = one.rounds.iter().filter_map(|round| round.get("rate").copied());
         let spread = Spread::of(rates)?;
