@@ -638,7 +638,7 @@ pub fn hosted_binary() -> PathBuf {
 }
 
 /// The newest build of `sendoff` with a `sendoff-php` beside it, in the target folder of the tests.
-fn built() -> PathBuf {
+pub fn built() -> PathBuf {
     let us = std::env::current_exe().unwrap();
     let mut candidates: Vec<_> = us
         .ancestors()
