@@ -219,6 +219,22 @@ pub struct HostProgram {
     pub file: PathBuf,
     /// Its API, for which the module must have been compiled.
     pub api: PhpApi,
+    /// The version of the file, which differs once a package has replaced it: then a reload gives
+    /// the pool a new master.
+    pub version: FileVersion,
+}
+
+/// The version of a file: its inode, its size in bytes, and the time of its last change in
+/// nanoseconds since 1970.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileVersion {
+    /// The inode.
+    pub inode: u64,
+    /// The size.
+    pub size: u64,
+    /// The time of the last change.
+    pub changed: i64,
 }
 
 /// A program that answers FastCGI requests. Each process gets the listening socket of its pool as

@@ -480,8 +480,8 @@ pub(crate) fn own_php_program() -> Result<PathBuf, Failure> {
     }
     let program = program.display();
     Err(Failure::System(format!(
-        "{program}, which runs PHP scripts, is missing: install the package \
-         sendoff-php{PHP_VERSION}, or say that a site has none by `php = false` (--no-php)"
+        "{program}, which runs PHP scripts, is missing: install the packages \
+         php{PHP_VERSION}-fpm and sendoff-host-php{PHP_VERSION}, or sendoff-php{PHP_VERSION}, or say that a site has none by `php = false` (--no-php)"
     )))
 }
 

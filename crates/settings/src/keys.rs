@@ -645,9 +645,10 @@ section! {
     /// is split at spaces, without a shell.
     command: Command, unless "PHP",
         example "[\"sendoff-python\", \"shop.wsgi:application\"]", also "program" "exec" "ExecStart" "bin-path";
-    /// The stock PHP program that hosts its PHP workers, by version or by path (pools.md). A version
-    /// is looked up as `php-fpm8.2`, `php-cgi8.2`, `php-fpm` and `php-cgi` in the system's folders.
-    php: PhpProgram, unless "sendoff-php, if it is installed",
+    /// The stock PHP program that hosts its PHP workers, by version or by path (pools.md), or
+    /// `"libphp"` for `sendoff-php`. A version is looked up as `php-fpm8.2`, `php-cgi8.2`, `php-fpm`
+    /// and `php-cgi` in the system's folders.
+    php: PhpProgram, unless "the newest that is installed with its module, or sendoff-php",
         example "\"8.2\"", also "php_version" "php_binary";
     /// The PHP script that boots the application once in each worker and takes its requests by
     /// `sendoff_handle_request()` (worker-mode.md). It answers for its own path and for paths that
