@@ -24,8 +24,12 @@ help:
 		/^[a-z-]+:/ && said != "" { split($$1, name, ":"); printf "make %-18s %s\n", name[1], said } { said = "" }' Makefile
 
 # The demonstration site, by programs that are built in little time and not optimized; `make dist` optimizes them.
+# PHP runs in php-fpm.
 serve: build
-	tools/serve target/quick/sendoff $(LISTEN)
+	mkdir -p target/quick/served
+	ln -f target/quick/sendoff target/quick/sendoff-php target/quick/served/
+	tools/extension host target/quick/served "$$(ls -t target/quick/deps/libsendoff_php-*.a | head -n 1)"
+	tools/serve target/quick/served/sendoff $(LISTEN)
 
 build:
 	tools/install serve

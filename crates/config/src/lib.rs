@@ -50,7 +50,7 @@ pub use password::{PasswordHash, PasswordLine, UnusableHash, password_lines, unu
 pub use php_build::{PhpApi, PhpBuild};
 pub use php_ini::PHP_VERSION;
 pub use pool::{
-    Bounds, HostProgram, PoolConfig, Program, SlowLog, Snapshot, WorkerScript, Workers,
+    Bounds, FileVersion, HostProgram, PoolConfig, Program, SlowLog, Snapshot, WorkerScript, Workers,
 };
 pub use proxy::{
     ForwardedFields, GatewayProtocol, Proxy, ProxyAddress, ProxyHost, ProxyTimeouts, ProxyTls,
