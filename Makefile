@@ -12,6 +12,8 @@ UNITDIR ?= /lib/systemd/system
 PROFILE ?= dist
 BUILT = target/$(PROFILE)
 GENERATED = $(BUILT)/generated
+# The folder of the modules by which stock PHP programs host workers.
+MODULES = $(BUILT)
 # Programs and tests in one build: Cargo gives libraries the features that all of them want, and builds them twice if it is asked twice.
 BUILD_TESTS = cargo build --profile quick --workspace --bins --tests
 
@@ -35,15 +37,18 @@ build:
 	tools/install serve
 	cargo build --profile quick --bin sendoff --bin sendoff-php
 
-# The programs as they are installed, in target/dist.
+# The programs as they are installed, in target/dist, and the module for the PHP that is there.
 dist:
 	tools/install serve
 	cargo build --profile $(PROFILE) --bin sendoff --bin sendoff-php --bin sendoff-lua
+	cargo build --profile $(PROFILE) --package sendoff-php --lib
+	tools/extension host $(BUILT) $(BUILT)/libsendoff_php.a
 
-# The programs without their symbols, which stay in target/dist, the unit for systemd, manual pages, completions and log rotation; DESTDIR and PREFIX say where.
+# The programs and the module without their symbols, which stay in target/dist, the unit for systemd, manual pages, completions and log rotation; DESTDIR and PREFIX say where.
 install: dist
 	$(BUILT)/sendoff generate $(GENERATED)
 	install -Dm755 -s -t $(DESTDIR)$(PREFIX)/bin $(BUILT)/sendoff $(BUILT)/sendoff-php $(BUILT)/sendoff-lua
+	install -Dm644 -s -t $(DESTDIR)$(PREFIX)/lib/sendoff $(MODULES)/sendoff-host-*.so
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(GENERATED)/*.1 packaging/sendoff-php.1 packaging/sendoff-lua.1
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man5 $(GENERATED)/sendoff.toml.5
 	install -Dm644 $(GENERATED)/sendoff.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sendoff
@@ -64,7 +69,7 @@ uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man5/sendoff.toml.5
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sendoff
 	rm -f $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_sendoff $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sendoff.fish
-	rm -rf $(DESTDIR)$(PREFIX)/share/sendoff
+	rm -rf $(DESTDIR)$(PREFIX)/lib/sendoff $(DESTDIR)$(PREFIX)/share/sendoff
 	rm -f $(DESTDIR)$(UNITDIR)/sendoff.service $(DESTDIR)$(SYSCONFDIR)/logrotate.d/sendoff
 
 # Debian packages in target/debian: sendoff, its debug symbols, PHP workers, the extension for php-fpm, the drop-in for libfcgi0ldbl (docs/operate.md).
@@ -72,10 +77,8 @@ deb: dist
 	tools/install deb
 	tools/install libfcgi
 	cargo build --profile $(PROFILE) --package sendoff-capi --lib
-	cargo build --profile $(PROFILE) --package sendoff-php --lib
 	libfcgi/build $(BUILT)/libsendoff_capi.a $(BUILT)
 	tools/extension build $(BUILT)/sendoff.so $(BUILT)/libsendoff_capi.a
-	tools/extension host $(BUILT) $(BUILT)/libsendoff_php.a
 	tools/deb $(PROFILE)
 
 # What is published, in target/release-VERSION: an apt repository of the packages, an archive, images of containers, a bill of materials, checksums. KEY

@@ -61,18 +61,20 @@ impl AloneConnections {
 mod tests {
     use std::cell::{Cell, RefCell};
 
-    use tokio::io::DuplexStream;
+    use tokio::io::{AsyncWriteExt, DuplexStream};
     use tokio::task::LocalSet;
     use tokio::time::Instant;
 
     use super::*;
+    use crate::settings;
 
     #[tokio::test(start_paused = true)]
     async fn connections_are_bounded_and_serve_one_request() {
         let (connections, made) = (AloneConnections::default(), Cell::new(0));
         let peers = RefCell::new(Vec::new());
         let connect = async || -> Result<DuplexStream, UpstreamError> {
-            let (ours, peer) = tokio::io::duplex(64 * 1024);
+            let (ours, mut peer) = tokio::io::duplex(64 * 1024);
+            peer.write_all(&settings::UNLIMITED).await.unwrap();
             peers.borrow_mut().push(peer);
             made.set(made.get() + 1);
             Ok(ours)

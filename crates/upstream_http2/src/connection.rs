@@ -1,15 +1,18 @@
 //! One connection to a host, and the places on it.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
 use sendoff_upstream::error::UpstreamError;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Notify, OwnedSemaphorePermit};
-use tokio::time::Instant;
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
+use tokio::time::{Instant, timeout};
 
 use crate::{error, settings};
 
@@ -36,25 +39,45 @@ struct Usage {
 }
 
 impl Connection {
-    /// Begins HTTP/2 on a byte stream, by prior knowledge (RFC 9113 §3.3) or after ALPN. `permit` is
-    /// dropped when the connection has ended.
+    /// Begins HTTP/2 on a byte stream, by prior knowledge (RFC 9113 §3.3) or after ALPN, and waits
+    /// for the host's `SETTINGS`, its first frame: a stream beyond the number that it allows would
+    /// wait in h2 for the end of another one. `permit` is dropped when the connection has ended.
     pub(crate) async fn new(
         io: impl AsyncRead + AsyncWrite + Unpin + 'static,
         room: Arc<Notify>,
         permit: Option<OwnedSemaphorePermit>,
     ) -> Result<Arc<Self>, UpstreamError> {
         let begun = settings::builder().handshake(io).await;
-        let (requests, connection) = begun.map_err(|error| error::of_handshake(&error))?;
+        let (requests, mut connection) = begun.map_err(|error| error::of_handshake(&error))?;
         let has_retired = Arc::<AtomicBool>::default();
         let (retired, waiting) = (Arc::clone(&has_retired), Arc::clone(&room));
-        tokio::task::spawn_local(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "an HTTP/2 connection to an application ended");
+        let (tell, told) = oneshot::channel();
+        let mut tell = Some(tell);
+        let mut driver = move |cx: &mut Context<'_>| {
+            let polled = Pin::new(&mut connection).poll(cx);
+            let is_allowed = connection.max_concurrent_send_streams() > settings::STREAMS_AT_FIRST;
+            match (&polled, is_allowed) {
+                (Poll::Ready(Err(error)), _) => {
+                    tracing::debug!(%error, "an HTTP/2 connection to an application ended");
+                    tell.take().map(|tell| tell.send(Err(error::of_handshake(error))));
+                }
+                (_, true) => drop(tell.take().map(|tell| tell.send(Ok(())))),
+                (_, false) => {}
             }
+            polled.map(drop)
+        };
+        tokio::task::spawn_local(async move {
+            poll_fn(&mut driver).await;
+            drop(driver);
             retired.store(true, Ordering::Relaxed);
             waiting.notify_waiters();
             drop(permit);
         });
+        match timeout(settings::SETTINGS_WAIT, told).await {
+            Ok(Ok(allowed)) => allowed?,
+            Ok(Err(_)) => return Err(error::without_settings("it closed the connection")),
+            Err(_) => return Err(error::without_settings("it allowed no stream in time")),
+        }
         let usage = Mutex::new(Usage { open: 0, left: Instant::now() });
         Ok(Arc::new(Self { requests, usage, resets: AtomicUsize::new(0), has_retired, room }))
     }

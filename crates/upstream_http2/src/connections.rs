@@ -184,14 +184,15 @@ impl Drop for Attempt<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
     use std::sync::atomic::Ordering;
 
     use http::Request;
     use sendoff_message::request::Body;
     use sendoff_upstream::error::UpstreamErrorKind;
-    use tokio::io::DuplexStream;
+    use tokio::io::{AsyncWriteExt, DuplexStream};
     use tokio::task::{LocalSet, yield_now};
+    use tokio::time::Instant;
 
     use super::*;
     use crate::request::RequestTrailers;
@@ -223,10 +224,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_host_that_allows_no_request_gets_none() {
+        let connections = Connections::default();
+        let peers = RefCell::new(Vec::new());
+        let connect = async || {
+            let (ours, peer) = tokio::io::duplex(64 * 1024);
+            peers.borrow_mut().push(peer);
+            Ok(ours)
+        };
+        let begun = Instant::now();
+        let error = LocalSet::new().run_until(connections.begin(&request(), &connect)).await;
+        let error = error.unwrap_err();
+        assert_eq!((error.kind(), error.retry()), (UpstreamErrorKind::Unreachable, Retry::Safe));
+        assert_eq!(begun.elapsed(), settings::SETTINGS_WAIT);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn requests_share_a_connection_that_ends_when_it_is_idle() {
         let (connections, peers) = (Connections::default(), Mutex::new(Vec::new()));
         let connect = async || {
-            let (ours, peer) = tokio::io::duplex(64 * 1024);
+            let (ours, mut peer) = tokio::io::duplex(64 * 1024);
+            peer.write_all(&settings::UNLIMITED).await.unwrap();
             peers.lock().unwrap().push(peer);
             Ok(ours)
         };

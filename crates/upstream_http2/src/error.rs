@@ -36,7 +36,12 @@ pub(crate) fn of_connection(error: &h2::Error) -> UpstreamError {
 
 /// The error of a connection that has not come about.
 pub(crate) fn of_handshake(error: &h2::Error) -> UpstreamError {
-    let why = format!("no HTTP/2 connection came about: {error}");
+    without_settings(&error.to_string())
+}
+
+/// The error of a connection on which the host has allowed no request.
+pub(crate) fn without_settings(why: &str) -> UpstreamError {
+    let why = format!("no HTTP/2 connection came about: {why}");
     UpstreamError::new(UpstreamErrorKind::Unreachable, Retry::Safe, why)
 }
 

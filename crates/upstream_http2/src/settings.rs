@@ -8,6 +8,13 @@ use h2::client::Builder;
 /// [`STREAM_WINDOW`] unread bytes.
 pub(crate) const STREAMS: usize = 100;
 
+/// Requests before the host has said how many it allows.
+pub(crate) const STREAMS_AT_FIRST: usize = 0;
+
+/// The longest time until a host allows the first request of a connection. Its `SETTINGS` do not
+/// depend on anything, so they take a round trip.
+pub(crate) const SETTINGS_WAIT: Duration = Duration::from_secs(5);
+
 /// The most connections of an event loop to a host. Further requests wait.
 pub(crate) const CONNECTIONS: usize = 64;
 
@@ -36,11 +43,15 @@ const HEADER_LIST: u32 = 64 * 1024;
 /// Bytes of a request body that wait in h2 for the socket.
 const SEND_BUFFER: usize = 64 * 1024;
 
+/// A `SETTINGS` frame of a host that limits nothing (RFC 9113 §6.5).
+#[cfg(test)]
+pub(crate) const UNLIMITED: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+
 pub(crate) fn builder() -> Builder {
     let mut builder = Builder::new();
     builder
         .enable_push(false)
-        .initial_max_send_streams(STREAMS)
+        .initial_max_send_streams(STREAMS_AT_FIRST)
         .max_header_list_size(HEADER_LIST)
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)

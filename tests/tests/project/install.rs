@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use sendoff_tests::{Site, built};
+use sendoff_tests::{Site, built, hosted_binary};
 
 /// Runs a target with the programs that were built already.
 fn make(target: &str, folder: &Path) {
@@ -14,6 +14,7 @@ fn make(target: &str, folder: &Path) {
     make.args(["--silent", "--old-file=dist", target, "PREFIX=/usr"]).current_dir(repository);
     make.arg(format!("PROFILE={}", profile.display()));
     make.arg(format!("DESTDIR={}", folder.display()));
+    make.arg(format!("MODULES={}", hosted_binary().parent().unwrap().display()));
     let generated = folder.with_file_name("generated");
     succeeds(make.arg(format!("GENERATED={}", generated.display())).output().unwrap());
 }
@@ -58,6 +59,8 @@ fn what_is_installed_runs_and_is_removed_again_but_for_the_configuration() {
     ] {
         assert!(installed.iter().any(|known| known == file), "{file} is not in {installed:#?}");
     }
+    let module = |file: &String| file.starts_with("./usr/lib/sendoff/sendoff-host-");
+    assert!(installed.iter().any(module), "the module is not in {installed:#?}");
     // Commands that are not for people have no pages.
     assert!(!installed.iter().any(|file| file.contains("-front") || file.contains("-generate")));
     let program = folder.join("usr/bin/sendoff");
