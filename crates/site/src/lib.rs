@@ -197,8 +197,9 @@ impl Site {
     ) -> (Answer, Box<Effects>) {
         let mut effects = Box::<Effects>::default();
         effects.lua.is_explained = context.is_explained;
-        // Only an authorizer sets these fields.
+        // Only an authorizer sets these fields, in the head.
         for name in &self.granted_fields {
+            request.rule(name);
             request.headers.remove(name);
         }
         for _ in 0..MAX_RUNS {
