@@ -22,9 +22,54 @@ pub(crate) enum Methods {
 }
 
 impl Methods {
+    /// The methods of a `<Limit>` within these methods.
+    ///
+    /// # Errors
+    /// Apache refuses the section: it names no method, TRACE or an unknown method, leaves no
+    /// method, or leaves all.
+    pub(crate) fn limit(&self, names: &[Vec<u8>]) -> Result<Self, &'static str> {
+        if names.iter().any(|name| name == b"TRACE") {
+            return Err("<Limit> cannot name TRACE");
+        }
+        let names = distinct(names)?;
+        let (left, all) = match self {
+            Self::All => (names, usize::MAX),
+            Self::Only(outer) => (without(&names, |name| !outer.contains(name)), outer.len()),
+            Self::Except(outer) => (without(&names, |name| outer.contains(name)), usize::MAX),
+        };
+        Self::only(left, all)
+    }
+
+    /// The methods of a `<LimitExcept>` within these methods.
+    ///
+    /// # Errors
+    /// As for [`limit`](Self::limit), but the section may name TRACE.
+    pub(crate) fn limit_except(&self, names: &[Vec<u8>]) -> Result<Self, &'static str> {
+        let names = distinct(names)?;
+        match self {
+            Self::All => Ok(Self::Except(names.into())),
+            Self::Only(outer) => {
+                Self::only(without(outer, |name| names.contains(name)), outer.len())
+            }
+            Self::Except(outer) => match without(&names, |name| outer.contains(name)) {
+                more if more.is_empty() => Err(LEAVES_ALL),
+                more => Ok(Self::Except([&outer[..], &more].concat().into())),
+            },
+        }
+    }
+
+    /// The methods that are left of a number of them.
+    fn only(left: Vec<Vec<u8>>, all: usize) -> Result<Self, &'static str> {
+        match left.len() {
+            0 => Err("the section leaves no method of the section around it"),
+            len if len == all => Err(LEAVES_ALL),
+            _ => Ok(Self::Only(left.into())),
+        }
+    }
+
     /// True if a method is among them. `GET` includes `HEAD`.
     pub(crate) fn contain(&self, method: &[u8]) -> bool {
-        let method = if method == b"HEAD" { b"GET" } else { method };
+        let method = as_get(method);
         let named = |names: &[Vec<u8>]| names.iter().any(|name| name == method);
         match self {
             Self::All => true,
@@ -32,6 +77,60 @@ impl Methods {
             Self::Except(names) => !named(names),
         }
     }
+}
+
+const LEAVES_ALL: &str = "the section leaves all methods of the section around it";
+
+/// `GET` in place of `HEAD`, which Apache does not tell apart.
+fn as_get(method: &[u8]) -> &[u8] {
+    if method == b"HEAD" { b"GET" } else { method }
+}
+
+/// The methods that Apache knows without a module that registers more. In a folder, `<Limit>` and
+/// `<LimitExcept>` may name no other ones.
+const KNOWN: [&str; 27] = [
+    "GET",
+    "HEAD",
+    "PUT",
+    "POST",
+    "DELETE",
+    "CONNECT",
+    "OPTIONS",
+    "TRACE",
+    "PATCH",
+    "PROPFIND",
+    "PROPPATCH",
+    "MKCOL",
+    "COPY",
+    "MOVE",
+    "LOCK",
+    "UNLOCK",
+    "VERSION-CONTROL",
+    "CHECKOUT",
+    "UNCHECKOUT",
+    "CHECKIN",
+    "UPDATE",
+    "LABEL",
+    "REPORT",
+    "MKWORKSPACE",
+    "MKACTIVITY",
+    "BASELINE-CONTROL",
+    "MERGE",
+];
+
+/// The methods that a section names, each once.
+fn distinct(names: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, &'static str> {
+    if names.iter().any(|name| !KNOWN.iter().any(|known| known.as_bytes() == name)) {
+        return Err("the section names an unknown method; names of methods are in capitals");
+    }
+    let mut names: Vec<_> = names.iter().map(|name| as_get(name).to_vec()).collect();
+    names.sort();
+    names.dedup();
+    if names.is_empty() { Err("the section wants methods") } else { Ok(names) }
+}
+
+fn without(names: &[Vec<u8>], drops: impl Fn(&Vec<u8>) -> bool) -> Vec<Vec<u8>> {
+    names.iter().filter(|name| !drops(name)).cloned().collect()
 }
 
 /// `Order`, `Allow`, `Deny` and `Satisfy` of a section. They replace the directives of the folders

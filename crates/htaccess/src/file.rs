@@ -248,6 +248,11 @@ impl Parser {
         if !target.groups.is_empty() && !name.starts_with(b"require") {
             return Err(broken("only requirements are allowed here"));
         }
+        if !matches!(target.methods, Methods::All) && NOT_IN_LIMIT.contains(&name.as_slice()) {
+            let text =
+                format!("{} is not allowed within <Limit> or <LimitExcept>", lossy(&line.name));
+            return Err(broken(&text));
+        }
         match name.as_slice() {
             b"ifmodule" | b"ifdefine" | b"iffile" | b"ifdirective" | b"ifsection"
             | b"ifversion" => {
@@ -276,11 +281,11 @@ impl Parser {
                 self.covered(target, line, Covers::Else)
             }
             b"limit" | b"limitexcept" => {
-                let methods = words.into_iter().collect();
                 let methods = match name.as_slice() {
-                    b"limit" => Methods::Only(methods),
-                    _ => Methods::Except(methods),
+                    b"limit" => target.methods.limit(&words),
+                    _ => target.methods.limit_except(&words),
                 };
+                let methods = methods.map_err(broken)?;
                 let before = std::mem::replace(&mut target.methods, methods);
                 let parsed = self.block(target, Some(line));
                 target.methods = before;
@@ -422,6 +427,9 @@ pub(crate) const SECTIONS: [&str; 16] = [
     "RequireAny",
     "RequireNone",
 ];
+
+/// Sections that Apache refuses within `<Limit>` and `<LimitExcept>`.
+const NOT_IN_LIMIT: [&[u8]; 5] = [b"files", b"filesmatch", b"if", b"elseif", b"else"];
 
 /// A section's name in lower case, and the text behind it up to its `>`.
 fn section_head(line: &Line) -> Option<(Vec<u8>, &[u8])> {

@@ -14,7 +14,7 @@ use crate::media;
 use crate::outcome::{PhpSetting, Says};
 use crate::reason::Reason;
 use crate::redirect::Redirect;
-use crate::rewrite::{Options, Rule, Rules};
+use crate::rewrite::{Rule, Rules};
 use crate::scope::{AuthMerging, Covers, Document, OptionChange, PathInfo, Scope, Section};
 use crate::state::{Context, Pass, Refusal};
 use crate::text;
@@ -218,7 +218,9 @@ impl<'a> Merged<'a> {
         let own = config.rules.iter().map(|rule| (Arc::clone(file), Arc::clone(rule)));
         let own: Vec<(Arc<str>, Arc<Rule>)> = own.collect();
         let above = std::mem::take(&mut self.rewrite);
-        let (options, old) = (config.options, above.options);
+        let old = above.options;
+        // One `RewriteOptions` replaces all options of the folder above.
+        let options = config.options.unwrap_or(old);
         let takes = !options.ignore_inherit;
         let behind = options.inherit || (takes && old.inherit_down);
         let before = options.inherit_before || (takes && old.inherit_down_before);
@@ -228,12 +230,6 @@ impl<'a> Merged<'a> {
             (false, false) => own,
         };
         let base = config.base.clone().or(above.base.filter(|_| options.merge_base));
-        let options = Options {
-            no_slash: options.no_slash || old.no_slash,
-            inherit_down: options.inherit_down || old.inherit_down,
-            inherit_down_before: options.inherit_down_before || old.inherit_down_before,
-            ..options
-        };
         let engine = config.engine.unwrap_or(above.engine);
         self.rewrite = Rules { engine, base, options, rules, folder: place.folder.to_vec() };
     }
@@ -323,7 +319,7 @@ impl<'a> Merged<'a> {
 fn covers_name(covers: &Covers, name: &[u8], budget: &Budget<'_>) -> Result<bool, TooCostly> {
     budget.time()?;
     match covers {
-        Covers::Name(pattern) => Ok(!name.is_empty() && text::glob(pattern, name)),
+        Covers::Name(pattern) => Ok(text::glob(pattern, name)),
         Covers::Matching(pattern) => pattern.matches(name, budget),
         Covers::If(_) | Covers::ElseIf(_) | Covers::Else => Ok(false),
     }

@@ -251,8 +251,8 @@ impl Page {
     /// Adds the conditions to `request` that ask the application whether the page is still valid.
     /// Returns false if the page has no validators.
     pub fn ask_in(&self, request: &mut HeaderMap) -> bool {
-        let value = |name| HeaderValue::from_bytes(self.value(name)?).ok();
-        let (tag, date) = (value("ETag"), value("Last-Modified"));
+        let tag = self.tag().and_then(|tag| HeaderValue::from_bytes(tag).ok());
+        let date = self.value("Last-Modified").and_then(|date| HeaderValue::from_bytes(date).ok());
         let can_ask = tag.is_some() || date.is_some();
         request.extend(tag.map(|tag| (IF_NONE_MATCH, tag)));
         request.extend(date.map(|date| (IF_MODIFIED_SINCE, date)));
@@ -261,14 +261,15 @@ impl Page {
 
     /// True if a response 304 with this head is about this page: `ETag` and `Last-Modified`, as far
     /// as the head has them, are the page's (RFC 9111 §4.3.4). Tags are compared weakly, because
-    /// nginx weakens the tag of a page that it compresses, but not the tag of the 304.
+    /// nginx weakens the tag of a page that it compresses, but not the tag of the 304. Of several
+    /// `ETag` fields none is a tag, so a 304 with them is about no page.
     pub(super) fn is_meant_by(&self, said: &ResponseHead) -> bool {
-        match (said.value("ETag"), said.value("Last-Modified")) {
-            (Some(tag), _) => self.value("ETag").map(opaque) == Some(opaque(tag)),
-            (None, Some(date)) => self.value("Last-Modified") == Some(date),
-            // The question was about this page alone.
-            (None, None) => true,
+        if said.has("ETag") {
+            let tag = only_tag(values(said, "ETag"));
+            return tag.is_some_and(|tag| self.tag().map(opaque) == Some(opaque(tag)));
         }
+        // Without validators: the question was about this page alone.
+        said.value("Last-Modified").is_none_or(|date| self.value("Last-Modified") == Some(date))
     }
 
     /// Returns the page, updated by the head of a 304 response that confirms it (RFC 9111 §4.3.4).
@@ -280,11 +281,12 @@ impl Page {
         now: SystemTime,
     ) -> Renewed {
         let mut head = self.stored_head();
-        let is_new = |name: &[u8]| said.fields.iter().any(|new| new.is(name));
+        let news = || said.fields.iter().filter(|new| !is_of_body(new));
+        let is_new = |name: &[u8]| news().any(|new| new.is(name));
         // The page becomes as old as the confirmation.
         let is_age = |field: &Field| field.is("Age") || field.is("Date");
         head.fields.retain(|field| !is_age(field) && !is_new(field.name()));
-        head.fields.extend(said.fields.iter().cloned());
+        head.fields.extend(news().cloned());
         head.accel_expires.clone_from(&said.accel_expires);
         head.is_incomplete = said.is_incomplete;
         let times = self.renewed_times(keeping, lscache, &head, now);
@@ -328,6 +330,12 @@ impl Page {
         Some(&value.0)
     }
 
+    fn tag(&self) -> Option<&[u8]> {
+        let fields = self.facts.fields.iter();
+        let tags = fields.filter(|(name, _)| name.0.eq_ignore_ascii_case(b"ETag"));
+        only_tag(tags.map(|(_, value)| &*value.0))
+    }
+
     /// The head as the application sent it.
     fn stored_head(&self) -> ResponseHead {
         let status = StatusCode::from_u16(self.facts.status).unwrap_or(StatusCode::OK);
@@ -365,6 +373,7 @@ impl Page {
             Ranges::One(range) => {
                 head.status = StatusCode::PARTIAL_CONTENT;
                 (head.reason, head.length) = (None, Some(range.len));
+                head.fields.retain(|field| !field.is("Content-Range"));
                 head.field("Content-Range", range.content_range(self.facts.len));
                 if range.first > 0 {
                     body = body.split_off(range.first);
@@ -388,7 +397,8 @@ impl Page {
             return Ranges::Whole;
         }
         // A weak tag does not promise identical bytes (§13.1.5).
-        let strong = head.value("ETag").filter(|tag| !tag.starts_with(b"W/")).unwrap_or_default();
+        let strong = only_tag(values(head, "ETag")).filter(|tag| !tag.starts_with(b"W/"));
+        let strong = strong.unwrap_or_default();
         let validators = Validators { etag: strong, ..validators(head) };
         let value = validators.range(&request.headers, now);
         value.map_or(Ranges::Whole, |value| Ranges::parse(value, self.facts.len))
@@ -464,6 +474,27 @@ pub(super) fn is_current(head: &ResponseHead, fields: &HeaderMap) -> bool {
         && validators(head).evaluate(fields) == ConditionOutcome::NotModified
 }
 
+/// Fields of a 304 that must not change a kept page, because they describe the bytes of its body (RFC
+/// 9111 §3.2 allows to omit them). A weak tag does not become a strong one.
+fn is_of_body(field: &Field) -> bool {
+    ["Content-Encoding", "Content-Range", "ETag"].iter().any(|name| field.is(name))
+}
+
+fn values<'h>(head: &'h ResponseHead, name: &str) -> impl Iterator<Item = &'h [u8]> {
+    head.fields.iter().filter(move |field| field.is(name)).map(Field::value)
+}
+
+/// The tag in the `ETag` fields of a response. The field has a single value (RFC 9110 §8.8.3), so
+/// several fields, or a list in one, are no tag (§5.3: they are one field with a list).
+fn only_tag<'h>(mut fields: impl Iterator<Item = &'h [u8]>) -> Option<&'h [u8]> {
+    let tag = fields.next().filter(|_| fields.next().is_none())?;
+    let is_one = match opaque(tag) {
+        [b'"', inner @ .., b'"'] => !inner.contains(&b'"'),
+        bare => !bare.iter().any(|byte| matches!(byte, b'"' | b',')),
+    };
+    is_one.then_some(tag)
+}
+
 /// A tag without the `W/` of weak tags.
 fn opaque(tag: &[u8]) -> &[u8] {
     tag.strip_prefix(b"W/").unwrap_or(tag)
@@ -471,7 +502,7 @@ fn opaque(tag: &[u8]) -> &[u8] {
 
 /// The validators of a response; a missing one matches nothing.
 fn validators(head: &ResponseHead) -> Validators<'_> {
-    let tag = head.value("ETag").unwrap_or_default();
+    let tag = only_tag(values(head, "ETag")).unwrap_or_default();
     let date = head.value("Last-Modified").and_then(|date| std::str::from_utf8(date).ok());
     let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
     let never = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 40);

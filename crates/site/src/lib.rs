@@ -202,8 +202,9 @@ impl Site {
     ) -> (Answer, Box<Effects>) {
         let mut effects = Box::<Effects>::default();
         effects.lua.is_explained = context.is_explained;
-        // Only an authorizer sets these fields.
+        // Only an authorizer sets these fields, in the head.
         for name in &self.granted_fields {
+            request.rule(name);
             request.headers.remove(name);
         }
         if self.speaks_lscache() {

@@ -9,7 +9,7 @@ use sendoff_static_files::Refusal;
 use super::Site;
 use super::effects::Effects;
 
-/// Maximum number of entries of one folder that are listed. Each costs the event loop two system
+/// Maximum number of entries of one folder that are listed. Each costs the event loop four system
 /// calls and about 150 bytes of page.
 pub const MAX_ENTRIES: usize = 10_000;
 

@@ -147,7 +147,8 @@ impl MountedPath<'_, '_> {
         self.mount.files.borrow_mut().kind(self.path)
     }
 
-    /// The file's or folder's state; nothing is opened.
+    /// The state of a file that this process may read, or a folder that it may search; nothing is
+    /// opened.
     pub(super) fn identity(&self) -> Result<Identity, Refusal> {
         self.mount.files.borrow().root().identity_of(self.path)
     }

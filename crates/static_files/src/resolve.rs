@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp,
+    Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp,
 };
 use rustix::io::Errno;
 use rustix::path::Arg;
@@ -163,13 +163,20 @@ impl Root {
         }
     }
 
-    /// The state of the file or folder at `path`.
+    /// The state of the file or folder at `path`, which this process may read, or search.
     ///
     /// # Errors
-    /// As [`resolve`](Self::resolve).
+    /// As [`resolve`](Self::resolve), or the mode forbids it.
     pub fn identity_of(&self, path: &[u8]) -> Result<Identity, Refusal> {
-        self.resolve(path)
-            .map(|(Resolved::File(_, identity) | Resolved::Directory(identity))| identity)
+        let found = self.find_allowed(path)?;
+        let identity = Identity::of_descriptor(&found)?;
+        let access = match identity.kind {
+            FileType::RegularFile => Access::READ_OK,
+            FileType::Directory => Access::EXEC_OK,
+            _ => return Err(Refusal::Forbidden(Forbidden::NoFile)),
+        };
+        rustix::fs::accessat(CWD, proc_path(&found), access, AtFlags::EACCESS)?;
+        Ok(identity)
     }
 
     /// The names in the folder at `path`, in the order of the file system, at most this number.

@@ -23,7 +23,7 @@ use crate::directions::{RequestBody, ResponseSender, StreamGone};
 use crate::exchange::{Exchange, RequestFacts};
 use crate::streams::StreamGuard;
 
-/// Time for reading and dropping the rest of a refused request's body.
+/// Time for reading and dropping the rest of a body, once the request is answered.
 const REST_TIME: Duration = Duration::from_secs(2);
 
 /// The slowest that a client may send a body.
@@ -114,14 +114,18 @@ pub async fn serve<S: Service, B: RequestBody, R: ResponseSender>(
                 }
                 Some(writer) => Some((&mut body, writer)),
             };
+            let mut unread = None;
             let answered = {
                 let mut answered = pin!(service.answer(plan, &request, &mut exchange));
                 match body {
                     None => answered.await,
                     Some((body, writer)) => tokio::select! {
                         biased;
-                        answered = &mut answered => answered,
-                        () = pass_body(&open, slowest, body, writer, most) => answered.await,
+                        answered = &mut answered => {
+                            unread = Some(body);
+                            answered
+                        }
+                        () = pass_body(&open, slowest, &mut *body, writer, most) => answered.await,
                     },
                 }
             };
@@ -137,6 +141,9 @@ pub async fn serve<S: Service, B: RequestBody, R: ResponseSender>(
                 if cut.fault == Fault::Client {
                     open.note_given_up();
                 }
+            } else if let Some(body) = unread {
+                drop(exchange);
+                drop_rest(&open, &*service, body, || request.shown()).await;
             }
         }
         Err((end, request)) => {
@@ -151,10 +158,7 @@ pub async fn serve<S: Service, B: RequestBody, R: ResponseSender>(
                     // If the client has gone meanwhile, nothing is left to do.
                     let _gone = service.refuse(status, &mut exchange).await;
                     drop(exchange);
-                    // Some clients drop the response if they are told to stop within their body.
-                    let (store, named) = (BodyStore::discard(), || line.clone());
-                    let rest = read_body(&open, &*service, &mut body, store, u64::MAX, named);
-                    let _late = timeout(REST_TIME, rest).await;
+                    drop_rest(&open, &*service, &mut body, || line.clone()).await;
                 }
             }
         }
@@ -264,6 +268,18 @@ async fn pass_body<S: Service, B: RequestBody>(
             Err(StreamEnd::Refused { status, .. }) => return writer.fail(status),
         }
     }
+}
+
+/// Reads and drops the rest of the body of a request that is answered. Some clients drop the
+/// response if they are told to stop within their body: curl 7.88 does if both arrive together.
+async fn drop_rest<S: Service, B: RequestBody>(
+    open: &StreamGuard<S>,
+    service: &S,
+    body: &mut B,
+    request: impl Fn() -> String,
+) {
+    let rest = read_body(open, service, body, BodyStore::discard(), u64::MAX, request);
+    let _late = timeout(REST_TIME, rest).await;
 }
 
 /// Reads and stores the body. The client may send more as its bytes are stored. `request` names the

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use sendoff_tests::{Fpm, LIMIT, Request, Server, Site, pattern, processes, wait};
+use sendoff_tests::{Fpm, Http3, LIMIT, Request, Server, Site, curl, pattern, processes, wait};
 
 use crate::responder::{Peer, Responder};
 use crate::{ajp, scgi, serve};
@@ -16,6 +16,17 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 /// A server that passes requests on to `url` while they arrive.
 fn streamed(site: &Site, url: &str) -> Server {
     serve(site, &format!("[[site.route]]\nstream_body = true\nproxy = '{url}'\n"))
+}
+
+/// As `streamed`, with TLS as well.
+fn serve_over_tls(site: &Site, url: &str) -> Server {
+    let text = format!(
+        "listen = ['127.0.0.1:0', '127.0.0.1:0 tls h3']\n[[pool]]\nworkers = 'ondemand'\n[[site]]\n\
+         root = 'root'\nhosts = 'localhost'\ntls = 'self-signed'\nhttps_redirect = false\n\
+         [[site.route]]\nstream_body = true\nproxy = '{url}'\n"
+    );
+    let config = site.write_at(site.outside("sendoff.toml"), text);
+    Server::try_run(&config, site.root(), 0).unwrap_or_else(|failed| panic!("{failed:#?}"))
 }
 
 /// An application that reports to the test the bytes that it has read.
@@ -276,6 +287,51 @@ fn an_early_answer_ends_the_connection() {
     let response = client.response("POST");
     assert_eq!((response.status(), &*response.text()), (403, "no"));
     assert_eq!(response.header("connection"), Some("close"));
+}
+
+/// curl 7.88 drops a response over HTTP/2 if the server stops its upload in the same bytes.
+#[test]
+fn clients_get_an_early_answer_over_http2_and_http3() {
+    for lingers in [true, false] {
+        let app = Responder::start(move |peer| {
+            drop(peer.head()?);
+            peer.say(
+                "HTTP/1.1 413 Large\r\nContent-Length: 9\r\nConnection: close\r\n\r\ntoo large",
+            )?;
+            if lingers {
+                drop(peer.rest());
+            }
+            Some(())
+        });
+        let site = Site::new();
+        let server = serve_over_tls(&site, &app.url());
+        let bytes = pattern(1, 3_000_000);
+        let large = site.write_at(site.outside("large"), &bytes);
+        let upload = Request::post("/", "text/plain", bytes).header("Host", "localhost");
+        let mut http3 = Http3::connect(server.tls_addr().unwrap(), "localhost");
+        assert_eq!(http3.ask(&upload).expect(413), b"too large");
+        for (version, addr) in [
+            ("--http2-prior-knowledge", server.clear_addr()),
+            ("--http2", server.tls_addr().unwrap()),
+        ] {
+            let scheme = if version == "--http2" { "https" } else { "http" };
+            for _ in 0..5 {
+                let done = curl()
+                    .args(["--insecure", version, "--header", "Host: localhost"])
+                    .args(["--write-out", " %{http_code} %{http_version}"])
+                    .args(["--data-binary", &format!("@{}", large.display())])
+                    .arg(format!("{scheme}://{addr}/"))
+                    .output()
+                    .unwrap();
+                let (said, problem) = (done.stdout, String::from_utf8_lossy(&done.stderr));
+                assert_eq!(
+                    String::from_utf8_lossy(&said),
+                    "too large 413 2",
+                    "{version}: {problem}"
+                );
+            }
+        }
+    }
 }
 
 #[test]

@@ -211,3 +211,39 @@ fn trailers_of_requests_get_past_no_rule() {
         }
     }
 }
+
+/// A field that an authorizer gives to applications does not come behind the body either, on no
+/// route of the site.
+#[test]
+fn trailers_of_requests_are_no_fields_of_an_authorizer() {
+    let (site, app) = (Site::new(), Http2App::start(http2_app::echo));
+    let authority =
+        Responder::saying("HTTP/1.1 200 OK\r\nRemote-Groups: staff\r\nContent-Length: 0\r\n\r\n");
+    let more = format!(
+        "[[site.route]]\nmatch = 'streamed$'\nstream_body = true\n\
+         [[site.route]]\nprefix = '/inner'\n\
+         authorize = {{ url = '{}/', copy_headers = ['Remote-Groups', 'X-Absent'] }}\n",
+        authority.url()
+    );
+    let server = serve(&site, &app.url(), &more);
+    let fields = [("remote-groups", "admin"), ("x-absent", "admin"), ("x-sum", "1a2b")];
+    let mut http3 = Http3::connect(server.tls_addr().unwrap(), "localhost");
+    for path in ["/stored", "/inner/stored", "/streamed", "/inner/streamed"] {
+        let mut client = Client::connect(server.clear_addr());
+        let before = app.requests();
+        client.send(format!(
+            "POST {path} HTTP/1.1\r\nHost: a\r\nTrailer: X-Sum\r\n\
+             Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n"
+        ));
+        assert!(path.ends_with("stored") || wait::until(LIMIT, || app.requests() > before));
+        client.send("0\r\nRemote-Groups: admin\r\nX-Absent: admin\r\nX-Sum: 1a2b\r\n\r\n");
+        let mut texts = vec![client.response("POST").text()];
+        assert!(texts[0].ends_with("\n\nbody\nx-sum: \"1a2b\""), "{path}: {}", texts[0]);
+        texts.push(server.http2().try_ask_with_trailers(path, b"body", &fields).unwrap().text());
+        texts.push(http3.try_ask_with_trailers(path, b"body", &fields).unwrap().text());
+        for text in texts {
+            assert!(!text.contains("admin"), "{path}: {text}");
+            assert_eq!(text.contains("\nremote-groups: staff\n"), path.starts_with("/inner"));
+        }
+    }
+}

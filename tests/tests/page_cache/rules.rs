@@ -384,3 +384,78 @@ fn a_page_of_which_a_line_was_dropped_is_not_kept() {
     });
     assert!(wait::until(LIMIT, || kept.bodies().is_empty()));
 }
+
+/// A script whose pages are fresh for a second, and which confirms them with the fields of `said`.
+const CONFIRMING: &str = "<?php
+file_put_contents(__DIR__ . '/../runs', '.', FILE_APPEND);
+header('Cache-Control: max-age=1');
+if (isset($_SERVER['HTTP_IF_NONE_MATCH'])) {
+    foreach ($_GET['said'] as $field) header($field, false);
+    http_response_code(304);
+    exit;
+}
+foreach ($_GET['head'] as $field) header($field, false);
+echo 'run ', strlen(file_get_contents(__DIR__ . '/../runs'));";
+
+/// The bytes of the body stay as they are, so what describes them stays, too (RFC 9111 §3.2).
+#[test]
+fn a_confirmation_does_not_change_what_describes_the_bytes() {
+    let kept = CachingServer::with(Site::with("page.php", CONFIRMING), "10m");
+    let target = "/page.php?head[]=ETag:+W/%22t%22&said[]=ETag:+%22t%22&said[]=X-Said:+1\
+                  &said[]=Content-Encoding:+gzip&said[]=Content-Range:+bytes+0-1/2\
+                  &said[]=Content-Language:+de";
+    assert_eq!(kept.get(target).text(), "run 1");
+    let confirmed = wait::for_some("a confirmation", || {
+        Some(kept.get(target)).filter(|page| page.header("X-Said").is_some())
+    });
+    let part = kept.server.ask(&Request::get(target).header("Range", "bytes=1-2"));
+    assert_eq!((confirmed.status(), &*confirmed.text()), (200, "run 1"));
+    assert_eq!((part.status(), &*part.text()), (206, "un"));
+    assert_eq!(part.header("Content-Range"), Some("bytes 1-2/5"));
+    for page in [confirmed, part] {
+        assert_eq!(page.header("Content-Encoding"), None);
+        assert_eq!(page.header("Content-Language"), Some("de"));
+        assert_eq!(page.header("ETag"), Some("W/\"t\""));
+        let ranges = page.head.headers.iter().filter(|(name, _)| name == "Content-Range").count();
+        assert_eq!(ranges, usize::from(page.status() == 206));
+    }
+}
+
+/// An application's own `Content-Range` in a whole page means nothing, also for a part of the page.
+#[test]
+fn a_part_of_a_page_has_one_content_range() {
+    let kept = CachingServer::with(Site::with("page.php", CONFIRMING), "10m");
+    let target = "/page.php?head[]=Content-Range:+bytes+0-1/2&head[]=Cache-Control:+max-age=60";
+    kept.get_kept(target);
+    let part = kept.server.ask(&Request::get(target).header("Range", "bytes=1-2"));
+    let all = part.head.headers.iter().filter(|(name, _)| name == "Content-Range");
+    let all: Vec<_> = all.map(|(_, value)| &**value).collect();
+    assert_eq!((part.status(), all), (206, vec!["bytes 1-2/5"]));
+}
+
+/// `ETag` has one value (RFC 9110 §8.8.3). Several fields, or a list, are no tag: they confirm no
+/// page, and a page with them is asked about by its date, if it has one.
+#[test]
+fn several_tags_are_none() {
+    let kept = CachingServer::with(Site::with("page.php", CONFIRMING), "10m");
+    let of_page = "/page.php?head[]=ETag:+%22t%22&said[]=X-Said:+1&said[]=ETag:+%22t%22";
+    for (target, is_confirmed) in [
+        (of_page.to_owned(), true),
+        (format!("{of_page}&said[]=ETag:+%22u%22"), false),
+        (format!("{of_page},+%22u%22"), false),
+        (of_page.replacen("&said", "&head[]=ETag:+%22u%22&said", 1), false),
+    ] {
+        let first = kept.get(&target).text();
+        let second = wait::for_some("another answer", || {
+            let page = kept.get(&target);
+            Some(page).filter(|page| page.header("X-Said").is_some() || page.text() != first)
+        });
+        assert_eq!(second.text() == first, is_confirmed, "{target}: {}", second.text());
+    }
+    // Nor does the client's copy of such a page have a tag.
+    let target =
+        of_page.replacen("&said", "&head[]=ETag:+%22u%22&head[]=Cache-Control:+max-age=60&said", 1);
+    kept.get_kept(&target);
+    let again = kept.server.ask(&Request::get(&target).header("If-None-Match", "\"t\""));
+    assert_eq!(again.status(), 200);
+}

@@ -1,8 +1,9 @@
 //! Folders whose entries are listed (`docs/listing.md`): what the site would not serve is not named.
 
 use std::ffi::OsStr;
+use std::fs::set_permissions;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 use sendoff_tests::{Request, Server, Site};
 
@@ -137,4 +138,42 @@ fn an_index_file_answers_and_other_routes_list_nothing() {
     let server = serve(&site, "[[site.route]]\nprefix = '/with'\nlisting = true\n");
     assert_eq!(server.get("/with/").text(), "index");
     assert_eq!(server.get("/without/").status(), 403);
+}
+
+/// The front runs as the owner of the site, whom the modes alone shut out.
+#[test]
+fn what_the_server_cannot_read_is_not_named() {
+    for htaccess in ["'auto'", "false"] {
+        let site = Site::with("a.txt", "a");
+        let modes =
+            [("unreadable.txt", 0o000), ("shut", 0o000), ("no-names", 0o311), ("no-way", 0o444)];
+        for folder in ["shut", "no-names", "no-way"] {
+            site.write(&format!("{folder}/x.txt"), "x");
+        }
+        site.write("unreadable.txt", "x");
+        symlink("unreadable.txt", site.path("link.txt")).unwrap();
+        let server = serve(&site, &format!("htaccess = {htaccess}\n{LISTING}"));
+        for (name, mode) in modes {
+            set_permissions(site.path(name), PermissionsExt::from_mode(mode)).unwrap();
+        }
+        assert_eq!(server.get("/unreadable.txt").status(), 403);
+        assert_eq!(server.get("/no-names/x.txt").status(), 200);
+        assert_ne!(server.get("/no-way/x.txt").status(), 200);
+        assert_eq!(names(&server, "/"), ["no-names", "a.txt"], "{htaccess}");
+        for (name, _) in modes {
+            set_permissions(site.path(name), PermissionsExt::from_mode(0o755)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn names_in_json_are_exact() {
+    let site = Site::new();
+    for name in ["a\nb\u{7f}.txt", "c\td \"\\.txt", "é.txt"] {
+        site.write(name, "x");
+    }
+    let server = serve(&site, LISTING);
+    assert_eq!(names(&server, "/"), ["a\nb\u{7f}.txt", "c\td \"\\.txt", "é.txt"]);
+    // A line of the page stays a line.
+    assert!(server.get("/").text().contains("<bdi>a\u{fffd}b\u{fffd}.txt</bdi>"));
 }

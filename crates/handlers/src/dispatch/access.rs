@@ -6,7 +6,6 @@ use std::path::Path;
 
 use http::{StatusCode, header};
 use sendoff_auth::{Access, challenge};
-use sendoff_http1::client::claim;
 use sendoff_lua_host::ScriptAnswer;
 use sendoff_message::request::Request;
 use sendoff_report::limits::Limit;
@@ -75,7 +74,7 @@ impl SitePlan {
                     authorized.notes.push(format!("allowed by the authorizer {who}"));
                     authorized.has_variables |= !grant.fields.is_empty();
                     for (name, _) in &grant.fields {
-                        claim(&mut request.headers, name);
+                        request.rule(name);
                         request.headers.remove(name);
                     }
                     request.headers.extend(grant.fields);

@@ -165,7 +165,8 @@ fn time(entry: &ListEntry) -> String {
 /// The keys of nginx's `autoindex_format json`, and the URL.
 fn json_of(entries: &[ListEntry]) -> String {
     let entries = entries.iter().map(|entry| {
-        let (name, url, mtime) = (shown(&entry.name), link(entry), time(entry));
+        let name = String::from_utf8_lossy(&entry.name);
+        let (url, mtime) = (link(entry), time(entry));
         match entry.kind {
             ListKind::Folder => {
                 json!({"name": name, "type": "directory", "mtime": mtime, "url": url})

@@ -20,7 +20,8 @@ pub(crate) struct Config {
     pub(crate) engine: Option<bool>,
     /// `RewriteBase`, with a slash at its end.
     pub(crate) base: Option<Vec<u8>>,
-    pub(crate) options: Options,
+    /// `None`: the options of the folder above apply.
+    pub(crate) options: Option<Options>,
     pub(crate) rules: Vec<Arc<Rule>>,
     /// Conditions of the next rule.
     pub(crate) pending: Vec<Condition>,

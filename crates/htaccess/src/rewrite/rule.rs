@@ -59,8 +59,8 @@ impl Config {
 
     /// `RewriteOptions NAME...`
     pub(crate) fn set_options(&mut self, names: &[Vec<u8>]) -> Result<(), Problem> {
+        let options = self.options.get_or_insert_default();
         for name in names {
-            let options = &mut self.options;
             match name.to_ascii_lowercase().as_slice() {
                 b"inherit" => options.inherit = true,
                 b"inheritbefore" => options.inherit_before = true,
