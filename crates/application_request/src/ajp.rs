@@ -6,7 +6,7 @@ use sendoff_ajp::{Facts, ForwardRequest};
 use sendoff_http1::client::HopByHop;
 use sendoff_message::request::{Scheme, protocol};
 
-use crate::target::ProxyTarget;
+use crate::target::{ProxyTarget, StrippedPrefix};
 use crate::{ApplicationRequest, Unsendable, is_passed_on};
 
 /// The first packet of a request.
@@ -16,7 +16,7 @@ pub(crate) fn head(
     packet_size: usize,
 ) -> Result<Bytes, Unsendable> {
     let request = asked.request;
-    let target = ProxyTarget::of(request)?;
+    let target = ProxyTarget::of(request, StrippedPrefix::default())?;
     let (client, local) = (request.peer.address(), request.local.address());
     let host = request.host_name();
     let tls = request.tls.as_deref();

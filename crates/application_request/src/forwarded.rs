@@ -9,6 +9,8 @@ use sendoff_http1::client::is_about_client;
 use sendoff_message::request::{Endpoint, Request};
 use sendoff_report::log_line::push_ip;
 
+use crate::target::StrippedPrefix;
+
 /// True if the field is replaced instead of passed on.
 pub(crate) fn replaces(fields: ForwardedFields, name: &HeaderName) -> bool {
     fields != ForwardedFields::Off && is_about_client(name)
@@ -19,14 +21,15 @@ pub(crate) fn replaces(fields: ForwardedFields, name: &HeaderName) -> bool {
 pub(crate) fn fields(
     fields: ForwardedFields,
     request: &Request,
+    stripped: StrippedPrefix,
     mut field: impl FnMut(&str, &[u8]),
 ) {
     match fields {
         ForwardedFields::Off => {}
         ForwardedFields::XForwarded => {
-            let chain = chain(request, "x-forwarded-for");
+            let earlier = chain(request, "x-forwarded-for");
             let nearest = node(nearest(request));
-            let all = chain.map(|chain| [&chain[..], b", ", nearest.as_bytes()].concat());
+            let all = earlier.map(|chain| [&chain[..], b", ", nearest.as_bytes()].concat());
             field("x-forwarded-for", all.as_deref().unwrap_or(nearest.as_bytes()));
             field("x-forwarded-proto", request.scheme.as_str().as_bytes());
             if let Some(host) = &request.host {
@@ -34,6 +37,11 @@ pub(crate) fn fields(
             }
             if let Some(port) = request.port {
                 field("x-forwarded-port", port.to_string().as_bytes());
+            }
+            let outer = chain(request, "x-forwarded-prefix").unwrap_or_default();
+            let prefix = [&outer[..], stripped.encoded(request).as_bytes()].concat();
+            if !prefix.is_empty() {
+                field("x-forwarded-prefix", &prefix);
             }
         }
         ForwardedFields::Forwarded => {
@@ -91,7 +99,7 @@ mod tests {
         let note = |name: &str, value: &[u8]| {
             all.push(format!("{name}: {}", String::from_utf8_lossy(value)));
         };
-        fields(how, request, note);
+        fields(how, request, StrippedPrefix::default(), note);
         all.join("\n")
     }
 

@@ -10,7 +10,7 @@ use sendoff_message::request::Request;
 use sendoff_upstream_gateway::{RequestProtocol, WebSocketKey};
 
 use crate::forwarded;
-use crate::target::ProxyTarget;
+use crate::target::{ProxyTarget, StrippedPrefix};
 use crate::{Unsendable, is_passed_on};
 
 /// The head of a request, with the offer to switch the protocol that is in it.
@@ -18,9 +18,10 @@ pub(crate) fn head(
     request: &Request,
     proxy: &Proxy,
     host: &ProxyHost,
+    stripped: StrippedPrefix,
     may_change: bool,
 ) -> Result<(Bytes, RequestProtocol), Unsendable> {
-    let target = ProxyTarget::of(request)?;
+    let target = ProxyTarget::of(request, stripped)?;
     let hops = HopByHop::of(&request.headers);
     let upgrade = hops.upgrade().filter(|_| may_change);
     let is_keyless = upgrade.is_some() && request.version > Version::HTTP_11;
@@ -51,7 +52,7 @@ pub(crate) fn head(
     let mut field = |name: &str, value: &[u8]| {
         let _written = head.field(name.as_bytes(), value);
     };
-    forwarded::fields(proxy.forwarded, request, &mut field);
+    forwarded::fields(proxy.forwarded, request, stripped, &mut field);
     if request.has_body {
         match request.body.known_len() {
             Some(len) => field("content-length", len.to_string().as_bytes()),
@@ -103,7 +104,7 @@ pub(crate) fn host_of<'a>(request: &'a Request, proxy: &'a Proxy, host: &'a Prox
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sendoff_config::{ForwardedFields, GatewayProtocol, ProxyTimeouts};
+    use sendoff_config::{ForwardedFields, GatewayProtocol, ProxyTimeouts, ProxyUrls};
     use sendoff_message::request::sample::request;
 
     fn proxy(host: ProxyHost) -> Proxy {
@@ -113,11 +114,14 @@ mod tests {
             forwarded: ForwardedFields::Off,
             proxy_protocol: false,
             timeouts: ProxyTimeouts::default(),
+            urls: ProxyUrls::default(),
         }
     }
 
     fn written(request: &Request, host: ProxyHost, may_change: bool) -> String {
-        let (head, _) = head(request, &proxy(host.clone()), &host, may_change).unwrap();
+        let (head, _) =
+            head(request, &proxy(host.clone()), &host, StrippedPrefix::default(), may_change)
+                .unwrap();
         String::from_utf8(head.to_vec()).unwrap()
     }
 

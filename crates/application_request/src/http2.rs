@@ -13,7 +13,7 @@ use sendoff_upstream_http2::RequestTrailers;
 
 use crate::forwarded;
 use crate::http1::{cookies, host_of};
-use crate::target::ProxyTarget;
+use crate::target::{ProxyTarget, StrippedPrefix};
 use crate::{Unsendable, is_passed_on};
 
 /// The head of a request: its authority is the host, and no field concerns a connection.
@@ -21,9 +21,10 @@ pub(crate) fn head(
     request: &Request,
     proxy: &Proxy,
     host: &ProxyHost,
+    stripped: StrippedPrefix,
     is_tls: bool,
 ) -> Result<Head<()>, Unsendable> {
-    let target = ProxyTarget::of(request)?.whole().into_owned();
+    let target = ProxyTarget::of(request, stripped)?.whole().into_owned();
     let mut uri = http::uri::Parts::default();
     uri.scheme = Some(if is_tls { Scheme::HTTPS } else { Scheme::HTTP });
     let authority = Bytes::copy_from_slice(host_of(request, proxy, host));
@@ -36,7 +37,7 @@ pub(crate) fn head(
     let mut head = Head::new(());
     *head.method_mut() = request.method.clone();
     *head.uri_mut() = uri;
-    *head.headers_mut() = fields(request, proxy);
+    *head.headers_mut() = fields(request, proxy, stripped);
     Ok(head)
 }
 
@@ -74,7 +75,7 @@ fn path_and_query(target: Vec<u8>) -> Option<PathAndQuery> {
     })
 }
 
-fn fields(request: &Request, proxy: &Proxy) -> HeaderMap {
+fn fields(request: &Request, proxy: &Proxy, stripped: StrippedPrefix) -> HeaderMap {
     let hops = HopByHop::of(&request.headers);
     let mut fields = HeaderMap::with_capacity(request.headers.len() + 8);
     for (name, value) in &request.headers {
@@ -95,7 +96,7 @@ fn fields(request: &Request, proxy: &Proxy) -> HeaderMap {
     if request.headers.contains_key(COOKIE) {
         field("cookie", &cookies(&request.headers));
     }
-    forwarded::fields(proxy.forwarded, request, &mut field);
+    forwarded::fields(proxy.forwarded, request, stripped, &mut field);
     if takes_trailers(&request.headers) {
         fields.insert(TE, HeaderValue::from_static("trailers"));
     }
@@ -108,7 +109,9 @@ fn fields(request: &Request, proxy: &Proxy) -> HeaderMap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sendoff_config::{ForwardedFields, GatewayProtocol, ProxyAddress, ProxyTimeouts};
+    use sendoff_config::{
+        ForwardedFields, GatewayProtocol, ProxyAddress, ProxyTimeouts, ProxyUrls,
+    };
     use sendoff_message::request::sample::request;
 
     fn proxy() -> Proxy {
@@ -118,6 +121,7 @@ mod tests {
             forwarded: ForwardedFields::Off,
             proxy_protocol: false,
             timeouts: ProxyTimeouts::default(),
+            urls: ProxyUrls::default(),
         }
     }
 
@@ -147,7 +151,8 @@ mod tests {
             request.headers.append(name, value.parse().unwrap());
         }
         request.headers.insert("x-blank", HeaderValue::from_bytes(b" a b\t").unwrap());
-        let head = head(&request, &proxy(), &ProxyHost::Client, false).unwrap();
+        let head =
+            head(&request, &proxy(), &ProxyHost::Client, StrippedPrefix::default(), false).unwrap();
         assert_eq!(head.uri(), "http://a.test:81/a?b");
         let sent: Vec<_> = head
             .headers()
@@ -164,7 +169,8 @@ mod tests {
             ("/a<b>?\"`", ProxyHost::Upstream, true, "https://app.test:8080/a%3Cb%3E?%22%60"),
             ("/", ProxyHost::Fixed("b.test".to_owned()), true, "https://b.test/"),
         ] {
-            let head = head(&asked(uri), &proxy(), &host, is_tls).unwrap();
+            let head =
+                head(&asked(uri), &proxy(), &host, StrippedPrefix::default(), is_tls).unwrap();
             assert_eq!(head.uri(), expected);
         }
     }

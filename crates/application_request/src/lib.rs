@@ -5,6 +5,7 @@
 //! - `http1`, `http2`, `scgi`, `uwsgi`, `ajp`: heads for applications behind a `proxy`
 //! - `target`: the path that a proxied application is asked for
 //! - `forwarded`: the fields that tell a proxied application about the client
+//! - [`public_urls`]: its URLs and cookies as its clients must see them
 #![forbid(unsafe_code)]
 
 mod ajp;
@@ -12,6 +13,7 @@ mod forwarded;
 mod http1;
 mod http2;
 pub mod parameters;
+pub mod public_urls;
 mod scgi;
 mod target;
 mod uwsgi;
@@ -28,6 +30,7 @@ use sendoff_upstream_gateway::{GatewayMessage, GatewayRequest, RequestProtocol};
 use sendoff_upstream_http2::Http2Request;
 
 use parameters::NOT_FROM_CLIENTS;
+use target::StrippedPrefix;
 
 /// A client's request, and everything that the server tells an application about it.
 #[derive(Clone, Copy)]
@@ -77,12 +80,13 @@ pub fn message(
     may_switch: bool,
 ) -> Result<GatewayMessage, Unsendable> {
     let request = asked.request;
+    let stripped = StrippedPrefix::of(proxy, prefix);
     let (head, protocol) = match &proxy.protocol {
         GatewayProtocol::Http { host, upgrade, .. } => {
-            http1::head(request, proxy, host, *upgrade && may_switch)?
+            http1::head(request, proxy, host, stripped, *upgrade && may_switch)?
         }
         GatewayProtocol::Http2 { host, tls } => {
-            let head = http2::head(request, proxy, host, tls.is_some())?;
+            let head = http2::head(request, proxy, host, stripped, tls.is_some())?;
             let message = Http2Request::new(head, request.body.clone(), http2::trailers(request));
             return Ok(GatewayMessage::Http2(Rc::new(message)));
         }

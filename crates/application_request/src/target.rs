@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::StatusCode;
 use percent_encoding::{percent_decode, percent_encode};
+use sendoff_config::Proxy;
 use sendoff_message::request::{NOT_IN_PATH, Request, decode_path};
 
 use crate::Unsendable;
@@ -17,6 +18,48 @@ pub(crate) struct ProxyTarget<'r> {
     pub(crate) query: Option<&'r Bytes>,
 }
 
+/// The part of a request's path in front of the path that the application knows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct StrippedPrefix {
+    /// Bytes of the decoded path.
+    len: usize,
+}
+
+impl StrippedPrefix {
+    /// The prefix of the route, if it is to be stripped. `prefix`: bytes of the path that the route
+    /// has matched.
+    pub(crate) fn of(proxy: &Proxy, prefix: usize) -> Self {
+        Self { len: if proxy.urls.strip_prefix { prefix } else { 0 } }
+    }
+
+    /// The prefix in the form for URLs; empty if nothing is stripped.
+    pub(crate) fn encoded(self, request: &Request) -> String {
+        let prefix = request.path.get(..self.len).unwrap_or_default();
+        percent_encode(prefix, NOT_IN_PATH).to_string()
+    }
+
+    /// The rest of a path that decodes to the request's path.
+    fn strip(self, path: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+        let Some(end) = end_of_decoded(&path, self.len).filter(|_| self.len > 0) else {
+            return path;
+        };
+        match path {
+            _ if path.len() == end => Cow::Borrowed(b"/"),
+            Cow::Borrowed(path) => Cow::Borrowed(&path[end..]),
+            Cow::Owned(path) => Cow::Owned(path[end..].to_vec()),
+        }
+    }
+}
+
+/// The number of encoded bytes that stand for this number of decoded bytes.
+fn end_of_decoded(path: &[u8], len: usize) -> Option<usize> {
+    let mut at = 0;
+    for _ in 0..len {
+        at += if *path.get(at)? == b'%' { 3 } else { 1 };
+    }
+    (at <= path.len()).then_some(at)
+}
+
 impl<'r> ProxyTarget<'r> {
     /// The path as the client sent it, so that the application sees each escape. The path as the
     /// rules have seen it if rules have rewritten it, or if the client's path contains `.` or `..`:
@@ -24,7 +67,7 @@ impl<'r> ProxyTarget<'r> {
     ///
     /// # Errors
     /// A servlet container would read another path than the rules did: `/..;/`.
-    pub(crate) fn of(request: &'r Request) -> Result<Self, Unsendable> {
+    pub(crate) fn of(request: &'r Request, stripped: StrippedPrefix) -> Result<Self, Unsendable> {
         if request.path.split(|&byte| byte == b'/').any(is_dots_with_parameters) {
             let why = "its path has dots before a semicolon, which servlet containers resolve";
             return Err(Unsendable::new(StatusCode::BAD_REQUEST, why));
@@ -42,7 +85,7 @@ impl<'r> ProxyTarget<'r> {
                 Cow::Owned(percent_encode(&request.path, NOT_IN_PATH).to_string().into_bytes())
             }
         };
-        Ok(Self { path, query: request.query.as_ref() })
+        Ok(Self { path: stripped.strip(path), query: request.query.as_ref() })
     }
 
     /// Path and query.
@@ -91,8 +134,28 @@ mod tests {
             if let Some(path) = rewritten {
                 request.path = path.into();
             }
-            let target = ProxyTarget::of(&request).unwrap();
+            let target = ProxyTarget::of(&request, StrippedPrefix::default()).unwrap();
             assert_eq!(String::from_utf8_lossy(&target.whole()), expected, "{sent}");
+        }
+    }
+
+    #[test]
+    fn the_prefix_is_taken_off_as_the_client_has_written_it() {
+        for (sent, expected) in [
+            ("/a b/c%2Fd?e", "/c%2Fd?e"),
+            ("/a%20b/c", "/c"),
+            ("/%61%20b", "/"),
+            ("/a b/?e", "/?e"),
+            ("/x/../a%20b/c d", "/c%20d"),
+            ("/a%20b//c", "//c"),
+        ] {
+            let mut request = request(None);
+            request.uri = sent.into();
+            request.restart().unwrap();
+            let prefix = StrippedPrefix { len: "/a b".len() };
+            let target = ProxyTarget::of(&request, prefix).unwrap();
+            assert_eq!(String::from_utf8_lossy(&target.whole()), expected, "{sent}");
+            assert_eq!(prefix.encoded(&request), "/a%20b");
         }
     }
 
@@ -103,7 +166,7 @@ mod tests {
             request.uri = path.into();
             request.restart().unwrap();
             assert_eq!(
-                ProxyTarget::of(&request).unwrap_err().status,
+                ProxyTarget::of(&request, StrippedPrefix::default()).unwrap_err().status,
                 StatusCode::BAD_REQUEST,
                 "{path}"
             );

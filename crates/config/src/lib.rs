@@ -54,7 +54,7 @@ pub use pool::{
 };
 pub use proxy::{
     ForwardedFields, GatewayProtocol, Proxy, ProxyAddress, ProxyHost, ProxyTimeouts, ProxyTls,
-    TUNNEL_TIMEOUT,
+    ProxyUrls, TUNNEL_TIMEOUT,
 };
 pub use route::{
     Authorizer, BasicAuth, Cache, Clients, Conditions, FastCgiAuthorizer, FieldCondition, Handler,
@@ -68,7 +68,8 @@ pub use site::{
 pub use tls::{Certificate, ClientCertificates, Tls, TlsVersion};
 pub use trusted_proxies::{ProxyFields, TrustedProxies};
 pub use upstream::{
-    Balance, HashedPart, HttpCheck, Probe, Sticky, Upstream, UpstreamAddress, UpstreamHost,
+    Balance, GrpcCheck, HashedPart, HostCheck, HttpCheck, Probe, Sticky, Upstream, UpstreamAddress,
+    UpstreamHost,
 };
 
 #[cfg(test)]

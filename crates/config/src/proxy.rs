@@ -21,6 +21,25 @@ pub struct Proxy {
     pub proxy_protocol: bool,
     /// Time limits.
     pub timeouts: ProxyTimeouts,
+    /// Its URLs and cookies in the form for clients.
+    pub urls: ProxyUrls,
+}
+
+/// URLs and cookies of an application in the form for its clients.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProxyUrls {
+    /// Takes the prefix of the route off the paths of requests, and puts it before the paths in
+    /// responses.
+    pub strip_prefix: bool,
+    /// Beginnings of URLs in responses, with their replacements, the longest first; `None`: the
+    /// address of the application becomes the client's.
+    pub redirects: Option<Vec<(String, String)>>,
+    /// Beginnings of the paths of cookies, with their replacements, the longest first; `None`: a
+    /// stripped prefix is put before the paths.
+    pub cookie_paths: Option<Vec<(String, String)>>,
+    /// Domains of cookies, with their replacements; an empty one: the cookie gets no domain.
+    pub cookie_domains: Vec<(String, String)>,
 }
 
 /// The address of an application, which stands behind the scheme of its URL.

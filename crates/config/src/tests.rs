@@ -77,6 +77,12 @@ fn config() -> Config {
                 forwarded: ForwardedFields::Forwarded,
                 proxy_protocol: false,
                 timeouts: ProxyTimeouts::default(),
+                urls: ProxyUrls {
+                    strip_prefix: true,
+                    redirects: Some(vec![("http://app.test/".to_owned(), "/".to_owned())]),
+                    cookie_paths: Some(vec![("/".to_owned(), "/shop".to_owned())]),
+                    cookie_domains: vec![("app.test".to_owned(), String::new())],
+                },
             }],
             maintenance: Some("/run/maintenance".into()),
             pool: Some(0),
@@ -117,12 +123,12 @@ fn config() -> Config {
             slow_start: Duration::ZERO,
             probe: Some(Probe {
                 every: Duration::from_millis(100),
-                http: Some(HttpCheck {
+                request: Some(HostCheck::Http(HttpCheck {
                     path: "/up".to_owned(),
                     host: Some("app.test".to_owned()),
                     status: Some(200),
                     body: Some("ok".to_owned()),
-                }),
+                })),
             }),
         }],
     }

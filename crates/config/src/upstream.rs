@@ -41,10 +41,29 @@ pub struct Probe {
     /// The pause between two checks of a host.
     pub every: Duration,
     /// The request that a host must answer; `None`: it must accept a connection.
-    pub http: Option<HttpCheck>,
+    pub request: Option<HostCheck>,
 }
 
-/// A request by which a host is checked, and the answer of a host that is up.
+/// A request by which a host is checked.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum HostCheck {
+    /// A `GET` request.
+    Http(HttpCheck),
+    /// A call of gRPC's health service.
+    Grpc(GrpcCheck),
+}
+
+/// A call of `grpc.health.v1.Health/Check`. A host that is up answers `SERVING`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrpcCheck {
+    /// The service that must be able to answer; empty: the host as a whole.
+    pub service: String,
+    /// The authority; `None`: the address of the host.
+    pub host: Option<String>,
+}
+
+/// A `GET` request, and the answer of a host that is up.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpCheck {

@@ -419,7 +419,8 @@ fn write_upstream(f: &mut fmt::Formatter<'_>, upstream: &UpstreamStatus) -> fmt:
     let UpstreamStatus { name, hosts } = upstream;
     let up = hosts.iter().filter(|host| host.down_for.is_none()).count();
     let requests = RequestCount(requests_of(upstream));
-    writeln!(f, "upstream     {name}: {} hosts, {up} up, {requests}", hosts.len())?;
+    let hosts_word = if hosts.len() == 1 { "host" } else { "hosts" };
+    writeln!(f, "upstream     {name}: {} {hosts_word}, {up} up, {requests}", hosts.len())?;
     for host in hosts {
         let HostStatus { address, busy, requests, failures, down_for, awaits_check, why, .. } =
             host;

@@ -17,6 +17,7 @@ mod plain;
 mod problem;
 mod processors;
 mod proxy;
+mod public_url;
 mod rate;
 mod read;
 mod rules;
@@ -43,6 +44,7 @@ pub use plain::{
 pub use problem::{Problem, Problems};
 pub use processors::Processors;
 pub use proxy::{ForwardedFields, HostText, ProxyHost, ProxyScheme, ProxyUrl};
+pub use public_url::{CookieDomain, CookiePath, UrlStart};
 pub use rate::Frequency;
 pub use read::{FileReader, Item, Scope, Wrong, similar};
 pub use rules::{

@@ -38,7 +38,11 @@ const TABLE: &[(&[&str], &str)] = &[
     (&["http2", "protocols"], "HTTP/2 needs no key: with TLS, clients choose it"),
     (&["http3", "quic"], "HTTP/3 is a word behind an address: listen = \"443 tls h3\""),
     (&["deflate", "gzip_comp_level", "gzip_disable", "gzip_proxied", "gzip_vary"], COMPRESSION),
-    (&["balancermember", "jkworkersfile", "proxypassreverse"], PROXY),
+    (&["balancermember", "jkworkersfile"], PROXY),
+    (
+        &["proxypassreverse"],
+        "URLs with the address of the application become the site's by themselves; others: redirects in the proxy table",
+    ),
     (&["grpc_pass"], GRPC),
     (&["uwsgi_pass"], UWSGI),
     (&["default_server"], "a site without hosts answers for all other hosts"),

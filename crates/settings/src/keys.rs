@@ -6,13 +6,13 @@ use std::time::Duration;
 use sendoff_config::TUNNEL_TIMEOUT;
 use sendoff_setting_values::{
     AcmeDirectory, App, AppAddress, AuthorityUrl, Backend, Balance, Caching, Candidate,
-    CertificateFrom, Client, ClientCertificates, Coding, Command, Compress, CookieName, Count,
-    Delivery, Destination, Email, Ending, Expression, FieldName, FieldTest, FileName, FilePath,
-    ForwardedFields, Free, Frequency, FrontController, HeaderOp, HeaderText, HostName, HostText,
-    Hsts, Htaccess, IniSettings, Keep, LineFormat, List, Listen, LogPath, Map, Matching, Method,
-    MimeType, Number, ParamName, Php, PhpProgram, PositiveTime, Prefix, Processors, ProxyField,
-    ProxyHost, ProxyUrl, QueryName, Raw, Replacement, Size, Snapshot, Status, Symlinks, Template,
-    Time, TlsVersion, Umask, UrlPath, Yes,
+    CertificateFrom, Client, ClientCertificates, Coding, Command, Compress, CookieDomain,
+    CookieName, CookiePath, Count, Delivery, Destination, Email, Ending, Expression, FieldName,
+    FieldTest, FileName, FilePath, ForwardedFields, Free, Frequency, FrontController, HeaderOp,
+    HeaderText, HostName, HostText, Hsts, Htaccess, IniSettings, Keep, LineFormat, List, Listen,
+    LogPath, Map, Matching, Method, MimeType, Number, ParamName, Php, PhpProgram, PositiveTime,
+    Prefix, Processors, ProxyField, ProxyHost, ProxyUrl, QueryName, Raw, Replacement, Size,
+    Snapshot, Status, Symlinks, Template, Time, TlsVersion, Umask, UrlPath, UrlStart, Yes,
 };
 
 use crate::nested::{Inline, Sections, Short};
@@ -593,6 +593,22 @@ section! {
     /// client. Such connections are not reused. Not with HTTP/2.
     proxy_protocol: bool = false,
         example "true", also "ProxyProtocol" "send-proxy-v2";
+    /// With HTTP and HTTP/2, takes the `prefix` of the route off the paths of requests, names it in
+    /// `X-Forwarded-Prefix`, and puts it before the paths of redirects and cookies (gateway.md).
+    strip_prefix: bool = false,
+        example "true", also "handle_path" "stripprefix";
+    /// With HTTP and HTTP/2, beginnings of URLs in `Location`, `Content-Location` and `Refresh` of
+    /// responses, and their replacements; the longest that fits counts. `{}`: URLs stay as they are.
+    redirects: Map<UrlStart, UrlStart>, unless "the address of the application becomes the client's",
+        example "{ \"http://app.internal/base/\" = \"/shop/\" }", also "proxy_redirect" "grpc_redirect";
+    /// With HTTP and HTTP/2, beginnings of the `Path` of cookies that the application sets, and
+    /// their replacements, as for `redirects`.
+    cookie_paths: Map<CookiePath, CookiePath>, unless "as the application sets them, behind a stripped prefix",
+        example "{ \"/base/\" = \"/shop/\" }", also "proxy_cookie_path" "ProxyPassReverseCookiePath";
+    /// With HTTP and HTTP/2, the `Domain` of cookies that the application sets, and their
+    /// replacements; an empty one removes it.
+    cookie_domains: Map<HostText, CookieDomain>, unless "as the application sets them",
+        example "{ \"app.internal\" = \"shop.example.org\" }", also "proxy_cookie_domain" "ProxyPassReverseCookieDomain";
     /// With AJP, the secret of its connector.
     secret: Free, unless "none",
         example "\"s3cret\"", also "requiredSecret" "worker.secret";
@@ -841,10 +857,14 @@ section! {
     /// The pause between two checks of a host.
     every: PositiveTime = PositiveTime(seconds(5)),
         example "\"2s\"", also "interval" "inter" "health_interval";
-    /// With HTTP/1.1, the path of a `GET` request that a host must answer.
+    /// With HTTP and HTTP/2, the path of a `GET` request that a host must answer.
     path: UrlPath, unless "no request is sent",
         example "\"/health\"", also "uri" "url" "health_uri";
-    /// With `path`, the host of this request.
+    /// With HTTP/2, the service that must be able to answer, as gRPC's health service
+    /// (`grpc.health.v1.Health`) of the host says; an empty text asks about the host as a whole.
+    grpc: Raw, unless "gRPC is not asked",
+        example "\"shop.Cart\"", also "grpc_service" "health_grpc";
+    /// With `path` or `grpc`, the host of this request.
     host: HostText, unless "the address of the host",
         example "\"shop.internal\"", also "Host";
     /// With `path`, the status of the answer.

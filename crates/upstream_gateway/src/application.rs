@@ -96,7 +96,7 @@ pub fn tend_gateways(gateways: Vec<Arc<Gateway>>) -> Vec<JoinHandle<()>> {
     let mut tasks = Vec::new();
     for gateway in &gateways {
         if let Some(upstream) = &gateway.upstream {
-            let check = upstream.probe.as_ref().and_then(|probe| probe.http.clone());
+            let check = upstream.probe.as_ref().and_then(|probe| probe.request.clone());
             let kind = if check.is_some() { ProbeKind::Answer } else { ProbeKind::Connection };
             let check = Rc::new(check);
             let probe = move |host: Arc<Host>| {

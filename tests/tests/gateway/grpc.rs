@@ -4,7 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use sendoff_tests::{Authority, Server, Site, dies_with_us, repository};
+use sendoff_tests::{Authority, LIMIT, Server, Site, dies_with_us, repository, wait};
+
+use crate::hosts::balance;
 
 /// The folder with grpcio.
 fn packages() -> String {
@@ -86,4 +88,16 @@ fn calls_of_grpcio_come_through() {
     let server =
         Server::try_run(&config, outer.root(), 0).unwrap_or_else(|failed| panic!("{failed:#?}"));
     call(&packages, &[&format!("127.0.0.1:{}", server.clear_addr().port())]);
+}
+
+#[test]
+#[ignore = "heavy: fetches grpcio"]
+fn the_health_service_of_a_grpcio_server_is_asked() {
+    let (site, app) = (Site::new(), Application::start(&packages()));
+    for (service, state) in [("", "1 up"), ("test.Echo", "1 up"), ("other", "no service")] {
+        let keys = format!("fails = 1\nprobe = {{ every = '50ms', grpc = '{service}' }}");
+        let server = balance(&site, "h2", &[format!("127.0.0.1:{}", app.1)], &keys, "");
+        let status = || server.command(&["status"]).unwrap();
+        assert!(wait::until(LIMIT, || status().contains(state)), "{service}: {}", status());
+    }
 }

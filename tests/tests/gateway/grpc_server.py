@@ -55,9 +55,21 @@ handlers = grpc.method_handlers_generic_handler("test.Echo", {
     "Sleep": grpc.unary_unary_rpc_method_handler(sleep),
     "WasCancelled": grpc.unary_unary_rpc_method_handler(was_cancelled),
 })
+
+
+def check(request, context):
+    """grpc.health.v1.Health/Check: serves as a whole, and as test.Echo."""
+    if request not in (b"", b"\x0a\x09test.Echo"):
+        context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
+    return b"\x08\x01"
+
+
+health = grpc.method_handlers_generic_handler("grpc.health.v1.Health", {
+    "Check": grpc.unary_unary_rpc_method_handler(check),
+})
 limits = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 server = grpc.server(futures.ThreadPoolExecutor(64), options=limits)
-server.add_generic_rpc_handlers((handlers,))
+server.add_generic_rpc_handlers((handlers, health))
 print(server.add_insecure_port("127.0.0.1:0"), flush=True)
 server.start()
 sys.stdin.read()

@@ -4,6 +4,7 @@
 mod ajp;
 mod authorize;
 mod bound;
+mod checks_http2;
 mod grpc;
 mod hosts;
 mod http;
@@ -17,6 +18,7 @@ mod shared_connections;
 mod streaming;
 mod trailers;
 mod tunnel;
+mod urls;
 
 use sendoff_tests::{Server, Site};
 

@@ -12,8 +12,14 @@ const NOT_PASSED_ON: [&str; 5] =
 
 /// Fields by which proxies describe the client. Applications would believe the values of a client,
 /// and a client cannot take them away from an application.
-const ABOUT_THE_CLIENT: [&str; 5] =
-    ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-port", "x-forwarded-proto"];
+const ABOUT_THE_CLIENT: [&str; 6] = [
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-prefix",
+    "x-forwarded-proto",
+];
 
 /// The fields of a request that concern the client's connection only (RFC 9110 §7.6.1).
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use sendoff_config::{
     Authorizer, FastCgiAuthorizer, ForwardedFields, GatewayProtocol, HttpAuthorizer, Proxy,
-    ProxyAddress, ProxyTimeouts,
+    ProxyAddress, ProxyTimeouts, ProxyUrls,
 };
 use sendoff_setting_values::{AppAddress, At, AuthorityUrl, FieldName, Place, ProxyScheme};
 
@@ -125,6 +125,7 @@ impl Routes<'_, '_> {
                 total: Some(timeout),
                 ..ProxyTimeouts::default()
             },
+            urls: ProxyUrls::default(),
         };
         let copied: Vec<_> = section.copy_headers.iter().flat_map(|list| &list.value.0).collect();
         let user = section.user.as_ref();

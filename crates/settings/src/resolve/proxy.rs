@@ -1,10 +1,19 @@
 //! Applications that routes pass requests on to over HTTP, SCGI, uwsgi or AJP.
 
-use sendoff_config::{GatewayProtocol, Handler, Proxy, ProxyAddress, ProxyTimeouts, ProxyTls};
-use sendoff_setting_values::{At, FilePath, HostText, Place, ProxyHost, ProxyScheme, ProxyUrl};
+use std::cmp::Reverse;
+
+use sendoff_config::{
+    GatewayProtocol, Handler, Proxy, ProxyAddress, ProxyTimeouts, ProxyTls, ProxyUrls,
+};
+use sendoff_setting_values::{
+    At, FilePath, HostText, Map, Place, ProxyHost, ProxyScheme, ProxyUrl,
+};
 
 use super::context::{Context, unusable};
 use crate::keys;
+
+/// The schemes of applications that speak HTTP.
+const WITH_HTTP: &str = "http://, https://, h2:// and h2s://";
 
 /// The keys about TLS to an application.
 pub(crate) struct TlsKeys<'k> {
@@ -26,6 +35,33 @@ impl keys::Proxy {
             verify: self.verify.value,
         }
     }
+
+    fn urls(&self) -> ProxyUrls {
+        let redirects = self.redirects.as_ref();
+        let paths = self.cookie_paths.as_ref();
+        let domains = self.cookie_domains.iter().flat_map(|at| &at.value.0);
+        ProxyUrls {
+            strip_prefix: self.strip_prefix.value,
+            redirects: redirects.map(|at| longest_first(&at.value, |url| &url.0, |url| &url.0)),
+            cookie_paths: paths.map(|at| longest_first(&at.value, |path| &path.0, |path| &path.0)),
+            cookie_domains: domains
+                .map(|(old, new)| (old.value.0.clone(), new.value.0.clone()))
+                .collect(),
+        }
+    }
+}
+
+/// Beginnings of texts with their replacements.
+fn longest_first<K, V>(
+    map: &Map<K, V>,
+    key: impl Fn(&K) -> &String,
+    value: impl Fn(&V) -> &String,
+) -> Vec<(String, String)> {
+    let pairs = map.0.iter();
+    let mut pairs: Vec<_> =
+        pairs.map(|(old, new)| (key(&old.value).clone(), value(&new.value).clone())).collect();
+    pairs.sort_by_key(|(old, _)| Reverse(old.len()));
+    pairs
 }
 
 /// The number of an application in the list of its site. A new application is added.
@@ -71,6 +107,7 @@ impl Context<'_> {
                 total: section.total_timeout.as_ref().map(|at| at.value.0),
                 tunnel: section.tunnel_timeout.value.0,
             },
+            urls: section.urls(),
         };
         Some(Handler::Proxy { proxy: number_of(proxy, proxies) })
     }
@@ -140,11 +177,12 @@ impl Context<'_> {
         let has_tls = matches!(scheme, ProxyScheme::Https | ProxyScheme::H2s);
         let of_ajp = scheme == ProxyScheme::Ajp;
         for (key, place, fits, where_) in [
+            ("host", given(section.host.place), is_http1 || is_http2, WITH_HTTP),
             (
-                "host",
-                given(section.host.place),
+                "strip_prefix",
+                given(section.strip_prefix.place),
                 is_http1 || is_http2,
-                "http://, https://, h2:// and h2s://",
+                "http://, https://, h2:// and h2s://: the other protocols name the prefix in SCRIPT_NAME, or not at all",
             ),
             ("upgrade", given(section.upgrade.place), is_http1, "http:// and https://"),
             (
@@ -166,6 +204,24 @@ impl Context<'_> {
                 given(section.proxy_protocol.place),
                 !is_http2,
                 "other protocols: connections of HTTP/2 serve many clients",
+            ),
+            (
+                "redirects",
+                section.redirects.as_ref().map(|at| at.place),
+                is_http1 || is_http2,
+                WITH_HTTP,
+            ),
+            (
+                "cookie_paths",
+                section.cookie_paths.as_ref().map(|at| at.place),
+                is_http1 || is_http2,
+                WITH_HTTP,
+            ),
+            (
+                "cookie_domains",
+                section.cookie_domains.as_ref().map(|at| at.place),
+                is_http1 || is_http2,
+                WITH_HTTP,
             ),
             ("secret", section.secret.as_ref().map(|at| at.place), of_ajp, "ajp://"),
             ("packet_size", given(section.packet_size.place), of_ajp, "ajp://"),

@@ -289,7 +289,11 @@ impl<'a, 'c> Routes<'a, 'c> {
             HandlerKey::Listing => Handler::Listing,
             HandlerKey::Php => self.php(section)?,
             HandlerKey::Fastcgi => self.fastcgi(section)?,
-            HandlerKey::Proxy => self.proxy(&section.proxy.as_ref()?.value.0)?,
+            HandlerKey::Proxy => {
+                let proxy = &section.proxy.as_ref()?.value.0;
+                self.has_prefix_to_strip(section, proxy);
+                self.proxy(proxy)?
+            }
             HandlerKey::Redirect => Handler::Redirect {
                 status: self.status(section, 302, &[301, 302, 303, 307, 308]),
                 to: section.redirect.as_ref()?.value.0.text.clone(),
@@ -322,6 +326,16 @@ impl<'a, 'c> Routes<'a, 'c> {
                 .help("add allow_from = [\"127.0.0.1\"], or auth");
         }
         Handler::StatusPage
+    }
+
+    /// Reports a prefix that is to be stripped where there is none.
+    fn has_prefix_to_strip(&mut self, section: &keys::Route, proxy: &keys::Proxy) {
+        if proxy.strip_prefix.value && section.prefix.is_none() && !section.broken {
+            self.context
+                .problems
+                .error(proxy.strip_prefix.place, "the route has no prefix that could be stripped")
+                .help("add prefix = \"/app\" to the route, or remove strip_prefix");
+        }
     }
 
     fn proxy(&mut self, section: &keys::Proxy) -> Option<Handler> {

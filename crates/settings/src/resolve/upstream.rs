@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use sendoff_config::{HttpCheck, Probe, Sticky, Upstream};
+use sendoff_config::{GrpcCheck, HostCheck, HttpCheck, Probe, Sticky, Upstream};
 use sendoff_setting_values::{Place, ProxyScheme, similar};
 
 use super::context::Context;
@@ -11,16 +11,28 @@ use crate::keys::{self, Top};
 /// The protocol of an application on an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UpstreamProtocol {
-    /// HTTP/1.1, by which hosts can be checked.
+    /// HTTP/1.1.
     Http1,
-    /// Another one.
+    /// HTTP/2.
+    Http2,
+    /// Another one, by which no host can be checked.
     Other,
+}
+
+impl UpstreamProtocol {
+    fn can_send(self, check: &HostCheck) -> bool {
+        match check {
+            HostCheck::Http(_) => self != Self::Other,
+            HostCheck::Grpc(_) => self == Self::Http2,
+        }
+    }
 }
 
 impl From<&ProxyScheme> for UpstreamProtocol {
     fn from(scheme: &ProxyScheme) -> Self {
         match scheme {
             ProxyScheme::Http | ProxyScheme::Https => Self::Http1,
+            ProxyScheme::H2 | ProxyScheme::H2s => Self::Http2,
             _ => Self::Other,
         }
     }
@@ -57,14 +69,19 @@ impl Upstreams {
     ) {
         self.named.insert(name.to_owned());
         let found = self.all.iter().find(|(upstream, _)| upstream.name == name);
-        let check = found.and_then(|(upstream, _)| upstream.probe.as_ref()?.http.as_ref());
-        if let Some(HttpCheck { path, .. }) = check
-            && protocol == UpstreamProtocol::Other
-        {
+        let check = found.and_then(|(upstream, _)| upstream.probe.as_ref()?.request.as_ref());
+        if let Some(check) = check.filter(|check| !protocol.can_send(check)) {
+            let (what, key) = match check {
+                HostCheck::Http(HttpCheck { path, .. }) => {
+                    (format!("GET {path} over HTTP"), "path")
+                }
+                HostCheck::Grpc(_) => ("gRPC over HTTP/2".to_owned(), "grpc"),
+            };
             let says = format!(
-                "the hosts of \"{name}\" are checked by GET {path} over HTTP/1.1, which this application does not speak"
+                "the hosts of \"{name}\" are checked by {what}, which this application does not speak"
             );
-            let help = "remove path from probe, so that hosts are checked by a connection";
+            let help =
+                format!("remove {key} from probe, so that hosts are checked by a connection");
             context.problems.error(place, says).help(help);
         }
         let names = || self.all.iter().map(|(upstream, _)| upstream.name.as_str());
@@ -125,26 +142,39 @@ fn upstream(section: &keys::Upstream, context: &mut Context<'_>) -> Option<Upstr
 }
 
 fn probe(section: &keys::Probe, context: &mut Context<'_>) -> Probe {
-    let status = section.status.as_ref().and_then(|at| u16::try_from(at.value.0).ok());
-    let http = section.path.as_ref().map(|path| HttpCheck {
-        path: path.value.0.clone(),
-        host: section.host.as_ref().map(|at| at.value.0.clone()),
-        status,
-        body: section.body.as_ref().map(|at| at.value.0.clone()),
-    });
-    for (key, place) in [
-        ("host", section.host.as_ref().map(|at| at.place)),
-        ("status", section.status.as_ref().map(|at| at.place)),
-        ("body", section.body.as_ref().map(|at| at.place)),
+    let host = section.host.as_ref().map(|at| at.value.0.clone());
+    if let (Some(_), Some(grpc)) = (&section.path, &section.grpc) {
+        context
+            .problems
+            .error(grpc.place, "a host is checked by a GET request or by gRPC, not by both")
+            .help("remove path or grpc");
+    }
+    let request = match (&section.path, &section.grpc) {
+        (Some(path), _) => Some(HostCheck::Http(HttpCheck {
+            path: path.value.0.clone(),
+            host,
+            status: section.status.as_ref().and_then(|at| u16::try_from(at.value.0).ok()),
+            body: section.body.as_ref().map(|at| at.value.0.clone()),
+        })),
+        (None, Some(service)) => {
+            Some(HostCheck::Grpc(GrpcCheck { service: service.value.0.clone(), host }))
+        }
+        (None, None) => None,
+    };
+    let has_path = section.path.is_some();
+    for (key, place, fits, with) in [
+        ("host", section.host.as_ref().map(|at| at.place), request.is_some(), "path or grpc"),
+        ("status", section.status.as_ref().map(|at| at.place), has_path, "path"),
+        ("body", section.body.as_ref().map(|at| at.place), has_path, "path"),
     ] {
-        if let Some(place) = place.filter(|_| http.is_none() && !section.broken) {
+        if let Some(place) = place.filter(|_| !fits && !section.broken) {
             context
                 .problems
-                .error(place, format!("{key} has a meaning only with path"))
+                .error(place, format!("{key} has a meaning only with {with}"))
                 .help("path is the path of the request that checks a host: path = \"/health\"");
         }
     }
-    Probe { every: section.every.value.0, http }
+    Probe { every: section.every.value.0, request }
 }
 
 fn sticky(section: &keys::Sticky, context: &mut Context<'_>) -> Option<Sticky> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use sendoff_application_request::public_urls::make_public;
 use sendoff_exchange::sink::{Sink, unless_gone};
 use sendoff_message::Cut;
 use sendoff_message::request::Request;
@@ -54,7 +55,7 @@ pub(crate) async fn respond(
                 let notes = sink.client().notes();
                 notes.note_phase(Phase::Sending);
                 notes.upstream = Some(exchange.who());
-                return pass_on(&call, gateway, exchange, answer, sink).await;
+                return pass_on(&call, gateway, passed.prefix, exchange, answer, sink).await;
             }
             Err(failure) => failure,
         },
@@ -180,13 +181,21 @@ fn patience(context: &Context<'_>, gateway: &Gateway) -> GatewayTimeLimits {
 async fn pass_on(
     call: &Call<'_>,
     gateway: &Gateway,
+    prefix: usize,
     exchange: UpstreamExchange,
     answer: ResponseStart,
     sink: &mut dyn Sink,
 ) -> Result<Outcome, Cut> {
+    let make_public = |head: &mut CgiHead| {
+        make_public(call.context.request, gateway.proxy(), prefix, &mut head.fields);
+    };
     match (answer, exchange) {
-        (ResponseStart::Head(begun), exchange) => call.pass_on(exchange, begun, sink).await,
-        (ResponseStart::Switch(head), UpstreamExchange::Gateway(exchange)) => {
+        (ResponseStart::Head(mut begun), exchange) => {
+            make_public(&mut begun.head);
+            call.pass_on(exchange, begun, sink).await
+        }
+        (ResponseStart::Switch(mut head), UpstreamExchange::Gateway(exchange)) => {
+            make_public(&mut head);
             let cookie = exchange.attempt().and_then(AttemptGuard::new_cookie);
             let cookie = cookie.map(|cookie| bound::set_cookie(&cookie, call.context.request));
             let limit = gateway.proxy().timeouts.tunnel;
