@@ -242,7 +242,7 @@ fn signs(expression: &str) -> Vec<(usize, char, usize)> {
     signs
 }
 
-fn has_alternatives(expression: &str) -> bool {
+pub(super) fn has_alternatives(expression: &str) -> bool {
     signs(expression).iter().any(|(_, sign, depth)| *sign == '|' && *depth == 0)
 }
 

@@ -16,6 +16,8 @@ use crate::document::Section;
 /// The routes of a server, in the order of nginx's phases.
 #[derive(Default)]
 pub(super) struct Phases {
+    /// The refusals of internal locations, which concern the path that a client names.
+    pub(super) internal: Vec<Section>,
     pub(super) rewriting: Vec<Section>,
     pub(super) access: Vec<Section>,
     pub(super) tries: Vec<Section>,
@@ -98,12 +100,15 @@ fn routes(
         }));
     }
     sections.extend(common.fields.clone());
-    rewrite::routes(&Condition::All, around.server, Staying::AsLast, &mut sections);
+    let mut of_server = Vec::new();
+    rewrite::routes(&Condition::All, around.server, Staying::AsLast, &mut of_server);
     for number in 0..known.len() {
         answer::convert(number, known, &common, around, site, &mut phases);
     }
     let index = tries::index_route(known, &phases, around.main.index);
-    let Phases { rewriting, access, tries, named, answers } = phases;
+    let Phases { internal, rewriting, access, tries, named, answers } = phases;
+    sections.extend(internal);
+    sections.extend(of_server);
     sections.extend(rewriting);
     sections.push(made(|route| {
         for part in [common.access, common.limits].into_iter().flatten() {

@@ -180,6 +180,15 @@ fn addresses_and_hosts() {
 }
 
 #[test]
+fn a_dollar_ends_no_word_early_and_hides_no_directive() {
+    has("server_name ~^x$; deny all;", "deny = true");
+    has("location /a { set $x ${host}; rewrite ^ /${x}$; deny all; }", "deny = true");
+    let script =
+        "location /a { content_by_lua_block { say('{') -- }\n say([[}]]) --[[ { ]] } deny all; }";
+    has(script, "deny = true");
+}
+
+#[test]
 fn applications() {
     has(
         "location /a/ { proxy_pass http://127.0.0.1:81/b/; }",
