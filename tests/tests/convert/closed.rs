@@ -144,7 +144,9 @@ fn conditions_about_arguments_refuse_what_nginx_refuses() {
         lines,
         &["token/a.txt", "value/a.txt", "is/a.txt", "true/a.txt", "moves/a.txt"],
     );
-    for query in ["", "?k", "?k=", "?k=0", "?k=x", "?K=x", "?k=%78", "?k=y&k=x", "?token=", "?a&K=x"] {
+    for query in
+        ["", "?k", "?k=", "?k=0", "?k=x", "?K=x", "?k=%78", "?k=y&k=x", "?token=", "?a&K=x"]
+    {
         for folder in ["token", "value", "is", "true"] {
             pair.closed(&format!("/{folder}/a.txt{query}"));
         }

@@ -5,6 +5,7 @@
 mod applications;
 mod closed;
 mod original;
+mod random;
 mod rules;
 mod unit;
 

@@ -113,6 +113,14 @@ impl Original {
         assert!(!is_opened, "{name}: {ours}, but nginx says {theirs}\n{config}");
     }
 
+    /// The routes of the converted configuration that speak of a folder.
+    pub(crate) fn routes_of(&self, folder: &str) -> String {
+        let config = fs::read_to_string(self._site.outside("sendoff.toml")).unwrap();
+        let sections =
+            config.split("\n\n").filter(|section| section.contains(&format!("/{folder}/")));
+        sections.collect::<Vec<_>>().join("\n\n")
+    }
+
     /// Expects that Sendoff refuses a path.
     pub(crate) fn refuses(&self, target: &str) {
         let request = Request::get(target).header("Host", "example.test");

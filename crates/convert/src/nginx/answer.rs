@@ -144,7 +144,7 @@ fn rewrites(
         }
     }
     phases.rewriting.extend(made);
-    let returns = scope.block().iter().any(|directive| directive.name == "return");
+    let returns = rewrite::returns(scope.block());
     if returns {
         unreached(scope);
     }
@@ -168,7 +168,9 @@ fn stays(one: &Known<'_>, folder: &Folder, route: &mut Section) {
         return refuse(route, "in front of try_files");
     }
     match (&one.kind, proxy::own_pass(scope)) {
-        (Kind::Proxy, Some(pass)) => proxy::settings(pass, scope, route),
+        (Kind::Proxy, Some(pass)) => {
+            proxy::settings(pass, &one.location.candidate.matcher, scope, route);
+        }
         _ if *folder != Folder::OfSite => refuse(route, "in another folder"),
         (Kind::Php { script: None, .. }, _) => {
             if !names_script(route.texts("rewrite").first().map_or("", String::as_str)) {

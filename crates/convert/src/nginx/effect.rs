@@ -64,13 +64,20 @@ pub(super) fn answer(directive: &Directive, mut route: Section, scope: &Scope<'_
             route.set("deny", true);
             route
         }
-        (Some(403), None) => {
+        // A refusal also holds for a path that rewriting or an index file leads to.
+        (Some(code @ 400..=499), text) => {
+            // An error page of `deny` has no other status than these.
+            if !matches!(code, 403 | 404 | 410) {
+                route.set("try_files", format!("={code}"));
+            }
             route.set("deny", true);
-            route
-        }
-        (Some(code @ (404 | 410)), None) => {
-            route.set("deny", true);
-            route.set("status", i64::from(code));
+            if matches!(code, 404 | 410) {
+                route.set("status", i64::from(code));
+            }
+            if text.is_some_and(|text| !text.is_empty()) {
+                let text = format!("{}: the error page has another text", directive.text());
+                route.left_out(&directive.place, text);
+            }
             route
         }
         (Some(code @ 200..=599), text) => {

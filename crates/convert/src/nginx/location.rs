@@ -198,9 +198,9 @@ fn runs_php(blocks: &[Directive], application: &str, is_around: bool) -> bool {
         matches!(&*directive.name, "fastcgi_index" | "fastcgi_param" | "fastcgi_split_path_info")
             && directive.words.iter().any(|word| word.contains(".php") || word.contains(r"\.php"))
     };
-    let is_here = blocks.iter().any(|directive| {
-        directive.name == "fastcgi_pass" && directive.word() == application
-    });
+    let is_here = blocks
+        .iter()
+        .any(|directive| directive.name == "fastcgi_pass" && directive.word() == application);
     if is_here && (is_around || blocks.iter().any(names_script)) {
         return true;
     }

@@ -1,9 +1,10 @@
 //! The directives that nginx carries out before anything else: `if`, `return`, `rewrite`.
 
 use super::effect::{answer, candidates, if_missing, leaves, rewrite, route};
+use super::location::restricts;
 use super::pattern::{Condition, may_begin};
 use super::scope::Scope;
-use super::tested::{Tested, apply, asks_client, is_refusal};
+use super::tested::{Tested, apply, asks_client, asks_for_file, is_refusal};
 use super::tree::Directive;
 use crate::document::Section;
 
@@ -27,7 +28,7 @@ pub(super) fn routes(
     let directives = carried_out(scope.block());
     let order = match staying {
         Staying::AsLast => directives,
-        Staying::Here(_) => answers_first(directives),
+        Staying::Here(_) => refusals_first(directives),
     };
     for (number, directive) in order.iter().enumerate() {
         rewriting.directive(directive, &order[number + 1..]);
@@ -45,9 +46,16 @@ fn carried_out(block: &[Directive]) -> Vec<&Directive> {
     reached.iter().chain(others).collect()
 }
 
-/// Puts each `if` with an answer in front of the first rewriting without a flag: nginx carries it
+/// True if nginx carries out a `return` of a block for every request that no earlier directive
+/// answers.
+pub(super) fn returns(block: &[Directive]) -> bool {
+    let mut ends = block.iter().map(|directive| &*directive.name);
+    ends.find(|name| matches!(*name, "return" | "break")) == Some("return")
+}
+
+/// Puts each `if` with a refusal in front of the first rewriting without a flag: nginx carries it
 /// out for the new path as well, while a route would see a path of another location.
-fn answers_first(directives: Vec<&Directive>) -> Vec<&Directive> {
+fn refusals_first(directives: Vec<&Directive>) -> Vec<&Directive> {
     let is_without_flag = |directive: &&&Directive| {
         let inner = directive.block.iter().flatten();
         std::iter::once(**directive).chain(inner).any(goes_on)
@@ -56,11 +64,13 @@ fn answers_first(directives: Vec<&Directive>) -> Vec<&Directive> {
         return directives;
     };
     let (before, after) = directives.split_at(first);
-    let answers = |directive: &&&Directive| {
-        directive.name == "if" && has(directive.block.iter().flatten(), "return")
+    let refuses = |directive: &&&Directive| {
+        let mut inner = directive.block.iter().flatten();
+        directive.name == "if"
+            && inner.any(|inner| inner.name == "return" && is_refusal(inner.word()))
     };
-    let moved = after.iter().filter(answers);
-    let others = after.iter().filter(|directive| !answers(directive));
+    let moved = after.iter().filter(refuses);
+    let others = after.iter().filter(|directive| !refuses(directive));
     before.iter().chain(moved).chain(others).copied().collect()
 }
 
@@ -68,6 +78,17 @@ fn answers_first(directives: Vec<&Directive>) -> Vec<&Directive> {
 fn goes_on(directive: &Directive) -> bool {
     let target = directive.words.get(1).map_or("", String::as_str);
     directive.name == "rewrite" && directive.words.len() < 3 && !leaves(target)
+}
+
+/// True if directives may rewrite or answer requests behind a rewriting without a flag. Refusals
+/// stand in front of it.
+fn go_further(later: &[&Directive]) -> bool {
+    let acts = |directive: &Directive| match &*directive.name {
+        "rewrite" => true,
+        "return" => !is_refusal(directive.word()),
+        _ => false,
+    };
+    later.iter().any(|one| acts(one) || one.block.iter().flatten().any(acts))
 }
 
 fn has<'d>(mut directives: impl Iterator<Item = &'d Directive>, name: &str) -> bool {
@@ -143,26 +164,20 @@ impl Rewriting<'_, '_> {
         };
         let goes_on = flag.is_empty() && made.has("rewrite") && !self.is_of_server();
         if goes_on && has(later.iter().copied(), "return") {
-            let text = format!("{}: the return behind it answers", directive.text());
-            let mut comments = Section::default();
-            comments.note(&directive.place, text);
-            return self.routes.push(comments);
+            return self.overruled(directive);
         }
         let target = directive.words.get(1).map_or("", String::as_str);
         let mut ends = made.has("rewrite") && matches!(flag, "last" | "break");
-        let rewrites = |later: &&&Directive| {
-            later.name == "rewrite" || has(later.block.iter().flatten(), "rewrite")
-        };
         match self.staying {
             Staying::Here(complete) if flag == "break" && made.has("rewrite") => {
                 made = complete(made);
                 ends = false;
             }
-            Staying::Here(_) if goes_on && later.iter().any(|one| rewrites(&one)) => {
+            Staying::Here(_) if goes_on && go_further(later) => {
                 made.take("rewrite");
                 made.set("deny", true);
                 let text = format!(
-                    "{} has no equal: another rewrite may follow for the new path; the request is refused",
+                    "{} has no equal: other directives may follow for the new path; the request is refused",
                     directive.text()
                 );
                 made.left_out(&directive.place, text);
@@ -174,6 +189,37 @@ impl Rewriting<'_, '_> {
             let literal = target.split(['$', '?']).next().unwrap_or_default();
             self.ended.push(literal.to_owned());
         }
+    }
+
+    /// A rewriting behind which a `return` answers in any case.
+    fn overruled(&mut self, directive: &Directive) {
+        let mut comments = Section::default();
+        let text = format!("{}: the return behind it answers", directive.text());
+        comments.note(&directive.place, text);
+        self.routes.push(comments);
+    }
+
+    /// The routes of a rewriting of paths that lead to no file.
+    fn missing(
+        &mut self,
+        test: &Directive,
+        tested: Tested,
+        directive: &Directive,
+        behind: &[&Directive],
+    ) {
+        let goes_on = goes_on(directive) && !self.is_of_server();
+        if goes_on && has(behind.iter().copied(), "return") {
+            return self.overruled(directive);
+        }
+        let stays = directive.words.get(2).is_some_and(|flag| flag == "break")
+            || goes_on && has(behind.iter().copied(), "break");
+        let passes = self.scope.block().iter().any(|inner| inner.name.ends_with("_pass"));
+        let is_other = stays && !self.is_of_server() && (passes || has_guard(self.scope));
+        if is_other || goes_on && go_further(behind) {
+            let made = self.refused(test);
+            return self.add(made, test, "");
+        }
+        self.routes.extend(if_missing(directive, self.condition, self.scope, tested));
     }
 
     fn is_of_server(&self) -> bool {
@@ -206,6 +252,10 @@ impl Rewriting<'_, '_> {
         // The status at the end refuses every request that no condition holds for.
         let is_refused = |later: &&Directive| later.name == "return" && is_refusal(later.word());
         let opens = !later.iter().any(is_refused);
+        if tested == Tested::Similar && opens && !self.is_of_server() && has_guard(self.scope) {
+            let made = self.refused(test);
+            return self.add(made, test, "");
+        }
         for (number, directive) in directives.iter().enumerate() {
             let behind: Vec<&Directive> =
                 directives[number + 1..].iter().chain(later).copied().collect();
@@ -214,6 +264,22 @@ impl Rewriting<'_, '_> {
                 ("return", Tested::Similar) if opens && is_refusal(directive.word()) => {
                     made = self.refused(test);
                 }
+                ("break", _) if !behind.iter().any(|one| is_rewriting(one)) => continue,
+                ("break", Tested::Known) => {
+                    made = route(self.condition);
+                    made.absorb(extra.clone());
+                    let text = format!(
+                        "break within {} has no equal: these requests are refused",
+                        test.text()
+                    );
+                    made.left_out(&directive.place, text);
+                    made.set("deny", true);
+                }
+                // Conditions for what is missing do not hold either.
+                ("break", Tested::Unknown) if asks_for_file(test) && ask_for_none(&behind) => {
+                    continue;
+                }
+                ("break", _) => made = self.refused(test),
                 ("return", Tested::Known | Tested::Similar) => {
                     let mut conditions = route(self.condition);
                     conditions.absorb(extra.clone());
@@ -224,7 +290,7 @@ impl Rewriting<'_, '_> {
                     continue;
                 }
                 ("rewrite", Tested::Missing | Tested::NoFile) => {
-                    self.routes.extend(if_missing(directive, self.condition, self.scope, tested));
+                    self.missing(test, tested, directive, &behind);
                     continue;
                 }
                 ("return", Tested::Missing | Tested::NoFile) if is_refusal(directive.word()) => {
@@ -250,6 +316,21 @@ impl Rewriting<'_, '_> {
             self.add(made, directive, "");
         }
     }
+}
+
+/// True if a location refuses some requests, so that it matters which of them it rewrites.
+fn has_guard(scope: &Scope<'_>) -> bool {
+    const RULES: [&str; 4] = ["deny", "auth_basic", "auth_request", "internal"];
+    restricts(scope.block()) || RULES.iter().any(|name| scope.peek(name).is_some())
+}
+
+/// True if the rewriting directives are all for requests that lead to no file.
+fn ask_for_none(directives: &[&Directive]) -> bool {
+    let asks = |directive: &&&Directive| {
+        directive.name == "if"
+            && matches!(apply(directive, &mut Section::default()), Tested::Missing | Tested::NoFile)
+    };
+    directives.iter().filter(|one| is_rewriting(one)).all(|one| asks(&one))
 }
 
 /// True if a `return` redirects to the same address with https.

@@ -32,8 +32,9 @@ pub(super) fn made(fill: impl FnOnce(&mut Section)) -> Section {
     section
 }
 
-/// Makes the sections of a site.
+/// Makes the sections of the site of the server with this number.
 pub(super) fn convert(
+    number: usize,
     server: &Directive,
     outside: &Outside<'_>,
     groups: &mut Vec<Section>,
@@ -43,7 +44,7 @@ pub(super) fn convert(
     let http = Scope::new(outside.http);
     let scope = http.inner(block);
     let mut site = Section::new("site");
-    outside.listeners.set(server, &mut site);
+    outside.listeners.set(number, server, &mut site);
     let Collected { locations, lacks_guard } = collect(&scope, &mut site);
     let candidates: Vec<Candidate> = locations.iter().map(|l| l.candidate.clone()).collect();
     let known: Vec<_> = locations
@@ -56,8 +57,7 @@ pub(super) fn convert(
         .collect();
     let main = Main::of(&known, &scope);
     site::keys(&scope, &main, &mut site);
-    let returns = scope.block().iter().any(|directive| directive.name == "return");
-    let sections = if returns {
+    let sections = if rewrite::returns(block) {
         returned(&scope, &mut site)
     } else {
         if let Some(pool) = pool::pool(&known, groups, &mut site) {

@@ -29,6 +29,11 @@ pub(super) fn asks_client(test: &Directive) -> bool {
     }
 }
 
+/// True for the condition that a file is at the path.
+pub(super) fn asks_for_file(test: &Directive) -> bool {
+    parts(test) == ["-f", "$request_filename"]
+}
+
 /// True if a status refuses a request.
 pub(super) fn is_refusal(status: &str) -> bool {
     status.len() == 3 && status.starts_with('4')
