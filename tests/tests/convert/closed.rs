@@ -1,4 +1,4 @@
-//! What nginx refuses stays refused, whatever stands in front of the rule.
+//! A refusal of nginx stays one, no matter which directives stand in front of the rule.
 
 use sendoff_tests::Request;
 

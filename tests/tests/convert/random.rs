@@ -98,8 +98,12 @@ fn block(random: &mut Random, folder: &str, own: &str) -> String {
     let other = random.one(&PARTS);
     // nginx forgets try_files where the condition of an if holds.
     if random.below(4) == 0 && !lines.iter().any(|line| line.starts_with("if")) {
-        let last = ["=404".to_owned(), "=403".to_owned(), format!("/{folder}/{other}/a.txt")];
-        let last = &last[random.below(3)];
+        let last = match random.below(4) {
+            0 => "=404".to_owned(),
+            1 => "=403".to_owned(),
+            2 => format!("@{folder}"),
+            _ => format!("/{folder}/{other}/a.txt"),
+        };
         lines.push(format!("try_files {} {last};", random.one(&["$uri", "$uri $uri/", "/none"])));
     }
     match random.below(6) {
@@ -134,7 +138,11 @@ fn locations(random: &mut Random, folder: &str) -> String {
     for at in (1..all.len()).rev() {
         all.swap(at, random.below(at + 1));
     }
-    all.join("\n")
+    let mut text = all.join("\n");
+    if random.below(3) == 0 {
+        text = format!("location /{folder}/ {{ {}\n{text} }}", block(random, folder, "a"));
+    }
+    format!("{text}\nlocation @{folder} {{ {} }}", block(random, folder, "b"))
 }
 
 /// The requests for a path of a client.

@@ -84,7 +84,7 @@ fn goes_on(directive: &Directive) -> bool {
 /// stand in front of it.
 fn go_further(later: &[&Directive]) -> bool {
     let acts = |directive: &Directive| match &*directive.name {
-        "rewrite" => true,
+        "rewrite" | "break" => true,
         "return" => !is_refusal(directive.word()),
         _ => false,
     };
@@ -95,7 +95,8 @@ fn has<'d>(mut directives: impl Iterator<Item = &'d Directive>, name: &str) -> b
     directives.any(|directive| directive.name == name)
 }
 
-fn is_rewriting(directive: &Directive) -> bool {
+/// True for a directive that nginx carries out before it looks at access.
+pub(super) fn is_rewriting(directive: &Directive) -> bool {
     matches!(&*directive.name, "return" | "rewrite" | "if" | "break" | "set")
 }
 
