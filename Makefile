@@ -16,7 +16,7 @@ GENERATED = $(BUILT)/generated
 BUILD_TESTS = cargo build --profile quick --workspace --bins --tests
 
 .PHONY: help install uninstall serve build quick dist deb release libfcgi examples gem header config install-extension uninstall-extension test test-deb test-release \
-	test-heavy test-trixie phpt bench figures style check deny fmt ktls java
+	test-heavy test-trixie phpt bench lab figures style check deny fmt ktls java
 
 # This list.
 help:
@@ -24,8 +24,12 @@ help:
 		/^[a-z-]+:/ && said != "" { split($$1, name, ":"); printf "make %-18s %s\n", name[1], said } { said = "" }' Makefile
 
 # The demonstration site, by programs that are built in little time and not optimized; `make dist` optimizes them.
+# PHP runs in php-fpm.
 serve: build
-	tools/serve target/quick/sendoff $(LISTEN)
+	mkdir -p target/quick/served
+	ln -f target/quick/sendoff target/quick/sendoff-php target/quick/served/
+	tools/extension host target/quick/served "$$(ls -t target/quick/deps/libsendoff_php-*.a | head -n 1)"
+	tools/serve target/quick/served/sendoff $(LISTEN)
 
 build:
 	tools/install serve
@@ -168,6 +172,16 @@ bench: dist
 	tools/install bench
 	cargo build --release --bin sendoff-bench
 	target/release/sendoff-bench --sendoff $(BUILT)/sendoff
+
+# Every experiment of the papers and our own beside other servers, and the report target/lab/report.html (bench/README.md). Takes hours and may
+# be interrupted: it measures what has no result yet. QUICK=--quick for some minutes. Wants a quiet machine.
+lab: dist
+	tools/install lab
+	cargo build --profile $(PROFILE) --package sendoff-capi --lib
+	libfcgi/build $(BUILT)/libsendoff_capi.a $(BUILT)
+	cargo build --release --bin sendoff-bench
+	target/release/sendoff-bench run all $(QUICK) --sendoff $(BUILT)/sendoff; failed=$$?; \
+		target/release/sendoff-bench report $(QUICK) && exit $$failed
 
 # The tables of README.md, docs/measurements.md, docs/tuning.md and the example site, from bench/figures.json.
 figures:

@@ -5,6 +5,7 @@
 //! during a run is still counted.
 
 use anyhow::{Context, Result};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::fs;
 use std::ops::Sub;
@@ -86,6 +87,11 @@ pub(crate) fn sample(roots: &[u32]) -> Result<CpuTime> {
         }
     }
     Ok(total)
+}
+
+/// CPU time of the calling thread.
+pub(crate) fn this_thread() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 fn runs_an_application(pid: u32) -> bool {

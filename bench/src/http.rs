@@ -225,6 +225,8 @@ impl Decoder {
             }
         }
         self.state = match (chunked, length) {
+            // RFC 9112 §6.3: neither has a body, whatever length is given.
+            _ if matches!(self.status, 204 | 304) => State::Done,
             (true, Some(_)) => {
                 return Err(FramingError::Length("both a length and chunked".into()));
             }

@@ -5,12 +5,12 @@
 //! checked. The first response on each connection and a random one in a hundred later ones are
 //! compared byte by byte.
 
+use crate::cpu;
 use crate::http::Decoder;
 use anyhow::{Context, Result, bail};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use rustix::time::{ClockId, clock_gettime};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -34,6 +34,15 @@ const MAX_ERRORS: u64 = 100;
 pub(crate) enum Limit {
     Time(Duration),
     Responses(u64),
+}
+
+/// The life of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Persistence {
+    /// It carries all requests of a run.
+    Kept,
+    /// It carries one request, which says `Connection: close`.
+    New,
 }
 
 /// The result of one run.
@@ -62,7 +71,7 @@ impl Outcome {
 }
 
 /// The request and the right answer.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'a> {
     pub(crate) addr: SocketAddr,
     pub(crate) path: &'a str,
@@ -97,9 +106,18 @@ enum Progress {
 
 impl<'a> Client<'a> {
     /// Opens `connections` connections to the target.
-    pub(crate) fn connect(target: Target<'a>, connections: usize, read_all: bool) -> Result<Self> {
+    pub(crate) fn connect(
+        target: Target<'a>,
+        connections: usize,
+        persistence: Persistence,
+        read_all: bool,
+    ) -> Result<Self> {
+        let field = match persistence {
+            Persistence::Kept => "",
+            Persistence::New => "Connection: close\r\n",
+        };
         let request = format!(
-            "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: sendoff-bench\r\nAccept: */*\r\n\r\n",
+            "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: sendoff-bench\r\nAccept: */*\r\n{field}\r\n",
             target.path, target.addr
         );
         let mut client = Self {
@@ -121,7 +139,7 @@ impl<'a> Client<'a> {
     /// Keeps one request outstanding on each connection until the limit, then waits for the last
     /// responses.
     pub(crate) fn run(&mut self, limit: Limit) -> Result<Outcome> {
-        let cpu_before = thread_cpu();
+        let cpu_before = cpu::this_thread();
         let started = Instant::now();
         let mut tally = Tally::new(limit, started);
         for index in 0..self.connections.len() {
@@ -153,7 +171,7 @@ impl<'a> Client<'a> {
             errors: tally.errors,
             first_error: tally.first_error,
             elapsed: started.elapsed(),
-            client_cpu: thread_cpu().saturating_sub(cpu_before),
+            client_cpu: cpu::this_thread().saturating_sub(cpu_before),
         })
     }
 
@@ -357,11 +375,6 @@ impl Tally {
     }
 }
 
-fn thread_cpu() -> Duration {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::try_from(now).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -392,7 +405,8 @@ mod tests {
 
     fn run(wire: &[u8], body: &[u8], limit: Limit, read_all: bool) -> Outcome {
         let target = Target { addr: server(wire.to_vec()), path: "/", body };
-        let mut client = Client::connect(target, 3, read_all).expect("connected");
+        let mut client =
+            Client::connect(target, 3, Persistence::Kept, read_all).expect("connected");
         client.run(limit).expect("ran")
     }
 

@@ -3,10 +3,12 @@
 mod cpu;
 mod figures;
 mod http;
+mod lab;
 mod load;
 mod measure;
 mod peers;
 mod report;
+mod sessions;
 mod site;
 mod stats;
 mod trace;
@@ -14,7 +16,8 @@ mod trace;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use measure::{Contestant, Measured, Plan};
-use peers::{Apache, Kept, Lighttpd, Nginx, Peer, Proxied, Responder, Sendoff};
+use peers::{Apache, Kept, Lighttpd, Nginx, Peer, Proxied, Sendoff};
+use peers::{delivery_modes, responder_modes};
 use site::{Account, KEPT, PROXIED, Site, THESIS_C, THESIS_PHP, WORKLOADS, Workload};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -27,8 +30,14 @@ use std::time::Duration;
 /// Starts every server itself, with 4 PHP workers each, on free ports of 127.0.0.1. Prints
 /// Markdown. The exit code tells whether every response was right, not whether the targets were
 /// met.
+///
+/// The commands are the lab: experiments of papers and our own, with results that are kept, and a
+/// report.
 #[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Options {
+    #[command(subcommand)]
+    command: Option<lab::Command>,
     /// Seconds of each run (a fifth more before it warms the server up)
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
@@ -106,6 +115,7 @@ impl Options {
             rounds: self.rounds,
             time,
             connections: self.connections,
+            persistence: load::Persistence::Kept,
             read_all: self.read_all,
         })
     }
@@ -121,7 +131,7 @@ impl Options {
         };
         let chosen: Vec<_> = all.iter().filter(|w| w.name.contains(pattern)).collect();
         if chosen.is_empty() {
-            let names: Vec<_> = all.iter().map(|w| w.name).collect();
+            let names: Vec<_> = all.iter().map(|w| &*w.name).collect();
             bail!("no workload matches {pattern:?}; there are {}", names.join(", "));
         }
         Ok(chosen)
@@ -155,7 +165,8 @@ impl Options {
                 Box::new(Lighttpd),
                 Box::new(Apache),
             ],
-            Some(application) => modes(&sendoff, application),
+            Some(Thesis::Php) => delivery_modes(&sendoff),
+            Some(Thesis::C) => responder_modes(&sendoff),
         };
         let names: Vec<&str> = all.iter().map(|p| p.name()).collect();
         if let Some(unknown) = self.peers.iter().find(|p| !names.contains(&p.as_str())) {
@@ -163,31 +174,6 @@ impl Options {
         }
         let wanted = |name: &str| self.peers.is_empty() || self.peers.iter().any(|p| p == name);
         Ok(all.into_iter().filter(|p| wanted(p.name())).collect())
-    }
-}
-
-/// Sendoff in each delivery mode, under the names of the thesis; the reference first.
-fn modes(sendoff: &Sendoff, application: Thesis) -> Vec<Box<dyn Peer>> {
-    let in_mode = |name, mode: &str| {
-        let extra_args = [&sendoff.extra_args[..], &[format!("--delivery={mode}")]].concat();
-        Sendoff { name, extra_args, ..sendoff.clone() }
-    };
-    let modes =
-        [("base_uds", "relay"), ("sharedmem", "region"), ("passfd", "direct"), ("auto", "auto")];
-    let modes = modes.map(|(name, mode)| in_mode(name, mode));
-    match application {
-        Thesis::Php => modes.map(|sendoff| Box::new(sendoff) as Box<dyn Peer>).into(),
-        Thesis::C => {
-            let responder = |sendoff: Sendoff, over_tcp, stock| {
-                let name = sendoff.name;
-                Box::new(Responder { name, sendoff, over_tcp, stock }) as Box<dyn Peer>
-            };
-            let more = [
-                responder(in_mode("fcgi_inet", "relay"), true, false),
-                responder(in_mode("stock_uds", "relay"), false, true),
-            ];
-            modes.map(|sendoff| responder(sendoff, false, false)).into_iter().chain(more).collect()
-        }
     }
 }
 
@@ -206,7 +192,12 @@ fn restrict_cpus(count: usize) -> Result<()> {
 }
 
 fn main() -> ExitCode {
-    match run(&Options::parse()) {
+    let options = Options::parse();
+    let done = match &options.command {
+        Some(command) => lab::execute(command),
+        None => run(&options),
+    };
+    match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

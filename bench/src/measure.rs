@@ -3,7 +3,7 @@
 //! ratios within a round are compared.
 
 use crate::cpu;
-use crate::load::{Client, Limit, Outcome, Target};
+use crate::load::{Client, Limit, Outcome, Persistence, Target};
 use crate::peers::Running;
 use crate::site::Workload;
 use crate::stats::Spread;
@@ -23,6 +23,7 @@ pub(crate) struct Plan {
     /// Length of each run.
     pub(crate) time: Duration,
     pub(crate) connections: usize,
+    pub(crate) persistence: Persistence,
     pub(crate) read_all: bool,
 }
 
@@ -114,8 +115,8 @@ pub(crate) fn measure(
     Measured { workload, series }
 }
 
-fn one_run(target: Target<'_>, roots: &[u32], plan: Plan) -> Result<Sample> {
-    let mut client = Client::connect(target, plan.connections, plan.read_all)?;
+pub(crate) fn one_run(target: Target<'_>, roots: &[u32], plan: Plan) -> Result<Sample> {
+    let mut client = Client::connect(target, plan.connections, plan.persistence, plan.read_all)?;
     // Long enough for every worker to have compiled the script and for TCP windows to have opened.
     client.run(Limit::Time(plan.time / 5))?.flawless()?;
     let before = cpu::sample(roots)?;

@@ -80,7 +80,7 @@ pub(crate) fn table(names: &[String], index: usize, measured: &[Measured]) -> St
         row(
             &mut text,
             &[
-                one.workload.name.to_owned(),
+                one.workload.name.to_string(),
                 requests(base),
                 requests(own),
                 times(rate),
@@ -102,7 +102,7 @@ pub(crate) fn single(names: &[String], measured: &[Measured]) -> String {
     row(&mut text, &columns.map(|_| "---".to_owned()));
     for one in measured {
         let series = &one.series[0];
-        let cells = [one.workload.name.to_owned(), requests(series), micros(series)];
+        let cells = [one.workload.name.to_string(), requests(series), micros(series)];
         row(&mut text, &cells);
     }
     text
@@ -120,7 +120,7 @@ pub(crate) fn client_table(names: &[String], measured: &[Measured]) -> String {
     row(&mut text, &vec!["---".to_owned(); columns.len()]);
     for one in measured {
         let client = |series: &Series| number(series.spread(|s| s.client_us));
-        let cells: Vec<String> = std::iter::once(one.workload.name.to_owned())
+        let cells: Vec<String> = std::iter::once(one.workload.name.to_string())
             .chain(one.series.iter().map(client))
             .collect();
         row(&mut text, &cells);

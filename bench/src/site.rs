@@ -1,6 +1,8 @@
 //! The workloads with their targets, and the document root that all servers share.
 
+use crate::peers::PHP_WORKERS;
 use anyhow::{Context, Result};
+use std::borrow::Cow;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -16,7 +18,7 @@ const LINE: &str = "sixty-three bytes and a line feed are what this line is made
 
 /// The page of a workload.
 #[derive(Clone, Copy, Debug)]
-enum Page {
+pub(crate) enum Page {
     /// A script that prints "hello".
     Hello,
     /// `echo file_get_contents()` of a file of this many bytes.
@@ -46,13 +48,20 @@ enum Page {
     Html(usize),
     /// A file of this many bytes that the script reads and does not print.
     Eager(usize, Look),
+    /// `echo file_get_contents()` of a file of this many bytes, after this many additions.
+    Working(usize, u32),
+    /// A page of this many bytes that the script writes to a temporary file, names in `X-Sendfile`
+    /// and removes.
+    NamedCopy(usize),
+    /// A page whose script builds a table of this many entries first; in worker mode once.
+    Booting(u32),
     /// A plain file of this many bytes, no PHP.
     Static(usize),
 }
 
 /// The use that a script makes of a file that it reads and does not print.
 #[derive(Clone, Copy, Debug)]
-enum Look {
+pub(crate) enum Look {
     Md5,
     Match,
     Replace,
@@ -71,15 +80,15 @@ pub(crate) enum Target {
 }
 
 /// One line of the report.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Workload {
-    pub(crate) name: &'static str,
+    pub(crate) name: Cow<'static, str>,
     page: Page,
     pub(crate) target: Option<Target>,
 }
 
 const fn workload(name: &'static str, page: Page, target: Option<Target>) -> Workload {
-    Workload { name, page, target }
+    Workload { name: Cow::Borrowed(name), page, target }
 }
 
 const fn both(times: f64) -> Option<Target> {
@@ -161,6 +170,11 @@ pub(crate) const THESIS_C: &[Workload] = &[
 ];
 
 impl Workload {
+    /// A page with a name of its own, without a target.
+    pub(crate) fn new(name: impl Into<Cow<'static, str>>, page: Page) -> Self {
+        Self { name: name.into(), page, target: None }
+    }
+
     /// The request target.
     pub(crate) fn path(&self) -> String {
         match self.page {
@@ -183,7 +197,7 @@ impl Workload {
     /// The exact body of a right answer.
     pub(crate) fn body(&self) -> Vec<u8> {
         match self.page {
-            Page::Hello => b"hello".to_vec(),
+            Page::Hello | Page::Booting(_) => b"hello".to_vec(),
             Page::Echo(size)
             | Page::Readfile(size)
             | Page::Passthru(size)
@@ -192,6 +206,8 @@ impl Workload {
             | Page::Changing(size)
             | Page::Include(size)
             | Page::Html(size)
+            | Page::Working(size, _)
+            | Page::NamedCopy(size)
             | Page::Static(size) => text(size, 'a'),
             Page::Mixed(size) => {
                 [&b"hello"[..], &text(size, 'a'), b"world", &text(size, 'b'), b"bye"].concat()
@@ -206,6 +222,7 @@ impl Workload {
     fn files(&self) -> Vec<(usize, char)> {
         match self.page {
             Page::Hello
+            | Page::Booting(_)
             | Page::Html(_)
             | Page::Generated(_)
             | Page::Responder(_)
@@ -218,6 +235,8 @@ impl Workload {
             | Page::Include(size)
             | Page::Eager(size, _)
             | Page::Changing(size)
+            | Page::Working(size, _)
+            | Page::NamedCopy(size)
             | Page::Static(size) => vec![(size, 'a')],
             Page::Mixed(size) => vec![(size, 'a'), (size, 'b')],
         }
@@ -251,6 +270,23 @@ impl Workload {
                  $h = fopen($f, 'r+');\nfwrite($h, $first);\nfclose($h);\n\
                  echo file_get_contents($f);",
                 path(size, 'a')
+            ),
+            Page::Working(size, operations) => format!(
+                "for ($sum = 0, $i = 0; $i < {operations}; $i++) $sum += $i;\n\
+                 echo file_get_contents({});",
+                path(size, 'a')
+            ),
+            Page::NamedCopy(size) => format!(
+                "$page = tempnam(__DIR__ . '/data', 'page');\n\
+                 file_put_contents($page, file_get_contents({}));\n\
+                 header(\"X-Sendfile: $page\");\nunlink($page);",
+                path(size, 'a')
+            ),
+            Page::Booting(entries) => format!(
+                "$table = array_map('md5', range(1, {entries}));\n\
+                 $answer = static function () use ($table) {{ echo isset($table[1]) ? 'hello' : ''; }};\n\
+                 if (!isset($_SERVER['FRANKENPHP_WORKER'])) $answer();\n\
+                 else while (frankenphp_handle_request($answer));"
             ),
             Page::Generated(size) => {
                 // opcache would combine two literals into one constant.
@@ -289,7 +325,7 @@ fn file_name(size: usize, which: char) -> String {
 
 /// Text that does not compress well, the same in every run. Its period is more than a megabyte, so
 /// no two memory pages of a file are equal.
-fn text(size: usize, which: char) -> Vec<u8> {
+pub(crate) fn text(size: usize, which: char) -> Vec<u8> {
     const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ 0123456789\n";
     const PERIOD: usize = MIB + 31;
     let mut random = fastrand::Rng::with_seed(size as u64 ^ u64::from(u32::from(which)) << 32);
@@ -336,6 +372,8 @@ pub(crate) struct Site {
     pub(crate) root: PathBuf,
     /// Owner of the site and user of the servers' workers; `None`: the user of the benchmark.
     pub(crate) account: Option<Account>,
+    /// PHP workers of every server.
+    pub(crate) workers: usize,
 }
 
 impl Site {
@@ -345,27 +383,38 @@ impl Site {
         account: Option<Account>,
         workloads: &[&Workload],
     ) -> Result<Self> {
-        let site = Self { root: dir.join("site"), account };
+        let site = Self { root: dir.join("site"), account, workers: PHP_WORKERS };
         site.directory("")?;
         site.directory("data")?;
         for workload in workloads {
-            if let Some(script) = workload.script() {
-                site.file(&format!("{}.php", workload.name), script.as_bytes())?;
-            }
-            for (size, which) in workload.files() {
-                site.file(&file_name(size, which), &text(size, which))?;
-            }
+            site.add(workload)?;
         }
         Ok(site)
     }
 
-    fn directory(&self, name: &str) -> Result<()> {
+    /// Writes the script and the files of a workload.
+    pub(crate) fn add(&self, workload: &Workload) -> Result<()> {
+        if let Some(script) = workload.script() {
+            self.file(&format!("{}.php", workload.name), script.as_bytes())?;
+        }
+        for (size, which) in workload.files() {
+            self.file(&file_name(size, which), &text(size, which))?;
+        }
+        Ok(())
+    }
+
+    /// The same site for servers with this many PHP workers.
+    pub(crate) fn with_workers(self, workers: usize) -> Self {
+        Self { workers, ..self }
+    }
+
+    pub(crate) fn directory(&self, name: &str) -> Result<()> {
         let path = self.root.join(name);
         fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
         self.hand_over(&path, 0o755)
     }
 
-    fn file(&self, name: &str, content: &[u8]) -> Result<()> {
+    pub(crate) fn file(&self, name: &str, content: &[u8]) -> Result<()> {
         let path = self.root.join(name);
         fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
         fs::File::open(&path)?.set_modified(SystemTime::now() - AGE)?;

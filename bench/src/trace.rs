@@ -5,6 +5,7 @@
 use crate::cpu::{self, Process, Role};
 use crate::load::{Client, Limit, Target};
 use crate::measure::{Contestant, Plan};
+use crate::peers::Running;
 use crate::report::row;
 use crate::site::Workload;
 use anyhow::{Context, Result, bail, ensure};
@@ -14,11 +15,15 @@ use std::fmt::Write;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// Number of traced responses.
 const TRACED: u64 = 1000;
 /// Maximum number of functions listed for each server.
 const HOTTEST: usize = 25;
+
+/// Shortest time of sampling: perf takes some tenths of a second to begin.
+const SAMPLED: Duration = Duration::from_millis(1500);
 
 /// System calls per response, by name.
 type Calls = BTreeMap<String, f64>;
@@ -72,7 +77,8 @@ fn trace(
     dir: &Path,
 ) -> Result<Vec<(Role, Calls)>> {
     let (path, body) = (workload.path(), workload.body());
-    let mut client = warm_client(contestant, &path, &body, plan)?;
+    let target = Target { addr: contestant.running.addr, path: &path, body: &body };
+    let mut client = warm_client(target, plan)?;
     let processes = cpu::tree(&contestant.running.roots())?;
     let mut tracers = Vec::new();
     for role in [Role::Front, Role::Worker] {
@@ -90,14 +96,8 @@ fn trace(
     Ok(result)
 }
 
-fn warm_client<'a>(
-    contestant: &Contestant,
-    path: &'a str,
-    body: &'a [u8],
-    plan: Plan,
-) -> Result<Client<'a>> {
-    let target = Target { addr: contestant.running.addr, path, body };
-    let mut client = Client::connect(target, plan.connections, plan.read_all)?;
+fn warm_client(target: Target<'_>, plan: Plan) -> Result<Client<'_>> {
+    let mut client = Client::connect(target, plan.connections, plan.persistence, plan.read_all)?;
     client.run(Limit::Responses(TRACED))?.flawless()?;
     Ok(client)
 }
@@ -164,39 +164,10 @@ pub(crate) fn profile(
     dir: &Path,
 ) -> Result<String> {
     let (path, body) = (workload.path(), workload.body());
-    let data = dir.join("perf.data");
     let mut text = String::new();
     for contestant in contestants {
-        let mut client = warm_client(contestant, &path, &body, plan)?;
-        let pids = role_pids(&cpu::tree(&contestant.running.roots())?, None);
-        let mut recorder = Command::new("perf")
-            .args(["record", "--quiet", "--event", "cpu-clock", "--freq", "997", "--output"])
-            .arg(&data)
-            .args(["--pid", &pids.join(",")])
-            .spawn()
-            .context("cannot run perf (package linux-perf)")?;
-        let outcome = client.run(Limit::Time(plan.time))?.flawless();
-        interrupt(&mut recorder)?;
-        let outcome = outcome?;
-        let report = Command::new("perf")
-            .args([
-                "report",
-                "--stdio",
-                "--quiet",
-                "--fields",
-                "overhead,comm,dso,symbol",
-                "--input",
-            ])
-            .arg(&data)
-            .stderr(Stdio::null())
-            .output()?;
-        ensure!(report.status.success(), "perf report: {}", report.status);
-        let report = String::from_utf8_lossy(&report.stdout);
-        let lines: Vec<&str> = report.lines().filter(|l| !l.trim().is_empty()).collect();
-        let share = copy_share(&lines);
-        #[expect(clippy::cast_precision_loss, reason = "counts of bytes stay far below 2^52")]
-        let bits = (outcome.responses * body.len() as u64 * 8) as f64;
-        let gbps = bits / outcome.elapsed.as_secs_f64() / 1e9;
+        let target = Target { addr: contestant.running.addr, path: &path, body: &body };
+        let Copying { share, gbps, functions } = copying(target, &contestant.running, plan, dir)?;
         let _infallible = writeln!(
             text,
             "## Hottest functions, {}, {}\n\nCopying took {share:.1} % of the server's CPU time at {gbps:.2} Gbit/s: \
@@ -204,10 +175,58 @@ pub(crate) fn profile(
             workload.name,
             contestant.name,
             share / gbps,
-            lines[..lines.len().min(HOTTEST)].join("\n")
+            functions[..functions.len().min(HOTTEST)].join("\n")
         );
     }
     Ok(text)
+}
+
+/// The cost of copying.
+pub(crate) struct Copying {
+    /// Per cent of the server's CPU time.
+    pub(crate) share: f64,
+    /// Gigabits of bodies per second.
+    pub(crate) gbps: f64,
+    /// Lines of perf's report, the hottest function first.
+    functions: Vec<String>,
+}
+
+/// Samples a server by the CPU clock while it answers.
+pub(crate) fn copying(
+    target: Target<'_>,
+    running: &Running,
+    plan: Plan,
+    dir: &Path,
+) -> Result<Copying> {
+    let size = target.body.len() as u64;
+    let mut client = warm_client(target, plan)?;
+    let data = dir.join("perf.data");
+    let pids = role_pids(&cpu::tree(&running.roots())?, None);
+    let mut recorder = Command::new("perf")
+        .args(["record", "--quiet", "--event", "cpu-clock", "--freq", "997", "--output"])
+        .arg(&data)
+        .args(["--pid", &pids.join(",")])
+        .spawn()
+        .context("cannot run perf (package linux-perf)")?;
+    let outcome = client.run(Limit::Time(plan.time.max(SAMPLED)))?.flawless();
+    interrupt(&mut recorder)?;
+    let outcome = outcome?;
+    let report = Command::new("perf")
+        .args(["report", "--stdio", "--quiet", "--fields", "overhead,comm,dso,symbol", "--input"])
+        .arg(&data)
+        .stderr(Stdio::null())
+        .output()?;
+    ensure!(report.status.success(), "perf report: {}", report.status);
+    let report = String::from_utf8_lossy(&report.stdout);
+    let lines: Vec<&str> = report.lines().filter(|l| !l.trim().is_empty()).collect();
+    ensure!(!lines.is_empty(), "perf took no samples");
+    #[expect(clippy::cast_precision_loss, reason = "counts of bytes stay far below 2^52")]
+    let bits = (outcome.responses * size * 8) as f64;
+    Ok(Copying {
+        share: copy_share(&lines),
+        gbps: bits / outcome.elapsed.as_secs_f64() / 1e9,
+        functions: lines.into_iter().map(str::to_owned).collect(),
+    })
 }
 
 /// The share of the samples, in per cent, in functions that copy bytes.
@@ -219,7 +238,7 @@ fn copy_share(report: &[&str]) -> f64 {
         let copies = COPYING.iter().any(|name| symbol.contains(name));
         copies.then(|| line.trim().split_once('%')?.0.parse().ok()).flatten()
     };
-    report.iter().filter_map(share).sum()
+    report.iter().filter_map(share).fold(0.0, |sum, one| sum + one)
 }
 
 #[cfg(test)]

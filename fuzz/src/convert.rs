@@ -1,5 +1,5 @@
-//! The promise: a configuration of nginx of any bytes is converted, or refused with a place; the
-//! result is TOML, and each remark in it is one line.
+//! The promise: a configuration of nginx, or of NGINX Unit, of any bytes is converted, or refused
+//! with a reason; the result is TOML, and each remark in it is one line.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub fn check(input: &[u8]) {
 /// Files to start from.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
-    let files: [&[u8]; 5] = [
+    let files: [&[u8]; 8] = [
         b"user www-data;\nhttp { upstream a { server b:1 weight=2; } server { listen 80 default_server; server_name .a.org ~^b;\n\
           root /srv; location / { try_files $uri $uri/ /index.php?$args; } location ~ \\.php$ { fastcgi_pass unix:/php.sock; } } }",
         b"server { listen 443 ssl http2; ssl_certificate a; ssl_certificate_key b; if ($scheme != https) { return 301 https://$host$request_uri; }\n\
@@ -54,6 +54,15 @@ pub fn seeds() -> Vec<Vec<u8>> {
           location /z/ { internal; limit_except GET { deny all; } }",
         b"server { location /p/ { rewrite ^/p/(.*)$ /$1 break; proxy_pass https://h; proxy_set_header Host $host; }\n\
           if (!-e $request_filename) { rewrite ^ /index.php last; } content_by_lua_block { x = { 1 } } }",
+        br#"{"listeners": {"*:80": {"pass": "routes", "forwarded": {"client_ip": "X-Forwarded-For", "source": ["10.0.0.0/8"]}}},
+          "routes": [{"match": {"host": ["a.org", "!*.b.org"], "uri": ["/a*", "!~^/b", "*.php/*"], "arguments": [{"a": "b*"}, {"c": ["!d", "e"]}]},
+          "action": {"rewrite": "/x$uri", "share": ["/srv$uri", "/srv/f.txt"], "index": "i", "fallback": {"pass": "applications/p/t"}}}],
+          "applications": {"p": {"type": "php 8.2", "processes": {"max": 3}, "targets": {"t": {"root": "/srv", "script": "i.php"}}}}}"#,
+        br#"{"config": {"listeners": {"[::1]:81": {"pass": "routes/a", "tls": {"certificate": ["c", "d"]}}, "unix:/s": {"pass": "upstreams/u"}},
+          "routes": {"a": [{"match": {"cookies": {"a": "b*c"}, "source": "!10.0.0.1", "method": "GET"}, "action": {"pass": "routes/b"}}],
+          "b": [{"action": {"return": 301, "location": "https://$host$request_uri"}}]}, "upstreams": {"u": {"servers": {"a:1": {"weight": 0.5}}}}}}"#,
+        br#"{"listeners": {"*:80": {"pass": "applications/p"}}, /* a */ "settings": {"http": {"max_body_size": 1, "static": {"mime_types": {"a/b": [".c"]}}}},
+          "applications": {"p": {"type": "python", "module": "m", "home": "/v", "path": ["/a"], "threads": 2, "environment": {"A": "b"}}}} // z"#,
     ];
     files.map(<[u8]>::to_vec).to_vec()
 }
@@ -81,6 +90,15 @@ pub const WORDS: &[&[u8]] = &[
     b"[^]",
     b"\n[[site]]\n",
     b"\0",
+    b"{\"listeners\": {\"*:80\": {\"pass\": \"routes\"}}, \"routes\": [",
+    b"\"match\": {\"uri\": \"",
+    b"\"action\": {",
+    b"\"share\": \"/srv$uri\", ",
+    b"\"pass\": \"routes/a\"",
+    b"/@unit/1",
+    b"!~",
+    b"%2f",
+    b"/*",
     b"\xc3\xa4",
     b"\x80",
 ];

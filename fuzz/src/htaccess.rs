@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use sendoff_htaccess::{
-    Answer, Fields, File, FileInfo, Files, Head, Kind, Look, Outcome, Request, Site, evaluate,
+    Answer, CacheLines, Fields, File, FileInfo, Files, Head, Kind, Look, Outcome, Request, Site,
+    evaluate,
 };
 
 /// A site in memory: `/` with `index.php`, `a.txt` and the folder `sub`, which has `index.html`.
@@ -92,8 +93,9 @@ fn outcome(rules: &[u8], below: &[u8], target: &[u8]) -> (Outcome, Head) {
         listing: true,
         software: b"Apache",
         admin: b"root",
+        cache_lines: CacheLines::Obeyed,
     };
-    let parse = |bytes| Arc::new(File::parse(bytes, ".htaccess"));
+    let parse = |bytes| Arc::new(File::parse(bytes, ".htaccess", CacheLines::Obeyed));
     let memory = Memory { root: parse(rules), sub: parse(below) };
     let outcome = evaluate(&site, &request, &memory);
     let mut head = Head { status: 200, ..Head::default() };

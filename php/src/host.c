@@ -41,6 +41,13 @@ static int is_ours(void *extension, void *unused)
 /* Called in place of the SAPI's function at the beginning of the first request. */
 static int take_over(void)
 {
+	/*
+	 * opcache activates the SAPI once more after the request in which it has preloaded scripts. That
+	 * request has been shut down; the program's begins later.
+	 */
+	if (EG(flags) & EG_FLAGS_IN_SHUTDOWN) {
+		return SUCCESS;
+	}
 	sapi_module.activate = activate;
 	/* No header is due. */
 	SG(headers_sent) = 1;

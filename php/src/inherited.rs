@@ -25,6 +25,9 @@ pub(crate) struct Inherited {
     /// (inherited descriptor).
     #[arg(long, value_name = "N")]
     pub(crate) said_fd: Option<RawFd>,
+    /// The pipe into which the master writes a byte when PHP has started (inherited descriptor).
+    #[arg(long, value_name = "N")]
+    pub(crate) started_fd: Option<RawFd>,
     /// The folder of the pool's control group, if it has one (inherited descriptor).
     #[arg(long, value_name = "N")]
     pub(crate) group_fd: Option<RawFd>,

@@ -26,6 +26,8 @@ pub(crate) struct Prepared {
     number: usize,
     socket: OwnedFd,
     said: Option<OwnedFd>,
+    /// The pipe on which the supervisor learns that PHP has started.
+    started: Option<OwnedFd>,
     memory: MemoryWatch,
 }
 
@@ -55,7 +57,9 @@ impl Prepared {
         let no_pool = || Failure::Internal(format!("the configuration has no pool {number}"));
         start::check(config.pools.get(number).ok_or_else(no_pool)?)?;
         let said = inherited.said_fd.map(|number| take("--said-fd", number)).transpose()?;
-        Ok(Self { config, number, socket, said, memory: MemoryWatch::new(group) })
+        let started =
+            inherited.started_fd.map(|number| take("--started-fd", number)).transpose()?;
+        Ok(Self { config, number, socket, said, started, memory: MemoryWatch::new(group) })
     }
 
     fn pool(&self) -> &PoolConfig {
@@ -83,8 +87,12 @@ impl Prepared {
     /// # Errors
     /// The system refuses what a master needs.
     pub(crate) fn keep_workers(self) -> Result<(), Failure> {
-        let Self { config, number, socket, said, memory } = self;
+        let Self { config, number, socket, said, started, memory } = self;
         drop(said);
+        if let Some(started) = started {
+            // A failed write means that the supervisor has ended, which ends this process, too.
+            let _ = rustix::io::write(&started, b"s");
+        }
         let pool = &config.pools[number];
         let role = Master::new(&config, pool, socket, memory)
             .and_then(Master::run)

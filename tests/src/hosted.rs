@@ -19,7 +19,7 @@ pub(crate) fn program() -> Option<String> {
     Some(paths.find(|path| path.is_file()).expect("the program exists").display().to_string())
 }
 
-/// `sendoff` in a folder with the module, and without `sendoff-php`.
+/// `sendoff` in a folder with the module and `sendoff-lua`, and without `sendoff-php`.
 pub(crate) fn binary(built: &Path) -> PathBuf {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| make(built)).clone()
@@ -32,6 +32,10 @@ fn make(built: &Path) -> PathBuf {
     fs::create_dir_all(&folder).unwrap();
     fs::create_dir_all(&ours).unwrap();
     fs::hard_link(built, ours.join("sendoff")).unwrap();
+    let lua = built.with_file_name("sendoff-lua");
+    if lua.is_file() {
+        fs::hard_link(lua, ours.join("sendoff-lua")).unwrap();
+    }
     let library = newest_library("libsendoff_php");
     let mut made = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
     let module = made.find(|path| path.extension().is_some_and(|end| end == "so"));

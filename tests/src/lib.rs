@@ -60,7 +60,7 @@ pub use message::{Framing, Head, Request, Response};
 pub use pebble::{Authorities, Pebble};
 pub use progress::Progress;
 pub use secure::{Authority, Certificate, trusting_client};
-pub use server::{Failed, Server, binary, hosted_binary, sendoff};
+pub use server::{Failed, Server, binary, built, hosted_binary, sendoff};
 pub use site::{Fifo, Site, overwrite, pattern};
 pub use stock::Stock;
 pub use tomcat::tomcat;

@@ -170,7 +170,22 @@ impl Server {
     /// # Panics
     /// If it neither becomes ready nor ends.
     pub fn try_run_hosted(config: &Path, root: &Path, workers: usize) -> Result<Self, Failed> {
-        let mut command = dies_with_us(&hosted_binary(), "KILL");
+        Self::try_run_of(dies_with_us(&hosted_binary(), "KILL"), config, root, workers)
+    }
+
+    /// As [`try_run`](Self::try_run), by a command that executes a certain build of `sendoff`.
+    ///
+    /// # Errors
+    /// The server ended instead; its output.
+    ///
+    /// # Panics
+    /// If it neither becomes ready nor ends.
+    pub fn try_run_of(
+        mut command: Command,
+        config: &Path,
+        root: &Path,
+        workers: usize,
+    ) -> Result<Self, Failed> {
         command.arg("run").arg("--config").arg(config);
         Self::launch(command, root, workers, 1)
     }
@@ -623,7 +638,7 @@ pub fn hosted_binary() -> PathBuf {
 }
 
 /// The newest build of `sendoff` with a `sendoff-php` beside it, in the target folder of the tests.
-fn built() -> PathBuf {
+pub fn built() -> PathBuf {
     let us = std::env::current_exe().unwrap();
     let mut candidates: Vec<_> = us
         .ancestors()

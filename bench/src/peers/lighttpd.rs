@@ -10,6 +10,10 @@ use std::path::Path;
 use std::process::Stdio;
 use std::thread::available_parallelism;
 
+/// Some of Debian's media types. lighttpd answers by 304 only files of a known type.
+const TYPES: &str = "mimetype.assign = (\".html\" => \"text/html\", \".txt\" => \"text/plain\", \
+    \".gif\" => \"image/gif\", \".jpg\" => \"image/jpeg\")\n";
+
 /// lighttpd + php-fpm, with a process per core.
 #[derive(Debug)]
 pub(crate) struct Lighttpd;
@@ -39,6 +43,7 @@ impl Peer for Lighttpd {
              server.bind = \"{}\"\nserver.port = {}\n{account}\
              server.max-worker = {processes}\n\
              server.max-keep-alive-requests = 100000000\n\
+             {TYPES}\
              index-file.names = (\"index.php\", \"index.html\")\n\
              fastcgi.server = (\".php\" => ((\"socket\" => \"{}\")))\n",
             addr.ip(),

@@ -2,30 +2,40 @@
 //! port of 127.0.0.1, and ends with the benchmark.
 
 mod apache;
+mod back_end;
+mod booted;
 mod kept;
 mod lighttpd;
+mod modes;
 mod nginx;
 mod php_fpm;
 mod proxied;
 mod responder;
 mod sendoff;
+mod tls;
 
 pub(crate) use apache::Apache;
+pub(crate) use back_end::start_back_end;
+pub(crate) use booted::Booted;
 pub(crate) use kept::Kept;
 pub(crate) use lighttpd::Lighttpd;
+pub(crate) use modes::{delivery_modes, responder_modes};
 pub(crate) use nginx::Nginx;
 pub(crate) use proxied::Proxied;
-pub(crate) use responder::Responder;
 pub(crate) use sendoff::Sendoff;
+pub(crate) use tls::Tls;
 
 use crate::site::Site;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -101,6 +111,8 @@ impl Daemon {
             .stdin(input)
             .stdout(out)
             .stderr(File::create(&log)?)
+            // lighttpd sends its signals to its whole process group.
+            .process_group(0)
             .spawn()
             .context("cannot run setpriv (package util-linux)")?;
         Ok(Self { child, name, log, is_measured: true })
@@ -127,6 +139,19 @@ impl Daemon {
             }
             thread::sleep(POLL);
         }
+    }
+
+    /// The first line that the program prints; it was started with `Stdio::piped()`.
+    fn first_line(&mut self) -> Result<String> {
+        let stdout = self.child.stdout.take().context("no standard output")?;
+        let (announce, lines) = mpsc::channel();
+        thread::spawn(move || {
+            let mut line = String::new();
+            let read = BufReader::new(stdout).read_line(&mut line);
+            let _nobody_waits_any_more = announce.send(read.map(|_| line));
+        });
+        let line = lines.recv_timeout(START_LIMIT).map_err(|_| self.failure("printed no line"))?;
+        Ok(line?)
     }
 
     fn failure(&self, what: &str) -> anyhow::Error {

@@ -45,7 +45,7 @@ impl Peer for Nginx {
     }
 
     fn version(&self) -> Result<String> {
-        if self.keeps_upstream() && connections_to_keep() == 0 {
+        if self.keeps_upstream() && connections_to_keep(PHP_WORKERS) == 0 {
             bail!(
                 "nginx has a worker per core; keeping a connection each would lock out php-fpm's"
             );
@@ -81,7 +81,7 @@ impl Nginx {
             }
         };
         let (upstream, keep_conn) = if self.keeps_upstream() {
-            let kept = connections_to_keep();
+            let kept = connections_to_keep(site.workers);
             (format!("keepalive {kept};"), "fastcgi_keep_conn on;")
         } else {
             (String::new(), "")
@@ -125,7 +125,8 @@ pub(super) fn link_includes(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// nginx in Debian's configuration, with a process per core, and with all its files in `dir`.
+/// nginx in Debian's configuration, with a process per core, with room for more connections and
+/// larger request bodies, and with all its files in `dir`.
 /// `http`: additional text for the block of that name.
 pub(super) fn start_nginx(site: &Site, dir: &Path, addr: SocketAddr, http: &str) -> Result<Daemon> {
     let user = site.account.as_ref().map_or_else(String::new, |a| format!("user {};", a.name));
@@ -137,10 +138,12 @@ daemon off;
 worker_processes auto;
 pid {shown}/nginx.pid;
 error_log stderr;
-events {{ worker_connections 768; }}
+worker_rlimit_nofile 65536;
+events {{ worker_connections 16384; }}
 http {{
 	sendfile on;
 	tcp_nopush on;
+	client_max_body_size 0;
 	client_body_temp_path {shown}/client_body;
 	fastcgi_temp_path {shown}/fastcgi;
 	proxy_temp_path {shown}/proxy;
@@ -163,7 +166,7 @@ http {{
 /// many idle connections as php-fpm has workers, no request on another connection would be answered
 /// before nginx's keepalive_timeout of a minute. 0 if there are more nginx workers than idle
 /// connections to keep.
-fn connections_to_keep() -> usize {
+fn connections_to_keep(php_workers: usize) -> usize {
     let nginx_workers = available_parallelism().map_or(1, usize::from);
-    (PHP_WORKERS - 1) / nginx_workers
+    (php_workers - 1) / nginx_workers
 }

@@ -1,6 +1,6 @@
 //! php-fpm of the version that the build is for, in Debian's configuration.
 
-use super::{Daemon, OUTPUT_BUFFERING, PHP_WORKERS};
+use super::{Daemon, OUTPUT_BUFFERING};
 use super::{find_program, path_str, version_line};
 use crate::site::Site;
 use anyhow::Result;
@@ -39,8 +39,9 @@ fn text(site: &Site, dir: &Path) -> String {
     format!(
         "[global]\npid = {dir}/fpm.pid\nerror_log = /proc/self/fd/2\n\
          [www]\n{account}listen = {dir}/{SOCKET}\n\
-         pm = static\npm.max_children = {PHP_WORKERS}\n\
+         pm = static\npm.max_children = {}\n\
          php_admin_value[output_buffering] = {OUTPUT_BUFFERING}\n\
-         php_admin_value[opcache.enable] = 1\n"
+         php_admin_value[opcache.enable] = 1\n",
+        site.workers
     )
 }

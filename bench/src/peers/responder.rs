@@ -1,6 +1,6 @@
 //! Sendoff in front of a FastCGI program in C, in each delivery mode.
 
-use super::{Daemon, PHP_WORKERS, Peer, Running, Sendoff, version_line};
+use super::{Daemon, Peer, Running, Sendoff, version_line};
 use crate::site::Site;
 use anyhow::{Context, Result, ensure};
 use std::net::TcpListener;
@@ -59,7 +59,7 @@ impl Peer for Responder {
             (listener.into(), format!("unix:{}", path.display()))
         };
         let mut daemons = Vec::new();
-        for number in 0..PHP_WORKERS {
+        for number in 0..site.workers {
             let log = dir.join(format!("responder-{number}"));
             std::fs::create_dir(&log)?;
             let stdin = Stdio::from(listener.try_clone()?);

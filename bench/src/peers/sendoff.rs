@@ -1,14 +1,11 @@
 //! Sendoff itself, started with one command.
 
-use super::{Daemon, OUTPUT_BUFFERING, PHP_WORKERS, Peer, Running, START_LIMIT, version_line};
+use super::{Daemon, OUTPUT_BUFFERING, Peer, Running, version_line};
 use crate::site::Site;
-use anyhow::{Context, Result, bail};
-use std::io::{BufRead, BufReader};
+use anyhow::{Result, bail};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::mpsc;
-use std::thread;
 
 /// `sendoff serve`.
 #[derive(Clone, Debug)]
@@ -43,7 +40,7 @@ impl Sendoff {
     pub(super) fn start_with(&self, site: &Site, dir: &Path, more: &[String]) -> Result<Running> {
         let mut args: Vec<String> = vec!["serve".into(), site.root.display().to_string()];
         args.extend(["--listen", "127.0.0.1:0", "--workers"].map(String::from));
-        args.extend([PHP_WORKERS.to_string(), "--php-ini".into()]);
+        args.extend([site.workers.to_string(), "--php-ini".into()]);
         args.push(format!("output_buffering={OUTPUT_BUFFERING}"));
         args.extend_from_slice(&self.extra_args);
         args.extend_from_slice(more);
@@ -54,15 +51,7 @@ impl Sendoff {
     pub(super) fn start_by(&self, args: &[String], dir: &Path) -> Result<Running> {
         let mut daemon = Daemon::spawn(&self.binary, args, dir, Stdio::piped())?;
 
-        let stdout = daemon.child.stdout.take().context("no standard output")?;
-        let (announce, lines) = mpsc::channel();
-        thread::spawn(move || {
-            let mut line = String::new();
-            let read = BufReader::new(stdout).read_line(&mut line);
-            let _nobody_waits_any_more = announce.send(read.map(|_| line));
-        });
-        let line =
-            lines.recv_timeout(START_LIMIT).map_err(|_| daemon.failure("printed no line"))??;
+        let line = daemon.first_line()?;
         let addr = served_address(&line)
             .ok_or_else(|| daemon.failure(&format!("printed {line:?} instead of its address")))?;
         Ok(Running { addr, daemons: vec![daemon] })

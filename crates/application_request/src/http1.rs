@@ -9,19 +9,19 @@ use sendoff_http1::takes_trailers;
 use sendoff_message::request::Request;
 use sendoff_upstream_gateway::{RequestProtocol, WebSocketKey};
 
-use crate::forwarded;
-use crate::target::{ProxyTarget, StrippedPrefix};
+use crate::forwarded::AboutClient;
+use crate::target::ProxyTarget;
 use crate::{Unsendable, is_passed_on};
 
 /// The head of a request, with the offer to switch the protocol that is in it.
 pub(crate) fn head(
-    request: &Request,
+    about: AboutClient<'_>,
     proxy: &Proxy,
     host: &ProxyHost,
-    stripped: StrippedPrefix,
     may_change: bool,
 ) -> Result<(Bytes, RequestProtocol), Unsendable> {
-    let target = ProxyTarget::of(request, stripped)?;
+    let request = about.request;
+    let target = ProxyTarget::of(request, about.stripped)?;
     let hops = HopByHop::of(&request.headers);
     let upgrade = hops.upgrade().filter(|_| may_change);
     let is_keyless = upgrade.is_some() && request.version > Version::HTTP_11;
@@ -37,7 +37,7 @@ pub(crate) fn head(
     for (name, value) in &request.headers {
         let is_replaced = *name == HOST
             || !is_passed_on(name, &hops)
-            || forwarded::replaces(proxy.forwarded, name)
+            || about.replaces(name)
             || key.is_some() && *name == SEC_WEBSOCKET_KEY;
         if is_replaced {
             continue;
@@ -52,7 +52,7 @@ pub(crate) fn head(
     let mut field = |name: &str, value: &[u8]| {
         let _written = head.field(name.as_bytes(), value);
     };
-    forwarded::fields(proxy.forwarded, request, stripped, &mut field);
+    about.write(&mut field);
     if request.has_body {
         match request.body.known_len() {
             Some(len) => field("content-length", len.to_string().as_bytes()),
@@ -120,8 +120,7 @@ mod tests {
 
     fn written(request: &Request, host: ProxyHost, may_change: bool) -> String {
         let (head, _) =
-            head(request, &proxy(host.clone()), &host, StrippedPrefix::default(), may_change)
-                .unwrap();
+            head(AboutClient::none(request), &proxy(host.clone()), &host, may_change).unwrap();
         String::from_utf8(head.to_vec()).unwrap()
     }
 

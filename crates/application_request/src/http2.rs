@@ -11,20 +11,20 @@ use sendoff_http1::takes_trailers;
 use sendoff_message::request::{Body, NOT_IN_URI, Request};
 use sendoff_upstream_http2::RequestTrailers;
 
-use crate::forwarded;
+use crate::forwarded::AboutClient;
 use crate::http1::{cookies, host_of};
-use crate::target::{ProxyTarget, StrippedPrefix};
+use crate::target::ProxyTarget;
 use crate::{Unsendable, is_passed_on};
 
 /// The head of a request: its authority is the host, and no field concerns a connection.
 pub(crate) fn head(
-    request: &Request,
+    about: AboutClient<'_>,
     proxy: &Proxy,
     host: &ProxyHost,
-    stripped: StrippedPrefix,
     is_tls: bool,
 ) -> Result<Head<()>, Unsendable> {
-    let target = ProxyTarget::of(request, stripped)?.whole().into_owned();
+    let request = about.request;
+    let target = ProxyTarget::of(request, about.stripped)?.whole().into_owned();
     let mut uri = http::uri::Parts::default();
     uri.scheme = Some(if is_tls { Scheme::HTTPS } else { Scheme::HTTP });
     let authority = Bytes::copy_from_slice(host_of(request, proxy, host));
@@ -37,7 +37,7 @@ pub(crate) fn head(
     let mut head = Head::new(());
     *head.method_mut() = request.method.clone();
     *head.uri_mut() = uri;
-    *head.headers_mut() = fields(request, proxy, stripped);
+    *head.headers_mut() = fields(about);
     Ok(head)
 }
 
@@ -75,13 +75,13 @@ fn path_and_query(target: Vec<u8>) -> Option<PathAndQuery> {
     })
 }
 
-fn fields(request: &Request, proxy: &Proxy, stripped: StrippedPrefix) -> HeaderMap {
+fn fields(about: AboutClient<'_>) -> HeaderMap {
+    let request = about.request;
     let hops = HopByHop::of(&request.headers);
     let mut fields = HeaderMap::with_capacity(request.headers.len() + 8);
     for (name, value) in &request.headers {
-        let is_replaced = matches!(*name, HOST | COOKIE)
-            || !is_passed_on(name, &hops)
-            || forwarded::replaces(proxy.forwarded, name);
+        let is_replaced =
+            matches!(*name, HOST | COOKIE) || !is_passed_on(name, &hops) || about.replaces(name);
         if !is_replaced {
             fields.append(name.clone(), trimmed(value));
         }
@@ -96,7 +96,7 @@ fn fields(request: &Request, proxy: &Proxy, stripped: StrippedPrefix) -> HeaderM
     if request.headers.contains_key(COOKIE) {
         field("cookie", &cookies(&request.headers));
     }
-    forwarded::fields(proxy.forwarded, request, stripped, &mut field);
+    about.write(&mut field);
     if takes_trailers(&request.headers) {
         fields.insert(TE, HeaderValue::from_static("trailers"));
     }
@@ -151,8 +151,7 @@ mod tests {
             request.headers.append(name, value.parse().unwrap());
         }
         request.headers.insert("x-blank", HeaderValue::from_bytes(b" a b\t").unwrap());
-        let head =
-            head(&request, &proxy(), &ProxyHost::Client, StrippedPrefix::default(), false).unwrap();
+        let head = head(AboutClient::none(&request), &proxy(), &ProxyHost::Client, false).unwrap();
         assert_eq!(head.uri(), "http://a.test:81/a?b");
         let sent: Vec<_> = head
             .headers()
@@ -169,8 +168,7 @@ mod tests {
             ("/a<b>?\"`", ProxyHost::Upstream, true, "https://app.test:8080/a%3Cb%3E?%22%60"),
             ("/", ProxyHost::Fixed("b.test".to_owned()), true, "https://b.test/"),
         ] {
-            let head =
-                head(&asked(uri), &proxy(), &host, StrippedPrefix::default(), is_tls).unwrap();
+            let head = head(AboutClient::none(&asked(uri)), &proxy(), &host, is_tls).unwrap();
             assert_eq!(head.uri(), expected);
         }
     }

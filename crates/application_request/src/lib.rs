@@ -29,6 +29,7 @@ use sendoff_site::effects::Effects;
 use sendoff_upstream_gateway::{GatewayMessage, GatewayRequest, RequestProtocol};
 use sendoff_upstream_http2::Http2Request;
 
+use forwarded::AboutClient;
 use parameters::NOT_FROM_CLIENTS;
 use target::StrippedPrefix;
 
@@ -80,13 +81,18 @@ pub fn message(
     may_switch: bool,
 ) -> Result<GatewayMessage, Unsendable> {
     let request = asked.request;
-    let stripped = StrippedPrefix::of(proxy, prefix);
+    let about = AboutClient {
+        request,
+        fields: proxy.forwarded,
+        believed: &asked.config.trusted_proxies.fields,
+        stripped: StrippedPrefix::of(proxy, prefix),
+    };
     let (head, protocol) = match &proxy.protocol {
         GatewayProtocol::Http { host, upgrade, .. } => {
-            http1::head(request, proxy, host, stripped, *upgrade && may_switch)?
+            http1::head(about, proxy, host, *upgrade && may_switch)?
         }
         GatewayProtocol::Http2 { host, tls } => {
-            let head = http2::head(request, proxy, host, stripped, tls.is_some())?;
+            let head = http2::head(about, proxy, host, tls.is_some())?;
             let message = Http2Request::new(head, request.body.clone(), http2::trailers(request));
             return Ok(GatewayMessage::Http2(Rc::new(message)));
         }

@@ -148,6 +148,9 @@ fn write(
     if site.sendable.is_set_up() {
         param("HTTP_X_SENDFILE_TYPE", b"X-Sendfile");
     }
+    if site.speaks_lscache() {
+        LSCACHE.into_iter().for_each(|(name, value)| param(name, value));
+    }
     for (name, value) in &effects.params {
         put(name, value);
     }
@@ -161,6 +164,10 @@ fn write(
         put(name, value);
     }
 }
+
+/// Parameters by which LSCache's plugins recognise a server that obeys them. They leave ESI alone on
+/// a server of this edition.
+const LSCACHE: [(&str, &[u8]); 2] = [("X-LSCACHE", b"on"), ("LSWS_EDITION", b"Openlitespeed")];
 
 /// Writes the parameters that do not depend on the site's features, in the order of nginx's
 /// `fastcgi.conf`.

@@ -111,8 +111,11 @@ impl Config {
     /// True if a route keeps pages of applications.
     #[must_use]
     pub fn keeps_pages(&self) -> bool {
-        let mut rules = self.sites.iter().flat_map(|site| &site.routes).map(|route| &route.rules);
-        rules.any(|rules| matches!(rules.settings.page_cache, Some(PageCache::On(_))))
+        let of_site = |site: &Site| {
+            let routes = site.routes.iter().map(|route| route.rules.settings.page_cache);
+            routes.chain([site.page_cache]).any(|used| matches!(used, Some(PageCache::On(_))))
+        };
+        self.sites.iter().any(of_site)
     }
 
     /// Time from the signal until the front resets the connections that are still in the middle of

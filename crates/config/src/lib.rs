@@ -50,15 +50,16 @@ pub use password::{PasswordHash, PasswordLine, UnusableHash, password_lines, unu
 pub use php_build::{PhpApi, PhpBuild};
 pub use php_ini::PHP_VERSION;
 pub use pool::{
-    Bounds, HostProgram, PoolConfig, Program, SlowLog, Snapshot, WorkerScript, Workers,
+    Bounds, FileVersion, HostProgram, PoolConfig, Program, SlowLog, Snapshot, WorkerScript, Workers,
 };
 pub use proxy::{
     ForwardedFields, GatewayProtocol, Proxy, ProxyAddress, ProxyHost, ProxyTimeouts, ProxyTls,
     ProxyUrls, TUNNEL_TIMEOUT,
 };
 pub use route::{
-    Authorizer, BasicAuth, Cache, Clients, Conditions, FastCgiAuthorizer, FieldCondition, Handler,
-    HeaderRule, HttpAuthorizer, Keeping, Network, PageCache, Rate, Route, RouteSettings, Rules,
+    Authorizer, BasicAuth, Cache, CacheDialect, Clients, Conditions, FastCgiAuthorizer,
+    FieldCondition, Handler, HeaderRule, HttpAuthorizer, Keeping, Network, PageCache, Rate, Route,
+    RouteSettings, Rules,
 };
 pub use site::{
     Accel, Address, Alias, Attachment, Controller, Delivery, ErrorPage, FolderLink,

@@ -20,8 +20,8 @@ const VERSIONS: [(&str, PhpApi); 4] = [
 ];
 
 impl PhpApi {
-    /// The versions that can be hosted.
-    pub fn versions() -> impl Iterator<Item = &'static str> {
+    /// The versions that can be hosted, the oldest first.
+    pub fn versions() -> impl DoubleEndedIterator<Item = &'static str> {
         VERSIONS.into_iter().map(|(version, _)| version)
     }
 

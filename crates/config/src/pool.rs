@@ -58,6 +58,9 @@ pub struct PoolConfig {
     /// Time without output after which a script counts as stuck and its worker is replaced; `None`:
     /// no limit.
     pub request_timeout: Option<Duration>,
+    /// The longest time in which PHP starts in the master of the pool, with its extensions and
+    /// preloaded scripts.
+    pub start_timeout: Duration,
     /// The largest number of requests that wait for a worker, or for a process of the program.
     pub max_waiting: u64,
     /// The log of slow scripts.
@@ -95,6 +98,10 @@ impl PoolConfig {
     /// leaves long before its turn comes.
     pub const MAX_WAITING: u64 = 4096;
 
+    /// The default of [`start_timeout`](Self::start_timeout). PHP starts in less than a second;
+    /// preloading a large application takes some seconds.
+    pub const START_TIMEOUT: Duration = Duration::from_secs(60);
+
     /// A pool with this name and these workers; the other values are defaults.
     #[must_use]
     pub fn new(name: &str, workers: Workers) -> Self {
@@ -114,6 +121,7 @@ impl PoolConfig {
             php_admin_values: Vec::new(),
             max_requests: 0,
             request_timeout: Some(Duration::from_secs(300)),
+            start_timeout: Self::START_TIMEOUT,
             max_waiting: Self::MAX_WAITING,
             slow_log: None,
             memory_limit: None,
@@ -211,6 +219,22 @@ pub struct HostProgram {
     pub file: PathBuf,
     /// Its API, for which the module must have been compiled.
     pub api: PhpApi,
+    /// The version of the file, which differs once a package has replaced it: then a reload gives
+    /// the pool a new master.
+    pub version: FileVersion,
+}
+
+/// The version of a file: its inode, its size in bytes, and the time of its last change in
+/// nanoseconds since 1970.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileVersion {
+    /// The inode.
+    pub inode: u64,
+    /// The size.
+    pub size: u64,
+    /// The time of the last change.
+    pub changed: i64,
 }
 
 /// A program that answers FastCGI requests. Each process gets the listening socket of its pool as

@@ -189,6 +189,14 @@ pub enum PageCache {
     On(Keeping),
 }
 
+impl PageCache {
+    /// True if applications tell the cache about their pages in LSCache's language.
+    #[must_use]
+    pub fn is_lscache(self) -> bool {
+        matches!(self, Self::On(keeping) if keeping.dialect == CacheDialect::LsCache)
+    }
+}
+
 /// The pages that are kept, and the time for which they are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -202,6 +210,18 @@ pub struct Keeping {
     pub stale: Option<Duration>,
     /// Serves requests with cookies the same pages as requests without.
     pub cookies: bool,
+    /// The language in which applications tell the cache about their pages.
+    pub dialect: CacheDialect,
+}
+
+/// The language in which applications tell the page cache about their pages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CacheDialect {
+    /// HTTP's own fields, such as `Cache-Control` (RFC 9111).
+    #[default]
+    Http,
+    /// The fields of LSCache's plugins, such as `X-LiteSpeed-Cache-Control` (docs/lscache.md).
+    LsCache,
 }
 
 /// The request rate of one client: a token bucket from which each request takes one token. A client

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::access_log::SiteLog;
 use crate::compression::Compression;
 use crate::proxy::Proxy;
-use crate::route::Route;
+use crate::route::{PageCache, Route};
 use crate::tls::Tls;
 
 /// A site: its files, its routes and the applications that answer for it. Paths are absolute.
@@ -81,6 +81,8 @@ pub struct Site {
     pub server_software: Option<String>,
     /// The use of `.htaccess` files.
     pub htaccess: Htaccess,
+    /// The use of the page cache where no route says otherwise; `None`: `Off`.
+    pub page_cache: Option<PageCache>,
     /// The access log.
     pub access_log: SiteLog,
     /// The number in `Config::pools` of the pool that runs its scripts; `None`: FastCGI
@@ -137,6 +139,7 @@ impl Site {
             maintenance: None,
             server_software: None,
             htaccess: Htaccess::Ignored,
+            page_cache: None,
             access_log: SiteLog::Server,
             pool: None,
             worker: None,

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, COOKIE, RANGE, UPGRADE};
 use http::{Method, StatusCode};
-use sendoff_config::{Keeping, PageCache};
+use sendoff_config::{CacheDialect, Keeping, PageCache};
 use sendoff_delivery::segment::Segment;
 use sendoff_exchange::head_filter::HeadFilter;
 use sendoff_exchange::sink::{self, Discard, Sink, unless_gone};
@@ -15,8 +15,8 @@ use sendoff_message::Cut;
 use sendoff_message::request::{CONDITIONS, Request, host_name, sent_cookies};
 use sendoff_message::response::ResponseHead;
 use sendoff_page_cache::{
-    ApplicationOutcome, Flight, Key, MakePermit, OriginFailure, Page, Purge, PurgeCount, Recorder,
-    RecordingContext, Validity,
+    ApplicationOutcome, Flight, Key, LsCacheRequest, MakePermit, OriginFailure, Page, Purge,
+    PurgeCount, Recorder, RecordingContext, Validity, without_ignored,
 };
 use sendoff_report::explain::Remark;
 use sendoff_site::router::{Script, Upstream};
@@ -33,6 +33,9 @@ use crate::services::Services;
 /// application itself (nginx: `proxy_cache_lock_timeout`, 5 s, too).
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The outcome for a page that only this client gets.
+const OWN_HIT: &str = "hit; detail=private";
+
 /// The request method that purges pages, as in other caches.
 const PURGE: &str = "PURGE";
 
@@ -48,6 +51,8 @@ pub(crate) enum OriginApplication<'a> {
 pub(crate) struct CacheLookup<'a> {
     keeping: Keeping,
     key: Key,
+    /// `None`: the application speaks HTTP alone.
+    lscache: Option<LsCacheRequest>,
     context: Context<'a>,
     origin: OriginApplication<'a>,
 }
@@ -61,7 +66,8 @@ struct Miss<'p> {
 }
 
 impl OriginApplication<'_> {
-    fn key(self, context: &Context<'_>, site: &str) -> Key {
+    /// The key of a request, whose page depends on these variables of `.htaccess` files.
+    fn key(self, context: &Context<'_>, site: &str, environment: &[(Vec<u8>, Vec<u8>)]) -> Key {
         let Context { services, request, effects, .. } = *context;
         let number = context.site.number;
         match self {
@@ -75,13 +81,13 @@ impl OriginApplication<'_> {
                     }
                 };
                 let answering = [&filename[..], name, path_info, upstream.as_bytes()];
-                Key::new(site, request, &answering, effects)
+                Key::with_environment(site, request, &answering, effects, environment)
             }
             Self::Proxy(Passed { application, prefix }) => {
                 let upstream = services.gateways[number][application].name();
                 // No script has the empty name.
                 let answering = [b"", upstream.as_bytes(), &prefix.to_le_bytes(), b""];
-                Key::new(site, request, &answering, effects)
+                Key::with_environment(site, request, &answering, effects, environment)
             }
         }
     }
@@ -163,7 +169,7 @@ fn has_cookies(request: &Request, of_server: Option<&str>) -> bool {
 }
 
 /// The host whose pages a request is about.
-fn host_of(request: &Request) -> String {
+pub(crate) fn host_of(request: &Request) -> String {
     host_name(request.host.as_deref().unwrap_or_default())
 }
 
@@ -194,7 +200,8 @@ pub(crate) async fn purge(context: &Context<'_>, sink: &mut dyn Sink) -> Result<
 impl<'a> CacheLookup<'a> {
     /// `None`: no kept page may answer, and the response may not be kept.
     fn of(context: &Context<'a>, origin: OriginApplication<'a>) -> Option<Self> {
-        let Some(PageCache::On(keeping)) = context.effects.settings.page_cache else { return None };
+        let used = context.effects.settings.page_cache.or(context.site.page_cache);
+        let Some(PageCache::On(keeping)) = used else { return None };
         let request = context.request;
         let shows_certificate =
             || request.tls.as_ref().is_some_and(|tls| tls.client_certificate.is_some());
@@ -209,10 +216,47 @@ impl<'a> CacheLookup<'a> {
                 || !has_cookies(request, origin.cookie_name(context)))
             && !shows_certificate();
         let name = &context.services.config.sites.get(context.site.number)?.name;
-        is_anyones.then(|| {
-            let key = origin.key(context, name);
-            Self { keeping, key, context: *context, origin }
-        })
+        if !is_anyones {
+            return None;
+        }
+        let environment = context.effects.environment();
+        if keeping.dialect == CacheDialect::Http {
+            let key = origin.key(context, name, environment);
+            return Some(Self { keeping, key, lscache: None, context: *context, origin });
+        }
+        let key = match without_ignored(request, environment) {
+            Some((request, environment)) => {
+                origin.key(&Context { request: &request, ..*context }, name, &environment)
+            }
+            None => origin.key(context, name, environment),
+        };
+        let asked = LsCacheRequest::of(request, environment, &key)?;
+        let (key, lscache) = (asked.key.clone(), Some(asked));
+        Some(Self { keeping, key, lscache, context: *context, origin })
+    }
+
+    /// The page for the request: the client's own before the page for all.
+    fn find(&self) -> Option<Arc<Page>> {
+        let (cache, fields) = (&self.context.services.page_cache, &self.context.request.headers);
+        let own = self.lscache.as_ref().and_then(LsCacheRequest::private_key);
+        own.and_then(|key| cache.find(key, fields)).or_else(|| cache.find(&self.key, fields))
+    }
+
+    /// A cache miss. If the page for all was not kept lately, the request makes its client's own.
+    fn fly(&self) -> Flight {
+        let (cache, fields) = (&self.context.services.page_cache, &self.context.request.headers);
+        match (cache.fly(&self.key, fields), self.lscache.as_ref()) {
+            (Flight::MakeUnshared, Some(lscache)) => {
+                lscache.private_key().map_or(Flight::MakeUnshared, |key| cache.fly(key, fields))
+            }
+            (flight, _) => flight,
+        }
+    }
+
+    /// The key for which the request makes a page anew.
+    fn key_of(&self, old: &Page) -> &Key {
+        let own = self.lscache.as_ref().and_then(LsCacheRequest::private_key);
+        own.filter(|_| old.is_private()).unwrap_or(&self.key)
     }
 
     /// Answers with a kept page, or makes the page now.
@@ -224,7 +268,7 @@ impl<'a> CacheLookup<'a> {
         let until = tokio::time::Instant::now() + PATIENCE;
         let (old, begun, permit) = loop {
             let begun = cache.begun();
-            let page = cache.find(&self.key, &self.context.request.headers);
+            let page = self.find();
             let validity = page.as_ref().map(|page| page.validity(SystemTime::now()));
             if let (Some(page), Some(Validity::Fresh)) = (&page, validity)
                 && self.send(page, "hit", sink).await?
@@ -242,7 +286,7 @@ impl<'a> CacheLookup<'a> {
                 // Its response has no body that could be kept.
                 break (page, begun, None);
             }
-            match cache.fly(&self.key, &self.context.request.headers) {
+            match self.fly() {
                 Flight::Make(permit) => break (page, begun, Some(permit)),
                 Flight::MakeUnshared => break (page, begun, None),
                 Flight::Wait(mut done) => {
@@ -287,7 +331,8 @@ impl<'a> CacheLookup<'a> {
         begun: PurgeCount,
         sink: &mut dyn Sink,
     ) -> Result<bool, Cut> {
-        let flight = self.context.services.page_cache.fly(&self.key, &self.context.request.headers);
+        let cache = &self.context.services.page_cache;
+        let flight = cache.fly(self.key_of(page), &self.context.request.headers);
         let send = self.send(page, "hit; detail=stale", sink);
         match flight {
             Flight::Make(permit) => tokio::join!(send, self.renew(page, begun, permit)).0,
@@ -301,6 +346,7 @@ impl<'a> CacheLookup<'a> {
         match cache.answer(page, self.context.request, now) {
             Ok((mut head, body)) => {
                 let ttl = page.seconds_left(now).to_string();
+                let told = if page.is_private() { OWN_HIT } else { told };
                 // `format!` takes 200 instructions more.
                 head.field("Cache-Status", ["sendoff; ", told, "; ttl=", &ttl].concat());
                 Some((head, body))
@@ -340,7 +386,8 @@ impl<'a> CacheLookup<'a> {
             // A response to HEAD has no body that could be kept.
             let request = Request { method: Method::GET, ..self.context.request.clone() };
             let context = Context { request: &request, ..self.context };
-            let get = CacheLookup { key: self.key.clone(), context, ..*self };
+            let (key, lscache) = (self.key.clone(), self.lscache.clone());
+            let get = CacheLookup { key, lscache, context, ..*self };
             return Box::pin(get.renew(old, begun, permit)).await;
         }
         let miss = Miss { old: Some(old), begun, permit: Some(permit) };
@@ -418,11 +465,21 @@ impl<'a> CacheLookup<'a> {
         }
         let asks = old.is_some_and(|old| old.ask_in(&mut request.headers));
         let context = Context { request: &request, ..self.context };
-        let Self { key, keeping, .. } = self;
+        let (Self { key, keeping, .. }, lscache) = (self, self.lscache.as_ref());
         let Services { page_cache: cache, config, .. } = context.services;
         let (limit, request) = (config.front.page_cache.size, self.context.request);
-        let order =
-            RecordingContext { cache, limit, key, begun, keeping, request, old, asks, told };
+        let order = RecordingContext {
+            cache,
+            limit,
+            key,
+            begun,
+            keeping,
+            lscache,
+            request,
+            old,
+            asks,
+            told,
+        };
         let mut recorder = Recorder::new(sink, order, permit);
         // After a cut, other requests may still make a page that can be kept.
         let outcome = self.origin.respond(&context, &mut recorder).await?;
@@ -439,7 +496,8 @@ impl<'a> CacheLookup<'a> {
         permit: Option<MakePermit>,
     ) -> (Arc<Page>, bool) {
         let cache = &self.context.services.page_cache;
-        let (renewed, is_kept) = cache.renew(old, begun, &self.keeping, said);
+        let (renewed, is_kept) =
+            cache.renew(old, begun, &self.keeping, self.lscache.as_ref(), said);
         if let Some(mut permit) = permit {
             permit.ends(is_kept);
         }

@@ -24,6 +24,7 @@ mod error;
 mod file;
 mod grpc;
 mod head_rules;
+mod lscache;
 mod lua;
 mod pages;
 mod respond;

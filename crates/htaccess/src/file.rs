@@ -6,6 +6,7 @@ use std::sync::Arc;
 use sendoff_apache_expression::{Pattern, weight};
 
 use crate::access::{Counting, Group, Methods, Requirement};
+use crate::cache_lines::CacheLines;
 use crate::directives::{self, DirectiveContext};
 use crate::expression::Expression;
 use crate::limits;
@@ -23,6 +24,7 @@ pub struct File {
     remarks: Vec<Remark>,
     broken: Option<usize>,
     weight: usize,
+    cache_lines: CacheLines,
 }
 
 impl fmt::Debug for File {
@@ -35,8 +37,8 @@ impl File {
     /// Parses a file. `name` is its path, for remarks and reasons. If a line cannot be parsed,
     /// requests to the folder are refused.
     #[must_use]
-    pub fn parse(bytes: &[u8], name: &str) -> Self {
-        let mut parser = Parser::default();
+    pub fn parse(bytes: &[u8], name: &str, cache_lines: CacheLines) -> Self {
+        let mut parser = Parser { cache_lines, ..Parser::default() };
         let mut scope = Scope::default();
         let parsed = parser.file(bytes, &mut scope);
         let broken = parsed.err().map(|BrokenFile { line, text }| {
@@ -49,7 +51,8 @@ impl File {
         }
         let weight = if broken.is_some() { 0 } else { parser.weight };
         let weight = 1024 + weight;
-        Self { name: name.into(), scope, remarks: parser.remarks, broken, weight }
+        let remarks = parser.remarks;
+        Self { name: name.into(), scope, remarks, broken, weight, cache_lines }
     }
 
     /// A file that exists and cannot be read, or is too large: requests to its folder are refused.
@@ -57,7 +60,8 @@ impl File {
     pub fn unreadable(name: &str, why: &str) -> Self {
         let remark = Remark { line: 0, severity: Severity::Broken, text: why.to_owned() };
         let (name, scope) = (name.into(), Scope::default());
-        Self { name, scope, remarks: vec![remark], broken: Some(0), weight: 1024 }
+        let (remarks, cache_lines) = (vec![remark], CacheLines::default());
+        Self { name, scope, remarks, broken: Some(0), weight: 1024, cache_lines }
     }
 
     /// Remarks for the operator about the file.
@@ -79,6 +83,12 @@ impl File {
     #[must_use]
     pub fn protects(&self) -> bool {
         self.broken.is_some() || self.scope.protects()
+    }
+
+    /// The treatment of its lines for LiteSpeed's page cache.
+    #[must_use]
+    pub fn cache_lines(&self) -> CacheLines {
+        self.cache_lines
     }
 
     /// The approximate size of the parsed file in memory, in bytes.
@@ -111,6 +121,7 @@ struct Parser {
     remarks: Vec<Remark>,
     /// The approximate size of the parsed directives, in bytes.
     weight: usize,
+    cache_lines: CacheLines,
 }
 
 /// The target of the directives of a section.
@@ -182,6 +193,9 @@ impl Parser {
     }
 
     fn directive(&mut self, target: &mut SectionTarget<'_>, line: &Line) -> Result<(), BrokenFile> {
+        if let Some(parsed) = self.cache_lines.parse(target.scope, &line.name, &line.rest) {
+            return self.settle(target.scope, line, parsed);
+        }
         let Some(directive) = directives::find(&line.name) else {
             return Err(unknown(line));
         };
@@ -196,7 +210,8 @@ impl Parser {
             group: target.groups.last_mut(),
             line: line.number,
         };
-        let parsed = (directive.parse)(&mut place, &line.rest);
+        let rest = self.cache_lines.arguments(&line.name, &line.rest);
+        let parsed = (directive.parse)(&mut place, &rest);
         self.settle(target.scope, line, parsed)
     }
 
@@ -289,7 +304,7 @@ impl Parser {
             None => (false, word.as_slice()),
         };
         let holds = match name {
-            b"ifmodule" => modules::is_loaded(word),
+            b"ifmodule" => modules::is_loaded(word) || self.cache_lines.is_loaded(word),
             b"ifdirective" => directives::find(word).is_some(),
             b"ifsection" => SECTIONS.iter().any(|s| s.as_bytes().eq_ignore_ascii_case(word)),
             // Nothing is defined, and files of the system do not count.

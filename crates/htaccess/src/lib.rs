@@ -12,6 +12,7 @@
 mod access;
 mod authorise;
 mod budget;
+mod cache_lines;
 mod directives;
 mod environment;
 mod evaluate;
@@ -40,6 +41,7 @@ mod text;
 mod variables;
 mod walk;
 
+pub use cache_lines::CacheLines;
 pub use directives::{Effect, directives};
 pub use evaluate::evaluate;
 pub use file::File;

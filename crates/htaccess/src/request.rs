@@ -1,5 +1,6 @@
 //! The evaluation's view of a request, of the site and of its files.
 
+use crate::cache_lines::CacheLines;
 use std::borrow::Cow;
 use std::fmt;
 use std::net::SocketAddr;
@@ -95,6 +96,8 @@ pub struct Site<'a> {
     pub software: &'a [u8],
     /// `SERVER_ADMIN`
     pub admin: &'a [u8],
+    /// The treatment of lines for LiteSpeed's page cache.
+    pub cache_lines: CacheLines,
 }
 
 impl fmt::Debug for Site<'_> {

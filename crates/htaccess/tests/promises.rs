@@ -7,8 +7,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 use sendoff_htaccess::{
-    Answer, Fields, File, FileInfo, Files, Handler, Kind, Look, MAX_FILE, Outcome, Request,
-    Severity, Site, evaluate,
+    Answer, CacheLines, Fields, File, FileInfo, Files, Handler, Kind, Look, MAX_FILE, Outcome,
+    Request, Severity, Site, evaluate,
 };
 
 /// Processor time of this thread: other work on the machine does not count.
@@ -63,7 +63,7 @@ impl Fields for NoFields {
 }
 
 fn file(rules: &str) -> File {
-    File::parse(rules.as_bytes(), "site/.htaccess")
+    File::parse(rules.as_bytes(), "site/.htaccess", CacheLines::Skipped)
 }
 
 fn outcome(rules: &str, path: &str) -> Outcome {
@@ -84,6 +84,7 @@ fn outcome_in(files: &dyn Files, path: &str) -> Outcome {
         listing: false,
         software: b"Apache",
         admin: b"",
+        cache_lines: CacheLines::Skipped,
     };
     let request = Request {
         method: b"GET",

@@ -4,6 +4,7 @@
 
 mod clock;
 mod cut;
+pub mod lscache;
 pub mod request;
 pub mod response;
 

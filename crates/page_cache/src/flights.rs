@@ -50,6 +50,11 @@ pub struct MakePermit {
 }
 
 impl MakePermit {
+    /// True if it is for the page that this hash stands for.
+    pub(super) fn is_for(&self, hash: &Hash) -> bool {
+        self.hash == *hash
+    }
+
     /// Notes that the page has been made, and kept or not.
     pub fn ends(&mut self, was_kept: bool) {
         self.was_kept = Some(was_kept);

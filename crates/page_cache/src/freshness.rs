@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::lscache::Control;
 use http::header::{CACHE_CONTROL, EXPIRES, PRAGMA, SET_COOKIE, VARY};
 use http::{HeaderName, StatusCode};
 use sendoff_config::Keeping;
@@ -73,14 +74,41 @@ impl Times {
 /// applications the client's address, and the request as the client sent it lacks them.
 const OF_EACH_CLIENT: [&str; 3] = ["*", "forwarded", "x-forwarded-for"];
 
+/// True if nothing in the head makes the response one for a single request.
+fn can_be_kept(head: &ResponseHead) -> bool {
+    // A response that sets a cookie is for one client. An incomplete head may lack the cookie.
+    !head.has(SET_COOKIE.as_str())
+        && !head.is_incomplete
+        && !PARTS.contains(&head.status)
+        && can_be_chosen(head)
+}
+
+/// As [`judge`], if the application speaks LSCache's language and has said this.
+pub(super) fn judge_by(
+    control: &Control,
+    keeping: &Keeping,
+    head: &ResponseHead,
+    now: SystemTime,
+) -> Option<Times> {
+    // The server itself forbids to keep some responses by this field.
+    let accel_expires = head.accel_expires.as_ref().map(|value| accel_expires(value, now));
+    let is_forbidden = matches!(accel_expires, Some(None | Some(Duration::ZERO)));
+    let fresh = control.lifetime()?;
+    if !can_be_kept(head) || is_forbidden || fresh.is_zero() {
+        return None;
+    }
+    let stale = keeping.stale.unwrap_or_default();
+    Some(Times {
+        fresh_until: now.checked_add(fresh.min(LONGEST))?,
+        stale_while: control.max_stale().unwrap_or(stale).min(LONGEST),
+        stale_if_error: stale,
+        stale_if_silent: keeping.stale.unwrap_or(DISCONNECTED),
+    })
+}
+
 /// Returns the lifetimes of a response; `None` if it may not be kept.
 pub(super) fn judge(keeping: &Keeping, head: &ResponseHead, now: SystemTime) -> Option<Times> {
-    // A response that sets a cookie is for one client. An incomplete head may lack the cookie.
-    if head.has(SET_COOKIE.as_str())
-        || head.is_incomplete
-        || PARTS.contains(&head.status)
-        || !can_be_chosen(head)
-    {
+    if !can_be_kept(head) {
         return None;
     }
     let targeted = match Targeted::of(head) {
@@ -305,6 +333,7 @@ pub(super) fn varies_with(head: &ResponseHead) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sendoff_config::CacheDialect;
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -327,8 +356,9 @@ mod tests {
         ))
     }
 
-    const HTTP: Keeping = Keeping { fresh: None, stale: None, cookies: false };
-    const TIMED: Keeping = Keeping { fresh: Some(HOUR), stale: Some(HOUR), cookies: false };
+    const HTTP: Keeping =
+        Keeping { fresh: None, stale: None, cookies: false, dialect: CacheDialect::Http };
+    const TIMED: Keeping = Keeping { fresh: Some(HOUR), stale: Some(HOUR), ..HTTP };
 
     #[test]
     fn what_the_application_says_comes_first() {

@@ -22,7 +22,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::address::PageAddress;
+use super::lscache::PurgeSubject;
 use super::purge::Purge;
 
 const NAME: &str = "purges";
@@ -201,15 +201,15 @@ impl Past {
                 let last = self.pages.entry(address.hash()).or_insert(at);
                 *last = at.max(*last);
             }
-            Purge::Everything | Purge::Beneath(_) => self.wider.push((at, purge)),
+            Purge::Everything | Purge::Beneath(_) | Purge::Named(_) => self.wider.push((at, purge)),
         }
     }
 
     /// True if a page that was made at this time has been purged since.
-    pub(super) fn concerns(&self, address: &PageAddress, made: SystemTime) -> bool {
+    pub(super) fn concerns(&self, page: &PurgeSubject, made: SystemTime) -> bool {
         self.since.is_some_and(|since| made <= since)
-            || self.pages.get(&address.hash()).is_some_and(|at| *at >= made)
-            || self.wider.iter().any(|(at, purge)| *at >= made && purge.concerns(address))
+            || self.pages.get(&page.address.hash()).is_some_and(|at| *at >= made)
+            || self.wider.iter().any(|(at, purge)| *at >= made && purge.concerns(page))
     }
 }
 
@@ -261,13 +261,16 @@ fn is_same(one: &File, other: &File) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::PageAddress;
+    use crate::lscache::Labels;
 
     fn page(uri: &str) -> Purge {
         Purge::page("a.test", uri.as_bytes())
     }
 
-    fn address(uri: &str) -> PageAddress {
-        PageAddress::new("a.test", uri.as_bytes())
+    fn address(uri: &str) -> PurgeSubject {
+        let address = PageAddress::new("a.test", uri.as_bytes());
+        PurgeSubject { site: Vec::new(), address, labels: Labels::default() }
     }
 
     fn text(folder: &Path) -> String {

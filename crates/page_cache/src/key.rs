@@ -57,6 +57,18 @@ impl Key {
     /// The key of a request to the site with this name. `answering`: the parts that identify the
     /// application; lists that begin with the same part have the same length.
     pub fn new(site: &str, request: &Request, answering: &[&[u8]], effects: &Effects) -> Self {
+        Self::with_environment(site, request, answering, effects, effects.environment())
+    }
+
+    /// As [`new`](Self::new), if the page depends on no more variables of `.htaccess` files than
+    /// these.
+    pub fn with_environment(
+        site: &str,
+        request: &Request,
+        answering: &[&[u8]],
+        effects: &Effects,
+        environment: &[(Vec<u8>, Vec<u8>)],
+    ) -> Self {
         let scheme = match request.scheme {
             Scheme::Http => &b"http"[..],
             Scheme::Https => b"https",
@@ -71,7 +83,7 @@ impl Key {
         // Variables that routes and `.htaccess` files set for the script. An empty pair separates
         // the two lists.
         let params = effects.params.iter().map(|(name, value)| (&name[..], &value[..]));
-        let environment = effects.environment().iter().map(|(name, value)| (&name[..], &value[..]));
+        let environment = environment.iter().map(|(name, value)| (&name[..], &value[..]));
         let told = params.chain([(&b""[..], &b""[..])]).chain(environment);
         let told = told.flat_map(|(name, value)| [name, value]);
         // Few requests have one, and a look for each of the names takes longer than all else here.
@@ -86,10 +98,15 @@ impl Key {
         });
         let mut text = Vec::with_capacity(USUAL);
         for part in asked.into_iter().chain(answering.iter().copied()).chain(told).chain(steering) {
-            // Each part follows its length, so that different lists have different texts.
-            text.extend_from_slice(&(part.len() as u64).to_le_bytes());
-            text.extend_from_slice(part);
+            append(&mut text, part);
         }
+        Self::of_text(text)
+    }
+
+    /// The key of a request that has these properties, too.
+    pub(super) fn with(&self, parts: &[Vec<u8>]) -> Self {
+        let mut text = self.text.clone();
+        parts.iter().for_each(|part| append(&mut text, part));
         Self::of_text(text)
     }
 
@@ -108,17 +125,28 @@ impl Key {
 
     /// The address of its pages; empty if the text is not a key's.
     pub(super) fn address(&self) -> PageAddress {
-        let mut rest = &self.text[..];
-        let mut part = || {
-            let (len, behind) = rest.split_first_chunk()?;
-            let (part, behind) =
-                behind.split_at_checked(u64::from_le_bytes(*len).try_into().ok()?)?;
-            rest = behind;
-            Some(part)
-        };
-        let [_site, _scheme, host, _port, uri] = [(); 5].map(|()| part().unwrap_or_default());
-        PageAddress::new(&host_name(host), uri)
+        site_and_address(&self.text).1
     }
+}
+
+/// Appends a part of a key behind its length, so that different lists have different texts.
+fn append(text: &mut Vec<u8>, part: &[u8]) {
+    text.extend_from_slice(&(part.len() as u64).to_le_bytes());
+    text.extend_from_slice(part);
+}
+
+/// The name of the site and the address of the pages with this key; empty if the text is not a
+/// key's.
+pub(super) fn site_and_address(text: &[u8]) -> (&[u8], PageAddress) {
+    let mut rest = text;
+    let mut part = || {
+        let (len, behind) = rest.split_first_chunk()?;
+        let (part, behind) = behind.split_at_checked(u64::from_le_bytes(*len).try_into().ok()?)?;
+        rest = behind;
+        Some(part)
+    };
+    let [site, _scheme, host, _port, uri] = [(); 5].map(|()| part().unwrap_or_default());
+    (site, PageAddress::new(&host_name(host), uri))
 }
 
 /// File name of this hash, in hexadecimal digits.

@@ -9,6 +9,7 @@
 //!
 //! - [`key`]: the requests that get the same page
 //! - [`freshness`]: for how long
+//! - [`lscache`]: the language of LSCache's plugins
 //! - [`page`]: a kept page and its form on disk
 //! - [`store`]: the folder of pages and this process's index of it
 //! - [`flights`]: one request makes a page while others wait for it
@@ -26,6 +27,7 @@ mod flights;
 mod freshness;
 mod journal;
 mod key;
+mod lscache;
 mod page;
 mod purge;
 mod recorder;
@@ -34,6 +36,7 @@ mod store;
 
 pub use flights::{Flight, MakePermit};
 pub use key::Key;
+pub use lscache::{LsCacheRequest, NamedPurge, purges, without_ignored};
 pub use page::{OriginFailure, Page, Validity};
 pub use purge::Purge;
 pub use purge::PurgeCount;

@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use rustix::fs::OFlags;
 use sendoff_config::Keeping;
 use sendoff_delivery::segment::Segment;
+use sendoff_message::lscache::is_for_cache;
 use sendoff_message::request::{Request, is_conditional};
 use sendoff_message::response::{Field, ResponseHead};
 use sendoff_static_files::conditional::{ConditionOutcome, Validators};
@@ -19,7 +20,15 @@ use serde::{Deserialize, Serialize};
 
 use super::LARGEST;
 use super::freshness::{self, Times};
-use super::key::{Hash, Key, hex};
+use super::key::{Hash, Key, hex, site_and_address};
+use super::lscache::{self, Labels, LsCacheRequest, Owner, PurgeSubject};
+
+/// Stands before the name of a cookie among the request fields that a page varies with. No field has
+/// such a name.
+const COOKIE: &str = "cookie:";
+
+/// Time for which a page is sent after a purge that asks for old pages while new ones are made.
+const STALE_AFTER_PURGE: Duration = Duration::from_secs(60);
 
 /// Block size of most disks, in bytes.
 const BLOCK: u64 = 4096;
@@ -38,6 +47,14 @@ pub(super) struct Facts {
     /// Time when the page was made or last confirmed as valid.
     made: SystemTime,
     times: Times,
+    /// Tags by which public purges name the page, and by which only the owner's do.
+    #[serde(default)]
+    tags: Vec<String>,
+    #[serde(default)]
+    own_tags: Vec<String>,
+    /// The only user who gets the page; empty: all clients get it.
+    #[serde(default)]
+    owner: Owner,
     /// The name of the file with the body, its length in bytes, and its CRC-32.
     pub(super) body: String,
     pub(super) len: u64,
@@ -161,8 +178,38 @@ impl Page {
         let vary = vary
             .iter()
             .map(|(name, value)| name.len() + value.as_ref().map_or(0, |value| value.0.len()));
-        let facts = key.len() + fields.sum::<usize>() + vary.sum::<usize>();
+        let tags = self.facts.tags.iter().chain(&self.facts.own_tags).map(String::len);
+        let facts = key.len() + fields.sum::<usize>() + vary.sum::<usize>() + tags.sum::<usize>();
         len + (facts as u64 / BLOCK + 1) * BLOCK
+    }
+
+    /// The page, as purges know it.
+    pub(super) fn purge_subject(&self) -> PurgeSubject {
+        let Facts { key, tags, own_tags, owner, .. } = &self.facts;
+        let (site, address) = site_and_address(key);
+        let (tags, own_tags, owner) = (tags.clone(), own_tags.clone(), owner.clone());
+        let labels = Labels { tags, own_tags, owner, cookies: self.cookies() };
+        PurgeSubject { site: site.to_vec(), address, labels }
+    }
+
+    /// True if only one user gets the page.
+    pub fn is_private(&self) -> bool {
+        !self.facts.owner.is_empty()
+    }
+
+    /// The cookies that the page varies with.
+    pub(super) fn cookies(&self) -> Vec<String> {
+        let names = self.facts.vary.iter().filter_map(|(name, _)| name.strip_prefix(COOKIE));
+        names.map(str::to_owned).collect()
+    }
+
+    /// The page as one whose time is over, and which may still be sent while it is made anew.
+    pub(super) fn as_stale(&self, now: SystemTime) -> Self {
+        let mut facts = self.facts.clone();
+        let Times { fresh_until, stale_while, .. } = &mut facts.times;
+        *fresh_until = now.min(*fresh_until);
+        *stale_while = STALE_AFTER_PURGE.max(*stale_while);
+        Self::new(facts)
     }
 
     pub(super) fn made(&self) -> SystemTime {
@@ -228,6 +275,7 @@ impl Page {
     pub(super) fn still_valid(
         &self,
         keeping: &Keeping,
+        lscache: Option<&LsCacheRequest>,
         said: &ResponseHead,
         now: SystemTime,
     ) -> Renewed {
@@ -239,10 +287,11 @@ impl Page {
         head.fields.extend(said.fields.iter().cloned());
         head.accel_expires.clone_from(&said.accel_expires);
         head.is_incomplete = said.is_incomplete;
-        let times = freshness::judge(keeping, &head, now);
+        let times = self.renewed_times(keeping, lscache, &head, now);
         let mut facts = Facts { made: now, fields: texts(&head), ..self.facts.clone() };
         // If the fields in `Vary` have changed, the requests that the page is for are unknown.
         let varies = self.facts.vary.iter().map(|(name, _)| name);
+        let varies = varies.filter(|name| !name.starts_with(COOKIE));
         match times.filter(|_| freshness::varies_with(&head).iter().eq(varies)) {
             Some(times) => {
                 facts.times = times;
@@ -250,6 +299,21 @@ impl Page {
             }
             None => Renewed::ForOne(Self::new(facts)),
         }
+    }
+
+    /// The lifetimes of the page by the head of its confirmation; `None`: it may not be kept.
+    fn renewed_times(
+        &self,
+        keeping: &Keeping,
+        lscache: Option<&LsCacheRequest>,
+        head: &ResponseHead,
+        now: SystemTime,
+    ) -> Option<Times> {
+        let Some(request) = lscache else { return freshness::judge(keeping, head, now) };
+        let said = lscache::Said::of(head, request)?;
+        let is_for_same = said.labels.owner == self.facts.owner;
+        let times = freshness::judge_by(&said.control, keeping, head, now);
+        times.filter(|_| is_for_same)
     }
 
     /// True if this server can have made a page with these facts.
@@ -349,9 +413,12 @@ pub(super) fn facts(
     request: &Request,
     head: &ResponseHead,
     times: Times,
+    labels: Labels,
     now: SystemTime,
 ) -> Facts {
+    let Labels { tags, own_tags, owner, cookies } = labels;
     let vary = freshness::varies_with(head).into_iter();
+    let vary = vary.chain(cookies.iter().map(|name| format!("{COOKIE}{name}")));
     let vary = vary.map(|name| {
         let value = value_of(&request.headers, &name);
         (name, value)
@@ -364,6 +431,9 @@ pub(super) fn facts(
         vary: vary.collect(),
         made: now,
         times,
+        tags,
+        own_tags,
+        owner,
         body: String::new(),
         len: 0,
         crc: 0,
@@ -371,11 +441,15 @@ pub(super) fn facts(
 }
 
 fn texts(head: &ResponseHead) -> Vec<(Latin1Text, Latin1Text)> {
-    head.fields.iter().map(|field| (field.name().into(), field.value().into())).collect()
+    let fields = head.fields.iter().filter(|field| !is_for_cache(field.name()));
+    fields.map(|field| (field.name().into(), field.value().into())).collect()
 }
 
-/// The values of a request field, joined into one line; `None` if the field is missing.
+/// The values of a request field, joined into one line, or of a cookie; `None` if it is missing.
 fn value_of(fields: &HeaderMap, name: &str) -> Option<Latin1Text> {
+    if let Some(cookie) = name.strip_prefix(COOKIE) {
+        return lscache::value_for(fields, cookie).map(Latin1Text);
+    }
     let values: Vec<_> = fields.get_all(name).iter().map(HeaderValue::as_bytes).collect();
     (!values.is_empty()).then(|| Latin1Text(values.join(&b", "[..])))
 }

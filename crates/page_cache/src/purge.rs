@@ -11,6 +11,7 @@ use sendoff_message::request::host_name;
 use serde::{Deserialize, Serialize};
 
 use super::address::PageAddress;
+use super::lscache::{NamedPurge, PurgeSubject};
 
 /// Most purges that are remembered. A response that began before all of them is not kept.
 const MOST_REMEMBERED: usize = 1024;
@@ -24,6 +25,8 @@ pub enum Purge {
     Page(PageAddress),
     /// The pages whose addresses begin with this one.
     Beneath(PageAddress),
+    /// The pages that an application names.
+    Named(NamedPurge),
 }
 
 impl Purge {
@@ -74,13 +77,15 @@ impl Purge {
         matches!(&purge, Self::Page(address) if address.host == host).then_some(purge)
     }
 
-    pub(super) fn concerns(&self, address: &PageAddress) -> bool {
+    pub(super) fn concerns(&self, page: &PurgeSubject) -> bool {
+        let address = &page.address;
         match self {
             Self::Everything => true,
             Self::Page(page) => page == address,
             Self::Beneath(PageAddress { host, uri }) => {
                 *host == address.host && address.uri.starts_with(uri)
             }
+            Self::Named(named) => named.concerns(page),
         }
     }
 }
@@ -110,19 +115,24 @@ impl Purges {
     }
 
     /// True if a response that was begun then must not be kept.
-    pub(super) fn concern(&self, address: &PageAddress, PurgeCount(begun): PurgeCount) -> bool {
+    pub(super) fn concern(&self, page: &PurgeSubject, PurgeCount(begun): PurgeCount) -> bool {
         let later = usize::try_from(self.count - begun).unwrap_or(usize::MAX);
         later > self.recent.len()
-            || self.recent.iter().rev().take(later).any(|purge| purge.concerns(address))
+            || self.recent.iter().rev().take(later).any(|purge| purge.concerns(page))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lscache::Labels;
 
-    fn page(uri: &str) -> PageAddress {
+    fn address(uri: &str) -> PageAddress {
         PageAddress::new("a.test", uri.as_bytes())
+    }
+
+    fn page(uri: &str) -> PurgeSubject {
+        PurgeSubject { site: Vec::new(), address: address(uri), labels: Labels::default() }
     }
 
     #[test]
@@ -166,7 +176,7 @@ mod tests {
     #[test]
     fn a_location_is_one_of_the_same_host() {
         let leads = |location: &str| Purge::of_location("a.test", location.as_bytes());
-        let to_x = Some(Purge::Page(page("/x")));
+        let to_x = Some(Purge::Page(address("/x")));
         for location in ["/x", "/x#c1", "http://a.test/x", "https://A.TEST:1/x#c1"] {
             assert_eq!(leads(location), to_x, "{location}");
         }
@@ -180,12 +190,12 @@ mod tests {
         let mut purges = Purges::default();
         let before = purges.so_far();
         assert!(!purges.concern(&page("/x"), before));
-        purges.note(Purge::Page(page("/x")));
+        purges.note(Purge::Page(address("/x")));
         assert!(purges.concern(&page("/x"), before));
         assert!(!purges.concern(&page("/y"), before));
         assert!(!purges.concern(&page("/x"), purges.so_far()));
         // Older purges are forgotten.
-        (0..MOST_REMEMBERED).for_each(|_| purges.note(Purge::Page(page("/z"))));
+        (0..MOST_REMEMBERED).for_each(|_| purges.note(Purge::Page(address("/z"))));
         assert!(purges.concern(&page("/y"), before));
     }
 }

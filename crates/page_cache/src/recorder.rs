@@ -15,9 +15,10 @@ use sendoff_message::request::Request;
 use sendoff_message::response::{ResponseEnd, ResponseHead, Trailers};
 
 use super::LARGEST;
-use super::flights::MakePermit;
-use super::freshness::judge;
+use super::flights::{Flight, MakePermit};
+use super::freshness::{Times, judge, judge_by};
 use super::key::Key;
+use super::lscache::{Labels, LsCacheRequest, Said};
 use super::page::{OriginFailure, Page, facts, is_current};
 use super::purge::PurgeCount;
 use super::recording::Recording;
@@ -25,6 +26,10 @@ use super::store::PageCache;
 
 /// Bytes of a file that are read at a time to keep them: the event loop waits for the disk.
 const READ: usize = 256 * 1024;
+
+/// Most cookies that the pages with one key vary with. Names add up, because each page counts for
+/// all.
+const MOST_COOKIES: usize = 32;
 
 /// Outcome of a request to the application.
 #[derive(Debug)]
@@ -53,6 +58,8 @@ pub struct RecordingContext<'r> {
     pub begun: PurgeCount,
     /// Lifetimes of pages, set by the route.
     pub keeping: &'r Keeping,
+    /// The request, if the site speaks LSCache's language.
+    pub lscache: Option<&'r LsCacheRequest>,
     /// The request as the client sent it.
     pub request: &'r Request,
     /// The old page that is made anew.
@@ -73,6 +80,13 @@ enum State {
     },
     /// The response is not for the client.
     Swallowing(Instead),
+}
+
+/// A page that may be kept.
+struct Judged<'o> {
+    key: &'o Key,
+    times: Times,
+    labels: Labels,
 }
 
 /// Meaning of a response that is not for the client.
@@ -126,6 +140,45 @@ impl<'r, 'o> Recorder<'r, 'o> {
         if let State::Passing { kept, .. } = &mut self.state {
             *kept = None;
         }
+        self.release();
+    }
+
+    /// The lifetimes and the key of the page; `None`: it may not be kept.
+    fn judge(&self, head: &ResponseHead, now: SystemTime) -> Option<Judged<'o>> {
+        let RecordingContext { cache, key, keeping, lscache, .. } = self.order;
+        let Some(request) = lscache else {
+            let times = judge(keeping, head, now)?;
+            return Some(Judged { key, times, labels: Labels::default() });
+        };
+        let Said { control, mut labels } = Said::of(head, request)?;
+        let times = judge_by(&control, keeping, head, now)?;
+        let key = match labels.owner.is_empty() {
+            true => key,
+            false => request.private_key()?,
+        };
+        cache.add_cookies(key, &mut labels.cookies);
+        if labels.cookies.len() > MOST_COOKIES {
+            return None;
+        }
+        Some(Judged { key, times, labels })
+    }
+
+    /// Lets other clients' requests go on, because the page will not be theirs. Requests of this
+    /// client for the private page with this key wait.
+    fn make_own(&mut self, key: &Key) {
+        let cache = self.order.cache;
+        let own = cache.flight_hash(key, &self.order.request.headers);
+        if self.permit.as_ref().is_some_and(|permit| permit.is_for(&own)) {
+            return;
+        }
+        self.release();
+        if let Flight::Make(permit) = cache.fly(key, &self.order.request.headers) {
+            self.permit = Some(permit);
+        }
+    }
+
+    /// Lets other requests go on.
+    fn release(&mut self) {
         if let Some(mut permit) = self.permit.take() {
             permit.ends(false);
         }
@@ -202,25 +255,30 @@ impl Sink for Recorder<'_, '_> {
             self.state = State::Swallowing(instead);
             return Ok(());
         }
-        let RecordingContext { cache, limit, key, keeping, request, told, .. } = self.order;
+        let RecordingContext { cache, limit, request, told, .. } = self.order;
         let now = SystemTime::now();
         let is_short = head.length.is_none_or(|length| length <= LARGEST as u64);
-        let judged = is_short.then(|| judge(keeping, &head, now)).flatten();
+        let judged = is_short.then(|| self.judge(&head, now)).flatten();
+        let times = judged.as_ref().map(|judged| judged.times);
         // A response to HEAD has no body to keep.
-        let kept = judged.filter(|_| request.method == Method::GET).map(|times| {
-            let facts = facts(key, request, &head, times, now);
+        let kept = judged.filter(|_| request.method == Method::GET).map(|judged| {
+            let Judged { key, times, labels } = judged;
+            if !labels.owner.is_empty() {
+                self.make_own(key);
+            }
+            let facts = facts(key, request, &head, times, labels, now);
             Box::new(Recording::new(cache, facts, limit))
         });
         let is_kept = kept.is_some();
         // The head does not say that the page is stored (RFC 9211 §2.5): that is known only at the
         // end of the body.
-        let outcome = match judged.filter(|_| is_kept) {
+        let outcome = match times.filter(|_| is_kept) {
             Some(times) => format!("; ttl={}", times.seconds_left(now)),
             None if head.is_incomplete => "; detail=invalid-field".to_owned(),
             None => String::new(),
         };
         self.state = State::Passing { kept, length: head.length };
-        if judged.is_none() && answers_for_the_page(head.status) {
+        if times.is_none() && answers_for_the_page(head.status) {
             self.supersede();
         } else if !is_kept {
             self.give_up();

@@ -282,7 +282,7 @@ mod tests {
     use std::time::{Duration, Instant, SystemTime};
 
     use http::StatusCode;
-    use sendoff_config::{Keeping, PageStore};
+    use sendoff_config::{CacheDialect, Keeping, PageStore};
     use sendoff_message::request::sample::request;
     use sendoff_message::response::ResponseHead;
 
@@ -290,16 +290,25 @@ mod tests {
     use super::super::key::Key;
     use super::super::page::facts;
     use super::*;
+    use crate::lscache::Labels;
 
     /// Other requests wait for the page while it is recorded.
     #[tokio::test]
     async fn a_page_whose_file_cannot_be_written_is_not_recorded_to_its_end() {
         let folder = tempfile::tempdir().unwrap().path().to_owned();
         let cache = PageCache::new(&PageStore { folder, size: 0 });
-        let keeping = Keeping { fresh: Some(Duration::from_secs(60)), stale: None, cookies: false };
+        let (fresh, dialect) = (Some(Duration::from_secs(60)), CacheDialect::Http);
+        let keeping = Keeping { fresh, stale: None, cookies: false, dialect };
         let (head, now) = (ResponseHead::new(StatusCode::OK, None), SystemTime::now());
         let times = judge(&keeping, &head, now).unwrap();
-        let facts = facts(&Key::of_text(b"a".to_vec()), &request(None), &head, times, now);
+        let facts = facts(
+            &Key::of_text(b"a".to_vec()),
+            &request(None),
+            &head,
+            times,
+            Labels::default(),
+            now,
+        );
         let mut recording = Recording::new(&cache, facts, u64::MAX);
         recording.push(&[b'x'; PIECE]).unwrap();
         let until = Instant::now() + Duration::from_secs(60);

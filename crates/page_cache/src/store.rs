@@ -29,6 +29,7 @@ use super::bodies::{self, Bodies};
 use super::flights::{Flight, Flights, MakePermit};
 use super::journal::{Journal, Past};
 use super::key::{Hash, Key};
+use super::lscache::{LsCacheRequest, Places};
 use super::page::{Facts, Page, Renewed, open};
 use super::purge::{Purge, PurgeCount, Purges};
 
@@ -77,6 +78,8 @@ struct StoreContents {
     bodies: Bodies,
     /// For each key in `pages`: the hash of its address, and the hash of the key.
     addresses: BTreeSet<(Hash, Hash)>,
+    /// For each key in `pages` and each tag of its pages: the hash of the tag, and of the key.
+    tags: BTreeSet<(Hash, Hash)>,
     purges: Purges,
     /// `None`: the folder has not been opened, or its journal cannot be used.
     journal: Option<Journal>,
@@ -109,19 +112,37 @@ impl StoreContents {
     /// Notes a purge and takes out the pages that it concerns.
     fn purge(&mut self, purge: &Purge) -> Vec<Arc<Page>> {
         self.purges.note(purge.clone());
-        let keys: Vec<_> = match purge {
-            Purge::Page(address) => {
-                let address = address.hash();
-                let keys = self.addresses.range((address, [0; 20])..=(address, [255; 20]));
-                keys.map(|(_, key)| *key).collect()
-            }
+        let keys: Vec<Hash> = match purge {
+            Purge::Page(address) => keys_at(&self.addresses, address.hash()).collect(),
+            Purge::Named(named) => match named.places() {
+                Places::At { tags, addresses } => {
+                    let tagged = tags.into_iter().flat_map(|hash| keys_at(&self.tags, hash));
+                    let addressed =
+                        addresses.into_iter().flat_map(|hash| keys_at(&self.addresses, hash));
+                    tagged.chain(addressed).collect()
+                }
+                Places::Everywhere => self.pages.iter().map(|(key, _)| *key).collect(),
+            },
             Purge::Everything | Purge::Beneath(_) => {
-                let pages = self.pages.iter().map(|(key, pages)| (key, &pages[0]));
-                let concerned = pages.filter(|(_, page)| purge.concerns(&page.key().address()));
-                concerned.map(|(key, _)| *key).collect()
+                self.pages.iter().map(|(key, _)| *key).collect()
             }
         };
-        keys.iter().flat_map(|key| self.take(key, |_| true)).collect()
+        let concerns = |page: &Page| purge.concerns(&page.purge_subject());
+        if matches!(purge, Purge::Named(named) if named.is_stale) {
+            keys.iter().for_each(|key| self.make_stale(key, concerns));
+            return Vec::new();
+        }
+        keys.iter().flat_map(|key| self.take(key, concerns)).collect()
+    }
+
+    /// Ends the time of pages, which are sent while they are made anew. Their files stay as they
+    /// are: a front that reads them finds the purge in the journal.
+    fn make_stale(&mut self, hash: &Hash, concerns: impl Fn(&Page) -> bool) {
+        let now = SystemTime::now();
+        let pages = self.pages.peek_mut(hash).into_iter().flatten();
+        for page in pages.filter(|page| concerns(page)) {
+            *page = Arc::new(page.as_stale(now));
+        }
     }
 
     /// Adds a page, after the purges of other fronts. `begun` is the number of purges when the
@@ -129,14 +150,24 @@ impl StoreContents {
     /// the pages whose files are to be removed: purged pages, replaced pages with another body, and
     /// the page itself if it was not added.
     fn insert(&mut self, page: Arc<Page>, begun: PurgeCount) -> Vec<Arc<Page>> {
-        let (hash, name, address) = (page.key().hash(), page.name(), page.key().address());
+        let (hash, name, subject) = (page.key().hash(), page.name(), page.purge_subject());
         let mut gone = self.hear();
-        if self.purges.concern(&address, begun) {
+        let lacks = |page: &Page, names: &[String]| {
+            let own = page.cookies();
+            names.iter().any(|name| !own.contains(name))
+        };
+        let known = self.pages.peek(&hash).into_iter().flatten();
+        // Another page has named a cookie since this one was begun. Its value is unknown here.
+        let is_ambiguous = known.clone().any(|known| lacks(&page, &known.cookies()));
+        if is_ambiguous || self.purges.concern(&subject, begun) {
             gone.push(page);
             return gone;
         }
+        let cookies = &subject.labels.cookies;
+        gone.extend(self.take(&hash, |known| lacks(known, cookies)));
         self.bytes += page.size();
-        self.addresses.insert((address.hash(), hash));
+        self.addresses.insert((subject.address.hash(), hash));
+        self.tags.extend(subject.tag_hashes().map(|tag| (tag, hash)));
         let pages = self.pages.get_or_insert_mut(hash, Vec::new);
         let mut replaced: Vec<_> = pages.extract_if(.., |known| known.name() == name).collect();
         pages.push(page);
@@ -145,6 +176,7 @@ impl StoreContents {
         }
         let body = pages.last().map(|page| page.facts().body.clone());
         self.bytes -= replaced.iter().map(|page| page.size()).sum::<u64>();
+        self.untag(&hash, &replaced);
         replaced.retain(|page| Some(&page.facts().body) != body.as_ref());
         replaced.iter().for_each(|page| self.bodies.remove(&page.facts().body));
         gone.append(&mut replaced);
@@ -184,8 +216,23 @@ impl StoreContents {
     fn uncount(&mut self, hash: &Hash, gone: &[Arc<Page>]) {
         self.bytes -= gone.iter().map(|page| page.size()).sum::<u64>();
         gone.iter().for_each(|page| self.bodies.remove(&page.facts().body));
+        self.untag(hash, gone);
         if let Some(page) = gone.first().filter(|_| !self.pages.contains(hash)) {
             self.addresses.remove(&(page.key().address().hash(), *hash));
+        }
+    }
+
+    /// Takes the tags of pages that were taken out from the index, unless others with the same key
+    /// have them.
+    fn untag(&mut self, hash: &Hash, gone: &[Arc<Page>]) {
+        let tags = |pages: &[Arc<Page>]| {
+            let tags =
+                pages.iter().flat_map(|page| page.purge_subject().tag_hashes().collect::<Vec<_>>());
+            tags.collect::<HashSet<Hash>>()
+        };
+        let stay = self.pages.peek(hash).map(|pages| tags(pages)).unwrap_or_default();
+        for tag in tags(gone).difference(&stay) {
+            self.tags.remove(&(*tag, *hash));
         }
     }
 }
@@ -198,6 +245,7 @@ impl PageCache {
             bytes: 0,
             bodies: Bodies::default(),
             addresses: BTreeSet::new(),
+            tags: BTreeSet::new(),
             purges: Purges::default(),
             journal: None,
         });
@@ -260,7 +308,7 @@ impl PageCache {
         let mut inner = self.lock();
         let heard = inner.tell(purge);
         let gone = match purge {
-            Purge::Page(_) => {
+            Purge::Page(_) | Purge::Named(_) => {
                 let gone = inner.purge(purge);
                 drop(inner);
                 gone.iter().for_each(|gone| self.remove(gone));
@@ -272,7 +320,7 @@ impl PageCache {
                 // The lock is released here: event loops need the pages meanwhile.
                 drop(inner);
                 let concerned =
-                    all.into_iter().filter(|page| purge.concerns(&page.key().address()));
+                    all.into_iter().filter(|page| purge.concerns(&page.purge_subject()));
                 let take = |page: Arc<Page>| {
                     self.lock().take(&page.key().hash(), |known| std::ptr::eq(known, &*page))
                 };
@@ -336,11 +384,27 @@ impl PageCache {
     /// same variant. The request fields that distinguish variants are known from earlier pages with
     /// this key.
     pub fn fly(&self, key: &Key, fields: &HeaderMap) -> Flight {
+        self.flights.of(self.flight_hash(key, fields))
+    }
+
+    /// Stands for the page that a request makes.
+    pub(super) fn flight_hash(&self, key: &Key, fields: &HeaderMap) -> Hash {
         let known = self.lock().pages.peek(&key.hash()).and_then(|pages| {
             let newest = pages.iter().max_by_key(|page| page.made())?;
             Some(newest.variant_for(fields))
         });
-        self.flights.of(known.unwrap_or_else(|| key.hash()))
+        known.unwrap_or_else(|| key.hash())
+    }
+
+    /// Adds the cookies that other pages with this key vary with: what one page says of a cookie
+    /// counts for all.
+    pub(super) fn add_cookies(&self, key: &Key, names: &mut Vec<String>) {
+        let inner = self.lock();
+        let pages = inner.pages.peek(&key.hash()).into_iter().flatten();
+        names.extend(pages.flat_map(|page| page.cookies()));
+        drop(inner);
+        names.sort_unstable();
+        names.dedup();
     }
 
     /// Keeps a page whose body is written.
@@ -364,9 +428,10 @@ impl PageCache {
         page: &Page,
         begun: PurgeCount,
         keeping: &Keeping,
+        lscache: Option<&LsCacheRequest>,
         said: &ResponseHead,
     ) -> (Arc<Page>, bool) {
-        match page.still_valid(keeping, said, SystemTime::now()) {
+        match page.still_valid(keeping, lscache, said, SystemTime::now()) {
             Renewed::Kept(renewed) => {
                 let renewed = Arc::new(renewed);
                 let mut inner = self.lock();
@@ -514,7 +579,7 @@ impl PageCache {
                 match self.read_page(&name) {
                     // The page was unknown to the front that was asked to forget it, or that front
                     // has died.
-                    Ok(page) if past.concerns(&page.key().address(), page.made()) => {
+                    Ok(page) if past.concerns(&page.purge_subject(), page.made()) => {
                         self.remove(&page);
                     }
                     Ok(page) => pages.push((name, page)),
@@ -576,6 +641,11 @@ impl PageCache {
     }
 }
 
+/// The keys that an index has for a hash.
+fn keys_at(index: &BTreeSet<(Hash, Hash)>, hash: Hash) -> impl Iterator<Item = Hash> {
+    index.range((hash, [0; 20])..=(hash, [255; 20])).map(|(_, key)| *key)
+}
+
 fn remove(folder: &Path, page: &Page) {
     let facts = folder.join(page.name());
     let is_its_own = read_facts(&facts).is_ok_and(|facts| facts.body == page.facts().body);
@@ -618,16 +688,21 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use http::{HeaderValue, StatusCode};
-    use sendoff_config::PageStore;
+    use sendoff_config::{CacheDialect, PageStore};
     use tempfile::TempDir;
 
     use super::super::freshness::judge;
+    use super::super::lscache::Labels;
     use super::super::page::facts;
     use super::*;
     use sendoff_message::request::sample::request;
 
-    const KEEPING: Keeping =
-        Keeping { fresh: Some(Duration::from_secs(60)), stale: None, cookies: false };
+    const KEEPING: Keeping = Keeping {
+        fresh: Some(Duration::from_secs(60)),
+        stale: None,
+        cookies: false,
+        dialect: CacheDialect::Http,
+    };
 
     struct Store {
         folder: TempDir,
@@ -650,7 +725,7 @@ mod tests {
             head.field("Vary", vary);
             let now = SystemTime::now();
             let times = judge(&KEEPING, &head, now).unwrap();
-            let mut facts = facts(key, &request, &head, times, now);
+            let mut facts = facts(key, &request, &head, times, Labels::default(), now);
             let begun = self.cache.begun();
             let mut file = self.cache.new_body().unwrap();
             file.write_all(b"body").unwrap();
@@ -708,7 +783,7 @@ mod tests {
         let find = || store.cache.find(&key, &none);
         let renew = |page: &Page| {
             let said = ResponseHead::new(StatusCode::NOT_MODIFIED, None);
-            store.cache.renew(page, store.cache.begun(), &KEEPING, &said).1
+            store.cache.renew(page, store.cache.begun(), &KEEPING, None, &said).1
         };
         store.keep(&key, &none, "", u64::MAX);
         let old = find().unwrap();

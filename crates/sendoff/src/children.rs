@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -20,6 +21,7 @@ use crate::failure::{EXIT_STATUSES, Failure};
 use crate::groups::PoolGroup;
 use crate::orders::{self, Socket};
 use crate::php_host::{self, HostCommand};
+use crate::php_start::PhpStart;
 use crate::program;
 use crate::systemd;
 
@@ -72,6 +74,8 @@ pub(crate) struct Recipe {
     pub(crate) group: Option<PoolGroup>,
     /// The running child has a socket for orders of the supervisor.
     takes_orders: bool,
+    /// The time in which PHP must start in the child; `None`: a child without PHP.
+    php_start: Option<Duration>,
     /// The way in which the child gets its options.
     options: Options,
     output: Output,
@@ -133,6 +137,7 @@ pub(crate) struct Started {
     pub(crate) orders: Option<Socket>,
     /// Tells whether the child was ended for want of memory.
     pub(crate) memory: MemoryWatch,
+    pub(crate) php_start: PhpStart,
 }
 
 /// A child with the process group that it leads, which is killed when the child is killed or
@@ -211,6 +216,7 @@ impl Recipe {
             calls: None,
             group: None,
             takes_orders: true,
+            php_start: None,
             options: Options::Arguments,
             output: Output::of_front(config),
         })
@@ -249,6 +255,7 @@ impl Recipe {
             calls,
             group,
             takes_orders: false,
+            php_start: Some(config.pools[number].start_timeout),
             options,
             output,
         })
@@ -296,6 +303,7 @@ impl Recipe {
             calls: None,
             group,
             takes_orders: false,
+            php_start: None,
             options: Options::Arguments,
             output: Output::Stderr,
         })
@@ -318,6 +326,7 @@ impl Recipe {
             calls: None,
             group: None,
             takes_orders: false,
+            php_start: None,
             options: Options::Arguments,
             output: Output::Stderr,
         })
@@ -432,7 +441,10 @@ impl Recipe {
         let watched = watched.map_err(Failure::system(failed()))?;
         let memory = MemoryWatch::new(watched.map(sendoff_sandbox::PoolGroup::of_child));
         let group = group.map(|fd| InheritedDescriptors::one("--group-fd", fd));
-        let inherited = || self.inherited.iter().chain(&theirs).chain(&group);
+        let php_start = self.php_start.map(PhpStart::within).transpose();
+        let (php_start, started) = php_start.map_err(Failure::system(failed()))?.unzip();
+        let started = started.map(|fd| InheritedDescriptors::one("--started-fd", fd));
+        let inherited = || self.inherited.iter().chain(&theirs).chain(&group).chain(&started);
         let inherit = |flags| -> io::Result<()> {
             let mut descriptors = inherited().flat_map(|of| of.descriptors.iter().flatten());
             descriptors.try_for_each(|fd| Ok(rustix::io::fcntl_setfd(fd, flags)?))
@@ -452,7 +464,8 @@ impl Recipe {
         in_new_session(command.as_std_mut());
         let child = command.spawn().map_err(Failure::system(failed()));
         inherit(FdFlags::CLOEXEC).map_err(Failure::system(failed()))?;
-        Ok(Started { child: GroupLeader(child?), orders, memory })
+        let php_start = php_start.unwrap_or(PhpStart::Over);
+        Ok(Started { child: GroupLeader(child?), orders, memory, php_start })
     }
 }
 
@@ -467,8 +480,8 @@ pub(crate) fn own_php_program() -> Result<PathBuf, Failure> {
     }
     let program = program.display();
     Err(Failure::System(format!(
-        "{program}, which runs PHP scripts, is missing: install the package \
-         sendoff-php{PHP_VERSION}, or say that a site has none by `php = false` (--no-php)"
+        "{program}, which runs PHP scripts, is missing: install the packages \
+         php{PHP_VERSION}-fpm and sendoff-host-php{PHP_VERSION}, or sendoff-php{PHP_VERSION}, or say that a site has none by `php = false` (--no-php)"
     )))
 }
 

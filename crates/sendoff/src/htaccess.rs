@@ -8,8 +8,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use sendoff_config::{Config, Htaccess};
-use sendoff_htaccess::{File, MAX_FILE};
+use sendoff_config::{Config, Htaccess, PageCache, Site};
+use sendoff_htaccess::{CacheLines, File, MAX_FILE};
 use sendoff_static_files::open_regular;
 
 /// Maximum depth of folders below a site's folder, as in the server.
@@ -38,6 +38,7 @@ pub(crate) struct HtaccessReport {
     /// In sites that ignore the files: the first file with rules about access, and the
     /// number of such files.
     ignored: Option<(PathBuf, usize)>,
+    cache_lines: CacheLines,
 }
 
 impl HtaccessReport {
@@ -45,7 +46,14 @@ impl HtaccessReport {
     pub(crate) fn of(config: &Config) -> Self {
         let started = Instant::now();
         let (lines, left_out, stopped, ignored) = (Vec::new(), 0, None, None);
-        let mut report = Self { lines, left_out, files: 0, folders: 0, started, stopped, ignored };
+        let is_lscache = |site: &Site| site.page_cache.is_some_and(PageCache::is_lscache);
+        let cache_lines = match config.sites.iter().any(is_lscache) {
+            true => CacheLines::Obeyed,
+            false => CacheLines::Skipped,
+        };
+        let (files, folders) = (0, 0);
+        let mut report =
+            Self { lines, left_out, files, folders, started, stopped, ignored, cache_lines };
         let obeyed = folders_of(config, |obeys| obeys != Htaccess::Ignored);
         obeyed.iter().for_each(|folder| report.walk(folder, Self::read));
         for folder in folders_of(config, |obeys| obeys == Htaccess::Ignored) {
@@ -110,7 +118,7 @@ impl HtaccessReport {
     }
 
     fn read_ignored(&mut self, path: &Path) {
-        if parsed(path).is_some_and(|file| file.protects()) {
+        if parsed(path, self.cache_lines).is_some_and(|file| file.protects()) {
             let (_, count) = self.ignored.get_or_insert_with(|| (path.to_owned(), 0));
             *count += 1;
         }
@@ -118,7 +126,7 @@ impl HtaccessReport {
 
     fn read(&mut self, path: &Path) {
         let name = path.display().to_string();
-        let Some(file) = parsed(path) else { return };
+        let Some(file) = parsed(path, self.cache_lines) else { return };
         self.files += 1;
         for remark in file.remarks() {
             let place = match remark.line {
@@ -154,13 +162,13 @@ impl fmt::Display for HtaccessReport {
 }
 
 /// A file parsed as the server would parse it; `None` if there is none.
-fn parsed(path: &Path) -> Option<File> {
+fn parsed(path: &Path, lines: CacheLines) -> Option<File> {
     let mut bytes = Vec::new();
     let read = open_regular(rustix::fs::CWD, path)
         .and_then(|(file, _)| file.take(MAX_FILE as u64 + 1).read_to_end(&mut bytes));
     let name = path.display().to_string();
     match read {
-        Ok(_) => Some(File::parse(&bytes, &name)),
+        Ok(_) => Some(File::parse(&bytes, &name, lines)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => Some(File::unreadable(&name, &format!("it cannot be read: {error}"))),
     }

@@ -7,12 +7,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
-use sendoff_config::{MAX_THREADS, PhpBuild};
+use sendoff_config::{FileVersion, MAX_THREADS, PhpApi, PhpBuild};
 use sendoff_settings::{Chosen, FileKind, Machine};
 use sendoff_sys::process::{find_account, find_group};
 
 use crate::account;
 use crate::children::own_php_program;
+use crate::php_host;
 
 /// The machine on which the program runs.
 #[derive(Debug)]
@@ -97,6 +98,17 @@ impl Machine for ThisMachine {
 
     fn php_build(&self, path: &Path) -> io::Result<Option<PhpBuild>> {
         Ok(PhpBuild::find(&fs::read(path)?))
+    }
+
+    fn file_version(&self, path: &Path) -> io::Result<FileVersion> {
+        let data = path.metadata()?;
+        let seconds = data.mtime().saturating_mul(1_000_000_000);
+        let changed = seconds.saturating_add(data.mtime_nsec());
+        Ok(FileVersion { inode: data.ino(), size: data.size(), changed })
+    }
+
+    fn has_php_module(&self, api: PhpApi) -> bool {
+        php_host::module(api).is_ok()
     }
 
     fn has_own_php(&self) -> bool {

@@ -19,6 +19,7 @@ mod options;
 mod orders;
 mod page_folder;
 mod php_host;
+mod php_start;
 mod program;
 mod refusal;
 mod rights;

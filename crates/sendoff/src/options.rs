@@ -35,8 +35,8 @@ pub(crate) enum Command {
     /// Check a configuration file: report every error and its place.
     Check(Check),
     /// Write the configuration file for the sites of another server: nginx.conf with its includes,
-    /// or a file of Debian's sites-available. A comment stands at each directive that has no equal;
-    /// the exit status is then 3.
+    /// a file of Debian's sites-available, or the JSON document of NGINX Unit. A comment stands at
+    /// each directive that has no equal; the exit status is then 3.
     Convert(Convert),
     /// Show how a running server on this machine answers a request: where each piece of the
     /// response comes from, how it is sent, and why it was copied. The server really carries out

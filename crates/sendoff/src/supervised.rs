@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use crate::children::{GroupLeader, Recipe, Started};
 use crate::failure::Failure;
 use crate::orders::Socket;
+use crate::php_start::PhpStart;
 
 /// A child that lived shorter than this is restarted after a pause, which doubles each time.
 const SHORT_LIFE: Duration = Duration::from_secs(5);
@@ -43,6 +44,7 @@ enum State {
         since: Instant,
         /// Tells whether the child was ended for want of memory.
         memory: (MemoryWatch, AtStart),
+        php_start: PhpStart,
     },
     Down {
         until: Instant,
@@ -53,10 +55,10 @@ enum State {
 }
 
 impl State {
-    fn running(Started { child, orders, mut memory }: Started) -> Self {
+    fn running(Started { child, orders, mut memory, php_start }: Started) -> Self {
         let counted = memory.process_starts();
         let (child, memory) = (Box::new(child), (memory, counted));
-        Self::Running { child, orders, since: Instant::now(), memory }
+        Self::Running { child, orders, since: Instant::now(), memory, php_start }
     }
 }
 
@@ -76,12 +78,19 @@ impl SupervisedChild {
     /// Completes when the child dies before it has become ready; returns the reason.
     pub(crate) async fn failure(&mut self) -> Failure {
         let name = &self.recipe.name;
-        let child = match &mut self.state {
-            State::Running { child, .. } => child,
+        let (child, php_start) = match &mut self.state {
+            State::Running { child, php_start, .. } => (child, php_start),
             State::Down { .. } => return Failure::System(format!("the {name} does not run")),
             State::Resting(_) => pending().await,
         };
-        let ended = child.wait().await;
+        let ended = tokio::select! {
+            biased;
+            ended = child.wait() => ended,
+            slow = php_start.is_too_slow() => {
+                child.kill().await;
+                return Failure::System(format!("the {name} {slow}"));
+            }
+        };
         // A child that ended with an error status has reported the error itself.
         let status = ended.as_ref().ok().and_then(ExitStatus::code);
         if let Some(code) = status.filter(|code| self.recipe.reports(*code)) {
@@ -100,8 +109,18 @@ impl SupervisedChild {
     pub(crate) async fn keep(&mut self) -> Infallible {
         loop {
             match &mut self.state {
-                State::Running { child, since, memory, .. } => {
-                    let ended = child.wait().await;
+                State::Running { child, since, memory, php_start, .. } => {
+                    let ended = tokio::select! {
+                        biased;
+                        ended = child.wait() => ended,
+                        slow = php_start.is_too_slow() => {
+                            let name = &self.recipe.name;
+                            tracing::error!("the {name} {slow}. It is killed and started again");
+                            child.kill().await;
+                            self.state = State::Down { until: self.next_attempt() };
+                            continue;
+                        }
+                    };
                     let is_done = ended.as_ref().is_ok_and(ExitStatus::success);
                     if is_done && self.recipe.calls.is_some() {
                         tracing::debug!("the {} is not needed, it has ended", self.recipe.name);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sendoff_config::{Keeping, PageCache, units};
+use sendoff_config::{CacheDialect, Keeping, PageCache, units};
 
 use super::plain::Time;
 use crate::read::{Scope, Wrong};
@@ -13,15 +13,15 @@ use crate::value::Word;
 pub struct Keep(pub PageCache);
 
 impl Word for Keep {
-    const KIND: &'static str = "\"http\", a time or \"off\", and \"stale TIME\" or \"cookies\": \"10m\", \"http, stale 1h\", \"10m, cookies\"";
+    const KIND: &'static str = "\"http\", a time, \"lscache\" or \"off\", and \"stale TIME\" or \"cookies\": \"10m\", \"http, stale 1h\", \"10m, cookies\", \"lscache\"";
 
     fn parse(text: &str, _: &Scope<'_>) -> Result<Self, Wrong> {
         if text == "off" {
             return Ok(Self(PageCache::Off));
         }
         let expected = || format!("expected {}", Self::KIND);
-        let (mut first, mut keeping) =
-            (false, Keeping { fresh: None, stale: None, cookies: false });
+        let (mut first, dialect) = (false, CacheDialect::Http);
+        let mut keeping = Keeping { fresh: None, stale: None, cookies: false, dialect };
         for word in text.split(',').map(str::trim) {
             if let Some(time) = word.strip_prefix("stale ") {
                 let time = whole_seconds(time.trim()).map_err(|wrong| wrong.help(expected()))?;
@@ -33,7 +33,10 @@ impl Word for Keep {
                 return Err(wrong.help(expected()));
             } else {
                 first = true;
-                if word != "http" {
+                if word == "lscache" {
+                    // The plugins say which cookies make a difference.
+                    (keeping.dialect, keeping.cookies) = (CacheDialect::LsCache, true);
+                } else if word != "http" {
                     let time = whole_seconds(word).and_then(|time| not_zero(word, time));
                     keeping.fresh = Some(time.map_err(|wrong| wrong.help(expected()))?);
                 }
@@ -46,14 +49,16 @@ impl Word for Keep {
     }
 
     fn text(&self) -> String {
-        let PageCache::On(Keeping { fresh, stale, cookies }) = self.0 else {
+        let PageCache::On(Keeping { fresh, stale, cookies, dialect }) = self.0 else {
             return "off".to_owned();
         };
-        let mut words = vec![fresh.map_or("http".to_owned(), |time| Time(time).text())];
+        let is_lscache = dialect == CacheDialect::LsCache;
+        let unsaid = if is_lscache { "lscache" } else { "http" };
+        let mut words = vec![fresh.map_or(unsaid.to_owned(), |time| Time(time).text())];
         if let Some(stale) = stale {
             words.push(format!("stale {}", Time(stale).text()));
         }
-        if cookies {
+        if cookies && !is_lscache {
             words.push("cookies".to_owned());
         }
         words.join(", ")

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sendoff_config::TUNNEL_TIMEOUT;
+use sendoff_config::{PoolConfig, TUNNEL_TIMEOUT};
 use sendoff_setting_values::{
     AcmeDirectory, App, AppAddress, AuthorityUrl, Backend, Balance, Caching, Candidate,
     CertificateFrom, Client, ClientCertificates, Coding, Command, Compress, CookieDomain,
@@ -231,6 +231,10 @@ section! {
     /// Media types by file name ending, in addition to the built-in ones.
     media_types: Map<Ending, MimeType>, unless "the built-in ones",
         example "{ mjs = \"text/javascript\" }", also "types" "AddType" "mime_types" "mime";
+    /// Keeps pages of applications for other requests, as `page_cache` of a route does; routes may
+    /// say otherwise. Only here: `lscache` obeys the fields of LSCache's plugins (lscache.md).
+    page_cache: Keep, unless "`off`",
+        example "\"lscache\"", also "CacheLookup" "enableCache";
     /// Compresses all responses, none, or only static files, for clients that accept it.
     compress: Compress = Compress::Off,
         example "true", also "gzip" "encode" "brotli" "zstd" "compression" "gzip_static" "precompressed" "SetOutputFilter";
@@ -661,9 +665,10 @@ section! {
     /// is split at spaces, without a shell.
     command: Command, unless "PHP",
         example "[\"sendoff-python\", \"shop.wsgi:application\"]", also "program" "exec" "ExecStart" "bin-path";
-    /// The stock PHP program that hosts its PHP workers, by version or by path (pools.md). A version
-    /// is looked up as `php-fpm8.2`, `php-cgi8.2`, `php-fpm` and `php-cgi` in the system's folders.
-    php: PhpProgram, unless "sendoff-php, if it is installed",
+    /// The stock PHP program that hosts its PHP workers, by version or by path (pools.md), or
+    /// `"libphp"` for `sendoff-php`. A version is looked up as `php-fpm8.2`, `php-cgi8.2`, `php-fpm`
+    /// and `php-cgi` in the system's folders.
+    php: PhpProgram, unless "the newest that is installed with its module, or sendoff-php",
         example "\"8.2\"", also "php_version" "php_binary";
     /// The PHP script that boots the application once in each worker and takes its requests by
     /// `sendoff_handle_request()` (worker-mode.md). It answers for its own path and for paths that
@@ -729,7 +734,7 @@ section! {
         example "\"1G\"", also "rlimit_as" "RLimitMEM";
     /// The largest number of requests that wait for a worker, or for a process of the program;
     /// further requests get 503 with `Retry-After`.
-    max_waiting: Number<0, 1_000_000> = Number(sendoff_config::PoolConfig::MAX_WAITING),
+    max_waiting: Number<0, 1_000_000> = Number(PoolConfig::MAX_WAITING),
         example "100", also "queue";
     /// The largest number of descriptors (files, connections, pipes) that a worker may have open.
     max_open_files: Number<64, 1048576>, unless "as many as the server",
@@ -790,6 +795,10 @@ section! {
     /// The longest time in which a script may send nothing; then it counts as stuck. 0: no limit.
     request_timeout: Time = Time(seconds(300)),
         example "\"2m\"", also "request_terminate_timeout" "timeout";
+    /// The longest time in which PHP starts, with its extensions and preloaded scripts. If it takes
+    /// longer, the server does not start, a reload fails, and a running server tries again.
+    start_timeout: PositiveTime = PositiveTime(PoolConfig::START_TIMEOUT),
+        example "\"3m\"", also "TimeoutStartSec" "process_control_timeout";
     /// Protection of a file against changes between the script's read and the end of the response:
     /// a lease on the file, or a copy of it.
     snapshot: Snapshot = Snapshot::Lease,

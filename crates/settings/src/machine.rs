@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use sendoff_config::{Account, PhpBuild};
+use sendoff_config::{Account, FileVersion, PhpApi, PhpBuild};
 
 /// The kind of file at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +81,15 @@ pub trait Machine {
     /// # Errors
     /// It cannot be read.
     fn php_build(&self, path: &Path) -> io::Result<Option<PhpBuild>>;
+
+    /// The version of a file.
+    ///
+    /// # Errors
+    /// There is nothing at the path, or this process may not look at it.
+    fn file_version(&self, path: &Path) -> io::Result<FileVersion>;
+
+    /// True if the module for stock PHP programs with this API is installed.
+    fn has_php_module(&self, api: PhpApi) -> bool;
 
     /// True if PHP workers need no other program, because `sendoff-php` is installed.
     fn has_own_php(&self) -> bool;

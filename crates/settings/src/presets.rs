@@ -30,6 +30,10 @@ pub fn expand(top: &mut Top, sources: &mut Sources, problems: &mut Problems) {
         let name = format!("preset {}", app.text());
         let file = sources.add(name.into(), text(app).to_owned());
         let mut preset: Site = read(sources, file, problems);
+        if site.page_cache.as_ref().is_some_and(|keep| keep.value.0.is_lscache()) {
+            // The application's plugin knows better which requests have pages of their own.
+            preset.route.value.0.retain(|route| route.page_cache.is_none());
+        }
         site.route.value.0.append(&mut preset.route.value.0);
         preset.route.value.0.clone_from(&site.route.value.0);
         site.fill(preset);

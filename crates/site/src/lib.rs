@@ -28,13 +28,15 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::header::InvalidHeaderName;
-use http::{HeaderName, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 use sendoff_auth::PasswordQueues;
 use sendoff_config::{
-    Account, Authorizer, Compression, Config, Delivery, ErrorPage, PoolConfig, Route,
+    Account, Authorizer, Compression, Config, Delivery, ErrorPage, PageCache, PoolConfig, Route,
 };
+use sendoff_htaccess::CacheLines;
 use sendoff_lua::Phase;
 use sendoff_lua_host::{Asks, Call, ScriptShare, SiteScripts};
+use sendoff_message::lscache;
 use sendoff_message::request::{Request, Scheme};
 use sendoff_message::response::ResponseHead;
 use sendoff_static_files::{CacheShare, WritingUser};
@@ -105,6 +107,8 @@ pub struct Site {
     pub hsts: Option<Bytes>,
     /// Clients may speak HTTP/3 at the ports of its addresses for TLS.
     pub h3: bool,
+    /// The use of the page cache where no route says otherwise.
+    pub page_cache: Option<PageCache>,
 }
 
 impl Site {
@@ -137,7 +141,7 @@ impl Site {
             rules: CompiledRoutes::compile(&site.routes).map_err(io::Error::other)?,
             sendable: Sendable::open(site)?,
             delivery: site.delivery,
-            htaccess: Htaccess::new(site.htaccess, software.clone(), htaccess),
+            htaccess: Htaccess::new(site.htaccess, software.clone(), lines_of(site), htaccess),
             software,
             queues: PasswordQueues::default(),
             compression: site.compression.clone(),
@@ -146,6 +150,7 @@ impl Site {
             https_port: site.https_port,
             hsts: site.hsts.as_deref().map(shared),
             h3: site.h3,
+            page_cache: site.page_cache,
         })
     }
 
@@ -200,6 +205,9 @@ impl Site {
         // Only an authorizer sets these fields.
         for name in &self.granted_fields {
             request.headers.remove(name);
+        }
+        if self.speaks_lscache() {
+            remove_fields_for_cache(&mut request.headers);
         }
         for _ in 0..MAX_RUNS {
             let applied = match self.before_routes(context.asks, request, &mut effects).await {
@@ -529,6 +537,11 @@ impl Site {
         Err(Some(route))
     }
 
+    /// True if its applications speak to the page cache in LSCache's language.
+    pub fn speaks_lscache(&self) -> bool {
+        self.page_cache.is_some_and(PageCache::is_lscache)
+    }
+
     /// Keeps a response out of the page cache if an application has named its body and routes may
     /// restrict named files to some clients.
     pub fn note_named(&self, head: &mut ResponseHead) {
@@ -561,6 +574,22 @@ impl Site {
         let mut pages = self.error_pages.iter();
         pages.find(|page| page.status == status.as_u16()).map(|page| &*page.path)
     }
+}
+
+/// The treatment of the lines for LiteSpeed's page cache in `.htaccess` files.
+fn lines_of(site: &sendoff_config::Site) -> CacheLines {
+    match site.page_cache.is_some_and(PageCache::is_lscache) {
+        true => CacheLines::Obeyed,
+        false => CacheLines::Skipped,
+    }
+}
+
+/// Removes the fields by which a server in front of a LiteSpeed server steers plugins: a client must
+/// not.
+fn remove_fields_for_cache(fields: &mut HeaderMap) {
+    let is_for_cache = |name: &&HeaderName| lscache::is_for_cache(name.as_str().as_bytes());
+    let names: Vec<_> = fields.keys().filter(is_for_cache).cloned().collect();
+    names.iter().for_each(|name| drop(fields.remove(name)));
 }
 
 /// The request fields that the authorizers of a site set. A client could pretend to be another user

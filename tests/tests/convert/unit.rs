@@ -77,7 +77,7 @@ impl Converted {
             None if response.status() == 200 => response.text().trim_end().to_owned(),
             None => String::new(),
         };
-        assert_eq!((response.status(), &*shown), (status, *&text), "{name}\n{}", self.config());
+        assert_eq!((response.status(), &*shown), (status, text), "{name}\n{}", self.config());
     }
 
     fn config(&self) -> String {

@@ -1,7 +1,7 @@
 //! Applications that speak HTTP/1.1.
 
 use sendoff_tests::{
-    Authority, Broken, Client, Framing, LIMIT, Request, Site, pattern, processes, wait,
+    Authority, Broken, Client, Framing, LIMIT, Request, Server, Site, pattern, processes, wait,
 };
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -51,6 +51,31 @@ fn the_application_gets_the_request_and_the_client_its_response() {
     let large: Vec<u8> = pattern(1, 1_000_000).iter().map(|byte| b'a' + byte % 26).collect();
     let back = client.ask(&Request::post("/up", "text/plain", large.clone()));
     assert!(back.body.ends_with(&large) && back.body.len() < large.len() + 1000);
+}
+
+/// A proxy that names the client in one field passes others on as the client has sent them.
+#[test]
+fn only_the_field_that_trusted_proxies_write_names_the_client() {
+    let (site, app) = (Site::new(), Responder::start(echo));
+    for (field, told) in [
+        ("CF-Connecting-IP", "192.0.2.9, 127.0.0.1"),
+        ("Forwarded", "192.0.2.10, 127.0.0.1"),
+        ("X-Forwarded-For", "198.51.100.1, 127.0.0.1"),
+    ] {
+        let text = format!(
+            "listen = '127.0.0.1:0'\nthreads = 1\ntrusted_proxies = '127.0.0.1'\nproxy_field = '{field}'\n\
+             [[site]]\nroot = 'root'\nphp = false\n[[site.route]]\nproxy = '{}'\n",
+            app.url()
+        );
+        let config = site.write_at(site.outside("sendoff.toml"), text);
+        let server = Server::try_run(&config, site.root(), 0).unwrap();
+        let request = Request::get("/")
+            .header("CF-Connecting-IP", "192.0.2.9")
+            .header("Forwarded", "for=192.0.2.10")
+            .header("X-Forwarded-For", "198.51.100.1");
+        let got = server.connect().ask(&request).text();
+        assert!(got.contains(&format!("\r\nx-forwarded-for: {told}\r\n")), "{field}: {got}");
+    }
 }
 
 /// A client's `Connection` may take away fields of the client, but none that a route has set.
@@ -602,7 +627,7 @@ fn certificates_are_checked() {
     let certificate = authority.issue(&["app.test"], &behind.outside("tls"), "app");
     let (chain, key) = (certificate.chain.to_str().unwrap(), certificate.key.to_str().unwrap());
     let options = ["--tls-listen", "127.0.0.1:0", "--tls-cert", chain, "--tls-key", key];
-    let app = sendoff_tests::Server::start(behind.root(), &options);
+    let app = Server::start(behind.root(), &options);
     let roots = site.write_at(site.outside("roots.pem"), authority.pem());
     let url = format!("https://{}", app.tls_addr().unwrap());
     let roots = format!("roots = '{}'", roots.display());

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sendoff_htaccess::{
-    Answer, ErrorDocument, Failed, Fields, File, FileInfo, Files, Handler, Head, Kind, Look,
-    Outcome, Request, RequestedFile, Site, VerifiedUser, evaluate,
+    Answer, CacheLines, ErrorDocument, Failed, Fields, File, FileInfo, Files, Handler, Head, Kind,
+    Look, Outcome, Request, RequestedFile, Site, VerifiedUser, evaluate,
 };
 
 /// Endings and their types, for both servers.
@@ -86,7 +86,7 @@ impl Files for Disk {
         let entry = parsed.entry(folder.to_vec()).or_insert_with(|| {
             let name = path(folder).join(".htaccess");
             let bytes = fs::read(&name).ok()?;
-            Some(Arc::new(File::parse(&bytes, &name.display().to_string())))
+            Some(Arc::new(File::parse(&bytes, &name.display().to_string(), CacheLines::Skipped)))
         });
         entry.clone()
     }
@@ -157,6 +157,7 @@ impl Driver<'_> {
             index: &index,
             is_script: &is_script,
             media_type: &media_type,
+            cache_lines: CacheLines::Skipped,
             listing: true,
             software: b"Apache",
             admin: b"[no address given]",

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use sendoff_config::PHP_VERSION;
-use sendoff_tests::{Server, Site, dies_with_us, hosted_binary};
+use sendoff_tests::{Client, Server, Site, dies_with_us, hosted_binary};
 
 fn php_fpm() -> String {
     format!("/usr/sbin/php-fpm{PHP_VERSION}")
@@ -161,6 +161,42 @@ fn an_extension_that_keeps_php_from_starting_is_suspected() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(told);
+}
+
+#[test]
+fn php_that_does_not_start_in_time_ends_the_start_and_fails_a_reload() {
+    let site = Site::with("index.php", "<?php echo 'it runs';");
+    let slow = format!("start_timeout = '1s'\n{}", taker(&site, "STAYS"));
+    let says = "PHP master has not started PHP within 1s: an extension";
+    let (code, said) = refusal(&hosted_binary(), "run", &config(&site, &php_fpm(), &slow));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains(says), "{said}");
+
+    let server = Server::try_run_hosted(&config(&site, &php_fpm(), ""), site.root(), 1).unwrap();
+    config(&site, &php_fpm(), &slow);
+    let said = server.command(&["reload"]).unwrap_err();
+    assert!(said.contains(says) && said.contains("nothing has changed"), "{said}");
+    assert_eq!(server.page("/index.php"), "it runs");
+}
+
+/// php.ini is a pipe that has no writer: PHP waits before it loads the module.
+#[test]
+fn settings_that_cannot_be_read_to_their_end_hold_up_one_pool_only() {
+    let site = Site::with("index.php", "<?php echo 'it runs';");
+    site.write("static.txt", "static");
+    let more = "workers = 'ondemand'\nstart_timeout = '1s'";
+    let config = config(&site, &php_fpm(), "");
+    let text = fs::read_to_string(&config).unwrap().replace("workers = 1", more);
+    fs::write(&config, text).unwrap();
+    let pipe = site.fifo("php.ini");
+    let mut command = dies_with_us(&hosted_binary(), "KILL");
+    command.env("PHPRC", site.path("php.ini"));
+    let server = Server::try_run_of(command, &config, site.root(), 0).unwrap();
+    let mut client = Client::connect(server.addr());
+    client.send("GET /index.php HTTP/1.1\r\nHost: x\r\n\r\n");
+    server.await_log("has not started PHP within 1s");
+    assert_eq!(server.page("/static.txt"), "static");
+    drop(pipe);
 }
 
 #[test]

@@ -4,15 +4,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use sendoff_tests::{Site, binary};
+use sendoff_tests::{Site, built};
 
 /// Runs a target with the programs that were built already.
 fn make(target: &str, folder: &Path) {
     let repository = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut make = Command::new("make");
-    let built = binary().parent().unwrap().file_name().unwrap().to_owned();
+    let profile = built().parent().unwrap().file_name().unwrap().to_owned();
     make.args(["--silent", "--old-file=dist", target, "PREFIX=/usr"]).current_dir(repository);
-    make.arg(format!("PROFILE={}", built.display()));
+    make.arg(format!("PROFILE={}", profile.display()));
     make.arg(format!("DESTDIR={}", folder.display()));
     let generated = folder.with_file_name("generated");
     succeeds(make.arg(format!("GENERATED={}", generated.display())).output().unwrap());
@@ -65,7 +65,7 @@ fn what_is_installed_runs_and_is_removed_again_but_for_the_configuration() {
     assert!(symbols.stdout.is_empty(), "it has its symbols");
     let version =
         |program: &Path| succeeds(Command::new(program).arg("--version").output().unwrap());
-    assert_eq!(version(&program), version(&binary()));
+    assert_eq!(version(&program), version(&built()));
     let completions = folder.join("usr/share/bash-completion/completions/sendoff");
     succeeds(Command::new("bash").arg("-n").arg(&completions).output().unwrap());
     let page = fs::read_to_string(folder.join("usr/share/man/man1/sendoff-upgrade.1")).unwrap();

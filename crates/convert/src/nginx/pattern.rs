@@ -333,7 +333,8 @@ pub(super) fn endings(expression: &str) -> Option<Vec<String>> {
         // `jpe?g` stands for two endings.
         match name.split_once('?') {
             Some((head, tail)) => {
-                endings.push(format!("{}{tail}", &head[..head.len().checked_sub(1)?]));
+                let (last, _) = head.char_indices().next_back()?;
+                endings.push(format!("{}{tail}", &head[..last]));
                 endings.push(format!("{head}{tail}"));
             }
             None => endings.push(name.to_owned()),

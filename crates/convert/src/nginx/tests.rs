@@ -171,6 +171,11 @@ fn an_unknown_directive_is_named_with_its_line() {
 }
 
 #[test]
+fn expressions_of_any_letters() {
+    has("location ~ \\.(jp\u{e9}?g|png)$ { expires max; }", "match = '\\.(jp\u{e9}?g|png)$'");
+}
+
+#[test]
 fn addresses_and_hosts() {
     has("listen 80;", "listen = \"0.0.0.0:80\"");
     has("listen 80; listen [::]:80;", "listen = \"80\"");

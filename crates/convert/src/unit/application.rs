@@ -201,6 +201,9 @@ fn common(app: &Node<'_>, pool: &mut Section) {
             pool.set(ours, text);
         }
     }
+    if app.get("user").is_none() {
+        pool.comment("No user is named: Unit runs the application as its own account.");
+    }
     for (name, value) in app.get("environment").iter().flat_map(Node::members) {
         match value.text() {
             Some(text) => pool.set_in("env", name, text),
@@ -234,8 +237,8 @@ pub(super) fn upstream(upstream_name: &str, upstream: &Node<'_>) -> Section {
         let share = if is_whole { weight(server) } else { weight(server) * 100.0 };
         let share = share.round().clamp(0.0, 10_000.0);
         match share {
-            share if share == 0.0 => {}
-            share if share == 1.0 => hosts.push((*address).to_owned()),
+            0.0 => {}
+            1.0 => hosts.push((*address).to_owned()),
             share => hosts.push(format!("{address} weight={share}")),
         }
     }

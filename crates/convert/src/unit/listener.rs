@@ -1,7 +1,7 @@
 //! Listeners, as sites: one for each host that steps name, and one for all other hosts.
 
-use super::action::{Builder, Folders};
 use super::application;
+use super::builder::{Builder, Folders};
 use super::json::Node;
 use super::matching::Around;
 use super::pattern::{Subject, exact};
@@ -12,6 +12,8 @@ use crate::document::{Document, Section};
 const NO_FILES: &str = "/srv";
 /// The folder in which Unit's packages keep certificates.
 const CERTIFICATES: &str = "/var/lib/unit/certs";
+/// The most sections of all sites: the time grows with their number.
+const MAX_SECTIONS: usize = 20_000;
 /// The most hosts of a listener that get a site of their own.
 const MAX_HOSTS: usize = 500;
 
@@ -48,6 +50,7 @@ pub(super) fn convert(
     }
     let hosts = hosts(config, listener);
     let mut made: Vec<(Vec<String>, Vec<Section>)> = Vec::new();
+    let mut number = document.sites.len();
     for host in hosts.iter().map(Some).chain([None]) {
         let around = Around {
             has_tls: tls.is_some(),
@@ -63,7 +66,14 @@ pub(super) fn convert(
         let own: Vec<String> = host.cloned().into_iter().collect();
         match made.iter_mut().find(|(hosts, known)| !hosts.is_empty() && *known == sections) {
             Some((hosts, _)) if host.is_some() => hosts.extend(own),
-            _ => made.push((own, sections)),
+            _ => {
+                number += sections.len();
+                made.push((own, sections));
+            }
+        }
+        if number > MAX_SECTIONS {
+            let says = format!("the result would have more than {MAX_SECTIONS} routes");
+            return Err(Unreadable { place: Some(listener.place.clone()), says });
         }
     }
     for (hosts, sections) in made {
@@ -201,7 +211,7 @@ fn site(
 
 fn refusal() -> Section {
     let mut route = Section::new("site.route");
-    super::action::error(404, &mut route);
+    super::builder::error(404, &mut route);
     route
 }
 

@@ -7,6 +7,7 @@
 
 mod action;
 mod application;
+mod builder;
 mod conditions;
 mod json;
 mod listener;

@@ -1,7 +1,7 @@
 //! Patterns of Unit, as expressions.
 //!
-//! A text matches a list if no pattern with `!` matches it, and one of the others does, if there are
-//! others.
+//! A text matches a list if no pattern with `!` matches it, and one of the others does (if there are
+//! any).
 
 use crate::nginx::pattern::{mistake, quote};
 
@@ -62,6 +62,15 @@ pub(super) struct Test {
 /// # Errors
 /// A pattern cannot be expressed; the reason.
 pub(super) fn test(patterns: &[&str], subject: Subject) -> Result<Test, String> {
+    let test = made(patterns, subject)?;
+    // An expression such as `\Qa` goes on behind its end.
+    match mistake(&test.alone).or(mistake(&test.ahead)) {
+        None => Ok(test),
+        Some(wrong) => Err(wrong),
+    }
+}
+
+fn made(patterns: &[&str], subject: Subject) -> Result<Test, String> {
     let option = subject.option();
     if let [single] = patterns
         && !single.starts_with('!')

@@ -1,7 +1,7 @@
 //! Applications as handlers of routes.
 
-use super::action::{Builder, When};
 use super::application::{self, Program};
+use super::builder::{Builder, When};
 use super::conditions::Shape;
 use super::json::Node;
 use crate::document::Section;
@@ -89,7 +89,7 @@ impl Builder<'_> {
             let files = vec![format!("/@unit/{folder}{path}/"), format!("{own_path}{path}")];
             route.set("try_files", files);
         });
-        self.to_folder(folder, own);
+        self.redirect_to_folder(folder, own);
         self.answer(when, own, &|route| route.set("php", true));
     }
 }

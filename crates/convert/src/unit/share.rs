@@ -1,6 +1,6 @@
 //! Files: `share`, with what answers if there are none.
 
-use super::action::{Builder, When};
+use super::builder::{Builder, When};
 use super::conditions::Shape;
 use super::json::Node;
 use super::text::{folder, literal};
@@ -137,7 +137,7 @@ impl Builder<'_> {
             route.set("static", true);
             self.routes.push(route);
             if *has_uri {
-                self.to_folder(*folder, own);
+                self.redirect_to_folder(*folder, own);
             }
         }
         if let (Some(fallback), Some(mark)) = (fallback, last) {
@@ -146,7 +146,7 @@ impl Builder<'_> {
     }
 
     /// Redirects to the folder at a marked path.
-    pub(super) fn to_folder(&mut self, mark: usize, own: &Section) {
+    pub(super) fn redirect_to_folder(&mut self, mark: usize, own: &Section) {
         let mut route = Section::new("site.route");
         route.set("match", format!(r"(?s)^/@unit/{mark}(/.*/)\z"));
         route.absorb(own.clone());

@@ -69,8 +69,18 @@ fn conditions_without_an_equal_refuse() {
 
 #[test]
 fn a_wrong_expression_refuses_every_request() {
-    let converted = steps(r#"{"match": {"uri": "~("}, "action": {"return": 200}}"#);
-    assert!(converted.text.contains(&format!("[[site.route]]\n{REFUSED}")), "{}", converted.text);
+    for test in [
+        r#""uri": "~(""#,
+        r#""uri": "~\\Qa""#,
+        r#""host": "~(*UTF)a""#,
+        r#""host": ["~(?x)a#", "a.org"]"#,
+    ] {
+        let text = format!(r#"{{"match": {{{test}}}, "action": {{"return": 200}}}}"#);
+        let converted = steps(&text);
+        let refused = format!("[[site.route]]\n{REFUSED}");
+        assert!(converted.text.contains(&refused), "{}", converted.text);
+        assert!(!converted.text.contains("respond = \"\""), "{}", converted.text);
+    }
 }
 
 #[test]

@@ -40,6 +40,7 @@ use crate::cached;
 use crate::context::Context;
 use crate::error::{self, Outcome};
 use crate::file;
+use crate::lscache;
 use crate::lua;
 use crate::pages::{listing, metrics, pool, status};
 use crate::respond;
@@ -243,6 +244,14 @@ impl Services {
                 &mut *paced as &mut dyn Sink
             }
             None => sink,
+        };
+        let mut stripped;
+        let sink = match site.speaks_lscache() {
+            true => {
+                stripped = lscache::strip(sink);
+                &mut stripped as &mut dyn Sink
+            }
+            false => sink,
         };
         answer_or_refuse(&context, planned, sink).await
     }

@@ -168,7 +168,10 @@ impl SitePlan {
     /// keeps the response.
     fn passes_on(&self) -> bool {
         matches!(self.answer, Answer::Proxy { .. })
-            || matches!(self.effects.settings.page_cache, Some(PageCache::On(_)))
+            || matches!(
+                self.effects.settings.page_cache.or(self.site.page_cache),
+                Some(PageCache::On(_))
+            )
     }
 
     /// Passes a static file to the application that a route names as its filter.

@@ -30,6 +30,7 @@ use crate::application::exchange::UpstreamExchange;
 use crate::application::relay::{self, RelayedBody};
 use crate::application::script::Call;
 use crate::error::Outcome;
+use crate::lscache;
 use crate::response::companions::Companions;
 use crate::response::internal_redirect;
 use crate::response::named;
@@ -87,6 +88,7 @@ impl Call<'_> {
         sink: &mut dyn Sink,
     ) -> Result<Outcome, Cut> {
         explain(sink, &exchange, &begun);
+        lscache::obey_purges(&self.context, &begun.head.fields, sink);
         let Some(cookie) = exchange.new_cookie() else {
             return self.pass_on_unbound(exchange, begun, sink).await;
         };

@@ -7,6 +7,7 @@ use sendoff_apache_expression::Groups;
 
 use super::substitution::{Escape, Expanded, Filling, QueryChange};
 use super::{Flags, Options, Rule, Substitution};
+use crate::cache_lines::CacheLines;
 use crate::limits;
 use crate::reason::Reason;
 use crate::state::{Context, Pass, Refusal};
@@ -263,7 +264,7 @@ impl RuleRun<'_> {
         }
         for variable in &flags.variables {
             let text = expand(&variable.0, pass).bytes;
-            set_variable(pass, &text);
+            set_variable(pass, &text, self.context.site.cache_lines);
         }
         for cookie in &flags.cookies {
             let text = expand(cookie, pass).bytes;
@@ -373,7 +374,7 @@ fn reason(file: &Arc<str>, rule: &Rule, text: String) -> Reason {
 }
 
 /// `NAME:TEXT`, `!NAME`
-fn set_variable(pass: &mut Pass, text: &[u8]) {
+fn set_variable(pass: &mut Pass, text: &[u8], lines: CacheLines) {
     if let Some(name) = text.strip_prefix(b"!") {
         pass.variables.remove(name);
         return;
@@ -383,7 +384,7 @@ fn set_variable(pass: &mut Pass, text: &[u8]) {
         Some(colon) => (&text[..colon], &text[colon + 1..]),
         None => (text, &b""[..]),
     };
-    pass.variables.set(name, value.to_vec());
+    lines.set(&mut pass.variables, name, value);
 }
 
 /// `NAME:VALUE:DOMAIN[:MINUTES[:PATH[:SECURE[:HTTPONLY[:SAMESITE]]]]]`

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 
 use super::state::{Supervisor, answer, credentials, first_of, pool_sockets};
 use crate::children::Recipe;
+use crate::failure::Failure;
 use crate::listen::{Given, Listeners, listen, tcp};
 use crate::log::open_target;
 use crate::orders::{KeptItems, Reply, ToFront};
@@ -29,7 +30,8 @@ use crate::page_folder;
 use crate::supervised::SupervisedChild;
 use crate::systemd;
 
-/// Time limit for the front, which waits for the workers of new pools.
+/// Time limit for the front, which waits for the workers of new pools, beside the longest time limit
+/// for the start of PHP.
 const FRONT_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A master for a changed or new pool.
@@ -148,18 +150,20 @@ impl Reloads {
         let Some(RunningReload { answer, new, .. }) = &mut self.running else {
             return pending().await;
         };
-        let failures = new.iter_mut().map(|NewMaster { master, runs, .. }| async {
-            master.failure().await;
-            *runs
+        let failures = new.iter_mut().map(|NewMaster { master, runs, .. }| async move {
+            match master.failure().await {
+                Failure::Said(_) => {
+                    format!("a {runs} master with the new settings does not start; it has said why")
+                }
+                failure => failure.to_string(),
+            }
         });
         tokio::select! {
             biased;
             answer = answer => {
                 answer.map_err(|error| format!("the front does not answer: {error}"))?
             }
-            runs = first_of(failures) => {
-                Err(format!("a {runs} master with the new settings does not start; it has said why"))
-            }
+            why = first_of(failures) => Err(why),
         }
     }
 
@@ -271,7 +275,9 @@ impl Supervisor {
         let sockets = number.flat_map(|n| of_loops.iter().map(move |of_loop| of_loop[n].as_fd()));
         let reply = self.tell_front(kept, [&sealed, &keys], pools.chain(logs).chain(sockets))?;
         let sealed = [sealed, keys];
-        let answer = Box::pin(reply.receive(FRONT_TIMEOUT));
+        let php_start = config.pools.iter().map(|pool| pool.start_timeout).max();
+        let limit = php_start.unwrap_or_default().saturating_add(FRONT_TIMEOUT);
+        let answer = Box::pin(reply.receive(limit));
         let (clients, reopen) = (Vec::new(), false);
         Ok(RunningReload {
             since,

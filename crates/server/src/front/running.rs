@@ -30,7 +30,8 @@ use super::orders::{FrontOrder, ListenerSource, LogSource, Orders, PoolSource, R
 use super::pool_status::answer;
 use super::running_loop::{ListenerChanges, LoopOrder};
 
-/// Longest time for the first workers of a new pool to arrive.
+/// Longest time for the first workers of a new pool to arrive, beside the time limit for the start
+/// of PHP.
 const WORKERS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Interval between two checks whether they have arrived.
@@ -445,7 +446,8 @@ impl Arriving<'_> {
         &self,
         NewPool { shared, config, program, .. }: &NewPool,
     ) -> Result<(), String> {
-        let deadline = Instant::now() + WORKERS_TIMEOUT;
+        let limit = config.start_timeout.saturating_add(WORKERS_TIMEOUT);
+        let deadline = Instant::now() + limit;
         let (name, first) = (&config.name, config.first_workers());
         let has_arrived = || match program {
             Some(NewProgram { program, .. }) => program.is_known(),
@@ -463,7 +465,7 @@ impl Arriving<'_> {
                 ));
             }
             if Instant::now() >= deadline {
-                let (limit, come) = (WORKERS_TIMEOUT.as_secs(), shared.workers());
+                let (limit, come) = (limit.as_secs(), shared.workers());
                 return Err(format!(
                     "{come} of {first} new workers of pool {name} have started within {limit} s"
                 ));

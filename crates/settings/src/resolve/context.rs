@@ -1,7 +1,9 @@
 //! Context of resolving: the machine, the files, and the list of problems.
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
+use sendoff_config::HostProgram;
 use sendoff_setting_values::{At, FilePath, Free, List, Place, Problems, Size, Sources};
 
 use crate::machine::{FileKind, Machine};
@@ -11,6 +13,8 @@ pub(crate) struct Context<'a> {
     pub(crate) machine: &'a dyn Machine,
     pub(crate) sources: &'a Sources,
     pub(crate) problems: &'a mut Problems,
+    /// The stock PHP program of pools that name none, once it has been looked for.
+    pub(crate) found_host: OnceCell<Option<HostProgram>>,
 }
 
 impl Context<'_> {

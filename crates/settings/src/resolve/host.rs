@@ -13,9 +13,9 @@ use crate::keys::Pool;
 /// line's `php` puts settings of its own over php.ini.)
 const PROGRAMS: [&str; 2] = ["php-fpm", "php-cgi"];
 
-/// The program that the key `php` names. Reports a program that cannot host workers. Without the key
-/// it is `sendoff-php` (`None`); where that is not installed, PHP of the version that the build is
-/// for.
+/// The program that the key `php` names; `None`: `sendoff-php`. Reports a program that cannot host
+/// workers. Without the key it is the newest PHP that is installed with its module, and `sendoff-php`
+/// if there is none.
 pub(super) fn host_program(section: &Pool, context: &mut Context<'_>) -> Option<HostProgram> {
     match &section.php {
         Some(At { value: PhpProgram::Version(version), place }) => {
@@ -28,9 +28,22 @@ pub(super) fn host_program(section: &Pool, context: &mut Context<'_>) -> Option<
         Some(At { value: PhpProgram::File(FilePath(path)), place }) => {
             by_path(path, *place, context)
         }
-        None if context.machine.has_own_php() => None,
-        None => by_version(PHP_VERSION, context),
+        Some(At { value: PhpProgram::Libphp, .. }) => None,
+        None => context.found_host.get_or_init(|| newest(context)).clone(),
     }
+}
+
+/// The program of the newest version that is installed with its module. Without `sendoff-php` also
+/// the PHP that the build is for, whose module is then missed by a message.
+fn newest(context: &Context<'_>) -> Option<HostProgram> {
+    let of_version = |version| {
+        by_version(version, context).filter(|host| context.machine.has_php_module(host.api))
+    };
+    let without_module = || {
+        let has_own = context.machine.has_own_php();
+        if has_own { None } else { by_version(PHP_VERSION, context) }
+    };
+    PhpApi::versions().rev().find_map(of_version).or_else(without_module)
 }
 
 /// The first program of a version that can host workers. php-fpm precedes php-cgi: it has the
@@ -42,7 +55,8 @@ fn by_version(version: &str, context: &Context<'_>) -> Option<HostProgram> {
         context.machine.may_run(&file).ok()?;
         let build = context.machine.php_build(&file).ok()??;
         let fits = build.api.version() == Some(version) && obstacle(build).is_none();
-        fits.then_some(HostProgram { file, api: build.api })
+        let version = context.machine.file_version(&file).ok()?;
+        fits.then_some(HostProgram { file, api: build.api, version })
     };
     let folders = || Program::PATH.split(':').map(Path::new);
     names.flat_map(|name| folders().map(move |folder| folder.join(name))).find_map(fits)
@@ -60,13 +74,15 @@ fn refuse_version(place: Place, version: &str, context: &mut Context<'_>) {
 }
 
 fn by_path(path: &Path, place: Place, context: &mut Context<'_>) -> Option<HostProgram> {
-    let build = context.machine.may_run(path).and_then(|()| context.machine.php_build(path));
+    let machine = context.machine;
+    let build = machine.may_run(path).and_then(|()| machine.php_build(path));
+    let build = build.and_then(|build| Ok((build, machine.file_version(path)?)));
     let (says, help) = match build {
-        Ok(Some(build)) => match obstacle(build) {
-            None => return Some(HostProgram { file: path.to_owned(), api: build.api }),
+        Ok((Some(build), version)) => match obstacle(build) {
+            None => return Some(HostProgram { file: path.to_owned(), api: build.api, version }),
             Some(says) => (format!("{} {says}", path.display()), fitting()),
         },
-        Ok(None) => (
+        Ok((None, _)) => (
             format!("{} is no PHP program", path.display()),
             "name php-fpm or php-cgi itself, not a script that starts it".to_owned(),
         ),

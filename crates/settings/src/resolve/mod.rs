@@ -17,6 +17,7 @@ mod site;
 mod tls;
 mod upstream;
 
+use std::cell::OnceCell;
 use std::path::Path;
 
 use sendoff_config::{
@@ -43,7 +44,7 @@ pub fn resolve(
     machine: &dyn Machine,
     problems: &mut Problems,
 ) -> Option<Config> {
-    let mut context = Context { machine, sources, problems };
+    let mut context = Context { machine, sources, problems, found_host: OnceCell::new() };
     let config = context.config(top);
     if let Some(config) = &config {
         context.pages_are_for_some(top, config);

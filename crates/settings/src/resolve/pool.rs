@@ -350,6 +350,7 @@ fn pool(section: &Pool, context: &mut Context<'_>) -> PoolConfig {
         php_admin_values: pairs(&section.php_admin_value.value).collect(),
         max_requests: section.max_requests.value.0,
         request_timeout: Some(section.request_timeout.value.0).filter(|time| !time.is_zero()),
+        start_timeout: section.start_timeout.value.0,
         max_waiting: section.max_waiting.value.0,
         slow_log,
         memory_limit: section.memory_limit.map(|size| size.value.0),

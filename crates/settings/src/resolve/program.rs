@@ -61,6 +61,7 @@ fn keys_have_a_meaning(section: &Pool, command: Place, context: &mut Context<'_>
         ("ping_path", there(section.ping_path.as_ref())),
         ("ping_response", given(&section.ping_response)),
         ("snapshot", given(&section.snapshot)),
+        ("start_timeout", given(&section.start_timeout)),
         ("min_workers", there(section.min_workers.as_ref())),
         ("max_workers", there(section.max_workers.as_ref())),
         ("worker_idle_timeout", given(&section.worker_idle_timeout)),

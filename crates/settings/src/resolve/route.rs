@@ -104,6 +104,7 @@ impl<'a, 'c> Routes<'a, 'c> {
         };
         self.context.bodies_are_possible(section.max_body.as_ref());
         self.date_stays(section);
+        self.speaks_http(section);
         paths::of_try_files(section, self.context);
         paths::expression_can_match(section, self.context);
         let lua = self.context.scripts(section.lua.as_ref());
@@ -163,6 +164,18 @@ impl<'a, 'c> Routes<'a, 'c> {
                     )
                     .help("remove this line (RFC 9110 §6.6.1)");
             }
+        }
+    }
+
+    /// Refuses `lscache`: plugins purge pages of the whole site, and its fields are taken out of
+    /// every response of the site.
+    fn speaks_http(&mut self, section: &keys::Route) {
+        let Some(keep) = &section.page_cache else { return };
+        if keep.value.0.is_lscache() {
+            self.context
+                .problems
+                .error(keep.place, "lscache is for whole sites, not for routes")
+                .help("move page_cache = \"lscache\" under [[site]]; a route may say \"off\"");
         }
     }
 

@@ -119,6 +119,7 @@ impl Context<'_> {
                 Htaccess::Auto => sendoff_config::Htaccess::WhereFound { yields: !is_given },
                 Htaccess::On => sendoff_config::Htaccess::Obeyed,
             },
+            page_cache: section.page_cache.as_ref().map(|keep| keep.value.0),
             access_log: self.access_log(section, top),
             pool: pool.filter(|_| !replaced),
             worker: worker.filter(|_| !replaced).map(|(pool, file)| SiteWorker {

@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use sendoff_config::{Account, PhpBuild};
+use sendoff_config::{Account, FileVersion, PhpApi, PhpBuild};
 use sendoff_settings::{Chosen, FileKind, Machine};
 
 /// Most components of a path that matches a pattern. A file can include itself under other names.
@@ -53,6 +53,14 @@ impl<R: Fn(&Path) -> String> Machine for Complete<R> {
 
     fn php_build(&self, _: &Path) -> io::Result<Option<PhpBuild>> {
         Ok(PhpBuild::find(b"API20220829,NTS\0"))
+    }
+
+    fn file_version(&self, _: &Path) -> io::Result<FileVersion> {
+        Ok(FileVersion::default())
+    }
+
+    fn has_php_module(&self, _: PhpApi) -> bool {
+        false
     }
 
     fn has_own_php(&self) -> bool {

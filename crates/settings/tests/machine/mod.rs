@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use sendoff_config::{Account, PhpBuild};
+use sendoff_config::{Account, FileVersion, PhpApi, PhpBuild};
 use sendoff_settings::{Chosen, FileKind, Machine};
 
 /// The path of the configuration file.
@@ -134,6 +134,14 @@ impl Machine for Fake {
             Some("/usr/bin/rackup") => None,
             _ => return Err(io::Error::from_raw_os_error(2)),
         })
+    }
+
+    fn file_version(&self, _: &Path) -> io::Result<FileVersion> {
+        Ok(FileVersion::default())
+    }
+
+    fn has_php_module(&self, _: PhpApi) -> bool {
+        false
     }
 
     fn has_own_php(&self) -> bool {

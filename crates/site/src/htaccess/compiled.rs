@@ -11,6 +11,7 @@ use lru::LruCache;
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use sendoff_htaccess as apache;
+use sendoff_htaccess::CacheLines;
 use sendoff_static_files::{Identity, SETTLED, open_regular};
 
 /// The most bytes of all files together. A file beyond the limit replaces the least recently used
@@ -39,8 +40,16 @@ impl Default for Compiled {
 }
 
 impl Compiled {
-    fn get(&mut self, path: &Path, version: &Identity) -> Option<Arc<apache::File>> {
-        let known = self.files.get(path).filter(|known| known.version == Some(*version))?;
+    fn get(
+        &mut self,
+        path: &Path,
+        version: &Identity,
+        lines: CacheLines,
+    ) -> Option<Arc<apache::File>> {
+        let is_it = |known: &&CompiledFile| {
+            known.version == Some(*version) && known.rules.cache_lines() == lines
+        };
+        let known = self.files.get(path).filter(is_it)?;
         Some(Arc::clone(&known.rules))
     }
 
@@ -73,18 +82,19 @@ pub(super) fn rules(
     name: &Path,
     folder: BorrowedFd<'_>,
     path: &OsStr,
+    lines: CacheLines,
 ) -> Option<Arc<apache::File>> {
     let version = match rustix::fs::statx(folder, path, AtFlags::empty(), StatxFlags::BASIC_STATS) {
         Ok(stat) => Some(Identity::of(&stat)),
         Err(Errno::NOENT | Errno::NOTDIR) => return None,
         Err(_) => None,
     };
-    if let Some(rules) = version.and_then(|version| compiled().get(name, &version)) {
+    if let Some(rules) = version.and_then(|version| compiled().get(name, &version, lines)) {
         return Some(rules);
     }
     let shown = name.display().to_string();
     let (version, rules) = match read(folder, path) {
-        Ok((version, bytes)) => (Some(version), apache::File::parse(&bytes, &shown)),
+        Ok((version, bytes)) => (Some(version), apache::File::parse(&bytes, &shown, lines)),
         Err(error) => {
             let why = format!("it cannot be read: {error}");
             (None, apache::File::unreadable(&shown, &why))

@@ -12,7 +12,7 @@ use rustix::fs::{Access, AtFlags, CWD, FileType, Statx, StatxFlags};
 use rustix::io::Errno;
 use rustix::time::ClockId;
 use sendoff_htaccess as apache;
-use sendoff_htaccess::{FileInfo, Files, Look};
+use sendoff_htaccess::{CacheLines, FileInfo, Files, Look};
 use sendoff_static_files::{Root, read_regular};
 
 use super::compiled;
@@ -32,6 +32,7 @@ pub(super) struct SiteFiles<'a> {
     watches: RefCell<Vec<Watch>>,
     /// Something was looked at that is not watched.
     unwatched: Cell<bool>,
+    cache_lines: CacheLines,
 }
 
 /// A place in the file system: an open folder, and a path relative to it.
@@ -62,7 +63,12 @@ fn kind(stat: &Statx) -> FileType {
 impl<'a> SiteFiles<'a> {
     pub(super) fn new(router: &'a Router, watcher: &'a Watcher) -> Self {
         let (watches, unwatched) = (RefCell::default(), Cell::new(false));
-        Self { router, watcher, watches, unwatched }
+        Self { router, watcher, watches, unwatched, cache_lines: CacheLines::Skipped }
+    }
+
+    /// The files with this treatment of lines for LiteSpeed's page cache.
+    pub(super) fn with_cache_lines(self, cache_lines: CacheLines) -> Self {
+        Self { cache_lines, ..self }
     }
 
     /// All watches of the places that were looked at; `None` if some of them are not watched.
@@ -219,7 +225,8 @@ impl Files for SiteFiles<'_> {
             Some(watch) => self.note(watch),
             None => self.unwatched.set(true),
         }
-        compiled::rules(Path::new(OsStr::from_bytes(&path)), place.folder(), place.name())
+        let name = Path::new(OsStr::from_bytes(&path));
+        compiled::rules(name, place.folder(), place.name(), self.cache_lines)
     }
 
     fn outermost(&self, folder: &[u8]) -> usize {

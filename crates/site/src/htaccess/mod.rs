@@ -21,7 +21,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use sendoff_config::Htaccess as Setting;
 use sendoff_htaccess as apache;
-use sendoff_htaccess::{Failed, RequestedFile, VerifiedUser};
+use sendoff_htaccess::{CacheLines, Failed, RequestedFile, VerifiedUser};
 use sendoff_http1::client::claim;
 use sendoff_message::request::{Request, Scheme, protocol};
 use sendoff_message::response::{Field, ResponseHead};
@@ -59,6 +59,7 @@ pub(super) struct Htaccess {
     number: u64,
     obeyed: Obeyed,
     software: Bytes,
+    cache_lines: CacheLines,
     share: Rc<HtaccessShare>,
 }
 
@@ -79,7 +80,12 @@ enum Obeyed {
 
 impl Htaccess {
     /// The files of a site; `None`: it does not obey them.
-    pub(super) fn new(obeys: Setting, software: Bytes, share: &Rc<HtaccessShare>) -> Option<Self> {
+    pub(super) fn new(
+        obeys: Setting,
+        software: Bytes,
+        cache_lines: CacheLines,
+        share: &Rc<HtaccessShare>,
+    ) -> Option<Self> {
         let obeyed = match obeys {
             Setting::Ignored => return None,
             Setting::Obeyed => Obeyed::Always,
@@ -89,7 +95,7 @@ impl Htaccess {
         };
         let number = share.sites.get();
         share.sites.set(number + 1);
-        Some(Self { number, obeyed, software, share: Rc::clone(share) })
+        Some(Self { number, obeyed, software, cache_lines, share: Rc::clone(share) })
     }
 
     /// True if the site itself refuses hidden names, without asking the files.
@@ -199,7 +205,7 @@ impl Htaccess {
             fields,
             modified,
         };
-        let files = SiteFiles::new(router, &self.share.watcher);
+        let files = SiteFiles::new(router, &self.share.watcher).with_cache_lines(self.cache_lines);
         self.view(router, request, decision.user(), None, |site, view| {
             decision.outcome().response.apply(site, view, &files, &mut seen);
         });
@@ -228,7 +234,7 @@ impl Htaccess {
             query: failure.request.query.as_deref(),
             environment: failure.decision.map_or(&[], |decision| &decision.outcome().environment),
         });
-        let files = SiteFiles::new(router, watcher);
+        let files = SiteFiles::new(router, watcher).with_cache_lines(self.cache_lines);
         let outcome = self.view(router, request, user.as_ref(), failed, |site, view| {
             apache::evaluate(site, view, &files)
         });
@@ -259,6 +265,7 @@ impl Htaccess {
             listing: false,
             software: &self.software,
             admin: b"",
+            cache_lines: self.cache_lines,
         };
         let host = request.host_name();
         let view = apache::Request {

@@ -1,0 +1,128 @@
+//! The micro-benchmark of Suzumura and others (section 4.1, figures 3 to 6): a script that prints a
+//! file, by the size of the file and by the work that the script does besides.
+
+use super::comparison::{Comparison, Copies, Entry, Row};
+use super::experiment::{Effort, Figure, Shape, Value};
+use super::papers::{COPY_SHARE, COPY_SHARE_BY_WORK, SPEED_UP};
+use super::results::Point;
+use crate::load::Persistence;
+use crate::peers::{Apache, Lighttpd, Nginx, Peer, Sendoff};
+use crate::report::SENDOFF;
+use crate::site::{Page, Workload};
+
+const SIZES: &[u32] = &[10, 20, 40, 60, 80, 100, 120, 140, 160, 180, 200];
+/// Additions of the script. The paper ends at 50,000; PHP 8 needs more of them for as much time.
+const OPERATIONS: &[u32] = &[0, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 200_000, 1_000_000];
+const WORKING_SIZE: usize = 60 * 1024;
+
+const NEW: &str = "sizes, new connections";
+const KEPT: &str = "sizes, kept connections";
+const WORK: &str = "work, new connections";
+
+pub(crate) const MICRO: Comparison = Comparison {
+    name: "micro",
+    about: "A PHP script prints a file of 10 to 200 KB, or 60 KB after some work (Suzumura et al., figures 3 to 6)",
+    // Eight FastCGI processes and 100 clients, as in the paper.
+    workers: 8,
+    connections: 100,
+    servers,
+    rows,
+    figures,
+    copies: Copies::Sampled,
+};
+
+fn servers(sendoff: &Sendoff) -> Vec<Box<dyn Peer>> {
+    vec![
+        Box::new(Nginx::Unlogged),
+        Box::new(sendoff.clone()),
+        Box::new(Nginx::Tuned),
+        Box::new(Lighttpd),
+        Box::new(Apache),
+    ]
+}
+
+fn rows(effort: Effort) -> Vec<Row> {
+    let sizes = effort.choose(&[10, 60, 200][..], SIZES);
+    let operations = effort.choose(&[0, 50_000][..], OPERATIONS);
+    let by_size = |part, persistence| {
+        sizes.iter().map(move |&kb| Row {
+            point: Point::new(part, f64::from(kb), format!("{kb} KB")),
+            persistence,
+            entries: pages(kb as usize * 1024),
+        })
+    };
+    let by_work = operations.iter().map(|&operations| Row {
+        point: Point::new(WORK, f64::from(operations), format!("{operations} additions")),
+        persistence: Persistence::New,
+        entries: vec![Entry::everywhere(Workload::new(
+            format!("working-{operations}"),
+            Page::Working(WORKING_SIZE, operations),
+        ))],
+    });
+    by_size(NEW, Persistence::New).chain(by_size(KEPT, Persistence::Kept)).chain(by_work).collect()
+}
+
+/// The page on each server, then the paper's other ways on Sendoff: the page goes through a file
+/// that the web server sends ("level 1"), and no script at all (the limit).
+fn pages(size: usize) -> Vec<Entry> {
+    vec![
+        Entry::everywhere(Workload::new(format!("echo-{size}"), Page::Echo(size))),
+        Entry::on(
+            SENDOFF,
+            "sendoff, X-Sendfile of a copy",
+            Workload::new(format!("copy-{size}"), Page::NamedCopy(size)),
+        ),
+        Entry::on(
+            SENDOFF,
+            "sendoff, static file",
+            Workload::new(format!("static-{size}"), Page::Static(size)),
+        ),
+    ]
+}
+
+fn figures() -> Vec<Figure> {
+    let of = |title, part, x, y, value, papers| Figure {
+        title,
+        part,
+        shape: Shape::Lines,
+        x,
+        y,
+        value,
+        papers,
+    };
+    let (kb, additions) = ("size of the file, KB", "additions before the file is printed");
+    let times = "requests/s, times nginx + php-fpm";
+    let ratio = Value::RatioTo("rate", "nginx+fpm");
+    let share = "copying, % of the server's CPU time";
+    vec![
+        of(
+            "Figure 3: requests/s, a connection per request",
+            NEW,
+            kb,
+            "requests/s",
+            Value::Of("rate"),
+            &[],
+        ),
+        of("Figure 3: speed-up, a connection per request", NEW, kb, times, ratio, SPEED_UP),
+        of("Requests/s, kept connections", KEPT, kb, "requests/s", Value::Of("rate"), &[]),
+        of("Speed-up, kept connections", KEPT, kb, times, ratio, SPEED_UP),
+        of(
+            "CPU time of the server, kept connections",
+            KEPT,
+            kb,
+            "µs per response",
+            Value::Of("server_us"),
+            &[],
+        ),
+        of("Figure 4: share of copying", NEW, kb, share, Value::Of("copy_share"), COPY_SHARE),
+        of(
+            "Figure 5: share of copying by the script's work",
+            WORK,
+            additions,
+            share,
+            Value::Of("copy_share"),
+            COPY_SHARE_BY_WORK,
+        ),
+        of("Figure 6: speed-up by the script's work", WORK, additions, times, ratio, &[]),
+    ]
+}

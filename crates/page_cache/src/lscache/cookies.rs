@@ -1,0 +1,135 @@
+//! Cookies by which pages differ.
+
+use std::borrow::Cow;
+
+use http::HeaderMap;
+use http::header::COOKIE;
+use serde::{Deserialize, Serialize};
+use sha1::{Digest, Sha1};
+
+/// Beginnings of names of cookies that scripts of statistics set in browsers. Their values change
+/// with each page, and no page depends on them.
+const OF_STATISTICS: [&str; 11] =
+    ["__utm", "_clck", "_clsk", "_fbc", "_fbp", "_ga", "_gat", "_gcl_", "_gid", "_hj", "_pk_"];
+
+/// The user of private pages, known by cookies: hashes of their names and values. Empty: the client
+/// has sent none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Owner(Vec<u64>);
+
+impl Owner {
+    /// The client that sent these fields.
+    pub(crate) fn of(fields: &HeaderMap) -> Self {
+        let hash = |cookie: &[u8]| {
+            let bytes: [u8; 20] = Sha1::digest(cookie).into();
+            bytes.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
+        };
+        Self(telling(fields).map(hash).collect())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// True if one cookie is common. Another cookie may have changed meanwhile, and too many purged
+    /// pages are better than too few.
+    pub(crate) fn may_be(&self, other: &Self) -> bool {
+        self.0.iter().any(|hash| other.0.contains(hash))
+    }
+}
+
+/// All cookies of a request, as sent: `NAME=VALUE`, or a name alone.
+fn all(fields: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    let values = fields.get_all(COOKIE).iter();
+    let cookies = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b';'));
+    cookies.map(<[u8]>::trim_ascii).filter(|cookie| !cookie.is_empty())
+}
+
+/// The cookies that may tell users apart.
+pub(super) fn telling(fields: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    let is_of_statistics = |cookie: &&[u8]| {
+        OF_STATISTICS.iter().any(|beginning| cookie.starts_with(beginning.as_bytes()))
+    };
+    all(fields).filter(move |cookie| !is_of_statistics(cookie))
+}
+
+/// The values of all cookies that an application may read under this name; `None`: the client has
+/// sent none. PHP takes `a.b`, `a b` and `a[b` for `a_b`, Rack decodes escapes, and of two cookies
+/// with one name some take the first and others the last.
+pub(crate) fn value_for(fields: &HeaderMap, name: &str) -> Option<Vec<u8>> {
+    let wanted = plain(name.as_bytes());
+    let has_name = |cookie: &&[u8]| {
+        let name = cookie.split(|&byte| byte == b'=').next().unwrap_or_default();
+        let name = decoded(name);
+        let array = name.split(|&byte| byte == b'[').next().unwrap_or_default();
+        plain(&name) == wanted || plain(array) == wanted
+    };
+    let values: Vec<_> = all(fields).filter(has_name).collect();
+    (!values.is_empty()).then(|| values.join(&b";"[..]))
+}
+
+/// A name as PHP reads it.
+fn plain(name: &[u8]) -> Vec<u8> {
+    let unlike = |byte: &u8| matches!(byte, b'.' | b' ' | b'[' | b'+');
+    name.trim_ascii().iter().map(|byte| if unlike(byte) { b'_' } else { *byte }).collect()
+}
+
+/// A name without `%xx`.
+fn decoded(name: &[u8]) -> Cow<'_, [u8]> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    if !name.contains(&b'%') {
+        return Cow::Borrowed(name);
+    }
+    let (mut plain, mut rest) = (Vec::new(), name);
+    while let Some((&byte, behind)) = rest.split_first() {
+        let escaped = match (byte, behind) {
+            (b'%', [high, low, ..]) => digit(*high).zip(digit(*low)),
+            _ => None,
+        };
+        match escaped {
+            Some((high, low)) => plain.push(high << 4 | low),
+            None => plain.push(byte),
+        }
+        rest = if escaped.is_some() { &behind[2..] } else { behind };
+    }
+    Cow::Owned(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(cookies: &[&'static str]) -> HeaderMap {
+        let mut all = HeaderMap::new();
+        for cookie in cookies {
+            all.append(COOKIE, cookie.parse().unwrap());
+        }
+        all
+    }
+
+    #[test]
+    fn a_cookie_counts_under_every_name_that_an_application_may_read() {
+        for cookie in
+            ["_a_b=1", ".a.b=1", "_a b=1", "_a[b=1", "%5Fa_b=1", "x=2; _a_b=1", "_a_b[x]=1", "_a_b"]
+        {
+            assert!(value_for(&fields(&[cookie]), "_a_b").is_some(), "{cookie}");
+        }
+        for cookie in ["a_b=1", "_a_bc=1", "_A_b=1", "x=_a_b", "%"] {
+            assert_eq!(value_for(&fields(&[cookie]), "_a_b"), None, "{cookie}");
+        }
+        let value = |cookies: &[&'static str]| value_for(&fields(cookies), "a");
+        assert_ne!(value(&["a=1; a=2"]), value(&["a=2; a=1"]));
+        assert_ne!(value(&["a=1"]), value(&["a=1", "a=2"]));
+        assert_ne!(value(&["a="]), value(&[]));
+    }
+
+    #[test]
+    fn an_owner_is_known_by_any_cookie_but_those_of_statistics() {
+        let owner = |cookies: &[&'static str]| Owner::of(&fields(cookies));
+        assert!(owner(&["s=1; theme=dark"]).may_be(&owner(&["theme=light; s=1"])));
+        assert!(!owner(&["s=1"]).may_be(&owner(&["s=2"])));
+        assert!(!owner(&["s=1; _ga=x"]).may_be(&owner(&["s=2; _ga=x"])));
+        assert!(owner(&["_ga=x"]).is_empty() && owner(&[]).is_empty());
+        assert!(!owner(&[]).may_be(&owner(&[])));
+    }
+}
