@@ -212,6 +212,32 @@ fn applications() {
 }
 
 #[test]
+fn php_fpm_is_known_by_the_scripts_that_it_gets() {
+    let of = |location: &str| {
+        format!("location {location} {{ include x.conf; fastcgi_pass unix:/run/www.sock; }}")
+            .replace("include x.conf;", "fastcgi_param SCRIPT_FILENAME $request_filename;")
+    };
+    has(&of("~ \\.php$"), "pool = \"www\"");
+    has(&format!("{} {}", of("~ \\.php$"), of("/admin/")), "(?!.*\\.php(?:/|$))(?!.*/$)'\ndeny");
+    has("location /a/ { fastcgi_pass unix:/run/www.sock; fastcgi_index i.php; }", "pool = \"www\"");
+    // Another application gets the name of the file at the path, too; check knows no internal
+    // route for it.
+    has(
+        &of("/cgi/"),
+        "params = { SCRIPT_FILENAME = \"/srv$path\" }\nfastcgi = \"unix:/run/www.sock\"",
+    );
+    let internal = server("location /cgi/ { internal; fastcgi_pass unix:/run/a.sock; }").text;
+    assert!(internal.contains("try_files = \"=404\"") && !internal.contains("internal = true"));
+}
+
+#[test]
+fn rules_of_a_named_location_precede_its_application() {
+    let named = "location @a { proxy_pass http://127.0.0.1:1; if ($bad) { return 403; } }";
+    let text = server(&format!("location / {{ try_files $uri @a; }} {named}")).text;
+    assert!(text.find("deny = true") < text.find("proxy = "), "{text}");
+}
+
+#[test]
 fn urls_in_responses_of_applications() {
     let of = |lines: &str| format!("location /a/ {{ proxy_pass http://127.0.0.1:81/b/; {lines} }}");
     has(&of(""), "redirects = { \"http://127.0.0.1:81/b/\" = \"/a/\" }");
