@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod applications;
+mod closed;
 mod original;
+mod random;
 mod rules;
 mod unit;
 

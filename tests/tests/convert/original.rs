@@ -98,6 +98,29 @@ impl Original {
         [self.nginx.ask(request), self.sendoff.ask(request)]
     }
 
+    /// Expects that Sendoff refuses targets, separated by blanks, if nginx does.
+    pub(crate) fn closed(&self, targets: &str) {
+        for target in targets.split_whitespace() {
+            self.closed_answer(target, &Request::get(target).header("Host", "example.test"));
+        }
+    }
+
+    /// Expects that Sendoff refuses a request if nginx does.
+    pub(crate) fn closed_answer(&self, name: &str, request: &Request) {
+        let [theirs, ours] = self.ask(request).map(|answer| answer.status());
+        let is_opened = (401..=404).contains(&theirs) && (200..400).contains(&ours);
+        let config = fs::read_to_string(self._site.outside("sendoff.toml")).unwrap();
+        assert!(!is_opened, "{name}: {ours}, but nginx says {theirs}\n{config}");
+    }
+
+    /// The routes of the converted configuration that speak of a folder.
+    pub(crate) fn routes_of(&self, folder: &str) -> String {
+        let config = fs::read_to_string(self._site.outside("sendoff.toml")).unwrap();
+        let sections =
+            config.split("\n\n").filter(|section| section.contains(&format!("/{folder}/")));
+        sections.collect::<Vec<_>>().join("\n\n")
+    }
+
     /// Expects that Sendoff refuses a path.
     pub(crate) fn refuses(&self, target: &str) {
         let request = Request::get(target).header("Host", "example.test");

@@ -4,7 +4,7 @@ use super::access::{self, Access};
 use super::common::Common;
 use super::effect::set_condition;
 use super::folder::{self, Folder};
-use super::location::{Kind, Known, Location, may_run};
+use super::location::{Kind, Known, Location, has_only_scripts, may_run};
 use super::pattern::{Condition, Matcher};
 use super::rewrite::{self, Staying};
 use super::scope::Scope;
@@ -37,7 +37,24 @@ pub(super) fn convert(
         named::routes(name, one, common, around, phases);
         return;
     }
-    let is_internal = scope.own("internal").is_some();
+    let is_internal = scope.get("internal").is_some();
+    if is_internal {
+        // nginx looks at this first. Only the path of a client is refused: rewriting, `try_files`
+        // and error pages lead there.
+        let mut refusal = made(|route| set_condition(route, condition));
+        refusal.set("try_files", "=404");
+        let path = location.directive.and_then(|directive| directive.words.last());
+        for page in scope.peek_all("error_page").iter().filter(|page| page.words.last() == path) {
+            let text = format!("{}: an internal page is not shown", page.text());
+            refusal.left_out(&page.place, text);
+        }
+        phases.internal.push(refusal);
+    }
+    if let Some(limit) = scope.own("limit_except") {
+        phases.rewriting.push(unlimited(limit, condition));
+        unreached(scope);
+        return;
+    }
     let folder = folder::folder(number, known, around.main.root, is_internal, site, phases);
     tries::take_index(one, around.main.index);
     let fields = made(|route| {
@@ -84,20 +101,16 @@ pub(super) fn convert(
     answer.absorb(fields);
     handler(one, has_tries, &folder, &mut answer);
     if is_internal {
-        match kind {
-            // The front controller is reached by `try_files` only.
-            Kind::Php { .. } => {
-                let mut refusal = made(|route| set_condition(route, condition));
-                refusal.set("try_files", vec!["=404".to_owned()]);
-                phases.access.insert(0, refusal);
-            }
-            _ if folder == Folder::Accel => {
-                site.absorb_comments(answer);
-                return;
-            }
-            _ if answer.has("deny") => {}
-            _ => answer.set("internal", true),
+        if folder == Folder::Accel {
+            site.absorb_comments(answer);
+            return;
         }
+        if answer.has("proxy") {
+            answer.set("internal", true);
+        }
+    }
+    if matches!(kind, Kind::Php { script: None, .. }) && !has_only_scripts(location) {
+        phases.answers.extend(no_script(condition));
     }
     if answer != conditions || *kind == Kind::Proxy {
         phases.answers.push(answer);
@@ -118,6 +131,9 @@ fn rewrites(
         access::limits(scope, around.http, &mut route);
         route.absorb(fields.clone());
         stays(one, folder, &mut route);
+        if route.has("proxy") && scope.peek("internal").is_some() {
+            route.set("internal", true);
+        }
         route
     };
     let mut made = Vec::new();
@@ -128,7 +144,7 @@ fn rewrites(
         }
     }
     phases.rewriting.extend(made);
-    let returns = scope.block().iter().any(|directive| directive.name == "return");
+    let returns = rewrite::returns(scope.block());
     if returns {
         unreached(scope);
     }
@@ -152,15 +168,53 @@ fn stays(one: &Known<'_>, folder: &Folder, route: &mut Section) {
         return refuse(route, "in front of try_files");
     }
     match (&one.kind, proxy::own_pass(scope)) {
-        (Kind::Proxy, Some(pass)) => proxy::settings(pass, scope, route),
+        (Kind::Proxy, Some(pass)) => {
+            proxy::settings(pass, &one.location.candidate.matcher, scope, route);
+        }
         _ if *folder != Folder::OfSite => refuse(route, "in another folder"),
         (Kind::Php { script: None, .. }, _) => {
+            if !names_script(route.texts("rewrite").first().map_or("", String::as_str)) {
+                return refuse(route, "to a path that may be no script");
+            }
             rules::of_scripts(scope, route);
             route.set("php", true);
         }
         (Kind::Static, _) => route.set("static", true),
         _ => handler(one, false, folder, route),
     }
+}
+
+/// True if the target of a rewrite is a script, with or without a path info.
+fn names_script(target: &str) -> bool {
+    let path = target.split('?').next().unwrap_or_default();
+    let found = path.find(".php").map(|at| path.split_at(at + ".php".len()));
+    found.is_some_and(|(script, rest)| {
+        !script.contains('$') && (rest.is_empty() || rest.starts_with('/'))
+    })
+}
+
+/// The refusal of the files in a location for scripts: php-fpm runs scripts only.
+fn no_script(condition: &Condition) -> Option<Section> {
+    let mut route = match condition {
+        Condition::Path(path) if path.ends_with('/') => return None,
+        Condition::Path(_) => made(|route| set_condition(route, condition)),
+        condition => made(|route| {
+            let ahead = condition.ahead();
+            route.set("match", format!(r"^{ahead}(?!.*\.php(?:/|$))(?!.*/$)"));
+        }),
+    };
+    route.set("deny", true);
+    Some(route)
+}
+
+/// The refusal of a location with `limit_except`, which holds before the location's rewriting.
+fn unlimited(limit: &Directive, condition: &Condition) -> Section {
+    limit.take_whole();
+    let mut route = made(|route| set_condition(route, condition));
+    let text = format!("{} has no equal: every request is refused", limit.text());
+    route.left_out(&limit.place, text);
+    route.set("deny", true);
+    route
 }
 
 /// Takes the directives of the module that passes requests on, here in vain.
@@ -213,6 +267,7 @@ fn handler(one: &Known<'_>, tries: bool, folder: &Folder, answer: &mut Section) 
         }
         Kind::FastCgi(address) => {
             rules::of_scripts(scope, answer);
+            rules::file_of_application(scope, answer);
             answer.set("fastcgi", address.clone());
         }
         Kind::Metrics => {
@@ -243,8 +298,7 @@ fn handler(one: &Known<'_>, tries: bool, folder: &Folder, answer: &mut Section) 
                 return;
             }
             // nginx sends a script as a text here; a handler for files refuses it.
-            let is_internal = scope.own("internal").is_some();
-            if !is_internal && may_run(&one.location, &one.condition, tries) {
+            if may_run(&one.location, &one.condition, tries) {
                 answer.set("static", true);
             }
         }

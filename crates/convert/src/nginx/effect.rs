@@ -64,13 +64,20 @@ pub(super) fn answer(directive: &Directive, mut route: Section, scope: &Scope<'_
             route.set("deny", true);
             route
         }
-        (Some(403), None) => {
+        // A refusal also holds for a path that rewriting or an index file leads to.
+        (Some(code @ 400..=499), text) => {
+            // An error page of `deny` has no other status than these.
+            if !matches!(code, 403 | 404 | 410) {
+                route.set("try_files", format!("={code}"));
+            }
             route.set("deny", true);
-            route
-        }
-        (Some(code @ (404 | 410)), None) => {
-            route.set("deny", true);
-            route.set("status", i64::from(code));
+            if matches!(code, 404 | 410) {
+                route.set("status", i64::from(code));
+            }
+            if text.is_some_and(|text| !text.is_empty()) {
+                let text = format!("{}: the error page has another text", directive.text());
+                route.left_out(&directive.place, text);
+            }
             route
         }
         (Some(code @ 200..=599), text) => {
@@ -108,10 +115,7 @@ pub(super) fn rewrite(
         ahead if ahead.is_empty() => expression.to_owned(),
         ahead => format!("^{ahead}{}", unanchored(expression)),
     };
-    let leaves = matches!(flag, "redirect" | "permanent")
-        || target.starts_with("http://")
-        || target.starts_with("https://")
-        || target.starts_with("$scheme");
+    let leaves = matches!(flag, "redirect" | "permanent") || leaves(target);
     let keeps_query = !target.ends_with('?');
     let target = target.strip_suffix('?').unwrap_or(target);
     let purpose = if leaves { Use::Value } else { Use::Path };
@@ -161,40 +165,55 @@ pub(super) fn rewrite(
     route
 }
 
+/// True for a target of `rewrite` that the client is redirected to.
+pub(super) fn leaves(target: &str) -> bool {
+    ["http://", "https://", "$scheme"].iter().any(|start| target.starts_with(start))
+}
+
 /// `if (!-e $request_filename) { rewrite ... }`: the target answers where nothing exists.
 pub(super) fn if_missing(
     directive: &Directive,
     condition: &Condition,
     scope: &Scope<'_>,
     tested: Tested,
-) -> Section {
+) -> Vec<Section> {
     let mut route = rewrite(directive, condition, Section::default(), scope);
     let Some(target) = route.take("rewrite") else {
         let mut comments = Section::default();
         let text = format!("{} where no file exists has no equal", directive.text());
         comments.left_out(&directive.place, text);
-        return comments;
+        return vec![comments];
     };
-    set_candidates(&mut route, tested, target, directive);
-    route
+    candidates(route, tested, target)
 }
 
-/// Sets the rule for a path that leads to no file.
-pub(super) fn set_candidates(
-    route: &mut Section,
-    tested: Tested,
-    target: String,
-    directive: &Directive,
-) {
-    let mut candidates = vec!["$path".to_owned()];
-    match tested {
-        Tested::NoFile => {
-            let text =
-                "if (!-f ...): here a path with a slash at its end that leads to a folder stays";
-            route.left_out(&directive.place, text);
+/// The routes for a path that leads to no file: a target, or a status. For `-f` a folder is no
+/// file, so paths with a slash at their end get a route of their own.
+pub(super) fn candidates(mut route: Section, tested: Tested, target: String) -> Vec<Section> {
+    let mut routes = Vec::new();
+    let mut names = vec!["$path".to_owned()];
+    if tested == Tested::NoFile {
+        let mut of_folders = route.clone();
+        let is_of_folder = match (route.texts("path").first(), route.texts("match").first()) {
+            (Some(path), _) => path.ends_with('/'),
+            (None, Some(expression)) => {
+                of_folders.set("match", format!("^(?=.*/$){}", unanchored(expression)));
+                true
+            }
+            (None, None) => {
+                of_folders.set("match", "/$");
+                true
+            }
+        };
+        if is_of_folder {
+            of_folders.set_list("try_files", vec![target.clone()]);
+            routes.push(of_folders);
         }
-        _ => candidates.push("$path/".to_owned()),
+    } else {
+        names.push("$path/".to_owned());
     }
-    candidates.push(target);
-    route.set_list("try_files", candidates);
+    names.push(target);
+    route.set_list("try_files", names);
+    routes.push(route);
+    routes
 }

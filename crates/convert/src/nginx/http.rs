@@ -45,8 +45,10 @@ pub(super) fn convert(tree: &[Directive]) -> Result<Document, Unreadable> {
     let outside = Outside { listeners: Listeners::of(&servers), http };
     let mut sites: Vec<_> = servers
         .iter()
-        .map(|server| {
-            (listen::is_default(server), server::convert(server, &outside, &mut document.groups))
+        .enumerate()
+        .map(|(number, server)| {
+            let sections = server::convert(number, server, &outside, &mut document.groups);
+            (listen::is_default(server), sections)
         })
         .collect();
     // The first site at an address answers for hosts that no site names.

@@ -146,7 +146,6 @@ const SAME: &[(&str, &[&str])] = &[
     ("proxy_intercept_errors", &["off"]),
     ("proxy_pass_request_body", &["on"]),
     ("proxy_pass_request_headers", &["on"]),
-    ("proxy_redirect", &["off"]),
     ("recursive_error_pages", &["off"]),
     ("ssi", &["off"]),
     ("ssl", &["off"]),

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::tree::Directive;
 use crate::document::Section;
 
-/// A host that no client can name, for servers that nginx never chooses by host.
+/// The end of a host that no client can name, for servers that nginx never chooses by host.
 const NO_HOST: &str = "no-host.invalid";
 
 /// The addresses of all servers.
@@ -13,8 +13,8 @@ const NO_HOST: &str = "no-host.invalid";
 pub(super) struct Listeners {
     /// Ports at which a server listens on every address of IPv6, too.
     both: HashSet<String>,
-    /// For each address, the place of the server that answers for unknown hosts.
-    defaults: Vec<(String, String)>,
+    /// For each address, the number of the server that answers for unknown hosts.
+    defaults: Vec<(String, usize)>,
 }
 
 impl Listeners {
@@ -27,14 +27,13 @@ impl Listeners {
                 }
             }
         }
-        for server in servers {
+        for (number, server) in servers.iter().enumerate() {
             for address in listeners.addresses(server) {
                 let known = listeners.defaults.iter_mut().find(|(known, _)| *known == address);
-                let place = server.place.to_string();
                 match known {
-                    Some((_, first)) if is_default(server) => *first = place,
+                    Some((_, first)) if is_default(server) => *first = number,
                     Some(_) => {}
-                    None => listeners.defaults.push((address, place)),
+                    None => listeners.defaults.push((address, number)),
                 }
             }
         }
@@ -63,14 +62,9 @@ impl Listeners {
         }
     }
 
-    fn answers_for_unknown_hosts(&self, server: &Directive) -> bool {
-        let place = server.place.to_string();
-        self.defaults.iter().any(|(_, default)| *default == place)
-    }
-
-    /// Sets `listen` and `hosts` of a site.
-    pub(super) fn set(&self, server: &Directive, site: &mut Section) {
-        self.set_hosts(server, site);
+    /// Sets `listen` and `hosts` of the site of the server with this number.
+    pub(super) fn set(&self, number: usize, server: &Directive, site: &mut Section) {
+        self.set_hosts(number, server, site);
         let mut addresses: Vec<String> = Vec::new();
         for listen in listens(server) {
             listen.take();
@@ -107,7 +101,7 @@ impl Listeners {
         site.set_list("listen", addresses);
     }
 
-    fn set_hosts(&self, server: &Directive, site: &mut Section) {
+    fn set_hosts(&self, number: usize, server: &Directive, site: &mut Section) {
         let mut hosts = Vec::new();
         let mut has_unknown = false;
         for names in server.block.iter().flatten().filter(|inner| inner.name == "server_name") {
@@ -126,9 +120,14 @@ impl Listeners {
             }
         }
         hosts.dedup();
-        if hosts.is_empty() && (has_unknown || !self.answers_for_unknown_hosts(server)) {
+        let answers_for_unknown = self.defaults.iter().any(|(_, default)| *default == number);
+        if hosts.is_empty() && (has_unknown || !answers_for_unknown) {
             site.comment(format!("{}: a name that no client asks for: no name of this server can be expressed, and it is not the default server", server.place));
-            hosts.push(NO_HOST.to_owned());
+            // Two sites at an address must not have the same host.
+            hosts.push(match number {
+                0 => NO_HOST.to_owned(),
+                number => format!("{number}.{NO_HOST}"),
+            });
         }
         site.set_list("hosts", hosts);
     }

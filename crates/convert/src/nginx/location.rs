@@ -157,23 +157,20 @@ pub(super) fn kind(location: &Location<'_>, outside: &Outside<'_>) -> Kind {
 
 fn fastcgi(directive: &Directive, location: &Location<'_>, outside: &Outside<'_>) -> Kind {
     directive.take();
-    let mut address = directive.word().to_owned();
+    let named = directive.word();
+    let mut address = named.to_owned();
     let mut upstreams = outside.http.iter().filter(|inner| inner.name == "upstream");
-    if let Some(upstream) = upstreams.find(|upstream| upstream.word() == address) {
+    if let Some(upstream) = upstreams.find(|upstream| upstream.word() == named) {
         let mut servers = upstream.block.iter().flatten().filter(|inner| inner.name == "server");
-        match (servers.next(), servers.next()) {
-            (Some(only), None) => address = only.word().to_owned(),
-            _ => return Kind::FastCgi(format!("upstream:{address}")),
-        }
+        address = match (servers.next(), servers.next()) {
+            (Some(only), None) => only.word().to_owned(),
+            _ => format!("upstream:{named}"),
+        };
     }
     if address.contains('$') {
         return Kind::Unknown;
     }
-    let is_local = address.starts_with("unix:") && address.contains("php")
-        || ["127.0.0.1:90", "localhost:90", "[::1]:90"]
-            .iter()
-            .any(|start| address.starts_with(start));
-    if !is_local {
+    if !is_php(&address) && !runs_php(outside.http, named, false) {
         return Kind::FastCgi(address);
     }
     let parameters = location.scope.all("fastcgi_param");
@@ -187,11 +184,60 @@ fn fastcgi(directive: &Directive, location: &Location<'_>, outside: &Outside<'_>
     Kind::Php { address, script }
 }
 
+/// True for an address that looks like php-fpm's.
+fn is_php(address: &str) -> bool {
+    const PORTS: [&str; 3] = ["127.0.0.1:90", "localhost:90", "[::1]:90"];
+    address.starts_with("unix:") && address.contains("php")
+        || PORTS.iter().any(|start| address.starts_with(start))
+}
+
+/// True if a location of the blocks passes scripts of PHP to this application. `is_around` tells
+/// that a location around them is one for scripts.
+fn runs_php(blocks: &[Directive], application: &str, is_around: bool) -> bool {
+    let names_script = |directive: &Directive| {
+        matches!(&*directive.name, "fastcgi_index" | "fastcgi_param" | "fastcgi_split_path_info")
+            && directive.words.iter().any(|word| word.contains(".php") || word.contains(r"\.php"))
+    };
+    let is_here = blocks
+        .iter()
+        .any(|directive| directive.name == "fastcgi_pass" && directive.word() == application);
+    if is_here && (is_around || blocks.iter().any(names_script)) {
+        return true;
+    }
+    blocks.iter().any(|directive| {
+        let is_for_scripts = directive.name == "location"
+            && directive.words.last().is_some_and(|words| words.contains("php"));
+        let block = directive.block.as_deref().unwrap_or_default();
+        runs_php(block, application, is_for_scripts)
+    })
+}
+
+/// True if all paths of a location are paths of scripts, with or without a path info.
+pub(super) fn has_only_scripts(location: &Location<'_>) -> bool {
+    const ENDS: [&str; 8] =
+        ["$", "/", "(/|$)", "($|/)", "(?:/|$)", "(?:$|/)", "(/.*)?$", "(/.*|$)"];
+    match &location.candidate.matcher {
+        Matcher::Exact(path) => path.ends_with(".php"),
+        Matcher::Prefix { text, .. } => text.ends_with(".php/"),
+        Matcher::Named(_) => true,
+        Matcher::Expression { text, .. } => {
+            let found = text.rsplit_once(r"\.php").or_else(|| text.rsplit_once("[.]php"));
+            found.is_some_and(|(start, end)| {
+                let is_whole = super::pattern::mistake(start).is_none()
+                    && !super::pattern::has_alternatives(text);
+                is_whole && !start.contains("(?i)") && !start.ends_with('\\') && ENDS.contains(&end)
+            })
+        }
+    }
+}
+
 /// True if Sendoff would run a script at a path of a location that only sends files.
 pub(super) fn may_run(location: &Location<'_>, condition: &Condition, tries: bool) -> bool {
     match &location.candidate.matcher {
-        Matcher::Exact(path) => path.contains(".php"),
+        Matcher::Exact(path) => path.to_ascii_lowercase().contains(".php"),
         Matcher::Named(_) => false,
+        // A script may have any path info.
+        Matcher::Expression { .. } if !tries => true,
         Matcher::Expression { text, .. } => super::pattern::endings(text)
             .is_none_or(|endings| endings.iter().any(|ending| ending == "php")),
         Matcher::Prefix { text, .. } => {

@@ -23,6 +23,7 @@ mod named;
 pub(crate) mod pattern;
 mod pool;
 mod proxy;
+mod public;
 mod rewrite;
 mod rules;
 mod scope;

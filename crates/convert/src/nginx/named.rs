@@ -3,8 +3,9 @@
 use super::answer::{Surroundings, take_module, with_condition};
 use super::common::Common;
 use super::effect::{answer, set_condition};
-use super::location::{Kind, Known, restricts};
+use super::location::{Kind, Known};
 use super::pattern::{Condition, quote, unanchored};
+use super::rewrite::is_rewriting;
 use super::server::{Phases, made};
 use super::text::{Use, translate};
 use super::tree::Directive;
@@ -42,7 +43,11 @@ pub(super) fn routes(
         rules::of_location(scope, route);
     });
     phases.named.push(with_condition(&named.inside(), guard));
-    phases.named.extend(scope.block().iter().filter_map(|directive| named.directive(directive)));
+    // An application answers behind all rewriting, wherever it stands.
+    let is_pass = |directive: &&Directive| directive.name.ends_with("_pass");
+    let (passes, others): (Vec<_>, Vec<_>) = scope.block().iter().partition(is_pass);
+    let ordered = others.into_iter().chain(passes);
+    phases.named.extend(ordered.filter_map(|directive| named.directive(directive)));
 }
 
 /// A named location.
@@ -65,7 +70,7 @@ impl Named<'_, '_> {
         match &*directive.name {
             "rewrite" => route = self.rewrite(directive),
             "return" => route = answer(directive, route, scope),
-            "if" if directive.block.as_deref().is_some_and(restricts) => {
+            "if" if directive.block.iter().flatten().any(is_rewriting) => {
                 let text = format!("{} has no equal: every request is refused", directive.text());
                 route.left_out(&directive.place, text);
                 route.set("deny", true);

@@ -110,13 +110,11 @@ fn excluded(all: &[Candidate], number: usize, other: usize) -> Option<String> {
         (Matcher::Prefix { text, .. }, Matcher::Prefix { text: longer, .. }) => {
             (longer.len() > text.len() && longer.starts_with(text.as_str())).then(|| quote(longer))
         }
-        (
-            Matcher::Prefix { text, beats_expressions },
-            Matcher::Expression { text: rule, within },
-        ) => {
+        (Matcher::Prefix { text, .. }, Matcher::Expression { text: rule, within }) => {
             let is_asked = match within {
-                Some(outer) => *outer == number || own.around.contains(outer),
-                None => !beats_expressions && !own.around.iter().any(|a| beats(&all[*a])),
+                Some(outer) if *outer == number => true,
+                Some(outer) => own.around.contains(outer) && !is_kept(all, number, *within),
+                None => !is_kept(all, number, None),
             };
             let may_meet = may_begin(rule, text);
             (is_asked && may_meet).then(|| unanchored(&without_groups(rule)))
@@ -129,11 +127,11 @@ fn excluded(all: &[Candidate], number: usize, other: usize) -> Option<String> {
                     Matcher::Prefix { text: around, .. } => {
                         prefix.len() > around.len()
                             && prefix.starts_with(around.as_str())
-                            && (!rival.around.contains(outer) || beats(rival))
+                            && (!rival.around.contains(outer) || is_kept(all, other, *within))
                     }
                     _ => false,
                 },
-                None => beats(rival) || rival.around.iter().any(|a| beats(&all[*a])),
+                None => is_kept(all, other, None),
             };
             (takes && may_begin(text, prefix)).then(|| {
                 // Longer prefixes without `^~` give the paths back to the expressions.
@@ -173,6 +171,17 @@ fn excluded(all: &[Candidate], number: usize, other: usize) -> Option<String> {
             Some(inside.unwrap_or_default() + &unanchored(&without_groups(earlier)))
         }
     }
+}
+
+/// True if nginx asks no expression of a block for a location, because the block's own location
+/// that leads there has `^~`. `within` is the location that the block belongs to.
+fn is_kept(all: &[Candidate], number: usize, within: Option<usize>) -> bool {
+    let around = &all[number].around;
+    let after = match within {
+        None => 0,
+        Some(outer) => around.iter().position(|one| *one == outer).map_or(0, |at| at + 1),
+    };
+    beats(&all[around.get(after).copied().unwrap_or(number)])
 }
 
 fn beats(candidate: &Candidate) -> bool {
@@ -242,7 +251,7 @@ fn signs(expression: &str) -> Vec<(usize, char, usize)> {
     signs
 }
 
-fn has_alternatives(expression: &str) -> bool {
+pub(super) fn has_alternatives(expression: &str) -> bool {
     signs(expression).iter().any(|(_, sign, depth)| *sign == '|' && *depth == 0)
 }
 

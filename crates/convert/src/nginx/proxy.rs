@@ -5,7 +5,7 @@ use super::pattern::{Condition, Matcher, quote};
 use super::scope::Scope;
 use super::text::{Use, translate};
 use super::tree::Directive;
-use super::{authorize, rules, units};
+use super::{authorize, public, rules, units};
 use crate::document::Section;
 
 /// An address with its port.
@@ -114,6 +114,13 @@ pub(super) fn pass(
                 format!("{ahead}{}(.*)$", if text == "/" { "/" } else { "" }).replace("^//", "^/"),
             );
             route.set("rewrite", format!("{}$1", path.replace('$', "$$")));
+            if path.ends_with('/') && !text.ends_with('/') {
+                let text = format!(
+                    "{}: the application gets one slash where nginx sends two, for lack of one behind {text}",
+                    directive.text()
+                );
+                route.note(&directive.place, text);
+            }
         }
         (Some(path), Matcher::Exact(_)) => {
             set_condition(&mut route, condition);
@@ -124,7 +131,7 @@ pub(super) fn pass(
             return refused(route, directive);
         }
     }
-    settings(directive, scope, &mut route);
+    settings(directive, matcher, scope, &mut route);
     route
 }
 
@@ -137,8 +144,13 @@ fn refused(mut route: Section, directive: &Directive) -> Section {
     route
 }
 
-/// Makes an application the handler of a route. The path stays.
-pub(super) fn settings(directive: &Directive, scope: &Scope<'_>, route: &mut Section) {
+/// Makes an application the handler of a route.
+pub(super) fn settings(
+    directive: &Directive,
+    matcher: &Matcher,
+    scope: &Scope<'_>,
+    route: &mut Section,
+) {
     let Some(target) = target(directive, scope) else {
         *route = refused(std::mem::take(route), directive);
         return;
@@ -154,6 +166,9 @@ pub(super) fn settings(directive: &Directive, scope: &Scope<'_>, route: &mut Sec
         }
     } else {
         fields(&scope.all(&named("set_header")), scope, &target, &mut proxy, route);
+    }
+    if directive.name == "proxy_pass" {
+        public::urls(directive, &target, matcher, scope, &mut proxy);
     }
     if target.has_tls() && scope.word(&named("ssl_verify")) != Some("on") {
         // nginx checks no certificates unless it is told to.

@@ -133,6 +133,19 @@ pub(super) fn of_scripts(scope: &Scope<'_>, route: &mut Section) {
     }
 }
 
+/// The file at the path, which Sendoff does not name to an application for all paths of a location.
+pub(super) fn file_of_application(scope: &Scope<'_>, route: &mut Section) {
+    let parameters = scope.all("fastcgi_param");
+    let file = parameters.iter().rfind(|parameter| parameter.word() == "SCRIPT_FILENAME");
+    let value = file.and_then(|parameter| parameter.words.get(1)).map_or("", String::as_str);
+    if FILES_AT_PATH.contains(&&*value.replace(['{', '}'], ""))
+        && let Some(root) = scope.peek("root")
+    {
+        let file = format!("{}$path", root.word().trim_end_matches('/').replace('$', "$$"));
+        route.set_in("params", "SCRIPT_FILENAME", file);
+    }
+}
+
 fn script_parameter(parameter: &Directive, scope: &Scope<'_>, route: &mut Section) {
     let (name, value) = (parameter.word(), parameter.words.get(1).map_or("", String::as_str));
     let plain = value.replace(['{', '}'], "");

@@ -16,6 +16,8 @@ use crate::document::Section;
 /// The routes of a server, in the order of nginx's phases.
 #[derive(Default)]
 pub(super) struct Phases {
+    /// The refusals of internal locations, which concern the path that a client names.
+    pub(super) internal: Vec<Section>,
     pub(super) rewriting: Vec<Section>,
     pub(super) access: Vec<Section>,
     pub(super) tries: Vec<Section>,
@@ -30,8 +32,9 @@ pub(super) fn made(fill: impl FnOnce(&mut Section)) -> Section {
     section
 }
 
-/// Makes the sections of a site.
+/// Makes the sections of the site of the server with this number.
 pub(super) fn convert(
+    number: usize,
     server: &Directive,
     outside: &Outside<'_>,
     groups: &mut Vec<Section>,
@@ -41,7 +44,7 @@ pub(super) fn convert(
     let http = Scope::new(outside.http);
     let scope = http.inner(block);
     let mut site = Section::new("site");
-    outside.listeners.set(server, &mut site);
+    outside.listeners.set(number, server, &mut site);
     let Collected { locations, lacks_guard } = collect(&scope, &mut site);
     let candidates: Vec<Candidate> = locations.iter().map(|l| l.candidate.clone()).collect();
     let known: Vec<_> = locations
@@ -54,8 +57,7 @@ pub(super) fn convert(
         .collect();
     let main = Main::of(&known, &scope);
     site::keys(&scope, &main, &mut site);
-    let returns = scope.block().iter().any(|directive| directive.name == "return");
-    let sections = if returns {
+    let sections = if rewrite::returns(block) {
         returned(&scope, &mut site)
     } else {
         if let Some(pool) = pool::pool(&known, groups, &mut site) {
@@ -98,12 +100,15 @@ fn routes(
         }));
     }
     sections.extend(common.fields.clone());
-    rewrite::routes(&Condition::All, around.server, Staying::AsLast, &mut sections);
+    let mut of_server = Vec::new();
+    rewrite::routes(&Condition::All, around.server, Staying::AsLast, &mut of_server);
     for number in 0..known.len() {
         answer::convert(number, known, &common, around, site, &mut phases);
     }
     let index = tries::index_route(known, &phases, around.main.index);
-    let Phases { rewriting, access, tries, named, answers } = phases;
+    let Phases { internal, rewriting, access, tries, named, answers } = phases;
+    sections.extend(internal);
+    sections.extend(of_server);
     sections.extend(rewriting);
     sections.push(made(|route| {
         for part in [common.access, common.limits].into_iter().flatten() {

@@ -1,6 +1,6 @@
 //! The conditions of `if`.
 
-use super::pattern::{mistake, quote};
+use super::pattern::{matches, mistake, quote, unanchored};
 use super::tree::Directive;
 use crate::document::Section;
 
@@ -29,6 +29,11 @@ pub(super) fn asks_client(test: &Directive) -> bool {
     }
 }
 
+/// True for the condition that a file is at the path.
+pub(super) fn asks_for_file(test: &Directive) -> bool {
+    parts(test) == ["-f", "$request_filename"]
+}
+
 /// True if a status refuses a request.
 pub(super) fn is_refusal(status: &str) -> bool {
     status.len() == 3 && status.starts_with('4')
@@ -39,6 +44,8 @@ pub(super) fn is_refusal(status: &str) -> bool {
 pub(super) enum Tested {
     /// It is a condition of the route.
     Known,
+    /// The condition of the route differs for unusual spellings, so it must not decide on access.
+    Similar,
     /// No file or folder is at the path.
     Missing,
     /// No file is at the path.
@@ -48,15 +55,31 @@ pub(super) enum Tested {
     Unknown,
 }
 
+/// The subject, the operator and the value of a condition, without its parentheses.
+fn parts(test: &Directive) -> Vec<&str> {
+    let mut words: Vec<&str> = test.words.iter().map(String::as_str).collect();
+    if let Some(first) = words.first_mut() {
+        *first = first.strip_prefix('(').unwrap_or(first);
+    }
+    if let Some(last) = words.last_mut() {
+        *last = last.strip_suffix(')').unwrap_or(last);
+    }
+    // A parenthesis may stand alone. An empty value stays: it has a word of its own.
+    let count = words.len();
+    let is_sign = |at: usize| words[at].is_empty() && !test.words[at].is_empty();
+    let from = usize::from(count > 0 && is_sign(0));
+    let to = if count > from && is_sign(count - 1) { count - 1 } else { count };
+    words[from..to].to_vec()
+}
+
 /// Adds the condition of an `if` to a route.
 pub(super) fn apply(test: &Directive, route: &mut Section) -> Tested {
-    let text = test.words.join(" ");
-    let text = text.trim().strip_prefix('(').unwrap_or(&text).trim();
-    let text = text.strip_suffix(')').unwrap_or(text).trim();
-    let mut words = text.splitn(3, ' ');
-    let (subject, operator) = (words.next().unwrap_or_default(), words.next());
-    let value = words.next().unwrap_or_default().trim();
-    let value = value.trim_matches('"');
+    let (subject, operator, value) = match parts(test)[..] {
+        [subject] => (subject, None, ""),
+        [subject, value] => (subject, Some(value), ""),
+        [subject, operator, value] => (subject, Some(operator), value),
+        _ => return Tested::Unknown,
+    };
     match (subject, operator) {
         ("!-e", Some("$request_filename")) => return Tested::Missing,
         ("!-f", Some("$request_filename")) => return Tested::NoFile,
@@ -64,50 +87,101 @@ pub(super) fn apply(test: &Directive, route: &mut Section) -> Tested {
         ("$scheme", Some("!=")) if value == "https" => return Tested::Http,
         ("$https", Some("!=")) if value == "on" => return Tested::Http,
         ("$https", Some("=")) if value.is_empty() => return Tested::Http,
+        ("$request_method", operator) => return methods(operator, value, route),
         _ => {}
     }
-    let is_host = matches!(subject, "$host" | "$http_host");
-    let exactly = |value: &str| match is_host {
-        // nginx's variable has no port.
-        true => format!("(?i)^{}(?::\\d+)?$", quote(value)),
-        false => format!("^{}$", quote(value)),
-    };
-    let expression = match operator {
-        None => None,
-        Some("=") => Some(exactly(value)),
-        Some("!=") => Some(format!("!{}", exactly(value))),
-        Some("~") => Some(value.to_owned()),
-        Some("~*") => Some(format!("(?i){value}")),
-        Some("!~") => Some(format!("!{value}")),
-        Some("!~*") => Some(format!("!(?i){value}")),
-        Some(_) => return Tested::Unknown,
-    };
-    if let Some(expression) = &expression
-        && mistake(expression.trim_start_matches('!')).is_some()
-    {
-        return Tested::Unknown;
+    let Some(comparison) = Comparison::of(operator, value) else { return Tested::Unknown };
+    let Some(name) = subject.strip_prefix('$') else { return Tested::Unknown };
+    if name == "host" {
+        return host(operator, value, &comparison, route);
     }
-    let name = subject.trim_start_matches('$');
-    if is_host {
-        let Some(expression) = expression else { return Tested::Unknown };
-        route.set_in("header", "Host", expression);
-    } else if let Some(field) = name.strip_prefix("http_") {
+    if let Some(field) = name.strip_prefix("http_") {
         let field = field.replace('_', "-");
-        match expression {
-            Some(expression) => route.set_in("header", &field, expression),
-            None => route.set_in("header", &field, true),
-        }
-    } else if let Some(parameter) = name.strip_prefix("arg_") {
-        match expression {
-            Some(expression) => route.set_in("query", parameter, expression),
-            None => route.set_in("query", parameter, true),
-        }
-    } else if name == "request_method" {
-        return methods(operator, value, route);
-    } else {
-        return Tested::Unknown;
+        let condition = comparison.condition();
+        // Several cookies are one value for nginx; here each field is compared, too.
+        let is_similar = field == "cookie" && condition.starts_with('!') && !value.is_empty();
+        route.set_in("header", &field, condition);
+        return if is_similar { Tested::Similar } else { Tested::Known };
     }
-    Tested::Known
+    if let Some(parameter) = name.strip_prefix("arg_") {
+        // nginx compares the first value as it was sent, and ignores case in names.
+        route.set_in("query", parameter, comparison.condition());
+        return Tested::Similar;
+    }
+    Tested::Unknown
+}
+
+/// A comparison of a value with an expression.
+struct Comparison {
+    expression: String,
+    /// The expression must not match.
+    is_negated: bool,
+}
+
+impl Comparison {
+    fn of(operator: Option<&str>, value: &str) -> Option<Self> {
+        let (expression, is_negated) = match operator {
+            // Neither empty nor 0.
+            None => ("^(?!0$).".to_owned(), false),
+            Some("=") => (format!("^{}$", quote(value)), false),
+            Some("!=") => (format!("^{}$", quote(value)), true),
+            Some("~") => (value.to_owned(), false),
+            Some("~*") => (format!("(?i){value}"), false),
+            Some("!~") => (value.to_owned(), true),
+            Some("!~*") => (format!("(?i){value}"), true),
+            Some(_) => return None,
+        };
+        mistake(&expression).is_none().then_some(Self { expression, is_negated })
+    }
+
+    /// The condition of a route. For nginx, what is absent is empty; a condition of a route holds
+    /// for what is absent if it is negated. So a comparison that treats them differently is written
+    /// as the opposite of its opposite.
+    fn condition(&self) -> String {
+        let holds_for_absent = matches(&self.expression, "") != self.is_negated;
+        let opposite = || format!("^(?!{})", unanchored(&self.expression));
+        match (self.is_negated, holds_for_absent) {
+            // An exclamation mark at the beginning would negate.
+            (false, false) if self.expression.starts_with('!') => format!("\\{}", self.expression),
+            (false, false) => self.expression.clone(),
+            (true, true) => format!("!{}", self.expression),
+            (false, true) => format!("!{}", opposite()),
+            (true, false) => opposite(),
+        }
+    }
+}
+
+/// Adds a condition about `$host`: the field without its port and a dot at its end, in small
+/// letters.
+fn host(
+    operator: Option<&str>,
+    value: &str,
+    comparison: &Comparison,
+    route: &mut Section,
+) -> Tested {
+    const PORT: &str = r"(?::\d+)?$";
+    let has_capitals = value.bytes().any(|byte| byte.is_ascii_uppercase());
+    let body = value.strip_suffix('$').filter(|body| !body.ends_with('\\'));
+    // Other signs for an end would be compared with the port.
+    let is_plain = |text: &str| !text.contains(['$', '|', '\\', '(']);
+    let simple = value.replace(r"\.", ".");
+    let is_simple = is_plain(simple.strip_suffix('$').unwrap_or(&simple));
+    let (expression, tested) = match (operator, body) {
+        (None, _) => (comparison.condition(), Tested::Known),
+        (Some("="), _) => (format!(r"(?i)^{}\.?{PORT}", quote(value)), Tested::Known),
+        (Some("!="), _) if has_capitals => return Tested::Unknown,
+        (Some("!="), _) => (format!("!(?i)^{}{PORT}", quote(value)), Tested::Known),
+        (Some("~" | "~*"), Some(body)) if is_simple => {
+            (format!(r"(?i){body}\.?{PORT}"), Tested::Known)
+        }
+        (Some("~" | "~*"), None) if is_simple => (format!("(?i){value}"), Tested::Known),
+        (Some("!~" | "!~*"), Some(body)) if is_simple && body.starts_with('^') && !has_capitals => {
+            (format!("!(?i){body}{PORT}"), Tested::Known)
+        }
+        _ => (comparison.condition(), Tested::Similar),
+    };
+    route.set_in("header", "Host", expression);
+    tested
 }
 
 fn methods(operator: Option<&str>, value: &str, route: &mut Section) -> Tested {

@@ -182,6 +182,20 @@ fn addresses_and_hosts() {
     has("server_name .a.org;", "hosts = [\"a.org\", \"*.a.org\"]");
     // A site without hosts would answer for every host.
     has("server_name ~^a;", "hosts = \"no-host.invalid\"");
+    // Two servers on one line, and none of them has a name.
+    let text = "server { listen 80; root /a; } server { listen 80; root /b; } server { root /c; }";
+    let made = convert(Path::new("a.conf"), &One(text.to_owned())).unwrap().text;
+    assert!(made.contains("hosts = \"1.no-host.invalid\"\nlisten = \"0.0.0.0:80\"\nroot = \"/b\""));
+    assert!(made.contains("hosts = \"2.no-host.invalid\""), "{made}");
+}
+
+#[test]
+fn a_dollar_ends_no_word_early_and_hides_no_directive() {
+    has("server_name ~^x$; deny all;", "deny = true");
+    has("location /a { set $x ${host}; rewrite ^ /${x}$; deny all; }", "deny = true");
+    let script =
+        "location /a { content_by_lua_block { say('{') -- }\n say([[}]]) --[[ { ]] } deny all; }";
+    has(script, "deny = true");
 }
 
 #[test]
@@ -195,6 +209,46 @@ fn applications() {
     has("location / { uwsgi_pass unix:/run/a.sock; }", "uwsgi://unix:/run/a.sock");
     has("location / { scgi_pass 127.0.0.1:81; }", "scgi://127.0.0.1:81");
     has("location / { uwsgi_pass suwsgi://127.0.0.1:81; }", "deny = true");
+}
+
+#[test]
+fn php_fpm_is_known_by_the_scripts_that_it_gets() {
+    let of = |location: &str| {
+        format!("location {location} {{ include x.conf; fastcgi_pass unix:/run/www.sock; }}")
+            .replace("include x.conf;", "fastcgi_param SCRIPT_FILENAME $request_filename;")
+    };
+    has(&of("~ \\.php$"), "pool = \"www\"");
+    has(&format!("{} {}", of("~ \\.php$"), of("/admin/")), "(?!.*\\.php(?:/|$))(?!.*/$)'\ndeny");
+    has("location /a/ { fastcgi_pass unix:/run/www.sock; fastcgi_index i.php; }", "pool = \"www\"");
+    // Another application gets the name of the file at the path, too; check knows no internal
+    // route for it.
+    has(
+        &of("/cgi/"),
+        "params = { SCRIPT_FILENAME = \"/srv$path\" }\nfastcgi = \"unix:/run/www.sock\"",
+    );
+    let internal = server("location /cgi/ { internal; fastcgi_pass unix:/run/a.sock; }").text;
+    assert!(internal.contains("try_files = \"=404\"") && !internal.contains("internal = true"));
+}
+
+#[test]
+fn rules_of_a_named_location_precede_its_application() {
+    let named = "location @a { proxy_pass http://127.0.0.1:1; if ($bad) { return 403; } }";
+    let text = server(&format!("location / {{ try_files $uri @a; }} {named}")).text;
+    assert!(text.find("deny = true") < text.find("proxy = "), "{text}");
+}
+
+#[test]
+fn urls_in_responses_of_applications() {
+    let of = |lines: &str| format!("location /a/ {{ proxy_pass http://127.0.0.1:81/b/; {lines} }}");
+    has(&of(""), "redirects = { \"http://127.0.0.1:81/b/\" = \"/a/\" }");
+    has("location /a/ { proxy_pass http://127.0.0.1:81; proxy_redirect off; }", "redirects = {  }");
+    has(&of("proxy_redirect http://x.lan/ https://$host/c/;"), "\"http://x.lan/\" = \"/c/\"");
+    has(&of("proxy_redirect default; proxy_redirect /x/ /y/;"), "\"/x/\" = \"/y/\"");
+    has(&of("proxy_redirect ~^/x /y;"), "# a.conf:3: proxy_redirect ~^/x /y has no equal");
+    has(&of("proxy_cookie_path /b/ /a/;"), "cookie_paths = { \"/b/\" = \"/a/\" }");
+    has(&of("proxy_cookie_path / \"/; Secure\";"), "# a.conf:3: proxy_cookie_path / /; Secure has");
+    has(&of("proxy_cookie_domain .x.lan a.org;"), "cookie_domains = { \"x.lan\" = \"a.org\" }");
+    has(&of("proxy_cookie_domain x.lan $host;"), "# a.conf:3: proxy_cookie_domain x.lan $host has");
 }
 
 #[test]
@@ -257,7 +311,7 @@ fn a_comment_cannot_become_a_key() {
 const LEVELS: [&str; 5] = ["main", "http", "server", "location", "if"];
 
 /// Sources with the names of directives.
-const SOURCES: [&str; 19] = [
+const SOURCES: [&str; 20] = [
     include_str!("access.rs"),
     include_str!("addresses.rs"),
     include_str!("answer.rs"),
@@ -270,6 +324,7 @@ const SOURCES: [&str; 19] = [
     include_str!("location.rs"),
     include_str!("named.rs"),
     include_str!("proxy.rs"),
+    include_str!("public.rs"),
     include_str!("rewrite.rs"),
     include_str!("rules.rs"),
     include_str!("site.rs"),
@@ -309,6 +364,7 @@ fn telling(name: &str) -> (String, &'static str) {
         "proxy_request_buffering" | "absolute_redirect" => "off",
         "error_page" => "404 /telling.html",
         "try_files" => "/telling =404",
+        "proxy_redirect" | "proxy_cookie_path" | "proxy_cookie_domain" => "/telling/ /other/",
         "expires" | "keepalive_timeout" | "send_timeout" => "77s",
         "client_header_timeout" | "client_body_timeout" => "77s",
         "gzip_min_length" | "client_max_body_size" | "worker_processes" => "7",
@@ -376,7 +432,9 @@ fn no_directive_disappears_without_a_trace() {
     let conversion = |text: String| convert(Path::new("a.conf"), &One(text)).unwrap();
     for (name, level) in names().into_iter().flat_map(|name| LEVELS.map(|level| (name, level))) {
         let (directive, needs) = telling(name);
-        if name == "include" || (name, level) == ("http", "main") || super::known::says_all(name) {
+        // A break at the end of an if has no effect.
+        let is_void = matches!((name, level), ("include", _) | ("http", "main") | ("break", "if"));
+        if is_void || super::known::says_all(name) {
             continue;
         }
         let plain = conversion(with(name, level, needs, ""));
@@ -398,6 +456,7 @@ fn capital_letters_of_one_location_do_not_matter_to_another() {
 #[test]
 fn statuses() {
     has("location /a/ { return 404; }", "deny = true\nstatus = 404");
+    has("location /a/ { return 401 text; }", "try_files = \"=401\"\ndeny = true");
     has("location /a/ { return 503; }", "respond = \"\"\nstatus = 503");
     has("location /a/ { internal; root $x; }", "deny = true");
 }

@@ -278,14 +278,18 @@ impl Tokens<'_> {
         Err(Unreadable { place: Some(begun), says: "a quotation mark is not closed".to_owned() })
     }
 
-    /// A word that ends at a blank or a sign. `${` begins a variable, not a block.
+    /// A word that ends at a blank or a sign. `${` begins a variable, not a block; `$;` ends the
+    /// word.
     fn bare(&mut self) -> Token {
         let mut word = String::new();
+        let mut begins_variable = false;
         while let Some(next) = self.text.chars().next() {
-            if next.is_ascii_whitespace() || matches!(next, ';' | '{') && !word.ends_with('$') {
+            let is_end = next.is_ascii_whitespace() || next == ';';
+            if is_end || next == '{' && !begins_variable {
                 break;
             }
             self.take();
+            begins_variable = next == '$';
             match next {
                 '\\' => self.escaped(&mut word),
                 next => word.push(next),
@@ -307,13 +311,18 @@ impl Tokens<'_> {
         }
     }
 
-    /// Skips a Lua script up to its closing brace.
+    /// Skips a Lua script up to its closing brace. Braces within its texts and comments close
+    /// nothing.
     fn skip_script(&mut self) -> Result<(), Unreadable> {
         let mut depth = 1;
         while let Some(taken) = self.take() {
             match taken {
                 '{' => depth += 1,
                 '}' => depth -= 1,
+                '"' | '\'' => self.skip_text(taken),
+                '-' if self.text.starts_with("-[[") => self.skip_to("]]"),
+                '-' if self.text.starts_with('-') => self.skip_to("\n"),
+                '[' if self.text.starts_with('[') => self.skip_to("]]"),
                 _ => {}
             }
             if depth == 0 {
@@ -321,5 +330,27 @@ impl Tokens<'_> {
             }
         }
         Err(self.wrong("the script has no end: a } is missing"))
+    }
+
+    /// Skips a text of a Lua script, behind its quotation mark.
+    fn skip_text(&mut self, quote: char) {
+        while let Some(taken) = self.take() {
+            match taken {
+                '\\' => {
+                    self.take();
+                }
+                taken if taken == quote => return,
+                _ => {}
+            }
+        }
+    }
+
+    fn skip_to(&mut self, end: &str) {
+        while !self.text.is_empty() && !self.text.starts_with(end) {
+            self.take();
+        }
+        end.chars().for_each(|_| {
+            self.take();
+        });
     }
 }

@@ -1,7 +1,7 @@
 //! `try_files`, and index files.
 
 use super::answer::with_condition;
-use super::location::{Kind, Known};
+use super::location::{Kind, Known, has_only_scripts};
 use super::pattern::{Condition, Matcher, quote, unanchored, without_groups};
 use super::scope::Scope;
 use super::server::Phases;
@@ -16,9 +16,13 @@ pub(super) fn of(one: &Known<'_>) -> Section {
     let Some(directive) = scope.own("try_files") else {
         return section;
     };
-    // A script that does not exist is not found in any case.
-    let is_usual = directive.words.iter().all(|word| {
-        matches!(word.as_str(), "$uri" | "$fastcgi_script_name" | "$document_uri" | "=404")
+    // A script that does not exist is not found in any case. A path info belongs to the path, but
+    // not to the name of the script.
+    let splits = scope.peek("fastcgi_split_path_info").is_some();
+    let is_usual = directive.words.iter().all(|word| match word.as_str() {
+        "$fastcgi_script_name" => splits || has_no_path_info(one),
+        "$uri" | "$document_uri" => has_no_path_info(one),
+        word => word == "=404",
     });
     if matches!(one.kind, Kind::Php { .. }) && is_usual {
         return section;
@@ -38,6 +42,16 @@ pub(super) fn of(one: &Known<'_>) -> Section {
     }
     section.set_list("try_files", candidates);
     section
+}
+
+/// True if the paths of a location end with a script.
+fn has_no_path_info(one: &Known<'_>) -> bool {
+    has_only_scripts(&one.location)
+        && match &one.location.candidate.matcher {
+            Matcher::Exact(_) => true,
+            Matcher::Expression { text, .. } => text.ends_with(".php$") || text.ends_with("]php$"),
+            Matcher::Prefix { .. } | Matcher::Named(_) => false,
+        }
 }
 
 fn candidate(word: &str, scope: &Scope<'_>) -> Result<String, String> {
