@@ -38,26 +38,36 @@ impl StrippedPrefix {
         percent_encode(prefix, NOT_IN_PATH).to_string()
     }
 
-    /// The rest of a path that decodes to the request's path.
-    fn strip(self, path: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
-        let Some(end) = end_of_decoded(&path, self.len).filter(|_| self.len > 0) else {
+    /// The rest of a path that stands for the request's path. It keeps its escapes, unless the
+    /// prefix, or the end of it, is written otherwise than in the checked path: `//app/x`,
+    /// `/app%2Fx`.
+    fn strip<'p>(self, path: Cow<'p, [u8]>, request: &Request) -> Cow<'p, [u8]> {
+        let Some((prefix, checked)) = request.path.split_at_checked(self.len) else { return path };
+        if prefix.is_empty() {
             return path;
-        };
+        }
+        let begins_well = |rest: &[u8]| rest.starts_with(b"/") && !rest.starts_with(b"//");
         match path {
-            _ if path.len() == end => Cow::Borrowed(b"/"),
-            Cow::Borrowed(path) => Cow::Borrowed(&path[end..]),
-            Cow::Owned(path) => Cow::Owned(path[end..].to_vec()),
+            Cow::Borrowed(path) if begins_well(behind(path, prefix)) => {
+                Cow::Borrowed(behind(path, prefix))
+            }
+            _ if checked.is_empty() => Cow::Borrowed(b"/"),
+            _ => Cow::Owned(percent_encode(checked, NOT_IN_PATH).to_string().into_bytes()),
         }
     }
 }
 
-/// The number of encoded bytes that stand for this number of decoded bytes.
-fn end_of_decoded(path: &[u8], len: usize) -> Option<usize> {
-    let mut at = 0;
-    for _ in 0..len {
-        at += if *path.get(at)? == b'%' { 3 } else { 1 };
+/// The part of an encoded path behind these decoded bytes; empty if it does not begin with them.
+fn behind<'p>(path: &'p [u8], decoded: &[u8]) -> &'p [u8] {
+    let mut rest = path;
+    for byte in decoded {
+        let len = if rest.first() == Some(&b'%') { 3 } else { 1 };
+        match rest.split_at_checked(len) {
+            Some((sign, behind)) if percent_decode(sign).next() == Some(*byte) => rest = behind,
+            _ => return &[],
+        }
     }
-    (at <= path.len()).then_some(at)
+    rest
 }
 
 impl<'r> ProxyTarget<'r> {
@@ -85,7 +95,7 @@ impl<'r> ProxyTarget<'r> {
                 Cow::Owned(percent_encode(&request.path, NOT_IN_PATH).to_string().into_bytes())
             }
         };
-        Ok(Self { path: stripped.strip(path), query: request.query.as_ref() })
+        Ok(Self { path: stripped.strip(path, request), query: request.query.as_ref() })
     }
 
     /// Path and query.
@@ -147,7 +157,12 @@ mod tests {
             ("/%61%20b", "/"),
             ("/a b/?e", "/?e"),
             ("/x/../a%20b/c d", "/c%20d"),
-            ("/a%20b//c", "//c"),
+            ("/a%20b//c%2Fd", "/c/d"),
+            ("//a%20b/c%3F", "/c%3F"),
+            ("///a%20b", "/"),
+            ("/%2fa%20b/c", "/c"),
+            ("/a%20b%2fc", "/c"),
+            ("/a%20b/%2e%2e/a%20b/c", "/c"),
         ] {
             let mut request = request(None);
             request.uri = sent.into();
