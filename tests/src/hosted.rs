@@ -7,16 +7,29 @@ use std::{env, fs};
 
 use crate::extension::{is_outdated, newest_library, root};
 
-/// Names the stock PHP program, such as `php-fpm8.2`, or a path.
+/// Names the stock PHP program, such as `php-cgi8.2`, or a path; [`LIBPHP`]: none.
 const PROGRAM: &str = "SENDOFF_TEST_PHP_HOST";
+
+/// `sendoff-php` has the workers.
+const LIBPHP: &str = "libphp";
+
+/// The program where the variable names none: the newest, as for users.
+const USUAL: [&str; 4] = ["php-fpm8.5", "php-fpm8.4", "php-fpm8.3", "php-fpm8.2"];
 
 /// The path of the program that hosts the workers in this run; `None`: `sendoff-php` does.
 pub(crate) fn program() -> Option<String> {
-    let name = env::var(PROGRAM).ok()?;
+    let path = match env::var(PROGRAM) {
+        Ok(name) if name == LIBPHP => return None,
+        Ok(name) => path(&name).expect("the program exists"),
+        Err(_) => USUAL.iter().find_map(|name| path(name))?,
+    };
+    Some(path.display().to_string())
+}
+
+fn path(name: &str) -> Option<PathBuf> {
     let folders = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
-    let mut paths = folders.into_iter().map(|folder| Path::new(folder).join(&name));
     // A path replaces the folder.
-    Some(paths.find(|path| path.is_file()).expect("the program exists").display().to_string())
+    folders.into_iter().map(|folder| Path::new(folder).join(name)).find(|path| path.is_file())
 }
 
 /// `sendoff` in a folder with the module and `sendoff-lua`, and without `sendoff-php`.
