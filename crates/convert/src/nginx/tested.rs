@@ -159,25 +159,16 @@ fn host(
     comparison: &Comparison,
     route: &mut Section,
 ) -> Tested {
-    const PORT: &str = r"(?::\d+)?$";
+    let exact = || format!("(?i)^{}{}", quote(value), crate::host::END);
     let has_capitals = value.bytes().any(|byte| byte.is_ascii_uppercase());
-    let body = value.strip_suffix('$').filter(|body| !body.ends_with('\\'));
-    // Other signs for an end would be compared with the port.
-    let is_plain = |text: &str| !text.contains(['$', '|', '\\', '(']);
-    let simple = value.replace(r"\.", ".");
-    let is_simple = is_plain(simple.strip_suffix('$').unwrap_or(&simple));
-    let (expression, tested) = match (operator, body) {
+    let translated = crate::host::expression(value);
+    let (expression, tested) = match (operator, translated) {
         (None, _) => (comparison.condition(), Tested::Known),
-        (Some("="), _) => (format!(r"(?i)^{}\.?{PORT}", quote(value)), Tested::Known),
+        (Some("="), _) => (exact(), Tested::Known),
         (Some("!="), _) if has_capitals => return Tested::Unknown,
-        (Some("!="), _) => (format!("!(?i)^{}{PORT}", quote(value)), Tested::Known),
-        (Some("~" | "~*"), Some(body)) if is_simple => {
-            (format!(r"(?i){body}\.?{PORT}"), Tested::Known)
-        }
-        (Some("~" | "~*"), None) if is_simple => (format!("(?i){value}"), Tested::Known),
-        (Some("!~" | "!~*"), Some(body)) if is_simple && body.starts_with('^') && !has_capitals => {
-            (format!("!(?i){body}{PORT}"), Tested::Known)
-        }
+        (Some("!="), _) => (format!("!{}", exact()), Tested::Known),
+        (Some("~" | "~*"), Ok(translated)) => (format!("(?i){translated}"), Tested::Known),
+        (Some("!~" | "!~*"), Ok(translated)) => (format!("!(?i){translated}"), Tested::Known),
         _ => (comparison.condition(), Tested::Similar),
     };
     route.set_in("header", "Host", expression);
