@@ -4,7 +4,7 @@
 //! The condition of a route compares the field as the client has sent it. So nothing in an
 //! expression may match behind the name, and its end is the end of the name.
 
-/// What may follow the name of a host, up to the end of the field.
+/// The rest of the field behind the name: a dot and a port, both optional.
 pub(crate) const END: &str = r"\.?(?::\d*)?\z";
 
 /// Escapes that keep their meaning: sets of characters, borders of words and the beginning.
@@ -22,7 +22,7 @@ pub(crate) fn expression(text: &str) -> Result<String, String> {
     }
 }
 
-/// A pattern with stars, as an expression like those of [`expression`].
+/// The expression for a pattern with stars, in the form that [`expression`] returns.
 pub(crate) fn wildcard(pattern: &str) -> Result<String, String> {
     let parts: Vec<_> = pattern.split('*').map(crate::nginx::pattern::quote).collect();
     expression(&format!("^{}$", parts.join(".*")))

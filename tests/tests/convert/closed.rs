@@ -263,3 +263,23 @@ fn an_expression_for_a_host_ends_where_the_name_ends() {
         }
     }
 }
+
+#[test]
+fn fields_that_disagree_open_nothing() {
+    let lines = "location /is/ { if ($http_x_token = good) { return 204; } return 403; }
+        location /isnt/ { if ($http_x_token !~ bad) { return 204; } return 403; }
+        location /other/ { if ($http_x_token != good) { return 403; } return 204; }";
+    let pair = Original::start(lines, &[]);
+    for path in ["/is/", "/isnt/", "/other/"] {
+        for values in [&[][..], &["good"], &["bad"], &["other"], &["good", "good"]] {
+            let request =
+                values.iter().fold(get(path), |request, value| request.header("X-Token", value));
+            pair.same_answer(&format!("{path} {values:?}"), &request);
+        }
+        for values in [["bad", "good"], ["good", "bad"], ["other", "bad"], ["bad", "other"]] {
+            let request =
+                values.iter().fold(get(path), |request, value| request.header("X-Token", value));
+            pair.closed_answer(&format!("{path} {values:?}"), &request);
+        }
+    }
+}

@@ -1,5 +1,5 @@
-//! What a request has several times, and other spellings of it: in Unit every value must match, so
-//! a step must not be wider for any of them.
+//! Repeated arguments, cookies and fields, and their other spellings: in Unit every value must
+//! match. No step may be wider than that.
 
 use sendoff_tests::Request;
 

@@ -111,6 +111,26 @@ pub(super) fn apply(test: &Directive, route: &mut Section) -> Tested {
     Tested::Unknown
 }
 
+/// The condition for requests with several fields of one name, of which only some meet the
+/// condition of an `if`: nginx compares one of them, or all as one value.
+pub(super) fn ambiguous(test: &Directive) -> Option<Section> {
+    let [subject, operator @ ..] = &parts(test)[..] else { return None };
+    let field = subject.strip_prefix("$http_")?.replace('_', "-");
+    // All cookies are one value for both servers.
+    if field == "cookie" {
+        return None;
+    }
+    let value = operator.get(1).copied().unwrap_or_default();
+    let condition = Comparison::of(operator.first().copied(), value)?.condition();
+    let other = match condition.strip_prefix('!') {
+        Some(expression) => expression.to_owned(),
+        None => format!("!{condition}"),
+    };
+    let mut both = Section::default();
+    both.set_in("header", &field, vec![condition, other]);
+    Some(both)
+}
+
 /// A comparison of a value with an expression.
 struct Comparison {
     expression: String,

@@ -9,12 +9,15 @@ use crate::document::Section;
 /// The most lists of conditions that one step may stand for: more would fill the result.
 const MAX_ALTERNATIVES: usize = 64;
 
+/// Lists of patterns, by the name that they are for.
+type Tests = BTreeMap<String, Vec<Repeated>>;
+
 /// Conditions that must all hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Conditions {
     paths: Vec<Test>,
-    fields: BTreeMap<String, Vec<Repeated>>,
-    parameters: BTreeMap<String, Vec<Repeated>>,
+    fields: Tests,
+    parameters: Tests,
     /// The expression for the field `Host`.
     hosts: Vec<Test>,
     methods: Option<Vec<String>>,
@@ -53,7 +56,7 @@ impl Conditions {
     /// Unit they do not meet them.
     pub(super) fn ambiguous(&self) -> Vec<Self> {
         let mut all = Vec::new();
-        let tables: [fn(&mut Self) -> &mut BTreeMap<String, Vec<Repeated>>; 2] =
+        let tables: [fn(&mut Self) -> &mut Tests; 2] =
             [|own| &mut own.fields, |own| &mut own.parameters];
         for table in tables {
             let mut own = self.clone();

@@ -1,4 +1,4 @@
-//! Conditions for what a request may have several times: fields, arguments and cookies.
+//! Conditions for fields, arguments and cookies, which a request may have several times.
 //!
 //! In Unit every value must match. The condition of a route holds if one value does, so a route in
 //! front of it refuses the requests whose values differ.
@@ -61,8 +61,8 @@ impl Repeated {
         Ok(Self { one: vec![Part::matches(&test.alone)], other })
     }
 
-    /// The patterns of an argument. A route compares it as it is sent, too, for which a pattern
-    /// with `!` would hold: only a condition with `!` compares nothing but the decoded value.
+    /// The patterns of an argument. A route compares the encoded value, too, for which a pattern
+    /// with `!` would hold. A condition with `!` compares the decoded value alone.
     ///
     /// # Errors
     /// A pattern cannot be expressed; the reason.
