@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod document;
+mod host;
 mod nginx;
 mod place;
 mod unit;

@@ -325,8 +325,8 @@ section! {
     method: List<Method>,
         example "[\"POST\", \"PUT\"]", also "methods" "limit_except" "Limit";
     /// Condition: request fields. An expression for the value, with `!` in front to match all other
-    /// values; `true`: the field is present.
-    header: Map<FieldName, FieldTest>,
+    /// values; `true`: the field is present. Of a list, all must hold.
+    header: Map<FieldName, List<FieldTest>>,
         example "{ Cookie = 'session=' }", also "headers" "field";
     /// Condition: parameters of the query string, as for `header`. Names and values are compared as
     /// PHP reads them (`?+a.b%00=%63` is `c` for `a_b`, `a[]` is an element of `a`), and also as
@@ -334,7 +334,7 @@ section! {
     /// holds if the parameter is missing. A further byte makes another value: `^delete$` matches
     /// neither `?action=delete%00` nor `?action=+delete`, which differ from `delete` for PHP's `==`,
     /// too, but not after `trim()`; `^\s*delete[\s\x00]*$` matches all of them.
-    query: Map<QueryName, FieldTest>,
+    query: Map<QueryName, List<FieldTest>>,
         example "{ v = true }", also "args" "params_get" "query_string";
     /// Rule: the new path and, behind `?`, the new query; without `?` the query stays.
     rewrite: Replacement,

@@ -131,7 +131,7 @@ fn routes_are_resolved_in_order() {
         prefix = ["/", "/admin/"]
         extension = ["PNG", ".webp"]
         method = "GET"
-        header = { Cookie = "!session=", X-A = true, X-B = false }
+        header = { Cookie = "!session=", X-A = [true, "!^a$"], X-B = false }
         response_headers = { X-A = "a", "+Link" = ["b", "c"], "?X-C" = "$host", Server = false }
         cache = "365d, public, immutable"
         [[site.route]]
@@ -160,6 +160,7 @@ fn routes_are_resolved_in_order() {
     let expected = [
         condition("Cookie", Some("session="), true),
         condition("X-A", None, false),
+        condition("X-A", Some("^a$"), true),
         condition("X-B", None, true),
     ];
     assert_eq!(*headers, expected);

@@ -243,3 +243,43 @@ fn a_rewrite_in_front_of_a_refusal_opens_nothing() {
         pair.same_answer(path, &get(path).header("X-Key", "x"));
     }
 }
+
+#[test]
+fn an_expression_for_a_host_ends_where_the_name_ends() {
+    let lines = "location /any/ { if ($host ~ ^a.+$) { return 204; } return 403; }
+        location /set/ { if ($host ~ ^[^b]+8) { return 204; } return 403; }
+        location /group/ { if ($host ~* ^(?:a|b)\\.test$) { return 204; } return 403; }
+        location /not/ { if ($host !~ ^(a|b)\\.test$) { return 403; } return 204; }
+        location /isnt/ { if ($host != a.test) { return 403; } return 204; }
+        location /port/ { if ($host ~ 80) { return 204; } return 403; }";
+    let pair = Original::start(lines, &[]);
+    for host in ["a", "a.test", "b.test", "c.test", "a8", "a80.test"] {
+        for behind in ["", ".", ":80", ".:8080"] {
+            for path in ["/any/", "/set/", "/group/", "/not/", "/isnt/", "/port/"] {
+                let field = format!("{host}{behind}");
+                let request = Request::get(path).header("Host", &field);
+                pair.same_answer(&format!("{field} {path}"), &request);
+            }
+        }
+    }
+}
+
+#[test]
+fn fields_that_disagree_open_nothing() {
+    let lines = "location /is/ { if ($http_x_token = good) { return 204; } return 403; }
+        location /isnt/ { if ($http_x_token !~ bad) { return 204; } return 403; }
+        location /other/ { if ($http_x_token != good) { return 403; } return 204; }";
+    let pair = Original::start(lines, &[]);
+    for path in ["/is/", "/isnt/", "/other/"] {
+        for values in [&[][..], &["good"], &["bad"], &["other"], &["good", "good"]] {
+            let request =
+                values.iter().fold(get(path), |request, value| request.header("X-Token", value));
+            pair.same_answer(&format!("{path} {values:?}"), &request);
+        }
+        for values in [["bad", "good"], ["good", "bad"], ["other", "bad"], ["bad", "other"]] {
+            let request =
+                values.iter().fold(get(path), |request, value| request.header("X-Token", value));
+            pair.closed_answer(&format!("{path} {values:?}"), &request);
+        }
+    }
+}

@@ -8,6 +8,7 @@ mod original;
 mod random;
 mod rules;
 mod unit;
+mod unit_repeated;
 
 use original::Original;
 

@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::thread;
 
-use sendoff_tests::{Request, Response, Server, Site, binary};
+use sendoff_tests::{Client, Request, Response, Server, Site, binary};
 
 /// A script that shows how it was called.
 const SCRIPT: &str = "<?php
@@ -15,7 +15,7 @@ header('X-Test: script');
 echo implode('|', [basename(dirname(__FILE__)), $_SERVER['SCRIPT_NAME'], $_SERVER['PATH_INFO'] ?? '', $_SERVER['QUERY_STRING'], getenv('MODE')]);
 ";
 
-struct Converted {
+pub(crate) struct Converted {
     server: Server,
     _site: Site,
 }
@@ -23,7 +23,7 @@ struct Converted {
 impl Converted {
     /// Starts Sendoff with what `convert` makes of this document. In it, `ROOT` is the folder with
     /// the files, and `APP` the port of an application that answers with the first line of requests.
-    fn start(text: &str, files: &[&str]) -> Self {
+    pub(crate) fn start(text: &str, files: &[&str]) -> Self {
         let site = Site::new();
         for file in files {
             let text = if file.ends_with(".php") { SCRIPT.to_owned() } else { format!("{file}\n") };
@@ -42,16 +42,21 @@ impl Converted {
         let text = format!("listen = \"127.0.0.1:0\"\n{text}");
         let config = site.write_at(site.outside("sendoff.toml"), &text);
         let checked = Command::new(binary()).arg("check").arg(&config).output().unwrap();
-        let said = String::from_utf8_lossy(&checked.stderr);
-        assert!(checked.status.success(), "{said}\n{text}");
+        let said = [checked.stdout, checked.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(checked.status.success() && !said.contains("tried"), "{said}\n{text}");
         let workers = if text.contains("[[pool]]") { 2 } else { 0 };
         let server = Server::try_run(&config, site.root(), workers);
         let server = server.unwrap_or_else(|failed| panic!("{failed:?}\n{text}"));
         Self { server, _site: site }
     }
 
-    fn ask(&self, request: &Request) -> Response {
+    pub(crate) fn ask(&self, request: &Request) -> Response {
         self.server.ask(request)
+    }
+
+    pub(crate) fn connect(&self) -> Client {
+        self.server.connect()
     }
 
     /// Expects these answers: for each target the status, and the body or the target of a redirect.
@@ -80,7 +85,7 @@ impl Converted {
         assert_eq!((response.status(), &*shown), (status, text), "{name}\n{}", self.config());
     }
 
-    fn config(&self) -> String {
+    pub(crate) fn config(&self) -> String {
         fs::read_to_string(self._site.outside("sendoff.toml")).unwrap()
     }
 }

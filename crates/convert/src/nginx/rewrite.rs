@@ -4,7 +4,7 @@ use super::effect::{answer, candidates, if_missing, leaves, rewrite, route};
 use super::location::restricts;
 use super::pattern::{Condition, may_begin};
 use super::scope::Scope;
-use super::tested::{Tested, apply, asks_client, asks_for_file, is_refusal};
+use super::tested::{Tested, ambiguous, apply, asks_client, asks_for_file, is_refusal};
 use super::tree::Directive;
 use crate::document::Section;
 
@@ -256,6 +256,15 @@ impl Rewriting<'_, '_> {
         if tested == Tested::Similar && opens && !self.is_of_server() && has_guard(self.scope) {
             let made = self.refused(test);
             return self.add(made, test, "");
+        }
+        let is_guarded = !opens || has_guard(self.scope);
+        if let Some(both) = ambiguous(test).filter(|_| is_guarded && !directives.is_empty()) {
+            let mut made = route(self.condition);
+            let text = format!("{}: several fields of which only some match get 403", test.text());
+            made.note(&test.place, text);
+            made.absorb(both);
+            made.set("deny", true);
+            self.add(made, test, "");
         }
         for (number, directive) in directives.iter().enumerate() {
             let behind: Vec<&Directive> =

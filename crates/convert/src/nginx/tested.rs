@@ -111,6 +111,26 @@ pub(super) fn apply(test: &Directive, route: &mut Section) -> Tested {
     Tested::Unknown
 }
 
+/// The condition for requests with several fields of one name, of which only some meet the
+/// condition of an `if`: nginx compares one of them, or all as one value.
+pub(super) fn ambiguous(test: &Directive) -> Option<Section> {
+    let [subject, operator @ ..] = &parts(test)[..] else { return None };
+    let field = subject.strip_prefix("$http_")?.replace('_', "-");
+    // All cookies are one value for both servers.
+    if field == "cookie" {
+        return None;
+    }
+    let value = operator.get(1).copied().unwrap_or_default();
+    let condition = Comparison::of(operator.first().copied(), value)?.condition();
+    let other = match condition.strip_prefix('!') {
+        Some(expression) => expression.to_owned(),
+        None => format!("!{condition}"),
+    };
+    let mut both = Section::default();
+    both.set_in("header", &field, vec![condition, other]);
+    Some(both)
+}
+
 /// A comparison of a value with an expression.
 struct Comparison {
     expression: String,
@@ -159,25 +179,16 @@ fn host(
     comparison: &Comparison,
     route: &mut Section,
 ) -> Tested {
-    const PORT: &str = r"(?::\d+)?$";
+    let exact = || format!("(?i)^{}{}", quote(value), crate::host::END);
     let has_capitals = value.bytes().any(|byte| byte.is_ascii_uppercase());
-    let body = value.strip_suffix('$').filter(|body| !body.ends_with('\\'));
-    // Other signs for an end would be compared with the port.
-    let is_plain = |text: &str| !text.contains(['$', '|', '\\', '(']);
-    let simple = value.replace(r"\.", ".");
-    let is_simple = is_plain(simple.strip_suffix('$').unwrap_or(&simple));
-    let (expression, tested) = match (operator, body) {
+    let translated = crate::host::expression(value);
+    let (expression, tested) = match (operator, translated) {
         (None, _) => (comparison.condition(), Tested::Known),
-        (Some("="), _) => (format!(r"(?i)^{}\.?{PORT}", quote(value)), Tested::Known),
+        (Some("="), _) => (exact(), Tested::Known),
         (Some("!="), _) if has_capitals => return Tested::Unknown,
-        (Some("!="), _) => (format!("!(?i)^{}{PORT}", quote(value)), Tested::Known),
-        (Some("~" | "~*"), Some(body)) if is_simple => {
-            (format!(r"(?i){body}\.?{PORT}"), Tested::Known)
-        }
-        (Some("~" | "~*"), None) if is_simple => (format!("(?i){value}"), Tested::Known),
-        (Some("!~" | "!~*"), Some(body)) if is_simple && body.starts_with('^') && !has_capitals => {
-            (format!("!(?i){body}{PORT}"), Tested::Known)
-        }
+        (Some("!="), _) => (format!("!{}", exact()), Tested::Known),
+        (Some("~" | "~*"), Ok(translated)) => (format!("(?i){translated}"), Tested::Known),
+        (Some("!~" | "!~*"), Ok(translated)) => (format!("!(?i){translated}"), Tested::Known),
         _ => (comparison.condition(), Tested::Similar),
     };
     route.set_in("header", "Host", expression);

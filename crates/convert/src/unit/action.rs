@@ -62,11 +62,39 @@ impl Builder<'_> {
             return !takes_all;
         }
         let Some(action) = step.get("action") else { return true };
+        if !self.refuse_ambiguous(step, &action, &found.alternatives, outer) {
+            self.refuse(&when, step, "these are too many combinations");
+            return !takes_all;
+        }
         match found.clients {
             Clients::Everyone => self.action(&action, &when, &Section::default(), depth),
             clients => self.of_clients(step, &action, clients, &when, depth),
         }
         !takes_all
+    }
+
+    /// Refuses requests with several values of one name, of which only some match. Returns false
+    /// if this takes too many routes.
+    fn refuse_ambiguous(
+        &mut self,
+        step: &Node<'_>,
+        action: &Node<'_>,
+        alternatives: &[Conditions],
+        outer: &[Conditions],
+    ) -> bool {
+        let is_refusal = action.get("return").and_then(|status| status.whole()) == Some(403);
+        let ambiguous: Vec<_> = alternatives.iter().flat_map(Conditions::ambiguous).collect();
+        if ambiguous.is_empty() || is_refusal {
+            return true;
+        }
+        let Some(conditions) = super::conditions::both(outer, &ambiguous) else { return false };
+        let place = step.get("match").map_or_else(|| step.place.clone(), |node| node.place);
+        let text = "match: several values of one name, of which only some match, get 403";
+        self.add(&When::Step(conditions), Shape::Any, &|route, _| {
+            route.note(&place, text);
+            error(403, route);
+        });
+        true
     }
 
     /// A step for certain clients. A route refuses other clients: it does not leave them to later

@@ -2,18 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use super::pattern::Test;
+use super::pattern::{Test, holds};
+use super::repeated::{Part, Repeated};
 use crate::document::Section;
 
 /// The most lists of conditions that one step may stand for: more would fill the result.
 const MAX_ALTERNATIVES: usize = 64;
 
+/// Lists of patterns, by the name that they are for.
+type Tests = BTreeMap<String, Vec<Repeated>>;
+
 /// Conditions that must all hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Conditions {
     paths: Vec<Test>,
-    fields: BTreeMap<String, Vec<Test>>,
-    parameters: BTreeMap<String, Vec<Test>>,
+    fields: Tests,
+    parameters: Tests,
+    /// The expression for the field `Host`.
+    hosts: Vec<Test>,
     methods: Option<Vec<String>>,
 }
 
@@ -34,12 +40,37 @@ impl Conditions {
         self.paths.push(test);
     }
 
-    pub(super) fn add_field(&mut self, name: &str, test: Test) {
+    pub(super) fn add_host(&mut self, test: Test) {
+        self.hosts.push(test);
+    }
+
+    pub(super) fn add_field(&mut self, name: &str, test: Repeated) {
         self.fields.entry(name.to_owned()).or_default().push(test);
     }
 
-    pub(super) fn add_parameter(&mut self, name: &str, test: Test) {
+    pub(super) fn add_parameter(&mut self, name: &str, test: Repeated) {
         self.parameters.entry(name.to_owned()).or_default().push(test);
+    }
+
+    /// Conditions for the requests that would meet these but for a further value of one name. In
+    /// Unit they do not meet them.
+    pub(super) fn ambiguous(&self) -> Vec<Self> {
+        let mut all = Vec::new();
+        let tables: [fn(&mut Self) -> &mut Tests; 2] =
+            [|own| &mut own.fields, |own| &mut own.parameters];
+        for table in tables {
+            let mut own = self.clone();
+            for (name, tests) in table(&mut own).clone() {
+                for (number, test) in tests.into_iter().enumerate() {
+                    let mut further = self.clone();
+                    if let Some(tests) = table(&mut further).get_mut(&name) {
+                        tests[number].one.push(test.other);
+                    }
+                    all.push(further);
+                }
+            }
+        }
+        all
     }
 
     /// Restricts the methods. Returns false if none is left.
@@ -57,6 +88,7 @@ impl Conditions {
     fn and(&self, other: &Self) -> Option<Self> {
         let mut both = self.clone();
         both.paths.extend(other.paths.iter().cloned());
+        both.hosts.extend(other.hosts.iter().cloned());
         for (own, others) in
             [(&mut both.fields, &other.fields), (&mut both.parameters, &other.parameters)]
         {
@@ -67,6 +99,19 @@ impl Conditions {
         match &other.methods {
             Some(methods) if !both.set_methods(methods.clone()) => None,
             _ => Some(both),
+        }
+    }
+
+    /// The condition for the field `Host`. For Unit a missing field is an empty name; only a
+    /// condition with `!` holds for it.
+    fn host(&self) -> Option<String> {
+        let ahead: String = self.hosts.iter().map(|test| test.ahead.as_str()).collect();
+        let has_empty = self.hosts.iter().all(|test| holds(&test.alone, ""));
+        match &self.hosts[..] {
+            [] => None,
+            _ if has_empty => Some(format!("!^(?!{ahead})")),
+            [one] => Some(one.alone.clone()),
+            _ => Some(format!("^{ahead}")),
         }
     }
 
@@ -93,16 +138,16 @@ impl Conditions {
                 route.set("match", text);
             }
         }
+        if let Some(text) = self.host() {
+            route.set_in("header", "Host", text);
+        }
         for (key, tests) in [("header", &self.fields), ("query", &self.parameters)] {
             for (name, tests) in tests {
-                let text = match &tests[..] {
-                    [one] => one.alone.clone(),
-                    several => {
-                        let all: String = several.iter().map(|test| test.ahead.as_str()).collect();
-                        format!("^{all}")
-                    }
-                };
-                route.set_in(key, name, text);
+                let mut parts: Vec<Part> = tests.iter().flat_map(|test| test.one.clone()).collect();
+                match parts.len() {
+                    1 => route.set_in(key, name, parts.remove(0)),
+                    _ => route.set_in(key, name, parts),
+                }
             }
         }
         if let Some(methods) = &self.methods {

@@ -203,7 +203,7 @@ fn site(
         let mut route = Section::new("site.route");
         route.comment("Paths below /@unit are of the routes below; a client gets 404.");
         route.set("match", "^/@unit(?:/|$)");
-        route.set("try_files", "=404");
+        super::builder::error(404, &mut route);
         route
     });
     Ok([vec![site], guard.into_iter().collect(), builder.routes].concat())

@@ -3,6 +3,7 @@
 use super::conditions::{Conditions, both};
 use super::json::Node;
 use super::pattern::{Subject, test};
+use super::repeated::Repeated;
 
 /// The listener and the host for which steps are converted.
 #[derive(Debug, Clone, Copy)]
@@ -108,7 +109,7 @@ fn host(node: &Node<'_>, around: &Around<'_>, matched: &mut Matched) {
             if names.is_some_and(|names| names.iter().all(|name| around.hosts.contains(name))) {
                 return matched.never();
             }
-            matched.all(|conditions| conditions.add_field("Host", test.clone()));
+            matched.all(|conditions| conditions.add_host(test.clone()));
         }
     }
 }
@@ -230,20 +231,26 @@ fn entry(
     if !is_name(key) || value.elements().is_empty() {
         return Err("its name has other characters than letters and digits".to_owned());
     }
+    let texts = value.texts().ok_or("it is no list of texts")?;
     match table {
         "headers" if key.eq_ignore_ascii_case("host") => {
             return Err("the field Host is compared by host".to_owned());
         }
-        "headers" => conditions.add_field(key, patterns(value, Subject::Field)?),
-        "arguments" => conditions.add_parameter(key, patterns(value, Subject::Parameter)?),
-        _ => {
-            let mut test = patterns(value, Subject::Cookie)?;
-            // The value begins behind the name.
-            let start = format!(r"(?:^|;)\s*{}=", crate::nginx::pattern::quote(key));
-            test.alone = format!("{start}{}", test.ahead);
-            test.ahead = format!("(?=(?s:.*){}{})", start.replace('^', r"\A"), test.ahead);
-            conditions.add_field("Cookie", test);
+        "headers" => {
+            let name = field_name(key);
+            conditions.add_field(&name, Repeated::field(&name, &texts)?);
         }
+        "arguments" => conditions.add_parameter(key, Repeated::argument(&texts)?),
+        _ => conditions.add_field("Cookie", Repeated::cookie(key, &texts)?),
     }
     Ok(())
+}
+
+/// The name of a field in its usual spelling: Unit reads an underscore as a dash.
+fn field_name(key: &str) -> String {
+    let words = key.split(['-', '_']).map(|word| {
+        let (first, rest) = word.split_at(word.len().min(1));
+        first.to_ascii_uppercase() + &rest.to_ascii_lowercase()
+    });
+    words.collect::<Vec<_>>().join("-")
 }

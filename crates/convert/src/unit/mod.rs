@@ -14,6 +14,7 @@ mod listener;
 mod matching;
 mod pattern;
 mod program;
+mod repeated;
 mod settings;
 mod share;
 #[cfg(test)]

@@ -28,8 +28,7 @@ impl Subject {
     fn end(self) -> &'static str {
         match self {
             Self::Cookie => "\\s*(?:;|\\z)",
-            // Unit removes a dot at the end, and the port.
-            Self::Host => "\\.?(?::\\d+)?\\z",
+            Self::Host => crate::host::END,
             _ => "\\z",
         }
     }
@@ -39,10 +38,6 @@ impl Subject {
             Self::Host | Self::Field => "(?i)",
             _ => "",
         }
-    }
-
-    fn decodes(self) -> bool {
-        matches!(self, Self::Path | Self::Parameter)
     }
 }
 
@@ -115,14 +110,19 @@ fn one(pattern: &str, subject: Subject) -> Result<String, String> {
         if let Some(wrong) = mistake(expression) {
             return Err(wrong);
         }
-        return Ok(format!("(?:{expression})"));
+        return match subject {
+            Subject::Host => crate::host::expression(expression),
+            // Unit compares the letters of an expression as they are.
+            Subject::Field => Ok(format!("(?-i:{expression})")),
+            _ => Ok(format!("(?:{expression})")),
+        };
     }
-    let decoded = if subject.decodes() { decoded(pattern)? } else { pattern.to_owned() };
+    if subject == Subject::Host && pattern.trim_start_matches('*').contains('*') {
+        return crate::host::wildcard(pattern);
+    }
     // A star may be part of a decoded text.
-    let parts: Vec<_> = match subject.decodes() {
-        true => pattern.split('*').map(decoded_part).collect::<Result<_, _>>()?,
-        false => decoded.split('*').map(quote).collect(),
-    };
+    let parts: Vec<_> =
+        pattern.split('*').map(|part| part_of(part, subject)).collect::<Result<_, _>>()?;
     let starts_open = pattern.starts_with('*');
     let mut text = parts.join(subject.any());
     if starts_open && subject != Subject::Cookie {
@@ -149,11 +149,18 @@ fn unanchored(expression: &str, subject: Subject) -> String {
     }
 }
 
-fn decoded_part(part: &str) -> Result<String, String> {
-    decoded(part).map(|part| quote(&part))
+/// A part of a pattern between two stars, as an expression.
+fn part_of(part: &str, subject: Subject) -> Result<String, String> {
+    Ok(quote(&decoded(part, subject)?))
 }
 
-fn decoded(text: &str) -> Result<String, String> {
+/// The text that a part of a pattern stands for.
+fn decoded(text: &str, subject: Subject) -> Result<String, String> {
+    let text = match subject {
+        Subject::Path => text.to_owned(),
+        Subject::Parameter => text.replace('+', " "),
+        _ => return Ok(text.to_owned()),
+    };
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
     while let Some((first, behind)) = rest.split_first() {
@@ -176,11 +183,7 @@ pub(super) fn exact(patterns: &[&str], subject: Subject) -> Option<Vec<String>> 
     if patterns.is_empty() || !patterns.iter().all(|pattern| is_plain(&pattern)) {
         return None;
     }
-    let texts = patterns.iter().map(|pattern| match subject.decodes() {
-        true => decoded(pattern).ok(),
-        false => Some((*pattern).to_owned()),
-    });
-    texts.collect()
+    patterns.iter().map(|pattern| decoded(pattern, subject).ok()).collect()
 }
 
 /// True if the expression matches the text.

@@ -529,9 +529,11 @@ fn conditions(section: &keys::Route) -> Conditions {
     fn list<T>(at: Option<&At<List<T>>>, text: impl Fn(&T) -> String) -> Vec<String> {
         at.iter().flat_map(|at| at.value.values()).map(text).collect()
     }
-    fn fields<K: Word>(map: Option<&At<Map<K, FieldTest>>>) -> Vec<FieldCondition> {
+    fn fields<K: Word>(map: Option<&At<Map<K, List<FieldTest>>>>) -> Vec<FieldCondition> {
         let pairs = map.iter().flat_map(|map| &map.value.0);
-        pairs.map(|(name, test)| field(name.value.text(), &test.value)).collect()
+        let tests =
+            pairs.flat_map(|(name, tests)| tests.value.values().map(move |test| (name, test)));
+        tests.map(|(name, test)| field(name.value.text(), test)).collect()
     }
     Conditions {
         paths: list(section.path.as_ref(), |path| path.0.clone()),
