@@ -4,10 +4,10 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use sendoff_config::PHP_VERSION;
-use sendoff_tests::{Client, Server, Site, dies_with_us, hosted_binary};
+use sendoff_tests::{Client, Server, Site, compile_extension, dies_with_us, hosted_binary};
 
 fn php_fpm() -> String {
     format!("/usr/sbin/php-fpm{PHP_VERSION}")
@@ -126,17 +126,9 @@ fn a_module_that_is_missing_or_does_not_fit_is_named() {
     assert!(said.contains("the module is for API4"), "{said}");
 }
 
-/// Compiles helpers/taker.c.
+/// The setting for an extension that does this when PHP has started.
 fn taker(site: &Site, mode: &str) -> String {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("helpers/taker.c");
-    let program = std::env::var("PHP_CONFIG").unwrap_or_else(|_| "php-config".to_owned());
-    let flags = Command::new(program).arg("--includes").output().unwrap();
-    let flags = String::from_utf8(flags.stdout).unwrap();
-    let module = site.outside("taker.so");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-w"]).args(flags.split_whitespace());
-    let compiler = compiler.arg(format!("-DMODE={mode}")).arg("-o").arg(&module).arg(source);
-    assert!(compiler.status().unwrap().success());
+    let module = compile_extension(site, "taker", &[&format!("-DMODE={mode}")]);
     format!("php_ini = {{ zend_extension = '{}' }}", module.display())
 }
 
