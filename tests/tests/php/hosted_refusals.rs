@@ -132,6 +132,42 @@ fn taker(site: &Site, mode: &str) -> String {
     format!("php_ini = {{ zend_extension = '{}' }}", module.display())
 }
 
+/// The exit status and the messages of PHP when a server has left these options to the module.
+fn with_options(options: &str) -> (Option<i32>, String) {
+    let mut php = dies_with_us(Path::new(&php_fpm()), "KILL");
+    php.arg("-d").arg(format!("zend_extension={}", module().display())).arg("-i");
+    let done = php.env("SENDOFF_HOST", options).stdin(Stdio::null()).output().unwrap();
+    (done.status.code(), String::from_utf8(done.stderr).unwrap())
+}
+
+/// As when only one of two packages has been upgraded.
+#[test]
+fn a_module_of_another_version_says_so() {
+    let ours = env!("CARGO_PKG_VERSION");
+    for (options, says) in [
+        (
+            "0.0.1\n/lib/m.so\n--pool=0\n--from-the-future=9".to_owned(),
+            format!("/lib/m.so is of Sendoff {ours}, and the server of another version (0.0.1): "),
+        ),
+        // Servers of older versions.
+        (
+            "--config-fd=3 --pool-fd=4".to_owned(),
+            format!("the module that PHP has loaded is of Sendoff {ours}, and the server of "),
+        ),
+        (
+            format!("{ours}\n/lib/m.so\n--pool=0\n--from-the-future=9"),
+            "/lib/m.so is of another build of Sendoff than the server (unexpected argument \
+             '--from-the-future' found): install both"
+                .to_owned(),
+        ),
+    ] {
+        let (code, said) = with_options(&options);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains(&says), "{said}");
+        assert!(!said.contains("Usage"), "{said}");
+    }
+}
+
 #[test]
 fn an_extension_that_ends_php_is_suspected() {
     let site = Site::new();
