@@ -39,15 +39,15 @@ static int is_ours(void *extension, void *unused)
 	return strcmp(((zend_extension *)extension)->name, NAME) == 0;
 }
 
-static zend_result nothing_is_left(void)
+static zend_result do_nothing(void)
 {
 	return SUCCESS;
 }
 
 /*
- * Ends a request that no module has begun. The modules' own ends of requests are skipped by PHP
- * itself, all but the last step. Modules may rely in it on what they set up at the beginning, as
- * Xdebug and Excimer do.
+ * Ends a request that has not begun for the modules. PHP skips their RSHUTDOWN functions then, and
+ * calls their post_deactivate functions, which may rely on their RINIT: those of Xdebug and Excimer
+ * do. They see no request here, as in php-fpm's own master.
  */
 static void end_begun_request(void)
 {
@@ -60,7 +60,7 @@ static void end_begun_request(void)
 	{
 		ends[count++] = module->post_deactivate_func;
 		if (module->post_deactivate_func) {
-			module->post_deactivate_func = nothing_is_left;
+			module->post_deactivate_func = do_nothing;
 		}
 	}
 	ZEND_HASH_FOREACH_END();

@@ -1,5 +1,5 @@
-//! What a stock PHP program finds around it: extensions, the folder that the server was started in,
-//! its environment, and the path of the module.
+//! The surroundings of a stock PHP program: extensions, the folder that the server was started in,
+//! the server's environment, and the path of the module.
 
 use std::ffi::OsStr;
 use std::fs;
