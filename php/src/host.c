@@ -46,8 +46,8 @@ static zend_result do_nothing(void)
 
 /*
  * Ends a request that has not begun for the modules. PHP skips their RSHUTDOWN functions then, and
- * calls their post_deactivate functions, which may rely on their RINIT: those of Xdebug and Excimer
- * do. They see no request here, as in php-fpm's own master.
+ * calls their post_deactivate functions, which in Xdebug and Excimer rely on RINIT. Modules see no
+ * request here, as in php-fpm's own master.
  */
 static void end_begun_request(void)
 {

@@ -71,7 +71,7 @@ impl HostCommand {
         match (std::env::var_os(SCANNED_FOLDERS), &ini) {
             (Some(folders), _) => environment.push((SCANNED_FOLDERS, all_absolute(&folders))),
             (None, Some(folder)) => {
-                environment.push((SCANNED_FOLDERS, folder.join("conf.d").into()))
+                environment.push((SCANNED_FOLDERS, folder.join("conf.d").into()));
             }
             (None, None) => {}
         }
