@@ -6,7 +6,8 @@
  *               check_build() puts our SAPI in the place of the program's own
  *   start       PHP starts its extensions and opcache, and preloads scripts, as for php-fpm
  *   take over   PHP has started, and the program begins a request in order to print phpinfo():
- *               take_over() ends that request, and then keeps workers until the process ends
+ *               take_over() ends that request before a module learns of it, and then keeps workers
+ *               until the process ends
  *
  * The program's own code runs before and between these steps only.
  */
@@ -38,12 +39,47 @@ static int is_ours(void *extension, void *unused)
 	return strcmp(((zend_extension *)extension)->name, NAME) == 0;
 }
 
+static zend_result do_nothing(void)
+{
+	return SUCCESS;
+}
+
+/*
+ * Ends a request that has not begun for the modules. PHP skips their RSHUTDOWN functions then, and
+ * calls their post_deactivate functions, which in Xdebug and Excimer rely on RINIT. Modules see no
+ * request here, as in php-fpm's own master.
+ */
+static void end_begun_request(void)
+{
+	size_t count = 0;
+	zend_module_entry *module;
+	zend_result (**ends)(void) =
+		safe_pemalloc(zend_hash_num_elements(&module_registry), sizeof(*ends), 0, 1);
+
+	ZEND_HASH_FOREACH_PTR(&module_registry, module)
+	{
+		ends[count++] = module->post_deactivate_func;
+		if (module->post_deactivate_func) {
+			module->post_deactivate_func = do_nothing;
+		}
+	}
+	ZEND_HASH_FOREACH_END();
+	php_request_shutdown(NULL);
+	count = 0;
+	ZEND_HASH_FOREACH_PTR(&module_registry, module)
+	{
+		module->post_deactivate_func = ends[count++];
+	}
+	ZEND_HASH_FOREACH_END();
+	pefree(ends, 1);
+}
+
 /* Called in place of the SAPI's function at the beginning of the first request. */
 static int take_over(void)
 {
 	/*
-	 * opcache activates the SAPI once more after the request in which it has preloaded scripts. That
-	 * request has been shut down; the program's begins later.
+	 * opcache activates the SAPI once more after the request in which it has preloaded scripts.
+	 * That request has been shut down; the program's begins later.
 	 */
 	if (EG(flags) & EG_FLAGS_IN_SHUTDOWN) {
 		return SUCCESS;
@@ -51,7 +87,7 @@ static int take_over(void)
 	sapi_module.activate = activate;
 	/* No header is due. */
 	SG(headers_sent) = 1;
-	php_request_shutdown(NULL);
+	end_begun_request();
 	PG(during_request_startup) = false;
 	memset(&SG(request_info), 0, sizeof(SG(request_info)));
 	/* get_loaded_extensions() would show it. The module stays loaded (-z nodelete). */

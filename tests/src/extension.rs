@@ -87,6 +87,23 @@ fn build() -> PathBuf {
     module
 }
 
+/// Compiles an extension for PHP from tests/helpers, with these flags of the compiler, into a file
+/// outside of the site's root.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn compile_extension(site: &Site, name: &str, flags: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("helpers/{name}.c"));
+    let program = env::var("PHP_CONFIG").unwrap_or_else(|_| "php-config".to_owned());
+    let includes = Command::new(program).arg("--includes").output().unwrap();
+    let includes = String::from_utf8(includes.stdout).unwrap();
+    let module = site.outside(&format!("{name}.so"));
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-w"]).args(includes.split_whitespace()).args(flags);
+    assert!(compiler.arg("-o").arg(&module).arg(source).status().unwrap().success());
+    module
+}
+
 /// The folder of the repository.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()

@@ -51,7 +51,7 @@ pub use child::dies_with_us;
 pub use client::{Broken, Client};
 pub use compare::{Pair, assert_same, difference};
 pub use curl::curl;
-pub use extension::{Extended, extension, static_library};
+pub use extension::{Extended, compile_extension, extension, static_library};
 pub use fpm::Fpm;
 pub use http2::Http2;
 pub use http3::Http3;

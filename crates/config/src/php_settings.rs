@@ -1,5 +1,9 @@
 //! A pool's settings for PHP, as lines of php.ini.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
 use sendoff_sys::process::find_user;
 
 use crate::PoolConfig;
@@ -29,7 +33,17 @@ fn preload_user(pool: &PoolConfig) -> Option<String> {
 /// Quotes a value so that PHP takes it literally: within single quotes no character is special. A
 /// single quote is put between double quotes; PHP joins adjacent strings.
 fn quoted(value: &str) -> String {
-    format!("'{}'", value.replace('\'', "'\"'\"'"))
+    format!("'{}'", value.replace('\'', SINGLE_QUOTE))
+}
+
+/// A single quote within a text in single quotes.
+const SINGLE_QUOTE: &str = "'\"'\"'";
+
+/// A path as a value in php.ini, which PHP takes literally.
+#[must_use]
+pub fn quoted_path(path: &Path) -> OsString {
+    let parts: Vec<_> = path.as_os_str().as_bytes().split(|byte| *byte == b'\'').collect();
+    OsString::from_vec([b"'", &*parts.join(SINGLE_QUOTE.as_bytes()), b"'"].concat())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The processes that the supervisor starts.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -9,6 +9,7 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal, kill_process_group};
 use sendoff_config::{Config, LogTarget, PHP_VERSION};
@@ -20,7 +21,7 @@ use tokio::process::{Child, Command};
 use crate::failure::{EXIT_STATUSES, Failure};
 use crate::groups::PoolGroup;
 use crate::orders::{self, Socket};
-use crate::php_host::{self, HostCommand};
+use crate::php_host::HostCommand;
 use crate::php_start::PhpStart;
 use crate::program;
 use crate::systemd;
@@ -120,12 +121,11 @@ impl Options {
     /// Gives a child its options.
     fn pass(&self, options: Vec<OsString>, command: &mut Command) {
         match self {
-            Self::Arguments => command.args(options),
-            Self::Environment(HostCommand { arguments, environment }) => command
-                .args(arguments)
-                .envs(environment.iter().map(|(name, value)| (name, value)))
-                .env(php_host::OPTIONS, options.join(OsStr::new(" "))),
-        };
+            Self::Arguments => {
+                command.args(options);
+            }
+            Self::Environment(host) => host.pass(options, command),
+        }
     }
 }
 
@@ -238,10 +238,14 @@ impl Recipe {
         };
         let clone = || pool.try_clone().map_err(Failure::system("cannot copy a socket"));
         let calls = (config.pools[number].first_workers() == 0).then(clone).transpose()?;
-        let inherited = vec![
+        let mut inherited = vec![
             InheritedDescriptors::one(CONFIG, sealed),
             InheritedDescriptors::one("--pool-fd", pool),
         ];
+        if let Options::Environment(_) = options {
+            // A folder that cannot be opened has no files for relative paths either.
+            inherited.extend(own_folder().map(|fd| InheritedDescriptors::one("--folder-fd", fd)));
+        }
         let name = match &*config.pools {
             [_] => "PHP master".to_owned(),
             pools => format!("PHP master of pool {}", pools[number].name),
@@ -467,6 +471,12 @@ impl Recipe {
         let php_start = php_start.unwrap_or(PhpStart::Over);
         Ok(Started { child: GroupLeader(child?), orders, memory, php_start })
     }
+}
+
+/// The folder that this process works in.
+fn own_folder() -> Option<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(".", flags, Mode::empty()).ok()
 }
 
 /// The program with libphp.

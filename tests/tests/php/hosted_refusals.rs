@@ -4,10 +4,10 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use sendoff_config::PHP_VERSION;
-use sendoff_tests::{Client, Server, Site, dies_with_us, hosted_binary};
+use sendoff_tests::{Client, Server, Site, compile_extension, dies_with_us, hosted_binary};
 
 fn php_fpm() -> String {
     format!("/usr/sbin/php-fpm{PHP_VERSION}")
@@ -126,18 +126,46 @@ fn a_module_that_is_missing_or_does_not_fit_is_named() {
     assert!(said.contains("the module is for API4"), "{said}");
 }
 
-/// Compiles helpers/taker.c.
+/// The setting for an extension that does this when PHP has started.
 fn taker(site: &Site, mode: &str) -> String {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("helpers/taker.c");
-    let program = std::env::var("PHP_CONFIG").unwrap_or_else(|_| "php-config".to_owned());
-    let flags = Command::new(program).arg("--includes").output().unwrap();
-    let flags = String::from_utf8(flags.stdout).unwrap();
-    let module = site.outside("taker.so");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-w"]).args(flags.split_whitespace());
-    let compiler = compiler.arg(format!("-DMODE={mode}")).arg("-o").arg(&module).arg(source);
-    assert!(compiler.status().unwrap().success());
+    let module = compile_extension(site, "taker", &[&format!("-DMODE={mode}")]);
     format!("php_ini = {{ zend_extension = '{}' }}", module.display())
+}
+
+/// The exit status and the messages of PHP when a server has left these options to the module.
+fn with_options(options: &str) -> (Option<i32>, String) {
+    let mut php = dies_with_us(Path::new(&php_fpm()), "KILL");
+    php.arg("-d").arg(format!("zend_extension={}", module().display())).arg("-i");
+    let done = php.env("SENDOFF_HOST", options).stdin(Stdio::null()).output().unwrap();
+    (done.status.code(), String::from_utf8(done.stderr).unwrap())
+}
+
+/// As when only one of two packages has been upgraded.
+#[test]
+fn a_module_of_another_version_says_so() {
+    let ours = env!("CARGO_PKG_VERSION");
+    for (options, says) in [
+        (
+            "0.0.1\n/lib/m.so\n--pool=0\n--from-the-future=9".to_owned(),
+            format!("/lib/m.so is of Sendoff {ours}, and the server of another version (0.0.1): "),
+        ),
+        // Servers of older versions.
+        (
+            "--config-fd=3 --pool-fd=4".to_owned(),
+            format!("the module that PHP has loaded is of Sendoff {ours}, and the server of "),
+        ),
+        (
+            format!("{ours}\n/lib/m.so\n--pool=0\n--from-the-future=9"),
+            "/lib/m.so is of another build of Sendoff than the server (unexpected argument \
+             '--from-the-future' found): install both"
+                .to_owned(),
+        ),
+    ] {
+        let (code, said) = with_options(&options);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains(&says), "{said}");
+        assert!(!said.contains("Usage"), "{said}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod crash;
 mod deadline;
 mod hosted;
 mod hosted_refusals;
+mod hosted_surroundings;
 mod opcache;
 mod pool_pages;
 mod pools;
