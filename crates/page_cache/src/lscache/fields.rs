@@ -7,6 +7,7 @@ use super::control::{Audience, Control};
 use super::cookies::Owner;
 use super::purge::{Named, NamedPurge, PurgedAudience};
 use super::request::LsCacheRequest;
+use crate::freshness::is_left_to_operator;
 use crate::purge::Purge;
 
 const CONTROL: &str = "X-LiteSpeed-Cache-Control";
@@ -36,13 +37,13 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// `None`: the page may not be kept. Without a field of its own the response follows the
-    /// `.htaccess` files.
+    /// `None`: the page may not be kept. A successful response that says nothing about caches
+    /// follows the `.htaccess` files.
     pub(crate) fn of(head: &ResponseHead, request: &LsCacheRequest) -> Option<Self> {
-        let said = values(head, CONTROL).collect::<Vec<_>>().join(",");
-        let control = match said.is_empty() {
-            false => Control::parse(&said),
-            true => request.control.clone(),
+        let control = match head.has(CONTROL) {
+            true => Control::parse(&values(head, CONTROL).collect::<Vec<_>>().join(",")),
+            false if is_left_to_operator(head) => request.control.clone(),
+            false => return None,
         };
         if control.forbids {
             return None;
