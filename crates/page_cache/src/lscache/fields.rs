@@ -34,6 +34,8 @@ pub(crate) struct Labels {
 pub(crate) struct Said {
     pub(crate) control: Control,
     pub(crate) labels: Labels,
+    /// The response names tags, or says that there are none.
+    pub(crate) names_tags: bool,
 }
 
 impl Said {
@@ -61,8 +63,8 @@ impl Said {
         }
         let is_private = control.audience() == Audience::Private;
         for word in words(head, TAG) {
-            let word = word.strip_prefix("tag=").unwrap_or(&word);
-            match word.strip_prefix("public:") {
+            let word = without(&word, "tag=").unwrap_or(&word);
+            match without(word, "public:") {
                 Some(tag) => labels.tags.push(tag.to_owned()),
                 None if is_private => labels.own_tags.push(word.to_owned()),
                 None => labels.tags.push(word.to_owned()),
@@ -71,7 +73,7 @@ impl Said {
         if is_private {
             labels.owner = request.private.as_ref()?.owner.clone();
         }
-        Some(Self { control, labels })
+        Some(Self { control, labels, names_tags: head.has(TAG) })
     }
 }
 
@@ -87,7 +89,7 @@ pub fn purges(head: &[Field], site: &str, host: &str, fields: &HeaderMap) -> Vec
     for group in text.split(';') {
         let mut purge = NamedPurge::new(site);
         for word in group.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-            match word.strip_prefix("tag=").unwrap_or(word) {
+            match without(word, "tag=").unwrap_or(word) {
                 "public" => {}
                 "private" => purge.of = PurgedAudience::Owner(Owner::of(fields)),
                 "stale" => purge.is_stale = true,
@@ -108,6 +110,11 @@ pub fn purges(head: &[Field], site: &str, host: &str, fields: &HeaderMap) -> Vec
     }
     purges.retain(|purge| !purge.names.is_empty());
     purges.into_iter().map(Purge::Named).collect()
+}
+
+/// The word behind this beginning, and behind blanks.
+fn without<'w>(word: &'w str, beginning: &str) -> Option<&'w str> {
+    word.strip_prefix(beginning).map(str::trim_start)
 }
 
 fn values<'h>(head: &'h ResponseHead, name: &'static str) -> impl Iterator<Item = String> + 'h {
