@@ -12,7 +12,7 @@ use sendoff_delivery::segment::Segment;
 use sendoff_exchange::head_filter::HeadFilter;
 use sendoff_exchange::sink::{self, Discard, Sink, unless_gone};
 use sendoff_message::Cut;
-use sendoff_message::request::{CONDITIONS, Request, host_name, sent_cookies};
+use sendoff_message::request::{CONDITIONS, Request, host_name, may_be_read_in_part, sent_cookies};
 use sendoff_message::response::ResponseHead;
 use sendoff_page_cache::{
     ApplicationOutcome, Flight, Key, LsCacheRequest, MakePermit, OriginFailure, Page, Purge,
@@ -214,6 +214,8 @@ impl<'a> CacheLookup<'a> {
             && (keeping.cookies
                 || keeping.fresh.is_none()
                 || !has_cookies(request, origin.cookie_name(context)))
+            // A cookie by which the page's key differs may be one that the application does not read.
+            && !may_be_read_in_part(&request.headers)
             && !shows_certificate();
         let name = &context.services.config.sites.get(context.site.number)?.name;
         if !is_anyones {
