@@ -127,8 +127,17 @@ pub(crate) async fn respond(
     if may_change(context) {
         // Pages are purged before the client learns of the change. The client's socket is not lent,
         // because a borrower could not wait for the purge.
-        let mut watched = HeadFilter::new(sink, false, |head| forget_changed(context, head));
-        return origin.respond(context, &mut watched).await;
+        let mut has_answered = false;
+        let note = |head: &mut ResponseHead| {
+            has_answered = true;
+            forget_changed(context, head);
+        };
+        let outcome = origin.respond(context, &mut HeadFilter::new(sink, false, note)).await;
+        if outcome.is_err() && !has_answered {
+            // The application may have changed the page before it lost its client.
+            forget_own(context);
+        }
+        return outcome;
     }
     match CacheLookup::of(context, origin) {
         Some(wish) => Box::pin(wish.respond(sink)).await,
@@ -150,8 +159,8 @@ fn forget_changed(context: &Context<'_>, head: &ResponseHead) {
     if !head.status.is_success() && !head.status.is_redirection() {
         return;
     }
+    forget_own(context);
     let (cache, host) = (&context.services.page_cache, host_of(context.request));
-    cache.purge(&Purge::page(&host, &context.request.uri));
     for field in &head.fields {
         if (field.is("location") || field.is("content-location"))
             && let Some(purge) = Purge::of_location(&host, field.value())
@@ -159,6 +168,17 @@ fn forget_changed(context: &Context<'_>, head: &ResponseHead) {
             cache.purge(&purge);
         }
     }
+}
+
+/// Purges the page at the address of the request.
+fn forget_own(context: &Context<'_>) {
+    let host = host_of(context.request);
+    context.services.page_cache.purge(&Purge::page(&host, &context.request.uri));
+}
+
+/// True if the response to the request may purge kept pages.
+pub(crate) fn may_purge(context: &Context<'_>) -> bool {
+    may_change(context) || context.site.speaks_lscache() && context.services.page_cache.is_in_use()
 }
 
 /// True if the request has cookies by which pages may differ. The cookie `of_server`, which binds
