@@ -133,8 +133,7 @@ pub(crate) async fn respond(
             forget_changed(context, head);
         };
         let outcome = origin.respond(context, &mut HeadFilter::new(sink, false, note)).await;
-        if outcome.is_err() && !has_answered {
-            // The application may have changed the page before it lost its client.
+        if !has_answered && may_have_run(&outcome) {
             forget_own(context);
         }
         return outcome;
@@ -151,6 +150,18 @@ fn may_change(context: &Context<'_>) -> bool {
     // A `PURGE` that is not allowed does nothing.
     let is_safe = method.is_safe() || method.as_str() == PURGE;
     !is_safe && context.services.page_cache.is_in_use()
+}
+
+/// True if the application may have changed something although no head of a response came: the
+/// client has gone, or the application has failed. Another refusal comes without the application.
+fn may_have_run(outcome: &Result<Outcome, Cut>) -> bool {
+    match outcome {
+        Err(_) => true,
+        Ok(Outcome::Refused(refused)) => {
+            matches!(refused.status, StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT)
+        }
+        Ok(Outcome::Sent) => false,
+    }
 }
 
 /// Purges the page at the address of a request that has changed something, and the page to which
@@ -234,7 +245,7 @@ impl<'a> CacheLookup<'a> {
             && (keeping.cookies
                 || keeping.fresh.is_none()
                 || !has_cookies(request, origin.cookie_name(context)))
-            // A cookie by which the page's key differs may be one that the application does not read.
+            // The application may not read a cookie that is part of the key.
             && !may_be_read_in_part(&request.headers)
             && !shows_certificate();
         let name = &context.services.config.sites.get(context.site.number)?.name;
