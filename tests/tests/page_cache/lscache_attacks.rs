@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use sendoff_tests::{Fifo, LIMIT, Request, Response, Server, Site, wait};
+use sendoff_tests::{Fifo, Fpm, LIMIT, Request, Response, Server, Site, wait};
 
 use crate::lscache::{LsCache, PAGE};
 use crate::{CachingServer, is_hit, status};
@@ -150,11 +150,26 @@ fn a_purge_is_obeyed_after_its_client_has_left() {
     site.write("slow.php", SLOW);
     let pipe = site.fifo("pipe");
     let kept = LsCache::with(site, "");
+    is_obeyed(&kept, &pipe);
+}
+
+/// php-fpm ends a script at its next output once the server has closed the connection.
+#[test]
+fn a_purge_of_php_fpm_is_obeyed_after_its_client_has_left() {
+    let site = Site::with("page.php", PAGE);
+    site.write("slow.php", SLOW);
+    let pipe = site.fifo("pipe");
+    let fpm = Fpm::start(site.root(), "");
+    let kept = LsCache::with(site, &format!("fastcgi = {{ '.php' = '{}' }}", fpm.address()));
+    is_obeyed(&kept, &pipe);
+}
+
+fn is_obeyed(kept: &LsCache, pipe: &Fifo) {
     let target = "/page.php?c=public,max-age=600&t=P_1";
     let orders = "/slow.php?h[]=X-LiteSpeed-Purge:+tag=P_1";
     for request in [Request::post(orders, "text/plain", "x"), Request::get(orders)] {
         let old = kept.keep(target, "");
-        leave(&kept.site, &kept.server, &pipe, &request);
+        leave(&kept.site, &kept.server, pipe, &request);
         let is_new = |page: &Response| page.text() != old;
         wait::for_some("a new page", || Some(kept.get(target, "")).filter(is_new));
     }
@@ -173,6 +188,20 @@ fn a_change_is_noted_after_its_client_has_left() {
     leave(&kept.site, &kept.server, &pipe, &request);
     let is_new = |page: &Response| page.text() != old;
     wait::for_some("a new page", || Some(kept.get("/page.php")).filter(is_new));
+}
+
+/// A script that dies may have made its change.
+#[test]
+fn a_change_of_a_script_that_dies_is_noted() {
+    let page = r"<?php
+        if ($_SERVER['REQUEST_METHOD'] === 'POST') posix_kill(getmypid(), 9);
+        echo uniqid();";
+    let kept = CachingServer::with(Site::with("page.php", page), "10m, stale 1h");
+    kept.get("/page.php");
+    let old = kept.get_kept("/page.php").text();
+    let died = kept.server.ask(&Request::post("/page.php", "text/plain", "x"));
+    assert_eq!(died.status(), 502);
+    assert_ne!(kept.get("/page.php").text(), old);
 }
 
 /// A confirmation (304) with other tags.
