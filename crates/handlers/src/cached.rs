@@ -12,7 +12,7 @@ use sendoff_delivery::segment::Segment;
 use sendoff_exchange::head_filter::HeadFilter;
 use sendoff_exchange::sink::{self, Discard, Sink, unless_gone};
 use sendoff_message::Cut;
-use sendoff_message::request::{CONDITIONS, Request, host_name, sent_cookies};
+use sendoff_message::request::{CONDITIONS, Request, host_name, may_be_read_in_part, sent_cookies};
 use sendoff_message::response::ResponseHead;
 use sendoff_page_cache::{
     ApplicationOutcome, Flight, Key, LsCacheRequest, MakePermit, OriginFailure, Page, Purge,
@@ -127,8 +127,16 @@ pub(crate) async fn respond(
     if may_change(context) {
         // Pages are purged before the client learns of the change. The client's socket is not lent,
         // because a borrower could not wait for the purge.
-        let mut watched = HeadFilter::new(sink, false, |head| forget_changed(context, head));
-        return origin.respond(context, &mut watched).await;
+        let mut has_answered = false;
+        let note = |head: &mut ResponseHead| {
+            has_answered = true;
+            forget_changed(context, head);
+        };
+        let outcome = origin.respond(context, &mut HeadFilter::new(sink, false, note)).await;
+        if !has_answered && may_have_run(&outcome) {
+            forget_own(context);
+        }
+        return outcome;
     }
     match CacheLookup::of(context, origin) {
         Some(wish) => Box::pin(wish.respond(sink)).await,
@@ -144,14 +152,26 @@ fn may_change(context: &Context<'_>) -> bool {
     !is_safe && context.services.page_cache.is_in_use()
 }
 
+/// True if the application may have changed something although no head of a response came: the
+/// client has gone, or the application has failed. Another refusal comes without the application.
+fn may_have_run(outcome: &Result<Outcome, Cut>) -> bool {
+    match outcome {
+        Err(_) => true,
+        Ok(Outcome::Refused(refused)) => {
+            matches!(refused.status, StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT)
+        }
+        Ok(Outcome::Sent) => false,
+    }
+}
+
 /// Purges the page at the address of a request that has changed something, and the page to which
 /// its client is redirected (RFC 9111 §4.4).
 fn forget_changed(context: &Context<'_>, head: &ResponseHead) {
     if !head.status.is_success() && !head.status.is_redirection() {
         return;
     }
+    forget_own(context);
     let (cache, host) = (&context.services.page_cache, host_of(context.request));
-    cache.purge(&Purge::page(&host, &context.request.uri));
     for field in &head.fields {
         if (field.is("location") || field.is("content-location"))
             && let Some(purge) = Purge::of_location(&host, field.value())
@@ -159,6 +179,17 @@ fn forget_changed(context: &Context<'_>, head: &ResponseHead) {
             cache.purge(&purge);
         }
     }
+}
+
+/// Purges the page at the address of the request.
+fn forget_own(context: &Context<'_>) {
+    let host = host_of(context.request);
+    context.services.page_cache.purge(&Purge::page(&host, &context.request.uri));
+}
+
+/// True if the response to the request may purge kept pages.
+pub(crate) fn may_purge(context: &Context<'_>) -> bool {
+    may_change(context) || context.site.speaks_lscache() && context.services.page_cache.is_in_use()
 }
 
 /// True if the request has cookies by which pages may differ. The cookie `of_server`, which binds
@@ -214,6 +245,8 @@ impl<'a> CacheLookup<'a> {
             && (keeping.cookies
                 || keeping.fresh.is_none()
                 || !has_cookies(request, origin.cookie_name(context)))
+            // The application may not read a cookie that is part of the key.
+            && !may_be_read_in_part(&request.headers)
             && !shows_certificate();
         let name = &context.services.config.sites.get(context.site.number)?.name;
         if !is_anyones {

@@ -153,6 +153,12 @@ fn is_silent(head: &ResponseHead) -> bool {
     !says.iter().any(|name| head.has(name.as_str()))
 }
 
+/// True if the response leaves it to the operator how long its page is kept: it is successful, and
+/// no field of it is about caches.
+pub(super) fn is_left_to_operator(head: &ResponseHead) -> bool {
+    head.status == StatusCode::OK && is_silent(head) && !head.has(TARGETED)
+}
+
 /// True if `Cache-Control` says that the page is not for other clients. As in nginx, the directives
 /// count wherever they appear, for example before a semicolon. A field that cannot be read counts
 /// as such a directive. `Pragma` counts only without `Cache-Control` (RFC 9111 §5.4).

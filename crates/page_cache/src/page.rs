@@ -61,6 +61,31 @@ pub(super) struct Facts {
     pub(super) crc: u32,
 }
 
+impl Facts {
+    /// Takes over the tags that a confirmation of the page names. Returns the new lifetimes; `None`:
+    /// the page may not be kept, or is for others than it was.
+    fn relabel(
+        &mut self,
+        keeping: &Keeping,
+        request: &LsCacheRequest,
+        head: &ResponseHead,
+        now: SystemTime,
+    ) -> Option<Times> {
+        let lscache::Said { control, labels, names_tags } = lscache::Said::of(head, request)?;
+        let differs_by = |name: &String| {
+            let name = format!("{COOKIE}{name}");
+            self.vary.iter().any(|(known, _)| *known == name)
+        };
+        if labels.owner != self.owner || !labels.cookies.iter().all(differs_by) {
+            return None;
+        }
+        if names_tags {
+            (self.tags, self.own_tags) = (labels.tags, labels.own_tags);
+        }
+        freshness::judge_by(&control, keeping, head, now)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Latin1Text(#[serde(with = "latin1")] Vec<u8>);
 
@@ -289,8 +314,11 @@ impl Page {
         head.fields.extend(news().cloned());
         head.accel_expires.clone_from(&said.accel_expires);
         head.is_incomplete = said.is_incomplete;
-        let times = self.renewed_times(keeping, lscache, &head, now);
         let mut facts = Facts { made: now, fields: texts(&head), ..self.facts.clone() };
+        let times = match lscache {
+            Some(request) => facts.relabel(keeping, request, &head, now),
+            None => freshness::judge(keeping, &head, now),
+        };
         // If the fields in `Vary` have changed, the requests that the page is for are unknown.
         let varies = self.facts.vary.iter().map(|(name, _)| name);
         let varies = varies.filter(|name| !name.starts_with(COOKIE));
@@ -301,21 +329,6 @@ impl Page {
             }
             None => Renewed::ForOne(Self::new(facts)),
         }
-    }
-
-    /// The lifetimes of the page by the head of its confirmation; `None`: it may not be kept.
-    fn renewed_times(
-        &self,
-        keeping: &Keeping,
-        lscache: Option<&LsCacheRequest>,
-        head: &ResponseHead,
-        now: SystemTime,
-    ) -> Option<Times> {
-        let Some(request) = lscache else { return freshness::judge(keeping, head, now) };
-        let said = lscache::Said::of(head, request)?;
-        let is_for_same = said.labels.owner == self.facts.owner;
-        let times = freshness::judge_by(&said.control, keeping, head, now);
-        times.filter(|_| is_for_same)
     }
 
     /// True if this server can have made a page with these facts.

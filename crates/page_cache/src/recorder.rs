@@ -150,7 +150,7 @@ impl<'r, 'o> Recorder<'r, 'o> {
             let times = judge(keeping, head, now)?;
             return Some(Judged { key, times, labels: Labels::default() });
         };
-        let Said { control, mut labels } = Said::of(head, request)?;
+        let Said { control, mut labels, .. } = Said::of(head, request)?;
         let times = judge_by(&control, keeping, head, now)?;
         let key = match labels.owner.is_empty() {
             true => key,

@@ -506,6 +506,16 @@ impl WorkerExchange {
         }
     }
 
+    /// Takes the request back if it still waits in the ring: no worker reads it then, and no event
+    /// follows. Returns false if a worker has it.
+    #[must_use]
+    pub fn withdraw(&self) -> bool {
+        match (&self.place, self.link()) {
+            (Place::Ring(pool, request), None) => pool.withdraw(request),
+            (Place::Ring(..), Some(_)) | (Place::Link(_), _) => false,
+        }
+    }
+
     /// The worker breaks the rules in a way that its records do not show: it gets no more requests.
     pub fn give_up(&self, why: &str) {
         if let Some(link) = self.link() {

@@ -304,11 +304,18 @@ impl LocalPool {
     /// Gives a request up that waits in the ring, or that a worker has taken there.
     pub(super) fn give_up(&self, request: &PostedRequest) {
         request.inbox.clear();
-        if self.shared.revoke(request.number) {
-            self.posted.remove(request.number);
-        } else {
+        if !self.withdraw(request) {
             request.is_unwanted.set(true);
         }
+    }
+
+    /// Takes a request out of the ring. Returns false if a worker has taken it before.
+    pub(super) fn withdraw(&self, request: &PostedRequest) -> bool {
+        let is_revoked = self.shared.revoke(request.number);
+        if is_revoked {
+            self.posted.remove(request.number);
+        }
+        is_revoked
     }
 
     /// Looks after the requests in the ring. Runs on each event loop and never returns.

@@ -8,7 +8,7 @@ use crate::{is_hit, status};
 
 /// Counts its runs, names its user by a cookie, and answers as its query demands: `c` is the cache
 /// control, `t` are tags, `p` purges, `v` varies, `h` further fields.
-const PAGE: &str = r"<?php
+pub(super) const PAGE: &str = r"<?php
 file_put_contents(__DIR__ . '/../runs', '.', FILE_APPEND);
 foreach (['c' => 'Cache-Control', 't' => 'Tag', 'p' => 'Purge', 'v' => 'Vary'] as $key => $name)
     if (isset($_GET[$key])) header('X-LiteSpeed-' . $name . ': ' . $_GET[$key]);
@@ -18,18 +18,18 @@ echo 'run ', strlen(file_get_contents(__DIR__ . '/../runs')), ' user ', $_COOKIE
     ' vary ', $_COOKIE['_lscache_vary'] ?? '-', ' currency ', $_COOKIE['currency'] ?? '-';
 ";
 
-struct LsCache {
-    site: Site,
-    server: Server,
+pub(super) struct LsCache {
+    pub(super) site: Site,
+    pub(super) server: Server,
 }
 
 impl LsCache {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         Self::with(Site::with("page.php", PAGE), "")
     }
 
     /// `lines` are about the site.
-    fn with(site: Site, lines: &str) -> Self {
+    pub(super) fn with(site: Site, lines: &str) -> Self {
         let text = format!(
             "listen = '127.0.0.1:0'\nthreads = 1\ntrusted_proxies = ['127.0.0.1']\npage_cache_folder = 'pages'\n[[pool]]\nworkers = 3\n\
              [[site]]\nroot = 'root'\npage_cache = 'lscache'\n{lines}\n"
@@ -44,7 +44,7 @@ impl LsCache {
         fs::read(self.site.outside("runs")).map_or(0, |runs| runs.len())
     }
 
-    fn get(&self, target: &str, cookie: &str) -> Response {
+    pub(super) fn get(&self, target: &str, cookie: &str) -> Response {
         let request = Request::get(target);
         let response = self.server.ask(&match cookie {
             "" => request,
@@ -59,7 +59,7 @@ impl LsCache {
     }
 
     /// Keeps the page of a client, and returns its text.
-    fn keep(&self, target: &str, cookie: &str) -> String {
+    pub(super) fn keep(&self, target: &str, cookie: &str) -> String {
         wait::for_some("a kept page", || Some(self.get(target, cookie)).filter(is_hit)).text()
     }
 }

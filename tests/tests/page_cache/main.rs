@@ -4,6 +4,7 @@
 
 mod ending;
 mod lscache;
+mod lscache_attacks;
 mod purge;
 mod rules;
 

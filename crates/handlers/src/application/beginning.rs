@@ -1,6 +1,7 @@
 //! The beginning of an application's response: everything up to the end of its header block.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use bytes::Bytes;
 use sendoff_delivery::segment::Segment;
@@ -13,9 +14,12 @@ use sendoff_message::request::Request;
 use sendoff_message::response::{BadLine, CgiHead, ResponseHead};
 use sendoff_upstream::error::UpstreamError;
 use sendoff_upstream::inbox::Event;
+use tokio::time::timeout;
 
 use crate::application::exchange::UpstreamExchange;
 use crate::application::failure::ApplicationFailure;
+use crate::cached::may_purge;
+use crate::context::Context;
 use crate::response::zero_copy;
 
 /// Maximum number of explanations kept before the header block; further ones are dropped.
@@ -24,6 +28,10 @@ const MAX_EARLY_EXPLANATIONS: usize = 1000;
 /// Maximum number of interim responses before the final one. Browsers use the first; a page may
 /// send one per phase of its work.
 const MAX_INTERIM: usize = 32;
+
+/// Longest wait for a head after its client has gone: the default time in which a script may send
+/// nothing (`request_timeout`).
+const AFTER_CLIENT: Duration = Duration::from_secs(300);
 
 /// The beginning of a response.
 #[derive(Debug)]
@@ -69,18 +77,30 @@ impl From<ApplicationFailure> for NoAnswer {
 }
 
 /// Waits for the final header block, or for the worker's record that it has written to the client
-/// itself. Passes interim responses on to the client.
+/// itself. Passes interim responses on to the client. If the client goes, a head that may purge
+/// kept pages is still awaited.
 ///
 /// # Errors
 /// The client has gone.
 pub(crate) async fn read(
     exchange: &UpstreamExchange,
-    request: &Request,
+    context: &Context<'_>,
     sink: &mut dyn Sink,
 ) -> Result<Result<ResponseStart, NoAnswer>, Cut> {
+    let request = context.request;
     let mut beginning = Beginning::default();
     loop {
-        match unless_gone(sink, beginning.next(exchange, request)).await? {
+        let block = match unless_gone(sink, beginning.next(exchange, request)).await {
+            Ok(block) => block,
+            // Without the end of its body, the request is not complete.
+            Err(gone) if !may_purge(context) || !request.body.is_complete() => return Err(gone),
+            Err(gone) if exchange.withdraw() => return Err(gone),
+            Err(gone) => {
+                let answer = timeout(AFTER_CLIENT, beginning.last(exchange, request)).await;
+                return answer.map_err(|_| gone);
+            }
+        };
+        match block {
             Ok(HeaderBlock::Final(answer)) => return Ok(Ok(answer)),
             Ok(HeaderBlock::Interim(head)) => {
                 sink.interim(head)?;
@@ -137,6 +157,19 @@ impl Beginning {
             let Some((head, rest)) = read.map_err(wrong)? else { continue };
             inspect(&head, exchange, request)?;
             return self.headed(head, rest);
+        }
+    }
+
+    /// The final header block, for a client that has gone.
+    async fn last(
+        &mut self,
+        exchange: &UpstreamExchange,
+        request: &Request,
+    ) -> Result<ResponseStart, NoAnswer> {
+        loop {
+            if let HeaderBlock::Final(answer) = self.next(exchange, request).await? {
+                return Ok(answer);
+            }
         }
     }
 

@@ -83,6 +83,16 @@ impl UpstreamExchange {
         }
     }
 
+    /// Takes the request back if the upstream has not got it. Returns false if it may have begun to
+    /// answer.
+    #[must_use]
+    pub(crate) fn withdraw(&self) -> bool {
+        match self {
+            Self::Worker(exchange) => exchange.withdraw(),
+            Self::Application(_) | Self::Gateway(_) => false,
+        }
+    }
+
     /// Gives up a worker whose report cannot be true: the worker gets no more requests. Has no
     /// effect on other upstreams.
     pub(crate) fn give_up(&self, why: &str) {

@@ -193,7 +193,7 @@ impl Call<'_> {
             let exchange = unless_gone(sink, begun).await?.map_err(FailedAttempt::Silent)?;
             sink.client().notes().note_phase(Phase::Running);
             let mut exchange = UpstreamExchange::Application(Box::new(exchange));
-            let why = match beginning::read(&exchange, self.context.request, sink).await? {
+            let why = match beginning::read(&exchange, &self.context, sink).await? {
                 Ok(mut answer) => {
                     if let ResponseStart::Head(begun) = &mut answer {
                         let ReceivedHead { head, rest, .. } = &mut **begun;

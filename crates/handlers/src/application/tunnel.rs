@@ -89,7 +89,7 @@ impl TunnelOffer {
             Ok(exchange) => UpstreamExchange::Gateway(exchange),
             Err(why) => return Ok(Err(NoAnswer::Silent(why))),
         };
-        let answer = beginning::read(&exchange, context.request, sink).await?;
+        let answer = beginning::read(&exchange, context, sink).await?;
         Ok(answer.map(|answer| (exchange, answer)))
     }
 }

@@ -104,7 +104,7 @@ impl Call<'_> {
                 }
             };
             let exchange = UpstreamExchange::Worker(exchange);
-            let begun = beginning::read(&exchange, self.context.request, sink).await;
+            let begun = beginning::read(&exchange, &self.context, sink).await;
             if let UpstreamExchange::Worker(exchange) = &exchange
                 && let Some(at) = exchange.taken_at()
             {

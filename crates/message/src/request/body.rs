@@ -82,6 +82,15 @@ impl Body {
         self.known_len() == Some(0)
     }
 
+    /// True once all bytes have arrived from the client.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        match self {
+            Self::Memory(_) | Self::File { .. } => true,
+            Self::Stream(stream) => stream.is_complete(),
+        }
+    }
+
     /// True if the body can be sent to another upstream after one has begun to read it.
     #[must_use]
     pub fn is_repeatable(&self) -> bool {

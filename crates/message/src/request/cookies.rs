@@ -3,6 +3,24 @@
 use http::HeaderMap;
 use http::header::COOKIE;
 
+/// Most cookies, and most bytes of them, that all applications read alike. PHP reads the first 1000
+/// (`max_input_vars`), or fewer if it is told so. Chrome sends at most 180 for one host, and nginx
+/// refuses fields above 8 KiB.
+const READ_ALIKE: usize = 200;
+const READ_ALIKE_BYTES: usize = 8 << 10;
+
+/// True if an application may read a part of the cookies: there are too many, or they are too long.
+#[must_use]
+pub fn may_be_read_in_part(fields: &HeaderMap) -> bool {
+    let (mut cookies, mut bytes) = (0, 0);
+    for field in fields.get_all(COOKIE) {
+        let field = field.as_bytes();
+        bytes += field.len();
+        cookies += 1 + field.iter().filter(|&&byte| byte == b';').count();
+    }
+    cookies > READ_ALIKE || bytes > READ_ALIKE_BYTES
+}
+
 /// The names and values of all `Cookie` fields, in their order, without decoding.
 pub fn sent_cookies(fields: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
     let fields = fields.get_all(COOKIE).iter();
@@ -21,6 +39,19 @@ pub fn sent_cookie<'r>(fields: &'r HeaderMap, name: &str) -> Option<&'r [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_or_long_cookies_may_be_read_in_part() {
+        let is_risky = |fields: &[String]| {
+            let values = fields.iter().map(|field| (COOKIE, field.parse().unwrap()));
+            may_be_read_in_part(&values.collect())
+        };
+        assert!(!is_risky(&[]) && !is_risky(&["a=b; ".repeat(READ_ALIKE - 1) + "a=b"]));
+        assert!(is_risky(&[";".repeat(READ_ALIKE)]));
+        assert!(is_risky(&vec!["a=b".to_owned(); READ_ALIKE + 1]));
+        assert!(!is_risky(&["x".repeat(READ_ALIKE_BYTES)]));
+        assert!(is_risky(&["x".repeat(READ_ALIKE_BYTES), "y".to_owned()]));
+    }
 
     #[test]
     fn the_first_cookie_of_a_name_counts() {

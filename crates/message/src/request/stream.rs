@@ -115,6 +115,12 @@ impl BodyStream {
         self.len
     }
 
+    /// True once all bytes have arrived from the client.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.shared.borrow().end == Completion::Complete
+    }
+
     /// True once an upstream has begun to read the body; no other upstream can get it then.
     #[must_use]
     pub fn is_spent(&self) -> bool {

@@ -26,20 +26,27 @@ pub(crate) struct Control {
 
 impl Control {
     /// Reads directives, separated by commas. A lifetime that is no number counts as 0, and unknown
-    /// directives have no effect. `shared` counts as `private`: users whose pages are alike are not
-    /// known.
+    /// directives have no effect. A directive that restricts the page counts wherever it appears, for
+    /// example before a semicolon: LiteSpeed compares beginnings. `shared` counts as `private`:
+    /// users whose pages are alike are not known.
     pub(crate) fn parse(text: &str) -> Self {
         let mut control = Self::default();
         for word in text.split(',').map(str::trim) {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
+            let name = name.trim().to_ascii_lowercase();
+            if name == "vary" {
+                control.vary = Some(value.trim().to_owned());
+                continue;
+            }
+            let word = word.to_ascii_lowercase();
+            let has = |restrictions: [&str; 2]| restrictions.iter().any(|it| word.contains(it));
+            control.forbids |= has(["no-cache", "no-store"]);
+            control.is_private |= has(["private", "shared"]);
             let seconds = || Some(value.trim().trim_matches('"').parse().unwrap_or(0));
-            match name.trim().to_ascii_lowercase().as_str() {
-                "no-cache" | "no-store" => control.forbids = true,
-                "private" | "shared" => control.is_private = true,
+            match name.as_str() {
                 "max-age" => control.max_age = seconds(),
                 "s-maxage" => control.shared_max_age = seconds(),
                 "max-stale" => control.max_stale = seconds(),
-                "vary" => control.vary = Some(value.trim().to_owned()),
                 _ => {}
             }
         }
@@ -84,6 +91,15 @@ mod tests {
         }
         assert!(Control::parse("no-cache,esi=on").forbids);
         assert!(Control::parse("public, No-Store, max-age=9").forbids);
+        for forbidden in
+            ["no-cache; public, max-age=60", "No-Cache ;x", "public; no-store,max-age=1"]
+        {
+            assert!(Control::parse(forbidden).forbids, "{forbidden}");
+        }
+        for private in ["private; x, max-age=1", "public; private, max-age=1", "Shared max-age=1"] {
+            assert_eq!(Control::parse(private).audience(), Audience::Private, "{private}");
+        }
+        assert!(!Control::parse("vary=no-cache;private").forbids);
         assert!(!Control::parse("no-vary,no-autoflush").forbids);
         assert_eq!(Control::parse("private,max-age=1").audience(), Audience::Private);
         assert_eq!(Control::parse("shared,max-age=1").audience(), Audience::Private);

@@ -7,10 +7,17 @@ use http::header::COOKIE;
 use serde::{Deserialize, Serialize};
 use sha1::{Digest, Sha1};
 
-/// Beginnings of names of cookies that scripts of statistics set in browsers. Their values change
-/// with each page, and no page depends on them.
-const OF_STATISTICS: [&str; 11] =
-    ["__utm", "_clck", "_clsk", "_fbc", "_fbp", "_ga", "_gat", "_gcl_", "_gid", "_hj", "_pk_"];
+/// Cookies that scripts of statistics set in browsers. Their values change often, and no page depends
+/// on them. Whole names: the session of an application may begin like one of them.
+const OF_STATISTICS: [&str; 13] = [
+    "__utma", "__utmb", "__utmc", "__utmt", "__utmv", "__utmz", "_clck", "_clsk", "_fbc", "_fbp",
+    "_ga", "_gat", "_gid",
+];
+
+/// Google Analytics keeps its session in this cookie, with the ten characters of the measurement ID
+/// behind it.
+const OF_MEASUREMENT: &str = "_ga_";
+const MEASUREMENT_ID: usize = 10;
 
 /// The user of private pages, known by cookies: hashes of their names and values. Empty: the client
 /// has sent none.
@@ -47,10 +54,19 @@ fn all(fields: &HeaderMap) -> impl Iterator<Item = &[u8]> {
 
 /// The cookies that may tell users apart.
 pub(super) fn telling(fields: &HeaderMap) -> impl Iterator<Item = &[u8]> {
-    let is_of_statistics = |cookie: &&[u8]| {
-        OF_STATISTICS.iter().any(|beginning| cookie.starts_with(beginning.as_bytes()))
-    };
-    all(fields).filter(move |cookie| !is_of_statistics(cookie))
+    all(fields).filter(|cookie| !is_of_statistics(cookie))
+}
+
+fn is_of_statistics(cookie: &[u8]) -> bool {
+    let name = cookie.split(|&byte| byte == b'=').next().unwrap_or_default();
+    let is_of_id = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
+    OF_STATISTICS.iter().any(|known| name == known.as_bytes())
+        || name.strip_prefix(OF_MEASUREMENT.as_bytes()).is_some_and(|id| {
+            // An ID of letters alone could be a word of an application, such as `_ga_SESSIONKEY`.
+            id.len() == MEASUREMENT_ID
+                && id.iter().all(is_of_id)
+                && id.iter().any(u8::is_ascii_digit)
+        })
 }
 
 /// The values of all cookies that an application may read under this name; `None`: the client has
@@ -61,8 +77,10 @@ pub(crate) fn value_for(fields: &HeaderMap, name: &str) -> Option<Vec<u8>> {
     let has_name = |cookie: &&[u8]| {
         let name = cookie.split(|&byte| byte == b'=').next().unwrap_or_default();
         let name = decoded(name);
+        // PHP before 7.4.11 ends a name at the byte 0.
+        let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
         let array = name.split(|&byte| byte == b'[').next().unwrap_or_default();
-        plain(&name) == wanted || plain(array) == wanted
+        plain(name) == wanted || plain(array) == wanted
     };
     let values: Vec<_> = all(fields).filter(has_name).collect();
     (!values.is_empty()).then(|| values.join(&b";"[..]))
@@ -109,9 +127,17 @@ mod tests {
 
     #[test]
     fn a_cookie_counts_under_every_name_that_an_application_may_read() {
-        for cookie in
-            ["_a_b=1", ".a.b=1", "_a b=1", "_a[b=1", "%5Fa_b=1", "x=2; _a_b=1", "_a_b[x]=1", "_a_b"]
-        {
+        for cookie in [
+            "_a_b=1",
+            ".a.b=1",
+            "_a b=1",
+            "_a[b=1",
+            "%5Fa_b=1",
+            "x=2; _a_b=1",
+            "_a_b[x]=1",
+            "_a_b",
+            "_a_b%00c=1",
+        ] {
             assert!(value_for(&fields(&[cookie]), "_a_b").is_some(), "{cookie}");
         }
         for cookie in ["a_b=1", "_a_bc=1", "_A_b=1", "x=_a_b", "%"] {
@@ -129,7 +155,23 @@ mod tests {
         assert!(owner(&["s=1; theme=dark"]).may_be(&owner(&["theme=light; s=1"])));
         assert!(!owner(&["s=1"]).may_be(&owner(&["s=2"])));
         assert!(!owner(&["s=1; _ga=x"]).may_be(&owner(&["s=2; _ga=x"])));
-        assert!(owner(&["_ga=x"]).is_empty() && owner(&[]).is_empty());
+        let of_statistics =
+            "_ga=x; _ga_1AB2CD3EF4=GS1.1; _gid=1; _fbp=fb.1; _clsk=1; __utmz=1; _gat";
+        assert!(owner(&[of_statistics]).is_empty() && owner(&[]).is_empty());
+        for cookie in [
+            "_gallery_session=1",
+            "_gate=1",
+            "_ga_session=1",
+            "_ga_SESSIONKEY=1",
+            "_ga_1AB2CD3EF=1",
+            "_pk_session=1",
+            "_hj=1",
+            "_gid_=1",
+            "__utmsession=1",
+            "_fbclogin",
+        ] {
+            assert!(!owner(&[cookie]).is_empty(), "{cookie}");
+        }
         assert!(!owner(&[]).may_be(&owner(&[])));
     }
 }

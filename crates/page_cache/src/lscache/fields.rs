@@ -7,6 +7,7 @@ use super::control::{Audience, Control};
 use super::cookies::Owner;
 use super::purge::{Named, NamedPurge, PurgedAudience};
 use super::request::LsCacheRequest;
+use crate::freshness::is_left_to_operator;
 use crate::purge::Purge;
 
 const CONTROL: &str = "X-LiteSpeed-Cache-Control";
@@ -33,16 +34,18 @@ pub(crate) struct Labels {
 pub(crate) struct Said {
     pub(crate) control: Control,
     pub(crate) labels: Labels,
+    /// The response names tags, or says that there are none.
+    pub(crate) names_tags: bool,
 }
 
 impl Said {
-    /// `None`: the page may not be kept. Without a field of its own the response follows the
-    /// `.htaccess` files.
+    /// `None`: the page may not be kept. A successful response that says nothing about caches
+    /// follows the `.htaccess` files.
     pub(crate) fn of(head: &ResponseHead, request: &LsCacheRequest) -> Option<Self> {
-        let said = values(head, CONTROL).collect::<Vec<_>>().join(",");
-        let control = match said.is_empty() {
-            false => Control::parse(&said),
-            true => request.control.clone(),
+        let control = match head.has(CONTROL) {
+            true => Control::parse(&values(head, CONTROL).collect::<Vec<_>>().join(",")),
+            false if is_left_to_operator(head) => request.control.clone(),
+            false => return None,
         };
         if control.forbids {
             return None;
@@ -60,8 +63,8 @@ impl Said {
         }
         let is_private = control.audience() == Audience::Private;
         for word in words(head, TAG) {
-            let word = word.strip_prefix("tag=").unwrap_or(&word);
-            match word.strip_prefix("public:") {
+            let word = without(&word, "tag=").unwrap_or(&word);
+            match without(word, "public:") {
                 Some(tag) => labels.tags.push(tag.to_owned()),
                 None if is_private => labels.own_tags.push(word.to_owned()),
                 None => labels.tags.push(word.to_owned()),
@@ -70,7 +73,7 @@ impl Said {
         if is_private {
             labels.owner = request.private.as_ref()?.owner.clone();
         }
-        Some(Self { control, labels })
+        Some(Self { control, labels, names_tags: head.has(TAG) })
     }
 }
 
@@ -86,7 +89,7 @@ pub fn purges(head: &[Field], site: &str, host: &str, fields: &HeaderMap) -> Vec
     for group in text.split(';') {
         let mut purge = NamedPurge::new(site);
         for word in group.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-            match word.strip_prefix("tag=").unwrap_or(word) {
+            match without(word, "tag=").unwrap_or(word) {
                 "public" => {}
                 "private" => purge.of = PurgedAudience::Owner(Owner::of(fields)),
                 "stale" => purge.is_stale = true,
@@ -107,6 +110,11 @@ pub fn purges(head: &[Field], site: &str, host: &str, fields: &HeaderMap) -> Vec
     }
     purges.retain(|purge| !purge.names.is_empty());
     purges.into_iter().map(Purge::Named).collect()
+}
+
+/// The word behind this beginning, and behind blanks.
+fn without<'w>(word: &'w str, beginning: &str) -> Option<&'w str> {
+    word.strip_prefix(beginning).map(str::trim_start)
 }
 
 fn values<'h>(head: &'h ResponseHead, name: &'static str) -> impl Iterator<Item = String> + 'h {

@@ -10,6 +10,10 @@ use crate::key::Key;
 /// The cookie by which pages differ unless they say otherwise. Plugins put the kind of user there.
 const VARY_COOKIE: &str = "_lscache_vary";
 
+/// Most parameters of which some are left out of a key. PHP reads the first 1000 (`max_input_vars`),
+/// or fewer if it is told so, and the ignored ones count.
+const MOST_PARAMETERS: usize = 200;
+
 /// The variables by which `.htaccess` files steer the cache.
 const CONTROL: &str = "Cache-Control";
 const VARY: &str = "Cache-Vary";
@@ -79,7 +83,8 @@ impl LsCacheRequest {
 type Variable = (Vec<u8>, Vec<u8>);
 
 /// The request and its variables without the parameters that pages do not differ by; `None`:
-/// `.htaccess` files name none (`CacheKeyModify -qs:NAME`).
+/// `.htaccess` files name none (`CacheKeyModify -qs:NAME`), or an application may read another set
+/// of parameters with the ignored ones than without them.
 #[must_use]
 pub fn without_ignored(
     request: &Request,
@@ -87,15 +92,19 @@ pub fn without_ignored(
 ) -> Option<(Request, Vec<Variable>)> {
     let words = variable(environment, KEY);
     let ignored: Vec<_> = words.split(',').filter_map(|word| word.strip_prefix("-qs:")).collect();
-    if ignored.is_empty() {
+    let count = |text: &[u8]| text.iter().filter(|&&byte| byte == b'&').count() + 1;
+    let most = count(request.query.as_deref().unwrap_or_default()).max(count(&request.uri));
+    if ignored.is_empty() || most > MOST_PARAMETERS {
         return None;
     }
     let is_ignored = |parameter: &&[u8]| {
         let name = parameter.split(|&byte| byte == b'=').next().unwrap_or_default();
-        ignored.iter().any(|ignored| match ignored.strip_suffix('*') {
-            Some(beginning) => name.starts_with(beginning.as_bytes()),
-            None => name == ignored.as_bytes(),
-        })
+        // Some applications take a semicolon for `&`, and read another parameter behind it.
+        !parameter.contains(&b';')
+            && ignored.iter().any(|ignored| match ignored.strip_suffix('*') {
+                Some(beginning) => name.starts_with(beginning.as_bytes()),
+                None => name == ignored.as_bytes(),
+            })
     };
     let rest = |query: &[u8]| {
         let parameters = query.split(|&byte| byte == b'&');
@@ -174,14 +183,18 @@ mod tests {
             request.uri = format!("/a?{query}").into();
             request.query = Some(query.to_owned().into());
             let words = (b"Cache-Key-Modify".to_vec(), b"-qs:fbclid,-qs:utm*".to_vec());
-            let (reduced, _) = without_ignored(&request, &[words]).unwrap();
+            let (reduced, _) = without_ignored(&request, &[words])?;
             let query = reduced.query.as_deref().map(<[u8]>::to_vec);
             let uri = String::from_utf8(reduced.uri.to_vec()).unwrap();
             assert_eq!(query.is_some(), uri.contains('?'));
-            uri
+            Some(uri)
         };
-        assert_eq!(reduced("fbclid=1&b=2&utm_x=3"), "/a?b=2");
-        assert_eq!(reduced("fbclid=1"), "/a");
-        assert_eq!(reduced("fbclidx=1&xutm=2"), "/a?fbclidx=1&xutm=2");
+        assert_eq!(reduced("fbclid=1&b=2&utm_x=3").unwrap(), "/a?b=2");
+        assert_eq!(reduced("fbclid=1").unwrap(), "/a");
+        assert_eq!(reduced("fbclidx=1&xutm=2").unwrap(), "/a?fbclidx=1&xutm=2");
+        assert_eq!(reduced("utm_x=1;b=2").unwrap(), "/a?utm_x=1;b=2");
+        let many = |count| "utm_x=1&".repeat(count - 1) + "b=2";
+        assert_eq!(reduced(&many(MOST_PARAMETERS)).unwrap(), "/a?b=2");
+        assert_eq!(reduced(&many(MOST_PARAMETERS + 1)), None);
     }
 }

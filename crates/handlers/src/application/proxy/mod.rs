@@ -147,7 +147,7 @@ async fn ask_host(
         sink.client().notes().note_phase(Phase::Running);
         let is_kept = exchange.is_kept();
         let exchange = UpstreamExchange::Gateway(exchange);
-        let no_answer = match beginning::read(&exchange, context.request, sink).await? {
+        let no_answer = match beginning::read(&exchange, context, sink).await? {
             Ok(answer) => return Ok(Ok((exchange, answer))),
             Err(no_answer) => no_answer,
         };
