@@ -8,6 +8,7 @@ mod load;
 mod measure;
 mod peers;
 mod report;
+mod servers;
 mod sessions;
 mod site;
 mod stats;
@@ -220,22 +221,8 @@ fn run(options: &Options) -> Result<bool> {
     let site = Site::create(dir.path(), Account::for_servers()?, &workloads)?;
 
     let mut versions = Vec::new();
-    let mut contestants = Vec::new();
-    for (number, peer) in options.peers()?.iter().enumerate() {
-        match peer.version() {
-            Ok(version) => versions.push((peer.name().to_owned(), version)),
-            Err(error) => {
-                versions.push((peer.name().to_owned(), format!("left out: {error:#}")));
-                continue;
-            }
-        }
-        let peer_dir = dir.path().join(format!("peer-{number}"));
-        fs::create_dir(&peer_dir)?;
-        let running = peer
-            .start(&site, &peer_dir)
-            .with_context(|| format!("{} did not start", peer.name()))?;
-        contestants.push(Contestant { name: peer.name().to_owned(), running });
-    }
+    let peers = servers::installed(options.peers()?, &mut versions);
+    let contestants = servers::start(&peers, &site, dir.path())?;
     let header = report::header(&versions, plan);
     ensure!(!contestants.is_empty(), "no server to measure\n{header}");
 

@@ -3,12 +3,13 @@
 //! most sessions that a server answers well.
 
 use super::comparison::start_servers;
-use super::experiment::{Effort, Experiment, Figure, Shape, Stage, Value, Workbench};
+use super::experiment::{Effort, Experiment, Figure, Shape, Stage, Workbench};
 use super::papers::BANKING_PEAKS;
 use super::results::{Conditions, Point, Series, Values};
 use crate::cpu;
 use crate::measure::Contestant;
-use crate::peers::{Apache, Lighttpd, Nginx, Peer, Running, start_back_end};
+use crate::peers::{Running, start_back_end};
+use crate::servers::common_and_tuned;
 use crate::sessions::bank::{Bank, Printing};
 use crate::sessions::{BANKING, Load, SPEED, run};
 use crate::site::{Account, Site};
@@ -56,13 +57,7 @@ impl Experiment for Banking {
         let back_end = start_back_end(&bench.dir)?;
         let mut bank = Bank::new();
         bank.write(&site, back_end.addr)?;
-        let servers: Vec<Box<dyn Peer>> = vec![
-            Box::new(Nginx::Unlogged),
-            Box::new(bench.sendoff.clone()),
-            Box::new(Nginx::Tuned),
-            Box::new(Lighttpd),
-            Box::new(Apache),
-        ];
+        let servers = common_and_tuned(&bench.sendoff);
         (conditions.rounds, conditions.seconds) = (1, time(bench.effort).as_secs_f64());
         let contestants = start_servers(servers, &site, bench, conditions)?;
         let most = allow_descriptors()?;
@@ -77,21 +72,15 @@ impl Experiment for Banking {
     }
 
     fn figures(&self) -> Vec<Figure> {
-        let of = |title, part, y, name| Figure {
-            title,
-            part,
+        let of = |title, part, y, value| Figure {
             shape: Shape::Lines,
             x: "sessions",
-            y,
-            value: Value::Of(name),
-            papers: &[],
+            ..Figure::bars(part, title, y, value)
         };
         vec![
             Figure {
                 papers: BANKING_PEAKS,
-                shape: Shape::Bars,
-                x: "",
-                ..of("Most sessions with good service", PEAK, "sessions", "peak")
+                ..Figure::bars(PEAK, "Most sessions with good service", "sessions", "peak")
             },
             of("Good pages (figures 8 and 10 to 12)", PIECES, "%", "good"),
             of("Good or tolerable pages", PIECES, "%", "tolerable"),

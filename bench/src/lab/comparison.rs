@@ -5,10 +5,10 @@ use super::results::{Conditions, Point, Series, Values};
 use crate::load::{Persistence, Target};
 use crate::measure::{self, Contestant, Plan, Sample};
 use crate::peers::{Peer, Sendoff};
+use crate::servers::{self, installed};
 use crate::site::{Account, Site, Workload};
 use crate::trace;
 use anyhow::{Context, Result, ensure};
-use std::fs;
 use std::path::PathBuf;
 
 /// An experiment that is described by its pages.
@@ -94,22 +94,9 @@ pub(crate) fn start_servers(
     bench: &Workbench,
     conditions: &mut Conditions,
 ) -> Result<Vec<Contestant>> {
-    let mut contestants = Vec::new();
-    for (number, peer) in servers.into_iter().filter(|peer| bench.wants(peer.name())).enumerate() {
-        let version = match peer.version() {
-            Ok(version) => version,
-            Err(error) => {
-                conditions.versions.push((peer.name().to_owned(), format!("left out: {error:#}")));
-                continue;
-            }
-        };
-        conditions.versions.push((peer.name().to_owned(), version));
-        let dir = bench.dir.join(format!("peer-{number}"));
-        fs::create_dir(&dir)?;
-        let running =
-            peer.start(site, &dir).with_context(|| format!("{} did not start", peer.name()))?;
-        contestants.push(Contestant { name: peer.name().to_owned(), running });
-    }
+    let wanted = servers.into_iter().filter(|peer| bench.wants(peer.name()));
+    let servers = installed(wanted, &mut conditions.versions);
+    let contestants = servers::start(&servers, site, &bench.dir)?;
     ensure!(!contestants.is_empty(), "no server to measure: {:?}", conditions.versions);
     Ok(contestants)
 }

@@ -75,6 +75,19 @@ pub(crate) struct Figure {
     pub(crate) papers: &'static [Paper],
 }
 
+impl Figure {
+    /// Bars of a measured value.
+    pub(crate) fn bars(
+        part: &'static str,
+        title: &'static str,
+        y: &'static str,
+        value: &'static str,
+    ) -> Self {
+        let (shape, value) = (Shape::Bars, Value::Of(value));
+        Self { title, part, shape, x: "", y, value, papers: &[] }
+    }
+}
+
 /// The look of a diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {

@@ -6,8 +6,8 @@ use super::experiment::{Effort, Figure, Shape, Value};
 use super::papers::{COPY_SHARE, COPY_SHARE_BY_WORK, SPEED_UP};
 use super::results::Point;
 use crate::load::Persistence;
-use crate::peers::{Apache, Lighttpd, Nginx, Peer, Sendoff};
 use crate::report::SENDOFF;
+use crate::servers::common_and_tuned;
 use crate::site::{Page, Workload};
 
 const SIZES: &[u32] = &[10, 20, 40, 60, 80, 100, 120, 140, 160, 180, 200];
@@ -25,21 +25,11 @@ pub(crate) const MICRO: Comparison = Comparison {
     // Eight FastCGI processes and 100 clients, as in the paper.
     workers: 8,
     connections: 100,
-    servers,
+    servers: common_and_tuned,
     rows,
     figures,
     copies: Copies::Sampled,
 };
-
-fn servers(sendoff: &Sendoff) -> Vec<Box<dyn Peer>> {
-    vec![
-        Box::new(Nginx::Unlogged),
-        Box::new(sendoff.clone()),
-        Box::new(Nginx::Tuned),
-        Box::new(Lighttpd),
-        Box::new(Apache),
-    ]
-}
 
 fn rows(effort: Effort) -> Vec<Row> {
     let sizes = effort.choose(&[10, 60, 200][..], SIZES);

@@ -1,10 +1,11 @@
 //! Everyday pages: a small script, static files, a page cache, an application that boots.
 
 use super::comparison::{Comparison, Copies, Entry, Row};
-use super::experiment::{Effort, Figure, Shape, Value};
+use super::experiment::{Effort, Figure, Value};
 use super::results::Point;
 use crate::load::Persistence;
-use crate::peers::{Apache, Booted, Kept, Lighttpd, Nginx, Peer, Sendoff};
+use crate::peers::{Booted, Kept, Nginx, Peer};
+use crate::servers::common_and_tuned;
 use crate::site::{KEPT, Page, WORKLOADS, Workload};
 
 const PAGES: &str = "pages";
@@ -14,7 +15,7 @@ pub(crate) const EVERYDAY: Comparison = Comparison {
     about: "A script that prints hello, scripts that print or generate a page, static files",
     workers: 4,
     connections: 32,
-    servers,
+    servers: common_and_tuned,
     rows: |effort| {
         let short = ["hello", "static-10k"];
         let shown = |w: &&Workload| effort == Effort::Full || short.contains(&&*w.name);
@@ -78,16 +79,6 @@ fn worker_mode_row(entries: u32, booted: &'static str) -> Row {
     }
 }
 
-fn servers(sendoff: &Sendoff) -> Vec<Box<dyn Peer>> {
-    vec![
-        Box::new(Nginx::Unlogged),
-        Box::new(sendoff.clone()),
-        Box::new(Nginx::Tuned),
-        Box::new(Lighttpd),
-        Box::new(Apache),
-    ]
-}
-
 fn rows<'a>(workloads: impl Iterator<Item = &'a Workload>) -> Vec<Row> {
     let row = |(x, workload): (u32, &Workload)| Row {
         point: Point::new(PAGES, f64::from(x), &*workload.name),
@@ -98,23 +89,14 @@ fn rows<'a>(workloads: impl Iterator<Item = &'a Workload>) -> Vec<Row> {
 }
 
 fn figures(reference: &'static str) -> Vec<Figure> {
-    let of = |title, y, value| Figure {
-        title,
-        part: PAGES,
-        shape: Shape::Bars,
-        x: "",
-        y,
-        value,
-        papers: &[],
-    };
+    let of = |title, y, value| Figure::bars(PAGES, title, y, value);
     vec![
-        of("Requests/s", "requests/s", Value::Of("rate")),
-        of(
-            "Requests/s beside the first server",
-            "times the first server",
-            Value::RatioTo("rate", reference),
-        ),
-        of("CPU time of the server", "µs per response", Value::Of("server_us")),
-        of("CPU time of the load generator", "µs per response", Value::Of("client_us")),
+        of("Requests/s", "requests/s", "rate"),
+        Figure {
+            value: Value::RatioTo("rate", reference),
+            ..of("Requests/s beside the first server", "times the first server", "rate")
+        },
+        of("CPU time of the server", "µs per response", "server_us"),
+        of("CPU time of the load generator", "µs per response", "client_us"),
     ]
 }

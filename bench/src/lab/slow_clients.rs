@@ -2,13 +2,13 @@
 //! is asked for a small page.
 
 use super::asking::{MIB, ask, hello_site};
-use super::experiment::{Effort, Figure, Shape, Value};
+use super::experiment::{Effort, Figure};
 use super::results::{Point, Values};
 use super::rounds::{Measurement, Setting};
 use crate::cpu;
 use crate::http::Decoder;
 use crate::measure::Contestant;
-use crate::peers::{Apache, Lighttpd, Nginx};
+use crate::servers::common;
 use crate::site::{Page, Workload, text};
 use crate::stats::Spread;
 use anyhow::{Context, Result, ensure};
@@ -34,14 +34,7 @@ pub(crate) const SLOW_CLIENTS: Measurement = Measurement {
     name: "slow-clients",
     about: "1 to 1,000 clients read a download of 100 MB from a script at 100,000 bytes/s: workers held, memory, and the time of a small page meanwhile",
     workers: 4,
-    servers: |sendoff| {
-        vec![
-            Box::new(Nginx::Unlogged),
-            Box::new(sendoff.clone()),
-            Box::new(Lighttpd),
-            Box::new(Apache),
-        ]
-    },
+    servers: common,
     points: |effort| {
         let counts = effort.choose(&[1, 8, 40][..], &[1, 4, 16, 64, 250, 1000]);
         counts.iter().map(|&n| Point::new(PART, f64::from(n), format!("{n} clients"))).collect()
@@ -63,15 +56,7 @@ fn download(effort: Effort) -> Workload {
 }
 
 fn figures() -> Vec<Figure> {
-    let of = |title, y, name| Figure {
-        title,
-        part: PART,
-        shape: Shape::Bars,
-        x: "",
-        y,
-        value: Value::Of(name),
-        papers: &[],
-    };
+    let of = |title, y, value| Figure::bars(PART, title, y, value);
     vec![
         of("A small page meanwhile", "ms, median of the pages", "hello_ms"),
         of("Small pages answered within 5 s", "%", "answered"),

@@ -1,10 +1,11 @@
 //! Start-up: the time from the command to the first page, and the memory of an idle server.
 
 use super::asking::{ask, hello_site};
-use super::experiment::{Effort, Experiment, Figure, Shape, Stage, Value, Workbench};
+use super::experiment::{Effort, Experiment, Figure, Stage, Workbench};
 use super::results::{Conditions, Point, Series, Values};
 use super::slow_clients::memory_kb;
-use crate::peers::{Apache, Lighttpd, Nginx, Peer};
+use crate::peers::Peer;
+use crate::servers::{common, installed};
 use crate::site::{Account, Site};
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -32,40 +33,14 @@ impl Experiment for StartUp {
     fn start(&self, bench: &Workbench, conditions: &mut Conditions) -> Result<Box<dyn Stage>> {
         let site = Site::create(&bench.dir, Account::for_servers()?, &[])?;
         hello_site(&site)?;
-        let all: Vec<Box<dyn Peer>> = vec![
-            Box::new(Nginx::Unlogged),
-            Box::new(bench.sendoff.clone()),
-            Box::new(Lighttpd),
-            Box::new(Apache),
-        ];
-        let mut peers = Vec::new();
-        for peer in all.into_iter().filter(|peer| bench.wants(peer.name())) {
-            match peer.version() {
-                Ok(version) => {
-                    conditions.versions.push((peer.name().to_owned(), version));
-                    peers.push(peer);
-                }
-                Err(why) => {
-                    conditions
-                        .versions
-                        .push((peer.name().to_owned(), format!("left out: {why:#}")));
-                }
-            }
-        }
+        let wanted = common(&bench.sendoff).into_iter().filter(|peer| bench.wants(peer.name()));
+        let peers = installed(wanted, &mut conditions.versions);
         let (dir, rounds) = (bench.dir.clone(), bench.plan.rounds);
         Ok(Box::new(Starts { site, peers, dir, rounds, started: 0 }))
     }
 
     fn figures(&self) -> Vec<Figure> {
-        let of = |title, y, name| Figure {
-            title,
-            part: PART,
-            shape: Shape::Bars,
-            x: "",
-            y,
-            value: Value::Of(name),
-            papers: &[],
-        };
+        let of = |title, y, value| Figure::bars(PART, title, y, value);
         vec![
             of("Time to the first page", "ms", "first_page_ms"),
             of("Memory when idle", "MB", "memory_mb"),

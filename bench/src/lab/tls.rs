@@ -1,6 +1,6 @@
 //! TLS and HTTP/2, by h2load, which checks statuses; curl fetches one body for comparison.
 
-use super::experiment::{Figure, Shape, Value};
+use super::experiment::Figure;
 use super::results::{Point, Values};
 use super::rounds::{Measurement, Setting};
 use crate::cpu;
@@ -32,15 +32,7 @@ pub(crate) const TLS: Measurement = Measurement {
     furnish: |site, _| pages().iter().try_for_each(|page| site.add(page)),
     run,
     figures: || {
-        let of = |title, part, y, name| Figure {
-            title,
-            part,
-            shape: Shape::Bars,
-            x: "",
-            y,
-            value: Value::Of(name),
-            papers: &[],
-        };
+        let of = |title, part, y, value| Figure::bars(part, title, y, value);
         vec![
             of("HTTP/1.1 over TLS", HTTP1, "requests/s", "rate"),
             of("HTTP/1.1 over TLS: CPU time of the server", HTTP1, "µs per response", "server_us"),

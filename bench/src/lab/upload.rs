@@ -1,12 +1,12 @@
 //! Uploads: request bodies that a script reads.
 
 use super::asking::exchange;
-use super::experiment::{Figure, Shape, Value};
+use super::experiment::Figure;
 use super::results::{Point, Values};
 use super::rounds::{Measurement, Setting};
 use crate::cpu;
 use crate::measure::Contestant;
-use crate::peers::{Apache, Lighttpd, Nginx};
+use crate::servers::common;
 use anyhow::{Result, ensure};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,14 +20,7 @@ pub(crate) const UPLOAD: Measurement = Measurement {
     name: "upload",
     about: "Four clients post bodies of 10 KB to 4 MB to a script that hashes them",
     workers: CLIENTS,
-    servers: |sendoff| {
-        vec![
-            Box::new(Nginx::Unlogged),
-            Box::new(sendoff.clone()),
-            Box::new(Lighttpd),
-            Box::new(Apache),
-        ]
-    },
+    servers: common,
     points: |effort| {
         let sizes = effort.choose(&[1024][..], &[10, 100, 1024, 4096]);
         sizes.iter().map(|&kb| Point::new(PART, f64::from(kb), format!("{kb} KB"))).collect()
@@ -38,15 +31,7 @@ pub(crate) const UPLOAD: Measurement = Measurement {
     },
     run,
     figures: || {
-        let of = |title, y, name| Figure {
-            title,
-            part: PART,
-            shape: Shape::Bars,
-            x: "",
-            y,
-            value: Value::Of(name),
-            papers: &[],
-        };
+        let of = |title, y, value| Figure::bars(PART, title, y, value);
         vec![
             of("Uploads", "uploads/s", "rate"),
             of("CPU time of the server", "µs per upload", "server_us"),

@@ -12,6 +12,8 @@
 mod document;
 mod host;
 mod nginx;
+#[cfg(test)]
+mod one_file;
 mod place;
 mod unit;
 

@@ -19,8 +19,8 @@ const OUTCOME: &str = "X-LiteSpeed-Cache";
 /// Most bytes of a field that `sendoff explain` shows.
 const MOST_SHOWN: usize = 200;
 
-/// Purges the pages that a response names, before its client learns of it. Tells `sendoff explain`
-/// what the application has said.
+/// Purges the pages that a response names, before its client learns of it. `sendoff explain` shows
+/// the application's fields for the cache.
 pub(crate) fn obey_purges(context: &Context<'_>, fields: &[Field], sink: &mut dyn Sink) {
     let Context { services, site, request, .. } = *context;
     let config = services.config.sites.get(site.number);

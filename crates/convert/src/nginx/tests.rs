@@ -4,20 +4,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::one_file::One;
 use crate::{Conversion, Files, convert};
-
-/// One file.
-struct One(String);
-
-impl Files for One {
-    fn read(&self, _: &Path) -> io::Result<String> {
-        Ok(self.0.clone())
-    }
-
-    fn matching(&self, _: &Path) -> Vec<PathBuf> {
-        Vec::new()
-    }
-}
 
 /// Converts a server with these lines. The result must be readable by Sendoff.
 #[track_caller]

@@ -1,22 +1,9 @@
 //! Single options, without files.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::{Conversion, Files, convert};
-
-/// One file.
-struct One(String);
-
-impl Files for One {
-    fn read(&self, _: &Path) -> io::Result<String> {
-        Ok(self.0.clone())
-    }
-
-    fn matching(&self, _: &Path) -> Vec<PathBuf> {
-        Vec::new()
-    }
-}
+use crate::one_file::One;
+use crate::{Conversion, convert};
 
 /// Converts a document. The result must be readable by Sendoff.
 #[track_caller]
