@@ -421,6 +421,21 @@ impl Site {
         self.hand_over(&path, 0o644)
     }
 
+    /// Gives the files of a folder below the root, which another program wrote, to the servers'
+    /// user.
+    pub(crate) fn adopt(&self, folder: &Path) -> Result<()> {
+        for entry in folder.read_dir()? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                self.hand_over(&entry.path(), 0o755)?;
+                self.adopt(&entry.path())?;
+            } else {
+                self.hand_over(&entry.path(), 0o644)?;
+            }
+        }
+        Ok(())
+    }
+
     fn hand_over(&self, path: &Path, mode: u32) -> Result<()> {
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         if let Some(account) = &self.account {

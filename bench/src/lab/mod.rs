@@ -3,6 +3,7 @@
 //! `list` names them, `run` measures the points that have no result yet, `report` writes a page of
 //! all results.
 
+mod applications;
 mod asking;
 mod banking;
 mod comparison;
@@ -83,6 +84,7 @@ fn experiments() -> Vec<Box<dyn Experiment>> {
         Box::new(banking::Banking),
         Box::new(slow_clients::SLOW_CLIENTS),
         Box::new(pages::EVERYDAY),
+        Box::new(applications::APPLICATION_PAGES),
         Box::new(tls::TLS),
         Box::new(pages::PAGE_CACHE),
         Box::new(pages::WORKER_MODE),

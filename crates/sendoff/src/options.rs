@@ -241,8 +241,9 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "USER")]
     pub(crate) user: Option<String>,
     /// Stock PHP program that hosts the PHP workers: a version, such as `8.2`, or the path of a
-    /// program, such as /usr/sbin/php-fpm [default: sendoff-php, which has libphp]
-    #[arg(long, value_name = "VERSION|FILE", value_parser = word::<PhpProgram>)]
+    /// program, such as /usr/sbin/php-fpm; `libphp` for sendoff-php [default: the newest that is
+    /// installed with its module, or sendoff-php]
+    #[arg(long, value_name = "VERSION|FILE|libphp", value_parser = word::<PhpProgram>)]
     pub(crate) php: Option<PhpProgram>,
     /// Run no PHP scripts, and need no PHP: scripts beneath ROOT are refused.
     #[arg(long, conflicts_with_all = ["php", "php_worker"])]
