@@ -17,7 +17,7 @@ MODULES = $(BUILT)
 # Programs and tests in one build: Cargo gives libraries the features that all of them want, and builds them twice if it is asked twice.
 BUILD_TESTS = cargo build --profile quick --workspace --bins --tests
 
-.PHONY: help install uninstall serve build quick dist deb release libfcgi examples gem header config install-extension uninstall-extension test test-deb test-release \
+.PHONY: help install uninstall serve demo build quick dist deb release libfcgi examples gem header config install-extension uninstall-extension test test-deb test-release \
 	test-heavy test-trixie phpt bench lab figures style check deny fmt ktls java
 
 # This list.
@@ -32,6 +32,13 @@ serve: build
 	ln -f target/quick/sendoff target/quick/sendoff-php target/quick/served/
 	tools/extension host target/quick/served "$$(ls -t target/quick/deps/libsendoff_php-*.a | head -n 1)"
 	tools/serve target/quick/served/sendoff $(LISTEN)
+
+# nginx + php-fpm and Sendoff side by side, with slow readers that a page starts, and the counters of both: http://127.0.0.1:8080/.
+demo: PROFILE = release
+demo: dist
+	tools/install demo
+	cargo build --release --bin sendoff-bench
+	target/release/sendoff-bench demo --listen $(LISTEN)
 
 build:
 	tools/install serve

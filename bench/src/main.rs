@@ -1,16 +1,19 @@
 //! Measures sendoff against widely used servers; see `--help`.
 
 mod cpu;
+mod demo;
 mod figures;
 mod http;
 mod lab;
 mod load;
 mod measure;
 mod peers;
+mod processes;
 mod report;
 mod servers;
 mod sessions;
 mod site;
+mod slow;
 mod stats;
 mod trace;
 

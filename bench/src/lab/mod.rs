@@ -22,6 +22,9 @@ mod thesis;
 mod tls;
 mod upload;
 
+pub(crate) use asking::{ask, hello_site};
+
+use crate::demo;
 use crate::sessions::backend;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
@@ -30,7 +33,7 @@ use results::Results;
 use std::fs;
 use std::path::PathBuf;
 
-/// The commands of the lab.
+/// The commands of the lab, and the demonstration.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// List the experiments, and how many of their points are measured
@@ -39,6 +42,8 @@ pub(crate) enum Command {
     Run(run::Options),
     /// Write an HTML page of all results
     Report(ReportOptions),
+    /// Show nginx + php-fpm and Sendoff side by side on a page that starts slow readers
+    Demo(demo::Options),
     /// Answer the scripts of a web workload: `run` starts this
     #[command(hide = true)]
     BackEnd,
@@ -113,6 +118,7 @@ pub(crate) fn execute(command: &Command) -> Result<bool> {
         Command::List(folder) => list(folder),
         Command::Run(options) => run::run(options),
         Command::Report(options) => report(options),
+        Command::Demo(options) => demo::run(options),
         Command::BackEnd => backend::serve().map(|()| true),
     }
 }

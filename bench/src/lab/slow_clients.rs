@@ -5,26 +5,18 @@ use super::asking::{MIB, ask, hello_site};
 use super::experiment::{Effort, Figure};
 use super::results::{Point, Values};
 use super::rounds::{Measurement, Setting};
-use crate::cpu;
-use crate::http::Decoder;
 use crate::measure::Contestant;
+use crate::processes::{held, memory_kb, temporary_bytes};
 use crate::servers::common;
 use crate::site::{Page, Workload, text};
+use crate::slow::SlowClients;
 use crate::stats::Spread;
 use anyhow::{Context, Result, ensure};
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::MetadataExt;
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 const PART: &str = "clients";
-/// Bytes per second of each client: a common line of the papers' time.
-const LINE: u64 = 100_000;
-/// Time between two reads of a client.
-const TICK: Duration = Duration::from_millis(100);
 /// A page that takes longer counts as not answered.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Time for a server to notice that the clients of the last round have gone.
@@ -84,7 +76,8 @@ fn run(setting: &Setting, contestant: &Contestant, point: &Point) -> Result<Valu
     );
     let memory = memory_kb(&roots)?;
     let path = download(setting.effort).path();
-    let mut clients = Clients::connect(addr, &path, count, text(size, 'a'))?;
+    let mut clients = SlowClients::of(addr, path, text(size, 'a'));
+    clients.set_count(count)?;
     let time = setting.plan.time.max(Duration::from_secs(1));
     let reader = thread::spawn(move || clients.read_for(time).map(|()| clients));
     let mut answers = Vec::new();
@@ -136,123 +129,4 @@ fn recovered(addr: SocketAddr) -> Result<()> {
 fn free_bytes(setting: &Setting) -> Result<u64> {
     let stat = rustix::fs::statvfs(&setting.dir)?;
     Ok(stat.f_bavail * stat.f_frsize)
-}
-
-/// Memory of all processes in KB, with shared pages divided among them.
-pub(crate) fn memory_kb(roots: &[u32]) -> Result<i64> {
-    let mut sum = 0;
-    for process in cpu::tree(roots)? {
-        // A process may end meanwhile.
-        let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", process.pid));
-        let text = text.unwrap_or_default();
-        let pss =
-            text.lines().find_map(|line| line.strip_prefix("Pss:")?.split_whitespace().next());
-        sum += pss.and_then(|kb| kb.parse::<i64>().ok()).unwrap_or(0);
-    }
-    Ok(sum)
-}
-
-/// Size of the temporary files that the processes have open, each counted once.
-fn temporary_bytes(roots: &[u32]) -> Result<u64> {
-    let mut sizes = BTreeMap::new();
-    for process in cpu::tree(roots)? {
-        // A process may end meanwhile.
-        let Ok(entries) = fs::read_dir(format!("/proc/{}/fd", process.pid)) else { continue };
-        for path in entries.flatten().map(|entry| entry.path()) {
-            let (Ok(target), Ok(file)) = (fs::read_link(&path), fs::metadata(&path)) else {
-                continue;
-            };
-            // lighttpd's have names. Files in memory count as memory.
-            let target = target.as_os_str().as_encoded_bytes();
-            let temporary = file.nlink() == 0 || target.starts_with(b"/var/tmp/lighttpd-");
-            if file.is_file() && temporary && !target.starts_with(b"/memfd:") {
-                sizes.insert((file.dev(), file.ino()), file.blocks() * 512);
-            }
-        }
-    }
-    Ok(sizes.values().sum())
-}
-
-/// Number of processes that wait for a peer to take bytes; `None` if the kernel does not tell.
-fn held(roots: &[u32]) -> Result<Option<usize>> {
-    // write, poll (Apache writes without waiting, then polls), writev, sendfile, sendto, sendmsg,
-    // splice: numbers of the calls on x86-64.
-    const WRITING: [&str; 7] = ["1", "7", "20", "40", "44", "46", "275"];
-    if cfg!(not(target_arch = "x86_64")) {
-        return Ok(None);
-    }
-    let mut held = 0;
-    for process in cpu::tree(roots)? {
-        let Ok(call) = fs::read_to_string(format!("/proc/{}/syscall", process.pid)) else {
-            continue;
-        };
-        held += usize::from(call.split(' ').next().is_some_and(|number| WRITING.contains(&number)));
-    }
-    Ok(Some(held))
-}
-
-struct Client {
-    stream: TcpStream,
-    decoder: Decoder,
-    read: u64,
-}
-
-struct Clients {
-    clients: Vec<Client>,
-    body: Vec<u8>,
-}
-
-impl Clients {
-    fn connect(addr: SocketAddr, path: &str, count: usize, body: Vec<u8>) -> Result<Self> {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\n\r\n");
-        let client = |_| -> Result<Client> {
-            let mut stream = TcpStream::connect(addr)?;
-            stream.write_all(request.as_bytes())?;
-            stream.set_nonblocking(true)?;
-            Ok(Client { stream, decoder: Decoder::new(), read: 0 })
-        };
-        let clients = (0..count).map(client).collect::<Result<_>>().context("a slow client")?;
-        Ok(Self { clients, body })
-    }
-
-    /// Reads at the speed of the line.
-    fn read_for(&mut self, time: Duration) -> Result<()> {
-        let started = Instant::now();
-        while started.elapsed() < time {
-            let due = u64::try_from(started.elapsed().as_millis())? * LINE / 1000;
-            for client in &mut self.clients {
-                client.read_up_to(due, &self.body)?;
-            }
-            thread::sleep(TICK);
-        }
-        Ok(())
-    }
-}
-
-impl Client {
-    /// Reads until `due` bytes have come, or no more are there. Every byte is compared.
-    fn read_up_to(&mut self, due: u64, expected: &[u8]) -> Result<()> {
-        let mut buffer = [0; 16 * 1024];
-        while self.read < due {
-            let size = usize::try_from(due - self.read)?.min(buffer.len());
-            let n = match self.stream.read(&mut buffer[..size]) {
-                Ok(0) => anyhow::bail!("a download ended after {} bytes", self.read),
-                Ok(n) => n,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error).context("a download"),
-            };
-            self.read += n as u64;
-            let mut at = usize::try_from(self.decoder.body_len())?;
-            let mut right = true;
-            self.decoder.feed(&buffer[..n], |piece| {
-                right &= expected.get(at..at + piece.len()) == Some(piece);
-                at += piece.len();
-            })?;
-            ensure!(right, "a download differs before byte {at}");
-            if self.decoder.is_done() {
-                return Ok(());
-            }
-        }
-        Ok(())
-    }
 }

@@ -3,8 +3,8 @@
 use super::asking::{ask, hello_site};
 use super::experiment::{Effort, Experiment, Figure, Stage, Workbench};
 use super::results::{Conditions, Point, Series, Values};
-use super::slow_clients::memory_kb;
 use crate::peers::Peer;
+use crate::processes::memory_kb;
 use crate::servers::{common, installed};
 use crate::site::{Account, Site};
 use anyhow::{Context, Result, ensure};

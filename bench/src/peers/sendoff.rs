@@ -36,10 +36,19 @@ impl Peer for Sendoff {
 }
 
 impl Sendoff {
+    /// Starts it at an address of the caller's choice.
+    pub(crate) fn start_at(&self, addr: SocketAddr, site: &Site, dir: &Path) -> Result<Running> {
+        self.serve(addr, site, dir, &[])
+    }
+
     /// Starts it with additional options.
     pub(super) fn start_with(&self, site: &Site, dir: &Path, more: &[String]) -> Result<Running> {
+        self.serve(SocketAddr::from(([127, 0, 0, 1], 0)), site, dir, more)
+    }
+
+    fn serve(&self, addr: SocketAddr, site: &Site, dir: &Path, more: &[String]) -> Result<Running> {
         let mut args: Vec<String> = vec!["serve".into(), site.root.display().to_string()];
-        args.extend(["--listen", "127.0.0.1:0", "--workers"].map(String::from));
+        args.extend(["--listen".into(), addr.to_string(), "--workers".into()]);
         args.extend([site.workers.to_string(), "--php-ini".into()]);
         args.push(format!("output_buffering={OUTPUT_BUFFERING}"));
         args.extend_from_slice(&self.extra_args);
