@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Small pages that count: those of the last ten seconds or so.
+/// Number of small pages that count: about ten seconds of them.
 const KEPT: usize = 400;
 
 /// Times of the last small pages; `None` for a page that did not come.
