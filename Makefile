@@ -65,6 +65,8 @@ install: dist
 	sed 's|/usr/bin|$(PREFIX)/bin|' packaging/sendoff.service > $(DESTDIR)$(UNITDIR)/sendoff.service
 	sed 's|/usr/bin|$(PREFIX)/bin|' packaging/sendoff.logrotate > $(DESTDIR)$(SYSCONFDIR)/logrotate.d/sendoff
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/sendoff/html packaging/html/index.html
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/sendoff/prometheus packaging/prometheus/sendoff.rules.yml
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/sendoff/grafana packaging/grafana/sendoff.json
 	install -d $(DESTDIR)$(SYSCONFDIR)/sendoff
 	test -e $(DESTDIR)$(SYSCONFDIR)/sendoff/sendoff.toml || \
 		sed 's|/usr/share|$(PREFIX)/share|; /^# For a site with PHP/d; /^php = false/d' packaging/sendoff.toml > $(DESTDIR)$(SYSCONFDIR)/sendoff/sendoff.toml

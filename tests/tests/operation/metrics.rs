@@ -183,3 +183,69 @@ fn every_metric_is_documented() {
     listed.sort();
     assert_eq!(listed, described);
 }
+
+const ALERTS: &str = include_str!("../../../packaging/prometheus/sendoff.rules.yml");
+const DASHBOARD: &str = include_str!("../../../packaging/grafana/sendoff.json");
+
+/// The expressions of a dashboard.
+fn expressions(dashboard: &serde_json::Value) -> Vec<&str> {
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    targets.map(|target| target["expr"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn alerts_and_the_dashboard_ask_for_metrics_that_exist() {
+    let document = include_str!("../../../docs/metrics.md");
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).unwrap();
+    let asked = [&[ALERTS], &expressions(&dashboard)[..]].concat();
+    let is_of_a_name = |c: char| c.is_ascii_lowercase() || c == '_';
+    let mut names = 0;
+    for text in asked {
+        for (at, _) in text.match_indices("sendoff_") {
+            let end = text[at..].find(|c| !is_of_a_name(c)).unwrap();
+            let (name, selector) = text[at..].split_at(end);
+            let name = name.trim_end_matches("_bucket");
+            let row = document.lines().find(|line| {
+                let rest = line.strip_prefix("| `").and_then(|line| line.strip_prefix(name));
+                rest.is_some_and(|rest| rest.starts_with(['`', '{']))
+            });
+            let row = row.unwrap_or_else(|| panic!("{name} is not in docs/metrics.md"));
+            let (_, labels) = row.split_once(name).unwrap();
+            let conditions = selector.strip_prefix('{').and_then(|rest| rest.split_once('}'));
+            for condition in conditions.iter().flat_map(|(conditions, _)| conditions.split(", ")) {
+                let label = condition.split(['=', '!']).next().unwrap();
+                // Prometheus adds the instance.
+                let exists = labels.split(['{', ',', '}']).any(|known| known == label);
+                assert!(exists || label == "instance", "{name} has no label {label}");
+            }
+            names += 1;
+        }
+    }
+    assert!(names > 25, "{names}");
+}
+
+#[test]
+#[ignore = "heavy: make test-heavy; Prometheus"]
+fn prometheus_reads_the_alerts_and_the_expressions_of_the_dashboard() {
+    let promtool = |arguments: &[&str]| {
+        let done = std::process::Command::new("promtool").args(arguments).output();
+        let done = done.expect("run: tools/install heavy");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    };
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/prometheus");
+    promtool(&["check", "rules", &format!("{folder}/sendoff.rules.yml")]);
+    promtool(&["test", "rules", &format!("{folder}/sendoff.rules.test.yml")]);
+    // Rules with the dashboard's expressions, with values for Grafana's variables.
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).unwrap();
+    let rules = expressions(&dashboard).into_iter().zip(0..).map(|(expression, number)| {
+        let expression = expression.replace("$__rate_interval", "5m");
+        format!("  - record: panel:{number}\n    expr: {expression:?}\n")
+    });
+    let rules: String = rules.collect();
+    assert!(rules.contains("panel:20"), "{rules}");
+    let site = Site::new();
+    let text = format!("groups:\n- name: dashboard\n  rules:\n{rules}");
+    let file = site.write_at(site.outside("dashboard.yml"), text);
+    promtool(&["check", "rules", file.to_str().unwrap()]);
+}
