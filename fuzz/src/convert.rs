@@ -1,4 +1,4 @@
-//! The promise: a configuration of nginx, or of NGINX Unit, of any bytes is converted, or refused
+//! The promise: a configuration of nginx, Caddy or NGINX Unit, of any bytes is converted, or refused
 //! with a reason; the result is TOML, and each remark in it is one line.
 
 use std::io;
@@ -29,7 +29,7 @@ impl Files for Pair<'_> {
 pub fn check(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let (main, included) = text.split_once('\0').unwrap_or((&text, "listen 81;"));
-    match convert(Path::new(MAIN), &Pair(main, included)) {
+    match convert(Path::new(MAIN), &Pair(main, included), None) {
         Ok(converted) => {
             let parsed = converted.text.parse::<toml::Table>();
             assert!(parsed.is_ok(), "{:?}\n{}", parsed, converted.text);

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
 mod applications;
+mod caddy;
+mod caddy_random;
 mod closed;
 mod original;
 mod random;
