@@ -1,4 +1,4 @@
-//! The promise: a configuration of nginx, Caddy or NGINX Unit, of any bytes is converted, or refused
+//! The promise: a configuration of nginx, Apache, Caddy or NGINX Unit, of any bytes is converted, or refused
 //! with a reason; the result is TOML, and each remark in it is one line.
 
 use std::io;

@@ -4,6 +4,7 @@
 //!   nginx.conf ─────▶ convert_nginx ──▶ Document ──▶ sendoff.toml
 //!   Unit's JSON ────▶ convert_unit ───▶
 //!   Caddyfile ──────▶ convert_caddy ──▶
+//!   Apache's sites ─▶ convert_apache ─▶
 //! ```
 //!
 //! The result has a comment at each directive that has no equal. An access rule that cannot be
@@ -17,6 +18,8 @@ pub use sendoff_convert_document::{Conversion, Files, Part, Place, Unreadable};
 /// The server that a configuration is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
+    /// Apache's HTTP server.
+    Apache,
     /// Caddy, by a Caddyfile.
     Caddy,
     /// nginx.
@@ -51,11 +54,37 @@ impl Origin {
 
     /// The server whose configuration has lines of this form.
     fn of_lines(text: &str) -> Self {
+        const SECTIONS: [&str; 8] = [
+            "<virtualhost",
+            "<directory",
+            "<location",
+            "<files",
+            "<if",
+            "<proxy",
+            "<limit",
+            "<macro",
+        ];
+        const OF_APACHE: [&str; 10] = [
+            "alias",
+            "define",
+            "documentroot",
+            "includeoptional",
+            "listen",
+            "loadmodule",
+            "proxypass",
+            "redirect",
+            "servername",
+            "serverroot",
+        ];
         let lines = || {
             let lines = text.lines().map(str::trim);
             lines.filter(|line| !line.is_empty() && !line.starts_with('#'))
         };
         for line in lines() {
+            let lower = line.to_ascii_lowercase();
+            if SECTIONS.iter().any(|section| lower.starts_with(section)) {
+                return Self::Apache;
+            }
             if line.ends_with(';') || line.ends_with("; }") {
                 return Self::Nginx;
             }
@@ -64,6 +93,7 @@ impl Origin {
         let word = first.split_whitespace().next().unwrap_or_default();
         let has_blocks = lines().any(|line| line.ends_with('{'));
         match () {
+            () if OF_APACHE.contains(&word.to_ascii_lowercase().as_str()) => Self::Apache,
             () if word == "server" || word == "http" => Self::Nginx,
             () if has_blocks || word.contains([':', '.', ',']) || word == "localhost" => {
                 Self::Caddy
@@ -85,6 +115,7 @@ pub fn convert(
 ) -> Result<Conversion, Unreadable> {
     let found = || Origin::of(path, &files.read(path).unwrap_or_default());
     match from.unwrap_or_else(found) {
+        Origin::Apache => sendoff_convert_apache::convert(path, files),
         Origin::Caddy => sendoff_convert_caddy::convert(path, files),
         Origin::Nginx => sendoff_convert_nginx::convert(path, files),
         Origin::Unit => sendoff_convert_unit::convert(path, files),

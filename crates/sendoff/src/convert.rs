@@ -43,6 +43,7 @@ impl Files for OfMachine {
 /// The file cannot be read, or directives have no equal.
 pub(crate) fn run(convert: &Convert) -> Result<(), Failure> {
     let from = convert.from.map(|server| match server {
+        OtherServer::Apache => Origin::Apache,
         OtherServer::Caddy => Origin::Caddy,
         OtherServer::Nginx => Origin::Nginx,
         OtherServer::Unit => Origin::Unit,

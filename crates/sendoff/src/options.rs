@@ -34,8 +34,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Check a configuration file: report every error and its place.
     Check(Check),
-    /// Write the configuration file for the sites of another server: nginx.conf with its
-    /// includes, a file of Debian's sites-available, a Caddyfile, or the JSON document
+    /// Write the configuration file for the sites of another server: nginx.conf or apache2.conf
+    /// with their includes, a file of Debian's sites-available, a Caddyfile, or the JSON document
     /// of NGINX Unit. A comment stands at each directive that has no equal; the exit status is then
     /// 3.
     Convert(Convert),
@@ -126,6 +126,7 @@ pub(crate) struct Convert {
 /// A server whose configuration `convert` reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OtherServer {
+    Apache,
     Caddy,
     Nginx,
     Unit,

@@ -2,36 +2,10 @@
 
 use sendoff_tests::Request;
 
-use crate::original::Original;
+use crate::original::{Original, spellings};
 
 fn get(target: &str) -> Request {
     Request::get(target).header("Host", "example.test")
-}
-
-/// Spellings of a path that lead to the same file.
-fn spellings(path: &str) -> Vec<String> {
-    let name = path.trim_start_matches('/');
-    let (first, rest) = name.split_at(1);
-    vec![
-        path.to_owned(),
-        format!("//{name}"),
-        format!("/./{name}"),
-        format!("/x/../{name}"),
-        format!("/%{:02x}{rest}", first.as_bytes()[0]),
-        format!("/{}", name.to_ascii_uppercase()),
-        path.replace('/', "//"),
-        path.replacen('/', "/%2e/", 1),
-        format!("{path}/"),
-        format!("{path}/."),
-        format!("{path}%00"),
-        format!("{path}%0a"),
-        format!("{path};x"),
-        format!("{path}?x=/../open"),
-        format!("/open/..{path}"),
-        format!("/open/%2e%2e{path}"),
-        path.replace('/', "/%2f"),
-        path.replace('/', "\\"),
-    ]
 }
 
 #[test]

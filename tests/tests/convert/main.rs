@@ -1,7 +1,8 @@
-//! `sendoff convert`: nginx with a configuration, and Sendoff with the converted one, give the same
-//! answers.
+//! `sendoff convert`: another server with its configuration, and Sendoff with the converted one,
+//! give the same answers.
 #![allow(clippy::unwrap_used, reason = "the panic is the failure report")]
 
+mod apache;
 mod applications;
 mod caddy;
 mod caddy_random;

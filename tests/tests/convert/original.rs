@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 
-use sendoff_tests::{Caddy, Fpm, Request, Response, Server, Site, Stock, binary};
+use sendoff_tests::{Apache, Caddy, Fpm, Request, Response, Server, Site, Stock, binary};
 
 /// A script that shows how it was called.
 const SCRIPT: &str = "<?php
@@ -42,8 +42,9 @@ const FIELDS: [&str; 8] = [
 
 /// The original and the copy.
 pub(crate) struct Original {
-    other: Other,
+    // It ends first: it serves a folder of Apache's.
     sendoff: Server,
+    other: Other,
     _fpm: Fpm,
     _site: Site,
 }
@@ -52,6 +53,7 @@ pub(crate) struct Original {
 enum Other {
     Nginx(Stock),
     Caddy(Caddy),
+    Apache(Apache),
 }
 
 impl Other {
@@ -59,6 +61,7 @@ impl Other {
         match self {
             Self::Nginx(nginx) => nginx.ask(request),
             Self::Caddy(caddy) => caddy.ask(request),
+            Self::Apache(apache) => apache.ask(request),
         }
     }
 
@@ -66,6 +69,7 @@ impl Other {
         match self {
             Self::Nginx(nginx) => nginx.config(),
             Self::Caddy(caddy) => caddy.config(),
+            Self::Apache(apache) => apache.config(),
         }
     }
 
@@ -73,6 +77,7 @@ impl Other {
         match self {
             Self::Nginx(nginx) => nginx.addr(),
             Self::Caddy(caddy) => caddy.addr(),
+            Self::Apache(apache) => apache.addr(),
         }
     }
 }
@@ -96,6 +101,24 @@ impl Original {
                 Some((around, lines)) => Other::Caddy(Caddy::start(around, lines)),
                 None => Other::Caddy(Caddy::start("", &lines)),
             }
+        })
+    }
+
+    /// As [`Original::start`], with Apache and the lines of a `<VirtualHost>`, behind `---` if other
+    /// lines stand in front of it. In the lines, `ROOT` is the folder with the files.
+    pub(crate) fn apache(server: &str, files: &[&str]) -> Self {
+        Self::beside(server, files, |site, lines| {
+            let root = site.root().to_str().unwrap();
+            let (around, own) = lines.split_once("---\n").unwrap_or(("", lines));
+            let lines = format!(
+                "<Directory />\nRequire all denied\nAllowOverride None\n</Directory>\n\
+                 <Directory ROOT>\nRequire all granted\n</Directory>\n{around}\n\
+                 <VirtualHost *:PORT>\nServerName example.test\nDocumentRoot ROOT\n{own}\n</VirtualHost>\n"
+            );
+            let types = "text/plain txt\ntext/css css\ntext/html html\nimage/png png\n";
+            let lines =
+                lines.replace("ROOT", root).replace(&format!("DOCUMENT_{root}"), "DOCUMENT_ROOT");
+            Other::Apache(Apache::with_lines(site.root(), types, &lines))
         })
     }
 
@@ -140,7 +163,11 @@ impl Original {
     /// Expects the same answers for a request.
     pub(crate) fn same_answer(&self, name: &str, request: &Request) {
         let (theirs, ours) = (self.other.ask(request), self.sendoff.ask(request));
-        let (theirs, ours) = (shown(&theirs), shown(&ours));
+        let (theirs, mut ours) = (shown(&theirs), shown(&ours));
+        if let Other::Apache(_) = self.other {
+            // Sendoff also names the scheme, and a ? stays in redirects without a query.
+            ours = ours.replace("x-forwarded-proto: http", "").replace("?\n", "\n");
+        }
         let config = fs::read_to_string(self._site.outside("sendoff.toml")).unwrap();
         assert_eq!(ours, theirs, "{name}: ours, then the other's\n{config}");
     }
@@ -187,7 +214,10 @@ fn convert(other: &Other, site: &Site) -> String {
     let text = String::from_utf8(made.stdout).unwrap();
     let said = String::from_utf8_lossy(&made.stderr);
     assert!(matches!(made.status.code(), Some(0 | LEFT_OUT)), "{said}\n{text}");
-    let listen = format!("listen = \"{}\"", other.addr());
+    let listen = match other {
+        Other::Apache(apache) => format!("listen = \"{}\"", apache.addr().port()),
+        _ => format!("listen = \"{}\"", other.addr()),
+    };
     assert!(text.contains(&listen), "{text}");
     // A file of users that a comment describes.
     let files = text.lines().filter_map(|line| line.split_once("belong into the file "));
@@ -270,4 +300,30 @@ fn application() -> u16 {
         }
     });
     port
+}
+
+/// Spellings of a path that lead to the same file.
+pub(crate) fn spellings(path: &str) -> Vec<String> {
+    let name = path.trim_start_matches('/');
+    let (first, rest) = name.split_at(1);
+    vec![
+        path.to_owned(),
+        format!("//{name}"),
+        format!("/./{name}"),
+        format!("/x/../{name}"),
+        format!("/%{:02x}{rest}", first.as_bytes()[0]),
+        format!("/{}", name.to_ascii_uppercase()),
+        path.replace('/', "//"),
+        path.replacen('/', "/%2e/", 1),
+        format!("{path}/"),
+        format!("{path}/."),
+        format!("{path}%00"),
+        format!("{path}%0a"),
+        format!("{path};x"),
+        format!("{path}?x=/../open"),
+        format!("/open/..{path}"),
+        format!("/open/%2e%2e{path}"),
+        path.replace('/', "/%2f"),
+        path.replace('/', "\\"),
+    ]
 }
